@@ -1,0 +1,70 @@
+/// What a kernel is called with: the caller's tensors with their strides, the sequences, the workspace. Shared by the
+/// emitted kernels and the runtime that calls them, so it is plain data with 64-bit sizes. Nothing here owns memory.
+#pragma once
+
+namespace forge::device {
+
+using Size = long long;
+
+/// A tensor of the caller. Strides are in elements. A value head h reads head h / group.
+struct CallTensor {
+    void* data;
+    Size sequence;  ///< stride between sequences; 0 when sequences are packed along the token axis
+    Size token;     ///< stride between rows of the token axis
+    Size head;
+    Size dim[4];  ///< strides of the remaining axes
+    Size group;
+};
+
+struct Call {
+    const CallTensor* tensors;
+    const float* scalars;
+    float* const* spills;        ///< values that pass from kernel to kernel, one block per (chunk, head, tile)
+    const Size* start;           ///< per sequence: its first token in packed tensors, else 0
+    const Size* tokens;          ///< per sequence: its length
+    const Size* first_chunk;     ///< per sequence: the number of chunks before it
+    const int* chunk_sequence;   ///< per chunk: its sequence
+    Size sequences, heads, tiles;
+};
+
+/// The part of the work that one task does.
+struct Task {
+    Size sequence, head, tile;
+    Size tokens;  ///< of the sequence
+    Size row;     ///< first token of the chunk, for tasks of one chunk
+    Size block;   ///< index of the first chunk's spill block
+};
+
+/// Tasks of a scan: one per (sequence, head, tile), tiles fastest.
+inline Task scan_task(const Call& call, Size index) {
+    const Size tile = index % call.tiles, head = index / call.tiles % call.heads, n = index / call.tiles / call.heads;
+    return {n, head, tile, call.tokens[n], 0, (call.first_chunk[n] * call.heads + head) * call.tiles + tile};
+}
+
+/// Tasks of single chunks: one per (chunk, head, tile), tiles fastest.
+inline Task chunk_task(const Call& call, Size index, Size chunk_size) {
+    const Size tile = index % call.tiles, head = index / call.tiles % call.heads, chunk = index / call.tiles / call.heads;
+    const Size n = call.chunk_sequence[chunk];
+    return {n, head, tile, call.tokens[n], (chunk - call.first_chunk[n]) * chunk_size, (chunk * call.heads + head) * call.tiles + tile};
+}
+
+/// The head's first row of a sequence in a token tensor (`factor` rows per token), of a state, or of a per-head input.
+template <class T>
+inline T* token_rows(const Call& call, int tensor, const Task& at, Size factor = 1) {
+    const CallTensor& t = call.tensors[tensor];
+    return static_cast<T*>(t.data) + at.sequence * t.sequence + call.start[at.sequence] * factor * t.token + at.head / t.group * t.head;
+}
+
+template <class T>
+inline T* state_block(const Call& call, int tensor, const Task& at) {
+    const CallTensor& t = call.tensors[tensor];
+    return t.data ? static_cast<T*>(t.data) + at.sequence * t.sequence + at.head * t.head : nullptr;
+}
+
+template <class T>
+inline T* head_block(const Call& call, int tensor, const Task& at) {
+    const CallTensor& t = call.tensors[tensor];
+    return static_cast<T*>(t.data) + at.head / t.group * t.head;
+}
+
+}  // namespace forge::device

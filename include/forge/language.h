@@ -1,0 +1,189 @@
+/// The language: a variant of linear attention is a `LinearAttention` with named inputs, states and three phases, each
+/// a function of `Tensor`s over one chunk of C tokens of one head. Nothing is computed here: calls on tensors are
+/// recorded, with the source line that made them, and errors are reported in those terms.
+///
+/// Operations have PyTorch's names and meaning (docs/ops.md); each takes the caller's location as a hidden last argument.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "forge/error.h"
+#include "forge/types.h"
+
+namespace forge {
+
+namespace ir {
+struct Definition;
+}
+namespace frontend {
+class Trace;
+}
+
+using Here = std::source_location;
+
+/// A value of a phase being traced: an element type and a symbolic shape, no data.
+class Tensor {
+ public:
+    Tensor() = default;
+    Tensor(std::shared_ptr<frontend::Trace> trace, int id) : trace_(std::move(trace)), id_(id) {}
+
+    [[nodiscard]] DType dtype() const;
+    [[nodiscard]] Dim size(int dim) const;  ///< symbolic; negative axes count from the end
+    [[nodiscard]] int rank() const;
+    [[nodiscard]] Tensor to(DType dtype, Here here = Here::current()) const;
+    [[nodiscard]] Tensor T(Here here = Here::current()) const;  ///< transpose of a matrix
+
+    [[nodiscard]] const std::shared_ptr<frontend::Trace>& trace() const { return trace_; }
+    [[nodiscard]] int id() const { return id_; }  ///< -1 after an error that was already reported
+
+ private:
+    std::shared_ptr<frontend::Trace> trace_;
+    int id_ = -1;
+};
+
+/// A tensor or a number, with the place where it was written: what operators and binary functions take.
+struct Operand {
+    Tensor tensor;
+    double number = 0;
+    bool is_number = false;
+    Here here;
+
+    Operand(const Tensor& t, Here h = Here::current()) : tensor(t), here(h) {}  // NOLINT(google-explicit-constructor)
+    Operand(double x, Here h = Here::current()) : number(x), is_number(true), here(h) {}  // NOLINT
+};
+
+// Elementwise operations and operators, from the op table.
+#define FORGE_UNARY(Enum, name, formula, doc) Tensor name(const Tensor& x, Here here = Here::current());
+#define FORGE_BINARY(Enum, name, formula, doc) Tensor name(const Operand& a, const Operand& b);
+#define FORGE_COMPARE(Enum, name, formula, doc) Tensor name(const Operand& a, const Operand& b);
+#include "forge/ops.def"
+
+Tensor operator+(const Operand& a, const Operand& b);
+Tensor operator-(const Operand& a, const Operand& b);
+Tensor operator*(const Operand& a, const Operand& b);
+Tensor operator/(const Operand& a, const Operand& b);
+Tensor operator-(const Operand& x);
+Tensor where(const Tensor& condition, const Operand& a, const Operand& b);
+Tensor square(const Tensor& x, Here here = Here::current());
+
+// Reductions and scans. Axes may be negative.
+Tensor sum(const Tensor& x, int dim, Here here = Here::current());
+Tensor amax(const Tensor& x, int dim, Here here = Here::current());
+Tensor cumsum(const Tensor& x, int dim, Here here = Here::current());
+/// h[i] = decay[i] * h[i-1] + x[i] along axis 0 with h[-1] = 0; decay and x [C, …] of equal shape.
+Tensor linear_scan(const Tensor& decay, const Tensor& x, Here here = Here::current());
+/// x / sqrt(sum(x^2, -1) + eps).
+Tensor l2norm(const Tensor& x, double eps = 1e-6, Here here = Here::current());
+Tensor softmax(const Tensor& x, int dim, Here here = Here::current());
+
+// Shape.
+Tensor transpose(const Tensor& x, Here here = Here::current());  ///< of a matrix
+Tensor permute(const Tensor& x, std::vector<std::int64_t> axes, Here here = Here::current());
+Tensor unsqueeze(const Tensor& x, int dim, Here here = Here::current());
+Tensor squeeze(const Tensor& x, int dim, Here here = Here::current());
+Tensor select(const Tensor& x, int dim, std::int64_t index, Here here = Here::current());  ///< index -1: the last
+Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t step, Here here = Here::current());  ///< x[start::step]
+Tensor repeat_interleave(const Tensor& x, std::int64_t count, int dim, Here here = Here::current());
+Tensor expand(const Tensor& x, const Shape& shape, Here here = Here::current());
+/// The input one token earlier (the pad value before a sequence's first token). Only of inputs.
+Tensor prev_token(const Tensor& x, Here here = Here::current());
+
+// Triangles and products.
+Tensor tril(const Tensor& x, std::int64_t diagonal = 0, Here here = Here::current());
+Tensor triu(const Tensor& x, std::int64_t diagonal = 0, Here here = Here::current());
+/// [M, N] @ [N, P]; a vector on either side is a row (left) or a column (right), as in PyTorch. Equal element types.
+Tensor matmul(const Tensor& a, const Tensor& b, Here here = Here::current());
+Tensor matmul_out_fp32(const Tensor& a, const Tensor& b, Here here = Here::current());
+/// [N] and [P] -> [N, P].
+Tensor outer(const Tensor& a, const Tensor& b, Here here = Here::current());
+Tensor identity(const Tensor& like, const Dim& n, Here here = Here::current());  ///< [n, n] in like's type
+/// Inverse of a unit lower-triangular f32 matrix; its form must be provable: identity plus tril(…, -1).
+Tensor inverse(const Tensor& x, Here here = Here::current());
+
+/// Makes x an argument of later phases (and of later uses in this one) under `name`; returns x.
+Tensor cache_result(const Tensor& x, const std::string& name, Here here = Here::current());
+
+/// What a phase returns: one tensor (of the only state or output), or named ones.
+struct Results {
+    std::vector<std::pair<std::string, Tensor>> named;
+    Tensor single;
+
+    Results(const Tensor& t) : single(t) {}  // NOLINT(google-explicit-constructor)
+    Results(std::initializer_list<std::pair<std::string, Tensor>> list) : named(list) {}
+};
+
+/// A variant. Declarations may come in any order; everything is checked by `define()`.
+///
+/// Inputs: token inputs are {T, heads, …} (T may carry a factor: `2 * T` is two rows per token), per-head inputs
+/// {heads, …}, scalars one number per call. Inside a phase the head axis is gone and T has become C. Heads may be fewer
+/// than another input's if they divide them (grouped heads). `token_mask` is always available: [C], 1 for tokens, 0 for
+/// padding.
+/// States: `prev_<name>` is the state before the chunk, `chunk_<name>` the chunk's contribution (`chunk_state` when
+/// there is a single state); in `merge`, `chunk_<name>` is the state before the chunk, as in the paper.
+class LinearAttention {
+ public:
+    explicit LinearAttention(std::string name, Here here = Here::current());
+
+    LinearAttention& input(const std::string& name, DType dtype, Shape shape, double pad = 0, Here here = Here::current());
+    LinearAttention& head_input(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
+    LinearAttention& scalar(const std::string& name, Here here = Here::current());
+    LinearAttention& state(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
+    /// Default: one output "o", shaped as merge's result, in the element type of the first token input.
+    LinearAttention& output(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
+
+    /// The chunk's own contribution to each state. `args` names the inputs that `fn` takes, in order.
+    template <class Fn>
+    LinearAttention& chunk(std::vector<std::string> args, Fn fn, Here here = Here::current()) {
+        return phase(Phase::Chunk, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);
+    }
+    /// The state after the chunk, from the state before it and the contribution.
+    template <class Fn>
+    LinearAttention& decay(std::vector<std::string> args, Fn fn, Here here = Here::current()) {
+        return phase(Phase::Decay, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);
+    }
+    /// The outputs, from the inputs and the state before the chunk.
+    template <class Fn>
+    LinearAttention& merge(std::vector<std::string> args, Fn fn, Here here = Here::current()) {
+        return phase(Phase::Merge, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);
+    }
+    /// The specification: one token of the recurrence. Inputs lose the token axis; returns the states after the token
+    /// and the outputs, by name.
+    template <class Fn>
+    LinearAttention& step(std::vector<std::string> args, Fn fn, Here here = Here::current()) {
+        return phase(Phase::Step, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);
+    }
+
+    [[nodiscard]] const std::string& name() const;
+    /// Traces and checks the phases; throws CompileError with every mistake of the first phase that has any.
+    [[nodiscard]] ir::Definition define() const;
+
+    enum class Phase : std::uint8_t { Chunk, Decay, Merge, Step };
+    using PhaseFn = std::function<Results(const std::vector<Tensor>&)>;
+    struct Declared;
+
+ private:
+    LinearAttention& phase(Phase which, std::vector<std::string> args, PhaseFn fn, std::size_t arity, Here here);
+
+    template <class R, class C, class... A>
+    static constexpr std::size_t arity(R (C::*)(A...) const) { return sizeof...(A); }
+
+    template <class Fn, std::size_t... I>
+    static Results apply(const Fn& fn, const std::vector<Tensor>& t, std::index_sequence<I...>) { return fn(t[I]...); }
+
+    template <class Fn>
+    static PhaseFn adapt(Fn fn) {
+        return [fn = std::move(fn)](const std::vector<Tensor>& t) {
+            return apply(fn, t, std::make_index_sequence<arity(&Fn::operator())>());
+        };
+    }
+
+    std::shared_ptr<Declared> declared_;
+};
+
+}  // namespace forge

@@ -1,0 +1,87 @@
+/// Compiling a definition for concrete sizes and calling the result on this machine's CPU.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "forge/language.h"
+
+namespace forge {
+
+/// A tensor that the caller owns: element type, shape and strides in elements (any strides; negative ones too).
+struct TensorView {
+    void* data = nullptr;
+    DType dtype = DType::F32;
+    std::vector<std::int64_t> shape;
+    std::vector<std::int64_t> strides;
+};
+/// A dense row-major tensor.
+TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape);
+
+struct CompileOptions {
+    DType dtype = BF16;                          ///< replaces the definition's 16-bit type: BF16, F16 or F32
+    std::map<std::string, std::int64_t> sizes;   ///< every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}
+    std::string strategy = "auto";               ///< auto, one-pass, fused, decoupled
+    std::int64_t chunk = 0;                      ///< tokens per chunk: 16, 32, 64 or 128; 0: chosen
+    std::string isa = "auto";                    ///< auto (this machine's best), avx512, avx2, plain
+    int threads = 0;                             ///< 0: all cores
+    std::string cache_dir;                       ///< empty: $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge
+    /// The expected shape of calls, for the scheduler only; any shape is accepted at run time.
+    std::int64_t expected_tokens = 4096, expected_sequences = 1, expected_heads = 4;
+};
+
+/// The arguments of one call, by the definition's names.
+struct Call {
+    /// Token inputs and outputs: [B, T, heads, …], or [T, heads, …] when packed (with cu_seqlens) or for one sequence;
+    /// a factor on T multiplies that axis. Head inputs: [heads, …].
+    std::map<std::string, TensorView> tensors;
+    std::map<std::string, double> scalars;
+    std::map<std::string, TensorView> initial_states;  ///< f32 [N, heads, …]; absent: zeros. N: sequences
+    std::map<std::string, TensorView> final_states;    ///< f32 [N, heads, …]; absent: not wanted
+    /// Packed sequences: i32 or i64 [N + 1], offsets in tokens, from 0 to T; B must be 1 (or absent).
+    std::optional<TensorView> cu_seqlens;
+    void* workspace = nullptr;  ///< at least workspace_bytes(call), 64-byte aligned; nullptr: allocated for the call
+};
+
+/// A generated source file.
+struct GeneratedSource {
+    std::string name;
+    std::string text;
+};
+
+/// A compiled variant. Calls are thread-safe as long as they use distinct workspaces and outputs.
+class Attention {
+ public:
+    struct Impl;
+    explicit Attention(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+    /// Throws RuntimeError naming the argument, what was expected and what came.
+    void operator()(const Call& call) const;
+    [[nodiscard]] std::size_t workspace_bytes(const Call& call) const;
+
+    [[nodiscard]] const ir::Definition& definition() const;  ///< with the element types that were asked for
+    [[nodiscard]] std::string strategy() const;              ///< the one that was chosen
+    [[nodiscard]] std::int64_t chunk() const;
+    [[nodiscard]] std::string isa() const;
+    [[nodiscard]] const std::vector<GeneratedSource>& sources() const;
+    /// Useful floating-point operations per token and head of the chunked algorithm (a multiply-add is two; structural
+    /// zeros are not counted).
+    [[nodiscard]] double flops_per_token() const;
+    /// The definition, the joined program, every kernel at graph and at tile level, the schedule with its reasons.
+    [[nodiscard]] std::string explain() const;
+    [[nodiscard]] double build_seconds() const;  ///< definition to loaded kernels
+    [[nodiscard]] bool from_cache() const;
+
+ private:
+    std::shared_ptr<const Impl> impl_;
+};
+
+/// Compiles for this machine's CPU. CompileError for a wrong definition, RuntimeError if no compiler is found.
+Attention compile(const LinearAttention& definition, const CompileOptions& options);
+Attention compile(const ir::Definition& definition, const CompileOptions& options);
+
+}  // namespace forge

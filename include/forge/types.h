@@ -1,0 +1,72 @@
+/// The plain types that the language, the IR and the runtime share: element types, symbolic dimensions, source
+/// locations. No behaviour beyond printing and comparing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <vector>
+
+namespace forge {
+
+/// Element types. Names follow PyTorch's, in short: BF16 is torch.bfloat16.
+enum class DType : std::uint8_t { Bool, I32, I64, F16, BF16, F32, F64 };
+
+inline constexpr DType F16 = DType::F16;
+inline constexpr DType BF16 = DType::BF16;
+inline constexpr DType F32 = DType::F32;
+inline constexpr DType F64 = DType::F64;
+
+std::string to_string(DType dtype);
+std::size_t size_in_bytes(DType dtype);
+bool is_float(DType dtype);
+bool is_half(DType dtype);  ///< f16 or bf16: the types that a compile option may exchange for another
+
+/// One dimension: an integer, or `factor * symbol` with a symbolic size.
+struct Dim {
+    std::int64_t factor = 1;
+    std::string symbol;  ///< empty: the dimension is the constant `factor`
+
+    Dim() = default;
+    Dim(std::int64_t size) : factor(size) {}  // NOLINT(google-explicit-constructor): `{T, 4}` must read naturally
+    explicit Dim(std::string name) : symbol(std::move(name)) {}
+
+    [[nodiscard]] bool is_constant() const { return symbol.empty(); }
+    friend bool operator==(const Dim&, const Dim&) = default;
+    friend Dim operator*(std::int64_t n, Dim d) {
+        d.factor *= n;
+        return d;
+    }
+};
+
+using Shape = std::vector<Dim>;
+
+std::string to_string(const Dim& dim);
+std::string to_string(const Shape& shape);
+
+/// `auto [T, H, K, V] = dims("T", "H", "K", "V");`. "T" is the token axis; inside the phases it becomes the chunk
+/// axis "C". The axis after it is the head axis, whatever its name.
+template <class... Names>
+std::array<Dim, sizeof...(Names)> dims(Names... names) {
+    return {Dim(std::string(names))...};
+}
+
+/// A place in the user's program (or in an IR file).
+struct Location {
+    std::string file;
+    unsigned line = 0;
+    unsigned column = 0;
+
+    Location() = default;
+    Location(std::string f, unsigned l, unsigned c) : file(std::move(f)), line(l), column(c) {}
+    Location(const std::source_location& loc)  // NOLINT(google-explicit-constructor)
+        : file(loc.file_name()), line(loc.line()), column(loc.column()) {}
+
+    [[nodiscard]] bool known() const { return line != 0; }
+    friend bool operator==(const Location&, const Location&) = default;
+};
+
+std::string to_string(const Location& loc);  ///< file:line:column
+
+}  // namespace forge

@@ -1,0 +1,34 @@
+/// Emitted C++ to loaded code: the system's compiler, a cache by content (source, headers, flags, compiler), files
+/// published by rename so that concurrent processes see whole ones, dlopen.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace forge::build {
+
+/// A loaded shared library; closes with its last owner.
+class CpuLibrary {
+ public:
+    CpuLibrary(const CpuLibrary&) = delete;
+    CpuLibrary& operator=(const CpuLibrary&) = delete;
+    ~CpuLibrary();
+    [[nodiscard]] void* symbol(const std::string& name) const;  ///< InternalError if it is not there
+    [[nodiscard]] bool from_cache() const { return from_cache_; }
+    [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+    friend std::shared_ptr<CpuLibrary> build_cpu_library(const std::string&, const std::string&, const std::string&, const std::string&);
+    CpuLibrary(void* handle, std::string path, bool from_cache) : handle_(handle), path_(std::move(path)), from_cache_(from_cache) {}
+    void* handle_;
+    std::string path_;
+    bool from_cache_;
+};
+
+/// `isa`: avx512, avx2 or plain. RuntimeError if there is no compiler, naming the package to install.
+std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std::string& source, const std::string& isa, const std::string& cache_dir);
+
+/// Floats per vector of an instruction set.
+int vector_width(const std::string& isa);
+
+}  // namespace forge::build

@@ -1,0 +1,157 @@
+#include "check/check.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "check/parallel.h"
+#include "check/tolerance.h"
+
+namespace forge::check {
+namespace {
+
+constexpr std::int64_t kPhasesChunk = 16;  ///< chunk size of the reference when there is no `step`
+
+bool all_finite(const interp::Bindings& values) {
+    return std::all_of(values.begin(), values.end(), [](const auto& named) {
+        const auto& data = named.second.data;
+        return std::all_of(data.begin(), data.end(), [](double x) { return std::isfinite(x); });
+    });
+}
+
+/// Sums over a tensor that arrives head by head.
+class Comparison {
+ public:
+    Comparison(std::string name, bool is_state) { result_.name = std::move(name), result_.is_state = is_state; }
+
+    /// `got` and `want` are one head of one sequence.
+    void add(const interp::Value& got, const interp::Value& want, std::int64_t sequence, std::int64_t head) {
+        parts_.push_back({got, want, sequence, head});
+        for (std::size_t i = 0; i < want.data.size(); ++i) {
+            const double difference = std::fabs(got.data[i] - want.data[i]);
+            error_squares_ += difference * difference;  // NaN stays NaN, as it should
+            squares_ += want.data[i] * want.data[i];
+            result_.max_abs = difference <= result_.max_abs ? result_.max_abs : difference;
+            ++count_;
+        }
+    }
+
+    Difference finish(double tolerance) {
+        if (count_ == 0) return result_;
+        const double rms = std::sqrt(squares_ / static_cast<double>(count_));
+        const double error = std::sqrt(error_squares_ / static_cast<double>(count_));
+        result_.relative_rms = std::isfinite(error) ? error / (rms > 0 ? rms : 1) : HUGE_VAL;
+        result_.ok = result_.relative_rms <= tolerance;
+        if (!result_.ok) locate(tolerance * (rms > 0 ? rms : 1));
+        return result_;
+    }
+
+ private:
+    struct Part {
+        interp::Value got, want;
+        std::int64_t sequence, head;
+    };
+
+    /// The earliest row (of a state: any) whose own RMS error is beyond what the tensor may have.
+    void locate(double bound) {
+        for (const Part& part : parts_) {
+            const auto rows = static_cast<std::size_t>(result_.is_state || part.want.shape.empty() ? 1 : part.want.shape[0]);
+            const std::size_t width = rows == 0 ? 0 : part.want.data.size() / rows;
+            for (std::size_t row = 0; row < rows; ++row) {
+                double squares = 0;
+                for (std::size_t i = row * width; i < (row + 1) * width; ++i)
+                    squares += (part.got.data[i] - part.want.data[i]) * (part.got.data[i] - part.want.data[i]);
+                if (std::sqrt(squares / static_cast<double>(width)) <= bound) continue;
+                note(static_cast<std::int64_t>(row), part);
+                break;
+            }
+        }
+    }
+
+    void note(std::int64_t row, const Part& part) {
+        const bool first = result_.head < 0 || (!result_.is_state && row < result_.first_bad_token);
+        if (!first) return;
+        result_.first_bad_token = result_.is_state ? -1 : row;
+        result_.sequence = part.sequence;
+        result_.head = part.head;
+    }
+
+    Difference result_;
+    std::vector<Part> parts_;
+    double squares_ = 0, error_squares_ = 0;
+    std::int64_t count_ = 0;
+};
+
+/// A definition may have a state axis that step and phases see alike, but an output with several rows per token is
+/// [tokens, n, …] from `step` and [n * tokens, …] elsewhere: the order of elements is the same, which is all we use.
+template <class Got>
+Difference compare_one(const std::string& name, bool is_state, const Buffers& buffers, const Reference& reference,
+                       double bound, Got&& got) {
+    Comparison comparison(name, is_state);
+    const std::int64_t heads = buffers.heads();
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(reference.outcomes.size()); ++i) {
+        const interp::Outcome& outcome = reference.outcomes[static_cast<std::size_t>(i)];
+        const interp::Value& want = (is_state ? outcome.states : outcome.outputs).at(name);
+        comparison.add(got(i / heads, i % heads), want, i / heads, i % heads);
+    }
+    return comparison.finish(bound);
+}
+
+}  // namespace
+
+double Report::worst() const {
+    double result = 0;
+    for (const Difference& d : differences) result = std::max(result, d.relative_rms);
+    return result;
+}
+
+Reference reference(const Buffers& buffers) {
+    const ir::Definition& def = buffers.definition();
+    interp::Sizes sizes = sizes_for(def, buffers.problem());
+    sizes[ir::kChunkSymbol] = kPhasesChunk;
+    Reference result;
+    result.against_step = def.step.has_value();
+    const std::int64_t heads = buffers.heads(), pairs = heads * buffers.problem().sequences();
+    result.outcomes.resize(static_cast<std::size_t>(pairs));
+    parallel_for(pairs, [&](std::int64_t i) {
+        const interp::Sequence sequence = buffers.sequence(i / heads, i % heads);
+        result.outcomes[static_cast<std::size_t>(i)] =
+            def.step ? interp::run_steps(def, sequence, sizes) : interp::run_phases(def, sequence, sizes);
+    });
+    result.finite = std::all_of(result.outcomes.begin(), result.outcomes.end(), [](const interp::Outcome& outcome) {
+        return all_finite(outcome.outputs) && all_finite(outcome.states);
+    });
+    return result;
+}
+
+void clear_results(Buffers& buffers) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    for (auto* group : {&buffers.outputs, &buffers.final_states})
+        for (auto& [name, x] : *group)
+            for (std::int64_t i = 0; i < x.count(); ++i) x.set(i, nan);
+}
+
+Report compare(const Buffers& buffers, const Reference& reference) {
+    Report report;
+    report.tolerance = tolerance(buffers.problem().dtype);
+    report.against_step = reference.against_step;
+    report.admitted = reference.finite;
+    if (!report.admitted) return report;
+    for (const auto& [name, x] : buffers.outputs)
+        report.differences.push_back(
+            compare_one(name, false, buffers, reference, report.tolerance,
+                        [&](std::int64_t sequence, std::int64_t head) { return buffers.output(name, sequence, head); }));
+    for (const auto& [name, x] : buffers.final_states)
+        report.differences.push_back(
+            compare_one(name, true, buffers, reference, report.tolerance,
+                        [&](std::int64_t sequence, std::int64_t head) { return buffers.final_state(name, sequence, head); }));
+    report.ok = std::all_of(report.differences.begin(), report.differences.end(), [](const Difference& d) { return d.ok; });
+    return report;
+}
+
+Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem) {
+    const Buffers buffers(declared, problem);
+    attention(buffers.call());
+    return compare(buffers, reference(buffers));
+}
+
+}  // namespace forge::check

@@ -1,0 +1,52 @@
+/// Compares a compiled variant with its specification: the definition's `step`, run token by token in float64 on the same
+/// rounded inputs, for every sequence and head. A definition without `step` is compared with its own three phases instead,
+/// which finds errors of the compiler but none of the definition; the report says which was used.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "check/problem.h"
+
+namespace forge::check {
+
+/// How far one output or final state is from the reference, over the whole tensor.
+struct Difference {
+    std::string name;
+    bool is_state = false;
+    double relative_rms = 0;  ///< rms(got - reference) / rms(reference); absolute if the reference is all zero
+    double max_abs = 0;
+    bool ok = true;
+    // Where it goes wrong first, if it is not ok: the earliest token (over all heads) whose row is off.
+    std::int64_t first_bad_token = -1, sequence = -1, head = -1;
+};
+
+struct Report {
+    std::vector<Difference> differences;
+    double tolerance = 0;
+    bool ok = true;
+    /// Whether the recurrence itself is finite on these inputs. If not, the variant does not admit them: nothing is
+    /// compared, and `ok` is true.
+    bool admitted = true;
+    bool against_step = true;
+    [[nodiscard]] double worst() const;  ///< the largest relative RMS
+};
+
+/// The float64 results of every (sequence, head), sequence-major. Depends on the inputs only: one reference serves all
+/// strategies.
+struct Reference {
+    std::vector<interp::Outcome> outcomes;
+    bool against_step = true;
+    bool finite = true;
+};
+Reference reference(const Buffers& buffers);
+
+/// Fills outputs and final states with NaN, so that what a call leaves out is found.
+void clear_results(Buffers& buffers);
+/// What the call left in the buffers against the reference.
+Report compare(const Buffers& buffers, const Reference& reference);
+
+/// All of it: buffers, call, reference, comparison. `declared` is the definition as written (see `Buffers`).
+Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem);
+
+}  // namespace forge::check

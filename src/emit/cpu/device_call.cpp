@@ -1,0 +1,133 @@
+#include "emit/cpu/kernel.h"
+#include "emit/cpu/loops.h"
+#include "forge/error.h"
+#include "tile/lower.h"
+
+namespace forge::emit {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+using tile::size_of;
+
+const char* flag(bool b) { return b ? "true" : "false"; }
+
+/// The text of a call, from the op's sizes and strides.
+class DeviceCall {
+ public:
+    DeviceCall(Writer& out, const Function& fn, ValueId v, const std::vector<std::string>& names)
+        : out_(out), fn_(fn), v_(v), op_(fn.op(v)), names_(names), result_(names[static_cast<std::size_t>(v)]) {}
+
+    void write() {
+        switch (op_.code) {
+            case Opcode::Matmul:
+            case Opcode::MatmulOutFp32: return matmul("Set");
+            case Opcode::MatmulAdd: return matmul("Add");
+            case Opcode::MatmulSub: return matmul("Sub");
+            case Opcode::Cumsum: return cumsum();
+            case Opcode::Sum:
+            case Opcode::Amax: return reduce();
+            case Opcode::LinearScan: return linear_scan();
+            case Opcode::Inverse:
+                return out_.line("unit_lower_inverse<{}, {}, {}>({}, {});", size_of(op_.type, 0), row_stride(op_.args[0]), row_stride(v_), pointer(0), result_);
+            case Opcode::DecayMask:
+                return out_.line("decay_mask<{}, {}, {}>({}, {});", size_of(op_.type, 0), row_stride(v_), flag(op_.attrs.exclusive), pointer(0), result_);
+            case Opcode::DecayMatmul: return decay_matmul();
+            case Opcode::RepeatInterleave: return repeat();
+            default: throw InternalError(std::string("emit: no device function for ") + ir::info(op_.code).name);
+        }
+    }
+
+ private:
+    [[nodiscard]] const ir::Type& type(std::size_t arg) const { return fn_.op(op_.args[arg]).type; }
+    [[nodiscard]] std::string pointer(std::size_t arg) const { return tile_pointer(fn_, op_.args[arg], names_); }
+    [[nodiscard]] std::int64_t stride(ValueId v, int axis) const { return fn_.op(v).layout->strides[static_cast<std::size_t>(axis)]; }
+    /// Floats from row to row; a vector is one row.
+    [[nodiscard]] std::int64_t row_stride(ValueId v) const { return fn_.op(v).type.rank() < 2 ? 0 : stride(v, fn_.op(v).type.rank() - 2); }
+
+    void matmul(const char* acc) {
+        const ValueId a = op_.args[0], b = op_.args[1];
+        if (op_.args.size() == 3 && fn_.op(op_.args[2]).layout->offset != op_.layout->offset)
+            out_.line("copy_tile<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v_), row_stride(op_.args[2]), result_, pointer(2));
+        const int rows = op_.attrs.trans_a ? 1 : 0, depth = 1 - rows;
+        std::string tri;
+        switch (op_.attrs.tri) {
+            case ir::Tri::None: break;
+            case ir::Tri::OutLower: tri = ", Tri::OutLower"; break;
+            case ir::Tri::ALower: tri = ", Tri::ALower"; break;
+            case ir::Tri::AUpper: tri = ", Tri::AUpper"; break;
+        }
+        if (!tri.empty() && op_.attrs.diagonal != 0) tri += fmt::format(", {}", op_.attrs.diagonal);
+        out_.line("matmul<{}, {}, {}, {}, {}, {}, {}, Acc::{}{}>({}, {}, {});", size_of(op_.type, 0), size_of(op_.type, 1), size_of(type(0), depth),
+                  stride(a, rows), stride(a, depth), row_stride(b), row_stride(v_), acc, tri, pointer(0), pointer(1), result_);
+    }
+
+    void cumsum() {
+        const std::string flags = fmt::format("{}, {}", flag(op_.attrs.reverse), flag(op_.attrs.exclusive));
+        if (op_.type.rank() == 1) return out_.line("cumsum<{}, {}>({}, {});", size_of(op_.type, 0), flags, pointer(0), result_);
+        need_matrix();
+        out_.line("cumsum_{}<{}, {}, {}, {}, {}>({}, {});", op_.attrs.dim == 0 ? "rows" : "cols", size_of(op_.type, 0), size_of(op_.type, 1),
+                  row_stride(op_.args[0]), row_stride(v_), flags, pointer(0), result_);
+    }
+
+    void reduce() {
+        const char* name = ir::info(op_.code).name;
+        const ir::Type& x = type(0);
+        if (x.rank() == 1) return out_.line("fill<1>({}, {}<{}>({}));", result_, name, size_of(x, 0), pointer(0));
+        const int axis = static_cast<int>(op_.attrs.dim);
+        if (x.rank() == 2)
+            return out_.line("{}_{}<{}, {}, {}>({}, {});", name, axis == 0 ? "rows" : "cols", size_of(x, 0), size_of(x, 1), row_stride(op_.args[0]), pointer(0), result_);
+        if (x.rank() == 3 && axis > 0) {  // one matrix per leading index
+            out_.open(fmt::format("for (int i0 = 0; i0 < {}; ++i0)", size_of(x, 0)));
+            out_.line("{}_{}<{}, {}, {}>({} + i0 * {}, {} + i0 * {});", name, axis == 1 ? "rows" : "cols", size_of(x, 1), size_of(x, 2), stride(op_.args[0], 1),
+                      pointer(0), stride(op_.args[0], 0), result_, stride(v_, 0));
+            return out_.close();
+        }
+        throw InternalError("emit: reduction of this rank and axis");
+    }
+
+    void linear_scan() {
+        const std::int64_t n = op_.type.rank() == 1 ? 1 : size_of(op_.type, 1);
+        if (op_.type.rank() > 2) throw InternalError("emit: linear_scan of rank 3 and more");
+        if (op_.type.rank() == 1)
+            return out_.line("linear_scan_vector<{}>({}, {}, {});", size_of(op_.type, 0), pointer(0), pointer(1), result_);
+        out_.line("linear_scan<{}, {}, {}, {}, {}>({}, {}, {});", size_of(op_.type, 0), n, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(v_),
+                  pointer(0), pointer(1), result_);
+    }
+
+    void decay_matmul() {
+        const auto n = size_of(op_.type, 0), k = size_of(type(0), 1);
+        out_.open("");
+        out_.line("alignas(64) float work[decay_matmul_scratch<{}, {}>()];", n, k);
+        out_.line("decay_matmul<{}, {}, {}, {}, {}, {}, {}>({}, {}, {}, {}, work);", n, k, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(op_.args[2]),
+                  row_stride(v_), flag(op_.attrs.exclusive), pointer(0), pointer(1), pointer(2), result_);
+        out_.close();
+    }
+
+    void repeat() {
+        const ir::Type& x = type(0);
+        if (x.rank() == 1) return out_.line("repeat_vector<{}, {}>({}, {});", size_of(x, 0), op_.attrs.count, pointer(0), result_);
+        need_matrix();
+        out_.line("repeat_{}<{}, {}, {}, {}, {}>({}, {});", op_.attrs.dim == 0 ? "rows" : "cols", size_of(x, 0), size_of(x, 1), row_stride(op_.args[0]), row_stride(v_),
+                  op_.attrs.count, pointer(0), result_);
+    }
+
+    void need_matrix() const {
+        if (op_.type.rank() != 2) throw InternalError(fmt::format("emit: {} of rank {}", ir::info(op_.code).name, op_.type.rank()));
+    }
+
+    Writer& out_;
+    const Function& fn_;
+    ValueId v_;
+    const Op& op_;
+    const std::vector<std::string>& names_;
+    const std::string& result_;
+};
+
+}  // namespace
+
+void write_device_call(Writer& out, const Function& fn, ValueId v, const std::vector<std::string>& names) { DeviceCall(out, fn, v, names).write(); }
+
+}  // namespace forge::emit

@@ -1,0 +1,170 @@
+#include "emit/cpu/loops.h"
+
+#include <algorithm>
+#include <map>
+
+#include "emit/cpu/names.h"
+#include "forge/error.h"
+#include "ir/triangular.h"
+#include "tile/lower.h"
+
+namespace forge::emit {
+namespace {
+
+using ir::Function;
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+using tile::size_of;
+
+/// An expression that was given a name, and the number of loops it stands in.
+struct Known {
+    std::string text;
+    int depth = 0;
+};
+
+class LoopNest {
+ public:
+    LoopNest(const Function& fn, ValueId root, const std::vector<std::string>& names) : fn_(fn), root_(root), names_(names) {
+        rank_ = fn.op(root).type.rank();
+        statements_.resize(static_cast<std::size_t>(rank_) + 1);
+    }
+
+    void write(Writer& out) {
+        const Known value = evaluate_op(root_);
+        const Op& op = fn_.op(root_);
+        std::string stored = value.text;
+        if (op.type.dtype == DType::Bool) stored = fmt::format("mask_to_float({})", stored);
+        statements_.back().push_back(fmt::format("store({} + {}, {});", names_[static_cast<std::size_t>(root_)], index(root_), stored));
+        write_level(out, 0);
+    }
+
+ private:
+    [[nodiscard]] std::string variable(int axis) const { return axis == rank_ - 1 ? "j" : fmt::format("i{}", axis); }
+    [[nodiscard]] bool is_triangle() const { return rank_ == 2 && ir::triangle_of(fn_, root_) != ir::Triangle::Full; }
+
+    void write_level(Writer& out, int depth) {
+        for (const std::string& s : statements_[static_cast<std::size_t>(depth)]) out.put(s);
+        if (depth == rank_) return;
+        const std::int64_t n = size_of(fn_.op(root_).type, depth);
+        const std::string i = variable(depth);
+        if (depth < rank_ - 1) {
+            out.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", i, n));
+        } else if (is_triangle()) {
+            out.line("int j = 0;");
+            out.open("for (; j <= i0; j += kWidth)");
+        } else {
+            out.open(fmt::format("for (int j = 0; j < {}; j += kWidth)", n));
+        }
+        write_level(out, depth + 1);
+        out.close();
+        if (depth == rank_ - 1 && is_triangle())
+            out.line("for (; j < {}; j += kWidth) store({} + {}, zero);", n, names_[static_cast<std::size_t>(root_)], index(root_));
+    }
+
+    /// The element offset of the current loop position within the value's tile; broadcast axes contribute nothing.
+    [[nodiscard]] std::string index(ValueId v) const {
+        std::string text;
+        for (const auto& [axis, stride] : moving(v))
+            text += (text.empty() ? "" : " + ") + (stride == 1 ? variable(axis) : fmt::format("{} * {}", variable(axis), stride));
+        return text.empty() ? "0" : text;
+    }
+
+    /// Loop axes along which a tile is walked, with strides.
+    [[nodiscard]] std::vector<std::pair<int, std::int64_t>> moving(ValueId v) const {
+        const Op& op = fn_.op(v);
+        std::vector<std::pair<int, std::int64_t>> axes;
+        for (int axis = 0; axis < op.type.rank(); ++axis) {
+            const std::int64_t stride = op.layout->strides[static_cast<std::size_t>(axis)];
+            if (size_of(op.type, axis) != 1 && stride != 0) axes.emplace_back(axis + rank_ - op.type.rank(), stride);
+        }
+        return axes;
+    }
+
+    Known evaluate(ValueId v) {
+        const auto it = known_.find(v);
+        if (it != known_.end()) return it->second;
+        const Known k = fn_.op(v).layout->space == Layout::Space::Reg ? evaluate_op(v) : load(v);
+        return known_[v] = k;
+    }
+
+    Known load(ValueId v) {
+        const auto axes = moving(v);
+        const std::string p = tile_pointer(fn_, v, names_);
+        const int depth = axes.empty() ? 0 : axes.back().first + 1;
+        const bool vector = !axes.empty() && axes.back().first == rank_ - 1;
+        const std::string at = index(v) == "0" ? p : fmt::format("{} + {}", p, index(v));
+        std::string text = vector ? (axes.back().second == 1 ? fmt::format("load({})", at) : fmt::format("gather({}, {})", at, axes.back().second))
+                                  : fmt::format("broadcast({}[{}])", p.find(' ') == std::string::npos ? p : "(" + p + ")", index(v));
+        if (fn_.op(v).type.dtype == DType::Bool) text = fmt::format("ne({}, zero)", text);
+        return name(v, text, depth, names_[static_cast<std::size_t>(v)] + "_j");
+    }
+
+    Known evaluate_op(ValueId v) {
+        const Op& op = fn_.op(v);
+        const std::string& n = names_[static_cast<std::size_t>(v)];
+        if (op.code == Opcode::Constant) return {fmt::format("broadcast({})", float_literal(op.attrs.value)), 0};
+        if (op.code == Opcode::Param) return {fmt::format("broadcast({})", n), 0};
+        if (op.code == Opcode::Identity) return name(v, fmt::format("eye({}, j)", variable(rank_ - 2)), rank_, n + "_j");
+        std::vector<std::string> args;
+        int depth = 0;
+        for (const ValueId a : op.args) {
+            const Known k = evaluate(a);
+            args.push_back(k.text);
+            depth = std::max(depth, k.depth);
+        }
+        if (op.code == Opcode::Tril || op.code == Opcode::Triu) {
+            depth = rank_;
+            args.insert(args.end(), {variable(rank_ - 2), "j", std::to_string(op.attrs.diagonal)});
+        }
+        return name(v, expression(op, args), depth, n + "_j");
+    }
+
+    [[nodiscard]] std::string expression(const Op& op, const std::vector<std::string>& a) const {
+        switch (op.code) {
+            case Opcode::Add: return fmt::format("{} + {}", a[0], a[1]);
+            case Opcode::Sub: return fmt::format("{} - {}", a[0], a[1]);
+            case Opcode::Mul: return fmt::format("{} * {}", a[0], a[1]);
+            case Opcode::Div: return fmt::format("{} / {}", a[0], a[1]);
+            case Opcode::Neg: return fmt::format("-{}", a[0]);
+            case Opcode::Copy: return a[0];
+            case Opcode::To: {
+                const bool from = fn_.op(op.args[0]).type.dtype == DType::Bool, to = op.type.dtype == DType::Bool;
+                return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
+            }
+            default: return fmt::format("{}({})", ir::info(op.code).name, fmt::join(a, ", "));
+        }
+    }
+
+    Known name(ValueId v, const std::string& text, int depth, const std::string& variable_name) {
+        statements_[static_cast<std::size_t>(depth)].push_back(fmt::format("const auto {} = {};", variable_name, text));
+        const Known k{variable_name, depth};
+        known_[v] = k;
+        return k;
+    }
+
+    const Function& fn_;
+    ValueId root_;
+    const std::vector<std::string>& names_;
+    int rank_ = 0;
+    std::vector<std::vector<std::string>> statements_;
+    std::map<ValueId, Known> known_;
+};
+
+}  // namespace
+
+std::string tile_pointer(const Function& fn, ValueId v, const std::vector<std::string>& names) {
+    const ValueId base = tile::buffer_of(fn, v);
+    const std::int64_t skip = fn.op(v).layout->offset - fn.op(base).layout->offset;
+    const std::string& name = names[static_cast<std::size_t>(base)];
+    return skip == 0 ? name : fmt::format("{} + {}", name, skip);
+}
+
+void write_loops(Writer& out, const Function& fn, ValueId root, const std::vector<std::string>& names) {
+    out.open("");
+    LoopNest(fn, root, names).write(out);
+    out.close();
+}
+
+}  // namespace forge::emit

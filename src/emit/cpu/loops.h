@@ -1,0 +1,18 @@
+/// Loop nests for elementwise work: one statement per op, at the outermost loop where its operands are known.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "emit/cpu/writer.h"
+#include "ir/function.h"
+
+namespace forge::emit {
+
+/// Writes the loops that compute value `root` (elementwise, or a copy) into its tile.
+void write_loops(Writer& out, const ir::Function& fn, ir::ValueId root, const std::vector<std::string>& names);
+
+/// `name + 12`, or `name`: where a tile or a view of one begins.
+std::string tile_pointer(const ir::Function& fn, ir::ValueId v, const std::vector<std::string>& names);
+
+}  // namespace forge::emit

@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "graph/passes.h"
+#include "ir/infer.h"
+#include "ir/rebuild.h"
+
+namespace forge::graph {
+namespace {
+
+using ir::Attrs;
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+using Args = std::vector<ValueId>;
+using Rewrite = std::optional<ValueId>;
+
+const std::vector<std::int64_t> kTranspose = {1, 0};
+
+bool is_transpose(const Op& op) { return op.code == Opcode::Permute && op.attrs.perm == kTranspose; }
+bool is_constant(const Function& fn, ValueId v, double value) { return fn.op(v).code == Opcode::Constant && fn.op(v).attrs.value == value; }
+
+ValueId make(Function& out, Opcode code, Args args, const Op& from, Attrs attrs = {}) {
+    return ir::emit(out, code, std::move(args), std::move(attrs), from.where, from.name);
+}
+
+ValueId unsqueeze(Function& out, ValueId x, std::int64_t dim, const Op& from) {
+    Attrs attrs;
+    attrs.dim = dim;
+    return make(out, Opcode::Unsqueeze, {x}, from, attrs);
+}
+
+ValueId transpose(Function& out, ValueId x, const Op& from) {
+    Attrs attrs;
+    attrs.perm = kTranspose;
+    return make(out, Opcode::Permute, {x}, from, attrs);
+}
+
+/// The view of a view, or a view that does nothing.
+Rewrite simplify_view(const Function& out, const Op& op, const Args& args) {
+    const Op& x = out.op(args[0]);
+    if (is_transpose(op) && is_transpose(x)) return x.args[0];
+    if (op.code == Opcode::Squeeze && x.code == Opcode::Unsqueeze && x.attrs.dim == op.attrs.dim) return x.args[0];
+    if (op.code == Opcode::Expand && x.type.shape == op.type.shape) return args[0];
+    if (op.code == Opcode::RepeatInterleave && op.attrs.count == 1) return args[0];
+    if (op.code == Opcode::Slice && op.attrs.step == 1) return args[0];
+    return std::nullopt;
+}
+
+/// The last element of a running sum is the sum.
+Rewrite last_of_cumsum(Function& out, const Op& op, const Args& args) {
+    const Op& x = out.op(args[0]);
+    if (op.code != Opcode::Select || op.attrs.start != -1 || x.code != Opcode::Cumsum) return std::nullopt;
+    if (x.attrs.dim != op.attrs.dim || x.attrs.reverse || x.attrs.exclusive) return std::nullopt;
+    Attrs attrs;
+    attrs.dim = op.attrs.dim;
+    return make(out, Opcode::Sum, {x.args[0]}, op, attrs);
+}
+
+/// Transposed operands become flags of the product.
+Rewrite fold_transposes(Function& out, const Op& op, const Args& args) {
+    if (op.code != Opcode::Matmul && op.code != Opcode::MatmulOutFp32) return std::nullopt;
+    const bool a = is_transpose(out.op(args[0])), b = is_transpose(out.op(args[1]));
+    if (!a && !b) return std::nullopt;
+    Attrs attrs = op.attrs;
+    attrs.trans_a ^= a;
+    attrs.trans_b ^= b;
+    return make(out, op.code, {a ? out.op(args[0]).args[0] : args[0], b ? out.op(args[1]).args[0] : args[1]}, op, attrs);
+}
+
+/// f(view(x)) = view(f(x)): elementwise work is done on the smaller, or untransposed, value.
+Rewrite sink_view_unary(Function& out, const Op& op, const Args& args) {
+    const Op x = out.op(args[0]);
+    if (x.code != Opcode::Unsqueeze && !is_transpose(x)) return std::nullopt;
+    return make(out, x.code, {make(out, op.code, {x.args[0]}, op, op.attrs)}, op, x.attrs);
+}
+
+/// The same for two operands: both views alike, or one a view and the other a number, or a vector against a transpose.
+Rewrite sink_view_binary(Function& out, const Op& op, const Args& args) {
+    const Op a = out.op(args[0]), b = out.op(args[1]);
+    const auto same_view = [&] { return a.code == b.code && a.attrs == b.attrs && out.op(a.args[0]).type.rank() == out.op(b.args[0]).type.rank(); };
+    const auto view = [](const Op& x) { return x.code == Opcode::Unsqueeze || is_transpose(x); };
+    if (view(a) && view(b) && same_view()) return make(out, a.code, {make(out, op.code, {a.args[0], b.args[0]}, op)}, op, a.attrs);
+    if (view(a) && b.type.rank() == 0) return make(out, a.code, {make(out, op.code, {a.args[0], args[1]}, op)}, op, a.attrs);
+    if (view(b) && a.type.rank() == 0) return make(out, b.code, {make(out, op.code, {args[0], b.args[0]}, op)}, op, b.attrs);
+    const auto vector = [&](const Op& x) { return x.code == Opcode::Unsqueeze && x.type.rank() == 2; };
+    if (is_transpose(a) && vector(b))
+        return transpose(out, make(out, op.code, {a.args[0], unsqueeze(out, b.args[0], 1 - b.attrs.dim, op)}, op), op);
+    if (is_transpose(b) && vector(a))
+        return transpose(out, make(out, op.code, {unsqueeze(out, a.args[0], 1 - a.attrs.dim, op), b.args[0]}, op), op);
+    return std::nullopt;
+}
+
+/// cumsum and sum along axis 0 commute with a trailing axis of size 1.
+Rewrite sink_view_scan(Function& out, const Op& op, const Args& args) {
+    const Op x = out.op(args[0]);
+    if ((op.code != Opcode::Cumsum && op.code != Opcode::Sum) || op.attrs.dim != 0) return std::nullopt;
+    if (x.code != Opcode::Unsqueeze || x.attrs.dim == 0) return std::nullopt;
+    const ValueId scanned = make(out, op.code, {x.args[0]}, op, op.attrs);
+    return unsqueeze(out, scanned, op.code == Opcode::Sum ? x.attrs.dim - 1 : x.attrs.dim, op);
+}
+
+Rewrite neutral_element(const Function& out, const Op& op, const Args& args) {
+    const auto same_type = [&](ValueId v) { return out.op(v).type == op.type; };
+    if (op.code == Opcode::Mul && is_constant(out, args[1], 1) && same_type(args[0])) return args[0];
+    if (op.code == Opcode::Mul && is_constant(out, args[0], 1) && same_type(args[1])) return args[1];
+    if (op.code == Opcode::Div && is_constant(out, args[1], 1) && same_type(args[0])) return args[0];
+    if ((op.code == Opcode::Add || op.code == Opcode::Sub) && is_constant(out, args[1], 0) && same_type(args[0])) return args[0];
+    if (op.code == Opcode::Add && is_constant(out, args[0], 0) && same_type(args[1])) return args[1];
+    return std::nullopt;
+}
+
+std::optional<double> fold(Opcode code, double a, double b) {
+    switch (code) {
+#define FORGE_OP(Enum, name, arity, attributes, doc)
+#define FORGE_UNARY(Enum, name, formula, doc)
+#define FORGE_BINARY(Enum, name, formula, doc) \
+    case Opcode::Enum: return formula;
+#define FORGE_COMPARE(Enum, name, formula, doc)
+#include "forge/ops.def"
+        default: return std::nullopt;
+    }
+}
+
+Rewrite fold_constants(Function& out, const Op& op, const Args& args) {
+    if (out.op(args[0]).code != Opcode::Constant || out.op(args[1]).code != Opcode::Constant) return std::nullopt;
+    const auto value = fold(op.code, out.op(args[0]).attrs.value, out.op(args[1]).attrs.value);
+    if (!value) return std::nullopt;
+    return ir::emit_constant(out, *value, op.where);
+}
+
+Op with_positive_axis(Op op, const Function& out, const Args& args) {
+    if (!(ir::info(op.code).attributes & ir::kDim)) return op;
+    const auto rank = out.op(args[0]).type.shape.size() + (op.code == Opcode::Unsqueeze ? 1 : 0);
+    if (const auto axis = ir::normal_axis(op.attrs.dim, rank)) op.attrs.dim = *axis;
+    return op;
+}
+
+Rewrite rewrite(Function& out, const Op& op, const Args& args) {
+    if (const auto r = simplify_view(out, op, args)) return r;
+    if (const auto r = last_of_cumsum(out, op, args)) return r;
+    if (const auto r = fold_transposes(out, op, args)) return r;
+    if (const auto r = sink_view_scan(out, op, args)) return r;
+    const auto kind = ir::info(op.code).kind;
+    if (kind == ir::OpInfo::Kind::Unary) return sink_view_unary(out, op, args);
+    if (kind != ir::OpInfo::Kind::Binary) return std::nullopt;
+    if (const auto r = neutral_element(out, op, args)) return r;
+    if (const auto r = fold_constants(out, op, args)) return r;
+    return sink_view_binary(out, op, args);
+}
+
+}  // namespace
+
+ir::Function canonicalize(const ir::Function& fn) {
+    return ir::rebuild(fn, [](Function& out, const Op& original, Args args) {
+        const Op op = with_positive_axis(original, out, args);
+        if (args.empty()) return ir::keep(out, op, std::move(args));
+        if (const auto r = rewrite(out, op, args)) return *r;
+        return ir::keep(out, op, std::move(args));
+    });
+}
+
+}  // namespace forge::graph

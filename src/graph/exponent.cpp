@@ -1,0 +1,297 @@
+#include "graph/exponent.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "ir/infer.h"
+
+namespace forge::graph {
+namespace {
+
+using ir::Attrs;
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+using Kind = Term::Kind;
+
+std::vector<int> counting(int n, int first = 0) {
+    std::vector<int> axes(static_cast<std::size_t>(n));
+    std::iota(axes.begin(), axes.end(), first);
+    return axes;
+}
+
+void shift_axes(Terms& terms, int from, int by) {
+    for (Term& t : terms)
+        for (int& a : t.axes)
+            if (a >= from) a += by;
+}
+
+void scale(Terms& terms, double by) {
+    for (Term& t : terms) t.coefficient *= by;
+}
+
+void append(Terms& into, Terms terms) {
+    for (Term& t : terms) add_term(into, std::move(t));
+}
+
+/// Terms of an operand, laid into the (maybe larger) rank of the op by right alignment.
+Terms operand_terms(const Function& fn, ValueId v, int rank) {
+    Terms terms = linear_terms(fn, v);
+    shift_axes(terms, 0, rank - fn.op(v).type.rank());
+    return terms;
+}
+
+Terms scan_terms(const Function& fn, const Op& op) {
+    const ValueId g = op.args[0];
+    const int rank = fn.op(g).type.rank();
+    const Term prefix{Kind::Prefix, 1, g, 1, counting(rank)}, plain{Kind::Plain, 1, g, 1, counting(rank)},
+        total{Kind::Total, 1, g, 1, counting(rank - 1, 1)};
+    if (op.code == Opcode::Sum) return {{Kind::Total, 1, g, 1, counting(rank - 1)}};
+    Terms terms;
+    if (!op.attrs.reverse) {
+        terms = {prefix};
+        if (op.attrs.exclusive) add_term(terms, {Kind::Plain, -1, g, 1, plain.axes});
+    } else {
+        terms = {total, {Kind::Prefix, -1, g, 1, prefix.axes}};
+        if (!op.attrs.exclusive) add_term(terms, plain);
+    }
+    return terms;
+}
+
+Terms opaque(const Function& fn, ValueId v) { return {{Kind::Plain, 1, v, 1, counting(fn.op(v).type.rank())}}; }
+
+Terms repeated_terms(const Function& fn, const Op& op, ValueId v) {
+    Terms terms = linear_terms(fn, op.args[0]);
+    for (Term& t : terms) {
+        if (t.kind == Kind::Total) continue;
+        if (t.repeat != 1 || t.axes.empty() || t.axes[0] != 0) return opaque(fn, v);
+        t.repeat = op.attrs.count;
+    }
+    return terms;
+}
+
+bool is_number(const Function& fn, ValueId v) { return fn.op(v).code == Opcode::Constant; }
+
+Terms product_terms(const Function& fn, const Op& op, ValueId v) {
+    for (const int c : {0, 1}) {
+        if (!is_number(fn, op.args[static_cast<std::size_t>(c)])) continue;
+        Terms terms = operand_terms(fn, op.args[static_cast<std::size_t>(1 - c)], op.type.rank());
+        scale(terms, fn.op(op.args[static_cast<std::size_t>(c)]).attrs.value);
+        return terms;
+    }
+    return opaque(fn, v);
+}
+
+/// The atom of a term as a value of rank `rank`.
+ValueId emit_atom(Function& fn, const Term& term, int rank, const Location& where) {
+    ValueId v = term.g;
+    Attrs attrs;
+    if (term.kind == Kind::Prefix) v = ir::emit(fn, Opcode::Cumsum, {v}, attrs, where);
+    if (term.kind == Kind::Total) v = ir::emit(fn, Opcode::Sum, {v}, attrs, where);
+    if (term.repeat != 1) {
+        attrs.count = term.repeat;
+        v = ir::emit(fn, Opcode::RepeatInterleave, {v}, attrs, where);
+    }
+    if (term.axes.size() == 2 && term.axes[0] > term.axes[1]) {
+        Attrs swap;
+        swap.perm = {1, 0};
+        v = ir::emit(fn, Opcode::Permute, {v}, swap, where);
+    }
+    for (int axis = 0; axis < rank; ++axis) {
+        if (term.axes.empty() || std::count(term.axes.begin(), term.axes.end(), axis)) continue;
+        Attrs at;
+        at.dim = axis;
+        v = ir::emit(fn, Opcode::Unsqueeze, {v}, at, where);
+    }
+    return v;
+}
+
+/// Replaces `total - prefix [+ plain]` and `prefix - plain` of one gate by the running sum that they equal.
+void make_safe(Function& fn, Terms& terms, const Location& where) {
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+        const Term t = terms[i];
+        if (t.kind != Kind::Prefix) continue;
+        const double c = std::fabs(t.coefficient);
+        const bool reverse = t.coefficient < 0;
+        Terms rest = terms;
+        const double plain = take(rest, Kind::Plain, t.g, t.repeat, t.axes);
+        Attrs scan;
+        scan.reverse = reverse;
+        if (reverse) {
+            const double total = take(rest, Kind::Total, t.g, 1, {t.axes.begin() + 1, t.axes.end()});
+            if (total != c || (plain != 0 && plain != c)) continue;
+            scan.exclusive = plain == 0;
+        } else {
+            if (plain != -c) continue;
+            scan.exclusive = true;
+        }
+        take(rest, Kind::Prefix, t.g, t.repeat, t.axes);
+        rest.push_back({Kind::Plain, c, ir::emit(fn, Opcode::Cumsum, {t.g}, scan, where), t.repeat, t.axes});
+        terms = std::move(rest);
+        i = static_cast<std::size_t>(-1);  // start over: indices have moved
+    }
+}
+
+}  // namespace
+
+void add_term(Terms& terms, Term term) {
+    for (auto it = terms.begin(); it != terms.end(); ++it) {
+        if (!it->same_atom(term)) continue;
+        it->coefficient += term.coefficient;
+        if (it->coefficient == 0) terms.erase(it);
+        return;
+    }
+    terms.push_back(std::move(term));
+}
+
+double take(Terms& terms, Kind kind, ValueId g, std::int64_t repeat, const std::vector<int>& axes) {
+    for (auto it = terms.begin(); it != terms.end(); ++it)
+        if (it->kind == kind && it->g == g && it->repeat == repeat && it->axes == axes) {
+            const double c = it->coefficient;
+            terms.erase(it);
+            return c;
+        }
+    return 0;
+}
+
+Terms linear_terms(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    const int rank = op.type.rank();
+    switch (op.code) {
+        case Opcode::Add:
+        case Opcode::Sub: {
+            Terms terms = operand_terms(fn, op.args[0], rank), right = operand_terms(fn, op.args[1], rank);
+            if (op.code == Opcode::Sub) scale(right, -1);
+            append(terms, std::move(right));
+            return terms;
+        }
+        case Opcode::Neg: {
+            Terms terms = linear_terms(fn, op.args[0]);
+            scale(terms, -1);
+            return terms;
+        }
+        case Opcode::Mul: return product_terms(fn, op, v);
+        case Opcode::Cumsum:
+        case Opcode::Sum: return op.attrs.dim == 0 ? scan_terms(fn, op) : opaque(fn, v);
+        case Opcode::Unsqueeze: {
+            Terms terms = linear_terms(fn, op.args[0]);
+            shift_axes(terms, static_cast<int>(op.attrs.dim), 1);
+            return terms;
+        }
+        case Opcode::Expand: return operand_terms(fn, op.args[0], rank);
+        case Opcode::RepeatInterleave: return op.attrs.dim == 0 ? repeated_terms(fn, op, v) : opaque(fn, v);
+        case Opcode::Permute: {
+            Terms terms = linear_terms(fn, op.args[0]);
+            for (Term& t : terms)
+                for (int& a : t.axes) a = static_cast<int>(std::find(op.attrs.perm.begin(), op.attrs.perm.end(), a) - op.attrs.perm.begin());
+            return terms;
+        }
+        default: return opaque(fn, v);
+    }
+}
+
+bool has_exponential(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    switch (op.code) {
+        case Opcode::Exp:
+        case Opcode::Exp2: return true;
+        case Opcode::Mul:
+        case Opcode::Div: return has_exponential(fn, op.args[0]) || has_exponential(fn, op.args[1]);
+        case Opcode::Neg:
+        case Opcode::Unsqueeze:
+        case Opcode::Permute:
+        case Opcode::RepeatInterleave: return has_exponential(fn, op.args[0]);
+        default: return false;
+    }
+}
+
+namespace {
+
+Factored factor_view(Function& fn, const Op& op) {
+    Factored f = factor(fn, op.args[0]);
+    for (ValueId& x : f.factors)
+        if (fn.op(x).type.rank() > 0) x = ir::emit(fn, op.code, {x}, op.attrs, op.where);
+    for (Term& t : f.exponent)
+        for (int& a : t.axes) {
+            if (op.code == Opcode::Unsqueeze) a += a >= op.attrs.dim ? 1 : 0;
+            else a = static_cast<int>(std::find(op.attrs.perm.begin(), op.attrs.perm.end(), a) - op.attrs.perm.begin());
+        }
+    return f;
+}
+
+/// Factors of equal rank to the view's operand only: right alignment must not hide a missing axis.
+bool full_rank(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    if (op.code == Opcode::Mul || op.code == Opcode::Div)
+        return std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
+            return fn.op(a).type.rank() == 0 || (fn.op(a).type.rank() == op.type.rank() && full_rank(fn, a));
+        });
+    return true;
+}
+
+}  // namespace
+
+Factored factor(Function& fn, ValueId v) {
+    if (!has_exponential(fn, v)) return {{v}, {}};
+    const Op op = fn.op(v);
+    const int rank = op.type.rank();
+    const auto operand = [&](std::size_t i) {
+        Factored f = factor(fn, op.args[i]);
+        shift_axes(f.exponent, 0, rank - fn.op(op.args[i]).type.rank());
+        return f;
+    };
+    switch (op.code) {
+        case Opcode::Exp: return {{}, linear_terms(fn, op.args[0])};
+        case Opcode::Exp2: {
+            Terms terms = linear_terms(fn, op.args[0]);
+            scale(terms, std::numbers::ln2);
+            return {{}, std::move(terms)};
+        }
+        case Opcode::Mul: {
+            Factored a = operand(0), b = operand(1);
+            a.factors.insert(a.factors.end(), b.factors.begin(), b.factors.end());
+            append(a.exponent, std::move(b.exponent));
+            return a;
+        }
+        case Opcode::Div: {
+            Factored a = operand(0), b = operand(1);
+            if (!b.factors.empty()) return {{v}, {}};
+            scale(b.exponent, -1);
+            append(a.exponent, std::move(b.exponent));
+            return a;
+        }
+        case Opcode::Neg: {
+            Factored f = operand(0);
+            f.factors.push_back(ir::emit_constant(fn, -1, op.where));
+            return f;
+        }
+        case Opcode::Unsqueeze:
+        case Opcode::Permute: return full_rank(fn, op.args[0]) ? factor_view(fn, op) : Factored{{v}, {}};
+        default: return {{v}, {}};
+    }
+}
+
+ValueId emit_exp(Function& fn, Terms terms, int rank, const Location& where) {
+    if (terms.empty()) return ir::kNoValue;
+    make_safe(fn, terms, where);
+    ValueId sum = ir::kNoValue;
+    for (const Term& t : terms) {
+        ValueId x = emit_atom(fn, t, rank, where);
+        if (std::fabs(t.coefficient) != 1) x = ir::emit(fn, Opcode::Mul, {x, ir::emit_constant(fn, std::fabs(t.coefficient), where)}, {}, where);
+        if (sum == ir::kNoValue) sum = t.coefficient < 0 ? ir::emit(fn, Opcode::Neg, {x}, {}, where) : x;
+        else sum = ir::emit(fn, t.coefficient < 0 ? Opcode::Sub : Opcode::Add, {sum, x}, {}, where);
+    }
+    return ir::emit(fn, Opcode::Exp, {sum}, {}, where);
+}
+
+ValueId emit_product(Function& fn, const Factored& product, int rank, const Location& where) {
+    ValueId v = emit_exp(fn, product.exponent, rank, where);
+    for (auto it = product.factors.rbegin(); it != product.factors.rend(); ++it)
+        v = v == ir::kNoValue ? *it : ir::emit(fn, Opcode::Mul, {*it, v}, {}, where);
+    return v;
+}
+
+}  // namespace forge::graph

@@ -1,0 +1,30 @@
+/// The graph passes: pure functions from a function to an equivalent one, one file each. The pipeline (pipeline.h)
+/// names and orders them.
+#pragma once
+
+#include "ir/function.h"
+
+namespace forge::graph {
+
+/// Everything in float32: conversions and cache_result vanish; parameters keep their storage type in the plan. For back
+/// ends that compute in float32 throughout.
+ir::Function widen(const ir::Function& fn);
+/// Constants folded, x*1 and x+0 dropped, views pushed outwards or merged, transposes folded into products,
+/// select(cumsum(g), -1) = sum(g), negations and divisions by constants in one form.
+ir::Function canonicalize(const ir::Function& fn);
+/// Equal ops on equal operands become one.
+ir::Function cse(const ir::Function& fn);
+/// Ops that no result needs are dropped.
+ir::Function dce(const ir::Function& fn);
+/// Decays in a safe form: exponents that are differences of running sums become sums over the tokens between, so that
+/// every gate in [-inf, 0] gives a finite, accurate result. See stabilize.cpp for the forms recognised.
+ir::Function stabilize(const ir::Function& fn);
+/// a@x ± a@y = a@(x ± y): products that share a factor become one, so that no product with the state is done twice and
+/// no K x K matrix is formed.
+ir::Function reassociate(const ir::Function& fn);
+/// l2norm, softmax in terms of reductions and elementwise ops.
+ir::Function decompose(const ir::Function& fn);
+/// c + a@b and c - a@b as accumulating products; marks structural zeros that products may skip.
+ir::Function fuse_products(const ir::Function& fn);
+
+}  // namespace forge::graph

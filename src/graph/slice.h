@@ -1,0 +1,29 @@
+/// Recurrence slicing: what of a ChunkProgram must run in order. The marks decide what may run ahead, on which worker,
+/// in which kernel.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/function.h"
+
+namespace forge::graph {
+
+enum class Slice : std::uint8_t {
+    StateFree,   ///< needs no state: can run for all chunks at once
+    StateBound,  ///< on the path from carried state to carried state: the only sequential work
+    OutputOnly,  ///< needs a state, but no carried state needs it
+};
+const char* to_string(Slice slice);
+
+/// One mark per value.
+std::vector<Slice> slices(const ir::Function& program);
+
+/// Values cheap enough to compute again rather than store: elementwise ops, views, sums and scans of inputs.
+std::vector<bool> cheap(const ir::Function& program);
+
+/// Symbols along which every op works in parallel, so that a kernel may take a part of the axis at a time (the value
+/// axis of a matrix state, the channels of a vector state). In order of preference; empty if there is none.
+std::vector<std::string> parallel_axes(const ir::Function& program);
+
+}  // namespace forge::graph

@@ -1,0 +1,203 @@
+// Stabilisation. Decays are exp of sums of gates over the tokens between two tokens; written with running sums G they
+// are differences, exp(G_i - G_j), or products exp(G_i) * exp(-G_j) whose factors overflow. Recognised, for gates g with
+// G = cumsum(g, 0):
+//
+//   exp(sum(g) - G), exp(G - g)                      -> running sums from the other end, or exclusive ones
+//   tril(x * exp(G[:, None] - G[None, :]))           -> tril(x * decay_mask(g))
+//   tril((a * exp(G[:, None])) @ (b * exp(-G[:, None]))^T)   (g [C])    -> tril((a @ b^T) * decay_mask(g))
+//   tril((a * exp(G)) @ (b * exp(-G))^T)                     (g [C, K]) -> tril(decay_matmul(a, b, g))
+//
+// with any further factors, with G - g instead of G on the left under tril(-1) (an exclusive read), and with constants
+// added to one exponent and subtracted from the other (an anchor). Only sums of gates remain, so gates of -inf are exact
+// zeros. What is under no tril keeps its form.
+#include <optional>
+
+#include "graph/exponent.h"
+#include "graph/passes.h"
+#include "ir/infer.h"
+#include "ir/rebuild.h"
+#include "ir/triangular.h"
+
+namespace forge::graph {
+namespace {
+
+using ir::Attrs;
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+using Kind = Term::Kind;
+
+/// A decay between rows i (later) and j of one gate: sum of c*g over (j, i], or (j, i) if exclusive.
+struct Between {
+    ValueId g = ir::kNoValue;
+    double c = 1;
+    std::int64_t repeat = 1;
+    bool exclusive = false;
+};
+
+/// Takes c*(G on `later` - G on `earlier`) out of the two exponents (which may be one and the same list).
+std::optional<Between> take_between(const Function& fn, Terms& later, const std::vector<int>& later_axes, Terms& earlier,
+                                    const std::vector<int>& earlier_axes, int gate_rank, bool strict) {
+    for (const Term& t : Terms(later)) {
+        if (t.kind != Kind::Prefix || t.coefficient <= 0 || t.axes != later_axes || fn.op(t.g).type.rank() != gate_rank) continue;
+        Terms rest = earlier;
+        if (take(rest, Kind::Prefix, t.g, t.repeat, earlier_axes) != -t.coefficient) continue;
+        earlier = std::move(rest);
+        take(later, Kind::Prefix, t.g, t.repeat, later_axes);
+        Between b{t.g, t.coefficient, t.repeat, false};
+        rest = later;
+        if (strict && t.repeat == 1 && take(rest, Kind::Plain, t.g, t.repeat, later_axes) == -t.coefficient) {
+            later = std::move(rest);
+            b.exclusive = true;
+        }
+        return b;
+    }
+    return std::nullopt;
+}
+
+/// Anchors: what one side adds and the other subtracts, with no token axis, is nothing.
+void cancel_totals(Terms& a, Terms& b) {
+    for (const Term& t : Terms(a)) {
+        if (t.kind != Kind::Total) continue;
+        Terms rest = b;
+        if (take(rest, Kind::Total, t.g, t.repeat, t.axes) != -t.coefficient) continue;
+        b = std::move(rest);
+        take(a, Kind::Total, t.g, t.repeat, t.axes);
+    }
+}
+
+class Stabilizer {
+ public:
+    Stabilizer(Function& out, Location where) : out_(out), where_(std::move(where)) {}
+
+    /// v as it is needed where only entries j <= i (strict: j < i) count.
+    ValueId under_tril(ValueId v, bool strict) {
+        const Op op = out_.op(v);
+        if (op.type.rank() != 2) return v;
+        if (op.code == Opcode::Add || op.code == Opcode::Sub) {
+            const ValueId a = under_tril(op.args[0], strict), b = under_tril(op.args[1], strict);
+            return a == op.args[0] && b == op.args[1] ? v : ir::emit(out_, op.code, {a, b}, {}, op.where, op.name);
+        }
+        return product_under_tril(v, strict);
+    }
+
+ private:
+    ValueId product_under_tril(ValueId v, bool strict) {
+        Factored product = flatten(v);
+        bool changed = false;
+        std::vector<ValueId> masks;
+        for (ValueId& f : product.factors)
+            if (const auto m = matmul_under_tril(f, strict, masks)) {
+                f = *m;
+                changed = true;
+            }
+        while (const auto between = take_between(out_, product.exponent, {0}, product.exponent, {1}, 1, strict)) {
+            masks.push_back(mask(*between));
+            changed = true;
+        }
+        if (!changed) return v;
+        product.factors.insert(product.factors.end(), masks.begin(), masks.end());
+        return emit_product(out_, product, 2, where_);
+    }
+
+    /// The product tree, also where no exponential takes part outside a matmul.
+    Factored flatten(ValueId v) {
+        if (has_exponential(out_, v)) return factor(out_, v);
+        const Op op = out_.op(v);
+        if (op.code != Opcode::Mul) return {{v}, {}};
+        Factored a = flatten(op.args[0]);
+        const Factored b = flatten(op.args[1]);
+        a.factors.insert(a.factors.end(), b.factors.begin(), b.factors.end());
+        return a;
+    }
+
+    std::optional<ValueId> matmul_under_tril(ValueId v, bool strict, std::vector<ValueId>& masks) {
+        const Op op = out_.op(v);
+        if (op.code != Opcode::Matmul && op.code != Opcode::MatmulOutFp32) return std::nullopt;
+        if (!has_exponential(out_, op.args[0]) || !has_exponential(out_, op.args[1])) return std::nullopt;
+        Factored a = factor(out_, rows(op.args[0], op.attrs.trans_a)), b = factor(out_, rows(op.args[1], !op.attrs.trans_b));
+        cancel_totals(a.exponent, b.exponent);
+        bool changed = false;
+        while (const auto scalar = take_between(out_, a.exponent, {0}, b.exponent, {0}, 1, strict)) {
+            masks.push_back(mask(*scalar));
+            changed = true;
+        }
+        const auto vector = take_between(out_, a.exponent, {0, 1}, b.exponent, {0, 1}, 2, strict);
+        if (vector && vector->repeat == 1) return decay_matmul(a, b, *vector);
+        if (!changed) return std::nullopt;
+        Attrs attrs;
+        attrs.trans_b = true;
+        return ir::emit(out_, op.code, {emit_rows(a, op.args[0]), emit_rows(b, op.args[1])}, attrs, op.where, op.name);
+    }
+
+    ValueId decay_matmul(const Factored& a, const Factored& b, const Between& between) {
+        const ValueId g = scaled(between);
+        Attrs attrs;
+        attrs.exclusive = between.exclusive;
+        return ir::emit(out_, Opcode::DecayMatmul, {like(emit_rows(a, g), g), like(emit_rows(b, g), g), g}, attrs, where_);
+    }
+
+    /// An operand with the tokens as rows.
+    ValueId rows(ValueId v, bool transposed) {
+        if (!transposed) return v;
+        Attrs attrs;
+        attrs.perm = {1, 0};
+        return ir::emit(out_, Opcode::Permute, {v}, attrs, where_);
+    }
+
+    ValueId emit_rows(const Factored& product, ValueId shape_of) {
+        if (product.factors.empty() && product.exponent.empty()) return like(ir::emit_constant(out_, 1, where_), shape_of);
+        return emit_product(out_, product, 2, where_);
+    }
+
+    ValueId like(ValueId v, ValueId shape_of) {
+        if (out_.op(v).type.shape == out_.op(shape_of).type.shape) return v;
+        return out_.add({Opcode::Expand, {out_.op(v).type.dtype, out_.op(shape_of).type.shape}, {v}, {}, "", where_, std::nullopt});
+    }
+
+    ValueId scaled(const Between& b) {
+        return b.c == 1 ? b.g : ir::emit(out_, Opcode::Mul, {b.g, ir::emit_constant(out_, b.c, where_)}, {}, where_);
+    }
+
+    ValueId mask(const Between& between) {
+        Attrs attrs;
+        attrs.exclusive = between.exclusive;
+        ValueId m = ir::emit(out_, Opcode::DecayMask, {scaled(between)}, attrs, where_);
+        if (between.repeat == 1) return m;
+        for (const std::int64_t dim : {0, 1}) {
+            Attrs repeat;
+            repeat.dim = dim;
+            repeat.count = between.repeat;
+            m = ir::emit(out_, Opcode::RepeatInterleave, {m}, repeat, where_);
+        }
+        return m;
+    }
+
+    Function& out_;
+    Location where_;
+};
+
+/// Products that are provably lower triangular need no tril around them to be treated alike.
+std::optional<bool> strictness(const Function& out, const Op& op, ValueId v) {
+    if (op.code != Opcode::Mul || op.type.rank() != 2 || !has_exponential(out, v)) return std::nullopt;
+    const ir::Triangle t = ir::triangle_of(out, v);
+    if (t == ir::Triangle::Full || t == ir::Triangle::UnitLower) return std::nullopt;
+    return t == ir::Triangle::StrictLower;
+}
+
+}  // namespace
+
+ir::Function stabilize(const ir::Function& fn) {
+    return ir::rebuild(fn, [](Function& out, const Op& op, std::vector<ValueId> args) -> ValueId {
+        Stabilizer stabilizer(out, op.where);
+        if (op.code == Opcode::Tril && op.attrs.diagonal <= 0) args[0] = stabilizer.under_tril(args[0], op.attrs.diagonal < 0);
+        if (op.code == Opcode::Exp)
+            if (const ValueId e = emit_exp(out, linear_terms(out, args[0]), op.type.rank(), op.where); e != ir::kNoValue && out.op(e).type == op.type) return e;
+        const ValueId v = ir::keep(out, op, std::move(args));
+        if (const auto strict = strictness(out, op, v)) return stabilizer.under_tril(v, *strict);
+        return v;
+    });
+}
+
+}  // namespace forge::graph

@@ -1,0 +1,155 @@
+#include "interp/interp.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <functional>
+
+#include "forge/error.h"
+#include "interp/arrays.h"
+
+namespace forge::interp {
+namespace {
+
+using ir::Op;
+using ir::Opcode;
+
+Value product(const Value& a, const Value& b, const ir::Attrs& attrs) {
+    return matmul(attrs.trans_a ? permute(a, {1, 0}) : a, attrs.trans_b ? permute(b, {1, 0}) : b);
+}
+
+/// result[i, j] += weight(i, j, d) * exp(g[j+1, d] + … + g[i, d]) for j <= i; exclusive: without g[i, d], for j < i.
+template <class Weight>
+Value decay_product(const Value& g, bool exclusive, Weight weight) {
+    const std::int64_t tokens = g.shape[0], width = g.rank() == 2 ? g.shape[1] : 1;
+    Value result = zeros({tokens, tokens});
+    for (std::int64_t i = 0; i < tokens; ++i)
+        for (std::int64_t d = 0; d < width; ++d) {
+            double total = 0;
+            for (std::int64_t j = i - (exclusive ? 1 : 0); j >= 0; --j) {
+                result.data[at(i * tokens + j)] += weight(i * width + d, j * width + d) * std::exp(total);
+                total += g.data[at(j * width + d)];
+            }
+        }
+    return result;
+}
+
+const Value& lookup(const Bindings& params, const std::string& name) {
+    const auto it = params.find(name);
+    if (it == params.end()) throw InternalError(fmt::format("interp: no value for parameter '{}'", name));
+    return it->second;
+}
+
+const Value& parameter(const Op& op, const Bindings& params, const Sizes& sizes) {
+    const Value& value = lookup(params, binding_name(op.attrs.name, op.attrs.role));
+    if (const Extents wanted = concrete(op.type.shape, sizes); value.shape != wanted)
+        throw InternalError(fmt::format("interp: parameter '{}' is [{}], expected [{}]", op.attrs.name,
+                                        fmt::join(value.shape, ", "), fmt::join(wanted, ", ")));
+    return value;
+}
+
+struct Evaluation {
+    const ir::Function& fn;
+    const Bindings& params;
+    const Sizes& sizes;
+    std::vector<Value> values;
+
+    [[nodiscard]] const Value& arg(const Op& op, std::size_t i) const { return values[at(op.args[i])]; }
+    [[nodiscard]] Value leaf(const Op& op) const;
+    [[nodiscard]] Value run(const Op& op) const;
+};
+
+Value Evaluation::leaf(const Op& op) const {
+    if (op.code == Opcode::Param) return parameter(op, params, sizes);
+    if (op.code == Opcode::Identity) return identity(concrete(op.type.shape, sizes));
+    if (op.code == Opcode::Constant) return expand(scalar(op.attrs.value), concrete(op.type.shape, sizes));
+    return lookup(params, binding_name(fn.op(op.args[0]).attrs.name, ir::Role::Shifted));  // PrevToken, of a Param
+}
+
+Value Evaluation::run(const Op& op) const {
+    const ir::Attrs& attrs = op.attrs;
+    const auto in = [&](std::size_t i) -> const Value& { return arg(op, i); };
+    switch (op.code) {
+#define FORGE_OP(Enum, name, arity, attributes, doc)
+#define FORGE_UNARY(Enum, name, formula, doc) \
+    case Opcode::Enum: return map(in(0), [](double x) { return formula; });
+#define FORGE_BINARY(Enum, name, formula, doc) \
+    case Opcode::Enum: return map(in(0), in(1), [](double a, double b) { return formula; });
+#define FORGE_COMPARE(Enum, name, formula, doc) \
+    case Opcode::Enum: return map(in(0), in(1), [](double a, double b) { return (formula) ? 1.0 : 0.0; });
+#include "forge/ops.def"
+        case Opcode::Param:
+        case Opcode::Constant:
+        case Opcode::Identity:
+        case Opcode::PrevToken: return leaf(op);
+        case Opcode::To:
+        case Opcode::CacheResult:
+        case Opcode::Copy: return in(0);
+        case Opcode::Where: return where(in(0), in(1), in(2));
+        case Opcode::Sum: return select(cumsum(in(0), attrs.dim, false, false), attrs.dim, -1);
+        case Opcode::Amax: return amax(in(0), attrs.dim);
+        case Opcode::Cumsum: return cumsum(in(0), attrs.dim, attrs.reverse, attrs.exclusive);
+        case Opcode::LinearScan: return linear_scan(in(0), in(1));
+        case Opcode::L2norm: return l2norm(in(0), attrs.dim, attrs.value);
+        case Opcode::Softmax: return softmax(in(0), attrs.dim);
+        case Opcode::Permute: return permute(in(0), attrs.perm);
+        case Opcode::Unsqueeze: return unsqueeze(in(0), attrs.dim);
+        case Opcode::Squeeze: return squeeze(in(0), attrs.dim);
+        case Opcode::Select: return select(in(0), attrs.dim, attrs.start);
+        case Opcode::Slice: return slice(in(0), attrs.dim, attrs.start, attrs.step);
+        case Opcode::RepeatInterleave: return repeat_interleave(in(0), attrs.dim, attrs.count);
+        case Opcode::Expand: return expand(in(0), concrete(op.type.shape, sizes));
+        case Opcode::Tril: return triangle(in(0), true, attrs.diagonal);
+        case Opcode::Triu: return triangle(in(0), false, attrs.diagonal);
+        case Opcode::Inverse: return unit_lower_inverse(in(0));
+        case Opcode::Matmul:
+        case Opcode::MatmulOutFp32: return product(in(0), in(1), attrs);
+        case Opcode::MatmulAdd: return map(in(2), product(in(0), in(1), attrs), std::plus<>());
+        case Opcode::MatmulSub: return map(in(2), product(in(0), in(1), attrs), std::minus<>());
+        case Opcode::DecayMask:
+            return decay_product(in(0), attrs.exclusive, [](std::int64_t, std::int64_t) { return 1.0; });
+        case Opcode::DecayMatmul:
+            return decay_product(in(2), attrs.exclusive,
+                                 [&](std::int64_t i, std::int64_t j) { return in(0).data[at(i)] * in(1).data[at(j)]; });
+    }
+    throw InternalError(fmt::format("interp: no rule for {}", ir::info(op.code).name));
+}
+
+}  // namespace
+
+std::string binding_name(const std::string& name, ir::Role role) {
+    switch (role) {
+        case ir::Role::Input:
+        case ir::Role::Head:
+        case ir::Role::Scalar:
+        case ir::Role::Mask:
+        case ir::Role::State: return name;
+        case ir::Role::Shifted: return name + "@prev";
+        case ir::Role::Chunk: return name + "@chunk";
+        case ir::Role::Cached: return name + "@cached";
+        case ir::Role::Spill: return name + "@spill";
+    }
+    throw InternalError("interp: unknown role");
+}
+
+std::vector<std::int64_t> concrete(const Shape& shape, const Sizes& sizes) {
+    Extents result;
+    for (const Dim& dim : shape) {
+        if (!dim.is_constant() && !sizes.contains(dim.symbol))
+            throw InternalError(fmt::format("interp: no size for '{}'", dim.symbol));
+        result.push_back(dim.is_constant() ? dim.factor : dim.factor * sizes.at(dim.symbol));
+    }
+    return result;
+}
+
+std::vector<Value> evaluate(const ir::Function& fn, const Bindings& params, const Sizes& sizes) {
+    Evaluation evaluation{fn, params, sizes, {}};
+    evaluation.values.reserve(fn.ops.size());
+    for (const Op& op : fn.ops) evaluation.values.push_back(evaluation.run(op));
+    std::vector<Value> results;
+    for (const ir::Result& r : fn.results) results.push_back(evaluation.values[at(r.value)]);
+    return results;
+}
+
+}  // namespace forge::interp

@@ -1,0 +1,30 @@
+/// Runs one head of a definition over a whole sequence, in float64, in three ways: token by token (the specification),
+/// chunk by chunk through the phases as written, and chunk by chunk through the joined ChunkProgram. Their agreement is
+/// what `forge check`, the tests and the passes' properties rest on.
+#pragma once
+
+#include "interp/interp.h"
+#include "ir/definition.h"
+
+namespace forge::interp {
+
+/// The arguments of one head. Token inputs are [factor * tokens, …], head inputs […], scalars [].
+struct Sequence {
+    std::int64_t tokens = 0;
+    Bindings inputs;
+    Bindings initial_states;  ///< an absent state is zero
+};
+
+/// Outputs [tokens, …] and the states after the last token.
+struct Outcome {
+    Bindings outputs;
+    Bindings states;
+};
+
+/// `sizes` gives the symbols of the shapes; "C" is the chunk size (`run_steps` does not need it). The last chunk may be
+/// ragged: rows past the end are each input's `pad`, `token_mask` is 0 there, and their outputs are dropped.
+Outcome run_steps(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
+Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
+Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
+
+}  // namespace forge::interp

@@ -1,0 +1,220 @@
+#include "interp/semantics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <optional>
+
+namespace forge::interp {
+namespace {
+
+using ir::Role;
+
+constexpr std::int64_t kChunk = 8;   ///< tokens in the chunk of both checks
+constexpr std::int64_t kRagged = 5;  ///< tokens of the padded chunk
+constexpr double kTolerance = 1e-9;  ///< relative; float64 rounds at 1e-16, a wrong term shows at 1e-2
+constexpr std::uint64_t kSeed = 20240521;
+
+/// SplitMix64 and Box-Muller: the same numbers with every standard library.
+class Random {
+ public:
+    explicit Random(std::uint64_t seed) : state_(seed) {}
+
+    double uniform(Range range = {0, 1}) {
+        state_ += 0x9E3779B97F4A7C15U;
+        std::uint64_t z = state_;
+        z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+        z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+        const double unit = static_cast<double>((z ^ (z >> 31U)) >> 11U) * 0x1p-53;
+        return range.low + (range.high - range.low) * unit;
+    }
+    double normal() {
+        const double radius = std::sqrt(-2 * std::log(1 - uniform()));
+        return radius * std::cos(2 * std::numbers::pi * uniform());
+    }
+
+ private:
+    std::uint64_t state_;
+};
+
+Value random_value(const std::vector<std::int64_t>& shape, bool gate, Range range, Random& random) {
+    Value result = zeros(shape);
+    for (double& x : result.data) x = gate ? random.uniform(range) : 0.5 * random.normal();
+    return result;
+}
+
+bool finite(const Bindings& values) {
+    return std::all_of(values.begin(), values.end(), [](const auto& named) {
+        const auto& data = named.second.data;
+        return std::all_of(data.begin(), data.end(), [](double x) { return std::isfinite(x); });
+    });
+}
+
+bool finite(const Outcome& outcome) { return finite(outcome.outputs) && finite(outcome.states); }
+
+double scale_of(const Value& x) {
+    double largest = 1;
+    for (const double element : x.data) largest = std::max(largest, std::fabs(element));
+    return largest;
+}
+
+/// The first row before `rows` in which the values differ.
+std::optional<std::int64_t> first_changed_row(const Value& a, const Value& b, std::int64_t rows) {
+    const std::size_t width = a.data.size() / static_cast<std::size_t>(a.shape[0]);
+    const double bound = kTolerance * scale_of(a);
+    for (std::size_t i = 0; i < width * static_cast<std::size_t>(rows); ++i)
+        if (!(std::fabs(a.data[i] - b.data[i]) <= bound)) return static_cast<std::int64_t>(i / width);
+    return std::nullopt;
+}
+
+Location last_location(const ir::Function& fn) {
+    for (auto op = fn.ops.rbegin(); op != fn.ops.rend(); ++op)
+        if (op->where.known()) return op->where;
+    return {};
+}
+
+/// One definition, its sizes, and arguments on which it stays finite.
+struct Experiment {
+    const ir::Definition& def;
+    Sizes sizes;
+    Sequence sequence;
+    Outcome expected;
+
+    static std::optional<Experiment> find(const ir::Definition& def) {
+        const Sizes sizes = small_sizes(def, kChunk);
+        for (const Range range : {Range{-0.9, -0.1}, Range{0.1, 0.9}}) {  // gates in log space, or not
+            Experiment e{def, sizes, random_sequence(def, sizes, kChunk, kSeed, range), {}};
+            e.expected = run_phases(def, e.sequence, sizes);
+            if (finite(e.expected)) return e;
+        }
+        return std::nullopt;
+    }
+
+    /// The arguments with the rows of one token of the given inputs (all if empty) moved.
+    [[nodiscard]] Sequence changed_at(std::int64_t token, const std::string& only) const {
+        Sequence changed = sequence;
+        for (const ir::InputDecl& in : def.inputs) {
+            if (in.role != Role::Input || (!only.empty() && in.name != only)) continue;
+            Value& x = changed.inputs.at(in.name);
+            const std::size_t width = x.data.size() / static_cast<std::size_t>(kChunk);
+            for (std::size_t i = 0; i < width; ++i) x.data[static_cast<std::size_t>(token) * width + i] *= 0.75;
+        }
+        return changed;
+    }
+
+    [[nodiscard]] Sequence prefix(std::int64_t tokens) const {
+        Sequence shorter = sequence;
+        shorter.tokens = tokens;
+        for (const ir::InputDecl& in : def.inputs) {
+            if (in.role != Role::Input) continue;
+            Value& x = shorter.inputs.at(in.name);
+            x.data.resize(x.data.size() / static_cast<std::size_t>(kChunk) * static_cast<std::size_t>(tokens));
+            x.shape[0] = x.shape[0] / kChunk * tokens;
+        }
+        return shorter;
+    }
+};
+
+/// All inputs of a token are moved at once; only if that shows a fault is the input to blame looked for.
+void check_causality(const Experiment& e, std::vector<Diagnostic>& found) {
+    std::vector<std::string> blamed;
+    const auto report = [&](const std::string& output, std::int64_t row, const std::string& input, std::int64_t token) {
+        if (std::count(blamed.begin(), blamed.end(), output + "/" + input)) return;
+        blamed.push_back(output + "/" + input);
+        found.push_back({fmt::format("merge reads a later token: output '{}' at token {} changes when input '{}' changes "
+                                     "at token {}", output, row, input, token),
+                         "outputs that depend on their own token and earlier ones", "", last_location(e.def.merge),
+                         "put tril(…) around the products of tokens with tokens"});
+    };
+    for (std::int64_t token = 1; token < kChunk; ++token) {
+        const auto faults = [&](const std::string& only, auto&& each) {
+            const Outcome got = run_phases(e.def, e.changed_at(token, only), e.sizes);
+            if (!finite(got)) return;
+            for (const auto& [name, value] : e.expected.outputs)
+                if (const auto row = first_changed_row(value, got.outputs.at(name), token)) each(name, *row);
+        };
+        bool faulty = false;
+        faults("", [&](const std::string&, std::int64_t) { faulty = true; });
+        if (!faulty) continue;
+        for (const ir::InputDecl& in : e.def.inputs)
+            if (in.role == Role::Input)
+                faults(in.name, [&](const std::string& output, std::int64_t row) { report(output, row, in.name, token); });
+    }
+}
+
+void check_padding(const Experiment& e, std::vector<Diagnostic>& found) {
+    const Sequence ragged = e.prefix(kRagged);
+    const Outcome padded = run_phases(e.def, ragged, e.sizes);
+    const Outcome exact = run_phases(e.def, ragged, small_sizes(e.def, kRagged));
+    if (!finite(exact)) return;
+    const auto compare = [&](const char* kind, const Bindings& wanted, const Bindings& got, const ir::Function& phase) {
+        for (const auto& [name, value] : wanted) {
+            const double difference = relative_difference(value, got.at(name));
+            if (difference <= kTolerance) continue;
+            found.push_back({fmt::format("padding changes the {} '{}'", kind, name),
+                             fmt::format("the same result from {0} tokens in a chunk of {1} and in a chunk of {0}", kRagged, kChunk),
+                             fmt::format("a relative difference of {:.2g}", difference), last_location(phase),
+                             "rows past a sequence's end read as `pad` (default 0): choose a `pad` for which a row "
+                             "changes nothing, or multiply by `token_mask`"});
+        }
+    };
+    compare("final state", exact.states, padded.states, e.def.decay);
+    compare("output", exact.outputs, padded.outputs, e.def.merge);
+}
+
+}  // namespace
+
+double relative_difference(const Value& a, const Value& b) {
+    if (a.shape != b.shape) return std::numeric_limits<double>::infinity();
+    double largest = 0;
+    for (std::size_t i = 0; i < a.data.size(); ++i) {
+        const double difference = std::fabs(a.data[i] - b.data[i]);
+        if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+        largest = std::max(largest, difference);
+    }
+    return largest / scale_of(a);
+}
+
+Sizes small_sizes(const ir::Definition& def, std::int64_t chunk) {
+    Sizes sizes{{ir::kChunkSymbol, chunk}};
+    const auto add = [&](const Shape& shape) {
+        for (const Dim& dim : shape)
+            if (!dim.is_constant() && dim.symbol != ir::kTokenSymbol && !sizes.contains(dim.symbol)) sizes[dim.symbol] = 0;
+    };
+    for (const auto& in : def.inputs) add(ir::phase_type(in).shape);
+    for (const auto& s : def.states) add(s.type.shape);
+    for (const auto& o : def.outputs) add(ir::phase_type(o).shape);
+    std::int64_t next = 3;
+    for (auto& [symbol, size] : sizes)
+        if (symbol != ir::kChunkSymbol) size = next++;
+    return sizes;
+}
+
+Sequence random_sequence(const ir::Definition& def, const Sizes& sizes, std::int64_t tokens, std::uint64_t seed,
+                         Range range) {
+    Random random(seed);
+    Sequence result;
+    result.tokens = tokens;
+    Sizes whole = sizes;
+    whole[ir::kChunkSymbol] = tokens;
+    for (const ir::InputDecl& in : def.inputs)
+        result.inputs[in.name] =
+            random_value(concrete(ir::phase_type(in).shape, whole), !is_half(in.type.dtype), range, random);
+    for (const ir::StateDecl& s : def.states)
+        result.initial_states[s.name] = random_value(concrete(s.type.shape, whole), false, range, random);
+    return result;
+}
+
+std::vector<Diagnostic> check_semantics(const ir::Definition& def) {
+    std::vector<Diagnostic> found;
+    if (const auto experiment = Experiment::find(def)) {
+        check_causality(*experiment, found);
+        check_padding(*experiment, found);
+    }
+    return found;
+}
+
+}  // namespace forge::interp

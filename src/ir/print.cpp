@@ -1,0 +1,108 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+
+#include "ir/text.h"
+
+namespace forge::ir {
+namespace {
+
+std::string number(double value) {
+    if (std::isnan(value)) return "nan";
+    if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+    return fmt::format("{}", value);
+}
+
+std::string attributes(const Op& op) {
+    const unsigned mask = info(op.code).attributes;
+    const Attrs& a = op.attrs;
+    std::vector<std::string> parts;
+    if (mask & kName) parts.push_back(fmt::format("name=\"{}\"", a.name));
+    if (mask & kRole) parts.push_back(fmt::format("role={}", to_string(a.role)));
+    if (mask & kValue) parts.push_back("value=" + number(a.value));
+    if (mask & kDType) parts.push_back("dtype=" + forge::to_string(a.dtype));
+    if (mask & kDim) parts.push_back(fmt::format("dim={}", a.dim));
+    if (mask & kStart) parts.push_back(fmt::format("start={}", a.start));
+    if (mask & kStep) parts.push_back(fmt::format("step={}", a.step));
+    if (mask & kCount) parts.push_back(fmt::format("count={}", a.count));
+    if (mask & kPerm) parts.push_back(fmt::format("perm=[{}]", fmt::join(a.perm, ", ")));
+    if (mask & kDiagonal) parts.push_back(fmt::format("diagonal={}", a.diagonal));
+    if ((mask & kReverse) && a.reverse) parts.emplace_back("reverse=true");
+    if ((mask & kExclusive) && a.exclusive) parts.emplace_back("exclusive=true");
+    if ((mask & kTransA) && a.trans_a) parts.emplace_back("trans_a=true");
+    if ((mask & kTransB) && a.trans_b) parts.emplace_back("trans_b=true");
+    if ((mask & kTri) && a.tri != Tri::None) {
+        parts.push_back(fmt::format("tri={}", to_string(a.tri)));
+        if (a.diagonal != 0) parts.push_back(fmt::format("diagonal={}", a.diagonal));
+    }
+    return parts.empty() ? "" : fmt::format(" {{{}}}", fmt::join(parts, ", "));
+}
+
+std::string layout_text(const Layout& layout) {
+    if (layout.space == Layout::Space::Reg) return " @ reg";
+    return fmt::format(" @ {}({}, [{}])", layout.space == Layout::Space::Tile ? "tile" : "spill", layout.offset, fmt::join(layout.strides, ", "));
+}
+
+std::string op_text(const Function& fn, ValueId id, const std::vector<std::string>& names, PrintOptions options) {
+    const Op& op = fn.op(id);
+    std::vector<std::string> args;
+    for (const ValueId a : op.args) args.push_back("%" + names[static_cast<std::size_t>(a)]);
+    std::string text = fmt::format("%{}: {} = {}({}){}", names[static_cast<std::size_t>(id)], to_string(op.type),
+                                   info(op.code).name, fmt::join(args, ", "), attributes(op));
+    if (op.layout) text += layout_text(*op.layout);
+    if (options.locations && op.where.known())
+        text += fmt::format(" loc(\"{}\":{}:{})", op.where.file, op.where.line, op.where.column);
+    return text;
+}
+
+std::string function_text(const Function& fn, const std::string& indent, PrintOptions options) {
+    const auto names = value_names(fn);
+    std::string text = fmt::format("{}func @{} {{\n", indent, fn.name);
+    for (ValueId v = 0; v < fn.size(); ++v) text += fmt::format("{}  {}\n", indent, op_text(fn, v, names, options));
+    std::vector<std::string> results;
+    for (const Result& r : fn.results)
+        results.push_back(fmt::format("{} \"{}\" = %{}", to_string(r.role), r.name, names[static_cast<std::size_t>(r.value)]));
+    return text + fmt::format("{}  return {}\n{}}}\n", indent, fmt::join(results, ", "), indent);
+}
+
+bool is_identifier(const std::string& s) {
+    if (s.empty() || std::isdigit(static_cast<unsigned char>(s[0]))) return false;
+    for (const char c : s)
+        if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') return false;
+    return true;
+}
+
+}  // namespace
+
+std::vector<std::string> value_names(const Function& fn) {
+    std::vector<std::string> names;
+    std::set<std::string> taken;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const std::string& hint = fn.op(v).name;
+        std::string name = is_identifier(hint) ? hint : std::to_string(v);
+        for (int n = 2; taken.contains(name); ++n) name = fmt::format("{}.{}", hint, n);
+        taken.insert(name);
+        names.push_back(name);
+    }
+    return names;
+}
+
+std::string print(const Function& fn, PrintOptions options) { return function_text(fn, "", options); }
+
+std::string print_op(const Function& fn, ValueId id) { return op_text(fn, id, value_names(fn), {}); }
+
+std::string print(const Definition& def, PrintOptions options) {
+    std::string text = fmt::format("linear_attention @{} {{\n", def.name);
+    for (const InputDecl& in : def.inputs) {
+        text += fmt::format("  {} {}: {}", to_string(in.role), in.name, to_string(in.type));
+        text += in.pad != 0 ? fmt::format(" pad={}\n", number(in.pad)) : "\n";
+    }
+    for (const StateDecl& s : def.states) text += fmt::format("  state {}: {}\n", s.name, to_string(s.type));
+    for (const OutputDecl& o : def.outputs) text += fmt::format("  output {}: {}\n", o.name, to_string(o.type));
+    for (const Function* fn : {&def.chunk, &def.decay, &def.merge}) text += function_text(*fn, "  ", options);
+    if (def.step) text += function_text(*def.step, "  ", options);
+    return text + "}\n";
+}
+
+}  // namespace forge::ir

@@ -1,0 +1,41 @@
+/// The text form. Functions and whole definitions print, and parse back to the same thing: print(parse(print(x))) ==
+/// print(x). Layouts (tile level) are part of the text; locations are printed on request.
+///
+///   linear_attention @decayed {
+///     input k: bf16[T, H, K]
+///     state s: f32[K, V]
+///     output o: bf16[T, H, V]
+///     func @chunk {
+///       %k: bf16[C, K] = param() {name="k", role=input}
+///       %t: bf16[K, C] = permute(%k) {perm=[1, 0]} loc("retention.h":12:9)
+///       return chunk "s" = %t
+///     }
+///   }
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/definition.h"
+
+namespace forge::ir {
+
+struct PrintOptions {
+    bool locations = false;
+};
+
+std::string print(const Function& fn, PrintOptions options = {});
+std::string print(const Definition& def, PrintOptions options = {});
+/// One op as in the text form, e.g. `%p: f32[C, C] = tril(%qk) {diagonal=0}`.
+std::string print_op(const Function& fn, ValueId id);
+/// The name under which each value prints, without the `%`.
+std::vector<std::string> value_names(const Function& fn);
+
+/// Parses one definition or function. Mistakes are CompileErrors at file:line:column of the text; every op's type is
+/// checked against the type rules.
+Definition parse_definition(const std::string& text, const std::string& file = "<text>");
+Function parse_function(const std::string& text, const std::string& file = "<text>");
+/// Whether the text starts a definition (rather than a function).
+bool is_definition(const std::string& text);
+
+}  // namespace forge::ir

@@ -1,0 +1,56 @@
+#include "ir/triangular.h"
+
+namespace forge::ir {
+namespace {
+
+using enum Triangle;
+
+bool lower(Triangle t) { return t != Full; }
+
+Triangle of_sum(Triangle a, Triangle b) {
+    if (a == StrictLower && b == StrictLower) return StrictLower;
+    if ((a == UnitLower && b == StrictLower) || (a == StrictLower && b == UnitLower)) return UnitLower;
+    return lower(a) && lower(b) ? Lower : Full;
+}
+
+Triangle of_difference(Triangle a, Triangle b) {
+    if (a == UnitLower && b == StrictLower) return UnitLower;
+    if (a == StrictLower && b == StrictLower) return StrictLower;
+    return lower(a) && lower(b) ? Lower : Full;
+}
+
+Triangle of_product(Triangle a, Triangle b) {  // elementwise
+    if (a == StrictLower || b == StrictLower) return StrictLower;
+    if (a == UnitLower && b == UnitLower) return UnitLower;
+    return lower(a) || lower(b) ? Lower : Full;
+}
+
+Triangle of_tril(Triangle x, std::int64_t diagonal) {
+    if (diagonal < 0) return StrictLower;
+    return diagonal == 0 && x == Full ? Lower : x;
+}
+
+}  // namespace
+
+Triangle triangle_of(const Function& fn, ValueId id) {
+    const Op& op = fn.op(id);
+    if (op.type.rank() != 2) return Full;
+    const auto arg = [&](std::size_t i) { return triangle_of(fn, op.args[i]); };
+    switch (op.code) {
+        case Opcode::Identity: return UnitLower;
+        case Opcode::Tril: return of_tril(arg(0), op.attrs.diagonal);
+        case Opcode::To:
+        case Opcode::CacheResult: return arg(0);
+        case Opcode::Neg: return arg(0) == UnitLower ? Lower : arg(0);
+        case Opcode::Add: return of_sum(arg(0), arg(1));
+        case Opcode::Sub: return of_difference(arg(0), arg(1));
+        case Opcode::Mul: return of_product(arg(0), arg(1));
+        case Opcode::Div: return arg(0) == UnitLower ? Lower : arg(0);
+        case Opcode::Inverse: return arg(0) == UnitLower ? UnitLower : Full;
+        case Opcode::DecayMask:
+        case Opcode::DecayMatmul: return op.attrs.exclusive ? StrictLower : Lower;
+        default: return Full;  // NOLINT: every other form proves nothing
+    }
+}
+
+}  // namespace forge::ir

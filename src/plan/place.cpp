@@ -1,0 +1,154 @@
+#include "plan/place.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "forge/error.h"
+#include "graph/slice.h"
+#include "ir/text.h"
+
+namespace forge::plan {
+namespace {
+
+using graph::Slice;
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+
+constexpr int kEverywhere = -1;
+
+struct Stage {
+    std::string name;
+    Loop loop;
+};
+
+std::vector<Stage> stages_of(Strategy strategy) {
+    switch (strategy) {
+        case Strategy::OnePass: return {{"scan", Loop::Scan}};
+        case Strategy::Fused: return {{"states", Loop::Scan}, {"outputs", Loop::Chunks}};
+        case Strategy::Decoupled: return {{"chunks", Loop::Chunks}, {"states", Loop::Scan}, {"outputs", Loop::Chunks}};
+    }
+    throw InternalError("place: unknown strategy");
+}
+
+class Placement {
+ public:
+    Placement(const Function& program, std::vector<Stage> stages) : program_(program), stages_(std::move(stages)), names_(ir::value_names(program)) {
+        for (std::size_t s = 0; s < stages_.size(); ++s)
+            if (stages_[s].loop == Loop::Scan) scan_ = static_cast<int>(s);
+        roots_.resize(stages_.size());
+        const int last = static_cast<int>(stages_.size()) - 1;
+        for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(r.role == Role::State ? scan_ : last)].push_back(r);
+        find_homes();
+    }
+
+    std::vector<KernelGraph> kernels() {
+        std::vector<KernelGraph> made(stages_.size());
+        for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {  // later stages ask earlier ones for values
+            const Stage& stage = stages_[static_cast<std::size_t>(s)];
+            made[static_cast<std::size_t>(s)] = {fmt::format("{}_{}", program_.name, stage.name), stage.loop, extract(s)};
+        }
+        std::erase_if(made, [](const KernelGraph& k) { return k.fn.results.empty(); });
+        return made;
+    }
+
+ private:
+    void find_homes() {
+        const auto marks = graph::slices(program_);
+        const auto cheap = graph::cheap(program_);
+        std::vector<ValueId> carried;
+        for (const ir::Result& r : program_.results)
+            if (r.role == Role::State) carried.push_back(r.value);
+        const auto for_states = ir::needed_for(program_, carried);
+        for (ValueId v = 0; v < program_.size(); ++v) {
+            const auto i = static_cast<std::size_t>(v);
+            const bool state = program_.op(v).code == Opcode::Param && program_.op(v).attrs.role == Role::State;
+            int home = static_cast<int>(stages_.size()) - 1;
+            if (state || marks[i] == Slice::StateBound) home = scan_;
+            else if (cheap[i]) home = kEverywhere;
+            else if (marks[i] == Slice::StateFree && for_states[i]) home = 0;
+            homes_.push_back(home);
+        }
+    }
+
+    /// The stage's function: its roots and what they need, up to values that live in an earlier stage.
+    Function extract(int stage) {
+        Function fn;
+        fn.name = fmt::format("{}_{}", program_.name, stages_[static_cast<std::size_t>(stage)].name);
+        std::vector<ValueId> roots;
+        for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)]) roots.push_back(r.value);
+        const auto needed = needed_here(roots, stage);
+        std::map<ValueId, ValueId> map;
+        for (ValueId v = 0; v < program_.size(); ++v) {
+            if (!needed[static_cast<std::size_t>(v)]) continue;
+            Op op = foreign(v, stage) ? spilled(v) : program_.op(v);
+            for (ValueId& a : op.args) a = map.at(a);
+            map[v] = fn.add(std::move(op));
+        }
+        for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)]) fn.results.push_back({r.name, r.role, map.at(r.value)});
+        return fn;
+    }
+
+    std::vector<bool> needed_here(const std::vector<ValueId>& roots, int stage) const {
+        std::vector<bool> needed(program_.ops.size(), false);
+        for (const ValueId r : roots) needed[static_cast<std::size_t>(r)] = true;
+        for (ValueId v = program_.size() - 1; v >= 0; --v)
+            if (needed[static_cast<std::size_t>(v)] && !foreign(v, stage))
+                for (const ValueId a : program_.op(v).args) needed[static_cast<std::size_t>(a)] = true;
+        return needed;
+    }
+
+    [[nodiscard]] bool foreign(ValueId v, int stage) const {
+        const int home = homes_[static_cast<std::size_t>(v)];
+        return home != kEverywhere && home < stage;
+    }
+
+    /// The value as a parameter here, and as a result where it lives.
+    Op spilled(ValueId v) {
+        const Op& op = program_.op(v);
+        Op param{Opcode::Param, op.type, {}, {}, op.name, op.where, std::nullopt};
+        param.attrs.name = names_[static_cast<std::size_t>(v)];
+        param.attrs.role = Role::Spill;
+        auto& results = roots_[static_cast<std::size_t>(homes_[static_cast<std::size_t>(v)])];
+        const ir::Result wanted{param.attrs.name, Role::Spill, v};
+        if (std::find(results.begin(), results.end(), wanted) == results.end()) results.push_back(wanted);
+        return param;
+    }
+
+    const Function& program_;
+    std::vector<Stage> stages_;
+    std::vector<std::string> names_;
+    std::vector<std::vector<ir::Result>> roots_;
+    std::vector<int> homes_;
+    int scan_ = 0;
+};
+
+}  // namespace
+
+const char* to_string(Strategy strategy) {
+    switch (strategy) {
+        case Strategy::OnePass: return "one-pass";
+        case Strategy::Fused: return "fused";
+        case Strategy::Decoupled: return "decoupled";
+    }
+    return "?";
+}
+
+std::vector<Strategy> all_strategies() { return {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled}; }
+
+Strategy strategy_named(const std::string& name) {
+    std::vector<std::string> names;
+    for (const Strategy s : all_strategies()) {
+        if (name == to_string(s)) return s;
+        names.emplace_back(to_string(s));
+    }
+    throw RuntimeError(fmt::format("strategy: expected one of {}, got '{}'", fmt::join(names, ", "), name));
+}
+
+std::vector<KernelGraph> place(const Function& program, Strategy strategy) { return Placement(program, stages_of(strategy)).kernels(); }
+
+}  // namespace forge::plan

@@ -1,0 +1,63 @@
+/// A plan: everything that is decided before code is emitted. The kernels at graph and tile level, and the interface
+/// through which the runtime calls them: which tensor, scalar and spill stands at which index.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/definition.h"
+#include "plan/place.h"
+#include "tile/lower.h"
+
+namespace forge::plan {
+
+/// What was chosen for one program on one device; printable and comparable.
+struct Schedule {
+    Strategy strategy = Strategy::OnePass;
+    std::int64_t chunk = 64;
+    std::string tile_axis;        ///< empty: the kernels take whole states
+    std::int64_t tile_size = 0;   ///< of tile_axis, per task
+    std::int64_t tiles = 1;
+    std::int64_t vector_width = 16;
+    std::string reason;
+};
+std::string to_string(const Schedule& schedule);
+
+/// A tensor of the call. Strides are read by the kernels in the axis order sequence, token, head, rest.
+struct TensorSlot {
+    enum class Kind : std::uint8_t { Input, Head, Output, InitialState, FinalState } kind = Kind::Input;
+    std::string name;
+    ir::Type type;  ///< as declared, symbolic; states without the head axis
+    double pad = 0;
+};
+
+struct SpillSlot {
+    std::string name;
+    std::int64_t floats = 0;  ///< per (chunk, head, tile)
+};
+
+struct Plan {
+    ir::Definition definition;
+    ir::Function program;  ///< joined and optimised
+    Schedule schedule;
+    tile::Sizes sizes;  ///< every symbol but T and the heads, as the caller gave them
+    std::vector<KernelGraph> graphs;
+    std::vector<tile::TileKernel> kernels;
+    std::vector<TensorSlot> tensors;
+    std::vector<std::string> scalars;
+    std::vector<SpillSlot> spills;
+
+    [[nodiscard]] int tensor(TensorSlot::Kind kind, const std::string& name) const;
+    [[nodiscard]] int scalar(const std::string& name) const;
+    [[nodiscard]] int spill(const std::string& name) const;
+};
+
+/// `definition` in its final types; `program` joined and optimised from it.
+Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const Schedule& schedule);
+
+/// Useful floating-point operations per chunk and head of a lowered program: products (a triangle counts half) and
+/// inverses; elementwise work is not counted.
+double useful_flops(const ir::Function& fn);
+
+}  // namespace forge::plan

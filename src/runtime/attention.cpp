@@ -1,0 +1,187 @@
+// compile() and Attention: the whole way from a definition to a call.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "build/cpu_library.h"
+#include "emit/cpu/emit_cpu.h"
+#include "forge/runtime.h"
+#include "frontend/join.h"
+#include "graph/pipeline.h"
+#include "graph/slice.h"
+#include "interp/semantics.h"
+#include "ir/text.h"
+#include "runtime/binding.h"
+#include "runtime/threads.h"
+#include "schedule/choose.h"
+#include "support/environment.h"
+
+namespace forge {
+
+using device::Size;
+using KernelFunction = void (*)(const device::Call&, Size, float*);
+
+struct Attention::Impl {
+    plan::Plan plan;
+    ir::Function joined;
+    std::shared_ptr<build::CpuLibrary> library;
+    std::vector<KernelFunction> kernels;
+    std::vector<GeneratedSource> sources;
+    std::string isa;
+    int threads = 1;
+    double build_seconds = 0;
+    double flops_per_token = 0;
+};
+
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// Where things lie in the workspace: one scratch arena per thread, then the spills.
+struct Workspace {
+    std::size_t scratch_bytes = 0, bytes = 0;
+    std::vector<std::size_t> spills;
+};
+
+/// Vector loads at the end of the last tile may run past it.
+constexpr std::size_t kSlackFloats = 4096;
+
+Workspace lay_out(const Attention::Impl& impl, const runtime::Bound& bound) {
+    Workspace w;
+    std::int64_t floats = 0;
+    for (const auto& kernel : impl.plan.kernels) floats = std::max(floats, kernel.scratch_floats);
+    w.scratch_bytes = aligned((static_cast<std::size_t>(floats) + kSlackFloats) * sizeof(float));
+    w.bytes = w.scratch_bytes * static_cast<std::size_t>(impl.threads);
+    const auto blocks = static_cast<std::size_t>(bound.chunks * bound.heads * impl.plan.schedule.tiles);
+    for (const auto& spill : impl.plan.spills) {
+        w.spills.push_back(w.bytes);
+        w.bytes += aligned(blocks * static_cast<std::size_t>(spill.floats) * sizeof(float));
+    }
+    return w;
+}
+
+void check_sizes(const ir::Definition& def, const tile::Sizes& sizes) {
+    std::vector<std::string> missing;
+    const auto need = [&](const Shape& shape, std::size_t from) {
+        for (std::size_t i = from; i < shape.size(); ++i)
+            if (!shape[i].is_constant() && !sizes.contains(shape[i].symbol) && std::find(missing.begin(), missing.end(), shape[i].symbol) == missing.end())
+                missing.push_back(shape[i].symbol);
+    };
+    for (const auto& in : def.inputs) need(in.type.shape, in.role == ir::Role::Input ? 2 : in.role == ir::Role::Head ? 1 : 0);
+    for (const auto& s : def.states) need(s.type.shape, 0);
+    if (!missing.empty()) throw RuntimeError(fmt::format("{}: sizes: expected a size for {}, got none", def.name, fmt::join(missing, ", ")));
+    for (const auto& [symbol, size] : sizes)
+        if (size < 1) throw RuntimeError(fmt::format("{}: sizes: expected at least 1 for {}, got {}", def.name, symbol, size));
+}
+
+void check_options(const CompileOptions& o) {
+    if (o.chunk != 0 && o.chunk != 16 && o.chunk != 32 && o.chunk != 64 && o.chunk != 128)
+        throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
+    if (o.dtype != F32 && !is_half(o.dtype)) throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
+}
+
+double flops_of(const plan::Plan& plan) {
+    tile::Sizes sizes = plan.sizes;
+    sizes[ir::kChunkSymbol] = plan.schedule.chunk;
+    const tile::TileKernel whole = tile::lower({"whole", plan::Loop::Scan, plan.program}, sizes, plan.schedule.vector_width);
+    return plan::useful_flops(whole.fn) / static_cast<double>(plan.schedule.chunk);
+}
+
+std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, const CompileOptions& options) {
+    check_options(options);
+    auto impl = std::make_shared<Attention::Impl>();
+    const ir::Definition def = frontend::with_dtype(declared, options.dtype);
+    check_sizes(def, options.sizes);
+    if (auto found = interp::check_semantics(def); !found.empty()) throw CompileError(std::move(found));
+    impl->joined = frontend::join(def);
+    impl->isa = options.isa == "auto" ? support::machine_isa() : options.isa;
+    impl->threads = options.threads > 0 ? options.threads : support::core_count();
+    const schedule::Problem problem{options.sizes, options.expected_tokens, options.expected_sequences, options.expected_heads};
+    const schedule::Device device{impl->threads, build::vector_width(impl->isa)};
+    schedule::Wishes wishes{std::nullopt, options.chunk};
+    if (options.strategy != "auto") wishes.strategy = plan::strategy_named(options.strategy);
+    const ir::Function program = graph::optimize(impl->joined);
+    impl->plan = plan::make_plan(def, program, options.sizes, schedule::choose_schedule(program, problem, device, wishes));
+    impl->sources = {{def.name + ".cpp", emit::emit_cpu(impl->plan)}};
+    impl->library = build::build_cpu_library(def.name, impl->sources[0].text, impl->isa, options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir);
+    for (const auto& kernel : impl->plan.kernels)
+        impl->kernels.push_back(reinterpret_cast<KernelFunction>(impl->library->symbol(emit::kernel_symbol(kernel))));  // NOLINT: dlsym
+    impl->flops_per_token = flops_of(impl->plan);
+    return impl;
+}
+
+void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Workspace& w, char* memory) {
+    std::vector<float*> spills;
+    for (const std::size_t offset : w.spills) spills.push_back(reinterpret_cast<float*>(memory + offset));  // NOLINT: workspace is bytes
+    const device::Call call{bound.tensors.data(), bound.scalars.data(), spills.data(), bound.start.data(), bound.tokens.data(),
+                            bound.first_chunk.data(), bound.chunk_sequence.data(), bound.sequences, bound.heads, impl.plan.schedule.tiles};
+    for (std::size_t k = 0; k < impl.kernels.size(); ++k) {
+        const bool scan = impl.plan.kernels[k].loop == plan::Loop::Scan;
+        const std::int64_t tasks = (scan ? bound.sequences : bound.chunks) * bound.heads * impl.plan.schedule.tiles;
+        runtime::parallel_for(tasks, impl.threads, [&](std::int64_t task, int worker) {
+            impl.kernels[k](call, task, reinterpret_cast<float*>(memory + w.scratch_bytes * static_cast<std::size_t>(worker)));  // NOLINT
+        });
+    }
+}
+
+struct Free {
+    void operator()(void* p) const { std::free(p); }  // NOLINT(cppcoreguidelines-no-malloc): aligned_alloc's partner
+};
+
+}  // namespace
+
+TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
+    TensorView view{data, dtype, std::move(shape), {}};
+    view.strides.resize(view.shape.size());
+    std::int64_t next = 1;
+    for (std::size_t i = view.shape.size(); i-- > 0; next *= view.shape[i]) view.strides[i] = next;
+    return view;
+}
+
+void Attention::operator()(const Call& call) const {
+    const runtime::Bound bound = runtime::bind(impl_->plan, call);
+    const Workspace w = lay_out(*impl_, bound);
+    if (call.workspace) return launch(*impl_, bound, w, static_cast<char*>(call.workspace));
+    const std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(kAlignment, w.bytes)));
+    if (!memory) throw RuntimeError(fmt::format("{}: workspace: cannot allocate {} bytes", impl_->plan.definition.name, w.bytes));
+    launch(*impl_, bound, w, memory.get());
+}
+
+std::size_t Attention::workspace_bytes(const Call& call) const { return lay_out(*impl_, runtime::bind(impl_->plan, call)).bytes; }
+const ir::Definition& Attention::definition() const { return impl_->plan.definition; }
+std::string Attention::strategy() const { return plan::to_string(impl_->plan.schedule.strategy); }
+std::int64_t Attention::chunk() const { return impl_->plan.schedule.chunk; }
+std::string Attention::isa() const { return impl_->isa; }
+const std::vector<GeneratedSource>& Attention::sources() const { return impl_->sources; }
+double Attention::flops_per_token() const { return impl_->flops_per_token; }
+double Attention::build_seconds() const { return impl_->build_seconds; }
+bool Attention::from_cache() const { return impl_->library->from_cache(); }
+
+std::string Attention::explain() const {
+    const plan::Plan& plan = impl_->plan;
+    std::string text = fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n", ir::print(plan.definition), ir::print(impl_->joined));
+    text += fmt::format("// Optimised, with its slices.\n");
+    const auto marks = graph::slices(plan.program);
+    for (ir::ValueId v = 0; v < plan.program.size(); ++v)
+        text += fmt::format("//   {:<12} {}\n", graph::to_string(marks[static_cast<std::size_t>(v)]), ir::print_op(plan.program, v));
+    text += fmt::format("\n// The schedule: {}.\n", to_string(plan.schedule));
+    for (std::size_t k = 0; k < plan.graphs.size(); ++k)
+        text += fmt::format("\n// Kernel {} of {}: {}, {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", k + 1, plan.graphs.size(), plan.graphs[k].name,
+                            plan.graphs[k].loop == plan::Loop::Scan ? "chunks in order, one task per sequence, head and tile" : "one task per chunk, head and tile",
+                            ir::print(plan.graphs[k].fn), plan.kernels[k].scratch_floats, ir::print(plan.kernels[k].fn));
+    return text;
+}
+
+Attention compile(const ir::Definition& definition, const CompileOptions& options) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto impl = build_impl(definition, options);
+    impl->build_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return Attention(std::move(impl));
+}
+
+Attention compile(const LinearAttention& definition, const CompileOptions& options) { return compile(definition.define(), options); }
+
+}  // namespace forge

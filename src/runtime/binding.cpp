@@ -1,0 +1,221 @@
+#include "runtime/binding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace forge::runtime {
+namespace {
+
+using device::CallTensor;
+using ir::Type;
+using plan::Plan;
+using plan::TensorSlot;
+using Kind = TensorSlot::Kind;
+
+std::string shown(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+class Binder {
+ public:
+    Binder(const Plan& plan, const Call& call) : plan_(plan), call_(call) {}
+
+    Bound run() {
+        refuse_unknown();
+        for (const TensorSlot& slot : plan_.tensors) find_sizes(slot);
+        find_heads();
+        find_sequences();
+        for (const TensorSlot& slot : plan_.tensors) bound_.tensors.push_back(bind(slot));
+        for (const std::string& name : plan_.scalars) bind_scalar(name);
+        find_chunks();
+        return std::move(bound_);
+    }
+
+ private:
+    [[noreturn]] void fail(const std::string& argument, const std::string& expected, const std::string& got) const {
+        throw RuntimeError(fmt::format("{}: argument '{}': expected {}, got {}", plan_.definition.name, argument, expected, got));
+    }
+
+    static bool is_state(const TensorSlot& slot) { return slot.kind == Kind::InitialState || slot.kind == Kind::FinalState; }
+    static bool has_tokens(const TensorSlot& slot) { return slot.kind == Kind::Input || slot.kind == Kind::Output; }
+
+    [[nodiscard]] std::string argument_name(const TensorSlot& slot) const {
+        if (slot.kind == Kind::InitialState) return "initial_states." + slot.name;
+        if (slot.kind == Kind::FinalState) return "final_states." + slot.name;
+        return slot.name;
+    }
+
+    [[nodiscard]] const TensorView* find(const TensorSlot& slot) const {
+        const auto& from = slot.kind == Kind::InitialState ? call_.initial_states : slot.kind == Kind::FinalState ? call_.final_states : call_.tensors;
+        const auto it = from.find(slot.name);
+        if (it != from.end()) return &it->second;
+        if (!is_state(slot)) fail(slot.name, fmt::format("a tensor {}", to_string(slot.type)), "nothing");
+        return nullptr;
+    }
+
+    void refuse_unknown() const {
+        const auto check = [&](const std::map<std::string, TensorView>& given, const char* prefix, auto wanted) {
+            for (const auto& [name, view] : given) {
+                std::vector<std::string> known;
+                for (const TensorSlot& s : plan_.tensors)
+                    if (wanted(s)) known.push_back(s.name);
+                if (std::find(known.begin(), known.end(), name) == known.end()) fail(prefix + name, fmt::format("one of {}", fmt::join(known, ", ")), "an unknown name");
+            }
+        };
+        check(call_.tensors, "", [](const TensorSlot& s) { return !is_state(s); });
+        check(call_.initial_states, "initial_states.", [](const TensorSlot& s) { return is_state(s); });
+        check(call_.final_states, "final_states.", [](const TensorSlot& s) { return is_state(s); });
+        for (const auto& [name, value] : call_.scalars)
+            if (std::find(plan_.scalars.begin(), plan_.scalars.end(), name) == plan_.scalars.end())
+                fail(name, fmt::format("one of the scalars {}", fmt::join(plan_.scalars, ", ")), "an unknown name");
+    }
+
+    /// Reads B, T and the head counts off the first tensors that have them; later ones must agree.
+    void find_sizes(const TensorSlot& slot) {
+        const TensorView* view = find(slot);
+        if (!view || is_state(slot)) return;
+        const auto rank = static_cast<std::size_t>(slot.type.rank());
+        if (has_tokens(slot) && view->shape.size() == rank + 1) agree(batch_, view->shape[0], argument_name(slot), "batch");
+        else if (view->shape.size() != rank) fail(argument_name(slot), expected_shape(slot), shown(view->shape));
+        const std::size_t lead = view->shape.size() - rank;
+        if (has_tokens(slot)) {
+            const std::int64_t factor = slot.type.shape[0].factor;
+            if (view->shape[lead] % factor != 0) fail(argument_name(slot), fmt::format("a multiple of {} rows", factor), shown(view->shape));
+            agree(tokens_, view->shape[lead] / factor, argument_name(slot), "tokens");
+        }
+        const std::size_t head_axis = has_tokens(slot) ? lead + 1 : lead;
+        const Dim& head = slot.type.shape[has_tokens(slot) ? 1 : 0];
+        if (!head.is_constant()) agree(heads_of_[head.symbol], view->shape[head_axis], argument_name(slot), "heads (" + head.symbol + ")");
+    }
+
+    void agree(std::int64_t& known, std::int64_t got, const std::string& argument, const std::string& what) const {
+        if (known > -1 && known != got) fail(argument, fmt::format("{} {}, as in the arguments before", known, what), std::to_string(got));
+        known = got;
+    }
+
+    struct Unset {
+        std::int64_t value = -1;
+        operator std::int64_t&() { return value; }  // NOLINT(google-explicit-constructor)
+    };
+
+    void find_heads() {
+        std::int64_t most = 0;
+        for (const auto& [symbol, n] : heads_of_) most = std::max(most, n.value);
+        for (const auto& [symbol, n] : heads_of_)
+            if (n.value <= 0 || most % n.value != 0)
+                fail(fmt::format("heads ({})", symbol), fmt::format("a divisor of {} heads", most), std::to_string(n.value));
+        bound_.heads = most;
+    }
+
+    void find_sequences() {
+        if (tokens_ < 0) tokens_ = 0;
+        const std::int64_t batch = batch_ < 0 ? 1 : batch_;
+        if (!call_.cu_seqlens) {
+            bound_.sequences = batch;
+            bound_.start.assign(static_cast<std::size_t>(batch), 0);
+            bound_.tokens.assign(static_cast<std::size_t>(batch), tokens_);
+            return;
+        }
+        const TensorView& cu = *call_.cu_seqlens;
+        if (batch != 1) fail("cu_seqlens", "a batch of 1 with packed sequences", fmt::format("a batch of {}", batch));
+        if (cu.shape.size() != 1 || cu.shape[0] < 1) fail("cu_seqlens", "shape [sequences + 1]", shown(cu.shape));
+        if (cu.dtype != DType::I32 && cu.dtype != DType::I64) fail("cu_seqlens", "i32 or i64", to_string(cu.dtype));
+        bound_.sequences = cu.shape[0] - 1;
+        std::int64_t before = offset(cu, 0);
+        if (before != 0) fail("cu_seqlens", "0 as the first offset", std::to_string(before));
+        for (std::int64_t n = 0; n < bound_.sequences; ++n) {
+            const std::int64_t after = offset(cu, n + 1);
+            if (after < before) fail("cu_seqlens", "offsets that do not fall", fmt::format("{} after {}", after, before));
+            bound_.start.push_back(before);
+            bound_.tokens.push_back(after - before);
+            before = after;
+        }
+        if (before != tokens_) fail("cu_seqlens", fmt::format("the number of tokens, {}, as the last offset", tokens_), std::to_string(before));
+    }
+
+    static std::int64_t offset(const TensorView& cu, std::int64_t n) {
+        const std::int64_t at = n * (cu.strides.empty() ? 1 : cu.strides[0]);
+        return cu.dtype == DType::I32 ? static_cast<const std::int32_t*>(cu.data)[at] : static_cast<const std::int64_t*>(cu.data)[at];
+    }
+
+    [[nodiscard]] std::int64_t size_of(const Dim& d) const {
+        if (d.is_constant()) return d.factor;
+        if (d.symbol == ir::kTokenSymbol) return d.factor * tokens_;
+        const auto head = heads_of_.find(d.symbol);
+        if (head != heads_of_.end()) return head->second.value;
+        return d.factor * plan_.sizes.at(d.symbol);
+    }
+
+    [[nodiscard]] std::string expected_shape(const TensorSlot& slot) const {
+        std::string text = has_tokens(slot) ? "[B, " : is_state(slot) ? fmt::format("[{}, {}, ", bound_.sequences, bound_.heads) : "[";
+        for (const Dim& d : slot.type.shape) {
+            const bool known = d.is_constant() || plan_.sizes.contains(d.symbol);
+            text += known ? std::to_string(size_of(d)) : to_string(d);
+            text += ", ";
+        }
+        return "shape " + text.substr(0, text.size() - 2) + "]";
+    }
+
+    [[nodiscard]] CallTensor bind(const TensorSlot& slot) const {
+        const TensorView* view = find(slot);
+        CallTensor t{};
+        if (!view) return t;
+        const DType wanted = is_state(slot) ? DType::F32 : slot.type.dtype;
+        if (view->dtype != wanted) fail(argument_name(slot), "element type " + to_string(wanted), to_string(view->dtype));
+        if (view->strides.size() != view->shape.size()) fail(argument_name(slot), "one stride per axis", fmt::format("{} strides", view->strides.size()));
+        check_shape(slot, *view);
+        if (!view->data && std::none_of(view->shape.begin(), view->shape.end(), [](auto n) { return n == 0; })) fail(argument_name(slot), "a pointer", "null");
+        t.data = view->data;
+        t.group = 1;
+        std::size_t axis = 0;
+        if (is_state(slot)) {
+            t.sequence = view->strides[axis++];
+            t.head = view->strides[axis++];
+        } else {
+            if (view->shape.size() > static_cast<std::size_t>(slot.type.rank())) t.sequence = call_.cu_seqlens ? (++axis, 0) : view->strides[axis++];
+            if (has_tokens(slot)) t.token = view->strides[axis++];
+            t.group = bound_.heads / std::max<std::int64_t>(1, view->shape[axis]);
+            t.head = view->strides[axis++];
+        }
+        for (std::size_t d = 0; axis < view->shape.size(); ++d) t.dim[d] = view->strides[axis++];
+        return t;
+    }
+
+    void check_shape(const TensorSlot& slot, const TensorView& view) const {
+        std::vector<std::int64_t> wanted;
+        if (is_state(slot)) wanted = {bound_.sequences, bound_.heads};
+        else if (view.shape.size() > static_cast<std::size_t>(slot.type.rank())) wanted = {batch_};
+        for (const Dim& d : slot.type.shape) wanted.push_back(size_of(d));
+        if (view.shape.size() == wanted.size() && view.shape == wanted) return;
+        fail(argument_name(slot), "shape " + shown(wanted), shown(view.shape));
+    }
+
+    void bind_scalar(const std::string& name) {
+        const auto it = call_.scalars.find(name);
+        if (it == call_.scalars.end()) fail(name, "a number", "nothing");
+        bound_.scalars.push_back(static_cast<float>(it->second));
+    }
+
+    void find_chunks() {
+        const std::int64_t chunk = plan_.schedule.chunk;
+        for (std::int64_t n = 0; n < bound_.sequences; ++n) {
+            const std::int64_t chunks = (bound_.tokens[static_cast<std::size_t>(n)] + chunk - 1) / chunk;
+            bound_.first_chunk.push_back(bound_.chunks);
+            bound_.chunk_sequence.insert(bound_.chunk_sequence.end(), static_cast<std::size_t>(chunks), static_cast<int>(n));
+            bound_.chunks += chunks;
+        }
+        bound_.first_chunk.push_back(bound_.chunks);
+    }
+
+    const Plan& plan_;
+    const Call& call_;
+    Bound bound_;
+    std::int64_t batch_ = -1, tokens_ = -1;
+    std::map<std::string, Unset> heads_of_;
+};
+
+}  // namespace
+
+Bound bind(const Plan& plan, const Call& call) { return Binder(plan, call).run(); }
+
+}  // namespace forge::runtime

@@ -1,0 +1,25 @@
+/// Binds the arguments of a call to a plan's tensor slots: finds batch, length and heads, checks every shape and type,
+/// and names the argument that is wrong. No allocation of tensor data, no work.
+#pragma once
+
+#include <vector>
+
+#include "device/common/call.h"
+#include "forge/runtime.h"
+#include "plan/plan.h"
+
+namespace forge::runtime {
+
+/// A call in the kernels' terms.
+struct Bound {
+    std::vector<device::CallTensor> tensors;
+    std::vector<float> scalars;
+    std::vector<device::Size> start, tokens, first_chunk;  ///< per sequence (first_chunk has one more: the total)
+    std::vector<int> chunk_sequence;
+    std::int64_t sequences = 0, heads = 0, chunks = 0;
+};
+
+/// Throws RuntimeError.
+Bound bind(const plan::Plan& plan, const Call& call);
+
+}  // namespace forge::runtime

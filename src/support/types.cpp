@@ -1,0 +1,52 @@
+#include "forge/types.h"
+
+#include "forge/error.h"
+
+namespace forge {
+
+std::string to_string(DType dtype) {
+    switch (dtype) {
+        case DType::Bool: return "bool";
+        case DType::I32: return "i32";
+        case DType::I64: return "i64";
+        case DType::F16: return "f16";
+        case DType::BF16: return "bf16";
+        case DType::F32: return "f32";
+        case DType::F64: return "f64";
+    }
+    return "?";
+}
+
+std::size_t size_in_bytes(DType dtype) {
+    switch (dtype) {
+        case DType::Bool: return 1;
+        case DType::I32: return 4;
+        case DType::I64: return 8;
+        case DType::F16:
+        case DType::BF16: return 2;
+        case DType::F32: return 4;
+        case DType::F64: return 8;
+    }
+    return 0;
+}
+
+bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
+bool is_float(DType dtype) { return is_half(dtype) || dtype == DType::F32 || dtype == DType::F64; }
+
+std::string to_string(const Dim& dim) {
+    if (dim.is_constant()) return std::to_string(dim.factor);
+    return dim.factor == 1 ? dim.symbol : std::to_string(dim.factor) + "*" + dim.symbol;
+}
+
+std::string to_string(const Shape& shape) {
+    std::string text = "[";
+    for (const Dim& d : shape) text += (text.size() > 1 ? ", " : "") + to_string(d);
+    return text + "]";
+}
+
+std::string to_string(const Location& loc) {
+    if (!loc.known()) return "<unknown>";
+    return loc.file + ":" + std::to_string(loc.line) + ":" + std::to_string(loc.column);
+}
+
+}  // namespace forge

@@ -1,0 +1,112 @@
+#include "tile/legalize.h"
+
+#include <fmt/format.h>
+
+#include "forge/error.h"
+#include "graph/passes.h"
+#include "ir/infer.h"
+#include "ir/rebuild.h"
+#include "tile/layout.h"
+
+namespace forge::tile {
+namespace {
+
+using ir::Attrs;
+using ir::Function;
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+
+Function with_sizes(Function fn, const Sizes& sizes) {
+    for (Op& op : fn.ops)
+        for (Dim& d : op.type.shape) {
+            if (d.is_constant()) continue;
+            const auto it = sizes.find(d.symbol);
+            if (it == sizes.end()) throw InternalError(fmt::format("legalize: no size for '{}'", d.symbol));
+            d = Dim(d.factor * it->second);
+        }
+    return fn;
+}
+
+bool is_number(const Op& op) {
+    return op.code == Opcode::Constant || op.code == Opcode::Identity ||
+           (op.code == Opcode::Param && op.type.rank() == 0 && (op.attrs.role == Role::Scalar || op.attrs.role == Role::Head));
+}
+
+ValueId copied(Function& out, ValueId v) { return ir::emit(out, Opcode::Copy, {v}, {}, out.op(v).where, out.op(v).name); }
+
+/// The layout that a value will have if every op that is no view gets a buffer of its own.
+Layout eventual_layout(const Function& fn, ValueId v, std::int64_t width) {
+    const Op& op = fn.op(v);
+    if (!ir::is_view(op.code)) return {Layout::Space::Tile, 0, tile_strides(op.type, width)};
+    return view_layout(op, fn.op(op.args[0]).type, eventual_layout(fn, op.args[0], width));
+}
+
+/// Dense rows whose padding may be read: what device functions take.
+bool dense(const Function& fn, ValueId v, std::int64_t width) {
+    const Op& op = fn.op(v);
+    const Layout l = eventual_layout(fn, v, width);
+    if (!contiguous_rows(op.type, l)) return false;
+    return op.type.rank() < 2 || l.strides[l.strides.size() - 2] >= (size_of(op.type, op.type.rank() - 1) + width - 1) / width * width;
+}
+
+class Legalizer {
+ public:
+    explicit Legalizer(std::int64_t width) : width_(width) {}
+
+    ValueId visit(Function& out, const Op& op, std::vector<ValueId> args) const {
+        if (ir::is_elementwise(op.code) || args.empty()) return ir::keep(out, op, std::move(args));
+        for (ValueId& a : args)
+            if (is_number(out.op(a))) a = copied(out, a);
+        if (ir::is_view(op.code) || op.code == Opcode::Copy) return ir::keep(out, op, std::move(args));
+        return ir::is_matmul(op.code) ? product(out, op, std::move(args)) : ir::keep(out, op, with_dense_rows(out, std::move(args)));
+    }
+
+ private:
+    [[nodiscard]] std::vector<ValueId> with_dense_rows(Function& out, std::vector<ValueId> args) const {
+        for (ValueId& a : args)
+            if (!dense(out, a, width_)) a = copied(out, a);
+        return args;
+    }
+
+    /// The first operand may have any strides; the second must be dense, so a transposed one is copied.
+    ValueId product(Function& out, const Op& op, std::vector<ValueId> args) const {
+        Op plain = op;
+        if (op.attrs.trans_b) {
+            Attrs attrs;
+            attrs.perm = {1, 0};
+            args[1] = ir::emit(out, Opcode::Permute, {args[1]}, attrs, op.where);
+            plain.attrs.trans_b = false;
+        }
+        if (!dense(out, args[1], width_)) args[1] = copied(out, args[1]);
+        if (args.size() == 3 && !dense(out, args[2], width_)) args[2] = copied(out, args[2]);
+        return ir::keep(out, plain, std::move(args));
+    }
+
+    std::int64_t width_;
+};
+
+/// Results are stored from buffers of their own: not from views that are not dense, not from parameters.
+Function with_stored_results(Function fn, std::int64_t width) {
+    for (ir::Result& r : fn.results) {
+        const bool state_before = fn.op(r.value).code == Opcode::Param && fn.op(r.value).attrs.role == Role::State;
+        if (r.role == Role::Spill && state_before) continue;
+        if (is_number(fn.op(r.value)) || fn.op(r.value).code == Opcode::Param || ir::is_view(fn.op(r.value).code) || !dense(fn, r.value, width))
+            r.value = copied(fn, r.value);
+    }
+    return fn;
+}
+
+}  // namespace
+
+Function legalize(const Function& fn, const Sizes& sizes, std::int64_t vector_width) {
+    const Legalizer legalizer(vector_width);
+    const Function legal = ir::rebuild(with_sizes(fn, sizes), [&](Function& out, const Op& op, std::vector<ValueId> args) {
+        return legalizer.visit(out, op, std::move(args));
+    });
+    return with_stored_results(graph::dce(graph::cse(legal)), vector_width);
+}
+
+}  // namespace forge::tile

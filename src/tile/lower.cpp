@@ -1,0 +1,246 @@
+#include "tile/lower.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ir/infer.h"
+#include "tile/layout.h"
+#include "tile/legalize.h"
+
+namespace forge::tile {
+namespace {
+
+using ir::Function;
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using Space = Layout::Space;
+
+/// Parameters first, then what outputs and spills need, then the rest: the old state is read before it is overwritten.
+Function ordered(const Function& fn) {
+    std::vector<ValueId> early;
+    for (const ir::Result& r : fn.results)
+        if (r.role != Role::State) early.push_back(r.value);
+    const auto first = ir::needed_for(fn, early);
+    const auto rank = [&](ValueId v) { return fn.op(v).code == Opcode::Param ? 0 : first[static_cast<std::size_t>(v)] ? 1 : 2; };
+    std::vector<ValueId> order;
+    for (ValueId v = 0; v < fn.size(); ++v) order.push_back(v);
+    std::stable_sort(order.begin(), order.end(), [&](ValueId a, ValueId b) { return rank(a) < rank(b); });
+    std::vector<ValueId> position(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i) position[static_cast<std::size_t>(order[i])] = static_cast<ValueId>(i);
+    Function out;
+    out.name = fn.name;
+    for (const ValueId v : order) {
+        Op op = fn.op(v);
+        for (ValueId& a : op.args) a = position[static_cast<std::size_t>(a)];
+        out.add(std::move(op));
+    }
+    for (ir::Result r : fn.results) {
+        r.value = position[static_cast<std::size_t>(r.value)];
+        out.results.push_back(r);
+    }
+    return out;
+}
+
+bool costly(Opcode code) {
+    switch (code) {
+        case Opcode::Add:
+        case Opcode::Sub:
+        case Opcode::Mul:
+        case Opcode::Neg:
+        case Opcode::Constant:
+        case Opcode::Identity:
+        case Opcode::Where:
+        case Opcode::Maximum:
+        case Opcode::Minimum:
+        case Opcode::Tril:
+        case Opcode::Triu:
+        case Opcode::Relu:
+        case Opcode::Abs: return false;
+        default: return true;
+    }
+}
+
+/// Whether a value is computed in its user's loop: an elementwise op that one elementwise op reads, in the same space
+/// (or cheap and smaller), or a number.
+bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result) {
+    const Op& op = fn.op(v);
+    if (op.code == Opcode::Constant || op.code == Opcode::Identity) return true;
+    if (op.code == Opcode::Param) return op.type.rank() == 0 && (op.attrs.role == Role::Scalar || op.attrs.role == Role::Head);
+    if (!ir::is_elementwise(op.code) || is_result || users.empty()) return false;
+    if (!std::all_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_elementwise(fn.op(u).code) || fn.op(u).code == Opcode::Copy; })) return false;
+    const bool bool_valued = op.type.dtype == DType::Bool;  // masks live in registers only
+    const std::set<ValueId> distinct(users.begin(), users.end());
+    if (distinct.size() > 1 && !bool_valued) return false;
+    return bool_valued || fn.op(*distinct.begin()).type.shape == op.type.shape || !costly(op.code);
+}
+
+/// Hands out buffers; freed ones are used again, best fit first.
+class Arena {
+ public:
+    std::int64_t take(std::int64_t floats) {
+        auto best = free_.end();
+        for (auto it = free_.begin(); it != free_.end(); ++it)
+            if (it->floats >= floats && (best == free_.end() || it->floats < best->floats)) best = it;
+        if (best == free_.end()) {
+            const std::int64_t offset = size_;
+            size_ += floats;
+            return offset;
+        }
+        const Block block = *best;
+        free_.erase(best);
+        if (block.floats > floats) free_.push_back({block.offset + floats, block.floats - floats});
+        return block.offset;
+    }
+    void give(std::int64_t offset, std::int64_t floats) { free_.push_back({offset, floats}); }
+    [[nodiscard]] std::int64_t size() const { return size_; }
+
+ private:
+    struct Block {
+        std::int64_t offset, floats;
+    };
+    std::vector<Block> free_;
+    std::int64_t size_ = 0;
+};
+
+constexpr int kForever = 1 << 30;
+
+class Allocator {
+ public:
+    Allocator(Function fn, std::int64_t width) : fn_(std::move(fn)), width_(width) {}
+
+    Function run() {
+        choose_spaces();
+        find_lives();
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (owns_buffer(v)) place(v);
+            else if (ir::is_view(fn_.op(v).code)) view(v);
+            release(v);
+        }
+        return std::move(fn_);
+    }
+    [[nodiscard]] std::int64_t floats() const { return arena_.size(); }
+
+ private:
+    [[nodiscard]] bool owns_buffer(ValueId v) const { return fn_.op(v).layout->space == Space::Tile && !ir::is_view(fn_.op(v).code); }
+    [[nodiscard]] bool is_state(ValueId v) const { return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::State; }
+
+    void choose_spaces() {
+        const auto users = ir::users_of(fn_);
+        const auto results = ir::result_uses(fn_);
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const auto i = static_cast<std::size_t>(v);
+            fn_.op(v).layout = Layout{};
+            if (!computed_in_place(fn_, v, users[i], results[i] > 0)) fn_.op(v).layout->space = Space::Tile;
+            if (fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill) fn_.op(v).layout = Layout{Space::Spill, 0, tile_strides(fn_.op(v).type, width_)};
+            if (ir::is_view(fn_.op(v).code)) fn_.op(v).layout->space = fn_.op(buffer_of(fn_, v)).layout->space;
+        }
+    }
+
+    /// The last position at which each buffer is read. State results are read at the end of the chunk.
+    void find_lives() {
+        last_read_.assign(fn_.ops.size(), -1);
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (fn_.op(v).layout->space == Space::Reg || ir::is_view(fn_.op(v).code)) continue;
+            for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = v;
+            last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], v);
+        }
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::State) last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = kForever;
+    }
+
+    void place(ValueId v) {
+        Op& op = fn_.op(v);
+        op.layout->strides = tile_strides(op.type, width_);
+        if (const ValueId from = reusable(v); from != ir::kNoValue) {
+            op.layout->offset = fn_.op(from).layout->offset;
+            moved_.insert(from);
+            if (permanent_.contains(from)) permanent_.insert(v);
+            return;
+        }
+        op.layout->offset = arena_.take(tile_floats(op.type, width_));
+        if (is_state(v) || hoisted(v)) permanent_.insert(v);
+    }
+
+    /// Parameters that are loaded once, before the loop over chunks.
+    [[nodiscard]] bool hoisted(ValueId v) const { return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Head; }
+
+    /// An operand whose buffer the result may take over: read for the last time here, element by element.
+    [[nodiscard]] ValueId reusable(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub) {
+            const ValueId c = op.args[2], base = buffer_of(fn_, c);
+            const bool shared = buffer_of(fn_, op.args[0]) == base || buffer_of(fn_, op.args[1]) == base;
+            return c == base && dies_at(c, v) && !shared ? c : ir::kNoValue;
+        }
+        if (!ir::is_elementwise(op.code)) return ir::kNoValue;
+        for (const ValueId t : tiles_read_by(fn_, v))
+            if (dies_at(t, v) && fn_.op(t).type.shape == op.type.shape && !read_through_view(v, t)) return t;
+        return ir::kNoValue;
+    }
+
+    [[nodiscard]] bool dies_at(ValueId t, ValueId v) const {
+        return fn_.op(t).layout->space == Space::Tile && last_read_[static_cast<std::size_t>(t)] == v && !hoisted(t) && t != v;
+    }
+
+    [[nodiscard]] bool read_through_view(ValueId v, ValueId tile) const {
+        for (const ValueId a : fn_.op(v).args) {
+            const Op& op = fn_.op(a);
+            if (ir::is_view(op.code) && buffer_of(fn_, a) == tile) return true;
+            if (op.layout->space == Space::Reg && read_through_view(a, tile)) return true;
+        }
+        return false;
+    }
+
+    void view(ValueId v) {
+        Op& op = fn_.op(v);
+        const Op& base = fn_.op(op.args[0]);
+        op.layout = view_layout(op, base.type, *base.layout);
+    }
+
+    /// Frees the buffers that were read for the last time at v.
+    void release(ValueId v) {
+        for (ValueId t = 0; t <= v; ++t) {
+            if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || permanent_.contains(t) || moved_.contains(t)) continue;
+            arena_.give(fn_.op(t).layout->offset, tile_floats(fn_.op(t).type, width_));
+        }
+    }
+
+    Function fn_;
+    std::int64_t width_;
+    Arena arena_;
+    std::vector<int> last_read_;
+    std::set<ValueId> moved_, permanent_;
+};
+
+}  // namespace
+
+ir::ValueId buffer_of(const Function& fn, ValueId v) {
+    while (ir::is_view(fn.op(v).code)) v = fn.op(v).args[0];
+    return v;
+}
+
+std::vector<ValueId> tiles_read_by(const Function& fn, ValueId v) {
+    std::vector<ValueId> tiles;
+    for (const ValueId a : fn.op(v).args) {
+        const ValueId base = buffer_of(fn, a);
+        if (fn.op(base).layout->space == Space::Reg) {
+            const auto inner = tiles_read_by(fn, base);
+            tiles.insert(tiles.end(), inner.begin(), inner.end());
+        } else {
+            tiles.push_back(base);
+        }
+    }
+    return tiles;
+}
+
+TileKernel lower(const plan::KernelGraph& kernel, const Sizes& sizes, std::int64_t vector_width) {
+    Allocator allocator(ordered(legalize(kernel.fn, sizes, vector_width)), vector_width);
+    TileKernel tiled{kernel.name, kernel.loop, allocator.run(), 0};
+    tiled.scratch_floats = allocator.floats();
+    return tiled;
+}
+
+}  // namespace forge::tile

@@ -1,0 +1,308 @@
+// The tile functions of the CPU device library against double-precision loops, for the instruction
+// set this file is compiled for. Padding holds NaN, so that a leak shows; run it under the address
+// sanitizer to see that nothing is read beyond.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <new>
+#include <random>
+#include <vector>
+
+#include "kernel.h"
+
+namespace forge::cpu {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+std::mt19937 generator(7);
+
+float uniform(float lo, float hi) {
+    return std::uniform_real_distribution<float>(lo, hi)(generator);
+}
+
+constexpr int pad(int n) {
+    return round_up(n, kWidth);
+}
+
+/// M rows of N random values, padded with NaN to the stride; exactly as much memory as the
+/// conventions promise.
+template <int M, int N, int LD = round_up(N, kWidth)>
+struct Tile {
+    static_assert(LD % kWidth == 0 && LD >= N);
+    float* data = new (std::align_val_t(64)) float[M * LD];
+
+    explicit Tile(float lo = -1, float hi = 1) {
+        for (int i = 0; i < M * LD; ++i)
+            data[i] = i % LD < N ? uniform(lo, hi) : kNaN;
+    }
+    Tile(const Tile&) = delete;
+    ~Tile() { operator delete[](data, std::align_val_t(64)); }
+    float& operator()(int i, int j) { return data[i * LD + j]; }
+    operator float*() { return data; }
+};
+
+template <class Got, class Want>
+void expect_close(int m, int n, Got&& got, Want want, double tolerance) {
+    for (int i = 0; i < m; ++i) {
+        for (int j = 0; j < n; ++j) {
+            const double w = want(i, j);
+            ASSERT_LE(std::abs(got(i, j) - w), tolerance * std::max(1.0, std::abs(w)))
+                << "at " << i << ", " << j;
+        }
+    }
+}
+
+template <class T, int M, int N, int LD>
+void check_tiles(bool transposed) {
+    for (int rows : {-2, 0, 1, M - 1, M}) {
+        const int used = std::max(rows, 0);
+        const int64_t row_stride = transposed ? 1 : N,
+                      col_stride = transposed ? std::max(used, 1) : 1;
+        std::vector<T> source(size_t(used * N)), result(source.size());
+        for (T& x : source)
+            store_as(&x, broadcast(float(generator() % 200) - 100), 1);
+        Tile<M, N, LD> tile;
+        load_tile<T, M, N, LD>(tile, source.data(), row_stride, col_stride, rows, 7);
+        expect_close(
+            M, N, tile,
+            [&](int i, int j) {
+                return i < used ? load_as(&source[size_t(i * row_stride + j * col_stride)], 1)[0]
+                                : 7;
+            },
+            0);
+        store_tile<T, M, N, LD>(result.data(), row_stride, col_stride, tile, rows);
+        for (size_t i = 0; i < source.size(); ++i)
+            EXPECT_EQ(load_as(&source[i], 1)[0], load_as(&result[i], 1)[0]);
+    }
+}
+
+TEST(Io, LoadsAndStoresPartialTiles) {
+    for (bool transposed : {false, true}) {
+        check_tiles<float, 8, 33, 64>(transposed);
+        check_tiles<bf16, 3, 3, 16>(transposed);
+        check_tiles<bf16, 17, 64, 64>(transposed);
+        check_tiles<f16, 16, 15, 16>(transposed);
+        check_tiles<f16, 5, 100, 112>(transposed);
+    }
+}
+
+template <int M, int N, int K, bool TRANSPOSED, Acc ACC = Acc::Set, Tri TRI = Tri::None,
+          int DIAG = 0>
+void check_matmul() {
+    Tile<TRANSPOSED ? K : M, TRANSPOSED ? M : K> a;
+    Tile<K, N> b;
+    Tile<M, N> c, before;
+    const auto left = [&](int i, int k) -> float& { return TRANSPOSED ? a(k, i) : a(i, k); };
+    for (int i = 0; i < M; ++i) {
+        for (int k = 0; k < K; ++k) {
+            if (TRI == Tri::ALower && k > i + DIAG) left(i, k) = 0;
+            if (TRI == Tri::AUpper && k < i + DIAG) left(i, k) = 0;
+        }
+    }
+    copy_tile<M, N, pad(N), pad(N)>(c, before);
+    constexpr int kAi = TRANSPOSED ? 1 : pad(K), kAk = TRANSPOSED ? pad(M) : 1;
+    matmul<M, N, K, kAi, kAk, pad(N), pad(N), ACC, TRI, DIAG>(a, b, c);
+    expect_close(
+        M, N, c,
+        [&](int i, int j) {
+            if (TRI == Tri::OutLower && j > i + DIAG) return double(c(i, j));
+            double sum = 0;
+            for (int k = 0; k < K; ++k)
+                sum += double(left(i, k)) * b(k, j);
+            return ACC == Acc::Set ? sum : before(i, j) + (ACC == Acc::Add ? sum : -sum);
+        },
+        1e-5);
+}
+
+TEST(Matmul, AgreesWithLoops) {
+    check_matmul<1, 1, 1, false>();
+    check_matmul<1, 128, 100, false, Acc::Add>();
+    check_matmul<3, 15, 8, true>();
+    check_matmul<17, 33, 16, false, Acc::Sub>();
+    check_matmul<60, 100, 33, true, Acc::Sub>();
+    check_matmul<64, 128, 128, false>();
+    check_matmul<128, 60, 130, true>();
+}
+
+TEST(Matmul, SkipsTriangles) {
+    check_matmul<60, 64, 33, false, Acc::Set, Tri::OutLower, 0>();
+    check_matmul<33, 100, 17, true, Acc::Add, Tri::OutLower, -1>();
+    check_matmul<60, 33, 60, false, Acc::Set, Tri::ALower, -1>();
+    check_matmul<100, 17, 128, false, Acc::Add, Tri::ALower, 3>();
+    check_matmul<100, 17, 128, true, Acc::Set, Tri::AUpper, 1>();
+    check_matmul<100, 16, 60, false, Acc::Set, Tri::AUpper, -2>();
+}
+
+template <int M, int N>
+void check_transpose() {
+    Tile<M, N> src;
+    Tile<N, M> dst;
+    transpose<M, N, pad(N), pad(M)>(src, dst);
+    expect_close(
+        N, M, dst, [&](int i, int j) { return src(j, i); }, 0);
+}
+
+TEST(Transpose, AgreesWithLoops) {
+    check_transpose<1, 17>();
+    check_transpose<15, 3>();
+    check_transpose<33, 60>();
+    check_transpose<64, 128>();
+}
+
+template <int M, int N, bool REVERSE, bool EXCLUSIVE>
+void check_cumsum() {
+    Tile<M, N> src, rows, cols;
+    src(M / 2, N / 2) = -kInf;
+    cumsum_rows<M, N, pad(N), pad(N), REVERSE, EXCLUSIVE>(src, rows);
+    cumsum_cols<M, N, pad(N), pad(N), REVERSE, EXCLUSIVE>(src, cols);
+    const auto within = [](int s, int i) {
+        return (REVERSE ? s >= i : s <= i) && !(EXCLUSIVE && s == i);
+    };
+    for (int i = 0; i < M; ++i) {
+        for (int j = 0; j < N; ++j) {
+            double down = 0, along = 0;
+            for (int s = 0; s < M; ++s)
+                down += within(s, i) ? src(s, j) : 0;
+            for (int s = 0; s < N; ++s)
+                along += within(s, j) ? src(i, s) : 0;
+            ASSERT_TRUE(rows(i, j) == down || std::abs(rows(i, j) - down) < 1e-5) << i << ", " << j;
+            ASSERT_TRUE(cols(i, j) == along || std::abs(cols(i, j) - along) < 1e-5)
+                << i << ", " << j;
+        }
+    }
+}
+
+TEST(Scan, SumsWithoutDifferences) {
+    check_cumsum<1, 1, false, true>();
+    check_cumsum<17, 33, false, false>();
+    check_cumsum<33, 17, true, false>();
+    check_cumsum<16, 100, true, true>();
+    check_cumsum<100, 16, false, true>();
+}
+
+TEST(Scan, RunsRecurrencesAndReductions) {
+    constexpr int M = 33, N = 60, LD = pad(N);
+    Tile<M, N> a, x, h, from;
+    Tile<1, N> start, sums, maxima;
+    Tile<1, M> row_sums, row_maxima;
+    linear_scan<M, N, LD, LD, LD>(a, x, h);
+    linear_scan_from<M, N, LD, LD, LD>(a, x, start, from);
+    expect_close(
+        M, N, h, [&](int i, int j) { return (i ? double(a(i, j)) * h(i - 1, j) : 0) + x(i, j); },
+        1e-6);
+    expect_close(
+        M, N, from,
+        [&](int i, int j) {
+            return double(a(i, j)) * (i ? from(i - 1, j) : start(0, j)) + x(i, j);
+        },
+        1e-6);
+    sum_rows<M, N, LD>(x, sums);
+    amax_rows<M, N, LD>(x, maxima);
+    sum_cols<M, N, LD>(x, row_sums);
+    amax_cols<M, N, LD>(x, row_maxima);
+    for (int j = 0; j < N; ++j) {
+        double sum = 0, most = -kInf;
+        for (int i = 0; i < M; ++i)
+            sum += x(i, j), most = std::max(most, double(x(i, j)));
+        EXPECT_NEAR(sums(0, j), sum, 1e-5);
+        EXPECT_EQ(maxima(0, j), most);
+    }
+    for (int i = 0; i < M; ++i) {
+        double sum = 0, most = -kInf;
+        for (int j = 0; j < N; ++j)
+            sum += x(i, j), most = std::max(most, double(x(i, j)));
+        EXPECT_NEAR(row_sums(0, i), sum, 1e-5);
+        EXPECT_EQ(row_maxima(0, i), most);
+    }
+}
+
+template <int N>
+void check_inverse() {
+    Tile<N, N> a(-0.2f, 0.2f), out;
+    std::vector<double> want(N * N);
+    for (int i = 0; i < N; ++i) {
+        want[size_t(i * N + i)] = 1;
+        for (int s = 0; s < i; ++s) {
+            for (int j = 0; j <= s; ++j)
+                want[size_t(i * N + j)] -= a(i, s) * want[size_t(s * N + j)];
+        }
+        for (int j = i; j < N; ++j)
+            a(i, j) = kNaN;  // must not be read
+    }
+    unit_lower_inverse<N, pad(N), pad(N)>(a, out);
+    for (int i = 0; i < N; ++i) {
+        for (int j = 0; j < i; ++j)
+            ASSERT_NEAR(out(i, j), want[size_t(i * N + j)], 2e-6) << i << ", " << j;
+        for (int j = i; j < N; ++j)
+            ASSERT_EQ(out(i, j), i == j) << i << ", " << j;
+    }
+}
+
+TEST(Inverse, AgreesWithSubstitution) {
+    check_inverse<1>();
+    check_inverse<15>();
+    check_inverse<33>();
+    check_inverse<60>();
+    check_inverse<128>();
+}
+
+/// A log decay of the kind `mix`: gentle, strong, extreme, and all of them.
+float gate(int mix) {
+    const int kind = mix == 3 ? int(generator() % 3) : mix;
+    if (kind == 0) return uniform(-0.02f, 0);
+    if (kind == 1) return uniform(-6, 0);
+    return generator() % 2 ? -kInf : -1000;
+}
+
+double decay(float* g, int stride, int j, int i, bool exclusive) {
+    double sum = 0;
+    for (int s = j + 1; s < i + !exclusive; ++s)
+        sum += g[s * stride];
+    return j < i + !exclusive ? std::exp(sum) : 0;
+}
+
+template <int N, int K, bool EXCLUSIVE>
+void check_decay() {
+    for (int mix = 0; mix < 4; ++mix) {
+        Tile<N, K> q, k, g;
+        Tile<1, N> scalar;
+        Tile<N, N> mask, out;
+        Tile<1, decay_matmul_scratch<N, K>(), pad(decay_matmul_scratch<N, K>())> scratch;
+        for (int i = 0; i < N; ++i) {
+            scalar(0, i) = gate(mix);
+            for (int d = 0; d < K; ++d)
+                g(i, d) = gate(mix);
+        }
+        decay_mask<N, pad(N), EXCLUSIVE>(scalar, mask);
+        decay_matmul<N, K, pad(K), pad(K), pad(K), pad(N), EXCLUSIVE>(q, k, g, out, scratch);
+        for (int i = 0; i < N; ++i) {
+            for (int j = 0; j < N; ++j) {
+                const double want = decay(scalar, 1, j, i, EXCLUSIVE);
+                ASSERT_LE(std::abs(mask(i, j) - want), 2e-6 * want + 1e-30) << i << ", " << j;
+                double sum = 0;
+                for (int d = 0; d < K; ++d) {
+                    sum += double(q(i, d)) * k(j, d) * decay(g + d, pad(K), j, i, EXCLUSIVE);
+                }
+                ASSERT_NEAR(out(i, j), sum, 1e-5) << i << ", " << j << " mix " << mix;
+                if (j >= i + !EXCLUSIVE) {
+                    ASSERT_EQ(out(i, j), 0);
+                }
+            }
+        }
+    }
+}
+
+TEST(Decay, AgreesWithSums) {
+    check_decay<1, 3, false>();
+    check_decay<15, 17, true>();
+    check_decay<33, 60, true>();
+    check_decay<60, 33, false>();
+    check_decay<64, 128, true>();
+    check_decay<128, 16, false>();
+}
+
+}  // namespace
+}  // namespace forge::cpu

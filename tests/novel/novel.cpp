@@ -1,0 +1,24 @@
+#include "tests/novel/novel.h"
+
+#include "tests/novel/programs.h"
+
+namespace forge::novel {
+
+const std::vector<variants::Entry>& all() {
+    static const std::vector<variants::Entry> kAll = {
+        {"two_states", "S = S + k vᵀ, m = e^g m + v, o = Sᵀ q + m", "states of different rank", two_states},
+        {"normalised", "o = Sᵀ q / zᵀ q", "a normaliser; padding needs token_mask", normalised},
+        {"running_maximum", "m = max(m, x)", "not affine, exact in chunks", running_maximum},
+        {"squashed", "S = tanh(S) + Σ k vᵀ per chunk", "not affine, no step", squashed},
+        {"value_decay", "S = S diag(e^g) + k vᵀ", "decay along V", value_decay},
+        {"two_sided", "S = diag(e^gk) S diag(e^gv) + k vᵀ", "decay along K and V", two_sided},
+        {"elementwise_decay", "S = e^g ⊙ S + k vᵀ, g [K, V]", "tensors of rank 3", elementwise_decay},
+        {"linear_gate", "S = α S + k vᵀ", "a gate that is not a logarithm, pad 1", linear_gate},
+        {"closed_loop", "S = e^g S + β k (v - Sᵀ p)ᵀ", "reads before the decay, with p ≠ k", closed_loop},
+        {"token_shift", "k' = k + μ (k_{t-1} - k)", "prev_token", token_shift},
+        {"paired_keys", "S = S + (k₀ ⊙ k₁) vᵀ", "two rows per token, two outputs", paired_keys},
+    };
+    return kAll;
+}
+
+}  // namespace forge::novel

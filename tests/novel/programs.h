@@ -1,0 +1,20 @@
+/// The novel programs, one function each; novel.cpp lists them.
+#pragma once
+
+#include "forge/language.h"
+
+namespace forge::novel {
+
+LinearAttention two_states();
+LinearAttention normalised();
+LinearAttention running_maximum();
+LinearAttention squashed();
+LinearAttention value_decay();
+LinearAttention two_sided();
+LinearAttention elementwise_decay();
+LinearAttention linear_gate();
+LinearAttention closed_loop();
+LinearAttention token_shift();
+LinearAttention paired_keys();
+
+}  // namespace forge::novel

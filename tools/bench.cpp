@@ -1,0 +1,79 @@
+#include "bench.h"
+
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "json.h"
+
+namespace forge::tools {
+namespace {
+
+const std::vector<std::string> kDefaultVariants = {"linear_attention", "scalar_gla", "gla", "delta_net", "gated_delta_net"};
+
+BenchRow measure(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options) {
+    const Attention attention = build(definition, problem, options);
+    const check::Buffers buffers(definition, problem);
+    Call call = buffers.call();
+    const std::size_t bytes = attention.workspace_bytes(call);
+    constexpr std::size_t kAlignment = 64;
+    std::vector<std::byte> storage(bytes + kAlignment);
+    const auto address = reinterpret_cast<std::uintptr_t>(storage.data());
+    call.workspace = storage.data() + (kAlignment - address % kAlignment) % kAlignment;
+
+    BenchRow row{definition.name, attention.strategy(), attention.isa(), attention.chunk(), 0, 0, 0, 0,
+                 attention.build_seconds(), attention.from_cache()};
+    row.seconds = median_seconds([&] { attention(call); });
+    const auto tokens = static_cast<double>(problem.tokens()), heads = static_cast<double>(buffers.heads());
+    row.tokens_per_second = tokens / row.seconds;
+    row.gflops = attention.flops_per_token() * tokens * heads / row.seconds * 1e-9;
+    row.gbps = static_cast<double>(buffers.bytes()) / row.seconds * 1e-9;
+    return row;
+}
+
+void print(const BenchResult& result) {
+    fmt::print("B={} T={} H={} K={} V={} {}, {} threads\n", result.B, result.T, result.H, result.K, result.V, result.dtype,
+               result.threads);
+    if (result.ceilings.sgemm_gflops)
+        fmt::print("ceilings of this machine: {:.0f} GFLOP/s (OpenBLAS sgemm, 2048³, same threads), ", *result.ceilings.sgemm_gflops);
+    else
+        fmt::print("no sgemm ceiling: libopenblas.so.0 is not installed (Debian: libopenblas0-pthread); ");
+    fmt::print("{:.1f} GB/s (memcpy, read + written)\n\n", result.ceilings.copy_gbps);
+
+    Table table({"variant", "strategy", ">chunk", "isa", ">median", ">tokens/s", ">GFLOP/s", ">of sgemm", ">GB/s", ">of copy", ">built in"});
+    for (const BenchRow& row : result.rows) {
+        const auto sgemm = result.ceilings.sgemm_gflops;
+        table.row({row.variant, row.strategy, std::to_string(row.chunk), row.isa, seconds_text(row.seconds),
+                   fmt::format("{:.3g}", row.tokens_per_second), fmt::format("{:.1f}", row.gflops),
+                   sgemm ? fmt::format("{:.0f} %", 100 * row.gflops / *sgemm) : "-", fmt::format("{:.2f}", row.gbps),
+                   fmt::format("{:.0f} %", 100 * row.gbps / result.ceilings.copy_gbps),
+                   seconds_text(row.build_seconds) + (row.from_cache ? " (cache)" : "")});
+    }
+    fmt::print("{}", table.text());
+}
+
+}  // namespace
+
+int bench_variants(const BenchOptions& options) {
+    std::vector<std::string> names = options.variants.empty() ? kDefaultVariants : options.variants;
+    if (options.all) {
+        names.clear();
+        for (const variants::Entry& entry : variants::all()) names.push_back(entry.name);
+    }
+    const check::Problem problem = problem_of(options.shape);
+    BenchResult result{options.shape.dtype, problem.B, problem.T, problem.H, options.shape.K, options.shape.V,
+                       thread_count(options.build.threads), {}, {}};
+    {
+        Progress progress(names.size() + 1);
+        progress.step("ceilings: sgemm and memcpy");
+        result.ceilings = measure_ceilings(result.threads);
+        for (const std::string& name : names) {
+            progress.step(name);
+            result.rows.push_back(measure(find_variant(name), problem, options.build));
+        }
+    }
+    if (options.json) fmt::print("{}\n", json_of(result));
+    else print(result);
+    return 0;
+}
+
+}  // namespace forge::tools

@@ -1,0 +1,194 @@
+#include "check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "check/parallel.h"
+#include "check/suite.h"
+#include "check/tolerance.h"
+#include "commands.h"
+#include "json.h"
+#include "variants/variants.h"
+
+namespace forge::tools {
+namespace {
+
+/// A case with its arguments and its float64 results, which all strategies share.
+struct Prepared {
+    std::string name;
+    check::Buffers buffers;
+    check::Reference reference;
+};
+
+std::vector<std::string> choices(const std::string& asked, std::vector<std::string> all) {
+    return asked == "all" ? std::move(all) : std::vector<std::string>{asked};
+}
+
+std::vector<check::Case> cases_for(const ir::Definition& def, const CheckOptions& options, const std::string& dtype) {
+    ShapeOptions shape = options.shape;
+    shape.dtype = dtype;
+    const check::Problem problem = problem_of(shape);
+    if (options.one_problem) return {{fmt::format("B={} T={}", problem.B, problem.T), problem}};
+    return check::awkward_cases(def, problem.dtype, problem.sizes, problem.seed);
+}
+
+std::string place_of(const check::Difference& d) {
+    if (d.ok || d.head < 0) return "";
+    const std::string token = d.is_state ? "" : fmt::format("token {}, ", d.first_bad_token);
+    return fmt::format("{}head {} of sequence {}", token, d.head, d.sequence);
+}
+
+/// Runs one compiled strategy over the prepared cases.
+class Examination {
+ public:
+    Examination(CheckRow row, CheckResult& result) : row_(std::move(row)), result_(result) {}
+
+    void run(const Attention& attention, Prepared& prepared) {
+        ++row_.cases;
+        try {
+            check::clear_results(prepared.buffers);
+            attention(prepared.buffers.call());
+            note(check::compare(prepared.buffers, prepared.reference), prepared.name);
+        } catch (const std::runtime_error& error) {
+            row_.ok = false;
+            result_.failures.push_back({row_.variant, row_.dtype, row_.strategy, prepared.name, {}, error.what()});
+        }
+    }
+    CheckRow finish() { return std::move(row_); }
+
+ private:
+    void note(const check::Report& report, const std::string& name) {
+        row_.against_step = report.against_step;
+        if (!report.admitted) ++row_.not_admitted;
+        for (std::size_t i = 0; i < report.differences.size(); ++i) {
+            const check::Difference& d = report.differences[i];
+            if (row_.worst.size() <= i) row_.worst.push_back(d), row_.worst_case.push_back(name);
+            const double largest = std::max(row_.worst[i].max_abs, d.max_abs);
+            if (d.relative_rms > row_.worst[i].relative_rms) row_.worst[i] = d, row_.worst_case[i] = name;
+            row_.worst[i].max_abs = largest;
+            row_.ok = row_.ok && d.ok;
+            if (!d.ok) result_.failures.push_back({row_.variant, row_.dtype, row_.strategy, name, d, ""});
+        }
+    }
+
+    CheckRow row_;
+    CheckResult& result_;
+};
+
+/// One definition at one element type: references once, then every strategy.
+void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, Progress& progress,
+             CheckResult& result) {
+    const std::vector<std::string> strategies = choices(options.strategy, {"one-pass", "fused", "decoupled"});
+    const std::vector<check::Case> cases = cases_for(def, options, dtype);
+    std::vector<std::optional<Attention>> built(strategies.size());
+    std::vector<std::string> reasons(strategies.size());
+    progress.step(fmt::format("{} {}: compiling", def.name, dtype));
+    check::parallel_for(static_cast<std::int64_t>(strategies.size()), [&](std::int64_t i) {
+        const auto at = static_cast<std::size_t>(i);
+        BuildOptions how = options.build;
+        how.strategy = strategies[at];
+        try {
+            built[at] = build(def, cases.front().problem, how);
+        } catch (const std::runtime_error& error) {
+            reasons[at] = error.what();
+        }
+    });
+    progress.step(fmt::format("{} {}: {} cases", def.name, dtype, cases.size()));
+    std::vector<Prepared> prepared;
+    for (const check::Case& c : cases) {
+        check::Buffers buffers(def, c.problem);
+        check::Reference reference = check::reference(buffers);
+        prepared.push_back({c.name, std::move(buffers), std::move(reference)});
+    }
+    for (std::size_t i = 0; i < strategies.size(); ++i) {
+        CheckRow row{def.name, dtype, strategies[i], reasons[i], 0, 0, 0, check::tolerance(dtype_named(dtype)), {}, {}, true, true};
+        row.ok = built[i].has_value();
+        if (built[i]) row.chunk = built[i]->chunk();
+        Examination examination(std::move(row), result);
+        if (built[i])
+            for (Prepared& p : prepared) examination.run(*built[i], p);
+        result.rows.push_back(examination.finish());
+    }
+}
+
+void print_rows(const CheckResult& result, bool each_tensor) {
+    Table table({"variant", "dtype", "strategy", ">chunk", "tensor", ">rel. RMS", ">tolerance", ">max error", ">cases", "", "worst case"});
+    for (const CheckRow& row : result.rows) {
+        const auto line = [&](const check::Difference& d, const std::string& tensor, const std::string& where) {
+            table.row({row.variant, row.dtype, row.strategy, std::to_string(row.chunk), tensor, fmt::format("{:.2e}", d.relative_rms),
+                       fmt::format("{:.1e}", row.tolerance), fmt::format("{:.2e}", d.max_abs), std::to_string(row.cases),
+                       row.ok ? "ok" : "FAIL", where});
+        };
+        if (row.worst.empty()) {
+            table.row({row.variant, row.dtype, row.strategy, "", "", "", "", "", std::to_string(row.cases), row.ok ? "ok" : "FAIL", ""});
+            continue;
+        }
+        std::size_t worst = 0;
+        for (std::size_t i = 0; i < row.worst.size(); ++i) {
+            if (each_tensor) line(row.worst[i], (row.worst[i].is_state ? "state " : "output ") + row.worst[i].name, row.worst_case[i]);
+            if (row.worst[i].relative_rms > row.worst[worst].relative_rms) worst = i;
+        }
+        if (!each_tensor) line(row.worst[worst], row.worst[worst].name, row.worst_case[worst]);
+    }
+    fmt::print("{}", table.text());
+}
+
+void print_failures(const CheckResult& result) {
+    constexpr std::size_t kMost = 50;
+    for (const CheckRow& row : result.rows)
+        if (!row.reason.empty()) fmt::print("\n{} {} {}: {}\n", row.variant, row.dtype, row.strategy, row.reason);
+    for (std::size_t i = 0; i < std::min(kMost, result.failures.size()); ++i) {
+        const CheckFailure& f = result.failures[i];
+        fmt::print("\n{} {} {}, case \"{}\": ", f.variant, f.dtype, f.strategy, f.problem);
+        if (!f.message.empty()) {
+            fmt::print("{}\n", f.message);
+            continue;
+        }
+        fmt::print("{} {} is off: relative RMS {:.3g}, max error {:.3g}; first at {}\n", f.difference.is_state ? "state" : "output",
+                   f.difference.name, f.difference.relative_rms, f.difference.max_abs, place_of(f.difference));
+    }
+    if (result.failures.size() > kMost) fmt::print("\n… and {} more failures\n", result.failures.size() - kMost);
+}
+
+void print_summary(const CheckResult& result) {
+    int runs = 0, skipped = 0;
+    bool phases = false;
+    for (const CheckRow& row : result.rows) runs += row.cases, skipped += row.not_admitted, phases |= !row.against_step;
+    const bool ok = std::all_of(result.rows.begin(), result.rows.end(), [](const CheckRow& row) { return row.ok; });
+    fmt::print("\n{}: {} runs, {} failures, against the float64 recurrence of each definition's step\n", ok ? "ok" : "FAILED", runs,
+               result.failures.size());
+    if (skipped > 0) fmt::print("{} runs are not compared: the recurrence itself is not finite there\n", skipped);
+    if (phases) fmt::print("a definition has no step: it was compared with its own three phases in float64\n");
+}
+
+}  // namespace
+
+int check_variants(const CheckOptions& options) {
+    std::vector<std::string> names = options.variants;
+    if (options.all) {
+        names.clear();
+        for (const variants::Entry& entry : variants::all()) names.push_back(entry.name);
+    }
+    const std::vector<std::string> dtypes = choices(options.dtype, {"f32", "bf16", "f16"});
+    CheckResult result;
+    {
+        Progress progress(2 * names.size() * dtypes.size());
+        for (const std::string& name : names) {
+            const ir::Definition def = find_variant(name);
+            for (const std::string& dtype : dtypes) examine(def, dtype, options, progress, result);
+        }
+    }
+    const bool ok = std::all_of(result.rows.begin(), result.rows.end(), [](const CheckRow& row) { return row.ok; });
+    if (options.json) {
+        fmt::print("{}\n", json_of(result));
+        return ok ? 0 : 1;
+    }
+    print_rows(result, options.verbose || names.size() == 1);
+    print_failures(result);
+    print_summary(result);
+    return ok ? 0 : 1;
+}
+
+}  // namespace forge::tools

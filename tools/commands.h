@@ -1,0 +1,69 @@
+/// One function per command of `forge`: options in, report on stdout, exit code out. Failures are thrown; main.cpp prints
+/// them. Options carry their defaults, which the help text repeats.
+#pragma once
+
+#include "common.h"
+
+namespace forge::tools {
+
+struct ListOptions {
+    bool json = false;
+};
+int list_variants(const ListOptions& options);
+
+struct RunOptions {
+    std::string variant;
+    ShapeOptions shape;
+    BuildOptions build;
+};
+int run_variant(const RunOptions& options);
+
+struct CheckOptions {
+    std::vector<std::string> variants;
+    bool all = false, json = false, verbose = false;
+    bool one_problem = false;  ///< the shape below instead of the suite of awkward ones
+    std::string strategy = "all", dtype = "all";
+    ShapeOptions shape;
+    BuildOptions build;
+};
+int check_variants(const CheckOptions& options);
+
+struct ExplainOptions {
+    std::string variant;
+    bool json = false;
+    ShapeOptions shape;
+    BuildOptions build;
+};
+int explain_variant(const ExplainOptions& options);
+
+struct EmitOptions {
+    std::string variant, directory;
+    ShapeOptions shape;
+    BuildOptions build;
+};
+int emit_sources(const EmitOptions& options);
+
+struct OptOptions {
+    std::string file;
+    std::vector<std::string> passes;
+    bool list = false;
+};
+int run_graph_passes(const OptOptions& options);
+
+struct BenchOptions {
+    std::vector<std::string> variants;
+    bool all = false, json = false;
+    ShapeOptions shape;
+    BuildOptions build;
+};
+int bench_variants(const BenchOptions& options);
+
+struct DemoOptions {
+    std::string text = "/usr/share/common-licenses/GPL-3", out = "report.html", dtype = "f32";
+    std::uint64_t seed = 1;
+    std::int64_t bytes = 200000;  ///< at most, of the text; 0: all
+    BuildOptions build;
+};
+int run_demo(const DemoOptions& options);
+
+}  // namespace forge::tools

@@ -1,0 +1,150 @@
+#include "common.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "ir/text.h"
+#include "variants/variants.h"
+
+namespace forge::tools {
+namespace {
+
+/// Code points, which is columns for the letters and symbols that we print.
+std::size_t width_of(const std::string& text) {
+    return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
+    const std::size_t equals = text.find('=');
+    std::int64_t value = 0;
+    try {
+        if (equals != std::string::npos) value = std::stoll(text.substr(equals + 1));
+    } catch (const std::exception&) {
+        value = 0;
+    }
+    if (value <= 0) throw RuntimeError(fmt::format("--size: expected SYMBOL=NUMBER, such as D=64; got '{}'", text));
+    return {text.substr(0, equals), value};
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+    const std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    if (!file || !(text << file.rdbuf())) throw RuntimeError(fmt::format("cannot read '{}'", path));
+    return text.str();
+}
+
+ir::Definition find_variant(const std::string& name_or_path) {
+    if (const variants::Entry* entry = variants::find(name_or_path)) return entry->make().define();
+    if (std::ifstream(name_or_path).good()) return ir::parse_definition(read_file(name_or_path), name_or_path);
+    throw RuntimeError(fmt::format(
+        "'{}' is neither a variant nor a file with a definition; `forge list` prints the variants", name_or_path));
+}
+
+DType dtype_named(const std::string& name) {
+    for (const DType dtype : {F32, BF16, F16})
+        if (to_string(dtype) == name) return dtype;
+    throw RuntimeError(fmt::format("--dtype: expected f32, bf16 or f16; got '{}'", name));
+}
+
+check::Problem problem_of(const ShapeOptions& shape) {
+    check::Problem problem;
+    problem.B = shape.B, problem.T = shape.T, problem.H = shape.H, problem.HV = shape.HV;
+    problem.sizes = {{"K", shape.K}, {"V", shape.V}};
+    for (const std::string& text : shape.sizes) problem.sizes.insert_or_assign(parse_size(text).first, parse_size(text).second);
+    problem.dtype = dtype_named(shape.dtype);
+    problem.seed = shape.seed;
+    return problem;
+}
+
+Attention build(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options) {
+    CompileOptions compile_options;
+    compile_options.dtype = problem.dtype;
+    compile_options.sizes = check::sizes_for(definition, problem);
+    compile_options.strategy = options.strategy;
+    compile_options.chunk = options.chunk;
+    compile_options.isa = options.isa;
+    compile_options.threads = options.threads;
+    compile_options.cache_dir = options.cache_dir;
+    compile_options.expected_tokens = std::max<std::int64_t>(problem.T, 1);
+    compile_options.expected_sequences = problem.sequences();
+    compile_options.expected_heads = std::max(problem.H, problem.HV);
+    return compile(definition, compile_options);
+}
+
+int thread_count(int asked) {
+    return asked > 0 ? asked : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+Table::Table(std::vector<std::string> headers) {
+    for (std::string& header : headers) {
+        right_.push_back(header.starts_with('>'));
+        if (right_.back()) header.erase(0, 1);
+    }
+    rows_.push_back(std::move(headers));
+}
+
+void Table::row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+
+std::string Table::text() const {
+    std::vector<std::size_t> widths(right_.size(), 0);
+    for (const auto& cells : rows_)
+        for (std::size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], width_of(cells[i]));
+    std::string out;
+    for (const auto& cells : rows_) {
+        std::string line;
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            const std::string space(widths[i] - width_of(cells[i]), ' ');
+            line += (i == 0 ? "" : "  ") + (right_[i] ? space + cells[i] : cells[i] + space);
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        out += line + '\n';
+    }
+    return out;
+}
+
+Progress::Progress(std::size_t total) : total_(total), terminal_(isatty(STDERR_FILENO) != 0) {}
+
+Progress::~Progress() { clear(); }
+
+void Progress::clear() const {
+    if (terminal_) fmt::print(stderr, "\r\x1b[K");
+}
+
+void Progress::step(const std::string& what) {
+    ++done_;
+    if (!terminal_) return;
+    clear();
+    fmt::print(stderr, "[{}/{}] {}", done_, total_, what);
+    std::fflush(stderr);
+}
+
+double median_seconds(const std::function<void()>& run) {
+    constexpr std::size_t kLeast = 5, kMost = 1000;
+    constexpr double kEnough = 0.5;
+    run();
+    std::vector<double> times;
+    double total = 0;
+    while (times.size() < kLeast || (total < kEnough && times.size() < kMost)) {
+        const auto start = std::chrono::steady_clock::now();
+        run();
+        times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        total += times.back();
+    }
+    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+    return times[times.size() / 2];
+}
+
+std::string seconds_text(double seconds) {
+    if (seconds < 1e-3) return fmt::format("{:.1f} µs", seconds * 1e6);
+    return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
+}
+
+}  // namespace forge::tools

@@ -1,0 +1,73 @@
+/// What the commands share: finding a variant by name or file, compiling it, tables, and progress that shows on a terminal
+/// only. No command line parsing (main.cpp) and no JSON (json.h) here.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "check/problem.h"
+#include "forge/runtime.h"
+#include "ir/definition.h"
+
+namespace forge::tools {
+
+/// The shape of a call, from the command line.
+struct ShapeOptions {
+    std::int64_t B = 1, T = 4096, H = 4, HV = 0, K = 128, V = 128;
+    std::vector<std::string> sizes;  ///< "D=64": sizes of other symbols
+    std::string dtype = "f32";
+    std::uint64_t seed = 1;
+};
+
+/// How to compile, from the command line.
+struct BuildOptions {
+    std::string strategy = "auto", isa = "auto", cache_dir;
+    std::int64_t chunk = 0;
+    int threads = 0;
+};
+
+/// A name of the zoo or the path of a definition in text form; RuntimeError if it is neither.
+ir::Definition find_variant(const std::string& name_or_path);
+std::string read_file(const std::string& path);  ///< RuntimeError if it cannot be read
+DType dtype_named(const std::string& name);
+
+check::Problem problem_of(const ShapeOptions& shape);
+Attention build(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options);
+/// The number of threads that 0 stands for.
+int thread_count(int asked);
+
+/// Columns as wide as their widest cell; numbers to the right. Cells are UTF-8.
+class Table {
+ public:
+    /// A header that starts with '>' is aligned to the right.
+    explicit Table(std::vector<std::string> headers);
+    void row(std::vector<std::string> cells);
+    [[nodiscard]] std::string text() const;
+
+ private:
+    std::vector<bool> right_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+/// One line on stderr that follows the work; nothing at all if stderr is not a terminal.
+class Progress {
+ public:
+    explicit Progress(std::size_t total);
+    ~Progress();
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+    void step(const std::string& what);
+
+ private:
+    void clear() const;
+    std::size_t total_, done_ = 0;
+    bool terminal_;
+};
+
+/// Median seconds of at least five runs and about half a second, after one to warm up.
+double median_seconds(const std::function<void()>& run);
+
+std::string seconds_text(double seconds);  ///< "3.21 ms"
+
+}  // namespace forge::tools

@@ -1,0 +1,201 @@
+/// The forge command: reads the command line, calls one command, prints what it throws. Exit codes: 0 well, 1 failed,
+/// 2 not understood.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "commands.h"
+
+namespace forge::tools {
+namespace {
+
+using Command = std::function<int()>;
+
+const char* const kAbout =
+    "Forge compiles variants of linear attention, each written as three short functions,\n"
+    "into fast kernels for this machine.\n\n"
+    "A VARIANT is a name that `forge list` prints, or a file with a definition in text form.\n"
+    "Start with:  forge demo";
+
+void add_shape(CLI::App& app, ShapeOptions& shape, bool with_seed = true) {
+    app.add_option("--B", shape.B, "sequences")->check(CLI::NonNegativeNumber)->group("Shape");
+    app.add_option("--T", shape.T, "tokens per sequence")->check(CLI::NonNegativeNumber)->group("Shape");
+    app.add_option("--H", shape.H, "heads")->check(CLI::PositiveNumber)->group("Shape");
+    app.add_option("--HV", shape.HV, "value heads, a multiple of H; 0: as many as H")->group("Shape");
+    app.add_option("--K", shape.K, "size of keys and queries")->check(CLI::PositiveNumber)->group("Shape");
+    app.add_option("--V", shape.V, "size of values; also of other symbols")->check(CLI::PositiveNumber)->group("Shape");
+    app.add_option("--size", shape.sizes, "the size of another symbol, such as D=64")->group("Shape");
+    if (with_seed) app.add_option("--seed", shape.seed, "of the random inputs")->group("Shape");
+}
+
+void add_dtype(CLI::App& app, std::string& dtype) {
+    app.add_option("--dtype", dtype, "element type of inputs and outputs")->check(CLI::IsMember({"f32", "bf16", "f16"}))->group("Shape");
+}
+
+void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
+    if (with_strategy)
+        app.add_option("--strategy", build.strategy, "how the work is cut into kernels")
+            ->check(CLI::IsMember({"auto", "one-pass", "fused", "decoupled"}))
+            ->group("Compilation");
+    app.add_option("--chunk", build.chunk, "tokens per chunk; 0: chosen")->check(CLI::IsMember({0, 16, 32, 64, 128}))->group("Compilation");
+    app.add_option("--isa", build.isa, "instruction set")->check(CLI::IsMember({"auto", "avx512", "avx2", "plain"}))->group("Compilation");
+    app.add_option("--threads", build.threads, "0: all cores")->check(CLI::NonNegativeNumber)->group("Compilation");
+    app.add_option("--cache", build.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge")->group("Compilation");
+}
+
+void add_variant(CLI::App& app, std::string& variant) {
+    app.add_option("variant", variant, "a name from `forge list`, or a file")->required()->type_name("VARIANT|FILE");
+}
+
+CLI::App* add_command(CLI::App& app, const char* name, const char* what, const char* example) {
+    CLI::App* command = app.add_subcommand(name, what);
+    command->footer(fmt::format("Example:  {}", example));
+    return command;
+}
+
+/// `options` must outlive the parse; the callback runs once the command line is understood.
+template <class Options>
+void on_parse(CLI::App& command, Command& chosen, const Options& options, int (*run)(const Options&)) {
+    command.callback([&chosen, &options, run] { chosen = [&options, run] { return run(options); }; });
+}
+
+struct AllOptions {
+    ListOptions list;
+    RunOptions run;
+    CheckOptions check;
+    ExplainOptions explain;
+    EmitOptions emit;
+    OptOptions opt;
+    BenchOptions bench;
+    DemoOptions demo;
+};
+
+void add_check(CLI::App& app, CheckOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "check", "Compare kernels with the float64 recurrence, on awkward shapes and gates",
+                              "forge check gla --dtype bf16");
+    o.shape = {1, 0, 2, 0, 60, 100, {}, "f32", 1};
+    auto* names = c->add_option("variants", o.variants, "names from `forge list`, or files")->type_name("VARIANT|FILE");
+    auto* all = c->add_flag("--all", o.all, "every variant of `forge list`");
+    names->excludes(all);
+    c->add_option("--strategy", o.strategy, "which to compile")
+        ->check(CLI::IsMember({"all", "auto", "one-pass", "fused", "decoupled"}))
+        ->group("Compilation");
+    c->add_option("--dtype", o.dtype, "element types to try")->check(CLI::IsMember({"all", "f32", "bf16", "f16"}))->group("Shape");
+    c->add_flag("--json", o.json, "print JSON");
+    c->add_flag("--verbose", o.verbose, "a line for every output and state");
+    add_shape(*c, o.shape);
+    add_build(*c, o.build, false);
+    c->get_option("--T")->description("one problem of this many tokens (with --B, --H, --HV) instead of the suite")->default_str("the suite");
+    c->callback([&o, &chosen, c] {
+        if (o.variants.empty() && !o.all) throw CLI::RequiredError("VARIANT or --all");
+        o.one_problem = c->get_option("--T")->count() > 0;
+        chosen = [&o] { return check_variants(o); };
+    });
+}
+
+void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "bench", "Measure time, and how near it comes to this machine's sgemm and memcpy",
+                              "forge bench gated_delta_net --T 16384");
+    o.shape.T = 8192;
+    auto* names = c->add_option("variants", o.variants, "names or files; default: linear_attention, scalar_gla, gla, delta_net, gated_delta_net")
+                      ->type_name("VARIANT|FILE");
+    auto* all = c->add_flag("--all", o.all, "every variant of `forge list`");
+    names->excludes(all);
+    c->add_flag("--json", o.json, "print JSON");
+    add_shape(*c, o.shape);
+    add_dtype(*c, o.shape.dtype);
+    add_build(*c, o.build);
+    on_parse(*c, chosen, o, bench_variants);
+}
+
+void add_demo(CLI::App& app, DemoOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "demo",
+                              "Read a text once with seven variants as associative memories, predict each next byte, and\n"
+                              "write a report. Nothing is trained.",
+                              "forge demo --text README.md --out /tmp/report.html");
+    c->add_option("--text", o.text, "the text to read; any file");
+    c->add_option("--out", o.out, "where to write the HTML report");
+    c->add_option("--seed", o.seed, "of the keys and codes");
+    c->add_option("--bytes", o.bytes, "at most so many bytes of the text; 0: all of it (4 kB of memory per byte)")->check(CLI::NonNegativeNumber);
+    c->add_option("--dtype", o.dtype, "element type of keys, values and outputs")->check(CLI::IsMember({"f32", "bf16", "f16"}));
+    add_build(*c, o.build);
+    on_parse(*c, chosen, o, run_demo);
+}
+
+void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) {
+    CLI::App* run = add_command(app, "run", "Compile a variant, call it on random inputs, and say how long it took",
+                                "forge run gla --T 8192 --dtype bf16");
+    add_variant(*run, o.run.variant);
+    add_shape(*run, o.run.shape);
+    add_dtype(*run, o.run.shape.dtype);
+    add_build(*run, o.run.build);
+    on_parse(*run, chosen, o.run, run_variant);
+
+    CLI::App* explain = add_command(app, "explain", "Show a variant at every level, its kernels, and why they were chosen",
+                                    "forge explain delta_net --strategy decoupled");
+    add_variant(*explain, o.explain.variant);
+    explain->add_flag("--json", o.explain.json, "print JSON");
+    add_shape(*explain, o.explain.shape, false);
+    add_dtype(*explain, o.explain.shape.dtype);
+    add_build(*explain, o.explain.build);
+    on_parse(*explain, chosen, o.explain, explain_variant);
+
+    CLI::App* emit = add_command(app, "emit", "Write the generated sources of a variant", "forge emit kda -o /tmp/kda");
+    add_variant(*emit, o.emit.variant);
+    emit->add_option("-o,--output", o.emit.directory, "directory to write to; default: print them");
+    add_shape(*emit, o.emit.shape, false);
+    add_dtype(*emit, o.emit.shape.dtype);
+    add_build(*emit, o.emit.build);
+    on_parse(*emit, chosen, o.emit, emit_sources);
+}
+
+void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "opt", "Run graph passes over a function in text form; for tests of passes",
+                              "forge opt program.ir --passes=canonicalize,cse");
+    auto* file = c->add_option("file", o.file, "the function; -: standard input");
+    c->add_option("--passes", o.passes, "names in order, separated by commas")->delimiter(',');
+    auto* list = c->add_flag("--list", o.list, "list the passes instead");
+    file->excludes(list);
+    c->callback([&o, &chosen] {
+        if (o.file.empty() && !o.list) throw CLI::RequiredError("file");
+        chosen = [&o] { return run_graph_passes(o); };
+    });
+}
+
+int run(int argc, char** argv) {
+    CLI::App app(kAbout, "forge");
+    app.require_subcommand(1);
+    app.option_defaults()->always_capture_default();
+    app.set_version_flag("--version", "forge 0.1.0");
+    AllOptions options;
+    Command chosen;
+    add_demo(app, options.demo, chosen);
+    CLI::App* list = add_command(app, "list", "List the ready-made variants", "forge list --json");
+    list->add_flag("--json", options.list.json, "print JSON");
+    on_parse(*list, chosen, options.list, list_variants);
+    add_single_variant_commands(app, options, chosen);
+    add_check(app, options.check, chosen);
+    add_bench(app, options.bench, chosen);
+    add_opt(app, options.opt, chosen);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    }
+    return chosen();
+}
+
+}  // namespace
+}  // namespace forge::tools
+
+int main(int argc, char** argv) {
+    try {
+        return forge::tools::run(argc, argv);
+    } catch (const forge::CompileError& error) {
+        fmt::print(stderr, "{}\n", error.what());  // starts with the place in the user's source
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "forge: {}\n", error.what());
+    }
+    return 1;
+}

@@ -1,0 +1,37 @@
+#include "variants/variants.h"
+
+#include <algorithm>
+
+namespace forge::variants {
+
+const std::vector<Entry>& all() {
+    static const std::vector<Entry> kAll = {
+        {"linear_attention", "S = S + k vᵀ", "Katharopoulos et al. 2020, arXiv:2006.16236", linear_attention},
+        {"retnet", "S = γ S + k vᵀ, constant γ per head", "Sun et al. 2023, arXiv:2307.08621", retnet},
+        {"lightning_attention", "S = e^-slope S + k vᵀ, constant slope per head",
+         "Qin et al. 2024, arXiv:2401.04658", lightning_attention},
+        {"scalar_gla", "S = e^g S + k vᵀ, scalar g (Mamba-2)",
+         "Dao and Gu 2024, arXiv:2405.21060", scalar_gla},
+        {"gla", "S = diag(e^g) S + k vᵀ", "Yang et al. 2023, arXiv:2312.06635", gla},
+        {"hgrn2", "S = diag(e^g) S + (1 - e^g) vᵀ", "Qin et al. 2024, arXiv:2404.07904", hgrn2},
+        {"rwkv6", "o = (S + (u⊙k) vᵀ)ᵀ q, then S = diag(e^g) S + k vᵀ",
+         "Peng et al. 2024, arXiv:2404.05892", rwkv6},
+        {"hgrn", "h = e^g ⊙ h + (1 - e^g) ⊙ v, o = h ⊙ q", "Qin et al. 2023, arXiv:2311.04823", hgrn},
+        {"hawk", "h = a ⊙ h + sqrt(1 - a²) ⊙ σ(i) ⊙ x, a = e^(-8 softplus(Λ) σ(r))",
+         "De et al. 2024, arXiv:2402.19427", hawk},
+        {"delta_net", "S = (I - β k kᵀ) S + β k vᵀ", "Yang et al. 2024, arXiv:2406.06484", delta_net},
+        {"gated_delta_net", "S = e^g (I - β k kᵀ) S + β k vᵀ",
+         "Yang et al. 2024, arXiv:2412.06464", gated_delta_net},
+        {"delta_product", "S = e^g S, then twice S += β k (v - Sᵀ k)ᵀ",
+         "Siems et al. 2025, arXiv:2502.10297", delta_product},
+        {"kda", "S = diag(e^g) S, then S += β k (v - Sᵀ k)ᵀ", "Kimi Team 2025, arXiv:2510.26692", kda},
+    };
+    return kAll;
+}
+
+const Entry* find(const std::string& name) {
+    const auto it = std::find_if(all().begin(), all().end(), [&](const Entry& e) { return e.name == name; });
+    return it == all().end() ? nullptr : &*it;
+}
+
+}  // namespace forge::variants
