@@ -2,6 +2,9 @@
 /// emitted kernels and the runtime that calls them, so it is plain data with 64-bit sizes. Nothing here owns memory.
 #pragma once
 
+/// A kernel is the only symbol that a compiled library shows.
+#define FORGE_KERNEL extern "C" __attribute__((visibility("default")))
+
 namespace forge::device {
 
 using Size = long long;

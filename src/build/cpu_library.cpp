@@ -86,7 +86,7 @@ std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std
     if (failed) throw RuntimeError(fmt::format("cache directory '{}': cannot be made ({}); set FORGE_CACHE_DIR to a writable one", cache_dir, failed.message()));
     const fs::path headers = header_dir(cache);
     const std::string cxx = compiler();
-    std::vector<std::string> command = {cxx, "-std=c++20", "-O3", "-shared", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-w"};
+    std::vector<std::string> command = {cxx, "-std=c++20", "-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-w"};
     const auto isa_specific = isa_flags(isa);
     command.insert(command.end(), isa_specific.begin(), isa_specific.end());
     const std::string key = support::hash(fmt::format("{}\n{}\n{}\n{}", source, headers.string(), fmt::join(command, " "), compiler_identity(cxx)));
@@ -95,7 +95,7 @@ std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std
     if (!cached) {
         publish(cpp, source);
         const std::string temporary = so.string() + fmt::format(".{}.tmp", getpid());
-        for (const std::string& word : {"-I" + headers.string(), std::string("-o"), temporary, cpp.string()}) command.push_back(word);
+        for (const std::string& word : {std::string("-iquote"), headers.string(), std::string("-o"), temporary, cpp.string()}) command.push_back(word);
         compile(command, cpp);
         fs::rename(temporary, so);
     }

@@ -25,7 +25,7 @@ class Kernel {
         : out_(out), plan_(plan), kernel_(kernel), fn_(kernel.fn), names_(cpp_names(kernel.fn)) {}
 
     void write() {
-        out_.open(fmt::format("extern \"C\" void {}(const Call& call, Size task, float* scratch)", kernel_symbol(kernel_)));
+        out_.open(fmt::format("FORGE_KERNEL void {}(const Call& call, Size task, float* scratch)", kernel_symbol(kernel_)));
         const auto chunk = plan_.schedule.chunk;
         if (kernel_.loop == Loop::Scan) out_.line("const Task at = scan_task(call, task);");
         else out_.line("const Task at = chunk_task(call, task, {});", chunk);
