@@ -30,25 +30,38 @@ BenchRow measure(const ir::Definition& definition, const check::Problem& problem
     return row;
 }
 
+void print_ceilings(const Ceilings& ceilings) {
+    if (!ceilings.sgemm) {
+        fmt::print("no sgemm ceiling: libopenblas.so.0 is not installed (Debian: libopenblas0-pthread)\n");
+    } else {
+        fmt::print("sgemm ceiling: {:.0f} GFLOP/s (OpenBLAS, 2048³, same threads, {} kernels", ceilings.sgemm->gflops,
+                   ceilings.sgemm->kernels);
+        if (ceilings.installed && ceilings.installed->kernels != ceilings.sgemm->kernels)
+            fmt::print("; {:.0f} with the {} ones it chooses by itself", ceilings.installed->gflops, ceilings.installed->kernels);
+        fmt::print(")\n");
+    }
+    fmt::print("copy ceiling: {:.1f} GB/s (memcpy, read + written)\n\n", ceilings.copy_gbps);
+}
+
 void print(const BenchResult& result) {
     fmt::print("B={} T={} H={} K={} V={} {}, {} threads\n", result.B, result.T, result.H, result.K, result.V, result.dtype,
                result.threads);
-    if (result.ceilings.sgemm_gflops)
-        fmt::print("ceilings of this machine: {:.0f} GFLOP/s (OpenBLAS sgemm, 2048³, same threads), ", *result.ceilings.sgemm_gflops);
-    else
-        fmt::print("no sgemm ceiling: libopenblas.so.0 is not installed (Debian: libopenblas0-pthread); ");
-    fmt::print("{:.1f} GB/s (memcpy, read + written)\n\n", result.ceilings.copy_gbps);
-
+    print_ceilings(result.ceilings);
     Table table({"variant", "strategy", ">chunk", "isa", ">median", ">tokens/s", ">GFLOP/s", ">of sgemm", ">GB/s", ">of copy", ">built in"});
     for (const BenchRow& row : result.rows) {
-        const auto sgemm = result.ceilings.sgemm_gflops;
+        const auto& sgemm = result.ceilings.sgemm;
         table.row({row.variant, row.strategy, std::to_string(row.chunk), row.isa, seconds_text(row.seconds),
                    fmt::format("{:.3g}", row.tokens_per_second), fmt::format("{:.1f}", row.gflops),
-                   sgemm ? fmt::format("{:.0f} %", 100 * row.gflops / *sgemm) : "-", fmt::format("{:.2f}", row.gbps),
+                   sgemm ? fmt::format("{:.0f} %", 100 * row.gflops / sgemm->gflops) : "-", fmt::format("{:.2f}", row.gbps),
                    fmt::format("{:.0f} %", 100 * row.gbps / result.ceilings.copy_gbps),
                    seconds_text(row.build_seconds) + (row.from_cache ? " (cache)" : "")});
     }
     fmt::print("{}", table.text());
+    const std::string warning = Contention::warning(result.others);
+    if (!warning.empty()) fmt::print("\n{}", warning);
+    for (const BenchRow& row : result.rows)
+        if (result.ceilings.sgemm && row.gflops > result.ceilings.sgemm->gflops)
+            fmt::print("{} is above the sgemm ceiling: the machine's speed changed in between; measure again\n", row.variant);
 }
 
 }  // namespace
@@ -61,15 +74,19 @@ int bench_variants(const BenchOptions& options) {
     }
     const check::Problem problem = problem_of(options.shape);
     BenchResult result{options.shape.dtype, problem.B, problem.T, problem.H, options.shape.K, options.shape.V,
-                       thread_count(options.build.threads), {}, {}};
+                       thread_count(options.build.threads), {}, 0, {}};
     {
-        Progress progress(names.size() + 1);
+        const Contention contention;
+        Progress progress(names.size() + 2);
         progress.step("ceilings: sgemm and memcpy");
-        result.ceilings = measure_ceilings(result.threads);
+        const Ceilings before = measure_ceilings(result.threads);
         for (const std::string& name : names) {
             progress.step(name);
             result.rows.push_back(measure(find_variant(name), problem, options.build));
         }
+        progress.step("ceilings again");
+        result.ceilings = highest(before, measure_ceilings(result.threads));
+        result.others = contention.others();
     }
     if (options.json) fmt::print("{}\n", json_of(result));
     else print(result);

@@ -7,11 +7,21 @@
 
 namespace forge::tools {
 
+/// One large product with OpenBLAS, and the kernels it used: they are compiled per processor family, and a processor that
+/// is newer than the library gets those of an older one.
+struct Sgemm {
+    double gflops = 0;
+    std::string kernels;  ///< OpenBLAS's name: "Haswell", "SkylakeX"
+};
+
 struct Ceilings {
-    std::optional<double> sgemm_gflops;  ///< OpenBLAS, one large product; none if the library is not installed
-    double copy_gbps = 0;                ///< memcpy of large blocks, bytes read plus bytes written
+    std::optional<Sgemm> sgemm;      ///< the fastest; none if the library is not installed
+    std::optional<Sgemm> installed;  ///< with the kernels that the library chooses by itself
+    double copy_gbps = 0;            ///< memcpy of large blocks, bytes read plus bytes written
 };
 Ceilings measure_ceilings(int threads);
+/// The higher of each: a machine that others use too is slower at times, and a ceiling is what it can do.
+Ceilings highest(const Ceilings& a, const Ceilings& b);
 
 struct BenchRow {
     std::string variant, strategy, isa;
@@ -26,6 +36,7 @@ struct BenchResult {
     std::int64_t B = 0, T = 0, H = 0, K = 0, V = 0;
     int threads = 0;
     Ceilings ceilings;
+    double others = 0;  ///< share of all cores that other processes used meanwhile
     std::vector<BenchRow> rows;
 };
 

@@ -1,6 +1,7 @@
 #include "common.h"
 
 #include <fmt/format.h>
+#include <sys/times.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -124,6 +125,35 @@ void Progress::step(const std::string& what) {
     clear();
     fmt::print(stderr, "[{}/{}] {}", done_, total_, what);
     std::fflush(stderr);
+}
+
+/// The first line of /proc/stat is in ticks: user nice system idle iowait irq softirq steal. `own` counts children too:
+/// the sgemm ceiling is measured in one.
+Contention::Seconds Contention::now() {
+    std::ifstream stat("/proc/stat");
+    std::string cpu;
+    double user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, soft_irq = 0, steal = 0;
+    if (!(stat >> cpu >> user >> nice >> system >> idle >> wait >> irq >> soft_irq >> steal)) return {};
+    const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
+    tms times{};
+    ::times(&times);
+    const double busy = user + nice + system + irq + soft_irq + steal;
+    const auto own = static_cast<double>(times.tms_utime + times.tms_stime + times.tms_cutime + times.tms_cstime);
+    return {busy / ticks, (busy + idle + wait) / ticks, own / ticks};
+}
+
+Contention::Contention() : start_(now()) {}
+
+double Contention::others() const {
+    const Seconds end = now();
+    const double all = end.all - start_.all, others = (end.busy - start_.busy) - (end.own - start_.own);
+    return all > 0 ? std::clamp(others / all, 0.0, 1.0) : 0;
+}
+
+std::string Contention::warning(double others) {
+    constexpr double kQuiet = 0.05;
+    if (others < kQuiet) return "";
+    return fmt::format("other processes used {:.0f} % of the cores meanwhile: these times are not the machine's best\n", 100 * others);
 }
 
 double median_seconds(const std::function<void()>& run) {

@@ -65,6 +65,23 @@ class Progress {
     bool terminal_;
 };
 
+/// How much of the machine other processes used since it was made: what makes a measurement worth little.
+class Contention {
+ public:
+    Contention();
+    /// Their share of all cores, 0 to 1; 0 where the system does not tell.
+    [[nodiscard]] double others() const;
+    /// A sentence to print below measurements; empty if the machine was quiet.
+    [[nodiscard]] static std::string warning(double others);
+
+ private:
+    struct Seconds {
+        double busy = 0, all = 0, own = 0;
+    };
+    static Seconds now();
+    Seconds start_;
+};
+
 /// Median seconds of at least five runs and about half a second, after one to warm up.
 double median_seconds(const std::function<void()>& run);
 

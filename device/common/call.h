@@ -22,33 +22,53 @@ struct CallTensor {
 struct Call {
     const CallTensor* tensors;
     const float* scalars;
-    float* const* spills;        ///< values that pass from kernel to kernel, one block per (chunk, head, tile)
+    float* const* spills;        ///< values that pass from kernel to kernel, one block per (chunk or segment, head)
     const Size* start;           ///< per sequence: its first token in packed tensors, else 0
     const Size* tokens;          ///< per sequence: its length
     const Size* first_chunk;     ///< per sequence: the number of chunks before it
     const int* chunk_sequence;   ///< per chunk: its sequence
+    const Size* first_segment;   ///< per sequence: the number of segments before it; one more at the end
+    const int* segment_sequence; ///< per segment: its sequence
+    Size segment_rows;           ///< tokens per segment
     Size sequences, heads, tiles;
 };
 
 /// The part of the work that one task does.
 struct Task {
     Size sequence, head, tile;
-    Size tokens;  ///< of the sequence
-    Size row;     ///< first token of the chunk, for tasks of one chunk
-    Size block;   ///< index of the first chunk's spill block
+    Size row, end;  ///< its tokens, within the sequence
+    Size tokens;    ///< of the sequence
+    Size block;     ///< spill block of its first chunk (or segment, for tasks that walk over segments)
+    Size segment;   ///< spill block of its segment
+    bool last;      ///< whether it ends the sequence
 };
 
-/// Tasks of a scan: one per (sequence, head, tile), tiles fastest.
+/// One task per (sequence, head, tile), tiles fastest: all chunks of a sequence in order.
 inline Task scan_task(const Call& call, Size index) {
     const Size tile = index % call.tiles, head = index / call.tiles % call.heads, n = index / call.tiles / call.heads;
-    return {n, head, tile, call.tokens[n], 0, (call.first_chunk[n] * call.heads + head) * call.tiles + tile};
+    return {n, head, tile, 0, call.tokens[n], call.tokens[n], call.first_chunk[n] * call.heads + head, 0, true};
 }
 
-/// Tasks of single chunks: one per (chunk, head, tile), tiles fastest.
+/// One task per (chunk, head, tile), tiles fastest.
 inline Task chunk_task(const Call& call, Size index, Size chunk_size) {
     const Size tile = index % call.tiles, head = index / call.tiles % call.heads, chunk = index / call.tiles / call.heads;
-    const Size n = call.chunk_sequence[chunk];
-    return {n, head, tile, call.tokens[n], (chunk - call.first_chunk[n]) * chunk_size, (chunk * call.heads + head) * call.tiles + tile};
+    const Size n = call.chunk_sequence[chunk], row = (chunk - call.first_chunk[n]) * chunk_size;
+    return {n, head, tile, row, row + chunk_size, call.tokens[n], chunk * call.heads + head, 0, true};
+}
+
+/// One task per (segment, head, tile), tiles fastest: the chunks of a segment in order.
+inline Task segment_task(const Call& call, Size index, Size chunk_size) {
+    const Size tile = index % call.tiles, head = index / call.tiles % call.heads, segment = index / call.tiles / call.heads;
+    const Size n = call.segment_sequence[segment], row = (segment - call.first_segment[n]) * call.segment_rows;
+    const Size left = call.tokens[n] - row, rows = left < call.segment_rows ? left : call.segment_rows;
+    return {n, head, tile, row, row + rows, call.tokens[n], (call.first_chunk[n] + row / chunk_size) * call.heads + head, segment * call.heads + head,
+            segment + 1 == call.first_segment[n + 1]};
+}
+
+/// One task per (sequence, head, tile): all segments of a sequence in order.
+inline Task carry_task(const Call& call, Size index) {
+    const Size tile = index % call.tiles, head = index / call.tiles % call.heads, n = index / call.tiles / call.heads;
+    return {n, head, tile, 0, call.first_segment[n + 1] - call.first_segment[n], call.tokens[n], call.first_segment[n] * call.heads + head, 0, true};
 }
 
 /// The head's first row of a sequence in a token tensor (`factor` rows per token), of a state, or of a per-head input.

@@ -129,6 +129,8 @@ std::string binding_name(const std::string& name, ir::Role role) {
         case ir::Role::Chunk: return name + "@chunk";
         case ir::Role::Cached: return name + "@cached";
         case ir::Role::Spill: return name + "@spill";
+        case ir::Role::Ones: return name + "@ones";
+        case ir::Role::Eye: return name + "@eye";
     }
     throw InternalError("interp: unknown role");
 }

@@ -51,6 +51,8 @@ const char* to_string(Role role) {
         case Role::Chunk: return "chunk";
         case Role::Cached: return "cached";
         case Role::Spill: return "spill";
+        case Role::Ones: return "ones";
+        case Role::Eye: return "eye";
     }
     return "?";
 }

@@ -69,6 +69,8 @@ enum class Role : std::uint8_t {
     Chunk,    ///< a state's contribution from the chunk phase
     Cached,   ///< a value cached by an earlier phase
     Spill,    ///< a value that an earlier kernel stored
+    Ones,     ///< carried from chunk to chunk like a state, from ones: factors of a transition
+    Eye,      ///< carried from chunk to chunk like a state, from the identity: the matrix of a transition
 };
 const char* to_string(Role role);
 

@@ -92,7 +92,7 @@ const std::map<std::string, DType> kDTypes = {{"bool", DType::Bool}, {"i32", DTy
                                               {"bf16", DType::BF16}, {"f32", DType::F32}, {"f64", DType::F64}};
 const std::map<std::string, Role> kRoles = [] {
     std::map<std::string, Role> m;
-    for (const Role r : {Role::Input, Role::Shifted, Role::Head, Role::Scalar, Role::Mask, Role::State, Role::Chunk, Role::Cached, Role::Spill})
+    for (const Role r : {Role::Input, Role::Shifted, Role::Head, Role::Scalar, Role::Mask, Role::State, Role::Chunk, Role::Cached, Role::Spill, Role::Ones, Role::Eye})
         m.emplace(to_string(r), r);
     return m;
 }();

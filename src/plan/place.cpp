@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
-#include <set>
 
 #include "forge/error.h"
 #include "graph/slice.h"
+#include "graph/transition.h"
 #include "ir/text.h"
 
 namespace forge::plan {
@@ -24,22 +25,33 @@ constexpr int kEverywhere = -1;
 struct Stage {
     std::string name;
     Loop loop;
+    enum class Ahead : std::uint8_t { Nothing, Shared, StateFree } ahead = Ahead::Nothing;  ///< what a first kernel makes for all chunks
 };
+using Ahead = Stage::Ahead;
 
-std::vector<Stage> stages_of(Strategy strategy) {
+std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
+    const std::vector<Stage> shared = tiled ? std::vector<Stage>{{"shared", Loop::Chunks, Ahead::Shared}} : std::vector<Stage>{};
+    const auto with_shared = [&](std::vector<Stage> stages) {
+        stages.insert(stages.begin(), shared.begin(), shared.end());
+        return stages;
+    };
     switch (strategy) {
-        case Strategy::OnePass: return {{"scan", Loop::Scan}};
-        case Strategy::Fused: return {{"states", Loop::Scan}, {"outputs", Loop::Chunks}};
-        case Strategy::Decoupled: return {{"chunks", Loop::Chunks}, {"states", Loop::Scan}, {"outputs", Loop::Chunks}};
+        case Strategy::OnePass: return with_shared({{"scan", Loop::Scan}});
+        case Strategy::Fused: return with_shared({{"states", Loop::Scan}, {"outputs", Loop::Chunks}});
+        case Strategy::Decoupled: return {{"chunks", Loop::Chunks, Ahead::StateFree}, {"states", Loop::Scan}, {"outputs", Loop::Chunks}};
+        case Strategy::Segmented: return {{"scan", Loop::Segments}};
     }
     throw InternalError("place: unknown strategy");
 }
 
+bool carries_states(Loop loop) { return loop == Loop::Scan || loop == Loop::Segments; }
+
 class Placement {
  public:
-    Placement(const Function& program, std::vector<Stage> stages) : program_(program), stages_(std::move(stages)), names_(ir::value_names(program)) {
+    Placement(const Function& program, std::vector<Stage> stages, std::string tile_axis)
+        : program_(program), stages_(std::move(stages)), tile_axis_(std::move(tile_axis)), names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s)
-            if (stages_[s].loop == Loop::Scan) scan_ = static_cast<int>(s);
+            if (carries_states(stages_[s].loop)) scan_ = static_cast<int>(s);
         roots_.resize(stages_.size());
         const int last = static_cast<int>(stages_.size()) - 1;
         for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(r.role == Role::State ? scan_ : last)].push_back(r);
@@ -50,7 +62,7 @@ class Placement {
         std::vector<KernelGraph> made(stages_.size());
         for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {  // later stages ask earlier ones for values
             const Stage& stage = stages_[static_cast<std::size_t>(s)];
-            made[static_cast<std::size_t>(s)] = {fmt::format("{}_{}", program_.name, stage.name), stage.loop, extract(s)};
+            made[static_cast<std::size_t>(s)] = {fmt::format("{}_{}", program_.name, stage.name), stage.loop, extract(s), stage.loop == Loop::Scan};
         }
         std::erase_if(made, [](const KernelGraph& k) { return k.fn.results.empty(); });
         return made;
@@ -70,9 +82,26 @@ class Placement {
             int home = static_cast<int>(stages_.size()) - 1;
             if (state || marks[i] == Slice::StateBound) home = scan_;
             else if (cheap[i]) home = kEverywhere;
-            else if (marks[i] == Slice::StateFree && for_states[i]) home = 0;
+            else if (marks[i] == Slice::StateFree && runs_ahead(i, for_states[i])) home = 0;
+            else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
             homes_.push_back(home);
         }
+    }
+
+    /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is left
+    /// to a kernel that makes outputs for all chunks at once, if there is one.
+    [[nodiscard]] bool runs_ahead(std::size_t value, bool for_states) const {
+        const bool wanted_in_scan = for_states || scan_ + 1 == static_cast<int>(stages_.size());
+        switch (stages_[0].ahead) {
+            case Ahead::Nothing: return false;
+            case Ahead::Shared: return wanted_in_scan && !has_tile_axis(program_.ops[value].type);
+            case Ahead::StateFree: return wanted_in_scan;
+        }
+        return false;
+    }
+
+    [[nodiscard]] bool has_tile_axis(const ir::Type& type) const {
+        return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == tile_axis_; });
     }
 
     /// The stage's function: its roots and what they need, up to values that live in an earlier stage.
@@ -121,6 +150,7 @@ class Placement {
 
     const Function& program_;
     std::vector<Stage> stages_;
+    std::string tile_axis_;
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
@@ -134,11 +164,12 @@ const char* to_string(Strategy strategy) {
         case Strategy::OnePass: return "one-pass";
         case Strategy::Fused: return "fused";
         case Strategy::Decoupled: return "decoupled";
+        case Strategy::Segmented: return "segmented";
     }
     return "?";
 }
 
-std::vector<Strategy> all_strategies() { return {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled}; }
+std::vector<Strategy> all_strategies() { return {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled, Strategy::Segmented}; }
 
 Strategy strategy_named(const std::string& name) {
     std::vector<std::string> names;
@@ -149,6 +180,25 @@ Strategy strategy_named(const std::string& name) {
     throw RuntimeError(fmt::format("strategy: expected one of {}, got '{}'", fmt::join(names, ", "), name));
 }
 
-std::vector<KernelGraph> place(const Function& program, Strategy strategy) { return Placement(program, stages_of(strategy)).kernels(); }
+const char* to_string(Loop loop) {
+    switch (loop) {
+        case Loop::Scan: return "chunks in order, one task per sequence, head and tile";
+        case Loop::Chunks: return "one task per chunk and head";
+        case Loop::Summaries: return "summaries of segments, one task per segment and head";
+        case Loop::Carries: return "segments in order, one task per sequence and head";
+        case Loop::Segments: return "chunks in order, one task per segment and head";
+    }
+    return "?";
+}
+
+bool in_order(Loop loop) { return loop != Loop::Chunks; }
+bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Segments; }
+
+std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis) {
+    std::vector<KernelGraph> kernels = Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis).kernels();
+    if (strategy != Strategy::Segmented) return kernels;
+    const std::string name = program.name;
+    return {{name + "_summaries", Loop::Summaries, graph::summary(program), false}, {name + "_carries", Loop::Carries, graph::carry(program), false}, kernels[0]};
+}
 
 }  // namespace forge::plan

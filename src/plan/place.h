@@ -1,6 +1,7 @@
 /// A strategy is a placement of slices in kernels. One-pass: everything in one scan. Fused: the scan makes states, a
 /// second kernel makes outputs for all chunks at once. Decoupled: state-free work of all chunks first, then a scan of
-/// the state-bound slice alone, then the outputs. What passes from kernel to kernel becomes Spill results and parameters.
+/// the state-bound slice alone, then the outputs. Segmented: one-pass over segments of the sequence at once, joined by
+/// their summaries. What passes from kernel to kernel becomes Spill results and parameters.
 #pragma once
 
 #include <string>
@@ -10,23 +11,32 @@
 
 namespace forge::plan {
 
-enum class Strategy : std::uint8_t { OnePass, Fused, Decoupled };
+enum class Strategy : std::uint8_t { OnePass, Fused, Decoupled, Segmented };
 const char* to_string(Strategy strategy);
 std::vector<Strategy> all_strategies();
 /// nullptr-safe lookup: throws RuntimeError with the list of names for an unknown one.
 Strategy strategy_named(const std::string& name);
 
 enum class Loop : std::uint8_t {
-    Scan,    ///< one task per (sequence, head, tile); chunks in order
-    Chunks,  ///< one task per (chunk, head, tile)
+    Scan,       ///< one task per (sequence, head, tile): chunks in order
+    Chunks,     ///< one task per (chunk, head)
+    Summaries,  ///< one task per (segment, head): chunks in order, states from nothing, transitions from the identity
+    Carries,    ///< one task per (sequence, head): segments in order, each one's incoming state stored
+    Segments,   ///< one task per (segment, head): chunks in order, states from the carries
 };
+const char* to_string(Loop loop);  ///< what a task does, in words
+bool in_order(Loop loop);          ///< whether a task walks over several chunks or segments
+bool per_segment(Loop loop);       ///< whether there is one task per segment
 
 struct KernelGraph {
     std::string name;
     Loop loop = Loop::Scan;
     ir::Function fn;
+    bool tiled = true;  ///< takes a part of the tiled axis per task; otherwise the whole
 };
 
-std::vector<KernelGraph> place(const ir::Function& program, Strategy strategy);
+/// `tile_axis`: the axis that scans are cut along, empty if they take it whole. Where they are cut, what does not depend
+/// on the axis is made once, in a kernel of its own, and shared.
+std::vector<KernelGraph> place(const ir::Function& program, Strategy strategy, const std::string& tile_axis = "");
 
 }  // namespace forge::plan

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "forge/error.h"
+#include "graph/transition.h"
 
 namespace forge::plan {
 namespace {
@@ -36,6 +39,7 @@ double product_flops(const ir::Function& fn, const Op& op) {
 
 std::string to_string(const Schedule& s) {
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
+    if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence", s.segments);
     if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
 }
@@ -58,18 +62,41 @@ int Plan::spill(const std::string& name) const {
     throw InternalError(fmt::format("plan: no spill '{}'", name));
 }
 
+namespace {
+
+/// Where a kernel's result goes in the workspace: its name there, and whether per segment. Outputs and the states of a
+/// scan over a whole sequence go to the caller instead.
+std::optional<SpillSlot> spill_of(const KernelGraph& kernel, const ir::Result& r) {
+    SpillSlot slot;
+    slot.type = kernel.fn.op(r.value).type;
+    slot.per_segment = kernel.loop == Loop::Summaries || kernel.loop == Loop::Carries;
+    if (r.role == Role::Spill) slot.name = r.name;
+    else if (kernel.loop == Loop::Summaries) slot.name = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
+    else return std::nullopt;
+    return slot;
+}
+
+}  // namespace
+
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const Schedule& schedule) {
-    Plan plan{definition, program, schedule, sizes, place(program, schedule.strategy), {}, tensor_slots(definition), {}, {}};
+    Plan plan{definition, program, schedule, sizes, {}, tensor_slots(definition), {}, {}};
     for (const auto& in : definition.inputs)
         if (in.role == Role::Scalar) plan.scalars.push_back(in.name);
-    tile::Sizes tile_sizes = sizes;
-    tile_sizes[ir::kChunkSymbol] = schedule.chunk;
-    if (!schedule.tile_axis.empty()) tile_sizes[schedule.tile_axis] = schedule.tile_size;
-    for (const KernelGraph& graph : plan.graphs) {
-        plan.kernels.push_back(tile::lower(graph, tile_sizes, schedule.vector_width));
-        const ir::Function& fn = plan.kernels.back().fn;
-        for (const ir::Result& r : fn.results)
-            if (r.role == Role::Spill) plan.spills.push_back({r.name, tile::tile_floats(fn.op(r.value).type, schedule.vector_width)});
+    tile::Sizes whole = sizes, part = sizes;
+    whole[ir::kChunkSymbol] = part[ir::kChunkSymbol] = schedule.chunk;
+    const bool tiled = schedule.tiles > 1;
+    if (tiled) part[schedule.tile_axis] = schedule.tile_size;
+    for (KernelGraph& graph : place(program, schedule.strategy, tiled ? schedule.tile_axis : "")) {
+        graph.tiled = tiled && (graph.tiled || schedule.tile_chunks);
+        for (const ir::Result& r : graph.fn.results)
+            if (auto slot = spill_of(graph, r)) {
+                const ir::Type type = tile::with_sizes(slot->type, whole);
+                slot->strides = tile::tile_strides(type, schedule.vector_width);
+                slot->floats = tile::tile_floats(type, schedule.vector_width);
+                plan.spills.push_back(std::move(*slot));
+            }
+        tile::TileKernel tiles = tile::lower(graph.fn, graph.tiled ? part : whole, whole, schedule.vector_width);
+        plan.kernels.push_back({std::move(graph), std::move(tiles)});
     }
     return plan;
 }

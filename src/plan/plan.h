@@ -19,6 +19,8 @@ struct Schedule {
     std::string tile_axis;        ///< empty: the kernels take whole states
     std::int64_t tile_size = 0;   ///< of tile_axis, per task
     std::int64_t tiles = 1;
+    std::int64_t segments = 1;    ///< per sequence, for the segmented strategy
+    bool tile_chunks = false;     ///< kernels of single chunks take a part of tile_axis too (where on-chip memory is short)
     std::int64_t vector_width = 16;
     std::string reason;
 };
@@ -32,9 +34,18 @@ struct TensorSlot {
     double pad = 0;
 };
 
+/// A value that passes from kernel to kernel through the workspace, whole even where scans take parts of it.
 struct SpillSlot {
     std::string name;
-    std::int64_t floats = 0;  ///< per (chunk, head, tile)
+    ir::Type type;             ///< of a block, symbolic
+    std::vector<std::int64_t> strides;
+    std::int64_t floats = 0;   ///< of a block
+    bool per_segment = false;  ///< one block per (segment, head) rather than per (chunk, head)
+};
+
+struct Kernel {
+    KernelGraph graph;
+    tile::TileKernel tiles;
 };
 
 struct Plan {
@@ -42,8 +53,7 @@ struct Plan {
     ir::Function program;  ///< joined and optimised
     Schedule schedule;
     tile::Sizes sizes;  ///< every symbol but T and the heads, as the caller gave them
-    std::vector<KernelGraph> graphs;
-    std::vector<tile::TileKernel> kernels;
+    std::vector<Kernel> kernels;
     std::vector<TensorSlot> tensors;
     std::vector<std::string> scalars;
     std::vector<SpillSlot> spills;
@@ -51,6 +61,7 @@ struct Plan {
     [[nodiscard]] int tensor(TensorSlot::Kind kind, const std::string& name) const;
     [[nodiscard]] int scalar(const std::string& name) const;
     [[nodiscard]] int spill(const std::string& name) const;
+    [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const { return kernel.graph.tiled ? schedule.tiles : 1; }
 };
 
 /// `definition` in its final types; `program` joined and optimised from it.

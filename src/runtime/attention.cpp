@@ -10,6 +10,7 @@
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "graph/slice.h"
+#include "graph/transition.h"
 #include "interp/semantics.h"
 #include "ir/text.h"
 #include "runtime/binding.h"
@@ -52,11 +53,11 @@ constexpr std::size_t kSlackFloats = 4096;
 Workspace lay_out(const Attention::Impl& impl, const runtime::Bound& bound) {
     Workspace w;
     std::int64_t floats = 0;
-    for (const auto& kernel : impl.plan.kernels) floats = std::max(floats, kernel.scratch_floats);
+    for (const auto& kernel : impl.plan.kernels) floats = std::max(floats, kernel.tiles.scratch_floats);
     w.scratch_bytes = aligned((static_cast<std::size_t>(floats) + kSlackFloats) * sizeof(float));
     w.bytes = w.scratch_bytes * static_cast<std::size_t>(impl.threads);
-    const auto blocks = static_cast<std::size_t>(bound.chunks * bound.heads * impl.plan.schedule.tiles);
     for (const auto& spill : impl.plan.spills) {
+        const auto blocks = static_cast<std::size_t>((spill.per_segment ? bound.segments : bound.chunks) * bound.heads);
         w.spills.push_back(w.bytes);
         w.bytes += aligned(blocks * static_cast<std::size_t>(spill.floats) * sizeof(float));
     }
@@ -86,7 +87,7 @@ void check_options(const CompileOptions& o) {
 double flops_of(const plan::Plan& plan) {
     tile::Sizes sizes = plan.sizes;
     sizes[ir::kChunkSymbol] = plan.schedule.chunk;
-    const tile::TileKernel whole = tile::lower({"whole", plan::Loop::Scan, plan.program}, sizes, plan.schedule.vector_width);
+    const tile::TileKernel whole = tile::lower(plan.program, sizes, sizes, plan.schedule.vector_width);
     return plan::useful_flops(whole.fn) / static_cast<double>(plan.schedule.chunk);
 }
 
@@ -116,13 +117,14 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
 void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Workspace& w, char* memory) {
     std::vector<float*> spills;
     for (const std::size_t offset : w.spills) spills.push_back(reinterpret_cast<float*>(memory + offset));  // NOLINT: workspace is bytes
-    const device::Call call{bound.tensors.data(), bound.scalars.data(), spills.data(), bound.start.data(), bound.tokens.data(),
-                            bound.first_chunk.data(), bound.chunk_sequence.data(), bound.sequences, bound.heads, impl.plan.schedule.tiles};
+    device::Call args{bound.tensors.data(), bound.scalars.data(), spills.data(), bound.start.data(), bound.tokens.data(), bound.first_chunk.data(),
+                      bound.chunk_sequence.data(), bound.first_segment.data(), bound.segment_sequence.data(), bound.segment_rows, bound.sequences, bound.heads, 1};
     for (std::size_t k = 0; k < impl.kernels.size(); ++k) {
-        const bool scan = impl.plan.kernels[k].loop == plan::Loop::Scan;
-        const std::int64_t tasks = (scan ? bound.sequences : bound.chunks) * bound.heads * impl.plan.schedule.tiles;
-        runtime::parallel_for(tasks, impl.threads, [&](std::int64_t task, int worker) {
-            impl.kernels[k](call, task, reinterpret_cast<float*>(memory + w.scratch_bytes * static_cast<std::size_t>(worker)));  // NOLINT
+        const plan::Loop loop = impl.plan.kernels[k].graph.loop;
+        args.tiles = impl.plan.tiles(impl.plan.kernels[k]);
+        const std::int64_t units = loop == plan::Loop::Chunks ? bound.chunks : plan::per_segment(loop) ? bound.segments : bound.sequences;
+        runtime::parallel_for(units * bound.heads * args.tiles, impl.threads, [&](std::int64_t task, int worker) {
+            impl.kernels[k](args, task, reinterpret_cast<float*>(memory + w.scratch_bytes * static_cast<std::size_t>(worker)));  // NOLINT
         });
     }
 }
@@ -167,11 +169,14 @@ std::string Attention::explain() const {
     const auto marks = graph::slices(plan.program);
     for (ir::ValueId v = 0; v < plan.program.size(); ++v)
         text += fmt::format("//   {:<12} {}\n", graph::to_string(marks[static_cast<std::size_t>(v)]), ir::print_op(plan.program, v));
+    text += "\n// The transitions of the states.\n";
+    for (const graph::Transition& t : graph::transitions(plan.program))
+        text += fmt::format("//   {}: {}{}{}\n", t.state, to_string(t.cls), t.cls == graph::TransitionClass::Identity ? "" : t.data_dependent ? ", data-dependent" : ", static",
+                            t.obstacle.empty() ? "" : ", because of " + t.obstacle);
     text += fmt::format("\n// The schedule: {}.\n", to_string(plan.schedule));
-    for (std::size_t k = 0; k < plan.graphs.size(); ++k)
-        text += fmt::format("\n// Kernel {} of {}: {}, {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", k + 1, plan.graphs.size(), plan.graphs[k].name,
-                            plan.graphs[k].loop == plan::Loop::Scan ? "chunks in order, one task per sequence, head and tile" : "one task per chunk, head and tile",
-                            ir::print(plan.graphs[k].fn), plan.kernels[k].scratch_floats, ir::print(plan.kernels[k].fn));
+    for (const auto& kernel : plan.kernels)
+        text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop),
+                            ir::print(kernel.graph.fn), kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));
     return text;
 }
 

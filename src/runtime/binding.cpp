@@ -28,6 +28,7 @@ class Binder {
         for (const TensorSlot& slot : plan_.tensors) bound_.tensors.push_back(bind(slot));
         for (const std::string& name : plan_.scalars) bind_scalar(name);
         find_chunks();
+        find_segments();
         return std::move(bound_);
     }
 
@@ -205,6 +206,22 @@ class Binder {
             bound_.chunks += chunks;
         }
         bound_.first_chunk.push_back(bound_.chunks);
+    }
+
+    /// Segments of equal length, as many in the longest sequence as were planned; every sequence has one at least.
+    void find_segments() {
+        const std::int64_t chunk = plan_.schedule.chunk, wanted = std::max<std::int64_t>(1, plan_.schedule.segments);
+        std::int64_t most = 1;
+        for (std::int64_t n = 0; n < bound_.sequences; ++n)
+            most = std::max<std::int64_t>(most, bound_.first_chunk[static_cast<std::size_t>(n) + 1] - bound_.first_chunk[static_cast<std::size_t>(n)]);
+        bound_.segment_rows = (most + wanted - 1) / wanted * chunk;
+        for (std::int64_t n = 0; n < bound_.sequences; ++n) {
+            const std::int64_t segments = std::max<std::int64_t>(1, (bound_.tokens[static_cast<std::size_t>(n)] + bound_.segment_rows - 1) / bound_.segment_rows);
+            bound_.first_segment.push_back(bound_.segments);
+            bound_.segment_sequence.insert(bound_.segment_sequence.end(), static_cast<std::size_t>(segments), static_cast<int>(n));
+            bound_.segments += segments;
+        }
+        bound_.first_segment.push_back(bound_.segments);
     }
 
     const Plan& plan_;

@@ -42,7 +42,8 @@ Schedule choose_schedule(const ir::Function& program, const Problem& problem, co
     const std::int64_t shortest = 16;
     s.chunk = wishes.chunk ? wishes.chunk : kChunk;
     if (!wishes.chunk && problem.tokens < kChunk) s.chunk = std::max(shortest, divide_up(problem.tokens, shortest) * shortest);
-    choose_tiles(s, program, problem, device);
+    if (s.strategy == Strategy::Segmented) s.segments = std::max<std::int64_t>(2, device.threads);
+    else choose_tiles(s, program, problem, device);
     s.reason = wishes.strategy ? "as asked" : fmt::format("one pass moves every byte once; {} x {} heads on {} threads", problem.sequences, problem.heads, device.threads);
     return s;
 }

@@ -20,13 +20,7 @@ using ir::Role;
 using ir::ValueId;
 
 Function with_sizes(Function fn, const Sizes& sizes) {
-    for (Op& op : fn.ops)
-        for (Dim& d : op.type.shape) {
-            if (d.is_constant()) continue;
-            const auto it = sizes.find(d.symbol);
-            if (it == sizes.end()) throw InternalError(fmt::format("legalize: no size for '{}'", d.symbol));
-            d = Dim(d.factor * it->second);
-        }
+    for (Op& op : fn.ops) op.type = tile::with_sizes(std::move(op.type), sizes);
     return fn;
 }
 
@@ -100,6 +94,16 @@ Function with_stored_results(Function fn, std::int64_t width) {
 }
 
 }  // namespace
+
+ir::Type with_sizes(ir::Type type, const Sizes& sizes) {
+    for (Dim& d : type.shape) {
+        if (d.is_constant()) continue;
+        const auto it = sizes.find(d.symbol);
+        if (it == sizes.end()) throw InternalError(fmt::format("lower: no size for '{}'", d.symbol));
+        d = Dim(d.factor * it->second);
+    }
+    return type;
+}
 
 Function legalize(const Function& fn, const Sizes& sizes, std::int64_t vector_width) {
     const Legalizer legalizer(vector_width);

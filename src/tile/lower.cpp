@@ -18,11 +18,13 @@ using ir::Role;
 using ir::ValueId;
 using Space = Layout::Space;
 
+bool is_carried(Role role) { return role == Role::State || role == Role::Ones || role == Role::Eye; }
+
 /// Parameters first, then what outputs and spills need, then the rest: the old state is read before it is overwritten.
 Function ordered(const Function& fn) {
     std::vector<ValueId> early;
     for (const ir::Result& r : fn.results)
-        if (r.role != Role::State) early.push_back(r.value);
+        if (!is_carried(r.role)) early.push_back(r.value);
     const auto first = ir::needed_for(fn, early);
     const auto rank = [&](ValueId v) { return fn.op(v).code == Opcode::Param ? 0 : first[static_cast<std::size_t>(v)] ? 1 : 2; };
     std::vector<ValueId> order;
@@ -107,9 +109,11 @@ class Arena {
 
 constexpr int kForever = 1 << 30;
 
+using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
+
 class Allocator {
  public:
-    Allocator(Function fn, std::int64_t width) : fn_(std::move(fn)), width_(width) {}
+    Allocator(Function fn, SpillStrides spills, std::int64_t width) : fn_(std::move(fn)), spills_(std::move(spills)), width_(width) {}
 
     Function run() {
         choose_spaces();
@@ -125,7 +129,7 @@ class Allocator {
 
  private:
     [[nodiscard]] bool owns_buffer(ValueId v) const { return fn_.op(v).layout->space == Space::Tile && !ir::is_view(fn_.op(v).code); }
-    [[nodiscard]] bool is_state(ValueId v) const { return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::State; }
+    [[nodiscard]] bool is_state(ValueId v) const { return fn_.op(v).code == Opcode::Param && is_carried(fn_.op(v).attrs.role); }
 
     void choose_spaces() {
         const auto users = ir::users_of(fn_);
@@ -134,7 +138,7 @@ class Allocator {
             const auto i = static_cast<std::size_t>(v);
             fn_.op(v).layout = Layout{};
             if (!computed_in_place(fn_, v, users[i], results[i] > 0)) fn_.op(v).layout->space = Space::Tile;
-            if (fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill) fn_.op(v).layout = Layout{Space::Spill, 0, tile_strides(fn_.op(v).type, width_)};
+            if (fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill) fn_.op(v).layout = Layout{Space::Spill, 0, spills_.at(fn_.op(v).attrs.name)};
             if (ir::is_view(fn_.op(v).code)) fn_.op(v).layout->space = fn_.op(buffer_of(fn_, v)).layout->space;
         }
     }
@@ -148,7 +152,7 @@ class Allocator {
             last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], v);
         }
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::State) last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = kForever;
+            if (is_carried(r.role)) last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = kForever;
     }
 
     void place(ValueId v) {
@@ -209,6 +213,7 @@ class Allocator {
     }
 
     Function fn_;
+    SpillStrides spills_;
     std::int64_t width_;
     Arena arena_;
     std::vector<int> last_read_;
@@ -236,9 +241,12 @@ std::vector<ValueId> tiles_read_by(const Function& fn, ValueId v) {
     return tiles;
 }
 
-TileKernel lower(const plan::KernelGraph& kernel, const Sizes& sizes, std::int64_t vector_width) {
-    Allocator allocator(ordered(legalize(kernel.fn, sizes, vector_width)), vector_width);
-    TileKernel tiled{kernel.name, kernel.loop, allocator.run(), 0};
+TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole, std::int64_t vector_width) {
+    SpillStrides spills;
+    for (const Op& op : kernel.ops)
+        if (op.code == Opcode::Param && op.attrs.role == Role::Spill) spills[op.attrs.name] = tile_strides(with_sizes(op.type, whole), vector_width);
+    Allocator allocator(ordered(legalize(kernel, sizes, vector_width)), std::move(spills), vector_width);
+    TileKernel tiled{allocator.run(), 0};
     tiled.scratch_floats = allocator.floats();
     return tiled;
 }

@@ -6,21 +6,23 @@
 #include <map>
 #include <string>
 
-#include "plan/place.h"
+#include "ir/function.h"
 
 namespace forge::tile {
 
 using Sizes = std::map<std::string, std::int64_t>;
 
 struct TileKernel {
-    std::string name;
-    plan::Loop loop = plan::Loop::Scan;
     ir::Function fn;
     std::int64_t scratch_floats = 0;
 };
 
+/// `sizes`: of this kernel's part of the work; `whole`: of all of it, which spills are laid out for.
 /// `vector_width`: floats per vector; rows of tiles are padded to it.
-TileKernel lower(const plan::KernelGraph& kernel, const Sizes& sizes, std::int64_t vector_width);
+TileKernel lower(const ir::Function& kernel, const Sizes& sizes, const Sizes& whole, std::int64_t vector_width);
+
+/// The type with every symbol replaced by its size.
+ir::Type with_sizes(ir::Type type, const Sizes& sizes);
 
 /// The op whose buffer a value lies in: itself, or the base of a view.
 ir::ValueId buffer_of(const ir::Function& fn, ir::ValueId v);

@@ -16,7 +16,7 @@ void comment(Writer& out, const std::string& text) {
 
 }  // namespace
 
-std::string kernel_symbol(const tile::TileKernel& kernel) { return "forge_" + cpp_identifier(kernel.name); }
+std::string kernel_symbol(const plan::Kernel& kernel) { return "forge_" + cpp_identifier(kernel.graph.name); }
 
 std::string emit_cpu(const plan::Plan& plan) {
     Writer out;
@@ -30,9 +30,9 @@ std::string emit_cpu(const plan::Plan& plan) {
     out.put("");
     out.put("using namespace forge::cpu;");
     out.put("using namespace forge::device;");
-    for (const tile::TileKernel& kernel : plan.kernels) {
+    for (const plan::Kernel& kernel : plan.kernels) {
         out.put("");
-        comment(out, ir::print(kernel.fn));
+        comment(out, fmt::format("{}: {}.\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.tiles.fn)));
         write_kernel(out, plan, kernel);
     }
     return out.text();

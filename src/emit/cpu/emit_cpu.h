@@ -9,7 +9,7 @@
 namespace forge::emit {
 
 /// The symbol of a kernel: `void symbol(const forge::device::Call&, forge::device::Size task, float* scratch)`.
-std::string kernel_symbol(const tile::TileKernel& kernel);
+std::string kernel_symbol(const plan::Kernel& kernel);
 
 std::string emit_cpu(const plan::Plan& plan);
 

@@ -4,6 +4,7 @@
 #include "emit/cpu/loops.h"
 #include "emit/cpu/names.h"
 #include "forge/error.h"
+#include "graph/transition.h"
 
 namespace forge::emit {
 namespace {
@@ -19,37 +20,51 @@ using plan::TensorSlot;
 using tile::size_of;
 using Kind = TensorSlot::Kind;
 
-class Kernel {
+class KernelWriter {
  public:
-    Kernel(Writer& out, const plan::Plan& plan, const tile::TileKernel& kernel)
-        : out_(out), plan_(plan), kernel_(kernel), fn_(kernel.fn), names_(cpp_names(kernel.fn)) {}
+    KernelWriter(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel)
+        : out_(out), plan_(plan), loop_(kernel.graph.loop), kernel_(kernel), fn_(kernel.tiles.fn), names_(cpp_names(fn_)) {}
 
     void write() {
         out_.open(fmt::format("FORGE_KERNEL void {}(const Call& call, Size task, float* scratch)", kernel_symbol(kernel_)));
-        const auto chunk = plan_.schedule.chunk;
-        if (kernel_.loop == Loop::Scan) out_.line("const Task at = scan_task(call, task);");
-        else out_.line("const Task at = chunk_task(call, task, {});", chunk);
+        begin_task();
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
         declare_tiles();
         declare_tensors();
         before_chunks();
-        if (kernel_.loop == Loop::Scan) {
-            out_.line("Size block = at.block;");
-            out_.open(fmt::format("for (Size row = 0; row < at.tokens; row += {}, block += call.heads * call.tiles)", chunk));
-        } else {
-            out_.line("const Size row = at.row, block = at.block;");
-        }
-        out_.line("[[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < {0} ? at.tokens - row : {0});", chunk);
+        begin_chunk();
         declare_spills();
         chunk_body();
-        if (kernel_.loop == Loop::Scan) {
+        if (plan::in_order(loop_)) {
             out_.close();
-            store_states();
+            store_carried();
         }
         out_.close();
     }
 
  private:
+    void begin_task() {
+        const auto chunk = plan_.schedule.chunk;
+        switch (loop_) {
+            case Loop::Scan: return out_.line("const Task at = scan_task(call, task);");
+            case Loop::Carries: return out_.line("const Task at = carry_task(call, task);");
+            case Loop::Chunks: return out_.line("const Task at = chunk_task(call, task, {});", chunk);
+            case Loop::Segments: return out_.line("const Task at = segment_task(call, task, {});", chunk);
+            case Loop::Summaries:
+                out_.line("const Task at = segment_task(call, task, {});", chunk);
+                return out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
+        }
+    }
+
+    /// The loop over chunks (or segments), and the valid rows of a chunk.
+    void begin_chunk() {
+        if (loop_ == Loop::Chunks) out_.line("const Size row = at.row, block = at.block;");
+        else out_.line("Size block = at.block;");
+        const std::int64_t step = loop_ == Loop::Carries ? 1 : plan_.schedule.chunk;
+        if (plan::in_order(loop_)) out_.open(fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
+        if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < {0} ? at.tokens - row : {0});", plan_.schedule.chunk);
+    }
+
     [[nodiscard]] const std::string& name(ValueId v) const { return names_[static_cast<std::size_t>(v)]; }
     [[nodiscard]] bool is_param(ValueId v, Role role) const { return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == role; }
     [[nodiscard]] bool in_tile(ValueId v) const { return fn_.op(v).layout->space == Layout::Space::Tile; }
@@ -66,15 +81,31 @@ class Kernel {
         }
     }
 
+    [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const { return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))]; }
+
+    /// Where a block of a spill begins for this task: scans that take part of an axis see their part.
+    [[nodiscard]] std::string spill_pointer(const std::string& spill, const char* block) const {
+        const plan::SpillSlot& slot = spill_slot(spill);
+        std::string text = fmt::format("call.spills[{}] + {} * {}", plan_.spill(spill), block, slot.floats);
+        for (std::size_t axis = 0; kernel_.graph.tiled && axis < slot.type.shape.size(); ++axis)
+            if (slot.type.shape[axis].symbol == plan_.schedule.tile_axis)
+                text += fmt::format(" + at.tile * {}", slot.type.shape[axis].factor * plan_.schedule.tile_size * slot.strides[axis]);
+        return text;
+    }
+
     void declare_spills() {
-        const auto line = [&](const std::string& pointer, const std::string& spill, const char* qualifier) {
-            const int index = plan_.spill(spill);
-            out_.line("{}float* const {} = call.spills[{}] + block * {};", qualifier, pointer, index, plan_.spills[static_cast<std::size_t>(index)].floats);
-        };
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (is_param(v, Role::Spill)) line(name(v), fn_.op(v).attrs.name, "const ");
-        for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Spill) line("spill_" + cpp_identifier(r.name), r.name, "");
+            if (is_param(v, Role::Spill)) out_.line("const float* const {} = {};", name(v), spill_pointer(fn_.op(v).attrs.name, "block"));
+    }
+
+    void store_spill(const std::string& spill, ValueId v, const char* block) {
+        const plan::SpillSlot& slot = spill_slot(spill);
+        const Op& op = fn_.op(v);
+        const auto& strides = op.layout->strides;
+        if (strides == slot.strides || op.type.rank() < 2)
+            return out_.line("copy_floats<{}>({}, {});", tile::tile_floats(op.type, plan_.schedule.vector_width), spill_pointer(spill, block), name(v));
+        if (op.type.rank() != 2) throw InternalError("emit: a part of a spill of rank 3 or more");
+        out_.line("copy_tile<{}, {}, {}, {}>({}, {});", size_of(op.type, 0), size_of(op.type, 1), slot.strides[0], strides[0], spill_pointer(spill, block), name(v));
     }
 
     /// Which tensor a parameter or a result is, in the call.
@@ -85,7 +116,7 @@ class Kernel {
     /// The offset of this task's part of the tiled axis: dims are the tensor's axes after token and head.
     [[nodiscard]] std::string tile_offset(int tensor, std::size_t leading) const {
         const ir::Type& t = slot(tensor).type;
-        for (std::size_t axis = leading; axis < t.shape.size() && plan_.schedule.tiles > 1; ++axis)
+        for (std::size_t axis = leading; kernel_.graph.tiled && axis < t.shape.size(); ++axis)
             if (t.shape[axis].symbol == plan_.schedule.tile_axis)
                 return fmt::format(" + at.tile * {} * call.tensors[{}].dim[{}]", t.shape[axis].factor * plan_.schedule.tile_size, tensor, axis - leading);
         return "";
@@ -198,6 +229,7 @@ class Kernel {
             if (is_param(v, Role::Scalar)) out_.line("const float {} = call.scalars[{}];", name(v), plan_.scalar(op.attrs.name));
             if (is_param(v, Role::Head)) load_head(v);
             if (is_param(v, Role::State)) load_state(v);
+            if (is_param(v, Role::Ones) || is_param(v, Role::Eye)) start_transition(v);
         }
     }
 
@@ -213,32 +245,52 @@ class Kernel {
 
     void load_state(ValueId v) {
         const Op& op = fn_.op(v);
+        const auto floats = tile::tile_floats(op.type, plan_.schedule.vector_width);
+        if (loop_ == Loop::Summaries) return out_.line("fill<{}>({}, 0.0f);", floats, name(v));
+        if (loop_ == Loop::Segments) return out_.line("copy_floats<{}>({}, {});", floats, name(v), spill_pointer(graph::carry_spill(op.attrs.name), "at.segment"));
         const int tensor = plan_.tensor(Kind::InitialState, op.attrs.name);
         out_.open(fmt::format("if (const float* const initial = state_block<const float>(call, {}, at))", tensor));
         transfer({"load_tile", "float", name(v), "initial" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
                   memory_strides(tensor, op.type.rank(), false), op.type.rank() == 0 ? "1" : std::to_string(size_of(op.type, 0)), "0.0f"});
         out_.close("} else {");
-        out_.line("    fill<{}>({}, 0.0f);", tile::tile_floats(op.type, plan_.schedule.vector_width), name(v));
+        out_.line("    fill<{}>({}, 0.0f);", floats, name(v));
         out_.line("}}");
     }
 
-    void store_states() {
+    /// The transition of nothing: ones, or the identity.
+    void start_transition(ValueId v) {
+        const Op& op = fn_.op(v);
+        out_.line("fill<{}>({}, {});", tile::tile_floats(op.type, plan_.schedule.vector_width), name(v), op.attrs.role == Role::Ones ? "1.0f" : "0.0f");
+        if (op.attrs.role == Role::Eye) out_.line("for (int i = 0; i < {}; ++i) {}[i * {}] = 1.0f;", size_of(op.type, 0), name(v), op.layout->strides[0] + 1);
+    }
+
+    void store_carried() {
+        if (loop_ == Loop::Carries) return;
+        if (loop_ == Loop::Segments) out_.line("if (!at.last) return;");
         for (const ir::Result& r : fn_.results) {
-            if (r.role != Role::State) continue;
-            const ValueId kept = state_param(r.name);
+            if (!is_carried(r.role)) continue;
+            const ValueId kept = carried_param(r);
             const ValueId v = kept == ir::kNoValue ? r.value : kept;
-            const Op& op = fn_.op(v);
-            const int tensor = plan_.tensor(Kind::FinalState, r.name);
-            out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
-            transfer({"store_tile", "float", name(v), "final" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
-                      memory_strides(tensor, op.type.rank(), false), op.type.rank() == 0 ? "1" : std::to_string(size_of(op.type, 0)), ""});
-            out_.close();
+            if (loop_ == Loop::Summaries) store_spill(r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name), v, "at.segment");
+            else store_final(r.name, v);
         }
     }
 
-    [[nodiscard]] ValueId state_param(const std::string& state) const {
+    void store_final(const std::string& state, ValueId v) {
+        const Op& op = fn_.op(v);
+        const int tensor = plan_.tensor(Kind::FinalState, state);
+        out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
+        transfer({"store_tile", "float", name(v), "final" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
+                  memory_strides(tensor, op.type.rank(), false), op.type.rank() == 0 ? "1" : std::to_string(size_of(op.type, 0)), ""});
+        out_.close();
+    }
+
+    static bool is_carried(Role role) { return role == Role::State || role == Role::Ones || role == Role::Eye; }
+
+    /// Where the next chunk reads what this one carries to it.
+    [[nodiscard]] ValueId carried_param(const ir::Result& r) const {
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (is_param(v, Role::State) && fn_.op(v).attrs.name == state) return v;
+            if (is_param(v, r.role) && fn_.op(v).attrs.name == r.name) return v;
         return ir::kNoValue;
     }
 
@@ -253,7 +305,7 @@ class Kernel {
             store_results(v);
         }
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::State) keep_state(r);
+            if (is_carried(r.role)) keep(r);
     }
 
     void compute(ValueId v) {
@@ -280,8 +332,7 @@ class Kernel {
         for (const ir::Result& r : fn_.results) {
             if (r.value != v) continue;
             if (r.role == Role::Input) store_output(r);
-            if (r.role == Role::Spill)
-                out_.line("copy_floats<{}>(spill_{}, {});", tile::tile_floats(fn_.op(v).type, plan_.schedule.vector_width), cpp_identifier(r.name), name(v));
+            if (r.role == Role::Spill) store_spill(r.name, v, "block");
         }
     }
 
@@ -299,21 +350,22 @@ class Kernel {
     }
 
     /// The state after the chunk goes where the next chunk reads it, unless it was made there.
-    void keep_state(const ir::Result& r) {
-        const ValueId kept = state_param(r.name);
+    void keep(const ir::Result& r) {
+        const ValueId kept = carried_param(r);
         if (kept == ir::kNoValue || fn_.op(kept).layout->offset == fn_.op(r.value).layout->offset) return;
         out_.line("copy_floats<{}>({}, {});", tile::tile_floats(fn_.op(kept).type, plan_.schedule.vector_width), name(kept), name(r.value));
     }
 
     Writer& out_;
     const plan::Plan& plan_;
-    const tile::TileKernel& kernel_;
+    Loop loop_;
+    const plan::Kernel& kernel_;
     const Function& fn_;
     std::vector<std::string> names_;
 };
 
 }  // namespace
 
-void write_kernel(Writer& out, const plan::Plan& plan, const tile::TileKernel& kernel) { Kernel(out, plan, kernel).write(); }
+void write_kernel(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel) { KernelWriter(out, plan, kernel).write(); }
 
 }  // namespace forge::emit

@@ -1,0 +1,372 @@
+#include "graph/transition.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "forge/error.h"
+#include "graph/passes.h"
+#include "ir/infer.h"
+#include "ir/text.h"
+
+namespace forge::graph {
+namespace {
+
+using ir::Attrs;
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using Class = TransitionClass;
+
+bool is_state(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::State; }
+
+/// Operands through which the op is linear while all others are fixed; nullopt: through none.
+std::optional<std::vector<std::size_t>> linear_operands(const Op& op) {
+    switch (op.code) {
+        case Opcode::Add:
+        case Opcode::Sub: return {{0, 1}};
+        case Opcode::Mul: return {{0, 1}};
+        case Opcode::Where: return {{1, 2}};
+        case Opcode::LinearScan: return {{1}};
+        case Opcode::DecayMatmul: return {{0, 1}};
+        case Opcode::Matmul:
+        case Opcode::MatmulOutFp32: return {{0, 1}};
+        case Opcode::MatmulAdd:
+        case Opcode::MatmulSub: return {{0, 1, 2}};
+        case Opcode::Div: return {{0}};
+        case Opcode::Neg:
+        case Opcode::To:
+        case Opcode::CacheResult:
+        case Opcode::Copy:
+        case Opcode::Sum:
+        case Opcode::Cumsum:
+        case Opcode::Permute:
+        case Opcode::Unsqueeze:
+        case Opcode::Squeeze:
+        case Opcode::Select:
+        case Opcode::Slice:
+        case Opcode::RepeatInterleave:
+        case Opcode::Expand:
+        case Opcode::Tril:
+        case Opcode::Triu: return {{0}};
+        default: return std::nullopt;
+    }
+}
+
+/// Sums let every operand vary at once; products only one.
+bool is_additive(Opcode code) { return code == Opcode::Add || code == Opcode::Sub || code == Opcode::Where; }
+
+/// What stands between a state result and the states: for each value on the way, which states it reads.
+class Analysis {
+ public:
+    explicit Analysis(const Function& fn) : fn_(fn), reads_(fn.ops.size()) {
+        for (ValueId v = 0; v < fn.size(); ++v) {
+            const Op& op = fn.op(v);
+            if (is_state(op)) reads(v).insert(op.attrs.name);
+            for (const ValueId a : op.args) reads(v).insert(reads(a).begin(), reads(a).end());
+        }
+    }
+
+    [[nodiscard]] bool varies(ValueId v) const { return !reads_[static_cast<std::size_t>(v)].empty(); }
+    [[nodiscard]] const std::set<std::string>& states_of(ValueId v) const { return reads_[static_cast<std::size_t>(v)]; }
+
+    /// The first op on the way to v that is not affine in the states.
+    [[nodiscard]] std::optional<ValueId> obstacle(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (!varies(v) || is_state(op)) return std::nullopt;
+        for (const ValueId a : op.args)
+            if (const auto found = obstacle(a)) return found;
+        const auto linear = linear_operands(op);
+        int varying = 0;
+        for (std::size_t i = 0; i < op.args.size(); ++i) {
+            if (!varies(op.args[i])) continue;
+            if (!linear || std::find(linear->begin(), linear->end(), i) == linear->end()) return v;
+            varying += op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub ? (i < 2 ? 1 : 0) : 1;
+        }
+        return varying > 1 && !is_additive(op.code) ? std::optional(v) : std::nullopt;
+    }
+
+ private:
+    std::set<std::string>& reads(ValueId v) { return reads_[static_cast<std::size_t>(v)]; }
+    const Function& fn_;
+    std::vector<std::set<std::string>> reads_;
+};
+
+Class join(Class a, Class b) {
+    if (a == b || b == Class::Identity) return a;
+    if (a == Class::Identity) return b;
+    if (a == Class::Scalar) return b;
+    if (b == Class::Scalar) return a;
+    if (a > b) std::swap(a, b);
+    if (b <= Class::Elementwise) return Class::Elementwise;  // two diagonals, or one and a full matrix of factors
+    return b;
+}
+
+/// The class of factors that a state of type `state` is multiplied by.
+Class class_of_scale(const ir::Type& scale, const ir::Type& state) {
+    const bool rows = scale.rank() == state.rank() && !(scale.shape[0] == Dim(1)), columns = scale.rank() > 0 && !(scale.shape.back() == Dim(1));
+    if (state.rank() < 2) return scale.rank() == 0 || scale.shape[0] == Dim(1) ? Class::Scalar : Class::Elementwise;
+    if (rows && columns) return Class::Elementwise;
+    return rows ? Class::DiagonalRows : columns ? Class::DiagonalColumns : Class::Scalar;
+}
+
+/// The class of the linear part of v as a map of the state.
+Class class_of(const Function& fn, const Analysis& analysis, ValueId v, const ir::Type& state) {
+    const Op& op = fn.op(v);
+    if (is_state(op)) return Class::Identity;
+    const auto varying = [&](std::size_t i) { return i < op.args.size() && analysis.varies(op.args[i]); };
+    const auto of = [&](std::size_t i) { return class_of(fn, analysis, op.args[i], state); };
+    switch (op.code) {
+        case Opcode::Mul:
+        case Opcode::Div: {
+            const std::size_t s = varying(0) ? 0 : 1;
+            return join(of(s), class_of_scale(fn.op(op.args[1 - s]).type, state));
+        }
+        case Opcode::Add:
+        case Opcode::Sub: {
+            if (!varying(0) || !varying(1)) return of(varying(0) ? 0 : 1);
+            const Class a = of(0), b = of(1);
+            if (a <= Class::Elementwise && b <= Class::Elementwise) return join(join(a, b), Class::Scalar);
+            const bool left = a == Class::DenseLeft || b == Class::DenseLeft || a == Class::DiagonalMinusLowRankLeft || b == Class::DiagonalMinusLowRankLeft;
+            const bool diagonal = a <= Class::DiagonalRows || b <= Class::DiagonalRows;
+            return left ? (diagonal ? Class::DiagonalMinusLowRankLeft : Class::DenseLeft) : (diagonal ? Class::DiagonalMinusLowRankRight : Class::DenseRight);
+        }
+        case Opcode::MatmulAdd:
+        case Opcode::MatmulSub:
+            if (!varying(0) && !varying(1)) return of(2);
+            if (varying(2)) return varying(1) ? Class::DiagonalMinusLowRankLeft : Class::DiagonalMinusLowRankRight;
+            return varying(1) ? Class::DenseLeft : Class::DenseRight;
+        case Opcode::Matmul:
+        case Opcode::MatmulOutFp32: return varying(1) ? Class::DenseLeft : Class::DenseRight;
+        case Opcode::Neg: return join(of(0), Class::Scalar);
+        case Opcode::To:
+        case Opcode::Copy:
+        case Opcode::CacheResult: return of(0);
+        default: return Class::Coupled;  // affine, but in a form that mixes entries: no summary of a known shape
+    }
+}
+
+Shape summary_shape(Class cls, const ir::Type& state) {
+    Shape shape = state.shape;
+    switch (cls) {
+        case Class::Identity:
+        case Class::Coupled:
+        case Class::NotAffine: return {};
+        case Class::Scalar: std::fill(shape.begin(), shape.end(), Dim(1)); return shape;
+        case Class::DiagonalRows: std::fill(shape.begin() + 1, shape.end(), Dim(1)); return shape;
+        case Class::DiagonalColumns: std::fill(shape.begin(), shape.end() - 1, Dim(1)); return shape;
+        case Class::Elementwise: return shape;
+        case Class::DiagonalMinusLowRankLeft:
+        case Class::DenseLeft: return {shape[0], shape[0]};
+        case Class::DiagonalMinusLowRankRight:
+        case Class::DenseRight: return {shape[1], shape[1]};
+    }
+    return {};
+}
+
+bool reads_tokens(const Function& fn, const Analysis& analysis, ValueId result) {
+    // Every fixed operand of an op on the way from the state.
+    const auto needed = ir::needed_for(fn, {result});
+    std::vector<ValueId> coefficients;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        if (!needed[static_cast<std::size_t>(v)] || !analysis.varies(v) || is_additive(op.code)) continue;
+        for (std::size_t i = 0; i < op.args.size(); ++i)
+            if (!analysis.varies(op.args[i]) && !(i == 2 && (op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub))) coefficients.push_back(op.args[i]);
+    }
+    const auto read = ir::needed_for(fn, coefficients);
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        if (read[static_cast<std::size_t>(v)] && op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted)) return true;
+    }
+    return false;
+}
+
+Transition transition_of(const Function& fn, const Analysis& analysis, const ir::Result& result) {
+    Transition t;
+    t.state = result.name;
+    const auto stop = [&](Class cls, ValueId v) {
+        t.cls = cls;
+        t.obstacle = ir::print_op(fn, v);
+        t.where = fn.op(v).where;
+        return t;
+    };
+    if (const auto v = analysis.obstacle(result.value)) return stop(Class::NotAffine, *v);
+    t.data_dependent = reads_tokens(fn, analysis, result.value);
+    const ValueId param = [&] {
+        for (ValueId v = 0; v < fn.size(); ++v)
+            if (is_state(fn.op(v)) && fn.op(v).attrs.name == result.name) return v;
+        return ir::kNoValue;
+    }();
+    for (const std::string& s : analysis.states_of(result.value))
+        if (s != result.name) return stop(Class::Coupled, result.value);
+    if (param == ir::kNoValue || !analysis.varies(result.value)) {  // the state is replaced: D = 0
+        t.cls = Class::Scalar;
+        t.summary = summary_shape(t.cls, fn.op(result.value).type);
+        return t;
+    }
+    t.cls = class_of(fn, analysis, result.value, fn.op(param).type);
+    if (t.cls == Class::Coupled) return stop(Class::Coupled, result.value);
+    t.summary = summary_shape(t.cls, fn.op(param).type);
+    return t;
+}
+
+/// Appends the linear part of state results to a copy of the program: the same ops on another carried value, with every
+/// addend that does not depend on the state left out.
+class LinearPart {
+ public:
+    LinearPart(const Function& program, Function& out) : program_(program), out_(out), analysis_(program) {}
+
+    void append(const Transition& t, ValueId result) {
+        if (t.cls == Class::Identity) return;
+        Op start{Opcode::Param, {DType::F32, t.summary}, {}, {}, t.state + "_transition", program_.op(result).where, std::nullopt};
+        start.attrs.name = t.state;
+        start.attrs.role = t.is_matrix() ? Role::Eye : Role::Ones;
+        carried_ = out_.add(start);
+        map_.clear();
+        ValueId d = linear(result);
+        if (d == ir::kNoValue) d = ir::emit(out_, Opcode::Mul, {carried_, ir::emit_constant(out_, 0)});
+        out_.results.push_back({t.state, start.attrs.role, d});
+    }
+
+ private:
+    ValueId linear(ValueId v) {
+        if (!analysis_.varies(v)) return ir::kNoValue;
+        if (const auto it = map_.find(v); it != map_.end()) return it->second;
+        const Op& op = program_.op(v);
+        return map_[v] = is_state(op) ? carried_ : linear_op(op);
+    }
+
+    ValueId linear_op(const Op& op) {
+        std::vector<ValueId> args;
+        for (const ValueId a : op.args) {
+            const ValueId l = linear(a);
+            args.push_back(l != ir::kNoValue ? l : a);  // values of the program keep their numbers in `out_`
+        }
+        const auto varies = [&](std::size_t i) { return analysis_.varies(op.args[i]); };
+        switch (op.code) {
+            case Opcode::Add:
+            case Opcode::Sub:
+                if (varies(0) && varies(1)) break;
+                if (varies(0)) return args[0];
+                return op.code == Opcode::Add ? args[1] : ir::emit(out_, Opcode::Neg, {args[1]}, {}, op.where);
+            case Opcode::MatmulAdd:
+            case Opcode::MatmulSub: return linear_accumulate(op, args);
+            default: break;
+        }
+        return ir::emit(out_, op.code, std::move(args), op.attrs, op.where, op.name);
+    }
+
+    ValueId linear_accumulate(const Op& op, const std::vector<ValueId>& args) {
+        const bool product = analysis_.varies(op.args[0]) || analysis_.varies(op.args[1]), addend = analysis_.varies(op.args[2]);
+        if (product && addend) return ir::emit(out_, op.code, args, op.attrs, op.where, op.name);
+        if (addend) return args[2];
+        const ValueId p = ir::emit(out_, Opcode::Matmul, {args[0], args[1]}, op.attrs, op.where, op.name);
+        return op.code == Opcode::MatmulAdd ? p : ir::emit(out_, Opcode::Neg, {p}, {}, op.where);
+    }
+
+    const Function& program_;
+    Function& out_;
+    Analysis analysis_;
+    ValueId carried_ = ir::kNoValue;
+    std::map<ValueId, ValueId> map_;
+};
+
+ValueId param(Function& fn, const std::string& name, Role role, const ir::Type& type) {
+    Op op{Opcode::Param, type, {}, {}, "", {}, std::nullopt};
+    op.attrs.name = name;
+    op.attrs.role = role;
+    op.name = name;
+    return fn.add(std::move(op));
+}
+
+std::vector<ir::Result> state_results(const Function& program) {
+    std::vector<ir::Result> results;
+    for (const ir::Result& r : program.results)
+        if (r.role == Role::State) results.push_back(r);
+    return results;
+}
+
+std::vector<Transition> composable_transitions(const Function& program) {
+    std::vector<Transition> all = transitions(program);
+    std::vector<Diagnostic> obstacles;
+    for (const Transition& t : all)
+        if (!t.composable())
+            obstacles.push_back({fmt::format("segments: the transition of state '{}' is {}", t.state, to_string(t.cls)), "a decay that is affine in this state alone",
+                                 t.obstacle, t.where, "use a strategy that goes through the chunks in order: one-pass, fused or decoupled"});
+    if (!obstacles.empty()) throw CompileError(std::move(obstacles));
+    return all;
+}
+
+}  // namespace
+
+const char* to_string(TransitionClass cls) {
+    switch (cls) {
+        case Class::Identity: return "the identity";
+        case Class::Scalar: return "a scalar";
+        case Class::DiagonalRows: return "diagonal over rows";
+        case Class::DiagonalColumns: return "diagonal over columns";
+        case Class::Elementwise: return "elementwise";
+        case Class::DiagonalMinusLowRankLeft: return "diagonal minus low rank, from the left";
+        case Class::DiagonalMinusLowRankRight: return "diagonal minus low rank, from the right";
+        case Class::DenseLeft: return "dense, from the left";
+        case Class::DenseRight: return "dense, from the right";
+        case Class::Coupled: return "coupled with other entries or states";
+        case Class::NotAffine: return "not affine";
+    }
+    return "?";
+}
+
+std::string transition_spill(const std::string& state) { return state + ".transition"; }
+std::string input_spill(const std::string& state) { return state + ".input"; }
+std::string carry_spill(const std::string& state) { return state + ".carry"; }
+
+std::vector<Transition> transitions(const Function& program) {
+    const Analysis analysis(program);
+    std::vector<Transition> all;
+    for (const ir::Result& r : state_results(program)) all.push_back(transition_of(program, analysis, r));
+    return all;
+}
+
+Function summary(const Function& program) {
+    const auto all = composable_transitions(program);
+    Function out = program;
+    out.name = program.name + "_summaries";
+    out.results.clear();
+    LinearPart linear(program, out);
+    std::size_t i = 0;
+    for (const ir::Result& r : state_results(program)) {
+        out.results.push_back(r);
+        linear.append(all[i++], r.value);
+    }
+    return dce(cse(canonicalize(out)));
+}
+
+Function carry(const Function& program) {
+    const auto all = composable_transitions(program);
+    Function out;
+    out.name = program.name + "_carries";
+    std::size_t i = 0;
+    for (const ir::Result& r : state_results(program)) {
+        const Transition& t = all[i++];
+        const ir::Type type{DType::F32, program.op(r.value).type.shape};
+        const ValueId s = param(out, r.name, Role::State, type), b = param(out, input_spill(r.name), Role::Spill, type);
+        ValueId next = ir::kNoValue;
+        if (t.cls == Class::Identity) {
+            next = ir::emit(out, Opcode::Add, {s, b});
+        } else {
+            const ValueId d = param(out, transition_spill(r.name), Role::Spill, {DType::F32, t.summary});
+            if (t.is_matrix()) next = ir::emit(out, Opcode::MatmulAdd, {t.multiplies_left() ? d : s, t.multiplies_left() ? s : d, b});
+            else next = ir::emit(out, Opcode::Add, {ir::emit(out, Opcode::Mul, {s, d}), b});
+        }
+        out.results.push_back({carry_spill(r.name), Role::Spill, s});
+        out.results.push_back({r.name, Role::State, next});
+    }
+    return out;
+}
+
+}  // namespace forge::graph
