@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "commands.h"
 #include "json.h"
 
@@ -20,9 +22,10 @@ BenchRow measure(const ir::Definition& definition, const check::Problem& problem
     const auto address = reinterpret_cast<std::uintptr_t>(storage.data());
     call.workspace = storage.data() + (kAlignment - address % kAlignment) % kAlignment;
 
-    BenchRow row{definition.name, attention.strategy(), attention.isa(), attention.chunk(), 0, 0, 0, 0,
+    BenchRow row{definition.name, attention.strategy(), attention.isa(), attention.chunk(), 0, 0, 0, 0, 0,
                  attention.build_seconds(), attention.from_cache()};
-    row.seconds = median_seconds([&] { attention(call); });
+    const Timing timing = time_runs([&] { attention(call); });
+    row.seconds = timing.seconds, row.others = timing.others;
     const auto tokens = static_cast<double>(problem.tokens()), heads = static_cast<double>(buffers.heads());
     row.tokens_per_second = tokens / row.seconds;
     row.gflops = attention.flops_per_token() * tokens * heads / row.seconds * 1e-9;
@@ -57,7 +60,9 @@ void print(const BenchResult& result) {
                    seconds_text(row.build_seconds) + (row.from_cache ? " (cache)" : "")});
     }
     fmt::print("{}", table.text());
-    const std::string warning = Contention::warning(result.others);
+    double others = 0;
+    for (const BenchRow& row : result.rows) others = std::max(others, row.others);
+    const std::string warning = Contention::warning(others);
     if (!warning.empty()) fmt::print("\n{}", warning);
     for (const BenchRow& row : result.rows)
         if (result.ceilings.sgemm && row.gflops > result.ceilings.sgemm->gflops)
@@ -74,9 +79,8 @@ int bench_variants(const BenchOptions& options) {
     }
     const check::Problem problem = problem_of(options.shape);
     BenchResult result{options.shape.dtype, problem.B, problem.T, problem.H, options.shape.K, options.shape.V,
-                       thread_count(options.build.threads), {}, 0, {}};
+                       thread_count(options.build.threads), {}, {}};
     {
-        const Contention contention;
         Progress progress(names.size() + 2);
         progress.step("ceilings: sgemm and memcpy");
         const Ceilings before = measure_ceilings(result.threads);
@@ -86,7 +90,6 @@ int bench_variants(const BenchOptions& options) {
         }
         progress.step("ceilings again");
         result.ceilings = highest(before, measure_ceilings(result.threads));
-        result.others = contention.others();
     }
     if (options.json) fmt::print("{}\n", json_of(result));
     else print(result);

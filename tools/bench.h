@@ -27,6 +27,7 @@ struct BenchRow {
     std::string variant, strategy, isa;
     std::int64_t chunk = 0;
     double seconds = 0, tokens_per_second = 0, gflops = 0, gbps = 0;
+    double others = 0;  ///< share of all cores that other processes used meanwhile
     double build_seconds = 0;
     bool from_cache = false;
 };
@@ -36,7 +37,6 @@ struct BenchResult {
     std::int64_t B = 0, T = 0, H = 0, K = 0, V = 0;
     int threads = 0;
     Ceilings ceilings;
-    double others = 0;  ///< share of all cores that other processes used meanwhile
     std::vector<BenchRow> rows;
 };
 

@@ -51,7 +51,7 @@ class Examination {
             check::clear_results(prepared.buffers);
             attention(prepared.buffers.call());
             note(check::compare(prepared.buffers, prepared.reference), prepared.name);
-        } catch (const std::runtime_error& error) {
+        } catch (const std::exception& error) {
             row_.ok = false;
             result_.failures.push_back({row_.variant, row_.dtype, row_.strategy, prepared.name, {}, error.what()});
         }
@@ -91,7 +91,7 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
         how.strategy = strategies[at];
         try {
             built[at] = build(def, cases.front().problem, how);
-        } catch (const std::runtime_error& error) {
+        } catch (const std::exception& error) {
             reasons[at] = error.what();
         }
     });
@@ -105,7 +105,7 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
     for (std::size_t i = 0; i < strategies.size(); ++i) {
         CheckRow row{def.name, dtype, strategies[i], reasons[i], 0, 0, 0, check::tolerance(dtype_named(dtype)), {}, {}, true, true};
         row.ok = built[i].has_value();
-        if (built[i]) row.chunk = built[i]->chunk();
+        if (built[i]) row.chunk = built[i]->chunk(), row.strategy = built[i]->strategy();
         Examination examination(std::move(row), result);
         if (built[i])
             for (Prepared& p : prepared) examination.run(*built[i], p);
@@ -119,7 +119,7 @@ void print_rows(const CheckResult& result, bool each_tensor) {
         const auto line = [&](const check::Difference& d, const std::string& tensor, const std::string& where) {
             table.row({row.variant, row.dtype, row.strategy, std::to_string(row.chunk), tensor, fmt::format("{:.2e}", d.relative_rms),
                        fmt::format("{:.1e}", row.tolerance), fmt::format("{:.2e}", d.max_abs), std::to_string(row.cases),
-                       row.ok ? "ok" : "FAIL", where});
+                       d.ok ? "ok" : "FAIL", where});
         };
         if (row.worst.empty()) {
             table.row({row.variant, row.dtype, row.strategy, "", "", "", "", "", std::to_string(row.cases), row.ok ? "ok" : "FAIL", ""});
@@ -131,6 +131,8 @@ void print_rows(const CheckResult& result, bool each_tensor) {
             if (row.worst[i].relative_rms > row.worst[worst].relative_rms) worst = i;
         }
         if (!each_tensor) line(row.worst[worst], row.worst[worst].name, row.worst_case[worst]);
+        if (!row.ok && std::all_of(row.worst.begin(), row.worst.end(), [](const check::Difference& d) { return d.ok; }))
+            table.row({row.variant, row.dtype, row.strategy, "", "", "", "", "", "", "FAIL", "a call failed, see below"});
     }
     fmt::print("{}", table.text());
 }

@@ -23,7 +23,9 @@ struct ShapeOptions {
 /// How to compile, from the command line.
 struct BuildOptions {
     std::string strategy = "auto", isa = "auto", cache_dir;
-    std::int64_t chunk = 0;
+    std::int64_t chunk = 0, tiles = 0, segments = 0;
+    std::string rule = "cost";
+    bool untuned = false;  ///< leave the tuning database aside
     int threads = 0;
 };
 
@@ -33,6 +35,7 @@ std::string read_file(const std::string& path);  ///< RuntimeError if it cannot 
 DType dtype_named(const std::string& name);
 
 check::Problem problem_of(const ShapeOptions& shape);
+CompileOptions compile_options(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options);
 Attention build(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options);
 /// The number of threads that 0 stands for.
 int thread_count(int asked);
@@ -82,8 +85,13 @@ class Contention {
     Seconds start_;
 };
 
-/// Median seconds of at least five runs and about half a second, after one to warm up.
-double median_seconds(const std::function<void()>& run);
+struct Timing {
+    double seconds = 0;
+    double others = 0;  ///< what other processes used of the cores meanwhile
+};
+/// Median of at least five runs and about half a second, after one to warm up. While other processes are busy this is done
+/// again, a few times, and the quietest result is kept.
+Timing time_runs(const std::function<void()>& run);
 
 std::string seconds_text(double seconds);  ///< "3.21 ms"
 

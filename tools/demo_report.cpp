@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common.h"
 #include "demo.h"
 #include "svg.h"
 
@@ -26,7 +27,7 @@ section { background:var(--card); border:1px solid var(--rule); border-radius:14
 .scroll { overflow-x:auto; }
 table { border-collapse:collapse; width:100%; font-size:.9rem; font-variant-numeric:tabular-nums; }
 th { text-align:left; color:var(--soft); font-weight:500; white-space:nowrap; }
-th, td { padding:.5rem .9rem .5rem 0; border-bottom:1px solid var(--rule); vertical-align:top; }
+th, td { padding:.5rem .8rem .5rem 0; border-bottom:1px solid var(--rule); vertical-align:top; }
 tr:last-child td { border-bottom:0; } .num { text-align:right; white-space:nowrap; }
 .best { font-weight:700; }
 .dot { display:inline-block; width:.7rem; height:.7rem; border-radius:50%; margin-right:.45rem; }
@@ -77,7 +78,7 @@ std::string table(const DemoResult& result) {
     };
     std::string html =
         "<div class='scroll'><table><tr><th>variant<th>constants, per head<th class='num'>accuracy<th class='num'>bits/byte"
-        "<th class='num'>time<th class='num'>tokens/s<th>strategy<th class='num'>deviation</tr>\n";
+        "<th class='num'>time<th class='num'>tokens/s<th>strategy, chunk<th class='num'>deviation</tr>\n";
     for (std::size_t i = 0; i < result.rows.size(); ++i) {
         const DemoRow& row = result.rows[i];
         html += fmt::format("<tr><td style='white-space:nowrap'><span class='dot c{}'></span>{}</td><td>{}</td>", i,
@@ -86,7 +87,7 @@ std::string table(const DemoResult& result) {
         html += cell(fmt::format("{:.3f}", row.score.bits_per_byte), row.score.bits_per_byte == bits);
         html += cell(fmt::format("{:.1f} ms", 1e3 * row.seconds), row.seconds == seconds);
         html += cell(fmt::format("{:.3g} M", 1e-6 * row.tokens_per_second), false);
-        html += fmt::format("<td>{}, {}</td>", escape_html(row.strategy), row.chunk) + cell(fmt::format("{:.1e}", row.deviation), false) + "</tr>\n";
+        html += fmt::format("<td style='white-space:nowrap'>{}, {}</td>", escape_html(row.strategy), row.chunk) + cell(fmt::format("{:.1e}", row.deviation), false) + "</tr>\n";
     }
     return html + "</table></div>\n";
 }
@@ -100,7 +101,7 @@ std::string accuracy_section(const DemoResult& result) {
         legend += fmt::format("<span><span class='dot c{}'></span>{}</span>", i, escape_html(lines.back().label));
     }
     return fmt::format("<section><h2>Accuracy along the text</h2>\n<p class='soft'>Next bytes guessed right, over the last {} bytes at each "
-                       "point (fewer at the start). A rising line is a memory that fills; a falling one is a memory that is full.</p>\n{}</div>\n"
+                       "point (fewer at the start). A dip that all lines share is a passage unlike the text before it.</p>\n{}</div>\n"
                        "<figure>{}</figure></section>\n",
                        kAccuracyWindow, legend, line_chart(lines, static_cast<double>(result.text.size()), "position in the text, bytes"));
 }
@@ -114,7 +115,7 @@ std::string bars_section(const DemoResult& result) {
                         row.score.bits_per_byte, i});
     }
     return "<section><h2>Time for the whole text, and the strategy used</h2>\n<p class='soft'>Median of at least five runs of the "
-           "compiled kernels.</p>\n<figure>" + bar_chart(time, "time per variant") + "</figure></section>\n" +
+           "compiled kernels. " + escape_html(Contention::warning(most_contention(result))) + "</p>\n<figure>" + bar_chart(time, "time per variant") + "</figure></section>\n" +
            "<section><h2>Bits per byte</h2>\n<p class='soft'>What a softmax over the cosines with the 256 codes would need to store "
            "the text; less is better. One temperature per variant, fitted on the first tenth of the text, measured on the rest.</p>\n"
            "<figure>" + bar_chart(bits, "bits per byte") + "</figure></section>\n";

@@ -72,14 +72,13 @@ std::string json_of(const BenchResult& result) {
         rows.push_back({{"variant", row.variant}, {"strategy", row.strategy}, {"chunk", row.chunk}, {"isa", row.isa},
                         {"seconds", row.seconds}, {"tokens_per_second", row.tokens_per_second}, {"gflops", row.gflops},
                         {"fraction_of_sgemm", sgemm ? Json(row.gflops / sgemm->gflops) : Json(nullptr)}, {"gbps", row.gbps},
-                        {"fraction_of_copy", row.gbps / result.ceilings.copy_gbps}, {"build_seconds", row.build_seconds},
-                        {"from_cache", row.from_cache}});
+                        {"fraction_of_copy", row.gbps / result.ceilings.copy_gbps}, {"others_share_of_cores", row.others},
+                        {"build_seconds", row.build_seconds}, {"from_cache", row.from_cache}});
     }
     return Json{{"problem", {{"B", result.B}, {"T", result.T}, {"H", result.H}, {"K", result.K}, {"V", result.V},
                              {"dtype", result.dtype}, {"threads", result.threads}}},
                 {"ceilings", {{"sgemm", of(sgemm)}, {"sgemm_as_installed", of(result.ceilings.installed)},
                               {"copy_gbps", result.ceilings.copy_gbps}}},
-                {"others_share_of_cores", result.others},
                 {"rows", rows}}
         .dump(2);
 }

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 
 #include "commands.h"
 
@@ -18,13 +19,23 @@ const char* const kAbout =
     "A VARIANT is a name that `forge list` prints, or a file with a definition in text form.\n"
     "Start with:  forge demo";
 
+/// CLI11's own range checks print the largest double in full.
+CLI::Validator at_least(std::int64_t least) {
+    const auto check = [least](const std::string& text) {
+        std::int64_t value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        return number && value >= least ? std::string() : fmt::format("expected a whole number of at least {}, got '{}'", least, text);
+    };
+    return {check, fmt::format(">= {}", least), "at_least"};
+}
+
 void add_shape(CLI::App& app, ShapeOptions& shape, bool with_seed = true) {
-    app.add_option("--B", shape.B, "sequences")->check(CLI::NonNegativeNumber)->group("Shape");
-    app.add_option("--T", shape.T, "tokens per sequence")->check(CLI::NonNegativeNumber)->group("Shape");
-    app.add_option("--H", shape.H, "heads")->check(CLI::PositiveNumber)->group("Shape");
-    app.add_option("--HV", shape.HV, "value heads, a multiple of H; 0: as many as H")->group("Shape");
-    app.add_option("--K", shape.K, "size of keys and queries")->check(CLI::PositiveNumber)->group("Shape");
-    app.add_option("--V", shape.V, "size of values; also of other symbols")->check(CLI::PositiveNumber)->group("Shape");
+    app.add_option("--B", shape.B, "sequences")->check(at_least(0))->group("Shape");
+    app.add_option("--T", shape.T, "tokens per sequence")->check(at_least(0))->group("Shape");
+    app.add_option("--H", shape.H, "heads")->check(at_least(1))->group("Shape");
+    app.add_option("--HV", shape.HV, "value heads, a multiple of H; 0: as many as H")->check(at_least(0))->group("Shape");
+    app.add_option("--K", shape.K, "size of keys and queries")->check(at_least(1))->group("Shape");
+    app.add_option("--V", shape.V, "size of values; also of other symbols")->check(at_least(1))->group("Shape");
     app.add_option("--size", shape.sizes, "the size of another symbol, such as D=64")->group("Shape");
     if (with_seed) app.add_option("--seed", shape.seed, "of the random inputs")->group("Shape");
 }
@@ -40,12 +51,20 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
             ->group("Compilation");
     app.add_option("--chunk", build.chunk, "tokens per chunk; 0: chosen")->check(CLI::IsMember({0, 16, 32, 64, 128}))->group("Compilation");
     app.add_option("--isa", build.isa, "instruction set")->check(CLI::IsMember({"auto", "avx512", "avx2", "plain"}))->group("Compilation");
-    app.add_option("--threads", build.threads, "0: all cores")->check(CLI::NonNegativeNumber)->group("Compilation");
+    app.add_option("--threads", build.threads, "0: all cores")->check(at_least(0))->group("Compilation");
     app.add_option("--cache", build.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge")->group("Compilation");
 }
 
 void add_variant(CLI::App& app, std::string& variant) {
     app.add_option("variant", variant, "a name from `forge list`, or a file")->required()->type_name("VARIANT|FILE");
+}
+
+/// The first word, if it looks like a command and is none.
+std::optional<std::string> unknown_command(const CLI::App& app, int argc, char** argv) {
+    if (argc < 2 || *argv[1] == '-') return std::nullopt;
+    for (const CLI::App* command : app.get_subcommands(nullptr))
+        if (command->get_name() == argv[1]) return std::nullopt;
+    return argv[1];
 }
 
 CLI::App* add_command(CLI::App& app, const char* name, const char* what, const char* example) {
@@ -117,7 +136,7 @@ void add_demo(CLI::App& app, DemoOptions& o, Command& chosen) {
     c->add_option("--text", o.text, "the text to read; any file");
     c->add_option("--out", o.out, "where to write the HTML report");
     c->add_option("--seed", o.seed, "of the keys and codes");
-    c->add_option("--bytes", o.bytes, "at most so many bytes of the text; 0: all of it (4 kB of memory per byte)")->check(CLI::NonNegativeNumber);
+    c->add_option("--bytes", o.bytes, "at most so many bytes of the text; 0: all of it (4 kB of memory per byte)")->check(at_least(0));
     c->add_option("--dtype", o.dtype, "element type of keys, values and outputs")->check(CLI::IsMember({"f32", "bf16", "f16"}));
     add_build(*c, o.build);
     on_parse(*c, chosen, o, run_demo);
@@ -178,6 +197,10 @@ int run(int argc, char** argv) {
     add_check(app, options.check, chosen);
     add_bench(app, options.bench, chosen);
     add_opt(app, options.opt, chosen);
+    if (const auto unknown = unknown_command(app, argc, argv)) {
+        fmt::print(stderr, "forge has no command '{}'; `forge --help` lists them\n", *unknown);
+        return 2;
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -23,7 +23,8 @@ int run_variant(const RunOptions& options) {
     const Attention attention = build(definition, problem, options.build);
     const check::Buffers buffers(definition, problem);
     const Call call = buffers.call();
-    const double seconds = median_seconds([&] { attention(call); });
+    const Timing timing = time_runs([&] { attention(call); });
+    const double seconds = timing.seconds;
 
     fmt::print("{}: {}, chunks of {}, {}, {} threads; built in {}{}\n", definition.name, attention.strategy(),
                attention.chunk(), attention.isa(), thread_count(options.build.threads),
@@ -35,6 +36,7 @@ int run_variant(const RunOptions& options) {
     for (const auto& [name, x] : buffers.outputs) fmt::print("output {}: {}, RMS {:.6g}\n", name, shape_text(x), rms(x));
     for (const auto& [name, x] : buffers.final_states)
         fmt::print("final state {}: {}, RMS {:.6g}\n", name, shape_text(x), rms(x));
+    fmt::print("{}", Contention::warning(timing.others));
     return 0;
 }
 

@@ -164,4 +164,55 @@ __attribute__((noinline)) void decay_matmul(const float* q, const float* k, cons
     if constexpr (N % B) block(Lanes<N % B>{}, i);
 }
 
+/// out[i, v] = sum of p[i, j] x[j, v] exp(g[j + 1, v] + … + g[i, v]) over j <= i; EXCLUSIVE:
+/// exp(g[j + 1, v] + … + g[i - 1, v]) over j < i. p is lower triangular; scratch holds N * LDO floats.
+///
+/// Blocks of 16 tokens. Rows before the block are kept decayed to the block's start, so that what
+/// they give is a plain product times the decay inside the block; the block's own go one by one.
+template <int N, int V, int LDP, int LDX, int LDG, int LDO, bool EXCLUSIVE>
+__attribute__((noinline)) void decay_apply(const float* p, const float* x, const float* g,
+                                           float* out, float* scratch) {
+    const auto block = [&]<int I, int R>(Lanes<I, R>) {
+        if constexpr (I > 0)
+            matmul<R, V, I, LDP, 1, LDO, LDO>(p + I * LDP, scratch, out + I * LDO);
+        for (int v = 0; v < V; v += kWidth) {
+            vec since_start = broadcast(1.0f);
+            vec kept[R];  // rows of the block, decayed up to the current one
+            for (int r = 0; r < R; ++r) {
+                const vec decay = exp(load(g + (I + r) * LDG + v));
+                const vec now = load(x + (I + r) * LDX + v);
+                float* const y = out + (I + r) * LDO + v;
+                if (!EXCLUSIVE) {
+                    since_start *= decay;
+                    for (int j = 0; j < r; ++j)
+                        kept[j] *= decay;
+                }
+                vec sum = I > 0 ? load(y) * since_start : vec{};
+                for (int j = 0; j < r; ++j)
+                    sum += broadcast(p[(I + r) * LDP + I + j]) * kept[j];
+                if (EXCLUSIVE) {
+                    since_start *= decay;
+                    for (int j = 0; j < r; ++j)
+                        kept[j] *= decay;
+                } else {
+                    sum += broadcast(p[(I + r) * LDP + I + r]) * now;
+                }
+                kept[r] = now;
+                store(y, sum);
+            }
+            for (int j = 0; j < I; ++j)
+                store(scratch + j * LDO + v, load(scratch + j * LDO + v) * since_start);
+            for (int r = 0; r < R; ++r)
+                store(scratch + (I + r) * LDO + v, kept[r]);
+        }
+    };
+    const auto blocks = [&]<int I>(Lanes<I>, auto next) {
+        constexpr int kRows = detail::min(N - I, detail::kDecayBlock);
+        block(Lanes<I, kRows>{});
+        if constexpr (I + kRows < N)
+            next(Lanes<I + kRows>{}, next);
+    };
+    blocks(Lanes<0>{}, blocks);
+}
+
 }  // namespace forge::cpu

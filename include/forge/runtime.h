@@ -24,12 +24,16 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape);
 
 struct CompileOptions {
     DType dtype = BF16;                          ///< replaces the definition's 16-bit type: BF16, F16 or F32
-    std::map<std::string, std::int64_t> sizes;   ///< every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}
-    std::string strategy = "auto";               ///< auto, one-pass, fused, decoupled
+    std::map<std::string, std::int64_t> sizes = {};   ///< every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}
+    std::string strategy = "auto";               ///< auto, one-pass, fused, decoupled, segmented
     std::int64_t chunk = 0;                      ///< tokens per chunk: 16, 32, 64 or 128; 0: chosen
     std::string isa = "auto";                    ///< auto (this machine's best), avx512, avx2, plain
     int threads = 0;                             ///< 0: all cores
-    std::string cache_dir;                       ///< empty: $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge
+    std::string cache_dir = {};                       ///< empty: $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge
+    std::int64_t tiles = 0;                      ///< parts of the value axis: a divisor of its size; 0: chosen
+    std::int64_t segments = 0;                   ///< per sequence, for the segmented strategy; 0: chosen
+    std::string rule = "cost";                   ///< what chooses: cost, or paper (fused or decoupled, by Algorithm 1)
+    bool tuned = true;                           ///< whether to use what `forge tune` measured on this machine
     /// The expected shape of calls, for the scheduler only; any shape is accepted at run time.
     std::int64_t expected_tokens = 4096, expected_sequences = 1, expected_heads = 4;
 };

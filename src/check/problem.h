@@ -25,10 +25,10 @@ namespace forge::check {
 struct Problem {
     std::int64_t B = 1, T = 100;
     std::int64_t H = 2, HV = 0;                 ///< heads of axes named "H", and of any other name (0: H)
-    std::map<std::string, std::int64_t> sizes;  ///< K, V, …; a symbol that is missing has V's size
+    std::map<std::string, std::int64_t> sizes = {};  ///< K, V, …; a symbol that is missing has V's size
     DType dtype = DType::F32;                   ///< replaces the definition's 16-bit type
     std::uint64_t seed = 1;
-    std::vector<std::int64_t> lengths;  ///< packed sequences if not empty; B and T then do not count
+    std::vector<std::int64_t> lengths = {};  ///< packed sequences if not empty; B and T then do not count
     bool int64_offsets = false;         ///< the type of cu_seqlens
     bool initial_state = false;
     bool strided = false;          ///< head-major tensors with gaps, instead of dense ones

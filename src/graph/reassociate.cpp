@@ -5,6 +5,7 @@
 #include <map>
 
 #include "graph/passes.h"
+#include "graph/sums.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
 
@@ -16,36 +17,6 @@ using ir::Function;
 using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
-
-struct Addend {
-    ValueId v;
-    bool negative;
-};
-
-void collect(const Function& fn, ValueId v, bool negative, const ir::Type& type, std::vector<Addend>& sum) {
-    const Op& op = fn.op(v);
-    if ((op.code == Opcode::Add || op.code == Opcode::Sub) && op.type == type && fn.op(op.args[0]).type == type && fn.op(op.args[1]).type == type) {
-        collect(fn, op.args[0], negative, type, sum);
-        collect(fn, op.args[1], negative != (op.code == Opcode::Sub), type, sum);
-    } else {
-        sum.push_back({v, negative});
-    }
-}
-
-ValueId emit_sum(Function& fn, const std::vector<Addend>& sum, const Location& where) {
-    // Start from a positive addend, so that no negation is needed if there is one.
-    std::size_t first = 0;
-    while (first < sum.size() && sum[first].negative) ++first;
-    const bool all_negative = first == sum.size();
-    if (all_negative) first = 0;
-    ValueId v = sum[first].v;
-    for (std::size_t i = 0; i < sum.size(); ++i) {
-        if (i == first) continue;
-        const bool subtract = sum[i].negative != all_negative;
-        v = ir::emit(fn, subtract ? Opcode::Sub : Opcode::Add, {v, sum[i].v}, {}, where);
-    }
-    return all_negative ? ir::emit(fn, Opcode::Neg, {v}, {}, where) : v;
-}
 
 /// Joins all products in `sum` whose left factors agree.
 bool join_products(Function& fn, std::vector<Addend>& sum, const Location& where) {
@@ -71,8 +42,7 @@ bool join_products(Function& fn, std::vector<Addend>& sum, const Location& where
 
 ValueId join_sum(Function& fn, ValueId v) {
     const Op op = fn.op(v);
-    std::vector<Addend> sum;
-    collect(fn, v, false, op.type, sum);
+    std::vector<Addend> sum = addends(fn, v);
     bool changed = false;
     while (join_products(fn, sum, op.where)) changed = true;
     return changed ? emit_sum(fn, sum, op.where) : v;
@@ -118,8 +88,8 @@ ValueId multiply_out(Function& fn, ValueId v);
 /// (x ± y) @ s with an identity among the addends.
 ValueId distribute(Function& fn, ValueId v) {
     const Op op = fn.op(v);
-    std::vector<Addend> sum, products;
-    collect(fn, op.args[0], false, fn.op(op.args[0]).type, sum);
+    const std::vector<Addend> sum = addends(fn, op.args[0]);
+    std::vector<Addend> products;
     bool found = false;
     for (const Addend& a : sum) found = found || diagonal_scale(fn, a.v);
     if (!found || op.attrs.trans_b) return v;

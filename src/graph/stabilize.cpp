@@ -6,6 +6,7 @@
 //   tril(x * exp(G[:, None] - G[None, :]))           -> tril(x * decay_mask(g))
 //   tril((a * exp(G[:, None])) @ (b * exp(-G[:, None]))^T)   (g [C])    -> tril((a @ b^T) * decay_mask(g))
 //   tril((a * exp(G)) @ (b * exp(-G))^T)                     (g [C, K]) -> tril(decay_matmul(a, b, g))
+//   exp(G) * (p @ (v * exp(-G)))   (g [C, V], p lower triangular)       -> decay_apply(p, v, g)
 //
 // with any further factors, with G - g instead of G on the left under tril(-1) (an exclusive read), and with constants
 // added to one exponent and subtracted from the other (an anchor). Only sums of gates remain, so gates of -inf are exact
@@ -14,6 +15,7 @@
 
 #include "graph/exponent.h"
 #include "graph/passes.h"
+#include "graph/sums.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
 #include "ir/triangular.h"
@@ -174,8 +176,48 @@ class Stabilizer {
         return m;
     }
 
+    /// The addend p @ (v * exp(-G)) of a sum that is multiplied by exp(G), as decay_apply; what is left of the factor
+    /// exp(G) in `outer`.
+    std::optional<ValueId> applied(ValueId addend, Terms& outer) {
+        const Op op = out_.op(addend);
+        if (op.code != Opcode::Matmul || op.attrs.trans_a || op.attrs.trans_b || !has_exponential(out_, op.args[1])) return std::nullopt;
+        const ir::Triangle p = ir::triangle_of(out_, op.args[0]);
+        if (p == ir::Triangle::Full) return std::nullopt;
+        Factored values = factor(out_, op.args[1]);
+        Terms left = outer;
+        cancel_totals(left, values.exponent);
+        const auto between = take_between(out_, left, {0, 1}, values.exponent, {0, 1}, 2, p == ir::Triangle::StrictLower);
+        if (!between || between->repeat != 1) return std::nullopt;
+        const ValueId g = scaled(*between);
+        Attrs attrs;
+        attrs.exclusive = between->exclusive;
+        outer = std::move(left);
+        return ir::emit(out_, Opcode::DecayApply, {op.args[0], like(emit_rows(values, g), g), g}, attrs, where_);
+    }
+
     Function& out_;
     Location where_;
+
+ public:
+    /// A product with exp(G) of values that a triangle was applied to, or of a sum with such an addend.
+    ValueId decayed_values(ValueId v) {
+        const Factored whole = factor(out_, v);
+        for (std::size_t f = 0; f < whole.factors.size(); ++f) {
+            std::vector<Addend> sum = addends(out_, whole.factors[f]);
+            bool changed = false;
+            for (Addend& a : sum) {
+                Factored rest = whole;
+                rest.factors[f] = a.v;
+                if (const auto applied_values = applied(a.v, rest.exponent)) {
+                    rest.factors[f] = *applied_values;
+                    changed = true;
+                }
+                a.v = emit_product(out_, rest, 2, where_);
+            }
+            if (changed) return emit_sum(out_, sum, where_);
+        }
+        return v;
+    }
 };
 
 /// Products that are provably lower triangular need no tril around them to be treated alike.
@@ -196,6 +238,7 @@ ir::Function stabilize(const ir::Function& fn) {
             if (const ValueId e = emit_exp(out, linear_terms(out, args[0]), op.type.rank(), op.where); e != ir::kNoValue && out.op(e).type == op.type) return e;
         const ValueId v = ir::keep(out, op, std::move(args));
         if (const auto strict = strictness(out, op, v)) return stabilizer.under_tril(v, *strict);
+        if (op.code == Opcode::Mul && op.type.rank() == 2 && has_exponential(out, v)) return stabilizer.decayed_values(v);
         return v;
     });
 }

@@ -32,7 +32,8 @@ std::optional<std::vector<std::size_t>> linear_operands(const Op& op) {
         case Opcode::Mul: return {{0, 1}};
         case Opcode::Where: return {{1, 2}};
         case Opcode::LinearScan: return {{1}};
-        case Opcode::DecayMatmul: return {{0, 1}};
+        case Opcode::DecayMatmul:
+        case Opcode::DecayApply: return {{0, 1}};
         case Opcode::Matmul:
         case Opcode::MatmulOutFp32: return {{0, 1}};
         case Opcode::MatmulAdd:
@@ -175,8 +176,10 @@ bool reads_tokens(const Function& fn, const Analysis& analysis, ValueId result) 
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
         if (!needed[static_cast<std::size_t>(v)] || !analysis.varies(v) || is_additive(op.code)) continue;
+        const bool accumulates = op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub;
+        if (accumulates && !analysis.varies(op.args[0]) && !analysis.varies(op.args[1])) continue;  // the product is an addend
         for (std::size_t i = 0; i < op.args.size(); ++i)
-            if (!analysis.varies(op.args[i]) && !(i == 2 && (op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub))) coefficients.push_back(op.args[i]);
+            if (!analysis.varies(op.args[i]) && !(accumulates && i == 2)) coefficients.push_back(op.args[i]);
     }
     const auto read = ir::needed_for(fn, coefficients);
     for (ValueId v = 0; v < fn.size(); ++v) {

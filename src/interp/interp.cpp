@@ -35,6 +35,21 @@ Value decay_product(const Value& g, bool exclusive, Weight weight) {
     return result;
 }
 
+/// result[i, v] = sum over j <= i of p[i, j] x[j, v] exp(g[j+1, v] + … + g[i, v]); exclusive as above.
+Value decay_apply(const Value& p, const Value& x, const Value& g, bool exclusive) {
+    const std::int64_t tokens = g.shape[0], width = g.shape[1];
+    Value result = zeros({tokens, width});
+    for (std::int64_t i = 0; i < tokens; ++i)
+        for (std::int64_t v = 0; v < width; ++v) {
+            double total = 0;
+            for (std::int64_t j = i - (exclusive ? 1 : 0); j >= 0; --j) {
+                result.data[at(i * width + v)] += p.data[at(i * tokens + j)] * x.data[at(j * width + v)] * std::exp(total);
+                total += g.data[at(j * width + v)];
+            }
+        }
+    return result;
+}
+
 const Value& lookup(const Bindings& params, const std::string& name) {
     const auto it = params.find(name);
     if (it == params.end()) throw InternalError(fmt::format("interp: no value for parameter '{}'", name));
@@ -109,6 +124,7 @@ Value Evaluation::run(const Op& op) const {
         case Opcode::MatmulSub: return map(in(2), product(in(0), in(1), attrs), std::minus<>());
         case Opcode::DecayMask:
             return decay_product(in(0), attrs.exclusive, [](std::int64_t, std::int64_t) { return 1.0; });
+        case Opcode::DecayApply: return decay_apply(in(0), in(1), in(2), attrs.exclusive);
         case Opcode::DecayMatmul:
             return decay_product(in(2), attrs.exclusive,
                                  [&](std::int64_t i, std::int64_t j) { return in(0).data[at(i)] * in(1).data[at(j)]; });

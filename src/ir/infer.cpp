@@ -230,6 +230,10 @@ Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const 
         }
         case Opcode::DecayMask:
         case Opcode::DecayMatmul: return infer_decay(code, in);
+        case Opcode::DecayApply:
+            if (in[0].rank() != 2 || in[1].rank() != 2 || in[1].shape != in[2].shape || in[0].shape != Shape{in[1].shape[0], in[1].shape[0]})
+                return TypeFault{"decay_apply: operand shapes", "[C, C], [C, V], [C, V]", to_string(in[0]), ""};
+            return Type{DType::F32, in[1].shape};
 #define FORGE_OP(Enum, name, arity, attributes, doc)
 #define FORGE_UNARY(Enum, name, formula, doc) case Opcode::Enum:
 #define FORGE_BINARY(Enum, name, formula, doc) case Opcode::Enum:

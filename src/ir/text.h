@@ -7,7 +7,7 @@
 ///     output o: bf16[T, H, V]
 ///     func @chunk {
 ///       %k: bf16[C, K] = param() {name="k", role=input}
-///       %t: bf16[K, C] = permute(%k) {perm=[1, 0]} loc("retention.h":12:9)
+///       %t: bf16[K, C] = permute(%k) {perm=[1, 0]} loc("my_variant.cpp":12:9)
 ///       return chunk "s" = %t
 ///     }
 ///   }

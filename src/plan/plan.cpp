@@ -107,6 +107,7 @@ double useful_flops(const ir::Function& fn) {
         if (ir::is_matmul(op.code)) flops += product_flops(fn, op);
         const double n = op.type.rank() == 2 ? static_cast<double>(tile::size_of(op.type, 0)) : 0;
         if (op.code == Opcode::Inverse) flops += n * n * n / 3;
+        if (op.code == Opcode::DecayApply) flops += n * n * static_cast<double>(tile::size_of(op.type, 1));
         if (op.code == Opcode::DecayMatmul) flops += n * n * static_cast<double>(tile::size_of(fn.op(op.args[0]).type, 1));
     }
     return flops;

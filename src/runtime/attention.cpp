@@ -15,8 +15,8 @@
 #include "ir/text.h"
 #include "runtime/binding.h"
 #include "runtime/threads.h"
-#include "schedule/choose.h"
 #include "support/environment.h"
+#include "tune/select.h"
 
 namespace forge {
 
@@ -25,6 +25,7 @@ using KernelFunction = void (*)(const device::Call&, Size, float*);
 
 struct Attention::Impl {
     plan::Plan plan;
+    schedule::Choice choice;
     ir::Function joined;
     std::shared_ptr<build::CpuLibrary> library;
     std::vector<KernelFunction> kernels;
@@ -100,12 +101,9 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     impl->joined = frontend::join(def);
     impl->isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     impl->threads = options.threads > 0 ? options.threads : support::core_count();
-    const schedule::Problem problem{options.sizes, options.expected_tokens, options.expected_sequences, options.expected_heads};
-    const schedule::Device device{impl->threads, build::vector_width(impl->isa)};
-    schedule::Wishes wishes{std::nullopt, options.chunk};
-    if (options.strategy != "auto") wishes.strategy = plan::strategy_named(options.strategy);
     const ir::Function program = graph::optimize(impl->joined);
-    impl->plan = plan::make_plan(def, program, options.sizes, schedule::choose_schedule(program, problem, device, wishes));
+    impl->choice = tune::select(def, program, options);
+    impl->plan = plan::make_plan(def, program, options.sizes, impl->choice.schedule);
     impl->sources = {{def.name + ".cpp", emit::emit_cpu(impl->plan)}};
     impl->library = build::build_cpu_library(def.name, impl->sources[0].text, impl->isa, options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir);
     for (const auto& kernel : impl->plan.kernels)
@@ -173,7 +171,7 @@ std::string Attention::explain() const {
     for (const graph::Transition& t : graph::transitions(plan.program))
         text += fmt::format("//   {}: {}{}{}\n", t.state, to_string(t.cls), t.cls == graph::TransitionClass::Identity ? "" : t.data_dependent ? ", data-dependent" : ", static",
                             t.obstacle.empty() ? "" : ", because of " + t.obstacle);
-    text += fmt::format("\n// The schedule: {}.\n", to_string(plan.schedule));
+    text += fmt::format("\n// The schedule: {}.\n{}", to_string(plan.schedule), schedule::explain(impl_->choice));
     for (const auto& kernel : plan.kernels)
         text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop),
                             ir::print(kernel.graph.fn), kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));

@@ -1,28 +1,59 @@
-/// From a program, a problem and a device to a Schedule: a pure function of plain data.
+/// From a program, a problem and a device to a Schedule: a pure function of plain data. Every strategy, chunk size, split
+/// of the parallel axis and number of segments is priced (cost.h); a measurement of the same candidate, where the tuning
+/// database has one, counts more than any price. The whole table comes back, for `forge explain`.
 #pragma once
 
 #include <optional>
 
-#include "plan/plan.h"
+#include "schedule/cost.h"
 
 namespace forge::schedule {
 
-struct Problem {
-    tile::Sizes sizes;
-    std::int64_t tokens = 4096, sequences = 1, heads = 4;
+/// Which rule decides between strategies.
+enum class Rule : std::uint8_t {
+    Cost,   ///< the cheapest candidate, or the fastest measured one
+    Paper,  ///< fused or decoupled by the paper's Algorithm 1; the rest by cost
 };
+const char* to_string(Rule rule);
+Rule rule_named(const std::string& name);  ///< RuntimeError for an unknown one
 
-struct Device {
-    int threads = 1;
-    std::int64_t vector_width = 16;
-};
-
-/// What the caller fixed; the rest is chosen.
+/// What the caller fixed; the rest is chosen. 0: chosen.
 struct Wishes {
     std::optional<plan::Strategy> strategy;
-    std::int64_t chunk = 0;
+    std::int64_t chunk = 0, tiles = 0, segments = 0;
+    Rule rule = Rule::Cost;
 };
 
-plan::Schedule choose_schedule(const ir::Function& program, const Problem& problem, const Device& device, const Wishes& wishes);
+/// A time from the tuning database, for this program, device and shape class.
+struct Measurement {
+    plan::Schedule schedule;
+    double seconds = 0;
+};
+/// Whether two schedules make the same kernels: strategy, chunk, tiles and segments.
+bool same_choice(const plan::Schedule& a, const plan::Schedule& b);
+
+struct Candidate {
+    plan::Schedule schedule;
+    Cost cost;
+    double measured_s = 0;  ///< 0: not measured
+    std::string note;       ///< why it cannot be taken, or what it suffers from
+    bool possible = true;
+};
+
+struct Choice {
+    plan::Schedule schedule;            ///< with the reason
+    std::vector<Candidate> candidates;  ///< the chosen one first, then from cheap to expensive
+    Floor floor;                        ///< at the chosen chunk size
+    Device device;
+    Problem problem;
+};
+
+/// `program` is joined and optimised from `definition`. RuntimeError if no candidate fulfils the wishes.
+Choice choose_schedule(const ir::Definition& definition, const ir::Function& program, const Problem& problem, const Device& device,
+                       const Wishes& wishes = {}, const std::vector<Measurement>& measurements = {});
+
+/// The table of candidates with bytes, operations, tasks, hops and estimates, the reason for the choice, and the floor;
+/// at most `most` candidates.
+std::string explain(const Choice& choice, std::size_t most = 16);
 
 }  // namespace forge::schedule

@@ -25,12 +25,18 @@ bool lies_in(const Location& where, const std::string& text) {
 
 void expect_error(const Diagnostic& got, const Wanted& wanted) {
     EXPECT_EQ(got.what, wanted.what) << to_string(got);
-    if (!wanted.expected.empty()) EXPECT_EQ(got.expected, wanted.expected) << to_string(got);
-    if (!wanted.got.empty()) EXPECT_EQ(got.got, wanted.got) << to_string(got);
+    if (!wanted.expected.empty()) {
+        EXPECT_EQ(got.expected, wanted.expected) << to_string(got);
+    }
+    if (!wanted.got.empty()) {
+        EXPECT_EQ(got.got, wanted.got) << to_string(got);
+    }
     EXPECT_NE(got.hint.find(wanted.hint), std::string::npos) << to_string(got);
     EXPECT_TRUE(got.where.known()) << to_string(got);
-    if (!wanted.at.empty())
-        EXPECT_TRUE(lies_in(got.where, wanted.at)) << to_string(got) << "\n  does not point into '" << wanted.at << "' but into\n" << source_line(got.where);
+    if (!wanted.at.empty()) {
+        EXPECT_TRUE(lies_in(got.where, wanted.at)) << to_string(got) << "\n  does not point into '" << wanted.at << "' but into\n"
+                                                   << source_line(got.where);
+    }
 }
 
 }  // namespace

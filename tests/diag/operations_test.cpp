@@ -1,4 +1,5 @@
 // Mistakes in the use of one operation: the message, and the place of the user's own expression.
+#include "ir/definition.h"
 #include "tests/diag/expect_errors.h"
 
 namespace forge::tests {

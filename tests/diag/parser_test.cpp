@@ -21,7 +21,7 @@ void expect_parse_error(const std::string& text, unsigned line, unsigned column,
 
 /// A function with one line between its parameter and its result.
 std::string with_line(const std::string& line) {
-    return "func @f {\n  %x: f32[C, K] = param() {name=\"x\", role=input}\n  " + line + "\n  return output \"y\" = %x\n}\n";
+    return "func @f {\n  %x: f32[C, K] = param() {name=\"x\", role=input}\n  " + line + "\n  return input \"y\" = %x\n}\n";
 }
 
 TEST(Parser, PointsAtTheMistake) {
@@ -47,13 +47,13 @@ TEST(Parser, WantsAWholeFunction) {
     expect_parse_error("", 1, 1, "expected 'func'", "end of text");
     expect_parse_error("func f {", 1, 6, "not a name", "'f'");
     expect_parse_error("func @f {\n", 2, 1, "not a name", "end of text");
-    expect_parse_error("func @f {\n  %c: f32[] = constant() {value=1}\n  return output \"y\" = %c\n}\nmore", 5, 1, "text after the end", "'more'");
-    expect_parse_error("func @f {\n  %x: f32[] = param() {name=\"x", 2, 31, "unterminated string", "'x'");
+    expect_parse_error("func @f {\n  %c: f32[] = constant() {value=1}\n  return input \"y\" = %c\n}\nmore", 5, 1, "text after the end", "'more'");
+    expect_parse_error("func @f {\n  %x: f32[] = param() {name=\"x", 2, 29, "unterminated string", "'x'");
 }
 
 TEST(Parser, WantsTheDeclarationsOfADefinition) {
     expect_parse_error("linear_attention @a {\n  inputs k: f32[T, H]\n", 2, 3, "not a declaration", "'inputs'");
-    expect_parse_error("linear_attention @a {\n  state s: f32[K, V]\n  func @merge {\n    %c: f32[] = constant() {value=1}\n    return output \"y\" = %c\n  }\n}\n", 3, 3,
+    expect_parse_error("linear_attention @a {\n  state s: f32[K, V]\n  func @merge {\n    %c: f32[] = constant() {value=1}\n    return input \"y\" = %c\n  }\n}\n", 3, 3,
                        "function @merge stands where @chunk should", "'func'");
 }
 

@@ -3,8 +3,7 @@
 
 namespace forge::novel {
 
-/// S = S diag(exp(g)) + k vᵀ: one gate per value channel. There is no product over V in which exp(-G) could be tamed, so
-/// this form, like the next, is for gates whose sum over a chunk stays above about -80.
+/// S = S diag(exp(g)) + k vᵀ: one gate per value channel. The values decay after the scores are made.
 LinearAttention value_decay() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("value_decay");

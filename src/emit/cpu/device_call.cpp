@@ -35,6 +35,7 @@ class DeviceCall {
             case Opcode::DecayMask:
                 return out_.line("decay_mask<{}, {}, {}>({}, {});", size_of(op_.type, 0), row_stride(v_), flag(op_.attrs.exclusive), pointer(0), result_);
             case Opcode::DecayMatmul: return decay_matmul();
+            case Opcode::DecayApply: return decay_apply();
             case Opcode::RepeatInterleave: return repeat();
             default: throw InternalError(std::string("emit: no device function for ") + ir::info(op_.code).name);
         }
@@ -46,6 +47,9 @@ class DeviceCall {
     [[nodiscard]] std::int64_t stride(ValueId v, int axis) const { return fn_.op(v).layout->strides[static_cast<std::size_t>(axis)]; }
     /// Floats from row to row; a vector is one row.
     [[nodiscard]] std::int64_t row_stride(ValueId v) const { return fn_.op(v).type.rank() < 2 ? 0 : stride(v, fn_.op(v).type.rank() - 2); }
+
+    /// A value seen as a matrix whose rows are the first axis: the trailing axes lie one after the other, padding and all.
+    [[nodiscard]] std::int64_t flat_columns(ValueId v) const { return fn_.op(v).type.rank() == 2 ? size_of(fn_.op(v).type, 1) : stride(v, 0); }
 
     void matmul(const char* acc) {
         const ValueId a = op_.args[0], b = op_.args[1];
@@ -67,33 +71,30 @@ class DeviceCall {
     void cumsum() {
         const std::string flags = fmt::format("{}, {}", flag(op_.attrs.reverse), flag(op_.attrs.exclusive));
         if (op_.type.rank() == 1) return out_.line("cumsum<{}, {}>({}, {});", size_of(op_.type, 0), flags, pointer(0), result_);
-        need_matrix();
-        out_.line("cumsum_{}<{}, {}, {}, {}, {}>({}, {});", op_.attrs.dim == 0 ? "rows" : "cols", size_of(op_.type, 0), size_of(op_.type, 1),
-                  row_stride(op_.args[0]), row_stride(v_), flags, pointer(0), result_);
+        if (op_.attrs.dim == 0)
+            return out_.line("cumsum_rows<{}, {}, {}, {}, {}>({}, {});", size_of(op_.type, 0), flat_columns(v_), stride(op_.args[0], 0), stride(v_, 0), flags, pointer(0), result_);
+        if (op_.type.rank() != 2) throw InternalError(fmt::format("emit: cumsum of rank {} along axis {}", op_.type.rank(), op_.attrs.dim));
+        out_.line("cumsum_cols<{}, {}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(op_.args[0]), row_stride(v_), flags, pointer(0), result_);
     }
 
     void reduce() {
         const char* name = ir::info(op_.code).name;
         const ir::Type& x = type(0);
-        if (x.rank() == 1) return out_.line("fill<1>({}, {}<{}>({}));", result_, name, size_of(x, 0), pointer(0));
+        const ValueId v = op_.args[0];
         const int axis = static_cast<int>(op_.attrs.dim);
-        if (x.rank() == 2)
-            return out_.line("{}_{}<{}, {}, {}>({}, {});", name, axis == 0 ? "rows" : "cols", size_of(x, 0), size_of(x, 1), row_stride(op_.args[0]), pointer(0), result_);
-        if (x.rank() == 3 && axis > 0) {  // one matrix per leading index
-            out_.open(fmt::format("for (int i0 = 0; i0 < {}; ++i0)", size_of(x, 0)));
-            out_.line("{}_{}<{}, {}, {}>({} + i0 * {}, {} + i0 * {});", name, axis == 1 ? "rows" : "cols", size_of(x, 1), size_of(x, 2), stride(op_.args[0], 1),
-                      pointer(0), stride(op_.args[0], 0), result_, stride(v_, 0));
-            return out_.close();
-        }
-        throw InternalError("emit: reduction of this rank and axis");
+        if (x.rank() == 1) return out_.line("fill<1>({}, {}<{}>({}));", result_, name, size_of(x, 0), pointer(0));
+        if (axis == 0) return out_.line("{}_rows<{}, {}, {}>({}, {});", name, size_of(x, 0), flat_columns(v), stride(v, 0), pointer(0), result_);
+        if (x.rank() == 2) return out_.line("{}_cols<{}, {}, {}>({}, {});", name, size_of(x, 0), size_of(x, 1), stride(v, 0), pointer(0), result_);
+        if (x.rank() != 3) throw InternalError(fmt::format("emit: {} of rank {} along axis {}", name, x.rank(), axis));
+        out_.open(fmt::format("for (int i0 = 0; i0 < {}; ++i0)", size_of(x, 0)));  // one matrix per leading index
+        out_.line("{}_{}<{}, {}, {}>({} + i0 * {}, {} + i0 * {});", name, axis == 1 ? "rows" : "cols", size_of(x, 1), size_of(x, 2), stride(v, 1), pointer(0),
+                  stride(v, 0), result_, stride(v_, 0));
+        out_.close();
     }
 
     void linear_scan() {
-        const std::int64_t n = op_.type.rank() == 1 ? 1 : size_of(op_.type, 1);
-        if (op_.type.rank() > 2) throw InternalError("emit: linear_scan of rank 3 and more");
-        if (op_.type.rank() == 1)
-            return out_.line("linear_scan_vector<{}>({}, {}, {});", size_of(op_.type, 0), pointer(0), pointer(1), result_);
-        out_.line("linear_scan<{}, {}, {}, {}, {}>({}, {}, {});", size_of(op_.type, 0), n, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(v_),
+        if (op_.type.rank() == 1) return out_.line("linear_scan_vector<{}>({}, {}, {});", size_of(op_.type, 0), pointer(0), pointer(1), result_);
+        out_.line("linear_scan<{}, {}, {}, {}, {}>({}, {}, {});", size_of(op_.type, 0), flat_columns(v_), stride(op_.args[0], 0), stride(op_.args[1], 0), stride(v_, 0),
                   pointer(0), pointer(1), result_);
     }
 
@@ -102,6 +103,15 @@ class DeviceCall {
         out_.open("");
         out_.line("alignas(64) float work[decay_matmul_scratch<{}, {}>()];", n, k);
         out_.line("decay_matmul<{}, {}, {}, {}, {}, {}, {}>({}, {}, {}, {}, work);", n, k, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(op_.args[2]),
+                  row_stride(v_), flag(op_.attrs.exclusive), pointer(0), pointer(1), pointer(2), result_);
+        out_.close();
+    }
+
+    void decay_apply() {
+        const auto n = size_of(op_.type, 0), v = size_of(op_.type, 1);
+        out_.open("");
+        out_.line("alignas(64) float work[{}];", n * row_stride(v_));
+        out_.line("decay_apply<{}, {}, {}, {}, {}, {}, {}>({}, {}, {}, {}, work);", n, v, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(op_.args[2]),
                   row_stride(v_), flag(op_.attrs.exclusive), pointer(0), pointer(1), pointer(2), result_);
         out_.close();
     }

@@ -1,0 +1,124 @@
+#include "schedule/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "forge/error.h"
+
+namespace forge::schedule {
+namespace {
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// How often a kernel's body runs, and in how many tasks.
+struct Extent {
+    std::int64_t tasks = 1, hops = 1;
+};
+
+Extent extent(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
+    const std::int64_t chunks = std::max<std::int64_t>(1, divide_up(problem.tokens, plan.schedule.chunk));
+    const std::int64_t chunks_per_segment = divide_up(chunks, std::max<std::int64_t>(1, plan.schedule.segments));
+    const std::int64_t segments = divide_up(chunks, chunks_per_segment);
+    const std::int64_t lanes = std::max<std::int64_t>(1, problem.sequences) * std::max<std::int64_t>(1, problem.heads) * plan.tiles(kernel);
+    switch (kernel.graph.loop) {
+        case plan::Loop::Scan: return {lanes, chunks};
+        case plan::Loop::Chunks: return {lanes * chunks, 1};
+        case plan::Loop::Summaries:
+        case plan::Loop::Segments: return {lanes * segments, chunks_per_segment};
+        case plan::Loop::Carries: return {lanes, segments};
+    }
+    throw InternalError("cost: unknown loop");
+}
+
+/// Seconds of arithmetic in one run of the body.
+double body_seconds(const Work& w, const Device& d) {
+    return w.product_flops / (d.product_flops * d.product_efficiency) + w.calls * d.call_s + w.vectors * d.vector_s + w.exps * d.exp_s + d.hop_s;
+}
+
+/// `resident`: whether everything that the call touches stays in the last cache.
+KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem, const Device& d, bool resident) {
+    const Work w = work_of(plan, kernel);
+    const Extent e = extent(plan, kernel, problem);
+    const auto tasks = static_cast<double>(e.tasks), bodies = tasks * static_cast<double>(e.hops), tiles = static_cast<double>(plan.tiles(kernel));
+    KernelCost c;
+    c.name = kernel.graph.name;
+    c.tasks = e.tasks;
+    c.hops = e.hops;
+    c.flops = w.useful_flops * bodies;
+    c.again_bytes = w.shared_bytes * bodies * (1 - 1 / tiles);
+    c.bytes = (w.input_bytes + w.output_bytes + w.spill_read_bytes + w.spill_write_bytes) * bodies - c.again_bytes + w.state_bytes * tasks;
+
+    // The last wave may leave slots idle; that counts fully, as tasks are long.
+    const double waves = std::ceil(tasks / d.slots), busy = std::min<double>(tasks, d.slots);
+    c.compute_s = waves * static_cast<double>(e.hops) * body_seconds(w, d);
+    const double share = busy / d.slots;
+    const double memory = resident ? d.cache_bandwidth * share : std::min(d.memory_bandwidth, busy * d.slot_bandwidth);
+    const double even = waves * busy / tasks;  // the fullest slot moves its tasks' bytes at its own pace
+    c.move_s = even * c.bytes / memory + c.again_bytes / (d.cache_bandwidth * share);
+    c.wait_s = d.launch_s;
+    c.seconds = std::max(c.compute_s, c.move_s) + (1 - d.overlap) * std::min(c.compute_s, c.move_s) + c.wait_s;
+    return c;
+}
+
+/// Bytes of token tensors for all tokens and heads.
+double token_bytes(const plan::Plan& plan, const Problem& problem) {
+    double bytes = 0;
+    tile::Sizes sizes = plan.sizes;
+    for (const plan::TensorSlot& slot : plan.tensors) {
+        const bool token = slot.kind == plan::TensorSlot::Kind::Input || slot.kind == plan::TensorSlot::Kind::Output;
+        if (!token) continue;
+        double row = static_cast<double>(slot.type.shape[0].factor) * static_cast<double>(size_in_bytes(slot.type.dtype));
+        for (std::size_t axis = 2; axis < slot.type.shape.size(); ++axis) {
+            const Dim& d = slot.type.shape[axis];
+            row *= static_cast<double>(d.factor * (d.is_constant() ? 1 : sizes.at(d.symbol)));
+        }
+        bytes += row;
+    }
+    return bytes * static_cast<double>(problem.tokens * problem.sequences * problem.heads);
+}
+
+double spill_bytes(const plan::Plan& plan, const Problem& problem) {
+    const std::int64_t chunks = std::max<std::int64_t>(1, divide_up(problem.tokens, plan.schedule.chunk));
+    double bytes = 0;
+    for (const plan::SpillSlot& slot : plan.spills)
+        bytes += static_cast<double>((slot.per_segment ? plan.schedule.segments : chunks) * slot.floats) * sizeof(float);
+    return bytes * static_cast<double>(problem.sequences * problem.heads);
+}
+
+}  // namespace
+
+Cost price(const plan::Plan& plan, const Problem& problem, const Device& device) {
+    Cost total;
+    total.spill_bytes = spill_bytes(plan, problem);
+    const bool resident = token_bytes(plan, problem) + total.spill_bytes < static_cast<double>(device.cache_bytes);
+    for (const plan::Kernel& kernel : plan.kernels) {
+        const KernelCost c = price_kernel(plan, kernel, problem, device, resident);
+        total.bytes += c.bytes;
+        total.again_bytes += c.again_bytes;
+        total.flops += c.flops;
+        total.compute_s += c.compute_s;
+        total.move_s += c.move_s;
+        total.wait_s += c.wait_s;
+        total.seconds += c.seconds;
+        total.tasks = total.kernels.empty() ? c.tasks : std::min(total.tasks, c.tasks);
+        total.hops += c.hops;
+        if (device.on_chip_is_limit && kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) > device.on_chip_bytes) total.fits = false;
+        total.kernels.push_back(c);
+    }
+    return total;
+}
+
+Floor floor_of(const plan::Plan& plan, const Problem& problem, const Device& device) {
+    Floor floor;
+    floor.bytes = token_bytes(plan, problem);
+    tile::Sizes sizes = plan.sizes;
+    sizes[ir::kChunkSymbol] = plan.schedule.chunk;
+    const double per_chunk = plan::useful_flops(tile::lower(plan.program, sizes, sizes, plan.schedule.vector_width).fn);
+    floor.flops = per_chunk * static_cast<double>(problem.tokens * problem.sequences * problem.heads) / static_cast<double>(plan.schedule.chunk);
+    const bool resident = floor.bytes < static_cast<double>(device.cache_bytes);
+    floor.memory_s = floor.bytes / (resident ? device.cache_bandwidth : device.memory_bandwidth);
+    floor.compute_s = floor.flops / (device.product_flops * device.slots);
+    return floor;
+}
+
+}  // namespace forge::schedule

@@ -1,0 +1,151 @@
+#include "tune/database.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "forge/error.h"
+
+namespace forge::tune {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using schedule::Device;
+
+fs::path tuning_file(const std::string& cache_dir) { return fs::path(cache_dir) / "tuning.jsonl"; }
+fs::path device_file(const std::string& cache_dir, const std::string& isa, int threads) { return fs::path(cache_dir) / fmt::format("device-{}-{}.json", isa, threads); }
+
+std::int64_t power_of_two(std::int64_t n) {
+    if (n <= 1) return 1;
+    const auto up = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
+    return up - n <= n - up / 2 ? up : up / 2;
+}
+
+Entry entry_of(const Json& json) {
+    Entry e;
+    e.key = {json.at("program"), json.at("device"), json.at("shape")};
+    e.name = json.value("name", "");
+    const Json& s = json.at("schedule");
+    plan::Schedule& schedule = e.measurement.schedule;
+    schedule.strategy = plan::strategy_named(s.at("strategy"));
+    schedule.chunk = s.at("chunk");
+    schedule.tile_axis = s.value("tile_axis", "");
+    schedule.tiles = s.value("tiles", std::int64_t{1});
+    schedule.segments = s.value("segments", std::int64_t{1});
+    e.measurement.seconds = json.at("seconds");
+    if (!(e.measurement.seconds > 0)) throw RuntimeError("seconds: expected a positive number");
+    return e;
+}
+
+/// The fields of a device that are measured.
+struct Field {
+    const char* name;
+    double Device::*value;
+};
+constexpr Field kFields[] = {{"product_flops", &Device::product_flops},       {"call_s", &Device::call_s},
+                             {"vector_s", &Device::vector_s},                 {"exp_s", &Device::exp_s},
+                             {"hop_s", &Device::hop_s},                       {"memory_bandwidth", &Device::memory_bandwidth},
+                             {"slot_bandwidth", &Device::slot_bandwidth},     {"cache_bandwidth", &Device::cache_bandwidth}};
+
+std::string text_of(const fs::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
+}
+
+}  // namespace
+
+std::string shape_class(const schedule::Problem& problem, DType dtype) {
+    std::string text = fmt::format("T={} N={} H={} {}", power_of_two(problem.tokens), power_of_two(problem.sequences), power_of_two(problem.heads), to_string(dtype));
+    for (const auto& [symbol, size] : problem.sizes) text += fmt::format(" {}={}", symbol, size);
+    return text;
+}
+
+std::string device_class(const Device& device) { return fmt::format("{} x {}", device.name, device.slots); }
+
+std::vector<schedule::Measurement> Database::find(const Key& key) const {
+    std::vector<schedule::Measurement> found;
+    for (const Entry& e : entries) {
+        if (e.key != key) continue;
+        const auto same = std::find_if(found.begin(), found.end(), [&](const schedule::Measurement& m) { return schedule::same_choice(m.schedule, e.measurement.schedule); });
+        if (same == found.end()) found.push_back(e.measurement);
+        else *same = e.measurement;
+    }
+    return found;
+}
+
+std::string print(const Entry& e) {
+    const plan::Schedule& s = e.measurement.schedule;
+    return Json{{"name", e.name},
+                {"program", e.key.program},
+                {"device", e.key.device},
+                {"shape", e.key.shape},
+                {"schedule", {{"strategy", plan::to_string(s.strategy)}, {"chunk", s.chunk}, {"tile_axis", s.tile_axis}, {"tiles", s.tiles}, {"segments", s.segments}}},
+                {"seconds", e.measurement.seconds}}
+        .dump();
+}
+
+Database parse(const std::string& text, const std::string& file) {
+    Database database;
+    std::istringstream lines(text);
+    std::size_t number = 0;
+    for (std::string line; std::getline(lines, line);) {
+        ++number;
+        if (line.empty()) continue;
+        try {
+            database.entries.push_back(entry_of(Json::parse(line)));
+        } catch (const std::exception& error) {
+            database.warnings.push_back(fmt::format("{}:{}: not a measurement, left out ({})", file, number, error.what()));
+        }
+    }
+    return database;
+}
+
+Database load(const std::string& cache_dir) { return parse(text_of(tuning_file(cache_dir)), tuning_file(cache_dir).string()); }
+
+void append(const std::string& cache_dir, const std::vector<Entry>& entries) {
+    std::string text;
+    for (const Entry& e : entries) text += print(e) + "\n";
+    std::error_code ignored;  // a directory that cannot be made shows in the next step
+    fs::create_directories(cache_dir, ignored);
+    if (!(std::ofstream(tuning_file(cache_dir), std::ios::binary | std::ios::app) << text))
+        throw RuntimeError(fmt::format("tuning database: cannot write '{}'", tuning_file(cache_dir).string()));
+}
+
+std::optional<Device> load_device(const std::string& cache_dir, const std::string& isa, int threads) {
+    const fs::path path = device_file(cache_dir, isa, threads);
+    if (!fs::exists(path)) return std::nullopt;
+    const Json json = Json::parse(text_of(path), nullptr, false);
+    if (!json.is_object()) return std::nullopt;
+    Device device = schedule::cpu_device(isa, threads);
+    for (const Field& f : kFields) {
+        const auto it = json.find(f.name);
+        if (it == json.end() || !it->is_number() || !(it->get<double>() > 0)) return std::nullopt;
+        device.*f.value = it->get<double>();
+    }
+    device.cache_bytes = json.value("cache_bytes", device.cache_bytes);
+    device.on_chip_bytes = json.value("on_chip_bytes", device.on_chip_bytes);
+    device.about = "measured";
+    return device;
+}
+
+void save_device(const std::string& cache_dir, const Device& device) {
+    Json json;
+    for (const Field& f : kFields) json[f.name] = device.*f.value;
+    json["cache_bytes"] = device.cache_bytes;
+    json["on_chip_bytes"] = device.on_chip_bytes;
+    std::error_code failed;
+    fs::create_directories(cache_dir, failed);
+    const fs::path place = device_file(cache_dir, device.name, device.slots), temporary = place.string() + fmt::format(".{}.tmp", getpid());
+    if (!(std::ofstream(temporary, std::ios::binary) << json.dump(2) << "\n")) throw RuntimeError(fmt::format("cannot write '{}'", temporary.string()));
+    fs::rename(temporary, place);
+}
+
+}  // namespace forge::tune

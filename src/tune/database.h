@@ -1,0 +1,50 @@
+/// The tuning database and the measured description of this machine: files of the cache directory. One JSON object per
+/// line; a line that cannot be read is left out and reported, never an error. Later lines replace earlier ones.
+#pragma once
+
+#include <optional>
+
+#include "schedule/choose.h"
+
+namespace forge::tune {
+
+/// What a measurement holds for.
+struct Key {
+    std::string program;  ///< support::hash of the printed optimised program
+    std::string device;   ///< "avx512 x 2"
+    std::string shape;    ///< see shape_class()
+    friend bool operator==(const Key&, const Key&) = default;
+};
+
+/// "T=8192 N=1 H=4 bf16 K=128 V=128": tokens, sequences and heads rounded to powers of two; sizes as they are.
+std::string shape_class(const schedule::Problem& problem, DType dtype);
+std::string device_class(const schedule::Device& device);
+
+struct Entry {
+    Key key;
+    std::string name;  ///< of the program, for people
+    schedule::Measurement measurement;
+};
+
+struct Database {
+    std::vector<Entry> entries;
+    std::vector<std::string> warnings;  ///< "tuning.jsonl:7: not a measurement (…)"
+
+    /// Of one key, at most one per schedule.
+    [[nodiscard]] std::vector<schedule::Measurement> find(const Key& key) const;
+};
+
+std::string print(const Entry& entry);  ///< one line of JSON, without its end
+/// `file` is for warnings only.
+Database parse(const std::string& text, const std::string& file = "tuning.jsonl");
+
+/// An absent file is an empty database.
+Database load(const std::string& cache_dir);
+/// Adds lines at the end of the file. RuntimeError if it cannot be written.
+void append(const std::string& cache_dir, const std::vector<Entry>& entries);
+
+/// The machine as `forge tune` measured it; nothing if it has not, or not for this instruction set and these threads.
+std::optional<schedule::Device> load_device(const std::string& cache_dir, const std::string& isa, int threads);
+void save_device(const std::string& cache_dir, const schedule::Device& device);
+
+}  // namespace forge::tune

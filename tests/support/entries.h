@@ -1,0 +1,30 @@
+/// Variants and novel programs as parameters of tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/novel/novel.h"
+#include "variants/variants.h"
+
+namespace forge::variants {
+inline void PrintTo(const Entry& entry, std::ostream* out) { *out << entry.name; }  // found by GoogleTest
+}  // namespace forge::variants
+
+namespace forge::tests {
+
+using variants::Entry;
+
+inline std::string name_of(const testing::TestParamInfo<Entry>& entry) { return entry.param.name; }
+
+/// The variants, then the novel programs.
+inline std::vector<Entry> all_programs() {
+    std::vector<Entry> list = variants::all();
+    list.insert(list.end(), novel::all().begin(), novel::all().end());
+    return list;
+}
+
+}  // namespace forge::tests

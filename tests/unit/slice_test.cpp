@@ -1,0 +1,78 @@
+/// Recurrence slicing: for every variant, the sequential work that is left, and the axes along which it can be cut.
+#include "graph/slice.h"
+
+#include <gtest/gtest.h>
+
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "frontend/join.h"
+#include "graph/pipeline.h"
+#include "ir/text.h"
+#include "tests/support/entries.h"
+
+namespace forge::graph {
+namespace {
+
+ir::Function program_of(const std::string& variant) { return optimize(frontend::join(variants::find(variant)->make().define())); }
+
+/// The ops of one slice, without parameters and views.
+std::string ops_in(const ir::Function& program, Slice slice) {
+    const auto marks = slices(program);
+    std::vector<std::string> names;
+    for (ir::ValueId v = 0; v < program.size(); ++v)
+        if (marks[static_cast<std::size_t>(v)] == slice && program.op(v).code != ir::Opcode::Param && !ir::is_view(program.op(v).code))
+            names.emplace_back(ir::info(program.op(v).code).name);
+    return fmt::format("{}", fmt::join(names, " "));
+}
+
+struct Expected {
+    std::string state_bound, output_only;
+    std::vector<std::string> axes;  ///< along which the program is parallel
+};
+
+const std::map<std::string, Expected> kExpected = {
+    {"linear_attention", {"matmul_add", "matmul_add mul", {"V"}}},
+    {"retnet", {"mul matmul_add", "matmul mul matmul_add mul", {"V"}}},
+    {"lightning_attention", {"mul matmul_add", "matmul mul matmul_add mul", {"V"}}},
+    {"scalar_gla", {"mul matmul_add", "matmul mul matmul_add mul", {"V"}}},
+    {"gla", {"mul matmul_add", "matmul_add mul", {"V"}}},
+    {"hgrn2", {"mul matmul_add", "matmul_add mul", {"V"}}},
+    {"rwkv6", {"mul matmul_add", "matmul_add mul", {"V"}}},
+    {"hgrn", {"mul add", "mul add mul", {"D"}}},
+    {"hawk", {"mul add", "mul add", {"D"}}},
+    {"delta_net", {"matmul_sub matmul_add", "matmul matmul_add mul", {"V"}}},  // w s, then one update: two products
+    {"gated_delta_net", {"mul matmul_sub matmul_add", "matmul mul matmul_add mul", {"V"}}},
+    {"delta_product", {"mul matmul_sub matmul_add", "matmul mul matmul_add mul", {"V"}}},
+    {"kda", {"mul matmul_sub matmul_add", "matmul matmul_add mul", {"V"}}},
+};
+
+TEST(Slices, AreTheLeastSequentialWork) {
+    for (const auto& entry : variants::all()) {
+        ASSERT_TRUE(kExpected.contains(entry.name)) << entry.name;
+        const Expected& expected = kExpected.at(entry.name);
+        const ir::Function program = program_of(entry.name);
+        EXPECT_EQ(ops_in(program, Slice::StateBound), expected.state_bound) << entry.name;
+        EXPECT_EQ(ops_in(program, Slice::OutputOnly), expected.output_only) << entry.name;
+        EXPECT_EQ(parallel_axes(program), expected.axes) << entry.name;
+    }
+}
+
+TEST(Slices, FollowFromTheStateAlone) {
+    const ir::Function program = ir::parse_function(R"(func @f {
+        %k: f32[C, K] = param() {name="k", role=input}
+        %v: f32[C, V] = param() {name="v", role=input}
+        %s: f32[K, V] = param() {name="s", role=state}
+        %kv: f32[K, V] = matmul(%k, %v) {trans_a=true}
+        %next: f32[K, V] = add(%s, %kv)
+        %o: f32[C, V] = matmul(%k, %s)
+        return input "o" = %o, state "s" = %next
+    })");
+    using enum Slice;
+    EXPECT_EQ(slices(program), (std::vector{StateFree, StateFree, StateBound, StateFree, StateBound, OutputOnly}));
+    EXPECT_EQ(cheap(program), (std::vector{true, true, false, false, false, false}));
+}
+
+}  // namespace
+}  // namespace forge::graph
