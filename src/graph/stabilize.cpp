@@ -6,6 +6,7 @@
 //   tril(x * exp(G[:, None] - G[None, :]))           -> tril(x * decay_mask(g))
 //   tril((a * exp(G[:, None])) @ (b * exp(-G[:, None]))^T)   (g [C])    -> tril((a @ b^T) * decay_mask(g))
 //   tril((a * exp(G)) @ (b * exp(-G))^T)                     (g [C, K]) -> tril(decay_matmul(a, b, g))
+//   exp(sum(g))[:, None] * ((k * exp(-G))^T @ v)   (g [C] or [C, K])    -> (k * exp(sum(g) - G))^T @ v, then as above
 //   exp(G) * (p @ (v * exp(-G)))   (g [C, V], p lower triangular)       -> decay_apply(p, v, g)
 //
 // with any further factors, with G - g instead of G on the left under tril(-1) (an exclusive read), and with constants
@@ -218,11 +219,46 @@ class Stabilizer {
         }
         return v;
     }
+
+    /// A product over the tokens, times the decay of the whole chunk: that decay belongs to the operand whose exponents
+    /// are -G, where it makes them sums over the tokens that follow.
+    ValueId total_moved_inside(ValueId v) {
+        Factored whole = factor(out_, v);
+        for (ValueId& f : whole.factors) {
+            const Op op = out_.op(f);
+            if (op.code != Opcode::Matmul || !op.attrs.trans_a || op.attrs.trans_b) continue;
+            for (const int side : {0, 1}) {  // the axis of the result that the operand's columns become
+                if (!has_exponential(out_, op.args[static_cast<std::size_t>(side)])) continue;
+                Factored operand = factor(out_, op.args[static_cast<std::size_t>(side)]);
+                if (!move_totals(whole.exponent, side, operand.exponent)) continue;
+                std::vector<ValueId> args = op.args;
+                args[static_cast<std::size_t>(side)] = like(emit_product(out_, operand, 2, where_), op.args[static_cast<std::size_t>(side)]);
+                f = ir::emit(out_, Opcode::Matmul, args, op.attrs, op.where, op.name);
+                return emit_product(out_, whole, 2, where_);
+            }
+        }
+        return v;
+    }
+
+ private:
+    static bool move_totals(Terms& outer, int side, Terms& inner) {
+        bool moved = false;
+        for (const Term& t : Terms(inner)) {
+            if (t.kind != Kind::Prefix || t.coefficient >= 0 || t.axes.empty() || t.axes[0] != 0) continue;
+            const std::vector<int> in_result = t.axes.size() == 2 ? std::vector<int>{side} : std::vector<int>{};
+            Terms rest = outer;
+            if (take(rest, Kind::Total, t.g, 1, in_result) != -t.coefficient) continue;
+            outer = std::move(rest);
+            add_term(inner, {Kind::Total, -t.coefficient, t.g, 1, {t.axes.begin() + 1, t.axes.end()}});
+            moved = true;
+        }
+        return moved;
+    }
 };
 
 /// Products that are provably lower triangular need no tril around them to be treated alike.
 std::optional<bool> strictness(const Function& out, const Op& op, ValueId v) {
-    if (op.code != Opcode::Mul || op.type.rank() != 2 || !has_exponential(out, v)) return std::nullopt;
+    if (op.code != Opcode::Mul || op.type.rank() != 2) return std::nullopt;
     const ir::Triangle t = ir::triangle_of(out, v);
     if (t == ir::Triangle::Full || t == ir::Triangle::UnitLower) return std::nullopt;
     return t == ir::Triangle::StrictLower;
@@ -238,8 +274,9 @@ ir::Function stabilize(const ir::Function& fn) {
             if (const ValueId e = emit_exp(out, linear_terms(out, args[0]), op.type.rank(), op.where); e != ir::kNoValue && out.op(e).type == op.type) return e;
         const ValueId v = ir::keep(out, op, std::move(args));
         if (const auto strict = strictness(out, op, v)) return stabilizer.under_tril(v, *strict);
-        if (op.code == Opcode::Mul && op.type.rank() == 2 && has_exponential(out, v)) return stabilizer.decayed_values(v);
-        return v;
+        if (op.code != Opcode::Mul || op.type.rank() != 2 || !has_exponential(out, v)) return v;
+        const ValueId applied = stabilizer.decayed_values(v);
+        return applied != v ? applied : stabilizer.total_moved_inside(v);
     });
 }
 

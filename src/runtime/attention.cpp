@@ -103,7 +103,9 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     impl->threads = options.threads > 0 ? options.threads : support::core_count();
     const ir::Function program = graph::optimize(impl->joined);
     impl->choice = tune::select(def, program, options);
-    impl->plan = plan::make_plan(def, program, options.sizes, impl->choice.schedule);
+    plan::Schedule schedule = impl->choice.schedule;
+    schedule.reason.clear();  // it stays out of the sources: the same kernels are the same text
+    impl->plan = plan::make_plan(def, program, options.sizes, schedule);
     impl->sources = {{def.name + ".cpp", emit::emit_cpu(impl->plan)}};
     impl->library = build::build_cpu_library(def.name, impl->sources[0].text, impl->isa, options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir);
     for (const auto& kernel : impl->plan.kernels)
@@ -171,7 +173,7 @@ std::string Attention::explain() const {
     for (const graph::Transition& t : graph::transitions(plan.program))
         text += fmt::format("//   {}: {}{}{}\n", t.state, to_string(t.cls), t.cls == graph::TransitionClass::Identity ? "" : t.data_dependent ? ", data-dependent" : ", static",
                             t.obstacle.empty() ? "" : ", because of " + t.obstacle);
-    text += fmt::format("\n// The schedule: {}.\n{}", to_string(plan.schedule), schedule::explain(impl_->choice));
+    text += fmt::format("\n// The schedule: {}.\n{}", to_string(impl_->choice.schedule), schedule::explain(impl_->choice));
     for (const auto& kernel : plan.kernels)
         text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop),
                             ir::print(kernel.graph.fn), kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));

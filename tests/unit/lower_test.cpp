@@ -40,7 +40,7 @@ TEST(Lower, UpdatesTheStateWhereItLies) {
 TEST(Lower, GivesEveryValueAPlace) {
     for (const auto& entry : variants::all()) {
         if (entry.make().define().state("s") == nullptr) continue;
-        const TileKernel& kernel = one_pass(entry.name).kernels.at(0).tiles;
+        const TileKernel kernel = one_pass(entry.name).kernels.at(0).tiles;
         for (ValueId v = 0; v < kernel.fn.size(); ++v) {
             const ir::Op& op = kernel.fn.op(v);
             ASSERT_TRUE(op.layout.has_value()) << ir::print_op(kernel.fn, v);

@@ -13,25 +13,61 @@
 namespace forge::plan {
 namespace {
 
-/// "name: spills read -> spills written, states and outputs made", one per kernel.
+/// "name: spills read -> spills, states and outputs made" of each kernel; spills by their shapes.
 std::vector<std::string> kernels_of(const std::string& variant, Strategy strategy, const std::string& tile_axis = "") {
     const ir::Function program = graph::optimize(frontend::join(variants::find(variant)->make().define()));
     std::vector<std::string> lines;
     for (const KernelGraph& kernel : place(program, strategy, tile_axis)) {
-        std::vector<std::string> reads, writes;
+        std::vector<std::string> reads, makes;
         for (const ir::Op& op : kernel.fn.ops)
-            if (op.code == ir::Opcode::Param && op.attrs.role == ir::Role::Spill) reads.push_back(op.attrs.name);
-        for (const ir::Result& r : kernel.fn.results) writes.push_back(r.role == ir::Role::Spill ? r.name : fmt::format("{} {}", to_string(r.role), r.name));
-        lines.push_back(fmt::format("{}: {} -> {}", kernel.name.substr(variant.size() + 1), fmt::join(reads, " "), fmt::join(writes, ", ")));
+            if (op.code == ir::Opcode::Param && op.attrs.role == ir::Role::Spill) reads.push_back(to_string(op.type.shape));
+        for (const ir::Result& r : kernel.fn.results) {
+            const bool spill = r.role == ir::Role::Spill;
+            makes.push_back(spill ? to_string(kernel.fn.op(r.value).type.shape) : fmt::format("{} {}", to_string(r.role), r.name));
+        }
+        lines.push_back(fmt::format("{}: {} -> {}", kernel.name.substr(variant.size() + 1), fmt::join(reads, " "), fmt::join(makes, " ")));
     }
     return lines;
 }
 
-TEST(Place, Print) {
-    for (const char* v : {"linear_attention", "scalar_gla", "delta_net", "hgrn"})
-        for (Strategy s : all_strategies())
-            for (const char* axis : {"", "V"})
-                fmt::print("{} {} {}:\n  {}\n", v, to_string(s), axis, fmt::join(kernels_of(v, s, axis), "\n  "));
+using Lines = std::vector<std::string>;
+
+TEST(Place, OnePassIsOneKernel) {
+    for (const auto& entry : variants::all()) EXPECT_EQ(kernels_of(entry.name, Strategy::OnePass).size(), 1U) << entry.name;
+    EXPECT_EQ(kernels_of("delta_net", Strategy::OnePass), (Lines{"scan:  -> input o state s"}));
+}
+
+// What is not cut with the value axis is made once and shared by its parts.
+TEST(Place, OnePassInTilesSharesWhatDoesNotDependOnThem) {
+    EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V"), (Lines{"shared:  -> [C, C]", "scan: [C, C] -> input o state s"}));
+}
+
+TEST(Place, FusedStoresStatesAndUpdates) {
+    EXPECT_EQ(kernels_of("scalar_gla", Strategy::Fused), (Lines{"states:  -> state s [K, V]", "outputs: [K, V] -> input o"}));
+    EXPECT_EQ(kernels_of("delta_net", Strategy::Fused), (Lines{"states:  -> state s [K, V] [C, V]", "outputs: [K, V] [C, V] -> input o"}));
+}
+
+// The scan is left with the two products of the recurrence: all else runs for all chunks at once.
+TEST(Place, DecoupledTakesStateFreeWorkOutOfTheScan) {
+    EXPECT_EQ(kernels_of("delta_net", Strategy::Decoupled),
+              (Lines{"chunks:  -> [C, V] [C, K]", "states: [C, V] [C, K] -> state s [K, V] [C, V]", "outputs: [K, V] [C, V] -> input o"}));
+    EXPECT_EQ(kernels_of("linear_attention", Strategy::Decoupled), (Lines{"states:  -> state s [K, V]", "outputs: [K, V] -> input o"}));
+}
+
+TEST(Place, SegmentedJoinsSegmentsByTheirSummaries) {
+    EXPECT_EQ(kernels_of("linear_attention", Strategy::Segmented),
+              (Lines{"summaries:  -> state s", "carries: [K, V] -> [K, V] state s", "scan:  -> input o state s"}));  // no transition: it is the identity
+    EXPECT_EQ(kernels_of("delta_net", Strategy::Segmented).size(), 3U);
+}
+
+TEST(Place, KnowsStrategiesByName) {
+    for (const Strategy strategy : all_strategies()) EXPECT_EQ(strategy_named(to_string(strategy)), strategy);
+    try {
+        strategy_named("two-pass");
+        FAIL();
+    } catch (const RuntimeError& error) {
+        EXPECT_STREQ(error.what(), "strategy: expected one of one-pass, fused, decoupled, segmented, got 'two-pass'");
+    }
 }
 
 }  // namespace

@@ -1,0 +1,173 @@
+/// Wrong arguments of a call: every one is refused by name, with what was expected and what came.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "check/problem.h"
+#include "forge/runtime.h"
+#include "tests/support/entries.h"
+
+namespace forge::tests {
+namespace {
+
+constexpr std::int64_t kB = 2, kT = 5, kH = 2, kK = 8, kV = 16;
+
+class Binding : public testing::Test {
+ protected:
+    static const Attention& attention() {
+        static const Attention compiled = compile(definition(), {.dtype = F32, .sizes = {{"K", kK}, {"V", kV}}, .strategy = "one-pass", .isa = "plain"});
+        return compiled;
+    }
+    static ir::Definition definition() { return variants::find("scalar_gla")->make().define(); }
+
+    static check::Problem problem() {
+        check::Problem p;
+        p.B = kB, p.T = kT, p.H = kH, p.sizes = {{"K", kK}, {"V", kV}}, p.initial_state = true;
+        return p;
+    }
+
+    /// Changes a call that is right, and expects it to be refused.
+    void expect_refused(const std::function<void(Call&)>& change, const std::string& message) {
+        Call call = buffers_.call();
+        change(call);
+        try {
+            attention()(call);
+            FAIL() << "not refused; wanted: " << message;
+        } catch (const RuntimeError& error) {
+            EXPECT_EQ(std::string(error.what()), "scalar_gla: argument " + message);
+        }
+    }
+
+    check::Buffers buffers_{definition(), problem()};
+};
+
+TEST_F(Binding, ARightCallIsTaken) {
+    const Call call = buffers_.call();
+    EXPECT_NO_THROW(attention()(call));
+    EXPECT_GT(attention().workspace_bytes(call), 0U);
+}
+
+TEST_F(Binding, MissingTensors) {
+    expect_refused([](Call& c) { c.tensors.erase("g"); }, "'g': expected a tensor f32[T, HV], got nothing");
+    expect_refused([](Call& c) { c.tensors.erase("o"); }, "'o': expected a tensor f32[T, HV, V], got nothing");
+    expect_refused([](Call& c) { c.scalars.clear(); }, "'scale': expected a number, got nothing");
+}
+
+TEST_F(Binding, UnknownNames) {
+    expect_refused([](Call& c) { c.tensors["key"] = c.tensors["k"]; }, "'key': expected one of q, k, v, g, o, got an unknown name");
+    expect_refused([](Call& c) { c.initial_states["h"] = c.initial_states["s"]; }, "'initial_states.h': expected one of s, s, got an unknown name");
+    expect_refused([](Call& c) { c.final_states["h"] = c.final_states["s"]; }, "'final_states.h': expected one of s, s, got an unknown name");
+    expect_refused([](Call& c) { c.scalars["scales"] = 1; }, "'scales': expected one of the scalars scale, got an unknown name");
+}
+
+TEST_F(Binding, WrongElementTypes) {
+    expect_refused([](Call& c) { c.tensors["k"].dtype = BF16; }, "'k': expected element type f32, got bf16");
+    expect_refused([](Call& c) { c.initial_states["s"].dtype = F16; }, "'initial_states.s': expected element type f32, got f16");
+}
+
+TEST_F(Binding, WrongShapes) {
+    expect_refused([](Call& c) { c.tensors["v"].shape[3] = 17; }, "'v': expected shape [2, 5, 2, 16], got [2, 5, 2, 17]");
+    expect_refused([](Call& c) { c.tensors["k"].shape[0] = 3; }, "'k': expected batch 2, as in the arguments before, got 3");
+    expect_refused([](Call& c) { c.tensors["k"].shape[1] = 6; }, "'k': expected tokens 5, as in the arguments before, got 6");
+    expect_refused([](Call& c) { c.tensors["k"].shape[2] = 1; }, "'k': expected heads (H) 2, as in the arguments before, got 1");
+    expect_refused([](Call& c) { c.final_states["s"].shape[1] = 1; }, "'final_states.s': expected shape [2, 2, 8, 16], got [2, 1, 8, 16]");
+    expect_refused([](Call& c) { c.tensors["q"].strides.pop_back(); }, "'q': expected one stride per axis, got 3 strides");
+    expect_refused(
+        [](Call& c) {
+            c.tensors["q"].shape.resize(2);
+            c.tensors["q"].strides.resize(2);
+        },
+        "'q': expected shape [B, T, H, 8], got [2, 5]");
+}
+
+TEST_F(Binding, HeadsThatDoNotDivide) {
+    expect_refused(
+        [](Call& c) {
+            for (const char* name : {"v", "g", "o"}) c.tensors[name].shape[2] = 3;
+        },
+        "'heads (H)': expected a divisor of 3 heads, got 2");
+}
+
+TEST_F(Binding, NullPointers) {
+    expect_refused([](Call& c) { c.tensors["v"].data = nullptr; }, "'v': expected a pointer, got null");
+}
+
+class PackedBinding : public Binding {
+ protected:
+    static check::Problem packed() {
+        check::Problem p = problem();
+        p.lengths = {3, 0, 2};
+        return p;
+    }
+    void expect_offsets_refused(std::vector<std::int32_t> offsets, const std::string& message) {
+        Call call = packed_.call();
+        call.cu_seqlens = dense(offsets.data(), DType::I32, {static_cast<std::int64_t>(offsets.size())});
+        for (auto* states : {&call.initial_states, &call.final_states}) states->clear();
+        try {
+            attention()(call);
+            FAIL() << "not refused; wanted: " << message;
+        } catch (const RuntimeError& error) {
+            EXPECT_EQ(std::string(error.what()), "scalar_gla: argument 'cu_seqlens': " + message);
+        }
+    }
+    check::Buffers packed_{definition(), packed()};
+};
+
+TEST_F(PackedBinding, OffsetsGoFromZeroToTheEndWithoutFalling) {
+    EXPECT_NO_THROW(attention()(packed_.call()));
+    expect_offsets_refused({1, 3, 5}, "expected 0 as the first offset, got 1");
+    expect_offsets_refused({0, 3, 2, 5}, "expected offsets that do not fall, got 2 after 3");
+    expect_offsets_refused({0, 3}, "expected the number of tokens, 5, as the last offset, got 3");
+    expect_offsets_refused({0, 3, 6}, "expected the number of tokens, 5, as the last offset, got 6");
+}
+
+TEST_F(PackedBinding, OffsetsAreIntegersInOneDimension) {
+    std::vector<std::int32_t> offsets = {0, 5};
+    Call call = packed_.call();
+    const auto refused = [&](const std::string& message) {
+        try {
+            attention()(call);
+            ADD_FAILURE() << "not refused; wanted: " << message;
+        } catch (const RuntimeError& error) {
+            EXPECT_EQ(std::string(error.what()), "scalar_gla: argument 'cu_seqlens': " + message);
+        }
+    };
+    call.cu_seqlens = dense(offsets.data(), F32, {2});
+    refused("expected i32 or i64, got f32");
+    call.cu_seqlens = dense(offsets.data(), DType::I32, {1, 2});
+    refused("expected shape [sequences + 1], got [1, 2]");
+}
+
+TEST_F(PackedBinding, ABatchIsNotPacked) {
+    std::vector<std::int32_t> offsets = {0, 5};
+    Call call = buffers_.call();
+    call.cu_seqlens = dense(offsets.data(), DType::I32, {2});
+    try {
+        attention()(call);
+        FAIL();
+    } catch (const RuntimeError& error) {
+        EXPECT_STREQ(error.what(), "scalar_gla: argument 'cu_seqlens': expected a batch of 1 with packed sequences, got a batch of 2");
+    }
+}
+
+std::string compile_message(const CompileOptions& options) {
+    try {
+        static_cast<void>(compile(variants::scalar_gla(), options));
+    } catch (const RuntimeError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST(Options, AreChecked) {
+    const std::map<std::string, std::int64_t> sizes = {{"K", 16}, {"V", 16}};
+    EXPECT_EQ(compile_message({.sizes = {{"K", 16}}}), "scalar_gla: sizes: expected a size for V, got none");
+    EXPECT_EQ(compile_message({.sizes = {{"K", 16}, {"V", 0}}}), "scalar_gla: sizes: expected at least 1 for V, got 0");
+    EXPECT_EQ(compile_message({.dtype = F64, .sizes = sizes}), "dtype: expected bf16, f16 or f32, got f64");
+    EXPECT_EQ(compile_message({.sizes = sizes, .chunk = 48}), "chunk: expected 16, 32, 64 or 128, got 48");
+    EXPECT_EQ(compile_message({.sizes = sizes, .isa = "sse"}), "isa: expected auto, avx512, avx2 or plain, got 'sse'");
+    EXPECT_EQ(compile_message({.sizes = sizes, .strategy = "two-pass"}), "strategy: expected one of one-pass, fused, decoupled, segmented, got 'two-pass'");
+}
+
+}  // namespace
+}  // namespace forge::tests
