@@ -58,6 +58,16 @@ struct BenchOptions {
 };
 int bench_variants(const BenchOptions& options);
 
+struct TuneOptions {
+    std::string variant;
+    std::int64_t candidates = 8;  ///< to compile and run, beside the best of every strategy
+    int runs = 9;                 ///< of each; the median counts
+    bool probe = false;           ///< measure the machine again
+    ShapeOptions shape;
+    BuildOptions build;
+};
+int tune_variant(const TuneOptions& options);
+
 struct DemoOptions {
     std::string text = "/usr/share/common-licenses/GPL-3", out = "report.html", dtype = "f32";
     std::uint64_t seed = 1;

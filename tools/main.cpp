@@ -47,9 +47,15 @@ void add_dtype(CLI::App& app, std::string& dtype) {
 void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
     if (with_strategy)
         app.add_option("--strategy", build.strategy, "how the work is cut into kernels")
-            ->check(CLI::IsMember({"auto", "one-pass", "fused", "decoupled"}))
+            ->check(CLI::IsMember({"auto", "one-pass", "fused", "decoupled", "segmented"}))
             ->group("Compilation");
     app.add_option("--chunk", build.chunk, "tokens per chunk; 0: chosen")->check(CLI::IsMember({0, 16, 32, 64, 128}))->group("Compilation");
+    app.add_option("--tiles", build.tiles, "parts of the value axis; 0: chosen")->check(at_least(0))->group("Compilation");
+    app.add_option("--segments", build.segments, "per sequence, for the segmented strategy; 0: chosen")->check(at_least(0))->group("Compilation");
+    app.add_option("--rule", build.rule, "what chooses between strategies: the cost model, or the paper's Algorithm 1")
+        ->check(CLI::IsMember({"cost", "paper"}))
+        ->group("Compilation");
+    app.add_flag("--untuned", build.untuned, "leave measurements of `forge tune` aside")->group("Compilation");
     app.add_option("--isa", build.isa, "instruction set")->check(CLI::IsMember({"auto", "avx512", "avx2", "plain"}))->group("Compilation");
     app.add_option("--threads", build.threads, "0: all cores")->check(at_least(0))->group("Compilation");
     app.add_option("--cache", build.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge")->group("Compilation");
@@ -87,6 +93,7 @@ struct AllOptions {
     EmitOptions emit;
     OptOptions opt;
     BenchOptions bench;
+    TuneOptions tune;
     DemoOptions demo;
 };
 
@@ -98,7 +105,7 @@ void add_check(CLI::App& app, CheckOptions& o, Command& chosen) {
     auto* all = c->add_flag("--all", o.all, "every variant of `forge list`");
     names->excludes(all);
     c->add_option("--strategy", o.strategy, "which to compile")
-        ->check(CLI::IsMember({"all", "auto", "one-pass", "fused", "decoupled"}))
+        ->check(CLI::IsMember({"all", "auto", "one-pass", "fused", "decoupled", "segmented"}))
         ->group("Compilation");
     c->add_option("--dtype", o.dtype, "element types to try")->check(CLI::IsMember({"all", "f32", "bf16", "f16"}))->group("Shape");
     c->add_flag("--json", o.json, "print JSON");
@@ -126,6 +133,19 @@ void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
     add_dtype(*c, o.shape.dtype);
     add_build(*c, o.build);
     on_parse(*c, chosen, o, bench_variants);
+}
+
+void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "tune", "Measure the best schedules of a variant, and remember them for later compilations",
+                              "forge tune gated_delta_net --T 32768 --H 1");
+    add_variant(*c, o.variant);
+    c->add_option("--candidates", o.candidates, "how many to measure, beside the best of every strategy")->check(at_least(1));
+    c->add_option("--runs", o.runs, "of each; the median counts")->check(at_least(1));
+    c->add_flag("--probe", o.probe, "measure the machine's peak and bandwidths again");
+    add_shape(*c, o.shape);
+    add_dtype(*c, o.shape.dtype);
+    add_build(*c, o.build);
+    on_parse(*c, chosen, o, tune_variant);
 }
 
 void add_demo(CLI::App& app, DemoOptions& o, Command& chosen) {
@@ -196,6 +216,7 @@ int run(int argc, char** argv) {
     add_single_variant_commands(app, options, chosen);
     add_check(app, options.check, chosen);
     add_bench(app, options.bench, chosen);
+    add_tune(app, options.tune, chosen);
     add_opt(app, options.opt, chosen);
     if (const auto unknown = unknown_command(app, argc, argv)) {
         fmt::print(stderr, "forge has no command '{}'; `forge --help` lists them\n", *unknown);
