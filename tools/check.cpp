@@ -40,6 +40,13 @@ std::string place_of(const check::Difference& d) {
     return fmt::format("{}head {} of sequence {}", token, d.head, d.sequence);
 }
 
+/// The chunk size that the builds share, for references of definitions without `step`.
+std::int64_t row_chunk(const std::vector<std::optional<Attention>>& built) {
+    for (const auto& attention : built)
+        if (attention) return attention->chunk();
+    return 0;
+}
+
 /// Runs one compiled strategy over the prepared cases.
 class Examination {
  public:
@@ -99,7 +106,7 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
     std::vector<Prepared> prepared;
     for (const check::Case& c : cases) {
         check::Buffers buffers(def, c.problem);
-        check::Reference reference = check::reference(buffers);
+        check::Reference reference = check::reference(buffers, row_chunk(built));
         prepared.push_back({c.name, std::move(buffers), std::move(reference)});
     }
     for (std::size_t i = 0; i < strategies.size(); ++i) {

@@ -9,7 +9,6 @@
 namespace forge::check {
 namespace {
 
-constexpr std::int64_t kPhasesChunk = 16;  ///< chunk size of the reference when there is no `step`
 
 bool all_finite(const interp::Bindings& values) {
     return std::all_of(values.begin(), values.end(), [](const auto& named) {
@@ -104,10 +103,10 @@ double Report::worst() const {
     return result;
 }
 
-Reference reference(const Buffers& buffers) {
+Reference reference(const Buffers& buffers, std::int64_t chunk) {
     const ir::Definition& def = buffers.definition();
     interp::Sizes sizes = sizes_for(def, buffers.problem());
-    sizes[ir::kChunkSymbol] = kPhasesChunk;
+    sizes[ir::kChunkSymbol] = chunk;
     Reference result;
     result.against_step = def.step.has_value();
     const std::int64_t heads = buffers.heads(), pairs = heads * buffers.problem().sequences();
@@ -151,7 +150,7 @@ Report compare(const Buffers& buffers, const Reference& reference) {
 Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem) {
     const Buffers buffers(declared, problem);
     attention(buffers.call());
-    return compare(buffers, reference(buffers));
+    return compare(buffers, reference(buffers, attention.chunk()));
 }
 
 }  // namespace forge::check

@@ -33,13 +33,13 @@ struct Report {
 };
 
 /// The float64 results of every (sequence, head), sequence-major. Depends on the inputs only: one reference serves all
-/// strategies.
+/// strategies. Without `step` it depends on the chunk size too, as a definition by chunks may mean that.
 struct Reference {
     std::vector<interp::Outcome> outcomes;
     bool against_step = true;
     bool finite = true;
 };
-Reference reference(const Buffers& buffers);
+Reference reference(const Buffers& buffers, std::int64_t chunk);
 
 /// Fills outputs and final states with NaN, so that what a call leaves out is found.
 void clear_results(Buffers& buffers);

@@ -64,8 +64,8 @@ class Binder {
             }
         };
         check(call_.tensors, "", [](const TensorSlot& s) { return !is_state(s); });
-        check(call_.initial_states, "initial_states.", [](const TensorSlot& s) { return is_state(s); });
-        check(call_.final_states, "final_states.", [](const TensorSlot& s) { return is_state(s); });
+        check(call_.initial_states, "initial_states.", [](const TensorSlot& s) { return s.kind == Kind::InitialState; });
+        check(call_.final_states, "final_states.", [](const TensorSlot& s) { return s.kind == Kind::FinalState; });
         for (const auto& [name, value] : call_.scalars)
             if (std::find(plan_.scalars.begin(), plan_.scalars.end(), name) == plan_.scalars.end())
                 fail(name, fmt::format("one of the scalars {}", fmt::join(plan_.scalars, ", ")), "an unknown name");
@@ -76,7 +76,7 @@ class Binder {
         const TensorView* view = find(slot);
         if (!view || is_state(slot)) return;
         const auto rank = static_cast<std::size_t>(slot.type.rank());
-        if (has_tokens(slot) && view->shape.size() == rank + 1) agree(batch_, view->shape[0], argument_name(slot), "batch");
+        if (has_tokens(slot) && view->shape.size() == rank + 1) agree(batch_, view->shape[0], argument_name(slot), "sequences (the batch)");
         else if (view->shape.size() != rank) fail(argument_name(slot), expected_shape(slot), shown(view->shape));
         const std::size_t lead = view->shape.size() - rank;
         if (has_tokens(slot)) {

@@ -55,8 +55,8 @@ TEST_F(Binding, MissingTensors) {
 
 TEST_F(Binding, UnknownNames) {
     expect_refused([](Call& c) { c.tensors["key"] = c.tensors["k"]; }, "'key': expected one of q, k, v, g, o, got an unknown name");
-    expect_refused([](Call& c) { c.initial_states["h"] = c.initial_states["s"]; }, "'initial_states.h': expected one of s, s, got an unknown name");
-    expect_refused([](Call& c) { c.final_states["h"] = c.final_states["s"]; }, "'final_states.h': expected one of s, s, got an unknown name");
+    expect_refused([](Call& c) { c.initial_states["h"] = c.initial_states["s"]; }, "'initial_states.h': expected one of s, got an unknown name");
+    expect_refused([](Call& c) { c.final_states["h"] = c.final_states["s"]; }, "'final_states.h': expected one of s, got an unknown name");
     expect_refused([](Call& c) { c.scalars["scales"] = 1; }, "'scales': expected one of the scalars scale, got an unknown name");
 }
 
@@ -67,9 +67,9 @@ TEST_F(Binding, WrongElementTypes) {
 
 TEST_F(Binding, WrongShapes) {
     expect_refused([](Call& c) { c.tensors["v"].shape[3] = 17; }, "'v': expected shape [2, 5, 2, 16], got [2, 5, 2, 17]");
-    expect_refused([](Call& c) { c.tensors["k"].shape[0] = 3; }, "'k': expected batch 2, as in the arguments before, got 3");
-    expect_refused([](Call& c) { c.tensors["k"].shape[1] = 6; }, "'k': expected tokens 5, as in the arguments before, got 6");
-    expect_refused([](Call& c) { c.tensors["k"].shape[2] = 1; }, "'k': expected heads (H) 2, as in the arguments before, got 1");
+    expect_refused([](Call& c) { c.tensors["k"].shape[0] = 3; }, "'k': expected 2 sequences (the batch), as in the arguments before, got 3");
+    expect_refused([](Call& c) { c.tensors["k"].shape[1] = 6; }, "'k': expected 5 tokens, as in the arguments before, got 6");
+    expect_refused([](Call& c) { c.tensors["k"].shape[2] = 1; }, "'k': expected 2 heads (H), as in the arguments before, got 1");
     expect_refused([](Call& c) { c.final_states["s"].shape[1] = 1; }, "'final_states.s': expected shape [2, 2, 8, 16], got [2, 1, 8, 16]");
     expect_refused([](Call& c) { c.tensors["q"].strides.pop_back(); }, "'q': expected one stride per axis, got 3 strides");
     expect_refused(
