@@ -30,6 +30,7 @@ int check_variants(const CheckOptions& options);
 
 struct ExplainOptions {
     std::string variant;
+    std::string on;  ///< only price schedules on this device: cpu, h100 or h200
     bool json = false;
     ShapeOptions shape;
     BuildOptions build;

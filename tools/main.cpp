@@ -175,6 +175,7 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
                                     "forge explain delta_net --strategy decoupled");
     add_variant(*explain, o.explain.variant);
     explain->add_flag("--json", o.explain.json, "print JSON");
+    explain->add_option("--on", o.explain.on, "compile nothing; only price the schedules on this device")->check(CLI::IsMember({"cpu", "h100", "h200"}));
     add_shape(*explain, o.explain.shape, false);
     add_dtype(*explain, o.explain.shape.dtype);
     add_build(*explain, o.explain.build);

@@ -130,6 +130,7 @@ int tune_variant(const TuneOptions& options) {
     const schedule::Choice choice = schedule::choose_schedule(definition, program, q.problem, q.device, q.wishes);
     for (const std::string& warning : tune::load(cache_dir).warnings) fmt::print(stderr, "{}\n", warning);
 
+    const Contention contention;
     std::vector<Trial> trials;
     for (const schedule::Candidate& c : worth_measuring(choice, static_cast<std::size_t>(options.candidates))) trials.push_back({c, 0, ""});
     measure(declared, o, check::Buffers(declared, problem), trials, options.runs);
@@ -142,6 +143,7 @@ int tune_variant(const TuneOptions& options) {
         if (t.error.empty()) entries.push_back({q.key, definition.name, {t.candidate.schedule, t.seconds}});
     tune::append(cache_dir, entries);
     print(choice, trials, chosen_s);
+    if (const std::string warning = Contention::warning(contention.others()); !warning.empty()) fmt::print("\n{}", warning);
     return entries.empty() ? 1 : 0;
 }
 

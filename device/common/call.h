@@ -1,23 +1,13 @@
-/// What a kernel is called with: the caller's tensors with their strides, the sequences, the workspace. Shared by the
+/// What a CPU kernel is called with: the caller's tensors with their strides, the sequences, the workspace. Shared by the
 /// emitted kernels and the runtime that calls them, so it is plain data with 64-bit sizes. Nothing here owns memory.
 #pragma once
+
+#include "tensor.h"
 
 /// A kernel is the only symbol that a compiled library shows.
 #define FORGE_KERNEL extern "C" __attribute__((visibility("default")))
 
 namespace forge::device {
-
-using Size = long long;
-
-/// A tensor of the caller. Strides are in elements. A value head h reads head h / group.
-struct CallTensor {
-    void* data;
-    Size sequence;  ///< stride between sequences; 0 when sequences are packed along the token axis
-    Size token;     ///< stride between rows of the token axis
-    Size head;
-    Size dim[4];  ///< strides of the remaining axes
-    Size group;
-};
 
 struct Call {
     const CallTensor* tensors;
@@ -31,16 +21,6 @@ struct Call {
     const int* segment_sequence; ///< per segment: its sequence
     Size segment_rows;           ///< tokens per segment
     Size sequences, heads, tiles;
-};
-
-/// The part of the work that one task does.
-struct Task {
-    Size sequence, head, tile;
-    Size row, end;  ///< its tokens, within the sequence
-    Size tokens;    ///< of the sequence
-    Size block;     ///< spill block of its first chunk (or segment, for tasks that walk over segments)
-    Size segment;   ///< spill block of its segment
-    bool last;      ///< whether it ends the sequence
 };
 
 /// One task per (sequence, head, tile), tiles fastest: all chunks of a sequence in order.

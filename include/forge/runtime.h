@@ -1,4 +1,4 @@
-/// Compiling a definition for concrete sizes and calling the result on this machine's CPU.
+/// Compiling a definition for concrete sizes and calling the result on this machine's CPU or GPU.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@ struct TensorView {
 TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape);
 
 struct CompileOptions {
+    std::string device = "cpu";                  ///< cpu, cuda or cuda:<number> (compute capability 8.0 or later)
     DType dtype = BF16;                          ///< replaces the definition's 16-bit type: BF16, F16 or F32
     std::map<std::string, std::int64_t> sizes = {};   ///< every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}
     std::string strategy = "auto";               ///< auto, one-pass, fused, decoupled, segmented
@@ -48,7 +49,11 @@ struct Call {
     std::map<std::string, TensorView> final_states;    ///< f32 [N, heads, …]; absent: not wanted
     /// Packed sequences: i32 or i64 [N + 1], offsets in tokens, from 0 to T; B must be 1 (or absent).
     std::optional<TensorView> cu_seqlens;
-    void* workspace = nullptr;  ///< at least workspace_bytes(call), 64-byte aligned; nullptr: allocated for the call
+    /// At least workspace_bytes(call); 64-byte aligned, on a GPU 256. nullptr: allocated for the call (CPU only).
+    void* workspace = nullptr;
+    /// GPU: all pointers above are the device's, and the kernels run on this CUstream (nullptr: the default one). A call
+    /// only launches, and may be captured in a graph; replays may see other lengths in cu_seqlens, of the same sum or less.
+    void* stream = nullptr;
 };
 
 /// A generated source file.
@@ -70,7 +75,7 @@ class Attention {
     [[nodiscard]] const ir::Definition& definition() const;  ///< with the element types that were asked for
     [[nodiscard]] std::string strategy() const;              ///< the one that was chosen
     [[nodiscard]] std::int64_t chunk() const;
-    [[nodiscard]] std::string isa() const;
+    [[nodiscard]] std::string isa() const;  ///< of the kernels: avx512, …, on a GPU its architecture, such as sm_90
     [[nodiscard]] const std::vector<GeneratedSource>& sources() const;
     /// Useful floating-point operations per token and head of the chunked algorithm (a multiply-add is two; structural
     /// zeros are not counted).
@@ -84,7 +89,8 @@ class Attention {
     std::shared_ptr<const Impl> impl_;
 };
 
-/// Compiles for this machine's CPU. CompileError for a wrong definition, RuntimeError if no compiler is found.
+/// Compiles for this machine's CPU or one of its GPUs. CompileError for a wrong definition, RuntimeError if no compiler is
+/// found, or no GPU where one was asked for.
 Attention compile(const LinearAttention& definition, const CompileOptions& options);
 Attention compile(const ir::Definition& definition, const CompileOptions& options);
 

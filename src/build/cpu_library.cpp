@@ -2,13 +2,11 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 
-#include "build/device_sources.h"
+#include "build/cache.h"
 #include "forge/error.h"
 #include "support/environment.h"
 #include "support/hash.h"
@@ -34,33 +32,6 @@ std::string compiler() {
                                    wanted ? *wanted : "g++, c++ or clang++"));
 }
 
-/// Which compiler it is, without starting it: path, size and time of change.
-std::string compiler_identity(const std::string& path) {
-    struct stat info {};
-    stat(path.c_str(), &info);
-    return fmt::format("{} {} {}", fs::canonical(path).string(), info.st_size, info.st_mtime);
-}
-
-/// Written beside its place, then renamed into it: readers see all of it or nothing.
-void publish(const fs::path& place, const std::string& text) {
-    if (fs::exists(place)) return;
-    const fs::path temporary = place.string() + fmt::format(".{}.tmp", getpid());
-    std::ofstream(temporary, std::ios::binary) << text;
-    fs::rename(temporary, place);
-}
-
-/// The directory of the device headers, by content.
-fs::path header_dir(const fs::path& cache) {
-    std::string all;
-    for (const DeviceSource& s : device_sources()) all += s.path + "\n" + s.text;
-    const fs::path dir = cache / ("device-" + support::hash(all).substr(0, 16));
-    for (const DeviceSource& s : device_sources()) {
-        fs::create_directories((dir / s.path).parent_path());
-        publish(dir / s.path, s.text);
-    }
-    return dir;
-}
-
 void compile(const std::vector<std::string>& command, const fs::path& source) {
     const support::Finished done = support::run_process(command);
     if (done.status == 0) return;
@@ -80,16 +51,13 @@ void* CpuLibrary::symbol(const std::string& name) const {
 int vector_width(const std::string& isa) { return isa == "avx512" ? 16 : isa == "avx2" ? 8 : 4; }
 
 std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std::string& source, const std::string& isa, const std::string& cache_dir) {
-    const fs::path cache = cache_dir;
-    std::error_code failed;
-    fs::create_directories(cache, failed);
-    if (failed) throw RuntimeError(fmt::format("cache directory '{}': cannot be made ({}); set FORGE_CACHE_DIR to a writable one", cache_dir, failed.message()));
+    const fs::path cache = open_cache(cache_dir);
     const fs::path headers = header_dir(cache);
     const std::string cxx = compiler();
     std::vector<std::string> command = {cxx, "-std=c++20", "-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-w"};
     const auto isa_specific = isa_flags(isa);
     command.insert(command.end(), isa_specific.begin(), isa_specific.end());
-    const std::string key = support::hash(fmt::format("{}\n{}\n{}\n{}", source, headers.string(), fmt::join(command, " "), compiler_identity(cxx)));
+    const std::string key = support::hash(fmt::format("{}\n{}\n{}\n{}", source, headers.string(), fmt::join(command, " "), file_identity(cxx)));
     const fs::path cpp = cache / fmt::format("{}-{}.cpp", name, key), so = cache / fmt::format("{}-{}.so", name, key);
     const bool cached = fs::exists(so);
     if (!cached) {

@@ -66,7 +66,7 @@ bool has_gates(const ir::Definition& def, bool per_token) {
 InputKind kind_of(const ir::InputDecl& input) {
     const std::string& name = input.name;
     if (input.role == ir::Role::Scalar) return InputKind::Scalar;
-    if (starts_with(name, "k")) return InputKind::Key;
+    if (starts_with(name, "k") || name == "p") return InputKind::Key;
     if (starts_with(name, "q")) return InputKind::Query;
     if (starts_with(name, "beta")) return InputKind::Beta;
     if (starts_with(name, "u")) return InputKind::Bonus;

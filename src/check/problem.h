@@ -2,7 +2,7 @@
 /// reproducible random inputs, and gives the `Call` and the float64 arguments of each head. Nothing is computed here.
 ///
 /// What the random inputs are goes by the declared type and the name (`InputKind`):
-///   k…, q…  normal, then scaled to unit length over the last axis    beta…   sigmoid(normal), in (0, 1)
+///   k…, p, q…  normal, then scaled to unit length (the last axis)    beta…   sigmoid(normal), in (0, 1)
 ///   u…      half a normal (a bonus)                                  alpha…  sigmoid(normal), a decay factor
 ///   dt…     softplus(normal)                                         slope…  minus a gate
 ///   v…, x…, lambda…, r, i and 16-bit tensors of other names: normal

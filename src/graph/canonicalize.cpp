@@ -112,6 +112,15 @@ Rewrite neutral_element(const Function& out, const Op& op, const Args& args) {
     return std::nullopt;
 }
 
+/// 1 - exp(x) and exp(x) - 1 lose their digits near 0; expm1(x) keeps them.
+Rewrite difference_from_one(Function& out, const Op& op, const Args& args) {
+    if (op.code != Opcode::Sub) return std::nullopt;
+    const Op a = out.op(args[0]), b = out.op(args[1]);
+    if (a.code == Opcode::Exp && is_constant(out, args[1], 1)) return make(out, Opcode::Expm1, {a.args[0]}, op);
+    if (b.code == Opcode::Exp && is_constant(out, args[0], 1)) return make(out, Opcode::Neg, {make(out, Opcode::Expm1, {b.args[0]}, op)}, op);
+    return std::nullopt;
+}
+
 std::optional<double> fold(Opcode code, double a, double b) {
     switch (code) {
 #define FORGE_OP(Enum, name, arity, attributes, doc)
@@ -148,6 +157,7 @@ Rewrite rewrite(Function& out, const Op& op, const Args& args) {
     if (kind != ir::OpInfo::Kind::Binary) return std::nullopt;
     if (const auto r = neutral_element(out, op, args)) return r;
     if (const auto r = fold_constants(out, op, args)) return r;
+    if (const auto r = difference_from_one(out, op, args)) return r;
     return sink_view_binary(out, op, args);
 }
 

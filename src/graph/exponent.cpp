@@ -63,6 +63,13 @@ Terms scan_terms(const Function& fn, const Op& op) {
 
 Terms opaque(const Function& fn, ValueId v) { return {{Kind::Plain, 1, v, 1, counting(fn.op(v).type.rank())}}; }
 
+/// Whether a running sum or a total of v is taken: then v is an atom, so that its own term cancels against its sum's.
+bool is_summed(const Function& fn, ValueId v) {
+    return std::any_of(fn.ops.begin(), fn.ops.end(), [v](const Op& op) {
+        return (op.code == Opcode::Cumsum || op.code == Opcode::Sum) && op.attrs.dim == 0 && op.args[0] == v;
+    });
+}
+
 Terms repeated_terms(const Function& fn, const Op& op, ValueId v) {
     Terms terms = linear_terms(fn, op.args[0]);
     for (Term& t : terms) {
@@ -160,6 +167,7 @@ double take(Terms& terms, Kind kind, ValueId g, std::int64_t repeat, const std::
 Terms linear_terms(const Function& fn, ValueId v) {
     const Op& op = fn.op(v);
     const int rank = op.type.rank();
+    if (is_summed(fn, v)) return opaque(fn, v);
     switch (op.code) {
         case Opcode::Add:
         case Opcode::Sub: {

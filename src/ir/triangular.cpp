@@ -35,7 +35,8 @@ Triangle of_tril(Triangle x, std::int64_t diagonal) {
 Triangle triangle_of(const Function& fn, ValueId id) {
     const Op& op = fn.op(id);
     if (op.type.rank() != 2) return Full;
-    const auto arg = [&](std::size_t i) { return triangle_of(fn, op.args[i]); };
+    // An operand that is broadcast fills what its own triangle left empty.
+    const auto arg = [&](std::size_t i) { return fn.op(op.args[i]).type.shape == op.type.shape ? triangle_of(fn, op.args[i]) : Full; };
     switch (op.code) {
         case Opcode::Identity: return UnitLower;
         case Opcode::Tril: return of_tril(arg(0), op.attrs.diagonal);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "forge/error.h"
@@ -76,6 +77,12 @@ std::optional<SpillSlot> spill_of(const KernelGraph& kernel, const ir::Result& r
     return slot;
 }
 
+bool has_axis(const ir::Function& fn, const std::string& symbol) {
+    return std::any_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
+        return std::any_of(op.type.shape.begin(), op.type.shape.end(), [&](const Dim& d) { return d.symbol == symbol; });
+    });
+}
+
 }  // namespace
 
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const Schedule& schedule) {
@@ -87,15 +94,15 @@ Plan make_plan(const ir::Definition& definition, const ir::Function& program, co
     const bool tiled = schedule.tiles > 1;
     if (tiled) part[schedule.tile_axis] = schedule.tile_size;
     for (KernelGraph& graph : place(program, schedule.strategy, tiled ? schedule.tile_axis : "")) {
-        graph.tiled = tiled && (graph.tiled || schedule.tile_chunks);
+        graph.tiled = tiled && (graph.tiled || (schedule.tile_chunks && has_axis(graph.fn, schedule.tile_axis)));
         for (const ir::Result& r : graph.fn.results)
             if (auto slot = spill_of(graph, r)) {
                 const ir::Type type = tile::with_sizes(slot->type, whole);
-                slot->strides = tile::tile_strides(type, schedule.vector_width);
-                slot->floats = tile::tile_floats(type, schedule.vector_width);
+                slot->strides = tile::tile_strides(type, schedule.rules());
+                slot->floats = tile::tile_floats(type, schedule.rules());
                 plan.spills.push_back(std::move(*slot));
             }
-        tile::TileKernel tiles = tile::lower(graph.fn, graph.tiled ? part : whole, whole, schedule.vector_width);
+        tile::TileKernel tiles = tile::lower(graph.fn, graph.tiled ? part : whole, whole, schedule.rules());
         plan.kernels.push_back({std::move(graph), std::move(tiles)});
     }
     return plan;

@@ -22,7 +22,10 @@ struct Schedule {
     std::int64_t segments = 1;    ///< per sequence, for the segmented strategy
     bool tile_chunks = false;     ///< kernels of single chunks take a part of tile_axis too (where on-chip memory is short)
     std::int64_t vector_width = 16;
+    bool shared_memory = false;   ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
     std::string reason;
+
+    [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory}; }
 };
 std::string to_string(const Schedule& schedule);
 

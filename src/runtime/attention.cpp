@@ -14,6 +14,7 @@
 #include "interp/semantics.h"
 #include "ir/text.h"
 #include "runtime/binding.h"
+#include "runtime/cuda_program.h"
 #include "runtime/threads.h"
 #include "support/environment.h"
 #include "tune/select.h"
@@ -28,6 +29,7 @@ struct Attention::Impl {
     schedule::Choice choice;
     ir::Function joined;
     std::shared_ptr<build::CpuLibrary> library;
+    std::unique_ptr<runtime::CudaProgram> cuda;  ///< instead of the library, on a GPU
     std::vector<KernelFunction> kernels;
     std::vector<GeneratedSource> sources;
     std::string isa;
@@ -88,8 +90,21 @@ void check_options(const CompileOptions& o) {
 double flops_of(const plan::Plan& plan) {
     tile::Sizes sizes = plan.sizes;
     sizes[ir::kChunkSymbol] = plan.schedule.chunk;
-    const tile::TileKernel whole = tile::lower(plan.program, sizes, sizes, plan.schedule.vector_width);
+    const tile::TileKernel whole = tile::lower(plan.program, sizes, sizes, plan.schedule.rules());
     return plan::useful_flops(whole.fn) / static_cast<double>(plan.schedule.chunk);
+}
+
+std::string cache_dir(const CompileOptions& options) { return options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir; }
+
+std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> impl, const ir::Definition& def, const ir::Function& program, const CompileOptions& options) {
+    const runtime::CudaDevice& device = runtime::cuda_device(options.device);
+    impl->isa = device.arch();
+    impl->choice.schedule = runtime::cuda_schedule(def, program, options, device);
+    impl->plan = plan::make_plan(def, program, options.sizes, impl->choice.schedule);
+    impl->sources = {{def.name + ".cu", emit::emit_cuda(impl->plan)}};
+    impl->cuda = std::make_unique<runtime::CudaProgram>(impl->plan, impl->sources[0].text, device, cache_dir(options));
+    impl->flops_per_token = flops_of(impl->plan);
+    return impl;
 }
 
 std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, const CompileOptions& options) {
@@ -99,15 +114,16 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     check_sizes(def, options.sizes);
     if (auto found = interp::check_semantics(def); !found.empty()) throw CompileError(std::move(found));
     impl->joined = frontend::join(def);
+    const ir::Function program = graph::optimize(impl->joined);
+    if (options.device != "cpu") return build_for_gpu(std::move(impl), def, program, options);
     impl->isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     impl->threads = options.threads > 0 ? options.threads : support::core_count();
-    const ir::Function program = graph::optimize(impl->joined);
     impl->choice = tune::select(def, program, options);
     plan::Schedule schedule = impl->choice.schedule;
     schedule.reason.clear();  // it stays out of the sources: the same kernels are the same text
     impl->plan = plan::make_plan(def, program, options.sizes, schedule);
     impl->sources = {{def.name + ".cpp", emit::emit_cpu(impl->plan)}};
-    impl->library = build::build_cpu_library(def.name, impl->sources[0].text, impl->isa, options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir);
+    impl->library = build::build_cpu_library(def.name, impl->sources[0].text, impl->isa, cache_dir(options));
     for (const auto& kernel : impl->plan.kernels)
         impl->kernels.push_back(reinterpret_cast<KernelFunction>(impl->library->symbol(emit::kernel_symbol(kernel))));  // NOLINT: dlsym
     impl->flops_per_token = flops_of(impl->plan);
@@ -144,6 +160,7 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
 }
 
 void Attention::operator()(const Call& call) const {
+    if (impl_->cuda) return impl_->cuda->launch(impl_->plan, call);
     const runtime::Bound bound = runtime::bind(impl_->plan, call);
     const Workspace w = lay_out(*impl_, bound);
     if (call.workspace) return launch(*impl_, bound, w, static_cast<char*>(call.workspace));
@@ -152,7 +169,9 @@ void Attention::operator()(const Call& call) const {
     launch(*impl_, bound, w, memory.get());
 }
 
-std::size_t Attention::workspace_bytes(const Call& call) const { return lay_out(*impl_, runtime::bind(impl_->plan, call)).bytes; }
+std::size_t Attention::workspace_bytes(const Call& call) const {
+    return impl_->cuda ? runtime::cuda_workspace_bytes(impl_->plan, call) : lay_out(*impl_, runtime::bind(impl_->plan, call)).bytes;
+}
 const ir::Definition& Attention::definition() const { return impl_->plan.definition; }
 std::string Attention::strategy() const { return plan::to_string(impl_->plan.schedule.strategy); }
 std::int64_t Attention::chunk() const { return impl_->plan.schedule.chunk; }
@@ -160,7 +179,7 @@ std::string Attention::isa() const { return impl_->isa; }
 const std::vector<GeneratedSource>& Attention::sources() const { return impl_->sources; }
 double Attention::flops_per_token() const { return impl_->flops_per_token; }
 double Attention::build_seconds() const { return impl_->build_seconds; }
-bool Attention::from_cache() const { return impl_->library->from_cache(); }
+bool Attention::from_cache() const { return impl_->cuda ? impl_->cuda->from_cache() : impl_->library->from_cache(); }
 
 std::string Attention::explain() const {
     const plan::Plan& plan = impl_->plan;
@@ -173,7 +192,7 @@ std::string Attention::explain() const {
     for (const graph::Transition& t : graph::transitions(plan.program))
         text += fmt::format("//   {}: {}{}{}\n", t.state, to_string(t.cls), t.cls == graph::TransitionClass::Identity ? "" : t.data_dependent ? ", data-dependent" : ", static",
                             t.obstacle.empty() ? "" : ", because of " + t.obstacle);
-    text += fmt::format("\n// The schedule: {}.\n{}", to_string(impl_->choice.schedule), schedule::explain(impl_->choice));
+    text += fmt::format("\n// The schedule: {}.\n{}", to_string(impl_->choice.schedule), impl_->cuda ? "" : schedule::explain(impl_->choice));
     for (const auto& kernel : plan.kernels)
         text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop),
                             ir::print(kernel.graph.fn), kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));

@@ -18,7 +18,7 @@ std::string shown(const std::vector<std::int64_t>& shape) { return fmt::format("
 
 class Binder {
  public:
-    Binder(const Plan& plan, const Call& call) : plan_(plan), call_(call) {}
+    Binder(const Plan& plan, const Call& call, Lengths lengths) : plan_(plan), call_(call), lengths_(lengths) {}
 
     Bound run() {
         refuse_unknown();
@@ -27,8 +27,12 @@ class Binder {
         find_sequences();
         for (const TensorSlot& slot : plan_.tensors) bound_.tensors.push_back(bind(slot));
         for (const std::string& name : plan_.scalars) bind_scalar(name);
-        find_chunks();
-        find_segments();
+        if (lengths_ == Lengths::OnHost) {
+            find_chunks();
+            find_segments();
+        } else {
+            bound_chunks_and_segments();
+        }
         return std::move(bound_);
     }
 
@@ -111,8 +115,10 @@ class Binder {
     void find_sequences() {
         if (tokens_ < 0) tokens_ = 0;
         const std::int64_t batch = batch_ < 0 ? 1 : batch_;
+        bound_.length = tokens_;
         if (!call_.cu_seqlens) {
             bound_.sequences = batch;
+            if (lengths_ == Lengths::OnDevice) return;
             bound_.start.assign(static_cast<std::size_t>(batch), 0);
             bound_.tokens.assign(static_cast<std::size_t>(batch), tokens_);
             return;
@@ -122,6 +128,7 @@ class Binder {
         if (cu.shape.size() != 1 || cu.shape[0] < 1) fail("cu_seqlens", "shape [sequences + 1]", shown(cu.shape));
         if (cu.dtype != DType::I32 && cu.dtype != DType::I64) fail("cu_seqlens", "i32 or i64", to_string(cu.dtype));
         bound_.sequences = cu.shape[0] - 1;
+        if (lengths_ == Lengths::OnDevice) return;
         std::int64_t before = offset(cu, 0);
         if (before != 0) fail("cu_seqlens", "0 as the first offset", std::to_string(before));
         for (std::int64_t n = 0; n < bound_.sequences; ++n) {
@@ -224,8 +231,22 @@ class Binder {
         bound_.first_segment.push_back(bound_.segments);
     }
 
+    /// As many chunks and segments as there can be, whatever the lengths of packed sequences; each has one at least.
+    void bound_chunks_and_segments() {
+        const std::int64_t chunk = plan_.schedule.chunk, wanted = std::max<std::int64_t>(1, plan_.schedule.segments);
+        const std::int64_t most = std::max<std::int64_t>(1, (bound_.length + chunk - 1) / chunk);
+        bound_.segment_rows = (most + wanted - 1) / wanted * chunk;
+        const auto blocks = [&](std::int64_t rows) {
+            if (call_.cu_seqlens) return bound_.length / rows + bound_.sequences;
+            return bound_.sequences * std::max<std::int64_t>(1, (bound_.length + rows - 1) / rows);
+        };
+        bound_.chunks = blocks(chunk);
+        bound_.segments = blocks(bound_.segment_rows);
+    }
+
     const Plan& plan_;
     const Call& call_;
+    Lengths lengths_;
     Bound bound_;
     std::int64_t batch_ = -1, tokens_ = -1;
     std::map<std::string, Unset> heads_of_;
@@ -233,6 +254,6 @@ class Binder {
 
 }  // namespace
 
-Bound bind(const Plan& plan, const Call& call) { return Binder(plan, call).run(); }
+Bound bind(const Plan& plan, const Call& call, Lengths lengths) { return Binder(plan, call, lengths).run(); }
 
 }  // namespace forge::runtime

@@ -20,9 +20,14 @@ struct Bound {
     std::vector<int> segment_sequence;
     std::int64_t sequences = 0, heads = 0, chunks = 0, segments = 0;
     std::int64_t segment_rows = 0;
+    std::int64_t length = 0;  ///< tokens of each sequence; of all, when they are packed
 };
 
+/// Who reads the lengths of packed sequences. On the device: only the kernels do; the per-sequence vectors of Bound stay
+/// empty, and the numbers of chunks and segments are upper bounds (device/cuda/portable/call.h).
+enum class Lengths : std::uint8_t { OnHost, OnDevice };
+
 /// Throws RuntimeError.
-Bound bind(const plan::Plan& plan, const Call& call);
+Bound bind(const plan::Plan& plan, const Call& call, Lengths lengths = Lengths::OnHost);
 
 }  // namespace forge::runtime

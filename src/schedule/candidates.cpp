@@ -26,11 +26,13 @@ std::vector<std::int64_t> chunks(const Problem& problem, const Wishes& wishes) {
 
 std::int64_t lanes(const Problem& problem) { return std::max<std::int64_t>(1, problem.sequences * problem.heads); }
 
-/// Halvings of the axis: whole ones first, until every slot has several tasks.
+/// Halvings of the axis: whole ones first, until every slot has several tasks. Parts are whole vectors: rows of spills
+/// are shared between parts, and kernels store whole vectors.
 std::vector<std::int64_t> splits(std::int64_t size, const Problem& problem, const Device& device, const Wishes& wishes) {
     std::vector<std::int64_t> counts;
     const bool any = wishes.tiles == 0;
-    for (std::int64_t n = 1; size % n == 0 && (n == 1 || size / n >= kSmallestTile); n *= 2) {
+    const auto whole_vectors = [&](std::int64_t part) { return part >= kSmallestTile && part % device.vector_width == 0; };
+    for (std::int64_t n = 1; size % n == 0 && (n == 1 || whole_vectors(size / n)); n *= 2) {
         if (n > 1 && any && lanes(problem) * n > kMostTasksPerSlot * device.slots) break;
         if (any || n == wishes.tiles) counts.push_back(n);
     }

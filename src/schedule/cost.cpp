@@ -23,16 +23,26 @@ Extent extent(const plan::Plan& plan, const plan::Kernel& kernel, const Problem&
     switch (kernel.graph.loop) {
         case plan::Loop::Scan: return {lanes, chunks};
         case plan::Loop::Chunks: return {lanes * chunks, 1};
-        case plan::Loop::Summaries:
+        case plan::Loop::Summaries: return {lanes * std::max<std::int64_t>(1, segments - 1), chunks_per_segment};  // nothing follows the last
         case plan::Loop::Segments: return {lanes * segments, chunks_per_segment};
         case plan::Loop::Carries: return {lanes, segments};
     }
     throw InternalError("cost: unknown loop");
 }
 
+/// What vector operations take of their full time when a body's tiles fill `bytes`: 0.6 within half of the nearest cache
+/// (measured on elementwise kernels), all of it from four times that cache on.
+double nearness(double bytes, const Device& d) {
+    if (d.near_bytes == 0) return 1;
+    constexpr double kLeast = 0.6, kDoublings = 3;
+    const double doublings = std::log2(bytes / (static_cast<double>(d.near_bytes) / 2));
+    return kLeast + (1 - kLeast) * std::clamp(doublings / kDoublings, 0.0, 1.0);
+}
+
 /// Seconds of arithmetic in one run of the body.
-double body_seconds(const Work& w, const Device& d) {
-    return w.product_flops / (d.product_flops * d.product_efficiency) + w.calls * d.call_s + w.vectors * d.vector_s + w.exps * d.exp_s + d.hop_s;
+double body_seconds(const Work& w, std::int64_t scratch_floats, const Device& d) {
+    const double near = nearness(static_cast<double>(std::max<std::int64_t>(1, scratch_floats)) * sizeof(float), d);
+    return w.product_flops / (d.product_flops * d.product_efficiency) + w.calls * d.call_s + near * (w.vectors * d.vector_s + w.exps * d.exp_s) + d.hop_s;
 }
 
 /// `resident`: whether everything that the call touches stays in the last cache.
@@ -50,7 +60,7 @@ KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, cons
 
     // The last wave may leave slots idle; that counts fully, as tasks are long.
     const double waves = std::ceil(tasks / d.slots), busy = std::min<double>(tasks, d.slots);
-    c.compute_s = waves * static_cast<double>(e.hops) * body_seconds(w, d);
+    c.compute_s = waves * static_cast<double>(e.hops) * body_seconds(w, kernel.tiles.scratch_floats, d);
     const double share = busy / d.slots;
     const double memory = resident ? d.cache_bandwidth * share : std::min(d.memory_bandwidth, busy * d.slot_bandwidth);
     const double even = waves * busy / tasks;  // the fullest slot moves its tasks' bytes at its own pace
@@ -91,6 +101,7 @@ Cost price(const plan::Plan& plan, const Problem& problem, const Device& device)
     Cost total;
     total.spill_bytes = spill_bytes(plan, problem);
     const bool resident = token_bytes(plan, problem) + total.spill_bytes < static_cast<double>(device.cache_bytes);
+    double longest = 0;
     for (const plan::Kernel& kernel : plan.kernels) {
         const KernelCost c = price_kernel(plan, kernel, problem, device, resident);
         total.bytes += c.bytes;
@@ -100,7 +111,7 @@ Cost price(const plan::Plan& plan, const Problem& problem, const Device& device)
         total.move_s += c.move_s;
         total.wait_s += c.wait_s;
         total.seconds += c.seconds;
-        total.tasks = total.kernels.empty() ? c.tasks : std::min(total.tasks, c.tasks);
+        if (c.seconds > longest) longest = c.seconds, total.tasks = c.tasks;
         total.hops += c.hops;
         if (device.on_chip_is_limit && kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) > device.on_chip_bytes) total.fits = false;
         total.kernels.push_back(c);
@@ -113,7 +124,7 @@ Floor floor_of(const plan::Plan& plan, const Problem& problem, const Device& dev
     floor.bytes = token_bytes(plan, problem);
     tile::Sizes sizes = plan.sizes;
     sizes[ir::kChunkSymbol] = plan.schedule.chunk;
-    const double per_chunk = plan::useful_flops(tile::lower(plan.program, sizes, sizes, plan.schedule.vector_width).fn);
+    const double per_chunk = plan::useful_flops(tile::lower(plan.program, sizes, sizes, plan.schedule.rules()).fn);
     floor.flops = per_chunk * static_cast<double>(problem.tokens * problem.sequences * problem.heads) / static_cast<double>(plan.schedule.chunk);
     const bool resident = floor.bytes < static_cast<double>(device.cache_bytes);
     floor.memory_s = floor.bytes / (resident ? device.cache_bandwidth : device.memory_bandwidth);

@@ -28,7 +28,7 @@ struct Cost {
     double bytes = 0, again_bytes = 0, spill_bytes = 0, flops = 0;
     double compute_s = 0, move_s = 0, wait_s = 0;
     double seconds = 0;  ///< the estimate: kernels one after the other, computing and moving partly at once
-    std::int64_t tasks = 0;  ///< of the kernel with fewest
+    std::int64_t tasks = 0;  ///< of the kernel that takes longest
     std::int64_t hops = 0;   ///< of all kernels
     bool fits = true;        ///< in a slot's own memory, where that is a limit
 };

@@ -1,11 +1,10 @@
 /// What the scheduler knows of a machine, as plain data: how many tasks run at once, how fast each computes and moves
-/// bytes. The numbers of a CPU are stored per instruction set, or measured once (probe.h); those of the GPUs are data
-/// sheets and the sustained figures of docs/scheduling.md. Nothing is measured here.
+/// bytes. The numbers of a CPU are stored per instruction set, or measured once (probe.h); those of the GPUs come from
+/// data sheets and from what published kernels sustain. Nothing is measured here.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace forge::schedule {
 
@@ -22,6 +21,8 @@ struct Device {
     double call_s = 3e-8;             ///< what starting one product or scan costs
     double vector_s = 5e-10;          ///< one simple operation on one vector that lies in the nearest cache
     double exp_s = 5e-9;              ///< one exponential (logarithm, division, …) of a vector
+
+    std::int64_t near_bytes = 0;      ///< of the nearest cache: work on less is faster; 0: makes no difference
 
     // Moving bytes, bytes/s.
     double memory_bandwidth = 1e10;   ///< of all slots together, sustained
@@ -42,8 +43,8 @@ Device cpu_device(const std::string& isa, int threads);
 Device h100_sxm();
 Device h200();
 
-/// "cpu" (this machine's instruction set and threads), "h100" or "h200"; RuntimeError for another name.
-Device device_named(const std::string& name, const std::string& isa, int threads);
+/// "h100" or "h200"; RuntimeError for another name.
+Device device_named(const std::string& name);
 
 /// Peak FLOP/s of products and sustained bytes/s of memory, of all slots.
 std::string to_string(const Device& device);

@@ -1,10 +1,9 @@
 #include "schedule/probe.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <fstream>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -18,8 +17,8 @@ namespace {
 
 constexpr int kChains = 12;        ///< independent sums: more than latency times multiply-adds per cycle
 constexpr int kSteps = 200000;     ///< of every chain: about 0.3 ms
-constexpr int kRuns = 5;
-constexpr std::size_t kMemoryBytes = std::size_t{48} << 20;  ///< of all threads together: beyond the last cache of most
+constexpr int kRuns = 9;
+constexpr std::size_t kMemoryBytes = std::size_t{128} << 20;  ///< of all threads together: beyond the last cache of most
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -36,6 +35,9 @@ double fastest(int threads, const std::function<void(int)>& work) {
     }
     return best;
 }
+
+// What kernels reach of a copy's speed: the rows of one head lie apart, and loading a tile waits for what it loads.
+constexpr double kOfMemory = 0.65, kOfCache = 0.3;
 
 volatile float sink;  ///< keeps results alive
 
@@ -84,20 +86,22 @@ double peak_flops(const std::string& isa, std::int64_t width) {
     return 2.0 * static_cast<double>(width) * kChains * kSteps / seconds;
 }
 
-/// Bytes read and written per second by adding a constant to every element of each thread's part.
-double stream(int threads, std::size_t bytes, int sweeps, std::vector<float>& buffer) {
-    const std::size_t part = bytes / sizeof(float) / static_cast<std::size_t>(threads);
+/// Bytes read plus written per second by copying one half of each thread's part to the other.
+double copying(int threads, std::size_t bytes, int sweeps, std::vector<char>& buffer) {
+    const std::size_t half = bytes / static_cast<std::size_t>(threads) / 2;
     const double seconds = fastest(threads, [&](int t) {
-        float* x = buffer.data() + static_cast<std::size_t>(t) * part;
-        for (int s = 0; s < sweeps; ++s)
-            for (std::size_t i = 0; i < part; ++i) x[i] += 1.0F;
+        char* part = buffer.data() + static_cast<std::size_t>(t) * 2 * half;
+        for (int s = 0; s < sweeps; ++s) std::memcpy(part, part + half, half);
     });
-    return 2.0 * static_cast<double>(part) * sizeof(float) * threads * sweeps / seconds;
+    return 2.0 * static_cast<double>(half) * threads * sweeps / seconds;
 }
 
-std::int64_t cache_size(int which, std::int64_t otherwise) {
-    const std::int64_t bytes = sysconf(which);
-    return bytes > 0 ? bytes : otherwise;
+/// Of the last cache, as the kernel states it (sysconf knows only what the whole processor has); 0 if it does not.
+std::int64_t last_cache_bytes() {
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+    std::int64_t kilobytes = 0;
+    char unit = 0;
+    return file >> kilobytes >> unit && unit == 'K' ? kilobytes * 1024 : 0;
 }
 
 }  // namespace
@@ -110,15 +114,12 @@ Device measure_cpu(const std::string& isa, int threads) {
     // Everything that one thread does by itself goes with the clock.
     const double pace = stored.product_flops / d.product_flops;
     d.call_s *= pace, d.vector_s *= pace, d.exp_s *= pace, d.hop_s *= pace;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    d.cache_bytes = cache_size(_SC_LEVEL3_CACHE_SIZE, d.cache_bytes);
-    d.on_chip_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, d.on_chip_bytes);
-#endif
-    std::vector<float> buffer(kMemoryBytes / sizeof(float), 1.0F);
-    d.memory_bandwidth = stream(threads, kMemoryBytes, 1, buffer);
-    d.slot_bandwidth = threads > 1 ? std::min(d.memory_bandwidth, stream(1, kMemoryBytes, 1, buffer)) : d.memory_bandwidth;
+    if (const std::int64_t bytes = last_cache_bytes()) d.cache_bytes = bytes;
+    std::vector<char> buffer(kMemoryBytes, 1);
+    d.memory_bandwidth = kOfMemory * copying(threads, kMemoryBytes, 1, buffer);
+    d.slot_bandwidth = threads > 1 ? std::min(d.memory_bandwidth, kOfMemory * copying(1, kMemoryBytes, 1, buffer)) : d.memory_bandwidth;
     const auto in_cache = static_cast<std::size_t>(std::clamp<std::int64_t>(d.cache_bytes / 4, 1 << 20, kMemoryBytes));
-    d.cache_bandwidth = std::max(d.memory_bandwidth, stream(threads, in_cache, 2, buffer));
+    d.cache_bandwidth = std::max(d.memory_bandwidth, kOfCache * copying(threads, in_cache, 4, buffer));
     return d;
 }
 

@@ -32,10 +32,11 @@ std::string shape(const plan::Schedule& s) {
 }
 
 std::string row(const Candidate& c, bool chosen) {
-    return fmt::format("// {} {:<10} {:>5}  {:<12} {:>10} {:>10} {:>10} {:>7} {:>6} {:>10} {:>10} {:>10}  {}", chosen ? "*" : " ", plan::to_string(c.schedule.strategy),
+    std::string note = c.measured_s > 0 ? fmt::format("  measured {}", time_text(c.measured_s)) : "";
+    if (!c.note.empty()) note += (note.empty() ? "  " : "; ") + c.note;
+    return fmt::format("// {} {:<10} {:>5}  {:<12} {:>10} {:>10} {:>10} {:>7} {:>6} {:>10} {:>10} {:>10}{}", chosen ? "*" : " ", plan::to_string(c.schedule.strategy),
                        c.schedule.chunk, shape(c.schedule), amount(c.cost.bytes, "B"), amount(c.cost.spill_bytes, "B"), amount(c.cost.flops, "F"),
-                       c.cost.tasks, c.cost.hops, time_text(c.cost.compute_s), time_text(c.cost.move_s), time_text(c.cost.seconds),
-                       c.measured_s > 0 ? fmt::format("measured {}", time_text(c.measured_s)) + (c.note.empty() ? "" : "; " + c.note) : c.note);
+                       c.cost.tasks, c.cost.hops, time_text(c.cost.compute_s), time_text(c.cost.move_s), time_text(c.cost.seconds), note);
 }
 
 }  // namespace

@@ -16,24 +16,42 @@ using ir::ValueId;
 
 std::int64_t round_up(std::int64_t n, std::int64_t m) { return (n + m - 1) / m * m; }
 
+/// Floats from one row to the next.
+std::int64_t padded_row(std::int64_t columns, int rank, const Rules& rules) {
+    const std::int64_t row = round_up(columns, rules.vector_width);
+    const bool even = row / rules.vector_width % 2 == 0;
+    return rules.shared_memory && rank > 1 && even ? row + rules.vector_width : row;
+}
+
 }  // namespace
 
 std::int64_t size_of(const ir::Type& type, int axis) { return type.shape[static_cast<std::size_t>(axis)].factor; }
 
-std::vector<std::int64_t> tile_strides(const ir::Type& type, std::int64_t vector_width) {
+std::vector<std::int64_t> tile_strides(const ir::Type& type, const Rules& rules) {
     std::vector<std::int64_t> strides(type.shape.size());
     std::int64_t next = 1;
     for (int axis = type.rank() - 1; axis >= 0; --axis) {
         strides[static_cast<std::size_t>(axis)] = next;
-        next = axis == type.rank() - 1 ? round_up(size_of(type, axis), vector_width) : next * size_of(type, axis);
+        next = axis == type.rank() - 1 ? padded_row(size_of(type, axis), type.rank(), rules) : next * size_of(type, axis);
     }
     return strides;
 }
 
-std::int64_t tile_floats(const ir::Type& type, std::int64_t vector_width) {
-    std::int64_t floats = type.rank() == 0 ? vector_width : round_up(size_of(type, type.rank() - 1), vector_width);
+std::int64_t tile_floats(const ir::Type& type, const Rules& rules) {
+    std::int64_t floats = type.rank() == 0 ? rules.vector_width : padded_row(size_of(type, type.rank() - 1), type.rank(), rules);
     for (int axis = 0; axis + 1 < type.rank(); ++axis) floats *= size_of(type, axis);
     return floats;
+}
+
+std::int64_t work_floats(const ir::Function& fn, ir::ValueId v, const Rules& rules) {
+    const Op& op = fn.op(v);
+    const auto matrix = [&](std::int64_t rows, std::int64_t columns) { return rows * padded_row(columns, 2, rules); };
+    constexpr std::int64_t kDecayBlock = 16;
+    const bool blocked = op.type.rank() == 2 && size_of(op.type, 0) > kDecayBlock;
+    if (!rules.shared_memory || !blocked) return 0;
+    if (op.code == Opcode::DecayMatmul) return matrix(round_up(size_of(op.type, 0), kDecayBlock), size_of(fn.op(op.args[0]).type, 1));
+    if (op.code == Opcode::DecayApply) return matrix(size_of(op.type, 0), size_of(op.type, 1));
+    return 0;
 }
 
 Layout view_layout(const Op& op, const ir::Type& from, const Layout& base) {

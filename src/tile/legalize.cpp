@@ -32,23 +32,24 @@ bool is_number(const Op& op) {
 ValueId copied(Function& out, ValueId v) { return ir::emit(out, Opcode::Copy, {v}, {}, out.op(v).where, out.op(v).name); }
 
 /// The layout that a value will have if every op that is no view gets a buffer of its own.
-Layout eventual_layout(const Function& fn, ValueId v, std::int64_t width) {
+Layout eventual_layout(const Function& fn, ValueId v, const Rules& rules) {
     const Op& op = fn.op(v);
-    if (!ir::is_view(op.code)) return {Layout::Space::Tile, 0, tile_strides(op.type, width)};
-    return view_layout(op, fn.op(op.args[0]).type, eventual_layout(fn, op.args[0], width));
+    if (!ir::is_view(op.code)) return {Layout::Space::Tile, 0, tile_strides(op.type, rules)};
+    return view_layout(op, fn.op(op.args[0]).type, eventual_layout(fn, op.args[0], rules));
 }
 
 /// Dense rows whose padding may be read: what device functions take.
-bool dense(const Function& fn, ValueId v, std::int64_t width) {
+bool dense(const Function& fn, ValueId v, const Rules& rules) {
     const Op& op = fn.op(v);
-    const Layout l = eventual_layout(fn, v, width);
+    const Layout l = eventual_layout(fn, v, rules);
+    const std::int64_t width = rules.vector_width;
     if (!contiguous_rows(op.type, l)) return false;
     return op.type.rank() < 2 || l.strides[l.strides.size() - 2] >= (size_of(op.type, op.type.rank() - 1) + width - 1) / width * width;
 }
 
 class Legalizer {
  public:
-    explicit Legalizer(std::int64_t width) : width_(width) {}
+    explicit Legalizer(const Rules& rules) : rules_(rules) {}
 
     ValueId visit(Function& out, const Op& op, std::vector<ValueId> args) const {
         if (ir::is_elementwise(op.code) || args.empty()) return ir::keep(out, op, std::move(args));
@@ -61,11 +62,12 @@ class Legalizer {
  private:
     [[nodiscard]] std::vector<ValueId> with_dense_rows(Function& out, std::vector<ValueId> args) const {
         for (ValueId& a : args)
-            if (!dense(out, a, width_)) a = copied(out, a);
+            if (!dense(out, a, rules_)) a = copied(out, a);
         return args;
     }
 
-    /// The first operand may have any strides; the second must be dense, so a transposed one is copied.
+    /// The first operand may have any strides; the second must be dense (in shared memory: may too), so a transposed one
+    /// is copied.
     ValueId product(Function& out, const Op& op, std::vector<ValueId> args) const {
         Op plain = op;
         if (op.attrs.trans_b) {
@@ -74,20 +76,20 @@ class Legalizer {
             args[1] = ir::emit(out, Opcode::Permute, {args[1]}, attrs, op.where);
             plain.attrs.trans_b = false;
         }
-        if (!dense(out, args[1], width_)) args[1] = copied(out, args[1]);
-        if (args.size() == 3 && !dense(out, args[2], width_)) args[2] = copied(out, args[2]);
+        if (!rules_.shared_memory && !dense(out, args[1], rules_)) args[1] = copied(out, args[1]);
+        if (args.size() == 3 && !dense(out, args[2], rules_)) args[2] = copied(out, args[2]);
         return ir::keep(out, plain, std::move(args));
     }
 
-    std::int64_t width_;
+    Rules rules_;
 };
 
 /// Results are stored from buffers of their own: not from views that are not dense, not from parameters.
-Function with_stored_results(Function fn, std::int64_t width) {
+Function with_stored_results(Function fn, const Rules& rules) {
     for (ir::Result& r : fn.results) {
         const bool state_before = fn.op(r.value).code == Opcode::Param && fn.op(r.value).attrs.role == Role::State;
         if (r.role == Role::Spill && state_before) continue;
-        if (is_number(fn.op(r.value)) || fn.op(r.value).code == Opcode::Param || ir::is_view(fn.op(r.value).code) || !dense(fn, r.value, width))
+        if (is_number(fn.op(r.value)) || fn.op(r.value).code == Opcode::Param || ir::is_view(fn.op(r.value).code) || !dense(fn, r.value, rules))
             r.value = copied(fn, r.value);
     }
     return fn;
@@ -105,12 +107,12 @@ ir::Type with_sizes(ir::Type type, const Sizes& sizes) {
     return type;
 }
 
-Function legalize(const Function& fn, const Sizes& sizes, std::int64_t vector_width) {
-    const Legalizer legalizer(vector_width);
+Function legalize(const Function& fn, const Sizes& sizes, const Rules& rules) {
+    const Legalizer legalizer(rules);
     const Function legal = ir::rebuild(with_sizes(fn, sizes), [&](Function& out, const Op& op, std::vector<ValueId> args) {
         return legalizer.visit(out, op, std::move(args));
     });
-    return with_stored_results(graph::dce(graph::cse(legal)), vector_width);
+    return with_stored_results(graph::dce(graph::cse(legal)), rules);
 }
 
 }  // namespace forge::tile

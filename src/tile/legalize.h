@@ -6,6 +6,6 @@
 
 namespace forge::tile {
 
-ir::Function legalize(const ir::Function& fn, const Sizes& sizes, std::int64_t vector_width);
+ir::Function legalize(const ir::Function& fn, const Sizes& sizes, const Rules& rules);
 
 }  // namespace forge::tile

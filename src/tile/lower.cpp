@@ -79,30 +79,56 @@ bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>
     return bool_valued || fn.op(*distinct.begin()).type.shape == op.type.shape || !costly(op.code);
 }
 
-/// Hands out buffers; freed ones are used again, best fit first.
+/// Hands out buffers; freed ones are used again, best fit first. Neighbouring free ones are joined if asked for: where
+/// memory is short.
 class Arena {
  public:
+    explicit Arena(bool join) : join_(join) {}
+
     std::int64_t take(std::int64_t floats) {
         auto best = free_.end();
         for (auto it = free_.begin(); it != free_.end(); ++it)
             if (it->floats >= floats && (best == free_.end() || it->floats < best->floats)) best = it;
-        if (best == free_.end()) {
-            const std::int64_t offset = size_;
-            size_ += floats;
-            return offset;
-        }
+        if (best == free_.end()) return grow(floats);
         const Block block = *best;
         free_.erase(best);
         if (block.floats > floats) free_.push_back({block.offset + floats, block.floats - floats});
         return block.offset;
     }
-    void give(std::int64_t offset, std::int64_t floats) { free_.push_back({offset, floats}); }
+    void give(std::int64_t offset, std::int64_t floats) {
+        Block block{offset, floats};
+        for (auto it = free_.begin(); join_ && it != free_.end();) {
+            const bool before = it->offset + it->floats == block.offset, after = block.offset + block.floats == it->offset;
+            if (before || after) {
+                block = {std::min(block.offset, it->offset), block.floats + it->floats};
+                it = free_.erase(it);
+            } else {
+                ++it;
+            }
+        }
+        free_.push_back(block);
+    }
     [[nodiscard]] std::int64_t size() const { return size_; }
 
  private:
     struct Block {
         std::int64_t offset, floats;
     };
+
+    /// New memory at the end, together with a free block there.
+    std::int64_t grow(std::int64_t floats) {
+        std::int64_t offset = size_;
+        for (auto it = free_.begin(); join_ && it != free_.end(); ++it) {
+            if (it->offset + it->floats != size_) continue;
+            offset = it->offset;
+            free_.erase(it);
+            break;
+        }
+        size_ = offset + floats;
+        return offset;
+    }
+
+    bool join_;
     std::vector<Block> free_;
     std::int64_t size_ = 0;
 };
@@ -113,7 +139,7 @@ using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
 
 class Allocator {
  public:
-    Allocator(Function fn, SpillStrides spills, std::int64_t width) : fn_(std::move(fn)), spills_(std::move(spills)), width_(width) {}
+    Allocator(Function fn, SpillStrides spills, const Rules& rules) : fn_(std::move(fn)), spills_(std::move(spills)), rules_(rules), arena_(rules.shared_memory) {}
 
     Function run() {
         choose_spaces();
@@ -121,11 +147,15 @@ class Allocator {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (owns_buffer(v)) place(v);
             else if (ir::is_view(fn_.op(v).code)) view(v);
+            const std::int64_t work = work_floats(fn_, v, rules_);
+            if (work > 0) work_[v] = arena_.take(work);
             release(v);
+            if (work > 0) arena_.give(work_[v], work);
         }
         return std::move(fn_);
     }
     [[nodiscard]] std::int64_t floats() const { return arena_.size(); }
+    [[nodiscard]] const std::map<ValueId, std::int64_t>& work() const { return work_; }
 
  private:
     [[nodiscard]] bool owns_buffer(ValueId v) const { return fn_.op(v).layout->space == Space::Tile && !ir::is_view(fn_.op(v).code); }
@@ -138,7 +168,7 @@ class Allocator {
             const auto i = static_cast<std::size_t>(v);
             fn_.op(v).layout = Layout{};
             if (!computed_in_place(fn_, v, users[i], results[i] > 0)) fn_.op(v).layout->space = Space::Tile;
-            if (fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill) fn_.op(v).layout = Layout{Space::Spill, 0, spills_.at(fn_.op(v).attrs.name)};
+            if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill) fn_.op(v).layout = Layout{Space::Spill, 0, spills_.at(fn_.op(v).attrs.name)};
             if (ir::is_view(fn_.op(v).code)) fn_.op(v).layout->space = fn_.op(buffer_of(fn_, v)).layout->space;
         }
     }
@@ -157,14 +187,14 @@ class Allocator {
 
     void place(ValueId v) {
         Op& op = fn_.op(v);
-        op.layout->strides = tile_strides(op.type, width_);
+        op.layout->strides = tile_strides(op.type, rules_);
         if (const ValueId from = reusable(v); from != ir::kNoValue) {
             op.layout->offset = fn_.op(from).layout->offset;
             moved_.insert(from);
             if (permanent_.contains(from)) permanent_.insert(v);
             return;
         }
-        op.layout->offset = arena_.take(tile_floats(op.type, width_));
+        op.layout->offset = arena_.take(tile_floats(op.type, rules_));
         if (is_state(v) || hoisted(v)) permanent_.insert(v);
     }
 
@@ -208,16 +238,17 @@ class Allocator {
     void release(ValueId v) {
         for (ValueId t = 0; t <= v; ++t) {
             if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || permanent_.contains(t) || moved_.contains(t)) continue;
-            arena_.give(fn_.op(t).layout->offset, tile_floats(fn_.op(t).type, width_));
+            arena_.give(fn_.op(t).layout->offset, tile_floats(fn_.op(t).type, rules_));
         }
     }
 
     Function fn_;
     SpillStrides spills_;
-    std::int64_t width_;
+    Rules rules_;
     Arena arena_;
     std::vector<int> last_read_;
     std::set<ValueId> moved_, permanent_;
+    std::map<ValueId, std::int64_t> work_;
 };
 
 }  // namespace
@@ -241,13 +272,14 @@ std::vector<ValueId> tiles_read_by(const Function& fn, ValueId v) {
     return tiles;
 }
 
-TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole, std::int64_t vector_width) {
+TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole, const Rules& rules) {
     SpillStrides spills;
     for (const Op& op : kernel.ops)
-        if (op.code == Opcode::Param && op.attrs.role == Role::Spill) spills[op.attrs.name] = tile_strides(with_sizes(op.type, whole), vector_width);
-    Allocator allocator(ordered(legalize(kernel, sizes, vector_width)), std::move(spills), vector_width);
-    TileKernel tiled{allocator.run(), 0};
+        if (op.code == Opcode::Param && op.attrs.role == Role::Spill) spills[op.attrs.name] = tile_strides(with_sizes(op.type, whole), rules);
+    Allocator allocator(ordered(legalize(kernel, sizes, rules)), std::move(spills), rules);
+    TileKernel tiled{allocator.run(), 0, {}};
     tiled.scratch_floats = allocator.floats();
+    tiled.work = allocator.work();
     return tiled;
 }
 

@@ -12,14 +12,25 @@ namespace forge::tile {
 
 using Sizes = std::map<std::string, std::int64_t>;
 
+/// What a back end asks of tiles; a number alone is a vector width.
+struct Rules {
+    std::int64_t vector_width = 16;  ///< floats per vector; rows are padded to it
+    /// Tiles lie in a GPU's shared memory: matrix rows are an odd number of vectors apart, so that neighbouring rows fall
+    /// into different banks; spills are loaded into tiles; products read their second operand with any strides; what
+    /// device functions need for themselves comes out of the arena too.
+    bool shared_memory = false;
+
+    Rules(std::int64_t width, bool shared = false) : vector_width(width), shared_memory(shared) {}  // NOLINT(google-explicit-constructor)
+};
+
 struct TileKernel {
     ir::Function fn;
     std::int64_t scratch_floats = 0;
+    std::map<ir::ValueId, std::int64_t> work;  ///< shared memory: where an op's device function has memory of its own
 };
 
 /// `sizes`: of this kernel's part of the work; `whole`: of all of it, which spills are laid out for.
-/// `vector_width`: floats per vector; rows of tiles are padded to it.
-TileKernel lower(const ir::Function& kernel, const Sizes& sizes, const Sizes& whole, std::int64_t vector_width);
+TileKernel lower(const ir::Function& kernel, const Sizes& sizes, const Sizes& whole, const Rules& rules);
 
 /// The type with every symbol replaced by its size.
 ir::Type with_sizes(ir::Type type, const Sizes& sizes);
@@ -30,8 +41,10 @@ ir::ValueId buffer_of(const ir::Function& fn, ir::ValueId v);
 std::vector<ir::ValueId> tiles_read_by(const ir::Function& fn, ir::ValueId v);
 
 std::int64_t size_of(const ir::Type& type, int axis);  ///< of a lowered type: all dimensions are constants
-/// Floats that a fresh row-major tile of this type takes, and its strides, with rows padded to the vector width.
-std::int64_t tile_floats(const ir::Type& type, std::int64_t vector_width);
-std::vector<std::int64_t> tile_strides(const ir::Type& type, std::int64_t vector_width);
+/// Floats that a fresh row-major tile of this type takes, and its strides, with rows padded by the rules.
+std::int64_t tile_floats(const ir::Type& type, const Rules& rules);
+std::vector<std::int64_t> tile_strides(const ir::Type& type, const Rules& rules);
+/// Floats of memory of its own that an op's device function needs in shared memory.
+std::int64_t work_floats(const ir::Function& fn, ir::ValueId v, const Rules& rules);
 
 }  // namespace forge::tile

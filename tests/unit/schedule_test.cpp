@@ -148,9 +148,10 @@ TEST(Price, SegmentsAddTasks) {
     s.strategy = Strategy::Segmented, s.segments = 8;
     const Cost c = price_of("gla", s, problem_of(8192, 1), cpu_device("avx512", 8));
     ASSERT_EQ(c.kernels.size(), 3U);
-    EXPECT_EQ(c.kernels[0].tasks, 8);
+    EXPECT_EQ(c.kernels[0].tasks, 7);  // nothing follows the last segment
     EXPECT_EQ(c.kernels[0].hops, 128 / 8);
     EXPECT_EQ(c.kernels[1].hops, 8);
+    EXPECT_EQ(c.kernels[2].tasks, 8);
 }
 
 // ---- Choices -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@
 namespace forge::ir {
 namespace {
 
-/// The form of the last value of a function over x, y [C, C], b [C, 1], the identity I, L = tril(x), S = tril(x, -1).
+/// The form of the last value of a function over x [C, C], b [C, 1], the identity I, L = tril(x), S = tril(x, -1),
+/// U = I + S, c = tril(b).
 Triangle form(const std::string& op, const std::string& type = "f32[C, C]") {
     const Function fn = parse_function(
         "func @f {\n"
@@ -20,6 +21,7 @@ Triangle form(const std::string& op, const std::string& type = "f32[C, C]") {
         "  %L: f32[C, C] = tril(%x) {diagonal=0}\n"
         "  %S: f32[C, C] = tril(%x) {diagonal=-1}\n"
         "  %U: f32[C, C] = add(%I, %S)\n"
+        "  %c: f32[C, 1] = tril(%b) {diagonal=0}\n"
         "  %r: " + type + " = " + op + "\n  return input \"r\" = %r\n}\n");
     return triangle_of(fn, fn.results[0].value);
 }
@@ -50,6 +52,13 @@ TEST(Triangular, FollowsSumsAndProducts) {
     EXPECT_EQ(form("neg(%U)"), Triangle::Lower);
     EXPECT_EQ(form("neg(%S)"), Triangle::StrictLower);
     EXPECT_EQ(form("exp(%L)"), Triangle::Full);  // exp(0) is 1
+}
+
+// tril of a column leaves all of it; spread over a row it fills the upper triangle.
+TEST(Triangular, IsLostByBroadcasting) {
+    EXPECT_EQ(form("mul(%x, %c)"), Triangle::Full);
+    EXPECT_EQ(form("add(%L, %c)"), Triangle::Full);
+    EXPECT_EQ(form("div(%c, %x)"), Triangle::Full);
 }
 
 TEST(Triangular, IsKeptByInverseAndConversions) {

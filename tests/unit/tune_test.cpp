@@ -45,7 +45,7 @@ TEST(Database, ReadsWhatItPrints) {
     EXPECT_TRUE(database.warnings.empty());
     EXPECT_EQ(database.entries[0].key, e.key);
     EXPECT_EQ(database.entries[0].name, "gla");
-    EXPECT_TRUE(same_choice(database.entries[0].measurement.schedule, e.measurement.schedule));
+    EXPECT_TRUE(schedule::same_choice(database.entries[0].measurement.schedule, e.measurement.schedule));
     EXPECT_DOUBLE_EQ(database.entries[0].measurement.seconds, 1.25e-3);
     EXPECT_EQ(print(database.entries[0]), print(e));
 }
@@ -112,7 +112,7 @@ TEST_F(TuningFiles, AnEntryOverridesTheModelOnlyForItsProgramAndShape) {
     Entry slow = entry(Strategy::Decoupled, 16, 1);
     slow.key = question_of(program, o).key;
     append(dir, {slow});
-    EXPECT_TRUE(same_choice(select(def, program, o).schedule, slow.measurement.schedule));
+    EXPECT_TRUE(schedule::same_choice(select(def, program, o).schedule, slow.measurement.schedule));
     o.expected_tokens = 65536;
     EXPECT_NE(select(def, program, o).schedule.strategy, Strategy::Decoupled);
     o.expected_tokens = 4096, o.tuned = false;

@@ -1,7 +1,6 @@
-#include "emit/cpu/kernel.h"
-#include "emit/cpu/loops.h"
+#include "emit/kernel.h"
+#include "emit/loops.h"
 #include "forge/error.h"
-#include "tile/lower.h"
 
 namespace forge::emit {
 namespace {
@@ -17,8 +16,7 @@ const char* flag(bool b) { return b ? "true" : "false"; }
 /// The text of a call, from the op's sizes and strides.
 class DeviceCall {
  public:
-    DeviceCall(Writer& out, const Function& fn, ValueId v, const std::vector<std::string>& names)
-        : out_(out), fn_(fn), v_(v), op_(fn.op(v)), names_(names), result_(names[static_cast<std::size_t>(v)]) {}
+    DeviceCall(Context& context, ValueId v) : c_(context), out_(context.out), fn_(context.fn), v_(v), op_(fn_.op(v)), result_(context.name(v)) {}
 
     void write() {
         switch (op_.code) {
@@ -43,7 +41,7 @@ class DeviceCall {
 
  private:
     [[nodiscard]] const ir::Type& type(std::size_t arg) const { return fn_.op(op_.args[arg]).type; }
-    [[nodiscard]] std::string pointer(std::size_t arg) const { return tile_pointer(fn_, op_.args[arg], names_); }
+    [[nodiscard]] std::string pointer(std::size_t arg) const { return tile_pointer(fn_, op_.args[arg], c_.names); }
     [[nodiscard]] std::int64_t stride(ValueId v, int axis) const { return fn_.op(v).layout->strides[static_cast<std::size_t>(axis)]; }
     /// Floats from row to row; a vector is one row.
     [[nodiscard]] std::int64_t row_stride(ValueId v) const { return fn_.op(v).type.rank() < 2 ? 0 : stride(v, fn_.op(v).type.rank() - 2); }
@@ -53,8 +51,10 @@ class DeviceCall {
 
     void matmul(const char* acc) {
         const ValueId a = op_.args[0], b = op_.args[1];
-        if (op_.args.size() == 3 && fn_.op(op_.args[2]).layout->offset != op_.layout->offset)
+        if (op_.args.size() == 3 && fn_.op(op_.args[2]).layout->offset != op_.layout->offset) {
             out_.line("copy_tile<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v_), row_stride(op_.args[2]), result_, pointer(2));
+            if (c_.dialect.cooperative) out_.line("sync();");
+        }
         const int rows = op_.attrs.trans_a ? 1 : 0, depth = 1 - rows;
         std::string tri;
         switch (op_.attrs.tri) {
@@ -64,8 +64,9 @@ class DeviceCall {
             case ir::Tri::AUpper: tri = ", Tri::AUpper"; break;
         }
         if (!tri.empty() && op_.attrs.diagonal != 0) tri += fmt::format(", {}", op_.attrs.diagonal);
-        out_.line("matmul<{}, {}, {}, {}, {}, {}, {}, Acc::{}{}>({}, {}, {});", size_of(op_.type, 0), size_of(op_.type, 1), size_of(type(0), depth),
-                  stride(a, rows), stride(a, depth), row_stride(b), row_stride(v_), acc, tri, pointer(0), pointer(1), result_);
+        const std::string right = c_.dialect.cooperative ? fmt::format("{}, {}", stride(b, 0), stride(b, 1)) : std::to_string(row_stride(b));
+        out_.line("matmul<{}, {}, {}, {}, {}, {}, {}{}, Acc::{}{}>({}, {}, {});", size_of(op_.type, 0), size_of(op_.type, 1), size_of(type(0), depth), stride(a, rows),
+                  stride(a, depth), right, row_stride(v_), precision(), acc, tri, pointer(0), pointer(1), result_);
     }
 
     void cumsum() {
@@ -100,20 +101,37 @@ class DeviceCall {
 
     void decay_matmul() {
         const auto n = size_of(op_.type, 0), k = size_of(type(0), 1);
-        out_.open("");
-        out_.line("alignas(64) float work[decay_matmul_scratch<{}, {}>()];", n, k);
-        out_.line("decay_matmul<{}, {}, {}, {}, {}, {}, {}>({}, {}, {}, {}, work);", n, k, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(op_.args[2]),
-                  row_stride(v_), flag(op_.attrs.exclusive), pointer(0), pointer(1), pointer(2), result_);
-        out_.close();
+        with_work(fmt::format("decay_matmul_scratch<{}, {}>()", n, k), [&](const std::string& work) {
+            out_.line("decay_matmul<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});", n, k, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(op_.args[2]),
+                      row_stride(v_), flag(op_.attrs.exclusive), precision(), pointer(0), pointer(1), pointer(2), result_, work);
+        });
     }
 
     void decay_apply() {
         const auto n = size_of(op_.type, 0), v = size_of(op_.type, 1);
+        with_work(std::to_string(n * row_stride(v_)), [&](const std::string& work) {
+            out_.line("decay_apply<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});", n, v, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(op_.args[2]),
+                      row_stride(v_), flag(op_.attrs.exclusive), precision(), pointer(0), pointer(1), pointer(2), result_, work);
+        });
+    }
+
+    /// The memory that a device function needs for itself: on the thread's stack, or where the tiles were laid out.
+    template <class Call>
+    void with_work(const std::string& floats, Call&& call) {
+        if (c_.dialect.cooperative) {
+            const auto work = c_.kernel.tiles.work.find(v_);
+            return call(work == c_.kernel.tiles.work.end() ? "nullptr" : fmt::format("scratch + {}", work->second));
+        }
         out_.open("");
-        out_.line("alignas(64) float work[{}];", n * row_stride(v_));
-        out_.line("decay_apply<{}, {}, {}, {}, {}, {}, {}>({}, {}, {}, {}, work);", n, v, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(op_.args[2]),
-                  row_stride(v_), flag(op_.attrs.exclusive), pointer(0), pointer(1), pointer(2), result_);
+        out_.line("alignas(64) float work[{}];", floats);
+        call("work");
         out_.close();
+    }
+
+    /// The precision that a product must state: what the element types ask for, but all of float's for what is inverted.
+    [[nodiscard]] std::string precision() const {
+        if (!c_.dialect.cooperative) return "";
+        return c_.needs_float(v_) ? ", Precision::Float" : ", Precision::Tf32";
     }
 
     void repeat() {
@@ -128,16 +146,16 @@ class DeviceCall {
         if (op_.type.rank() != 2) throw InternalError(fmt::format("emit: {} of rank {}", ir::info(op_.code).name, op_.type.rank()));
     }
 
+    Context& c_;
     Writer& out_;
     const Function& fn_;
     ValueId v_;
     const Op& op_;
-    const std::vector<std::string>& names_;
     const std::string& result_;
 };
 
 }  // namespace
 
-void write_device_call(Writer& out, const Function& fn, ValueId v, const std::vector<std::string>& names) { DeviceCall(out, fn, v, names).write(); }
+void write_device_call(Context& context, ValueId v) { DeviceCall(context, v).write(); }
 
 }  // namespace forge::emit

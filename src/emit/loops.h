@@ -4,13 +4,19 @@
 #include <string>
 #include <vector>
 
-#include "emit/cpu/writer.h"
+#include "emit/writer.h"
 #include "ir/function.h"
 
 namespace forge::emit {
 
+/// How the elements of a tile are walked over.
+enum class Walk : std::uint8_t {
+    Nested,  ///< a loop per axis, by one thread
+    Shared,  ///< one loop over all vectors, shared out over the threads of a block; vectors are loaded from aligned addresses
+};
+
 /// Writes the loops that compute value `root` (elementwise, or a copy) into its tile.
-void write_loops(Writer& out, const ir::Function& fn, ir::ValueId root, const std::vector<std::string>& names);
+void write_loops(Writer& out, const ir::Function& fn, ir::ValueId root, const std::vector<std::string>& names, Walk walk);
 
 /// `name + 12`, or `name`: where a tile or a view of one begins.
 std::string tile_pointer(const ir::Function& fn, ir::ValueId v, const std::vector<std::string>& names);

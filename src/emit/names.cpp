@@ -1,4 +1,4 @@
-#include "emit/cpu/names.h"
+#include "emit/names.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
-#include "emit/cpu/loops.h"
+#include "emit/loops.h"
 
 #include <algorithm>
 #include <map>
 
-#include "emit/cpu/names.h"
+#include "emit/names.h"
 #include "forge/error.h"
 #include "ir/triangular.h"
 #include "tile/lower.h"
@@ -26,7 +26,7 @@ struct Known {
 
 class LoopNest {
  public:
-    LoopNest(const Function& fn, ValueId root, const std::vector<std::string>& names) : fn_(fn), root_(root), names_(names) {
+    LoopNest(const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk) : fn_(fn), root_(root), names_(names), walk_(walk) {
         rank_ = fn.op(root).type.rank();
         statements_.resize(static_cast<std::size_t>(rank_) + 1);
     }
@@ -36,8 +36,10 @@ class LoopNest {
         const Op& op = fn_.op(root_);
         std::string stored = value.text;
         if (op.type.dtype == DType::Bool) stored = fmt::format("mask_to_float({})", stored);
+        if (walk_ == Walk::Shared && is_triangle()) stored = fmt::format("tril({}, {}, j)", stored, variable(rank_ - 2));
         statements_.back().push_back(fmt::format("store({} + {}, {});", names_[static_cast<std::size_t>(root_)], index(root_), stored));
-        write_level(out, 0);
+        if (walk_ == Walk::Nested) write_level(out, 0);
+        else write_shared(out);
     }
 
  private:
@@ -61,6 +63,36 @@ class LoopNest {
         out.close();
         if (depth == rank_ - 1 && is_triangle())
             out.line("for (; j < {}; j += kWidth) store({} + {}, zero);", n, names_[static_cast<std::size_t>(root_)], index(root_));
+    }
+
+    /// One vector per thread and turn; its place in the tile from its number.
+    void write_shared(Writer& out) {
+        constexpr std::int64_t kWidth = 4;
+        const ir::Type& type = fn_.op(root_).type;
+        const std::int64_t row = rank_ == 0 ? 1 : (size_of(type, rank_ - 1) + kWidth - 1) / kWidth;
+        std::int64_t count = row, below = row;
+        for (int axis = 0; axis + 1 < rank_; ++axis) count *= size_of(type, axis);
+        out.open(fmt::format("for (int index = thread(); index < {}; index += kThreads)", count));
+        std::string places;
+        for (int axis = rank_ - 2; axis >= 0; --axis) {
+            const std::string place = axis == 0 ? fmt::format("index / {}", below) : fmt::format("index / {} % {}", below, size_of(type, axis));
+            places = fmt::format("{} = {}, {}", variable(axis), place, places);
+            below *= size_of(type, axis);
+        }
+        if (rank_ > 0) out.line("[[maybe_unused]] const int {}j = index{} * {};", places, rank_ == 1 ? "" : fmt::format(" % {}", row), kWidth);
+        for (const auto& level : statements_)
+            for (const std::string& s : level) out.put(s);
+        out.close();
+    }
+
+    /// Whether the vectors of a tile or a view of one begin at addresses from which whole ones can be loaded.
+    [[nodiscard]] bool is_aligned(ValueId v) const {
+        if (walk_ == Walk::Nested) return true;
+        constexpr std::int64_t kWidth = 4;
+        const Layout& layout = *fn_.op(v).layout;
+        bool aligned = layout.offset % kWidth == 0;
+        for (std::size_t axis = 0; axis + 1 < layout.strides.size(); ++axis) aligned = aligned && layout.strides[axis] % kWidth == 0;
+        return aligned;
     }
 
     /// The element offset of the current loop position within the value's tile; broadcast axes contribute nothing.
@@ -95,7 +127,7 @@ class LoopNest {
         const int depth = axes.empty() ? 0 : axes.back().first + 1;
         const bool vector = !axes.empty() && axes.back().first == rank_ - 1;
         const std::string at = index(v) == "0" ? p : fmt::format("{} + {}", p, index(v));
-        std::string text = vector ? (axes.back().second == 1 ? fmt::format("load({})", at) : fmt::format("gather({}, {})", at, axes.back().second))
+        std::string text = vector ? (axes.back().second == 1 && is_aligned(v) ? fmt::format("load({})", at) : fmt::format("gather({}, {})", at, axes.back().second))
                                   : fmt::format("broadcast({}[{}])", p.find(' ') == std::string::npos ? p : "(" + p + ")", index(v));
         if (fn_.op(v).type.dtype == DType::Bool) text = fmt::format("ne({}, zero)", text);
         return name(v, text, depth, names_[static_cast<std::size_t>(v)] + "_j");
@@ -147,6 +179,7 @@ class LoopNest {
     const Function& fn_;
     ValueId root_;
     const std::vector<std::string>& names_;
+    Walk walk_;
     int rank_ = 0;
     std::vector<std::vector<std::string>> statements_;
     std::map<ValueId, Known> known_;
@@ -161,9 +194,10 @@ std::string tile_pointer(const Function& fn, ValueId v, const std::vector<std::s
     return skip == 0 ? name : fmt::format("{} + {}", name, skip);
 }
 
-void write_loops(Writer& out, const Function& fn, ValueId root, const std::vector<std::string>& names) {
+void write_loops(Writer& out, const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk) {
+    if (walk == Walk::Shared) return LoopNest(fn, root, names, walk).write(out);
     out.open("");
-    LoopNest(fn, root, names).write(out);
+    LoopNest(fn, root, names, walk).write(out);
     out.close();
 }
 

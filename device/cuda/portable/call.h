@@ -1,0 +1,138 @@
+/// What a kernel is launched with, by value, and the task that a block of threads finds for itself in it.
+///
+/// The lengths of packed sequences are read on the device, so that a captured graph can be replayed with others. The grid
+/// and the workspace come from upper bounds: with `size` rows to a chunk (or segment), sequence n of N owns the blocks from
+/// start(n) / size + n on. No two sequences share one, and there are T / size + N of them; those that no token falls into
+/// are idle.
+#pragma once
+
+#include "../../common/tensor.h"
+
+#ifdef __CUDACC__
+#include "thread.h"
+#define FORGE_KERNEL extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, 1)
+#endif
+
+namespace forge::cuda {
+
+using device::CallTensor;
+using device::Size;
+
+constexpr int kMaxTensors = 32, kMaxSpills = 32, kMaxScalars = 32;
+
+struct Call {
+    CallTensor tensors[kMaxTensors];
+    float* spills[kMaxSpills];
+    float scalars[kMaxScalars];
+    const void* offsets;  ///< packed sequences: N + 1 token offsets, i32 or i64; null: all sequences have `tokens` tokens
+    Size offsets_stride;
+    Size tokens;        ///< of each sequence, or of all packed ones
+    Size chunk_rows;    ///< tokens per chunk
+    Size segment_rows;  ///< tokens per segment
+    Size sequences, heads, tiles;
+    int wide_offsets;  ///< whether offsets are i64
+};
+
+#ifdef __CUDACC__
+
+/// The part of the work that one block of threads does.
+struct Task : device::Task {
+    Size start;  ///< the sequence's first token in packed tensors, else 0
+    bool idle;   ///< nothing to do: a block that was set apart for tokens that are not there
+};
+
+FORGE_DEVICE Size offset(const Call& call, Size n) {
+    return call.wide_offsets ? static_cast<const long long*>(call.offsets)[n * call.offsets_stride]
+                             : static_cast<const int*>(call.offsets)[n * call.offsets_stride];
+}
+
+/// The first block of a sequence.
+FORGE_DEVICE Size first_block(const Call& call, Size n, Size size) {
+    if (call.offsets) return offset(call, n) / size + n;
+    const Size blocks = (call.tokens + size - 1) / size;
+    return n * (blocks > 1 ? blocks : 1);
+}
+
+/// The sequence that a block belongs to: the last one whose first block is not beyond it.
+FORGE_DEVICE Size sequence_of(const Call& call, Size block, Size size) {
+    Size from = 0, to = call.sequences;
+    while (to - from > 1) {
+        const Size middle = (from + to) / 2;
+        if (first_block(call, middle, size) <= block) from = middle;
+        else to = middle;
+    }
+    return from;
+}
+
+/// A task of sequence n, its rows not yet set.
+FORGE_DEVICE Task sequence_task(const Call& call, Size n, Size head, Size tile) {
+    Task at{};
+    at.sequence = n, at.head = head, at.tile = tile, at.last = true;
+    at.start = call.offsets ? offset(call, n) : 0;
+    at.tokens = call.offsets ? offset(call, n + 1) - at.start : call.tokens;
+    return at;
+}
+
+/// One block of threads per (sequence, head, tile), tiles fastest: all chunks of a sequence in order.
+FORGE_DEVICE Task scan_task(const Call& call, Size index) {
+    Task at = sequence_task(call, index / call.tiles / call.heads, index / call.tiles % call.heads, index % call.tiles);
+    at.end = at.tokens;
+    at.block = first_block(call, at.sequence, call.chunk_rows) * call.heads + at.head;
+    return at;
+}
+
+/// One per (chunk, head, tile), tiles fastest.
+FORGE_DEVICE Task chunk_task(const Call& call, Size index, Size chunk_size) {
+    const Size block = index / call.tiles / call.heads, n = sequence_of(call, block, chunk_size);
+    Task at = sequence_task(call, n, index / call.tiles % call.heads, index % call.tiles);
+    at.row = (block - first_block(call, n, chunk_size)) * chunk_size;
+    at.end = at.row + chunk_size;
+    at.block = block * call.heads + at.head;
+    at.idle = at.row >= at.tokens;
+    return at;
+}
+
+/// One per (segment, head, tile), tiles fastest: the chunks of a segment in order. An empty sequence has one segment.
+FORGE_DEVICE Task segment_task(const Call& call, Size index, Size chunk_size) {
+    const Size segment = index / call.tiles / call.heads, n = sequence_of(call, segment, call.segment_rows);
+    Task at = sequence_task(call, n, index / call.tiles % call.heads, index % call.tiles);
+    at.row = (segment - first_block(call, n, call.segment_rows)) * call.segment_rows;
+    at.idle = at.row > 0 && at.row >= at.tokens;
+    at.end = at.row + call.segment_rows < at.tokens ? at.row + call.segment_rows : at.tokens;
+    at.block = (first_block(call, n, chunk_size) + at.row / chunk_size) * call.heads + at.head;
+    at.segment = segment * call.heads + at.head;
+    at.last = at.end == at.tokens;
+    return at;
+}
+
+/// One per (sequence, head, tile): all segments of a sequence in order.
+FORGE_DEVICE Task carry_task(const Call& call, Size index) {
+    Task at = sequence_task(call, index / call.tiles / call.heads, index / call.tiles % call.heads, index % call.tiles);
+    const Size segments = (at.tokens + call.segment_rows - 1) / call.segment_rows;
+    at.end = segments > 1 ? segments : 1;
+    at.block = first_block(call, at.sequence, call.segment_rows) * call.heads + at.head;
+    return at;
+}
+
+/// The head's first row of a sequence in a token tensor (`factor` rows per token), of a state, or of a per-head input.
+template <class T>
+FORGE_DEVICE T* token_rows(const Call& call, int tensor, const Task& at, Size factor = 1) {
+    const CallTensor& t = call.tensors[tensor];
+    return static_cast<T*>(t.data) + at.sequence * t.sequence + at.start * factor * t.token + at.head / t.group * t.head;
+}
+
+template <class T>
+FORGE_DEVICE T* state_block(const Call& call, int tensor, const Task& at) {
+    const CallTensor& t = call.tensors[tensor];
+    return t.data ? static_cast<T*>(t.data) + at.sequence * t.sequence + at.head * t.head : nullptr;
+}
+
+template <class T>
+FORGE_DEVICE T* head_block(const Call& call, int tensor, const Task& at) {
+    const CallTensor& t = call.tensors[tensor];
+    return static_cast<T*>(t.data) + at.head / t.group * t.head;
+}
+
+#endif
+
+}  // namespace forge::cuda

@@ -1,0 +1,83 @@
+/// Elementary functions with the values PyTorch gives at 0, inf and NaN: of a float, and of each element of a `vec`. The
+/// accurate versions of CUDA's mathematics library; nothing here is compiled with fast-math.
+#pragma once
+
+#include "vec.h"
+
+namespace forge::cuda {
+
+namespace scalar {
+
+FORGE_DEVICE float neg(float x) { return -x; }
+FORGE_DEVICE float abs(float x) { return fabsf(x); }
+FORGE_DEVICE float exp(float x) { return expf(x); }
+FORGE_DEVICE float exp2(float x) { return exp2f(x); }
+FORGE_DEVICE float log(float x) { return logf(x); }
+FORGE_DEVICE float expm1(float x) { return expm1f(x); }
+FORGE_DEVICE float log1p(float x) { return log1pf(x); }
+FORGE_DEVICE float sqrt(float x) { return sqrtf(x); }
+FORGE_DEVICE float rsqrt(float x) { return 1.0f / sqrtf(x); }
+FORGE_DEVICE float reciprocal(float x) { return 1.0f / x; }
+FORGE_DEVICE float tanh(float x) { return tanhf(x); }
+FORGE_DEVICE float sin(float x) { return sinf(x); }
+FORGE_DEVICE float cos(float x) { return cosf(x); }
+
+/// NaN if either is NaN.
+FORGE_DEVICE float maximum(float a, float b) { return a != a ? a : (a > b ? a : b); }
+FORGE_DEVICE float minimum(float a, float b) { return a != a ? a : (a < b ? a : b); }
+
+FORGE_DEVICE float relu(float x) { return maximum(x, 0.0f); }
+FORGE_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+FORGE_DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
+FORGE_DEVICE float softplus(float x) { return maximum(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+FORGE_DEVICE float logsigmoid(float x) { return minimum(x, 0.0f) - log1pf(expf(-fabsf(x))); }
+
+FORGE_DEVICE float add(float a, float b) { return a + b; }
+FORGE_DEVICE float sub(float a, float b) { return a - b; }
+FORGE_DEVICE float mul(float a, float b) { return a * b; }
+FORGE_DEVICE float div(float a, float b) { return a / b; }
+FORGE_DEVICE float pow(float a, float b) { return powf(a, b); }
+
+}  // namespace scalar
+
+#define FORGE_EACH_UNARY(name) \
+    FORGE_DEVICE vec name(const vec& a) { return each(a, [](float x) { return scalar::name(x); }); }
+#define FORGE_EACH_BINARY(name) \
+    FORGE_DEVICE vec name(const vec& a, const vec& b) { return each(a, b, [](float x, float y) { return scalar::name(x, y); }); }
+
+FORGE_EACH_UNARY(neg)
+FORGE_EACH_UNARY(abs)
+FORGE_EACH_UNARY(exp)
+FORGE_EACH_UNARY(exp2)
+FORGE_EACH_UNARY(log)
+FORGE_EACH_UNARY(expm1)
+FORGE_EACH_UNARY(log1p)
+FORGE_EACH_UNARY(sqrt)
+FORGE_EACH_UNARY(rsqrt)
+FORGE_EACH_UNARY(reciprocal)
+FORGE_EACH_UNARY(tanh)
+FORGE_EACH_UNARY(sin)
+FORGE_EACH_UNARY(cos)
+FORGE_EACH_UNARY(relu)
+FORGE_EACH_UNARY(sigmoid)
+FORGE_EACH_UNARY(silu)
+FORGE_EACH_UNARY(softplus)
+FORGE_EACH_UNARY(logsigmoid)
+FORGE_EACH_BINARY(add)
+FORGE_EACH_BINARY(sub)
+FORGE_EACH_BINARY(mul)
+FORGE_EACH_BINARY(div)
+FORGE_EACH_BINARY(pow)
+FORGE_EACH_BINARY(maximum)
+FORGE_EACH_BINARY(minimum)
+
+#undef FORGE_EACH_UNARY
+#undef FORGE_EACH_BINARY
+
+FORGE_DEVICE vec operator+(const vec& a, const vec& b) { return add(a, b); }
+FORGE_DEVICE vec operator-(const vec& a, const vec& b) { return sub(a, b); }
+FORGE_DEVICE vec operator*(const vec& a, const vec& b) { return mul(a, b); }
+FORGE_DEVICE vec operator/(const vec& a, const vec& b) { return div(a, b); }
+FORGE_DEVICE vec operator-(const vec& a) { return neg(a); }
+
+}  // namespace forge::cuda

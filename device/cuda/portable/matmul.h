@@ -1,0 +1,151 @@
+/// Matrix product of tiles: c[M, N] = a·b, c += a·b or c -= a·b, on the tensor cores.
+///
+/// A(i, k) = a[i * AI + k * AK] and B(k, j) = b[k * BK + j * BN], so transposed operands cost nothing; c is row-major with
+/// stride LDC. Each warp takes a rectangle of c in blocks of 16 x 8 and walks along k in steps of 8. Rows and columns past
+/// the edge are read again from inside, never stored. Operands do not overlap the result.
+#pragma once
+
+#include "../ptx/mma.h"
+#include "../ptx/convert.h"
+#include "vec.h"
+
+namespace forge::cuda {
+
+enum class Acc { Set, Add, Sub };
+
+/// OutLower: only c(i, j) with j <= i + DIAG is wanted; the rest of c is unspecified.
+/// ALower: A(i, k) = 0 for k > i + DIAG. AUpper: A(i, k) = 0 for k < i + DIAG.
+enum class Tri { None, OutLower, ALower, AUpper };
+
+/// Float: as accurate as fp32, from three products of tf32 parts (Ootomo, Yokota 2022, arXiv:2203.03341, without its
+/// correction of accumulation). Tf32: operands rounded to 10 mantissa bits.
+enum class Precision { Float, Tf32 };
+
+namespace detail {
+
+/// An operand as the matrix instruction takes it: its leading bits, and for Float what they leave.
+template <Precision P>
+struct Parts {
+    unsigned high, low;
+    FORGE_DEVICE Parts() {}
+    FORGE_DEVICE explicit Parts(float x) : high(ptx::tf32_from_float(x)), low(0) {
+        if constexpr (P == Precision::Float) low = __float_as_uint(x - __uint_as_float(high));
+    }
+};
+
+/// ROWS x COLS blocks of c in one warp's registers.
+template <int M, int N, int K, int AI, int AK, int BK, int BN, Precision P, int ROWS, int COLS>
+struct Product {
+    float sum[ROWS][COLS][4] = {};
+
+    /// Adds the products for k in [k0, k1), k0 a multiple of 8, to the blocks from (row, col) on.
+    FORGE_DEVICE void run(const float* a, const float* b, int row, int col, int k0, int k1) {
+        const int g = lane() / 4, t = lane() % 4;
+        const float* left[ROWS][2];
+        const float* right[COLS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) left[r][h] = a + inside<M>(row + r * 16 + h * 8 + g) * AI + t * AK;
+#pragma unroll
+        for (int c = 0; c < COLS; ++c) right[c] = b + inside<N>(col + c * 8 + g) * BN + t * BK;
+#pragma unroll 2
+        for (int k = k0; k < k1; k += 8) step(left, right, k, t);
+    }
+
+    /// f(row, col, x, y) for pairs of neighbouring results that lie before (row_end, col_end); y may lie in column N.
+    template <class F>
+    FORGE_DEVICE void each(int row, int col, int row_end, int col_end, F f) const {
+        const int g = lane() / 4, t = lane() % 4;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < COLS; ++c)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    const int i = row + r * 16 + h * 8 + g, j = col + c * 8 + 2 * t;
+                    if (i < row_end && j < col_end) f(i, j, sum[r][c][2 * h], sum[r][c][2 * h + 1]);
+                }
+    }
+
+ private:
+    /// The nearest index below SIZE.
+    template <int SIZE>
+    FORGE_DEVICE static int inside(int i) {
+        return i < SIZE ? i : SIZE - 1;
+    }
+
+    FORGE_DEVICE void step(const float* (&left)[ROWS][2], const float* (&right)[COLS], int k, int t) {
+        const auto element = [&](const float* p, int stride, int half) {
+            return K % 8 == 0 || k + 4 * half + t < K ? p[(k + 4 * half) * stride] : 0.0f;
+        };
+        Parts<P> x[ROWS][4], y[COLS][2];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) x[r][e] = Parts<P>(element(left[r][e % 2], AK, e / 2));
+#pragma unroll
+        for (int c = 0; c < COLS; ++c)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) y[c][e] = Parts<P>(element(right[c], BK, e));
+        if constexpr (P == Precision::Float) {
+            multiply(x, y, [](const Parts<P>& p) { return p.low; }, [](const Parts<P>& p) { return p.high; });
+            multiply(x, y, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.low; });
+        }
+        multiply(x, y, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.high; });
+    }
+
+    template <class Left, class Right>
+    FORGE_DEVICE void multiply(const Parts<P> (&x)[ROWS][4], const Parts<P> (&y)[COLS][2], Left l, Right q) {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < COLS; ++c)
+                ptx::mma_m16n8k8_tf32(sum[r][c], {l(x[r][0]), l(x[r][1]), l(x[r][2]), l(x[r][3])}, {q(y[c][0]), q(y[c][1])});
+    }
+};
+
+/// How many of `warps` share the rows of m x n blocks: the least work for the busiest warp, then the least loading.
+__host__ __device__ constexpr int warps_down(int m, int n, int warps) {
+    int best = 1, least = 1 << 30;
+    for (int down = 1; down <= warps; down *= 2) {
+        const int rows = pieces(m, down), cols = pieces(n, warps / down), cost = 16 * rows * cols + 4 * rows + 2 * cols;
+        if (cost < least) best = down, least = cost;
+    }
+    return best;
+}
+
+/// Writes a pair of results where they belong.
+template <Acc ACC>
+FORGE_DEVICE void put(float* p, float x, float y) {
+    float2* const to = reinterpret_cast<float2*>(p);
+    if constexpr (ACC == Acc::Set) {
+        *to = make_float2(x, y);
+    } else {
+        const float2 old = *to;
+        *to = ACC == Acc::Add ? make_float2(old.x + x, old.y + y) : make_float2(old.x - x, old.y - y);
+    }
+}
+
+}  // namespace detail
+
+template <int M, int N, int K, int AI, int AK, int BK, int BN, int LDC, Precision P, Acc ACC = Acc::Set, Tri TRI = Tri::None, int DIAG = 0>
+FORGE_DEVICE void matmul(const float* a, const float* b, float* c) {
+    constexpr int kDown = detail::warps_down(pieces(M, 16), pieces(N, 8), kWarps), kAcross = kWarps / kDown;
+    constexpr int kRows = pieces(pieces(M, 16), kDown), kCols = pieces(pieces(N, 8), kAcross);  // blocks of one warp
+    constexpr int kTall = min(kRows, 4), kWide = min(kCols, kTall > 2 ? 2 : 4);                 // … and at a time
+    const int row0 = warp() % kDown * kRows * 16, col0 = warp() / kDown * kCols * 8;
+    const int row1 = min(M, row0 + kRows * 16), col1 = min(N, col0 + kCols * 8);
+    for (int row = row0; row < row1; row += kTall * 16) {
+        for (int col = col0; col < col1; col += kWide * 8) {
+            if (TRI == Tri::OutLower && col > row + kTall * 16 - 1 + DIAG) continue;
+            const int k0 = TRI == Tri::AUpper ? max(0, row + DIAG) / 8 * 8 : 0;
+            const int k1 = TRI == Tri::ALower ? min(K, row + kTall * 16 + DIAG) : K;
+            detail::Product<M, N, K, AI, AK, BK, BN, P, kTall, kWide> product;
+            product.run(a, b, row, col, k0, k1);
+            product.each(row, col, row1, col1, [&](int i, int j, float x, float y) { detail::put<ACC>(c + i * LDC + j, x, y); });
+        }
+    }
+}
+
+}  // namespace forge::cuda

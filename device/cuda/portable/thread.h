@@ -1,0 +1,39 @@
+/// The block of threads that works on one task, and what its functions have in common.
+///
+/// All threads of the block call every function of the device library together ("cooperatively"); each does its share. A
+/// function may start while other threads are still in the one before: whoever reads what another thread wrote calls
+/// sync() in between. The emitter does that between operations, a function does it between its own steps.
+#pragma once
+
+#define FORGE_DEVICE __device__ __forceinline__
+
+#ifndef FORGE_THREADS
+#define FORGE_THREADS 256
+#endif
+
+#ifdef __CUDACC_RTC__  // the literals of emitted code, which NVRTC alone does not know
+FORGE_DEVICE float __builtin_inff() { return __int_as_float(0x7f800000); }
+FORGE_DEVICE float __builtin_nanf(const char*) { return __int_as_float(0x7fffffff); }
+#endif
+
+namespace forge::cuda {
+
+constexpr int kThreads = FORGE_THREADS;
+constexpr int kLanes = 32;
+constexpr int kWarps = kThreads / kLanes;
+
+FORGE_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
+FORGE_DEVICE int lane() { return static_cast<int>(threadIdx.x % kLanes); }
+FORGE_DEVICE int warp() { return static_cast<int>(threadIdx.x / kLanes); }
+
+/// What any thread wrote before is seen by every thread after.
+FORGE_DEVICE void sync() { __syncthreads(); }
+
+__host__ __device__ constexpr int min(int a, int b) { return a < b ? a : b; }
+__host__ __device__ constexpr int max(int a, int b) { return a > b ? a : b; }
+__host__ __device__ constexpr int pieces(int n, int size) { return (n + size - 1) / size; }
+__host__ __device__ constexpr int round_up(int n, int m) { return pieces(n, m) * m; }
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+}  // namespace forge::cuda

@@ -1,0 +1,28 @@
+#include "emit/barriers.h"
+
+#include <algorithm>
+
+namespace forge::emit {
+namespace {
+
+bool meet(const Ranges& a, const Ranges& b) {
+    return std::any_of(a.begin(), a.end(), [&](const Range& x) { return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.meets(y); }); });
+}
+
+}  // namespace
+
+void Barriers::before(Writer& out, const Ranges& reads, const Ranges& writes) {
+    if (!on_) return;
+    if (meet(reads, written_) || meet(writes, written_) || meet(writes, read_)) wait(out);
+    read_.insert(read_.end(), reads.begin(), reads.end());
+    written_.insert(written_.end(), writes.begin(), writes.end());
+}
+
+void Barriers::wait(Writer& out) {
+    if (!on_ || (read_.empty() && written_.empty())) return;
+    out.line("sync();");
+    read_.clear();
+    written_.clear();
+}
+
+}  // namespace forge::emit

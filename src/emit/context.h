@@ -1,0 +1,44 @@
+/// What the parts of the emitter share while they write one kernel: the text so far, the plan, names of values, and the
+/// small questions that all of them ask.
+#pragma once
+
+#include "emit/barriers.h"
+#include "emit/dialect.h"
+#include "emit/names.h"
+#include "emit/writer.h"
+#include "plan/plan.h"
+
+namespace forge::emit {
+
+struct Context {
+    Context(Writer& writer, const Dialect& d, const plan::Plan& p, const plan::Kernel& k)
+        : out(writer), dialect(d), plan(p), kernel(k), fn(k.tiles.fn), names(cpp_names(fn)), barriers(d.cooperative) {}
+
+    Writer& out;
+    const Dialect& dialect;
+    const plan::Plan& plan;
+    const plan::Kernel& kernel;
+    const ir::Function& fn;
+    std::vector<std::string> names;
+    Barriers barriers;
+
+    [[nodiscard]] const std::string& name(ir::ValueId v) const { return names[static_cast<std::size_t>(v)]; }
+    [[nodiscard]] bool is_param(ir::ValueId v, ir::Role role) const { return fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == role; }
+    [[nodiscard]] bool in_tile(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Tile; }
+    [[nodiscard]] std::int64_t floats(ir::ValueId v) const { return tile::tile_floats(fn.op(v).type, plan.schedule.rules()); }
+
+    /// The memory of a value's buffer; nothing for values outside tiles.
+    [[nodiscard]] Ranges memory(ir::ValueId v) const {
+        const ir::ValueId base = tile::buffer_of(fn, v);
+        if (!in_tile(base)) return {};
+        return {{fn.op(base).layout->offset, fn.op(base).layout->offset + floats(base)}};
+    }
+    /// Whether a value wants more than the 10 mantissa bits of tf32: float tensors, and what is inverted.
+    [[nodiscard]] bool needs_float(ir::ValueId v) const;
+
+    /// The operation that comes next writes a value's buffer, or reads it.
+    void writes(ir::ValueId v) { barriers.before(out, {}, memory(v)); }
+    void reads(ir::ValueId v) { barriers.before(out, memory(v), {}); }
+};
+
+}  // namespace forge::emit

@@ -1,0 +1,20 @@
+/// What differs between the texts of the back ends: one table each. The rest of a kernel is the same text, calls of device
+/// functions with the same names.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace forge::emit {
+
+struct Dialect {
+    std::vector<std::string> includes, namespaces;
+    std::string arguments;              ///< of a kernel
+    std::vector<std::string> prologue;  ///< first lines of a kernel
+    std::string idle;                   ///< how a task without work ends; empty: there is none
+    /// A block of threads works on a task together: loops are shared out, barriers stand between operations, addresses of
+    /// vectors are aligned, products state their precision and both strides of their second operand.
+    bool cooperative = false;
+};
+
+}  // namespace forge::emit

@@ -1,0 +1,233 @@
+#include "emit/kernel.h"
+
+#include <sstream>
+
+#include "emit/loops.h"
+#include "emit/transfers.h"
+#include "graph/transition.h"
+#include "ir/text.h"
+
+namespace forge::emit {
+namespace {
+
+using ir::Function;
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using plan::Loop;
+using tile::size_of;
+
+bool is_carried(Role role) { return role == Role::State || role == Role::Ones || role == Role::Eye; }
+
+class KernelWriter {
+ public:
+    KernelWriter(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel)
+        : c_(out, dialect, plan, kernel), transfers_(c_), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn) {}
+
+    void write() {
+        out_.open(fmt::format("FORGE_KERNEL void {}({})", kernel_symbol(c_.kernel), c_.dialect.arguments));
+        for (const std::string& line : c_.dialect.prologue) out_.put(line);
+        begin_task();
+        out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
+        declare_tiles();
+        transfers_.declare_tensors();
+        before_chunks();
+        begin_chunk();
+        declare_spills();
+        chunk_body();
+        if (plan::in_order(loop_)) {
+            c_.barriers.wait(out_);  // the next chunk finds all tiles at rest
+            out_.close();
+            store_carried();
+        }
+        out_.close();
+    }
+
+ private:
+    void begin_task() {
+        const auto chunk = plan_.schedule.chunk;
+        switch (loop_) {
+            case Loop::Scan: out_.line("const Task at = scan_task(call, task);"); break;
+            case Loop::Carries: out_.line("const Task at = carry_task(call, task);"); break;
+            case Loop::Chunks: out_.line("const Task at = chunk_task(call, task, {});", chunk); break;
+            case Loop::Segments:
+            case Loop::Summaries: out_.line("const Task at = segment_task(call, task, {});", chunk); break;
+        }
+        if (!c_.dialect.idle.empty()) out_.put(c_.dialect.idle);
+        if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
+    }
+
+    /// The loop over chunks (or segments), and the valid rows of a chunk.
+    void begin_chunk() {
+        if (loop_ == Loop::Chunks) out_.line("const Size row = at.row, block = at.block;");
+        else out_.line("Size block = at.block;");
+        const std::int64_t step = loop_ == Loop::Carries ? 1 : plan_.schedule.chunk;
+        if (plan::in_order(loop_)) {
+            c_.barriers.wait(out_);
+            out_.open(fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
+        }
+        if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < {0} ? at.tokens - row : {0});", plan_.schedule.chunk);
+    }
+
+    /// One pointer per buffer, with its shape.
+    void declare_tiles() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            if (!c_.in_tile(v) || ir::is_view(op.code)) continue;
+            out_.line("float* const {} = scratch + {};  // {}", c_.name(v), op.layout->offset, forge::to_string(op.type.shape));
+        }
+    }
+
+    /// Spills that are read where they lie.
+    void declare_spills() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (c_.is_param(v, Role::Spill) && !c_.in_tile(v)) out_.line("const float* const {} = {};", c_.name(v), transfers_.spill_pointer(fn_.op(v).attrs.name, "block"));
+    }
+
+    /// Loads of what does not change from chunk to chunk, and the initial states.
+    void before_chunks() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            if (c_.is_param(v, Role::Scalar)) out_.line("const float {} = call.scalars[{}];", c_.name(v), plan_.scalar(op.attrs.name));
+            if (c_.is_param(v, Role::Head)) transfers_.load_head(v);
+            if (c_.is_param(v, Role::State)) start_state(v);
+            if (c_.is_param(v, Role::Ones) || c_.is_param(v, Role::Eye)) start_transition(v);
+        }
+    }
+
+    void start_state(ValueId v) {
+        if (loop_ == Loop::Segments) return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
+        if (loop_ != Loop::Summaries) return transfers_.load_initial_state(v);
+        c_.writes(v);
+        out_.line("fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
+    }
+
+    /// The transition of nothing: ones, or the identity.
+    void start_transition(ValueId v) {
+        const Op& op = fn_.op(v);
+        const bool eye = op.attrs.role == Role::Eye;
+        c_.writes(v);
+        if (eye && c_.dialect.cooperative) return out_.line("fill_identity<{}, {}>({});", size_of(op.type, 0), op.layout->strides[0], c_.name(v));
+        out_.line("fill<{}>({}, {});", c_.floats(v), c_.name(v), eye ? "0.0f" : "1.0f");
+        if (eye) out_.line("for (int i = 0; i < {}; ++i) {}[i * {}] = 1.0f;", size_of(op.type, 0), c_.name(v), op.layout->strides[0] + 1);
+    }
+
+    void store_carried() {
+        if (loop_ == Loop::Carries) return;
+        if (loop_ == Loop::Segments) out_.line("if (!at.last) return;");
+        for (const ir::Result& r : fn_.results) {
+            if (!is_carried(r.role)) continue;
+            const ValueId kept = carried_param(r);
+            const ValueId v = kept == ir::kNoValue ? r.value : kept;
+            if (loop_ == Loop::Summaries) transfers_.store_spill(r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name), v, "at.segment");
+            else transfers_.store_final_state(r.name, v);
+        }
+    }
+
+    /// Where the next chunk reads what this one carries to it.
+    [[nodiscard]] ValueId carried_param(const ir::Result& r) const {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (c_.is_param(v, r.role) && fn_.op(v).attrs.name == r.name) return v;
+        return ir::kNoValue;
+    }
+
+    void chunk_body() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
+            else if (c_.is_param(v, Role::Mask)) load_mask(v);
+            else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
+            else if (op.code != Opcode::Param && c_.in_tile(v) && !ir::is_view(op.code)) compute(v);
+            store_results(v);
+        }
+        for (const ir::Result& r : fn_.results)
+            if (is_carried(r.role)) keep(r);
+    }
+
+    void load_mask(ValueId v) {
+        c_.writes(v);
+        out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
+    }
+
+    void compute(ValueId v) {
+        const Op& op = fn_.op(v);
+        Ranges reads, writes = c_.memory(v);
+        for (const ValueId t : tile::tiles_read_by(fn_, v))
+            for (const Range& r : c_.memory(t)) reads.push_back(r);
+        if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
+            writes.push_back({work->second, work->second + tile::work_floats(fn_, v, plan_.schedule.rules())});
+        c_.barriers.before(out_, reads, writes);
+        if (op.code == Opcode::Copy && is_matrix_transpose(op)) {
+            const ValueId base = op.args[0];
+            out_.line("transpose<{}, {}, {}, {}>({}, {});", size_of(op.type, 1), size_of(op.type, 0), fn_.op(base).layout->strides[1], op.layout->strides[0],
+                      tile_pointer(fn_, base, c_.names), c_.name(v));
+        } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
+            write_loops(out_, fn_, v, c_.names, c_.dialect.cooperative ? Walk::Shared : Walk::Nested);
+        } else {
+            write_device_call(c_, v);
+        }
+    }
+
+    [[nodiscard]] bool is_matrix_transpose(const Op& copy) const {
+        const Op& from = fn_.op(copy.args[0]);
+        if (copy.type.rank() != 2 || from.layout->space == Layout::Space::Reg) return false;
+        const auto& s = from.layout->strides;
+        return s[0] == 1 && s[1] > 1;
+    }
+
+    void store_results(ValueId v) {
+        for (const ir::Result& r : fn_.results) {
+            if (r.value != v) continue;
+            if (r.role == Role::Input) transfers_.store_output(r);
+            if (r.role == Role::Spill) transfers_.store_spill(r.name, v, "block");
+        }
+    }
+
+    /// The state after the chunk goes where the next chunk reads it, unless it was made there.
+    void keep(const ir::Result& r) {
+        const ValueId kept = carried_param(r);
+        if (kept == ir::kNoValue || fn_.op(kept).layout->offset == fn_.op(r.value).layout->offset) return;
+        c_.barriers.before(out_, c_.memory(r.value), c_.memory(kept));
+        out_.line("copy_floats<{}>({}, {});", c_.floats(kept), c_.name(kept), c_.name(r.value));
+    }
+
+    Context c_;
+    Transfers transfers_;
+    Writer& out_;
+    const plan::Plan& plan_;
+    Loop loop_;
+    const Function& fn_;
+};
+
+void comment(Writer& out, const std::string& text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) out.put(line.empty() ? "//" : "// " + line);
+}
+
+}  // namespace
+
+std::string kernel_symbol(const plan::Kernel& kernel) { return "forge_" + cpp_identifier(kernel.graph.name); }
+
+void write_kernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel) { KernelWriter(out, dialect, plan, kernel).write(); }
+
+std::string write_source(const plan::Plan& plan, const Dialect& dialect) {
+    Writer out;
+    comment(out, fmt::format("{}, generated by Forge.\n{}", plan.definition.name, to_string(plan.schedule)));
+    std::string sizes;
+    for (const auto& [symbol, size] : plan.sizes) sizes += fmt::format("{}{} = {}", sizes.empty() ? "" : ", ", symbol, size);
+    comment(out, sizes);
+    out.put("");
+    for (const std::string& header : dialect.includes) out.line("#include \"{}\"", header);
+    out.put("");
+    for (const std::string& name : dialect.namespaces) out.line("using namespace {};", name);
+    for (const plan::Kernel& kernel : plan.kernels) {
+        out.put("");
+        comment(out, fmt::format("{}: {}.\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.tiles.fn)));
+        write_kernel(out, dialect, plan, kernel);
+    }
+    return out.text();
+}
+
+}  // namespace forge::emit

@@ -1,0 +1,199 @@
+#include "emit/transfers.h"
+
+#include <algorithm>
+
+namespace forge::emit {
+namespace {
+
+using ir::Op;
+using ir::Role;
+using ir::ValueId;
+using plan::TensorSlot;
+using tile::size_of;
+using Kind = TensorSlot::Kind;
+
+std::string global(const std::string& tensor) { return cpp_identifier(tensor) + "_rows"; }
+
+std::vector<std::int64_t> constants(const ir::Type& type) {
+    std::vector<std::int64_t> sizes;
+    for (int axis = 0; axis < type.rank(); ++axis) sizes.push_back(size_of(type, axis));
+    return sizes;
+}
+
+std::vector<std::string> memory_strides(int tensor, int count, bool token) {
+    std::vector<std::string> strides;
+    if (token) strides.push_back(fmt::format("call.tensors[{}].token", tensor));
+    for (int d = 0; d < count; ++d) strides.push_back(fmt::format("call.tensors[{}].dim[{}]", tensor, d));
+    return strides;
+}
+
+/// A row-major value of rank 2 or more as one matrix of rows.
+std::int64_t row_count(const ir::Type& type) {
+    std::int64_t rows = 1;
+    for (int axis = 0; axis + 1 < type.rank(); ++axis) rows *= size_of(type, axis);
+    return rows;
+}
+std::int64_t row_stride(const std::vector<std::int64_t>& strides) { return strides[strides.size() - 2]; }
+
+}  // namespace
+
+/// Which tensor a parameter is, in the call.
+int Transfers::tensor_of(const Op& param) const { return plan_.tensor(param.attrs.role == Role::Head ? Kind::Head : Kind::Input, param.attrs.name); }
+
+/// The offset of this task's part of the tiled axis: dims are the tensor's axes after token and head.
+std::string Transfers::tile_offset(int tensor, std::size_t leading) const {
+    const ir::Type& t = slot(tensor).type;
+    for (std::size_t axis = leading; c_.kernel.graph.tiled && axis < t.shape.size(); ++axis)
+        if (t.shape[axis].symbol == plan_.schedule.tile_axis)
+            return fmt::format(" + at.tile * {} * call.tensors[{}].dim[{}]", t.shape[axis].factor * plan_.schedule.tile_size, tensor, axis - leading);
+    return "";
+}
+
+std::string Transfers::all_rows(const ir::Type& type) const { return type.rank() == 0 ? "1" : std::to_string(size_of(type, 0)); }
+
+void Transfers::declare_token_tensor(const std::string& pointer, int tensor, bool constant) {
+    const ir::Type& t = slot(tensor).type;
+    const std::int64_t factor = t.shape[0].factor;
+    out_.line("{0}* const {1} = token_rows<{0}>(call, {2}, at{3}){4};", (constant ? "const " : "") + storage_type(t.dtype), pointer, tensor,
+              factor == 1 ? "" : fmt::format(", {}", factor), tile_offset(tensor, 2));
+}
+
+void Transfers::declare_tensors() {
+    std::vector<int> declared;
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        if (!c_.is_param(v, Role::Input) && !c_.is_param(v, Role::Shifted)) continue;
+        const int tensor = tensor_of(fn_.op(v));
+        if (std::find(declared.begin(), declared.end(), tensor) == declared.end()) declare_token_tensor(global(fn_.op(v).attrs.name), tensor, true);
+        declared.push_back(tensor);
+    }
+    for (const ir::Result& r : fn_.results)
+        if (r.role == Role::Input) declare_token_tensor(global(r.name), plan_.tensor(Kind::Output, r.name), false);
+}
+
+/// Loops over all axes but the last two, then one load_tile or store_tile.
+void Transfers::transfer(Block b) {
+    int loops = 0;
+    while (b.shape.size() > 2) {
+        // The token axis stays the rows of the tile; the axis after it is walked here.
+        const std::string i = fmt::format("i{}", loops++);
+        out_.open(fmt::format("for (Size {0} = 0; {0} < {1}; ++{0})", i, b.shape[1]));
+        b.tile += fmt::format(" + {} * {}", i, b.tile_strides[1]);
+        b.memory += fmt::format(" + {} * {}", i, b.memory_strides[1]);
+        b.shape.erase(b.shape.begin() + 1);
+        b.tile_strides.erase(b.tile_strides.begin() + 1);
+        b.memory_strides.erase(b.memory_strides.begin() + 1);
+    }
+    while (b.shape.size() < 2) {  // a vector is one row, a number one row of one
+        b.shape.insert(b.shape.begin(), 1);
+        b.tile_strides.insert(b.tile_strides.begin(), plan_.schedule.vector_width);
+        b.memory_strides.insert(b.memory_strides.begin(), "0");
+        b.rows = "1";
+    }
+    if (b.tile_strides.size() == 1) b.tile_strides.push_back(1);
+    if (b.memory_strides.size() == 1) b.memory_strides.emplace_back("1");
+    const std::string sizes = fmt::format("<{}, {}, {}, {}>", b.type, b.shape[0], b.shape[1], std::max(b.tile_strides[0], plan_.schedule.vector_width));
+    if (b.pad.empty()) out_.line("store_tile{}({}, {}, {}, {}, {});", sizes, b.memory, b.memory_strides[0], b.memory_strides[1], b.tile, b.rows);
+    else out_.line("load_tile{}({}, {}, {}, {}, {}, {});", sizes, b.tile, b.memory, b.memory_strides[0], b.memory_strides[1], b.rows, b.pad);
+    for (; loops > 0; --loops) out_.close();
+}
+
+void Transfers::load_tokens(ValueId v) {
+    const Op& op = fn_.op(v);
+    const int tensor = tensor_of(op);
+    const TensorSlot& t = slot(tensor);
+    const std::int64_t factor = t.type.shape[0].factor;
+    const std::string row = factor == 1 ? "row" : fmt::format("row * {}", factor), rows = factor == 1 ? "rows" : fmt::format("rows * {}", factor);
+    const std::string stride = fmt::format("call.tensors[{}].token", tensor), type = storage_type(t.type.dtype), pad = float_literal(t.pad);
+    const std::string memory = fmt::format("{} + {} * {}", global(op.attrs.name), row, stride);
+    const bool shifted = op.attrs.role == Role::Shifted;
+    c_.writes(v);
+    if (op.type.rank() == 1) {
+        if (!shifted) return out_.line("load_vector<{}, {}>({}, {}, {}, {}, {});", type, size_of(op.type, 0), c_.name(v), memory, stride, rows, pad);
+        return out_.line("load_shifted<{}, {}, {}>({}, {}, {}, row == 0, {}, {});", type, size_of(op.type, 0), factor, c_.name(v), memory, stride, rows, pad);
+    }
+    Block b{type, c_.name(v), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank() - 1, true), rows, pad};
+    if (!shifted) return transfer(b);
+    Block first = b;
+    first.shape[0] = factor;
+    first.memory += fmt::format(" - {} * {}", factor, stride);
+    first.rows = fmt::format("row > 0 ? {} : 0", factor);
+    transfer(first);
+    b.shape[0] -= factor;
+    b.tile += fmt::format(" + {}", factor * op.layout->strides[0]);
+    b.rows = fmt::format("{} - {}", rows, factor);
+    transfer(b);
+}
+
+void Transfers::load_head(ValueId v) {
+    const Op& op = fn_.op(v);
+    const int tensor = tensor_of(op);
+    const std::string type = storage_type(slot(tensor).type.dtype);
+    const std::string memory = fmt::format("head_block<const {}>(call, {}, at){}", type, tensor, tile_offset(tensor, 1));
+    if (op.type.rank() == 0) return out_.line("const float {} = load_number({});", c_.name(v), memory);
+    c_.writes(v);
+    transfer({type, c_.name(v), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
+}
+
+void Transfers::load_initial_state(ValueId v) {
+    const Op& op = fn_.op(v);
+    const int tensor = plan_.tensor(Kind::InitialState, op.attrs.name);
+    c_.writes(v);
+    out_.open(fmt::format("if (const float* const initial = state_block<const float>(call, {}, at))", tensor));
+    transfer({"float", c_.name(v), "initial" + tile_offset(tensor, 0), constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false),
+              all_rows(op.type), "0.0f"});
+    out_.close("} else {");
+    out_.line("    fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
+    out_.line("}}");
+}
+
+void Transfers::store_final_state(const std::string& state, ValueId v) {
+    const Op& op = fn_.op(v);
+    const int tensor = plan_.tensor(Kind::FinalState, state);
+    c_.reads(v);
+    out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
+    transfer({"float", c_.name(v), "final" + tile_offset(tensor, 0), constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false),
+              all_rows(op.type), ""});
+    out_.close();
+}
+
+void Transfers::store_output(const ir::Result& r) {
+    const Op& op = fn_.op(r.value);
+    const int tensor = plan_.tensor(Kind::Output, r.name);
+    const ir::Type& t = slot(tensor).type;
+    const std::int64_t factor = t.shape[0].factor;
+    const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor), stride = fmt::format("call.tensors[{}].token", tensor);
+    const std::string memory = fmt::format("{} + row{} * {}", global(r.name), scale, stride);
+    c_.reads(r.value);
+    if (op.type.rank() == 1)
+        return out_.line("store_vector<{}, {}>({}, {}, {}, rows{});", storage_type(t.dtype), size_of(op.type, 0), memory, stride, c_.name(r.value), scale);
+    transfer({storage_type(t.dtype), c_.name(r.value), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, ""});
+}
+
+std::string Transfers::spill_pointer(const std::string& spill, const char* block) const {
+    const plan::SpillSlot& slot = spill_slot(spill);
+    std::string text = fmt::format("call.spills[{}] + {} * {}", plan_.spill(spill), block, slot.floats);
+    for (std::size_t axis = 0; c_.kernel.graph.tiled && axis < slot.type.shape.size(); ++axis)
+        if (slot.type.shape[axis].symbol == plan_.schedule.tile_axis)
+            text += fmt::format(" + at.tile * {}", slot.type.shape[axis].factor * plan_.schedule.tile_size * slot.strides[axis]);
+    return text;
+}
+
+void Transfers::load_spill(ValueId v, const std::string& spill, const char* block) {
+    const plan::SpillSlot& slot = spill_slot(spill);
+    const Op& op = fn_.op(v);
+    c_.writes(v);
+    if (op.layout->strides == slot.strides || op.type.rank() < 2) return out_.line("copy_floats<{}>({}, {});", c_.floats(v), c_.name(v), spill_pointer(spill, block));
+    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1), row_stride(op.layout->strides), row_stride(slot.strides),
+              c_.name(v), spill_pointer(spill, block));
+}
+
+void Transfers::store_spill(const std::string& spill, ValueId v, const char* block) {
+    const plan::SpillSlot& slot = spill_slot(spill);
+    const Op& op = fn_.op(v);
+    c_.reads(v);
+    if (op.layout->strides == slot.strides || op.type.rank() < 2) return out_.line("copy_floats<{}>({}, {});", c_.floats(v), spill_pointer(spill, block), c_.name(v));
+    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1), row_stride(slot.strides), row_stride(op.layout->strides),
+              spill_pointer(spill, block), c_.name(v));
+}
+
+}  // namespace forge::emit

@@ -1,0 +1,50 @@
+/// Everything that moves between global memory and tiles: token tensors, per-head inputs, states, and the spills that pass
+/// from kernel to kernel.
+#pragma once
+
+#include "emit/context.h"
+
+namespace forge::emit {
+
+class Transfers {
+ public:
+    explicit Transfers(Context& context) : c_(context), out_(context.out), plan_(context.plan), fn_(context.fn) {}
+
+    void declare_tensors();  ///< one pointer per token tensor that the kernel reads or writes
+    void load_tokens(ir::ValueId v);
+    void load_head(ir::ValueId v);
+    void load_initial_state(ir::ValueId v);
+    void store_output(const ir::Result& r);
+    void store_final_state(const std::string& state, ir::ValueId v);
+
+    /// Where a block of a spill begins for this task: scans that take part of an axis see their part.
+    [[nodiscard]] std::string spill_pointer(const std::string& spill, const char* block) const;
+    void load_spill(ir::ValueId v, const std::string& spill, const char* block);
+    void store_spill(const std::string& spill, ir::ValueId v, const char* block);
+
+ private:
+    /// A tensor and a tile, axis by axis.
+    struct Block {
+        std::string type, tile, memory;
+        std::vector<std::int64_t> shape;  ///< of the tile
+        std::vector<std::int64_t> tile_strides;
+        std::vector<std::string> memory_strides;
+        std::string rows;  ///< valid rows of axis 0
+        std::string pad;   ///< empty: a store
+    };
+    void transfer(Block b);
+
+    [[nodiscard]] const plan::TensorSlot& slot(int index) const { return plan_.tensors[static_cast<std::size_t>(index)]; }
+    [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const { return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))]; }
+    [[nodiscard]] int tensor_of(const ir::Op& param) const;
+    [[nodiscard]] std::string tile_offset(int tensor, std::size_t leading) const;
+    [[nodiscard]] std::string all_rows(const ir::Type& type) const;
+    void declare_token_tensor(const std::string& pointer, int tensor, bool constant);
+
+    Context& c_;
+    Writer& out_;
+    const plan::Plan& plan_;
+    const ir::Function& fn_;
+};
+
+}  // namespace forge::emit

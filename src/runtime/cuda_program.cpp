@@ -1,0 +1,123 @@
+#include "runtime/cuda_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "build/cuda_binary.h"
+#include "device/cuda/portable/call.h"
+#include "forge/error.h"
+#include "runtime/binding.h"
+#include "schedule/shared_memory.h"
+
+namespace forge::runtime {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+constexpr int kMaxDynamicSharedBytes = 8;                ///< CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr std::int64_t kOtherSharedBytes = 7 * 1024;     ///< what is not tiles: device functions' own, slack, the system's
+
+static_assert(sizeof(cuda::Call) <= 4096, "CUDA's limit for the arguments of a kernel");
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::size_t bytes_of(const plan::SpillSlot& spill, const Bound& bound) {
+    return aligned(static_cast<std::size_t>((spill.per_segment ? bound.segments : bound.chunks) * bound.heads * spill.floats) * sizeof(float));
+}
+
+std::size_t total_bytes(const plan::Plan& plan, const Bound& bound) {
+    std::size_t bytes = 0;
+    for (const auto& spill : plan.spills) bytes += bytes_of(spill, bound);
+    return bytes;
+}
+
+void check_limits(const plan::Plan& plan) {
+    const auto within = [&](std::size_t count, int most, const char* what) {
+        if (count > static_cast<std::size_t>(most)) throw RuntimeError(fmt::format("{}: expected at most {} {} on a GPU, got {}", plan.definition.name, most, what, count));
+    };
+    within(plan.tensors.size(), cuda::kMaxTensors, "tensors");
+    within(plan.scalars.size(), cuda::kMaxScalars, "scalars");
+    within(plan.spills.size(), cuda::kMaxSpills, "values between kernels");
+}
+
+cuda::Call arguments(const plan::Plan& plan, const Call& call, const Bound& bound) {
+    cuda::Call args{};
+    std::copy(bound.tensors.begin(), bound.tensors.end(), args.tensors);
+    std::copy(bound.scalars.begin(), bound.scalars.end(), args.scalars);
+    char* memory = static_cast<char*>(call.workspace);
+    for (std::size_t i = 0; i < plan.spills.size(); ++i) {
+        args.spills[i] = reinterpret_cast<float*>(memory);  // NOLINT: workspace is bytes
+        memory += bytes_of(plan.spills[i], bound);
+    }
+    if (call.cu_seqlens) {
+        args.offsets = call.cu_seqlens->data;
+        args.offsets_stride = call.cu_seqlens->strides.empty() ? 1 : call.cu_seqlens->strides[0];
+        args.wide_offsets = call.cu_seqlens->dtype == DType::I64;
+    }
+    args.tokens = bound.length;
+    args.chunk_rows = plan.schedule.chunk;
+    args.segment_rows = bound.segment_rows;
+    args.sequences = bound.sequences;
+    args.heads = bound.heads;
+    return args;
+}
+
+}  // namespace
+
+CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& source, const CudaDevice& device, const std::string& cache_dir) : device_(device) {
+    check_limits(plan);
+    const build::CudaBinary binary = build::build_cuda_binary(plan.definition.name, source, device.arch(), cache_dir);
+    report_ = binary.report;
+    from_cache_ = binary.from_cache;
+    const CudaDriver& cuda = CudaDriver::get();
+    const CudaScope scope(device_);
+    cuda.check(cuda.module_load(&module_, binary.cubin.data()), "loading kernels");
+    for (const plan::Kernel& kernel : plan.kernels) {
+        Kernel loaded;
+        loaded.shared_bytes = static_cast<unsigned>(emit::shared_bytes(kernel));
+        cuda.check(cuda.module_function(&loaded.function, module_, emit::kernel_symbol(kernel).c_str()), "finding a kernel");
+        cuda.check(cuda.function_set(loaded.function, kMaxDynamicSharedBytes, static_cast<int>(loaded.shared_bytes)), "reserving shared memory for a kernel");
+        kernels_.push_back(loaded);
+    }
+}
+
+CudaProgram::~CudaProgram() {
+    if (module_) CudaDriver::get().module_unload(module_);
+}
+
+void CudaProgram::launch(const plan::Plan& plan, const Call& call) const {
+    const Bound bound = bind(plan, call, Lengths::OnDevice);
+    if (const std::size_t bytes = total_bytes(plan, bound); bytes > 0 && !call.workspace)
+        throw RuntimeError(fmt::format("{}: workspace: expected {} bytes of device memory (see workspace_bytes), got none", plan.definition.name, bytes));
+    cuda::Call args = arguments(plan, call, bound);
+    const CudaDriver& cuda = CudaDriver::get();
+    const CudaScope scope(device_);
+    for (std::size_t k = 0; k < kernels_.size(); ++k) {
+        const plan::Loop loop = plan.kernels[k].graph.loop;
+        args.tiles = plan.tiles(plan.kernels[k]);
+        const std::int64_t units = loop == plan::Loop::Chunks ? bound.chunks : plan::per_segment(loop) ? bound.segments : bound.sequences;
+        const std::int64_t tasks = units * bound.heads * args.tiles;
+        if (tasks == 0) continue;
+        if (tasks > std::numeric_limits<int>::max()) throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, tasks));
+        void* parameters[] = {&args};
+        cuda.check(cuda.launch(kernels_[k].function, static_cast<unsigned>(tasks), 1, 1, emit::kCudaThreads, 1, 1, kernels_[k].shared_bytes,
+                               static_cast<CudaStream>(call.stream), parameters, nullptr),
+                   "launching a kernel");
+    }
+}
+
+std::size_t cuda_workspace_bytes(const plan::Plan& plan, const Call& call) { return total_bytes(plan, bind(plan, call, Lengths::OnDevice)); }
+
+plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options, const CudaDevice& device) {
+    schedule::FitWishes wishes;
+    if (options.strategy != "auto") wishes.strategy = plan::strategy_named(options.strategy);
+    wishes.chunk = options.chunk;
+    wishes.tiles = options.tiles;
+    wishes.segments = options.segments;
+    wishes.expected_tokens = options.expected_tokens;
+    wishes.expected_tasks = options.expected_sequences * options.expected_heads;
+    return schedule::fit_shared_memory(definition, program, options.sizes, {device.shared_bytes - kOtherSharedBytes, device.multiprocessors}, wishes);
+}
+
+}  // namespace forge::runtime

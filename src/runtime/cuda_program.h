@@ -1,0 +1,40 @@
+/// A plan's kernels on a GPU: compiled, loaded, and launched on the caller's stream without allocation, copies or
+/// synchronisation. Grids and workspace come from the shapes of a call alone; lengths of packed sequences are read by the
+/// kernels, so that a captured graph can be replayed with others.
+#pragma once
+
+#include "emit/cuda/emit_cuda.h"
+#include "runtime/cuda_driver.h"
+#include "forge/runtime.h"
+
+namespace forge::runtime {
+
+class CudaProgram {
+ public:
+    CudaProgram(const plan::Plan& plan, const std::string& source, const CudaDevice& device, const std::string& cache_dir);
+    ~CudaProgram();
+    CudaProgram(const CudaProgram&) = delete;
+    CudaProgram& operator=(const CudaProgram&) = delete;
+
+    void launch(const plan::Plan& plan, const Call& call) const;
+    [[nodiscard]] bool from_cache() const { return from_cache_; }
+    [[nodiscard]] const std::string& report() const { return report_; }  ///< the assembler's
+
+ private:
+    struct Kernel {
+        CudaFunction function = nullptr;
+        unsigned shared_bytes = 0;
+    };
+    const CudaDevice& device_;
+    CudaModuleHandle module_ = nullptr;
+    std::vector<Kernel> kernels_;
+    std::string report_;
+    bool from_cache_ = false;
+};
+
+std::size_t cuda_workspace_bytes(const plan::Plan& plan, const Call& call);
+
+/// The schedule for a device: what the caller asked for, fitted to its shared memory.
+plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options, const CudaDevice& device);
+
+}  // namespace forge::runtime

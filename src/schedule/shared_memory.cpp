@@ -1,0 +1,116 @@
+#include "schedule/shared_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "forge/error.h"
+#include "graph/slice.h"
+
+namespace forge::schedule {
+namespace {
+
+using plan::Schedule;
+using plan::Strategy;
+
+constexpr std::int64_t kVector = 4;      ///< floats that a thread handles at a time
+constexpr std::int64_t kGoodTile = 32;   ///< columns below which products no longer keep the warps of a block busy
+
+/// How many parts an axis may be cut into, few first: parts are whole vectors, so that parts of spills stay aligned.
+std::vector<std::int64_t> splits(std::int64_t size) {
+    std::vector<std::int64_t> counts = {1};
+    for (std::int64_t n = 2; n <= size / kVector; ++n)
+        if (size % n == 0 && size / n % kVector == 0) counts.push_back(n);
+    return counts;
+}
+
+/// The kernel that needs most, in bytes.
+struct Need {
+    std::string kernel;
+    std::int64_t bytes = 0;
+};
+
+Need need_of(const plan::Plan& plan) {
+    Need most;
+    for (const plan::Kernel& kernel : plan.kernels) {
+        const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
+        if (bytes > most.bytes) most = {kernel.graph.name, bytes};
+    }
+    return most;
+}
+
+class Fitting {
+ public:
+    Fitting(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes)
+        : definition_(definition), program_(program), sizes_(sizes), memory_(memory), wishes_(wishes) {
+        for (const std::string& axis : graph::parallel_axes(program))
+            if (axis_.empty() && sizes.contains(axis)) axis_ = axis;
+    }
+
+    Schedule run() {
+        for (const std::int64_t chunk : chunks())
+            for (const std::int64_t tiles : tile_counts()) {
+                const Schedule s = schedule(chunk, tiles);
+                const Need need = need_of(plan::make_plan(definition_, program_, sizes_, s));
+                if (need.bytes <= memory_.bytes) return s;
+                if (least_.bytes == 0 || need.bytes < least_.bytes) least_ = need, at_ = to_string(s);
+            }
+        throw RuntimeError(fmt::format("{}: shared memory: expected at most {} bytes, got {} for kernel {} ({})", definition_.name, memory_.bytes, least_.bytes,
+                                       least_.kernel, at_));
+    }
+
+ private:
+    [[nodiscard]] std::vector<std::int64_t> chunks() const {
+        if (wishes_.chunk) return {wishes_.chunk};
+        std::vector<std::int64_t> sizes = {64, 32, 16};
+        std::erase_if(sizes, [&](std::int64_t c) { return c > 16 && c / 2 >= wishes_.expected_tokens; });  // no chunk that is mostly padding
+        return sizes;
+    }
+
+    /// From the number of parts that occupies the multiprocessors upwards, then the smaller numbers.
+    [[nodiscard]] std::vector<std::int64_t> tile_counts() const {
+        if (axis_.empty()) return {1};
+        if (wishes_.tiles) return {wishes_.tiles};
+        const std::int64_t size = sizes_.at(axis_);
+        std::vector<std::int64_t> counts = splits(size);
+        const auto enough = std::find_if(counts.begin(), counts.end(), [&](std::int64_t n) {
+            return wishes_.expected_tasks * n >= memory_.multiprocessors || size / n <= kGoodTile;
+        });
+        counts.erase(counts.begin(), enough == counts.end() ? enough - 1 : enough);
+        return counts;
+    }
+
+    [[nodiscard]] Schedule schedule(std::int64_t chunk, std::int64_t tiles) const {
+        Schedule s;
+        s.strategy = wishes_.strategy.value_or(Strategy::OnePass);
+        s.chunk = chunk;
+        s.vector_width = kVector;
+        s.shared_memory = true;
+        if (!axis_.empty()) s.tile_axis = axis_, s.tiles = tiles, s.tile_size = sizes_.at(axis_) / tiles;
+        s.tile_chunks = tiles > 1;
+        if (s.strategy == Strategy::Segmented) {
+            const std::int64_t most = std::max<std::int64_t>(1, wishes_.expected_tokens / (4 * chunk));
+            const std::int64_t wanted = std::max<std::int64_t>(2, memory_.multiprocessors / std::max<std::int64_t>(1, wishes_.expected_tasks * tiles));
+            s.segments = wishes_.segments ? wishes_.segments : std::max<std::int64_t>(2, std::min(wanted, most));
+        }
+        return s;
+    }
+
+    const ir::Definition& definition_;
+    const ir::Function& program_;
+    const tile::Sizes& sizes_;
+    const SharedMemory& memory_;
+    const FitWishes& wishes_;
+    std::string axis_;
+    Need least_;
+    std::string at_;
+};
+
+}  // namespace
+
+Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
+                           const FitWishes& wishes) {
+    return Fitting(definition, program, sizes, memory, wishes).run();
+}
+
+}  // namespace forge::schedule

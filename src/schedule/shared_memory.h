@@ -1,0 +1,27 @@
+/// Schedules for kernels whose tiles all lie in a GPU's shared memory (the portable CUDA path): the largest chunk, and of
+/// the parallel axis the largest part, that fit and still give every multiprocessor a task. A pure function of plain data.
+#pragma once
+
+#include <optional>
+
+#include "plan/plan.h"
+
+namespace forge::schedule {
+
+/// One GPU, as far as fitting needs it.
+struct SharedMemory {
+    std::int64_t bytes = 99 * 1024;  ///< of tiles, per block of threads
+    int multiprocessors = 108;
+};
+
+struct FitWishes {
+    std::optional<plan::Strategy> strategy;
+    std::int64_t chunk = 0, tiles = 0, segments = 0;  ///< 0: chosen
+    std::int64_t expected_tokens = 4096, expected_tasks = 1;  ///< sequences × heads
+};
+
+/// RuntimeError, naming the smallest kernel that did not fit, if nothing fits.
+plan::Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
+                                 const FitWishes& wishes);
+
+}  // namespace forge::schedule
