@@ -29,7 +29,7 @@ struct CompileOptions {
     std::string strategy = "auto";               ///< auto, one-pass, fused, decoupled, segmented
     std::int64_t chunk = 0;                      ///< tokens per chunk: 16, 32, 64 or 128; 0: chosen
     std::string isa = "auto";                    ///< auto (this machine's best), avx512, avx2, plain
-    int threads = 0;                             ///< 0: all cores
+    int threads = 0;                             ///< of the CPU, 0: all cores; on a GPU 128, 256 or 512 per task, 0: chosen
     std::string cache_dir = {};                       ///< empty: $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge
     std::int64_t tiles = 0;                      ///< parts of the value axis: a divisor of its size; 0: chosen
     std::int64_t segments = 0;                   ///< per sequence, for the segmented strategy; 0: chosen

@@ -33,7 +33,8 @@ struct Context {
         if (!in_tile(base)) return {};
         return {{fn.op(base).layout->offset, fn.op(base).layout->offset + floats(base)}};
     }
-    /// Whether a value wants more than the 10 mantissa bits of tf32: float tensors, and what is inverted.
+    /// Whether a value wants more than the 10 mantissa bits of tf32: unless tensors are bf16 (f16 has as many bits itself,
+    /// and sums that cancel would lose some), and for what is inverted.
     [[nodiscard]] bool needs_float(ir::ValueId v) const;
 
     /// The operation that comes next writes a value's buffer, or reads it.

@@ -8,13 +8,14 @@
 namespace forge::emit {
 
 struct Dialect {
-    std::vector<std::string> includes, namespaces;
+    std::vector<std::string> defines, includes, namespaces;
     std::string arguments;              ///< of a kernel
     std::vector<std::string> prologue;  ///< first lines of a kernel
     std::string idle;                   ///< how a task without work ends; empty: there is none
     /// A block of threads works on a task together: loops are shared out, barriers stand between operations, addresses of
     /// vectors are aligned, products state their precision and both strides of their second operand.
     bool cooperative = false;
+    int threads = 1;  ///< of such a block
 };
 
 }  // namespace forge::emit

@@ -1,5 +1,6 @@
 #include "emit/kernel.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "emit/loops.h"
@@ -34,6 +35,7 @@ class KernelWriter {
         declare_tiles();
         transfers_.declare_tensors();
         before_chunks();
+        choose_ahead();
         begin_chunk();
         declare_spills();
         chunk_body();
@@ -66,9 +68,44 @@ class KernelWriter {
         const std::int64_t step = loop_ == Loop::Carries ? 1 : plan_.schedule.chunk;
         if (plan::in_order(loop_)) {
             c_.barriers.wait(out_);
+            fetch_first();
             out_.open(fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
         }
-        if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < {0} ? at.tokens - row : {0});", plan_.schedule.chunk);
+        if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", rows_from("row"));
+        if (loop_ == Loop::Chunks) fetch_first();
+    }
+
+    /// The valid rows of the chunk that begins at a row.
+    [[nodiscard]] std::string rows_from(const std::string& row) const {
+        return fmt::format("static_cast<int>(at.tokens - {0} < {1} ? at.tokens - {0} : {1})", row, plan_.schedule.chunk);
+    }
+
+    /// On a GPU, what a chunk reads is asked for while the chunk before is computed, as far as registers go.
+    void choose_ahead() {
+        constexpr std::int64_t kRegisters = 65536 / 4;  // a quarter of what a multiprocessor has
+        const std::int64_t most = kRegisters / c_.dialect.threads;
+        std::int64_t used = 0;
+        for (ValueId v = 0; v < fn_.size() && loop_ != Loop::Carries; ++v) {
+            const std::int64_t registers = transfers_.registers_ahead(v);
+            if (registers == 0 || used + registers > most) continue;
+            used += registers;
+            ahead_.push_back(v);
+        }
+    }
+
+    void fetch_first() {
+        if (ahead_.empty()) return;
+        const bool loop = plan::in_order(loop_);
+        if (loop) out_.line("int rows_ahead = {};", rows_from("at.row"));
+        for (const ValueId v : ahead_)
+            out_.line("auto {}_ahead = {};", c_.name(v), transfers_.fetch(v, loop ? Transfers::Place{"at.row", "rows_ahead", "block"} : Transfers::Place{}));
+    }
+
+    void fetch_next() {
+        if (ahead_.empty() || !plan::in_order(loop_)) return;
+        const std::string next = fmt::format("(row + {})", plan_.schedule.chunk);
+        out_.line("rows_ahead = {};", rows_from(next));
+        for (const ValueId v : ahead_) out_.line("{}_ahead = {};", c_.name(v), transfers_.fetch(v, {next, "rows_ahead", "(block + call.heads)"}));
     }
 
     /// One pointer per buffer, with its shape.
@@ -134,9 +171,13 @@ class KernelWriter {
     }
 
     void chunk_body() {
+        bool loading = true;  // parameters come first
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
-            if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
+            if (loading && op.code != Opcode::Param) fetch_next();
+            loading = loading && op.code == Opcode::Param;
+            if (std::find(ahead_.begin(), ahead_.end(), v) != ahead_.end()) transfers_.place(v);
+            else if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
             else if (op.code != Opcode::Param && c_.in_tile(v) && !ir::is_view(op.code)) compute(v);
@@ -199,6 +240,7 @@ class KernelWriter {
     const plan::Plan& plan_;
     Loop loop_;
     const Function& fn_;
+    std::vector<ValueId> ahead_;  ///< loads that are asked for one chunk ahead
 };
 
 void comment(Writer& out, const std::string& text) {
@@ -219,6 +261,7 @@ std::string write_source(const plan::Plan& plan, const Dialect& dialect) {
     for (const auto& [symbol, size] : plan.sizes) sizes += fmt::format("{}{} = {}", sizes.empty() ? "" : ", ", symbol, size);
     comment(out, sizes);
     out.put("");
+    for (const std::string& define : dialect.defines) out.line("#define {}", define);
     for (const std::string& header : dialect.includes) out.line("#include \"{}\"", header);
     out.put("");
     for (const std::string& name : dialect.namespaces) out.line("using namespace {};", name);

@@ -124,6 +124,50 @@ void Transfers::load_tokens(ValueId v) {
     transfer(b);
 }
 
+/// The load of a token input or a spill of a chunk, seen as one matrix.
+Transfers::Block Transfers::ahead(ValueId v, const Place& place) const {
+    const Op& op = fn_.op(v);
+    const bool vector = op.type.rank() == 1;
+    if (op.attrs.role == Role::Spill) {
+        const plan::SpillSlot& slot = spill_slot(op.attrs.name);
+        const std::int64_t rows = row_count(op.type), stride = vector ? 0 : row_stride(slot.strides);
+        return {"float", c_.name(v), spill_pointer(op.attrs.name, place.block.c_str()), {rows, size_of(op.type, op.type.rank() - 1)}, {vector ? c_.floats(v) : row_stride(op.layout->strides), 1},
+                {std::to_string(stride), "1"}, place.rows == "rows" ? std::to_string(rows) : fmt::format("{} > 0 ? {} : 0", place.rows, rows), "0.0f"};
+    }
+    const int tensor = tensor_of(op);
+    const std::int64_t factor = slot(tensor).type.shape[0].factor;
+    const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor);
+    std::vector<std::string> strides = memory_strides(tensor, op.type.rank() - 1, true);
+    return {storage_type(slot(tensor).type.dtype), c_.name(v), fmt::format("{} + {}{} * {}", global(op.attrs.name), place.row, scale, strides[0]), constants(op.type), op.layout->strides,
+            std::move(strides), place.rows + scale, float_literal(slot(tensor).pad)};
+}
+
+std::int64_t Transfers::registers_ahead(ValueId v) const {
+    const Op& op = fn_.op(v);
+    const bool input = c_.is_param(v, Role::Input) && op.type.rank() <= 2, spill = c_.is_param(v, Role::Spill) && op.type.rank() > 0;
+    if (!c_.dialect.cooperative || !c_.in_tile(v) || !(input || spill)) return 0;
+    constexpr std::int64_t kFour = 4;
+    const std::int64_t threads = c_.dialect.threads;
+    const Block b = ahead(v, {});
+    const auto turns = [&](std::int64_t n) { return (n + threads - 1) / threads; };
+    if (b.shape.size() == 1) return turns(b.shape[0]);
+    if (b.shape[1] % kFour != 0) return 0;
+    return turns(b.shape[0] * b.shape[1] / kFour) * (b.type == "float" ? 4 : 2);
+}
+
+std::string Transfers::fetch(ValueId v, const Place& place) const {
+    const Block b = ahead(v, place);
+    if (b.shape.size() == 1) return fmt::format("fetch_vector<{}, {}>({}, {}, {})", b.type, b.shape[0], b.memory, b.memory_strides[0], b.rows);
+    return fmt::format("fetch_tile<{}, {}, {}>({}, {}, {}, {})", b.type, b.shape[0], b.shape[1], b.memory, b.memory_strides[0], b.memory_strides[1], b.rows);
+}
+
+void Transfers::place(ValueId v) {
+    const Block b = ahead(v, {});
+    c_.writes(v);
+    if (b.shape.size() == 1) return out_.line("place_vector({}, {}_ahead, {}, {});", c_.name(v), c_.name(v), b.rows, b.pad);
+    out_.line("place_tile<{}>({}, {}_ahead, {}, {}, {}, {}, {});", b.tile_strides[0], c_.name(v), c_.name(v), b.memory, b.memory_strides[0], b.memory_strides[1], b.rows, b.pad);
+}
+
 void Transfers::load_head(ValueId v) {
     const Op& op = fn_.op(v);
     const int tensor = tensor_of(op);

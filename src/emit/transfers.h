@@ -12,6 +12,16 @@ class Transfers {
 
     void declare_tensors();  ///< one pointer per token tensor that the kernel reads or writes
     void load_tokens(ir::ValueId v);
+
+    /// Which chunk a load is for: expressions for its first row, its valid rows and its spill block.
+    struct Place {
+        std::string row = "row", rows = "rows", block = "block";
+    };
+    /// A load that can be asked for before its tile is free: how many registers that takes per thread, 0 if it cannot.
+    [[nodiscard]] std::int64_t registers_ahead(ir::ValueId v) const;
+    [[nodiscard]] std::string fetch(ir::ValueId v, const Place& place) const;
+    void place(ir::ValueId v);  ///< what was fetched, into its tile
+
     void load_head(ir::ValueId v);
     void load_initial_state(ir::ValueId v);
     void store_output(const ir::Result& r);
@@ -33,6 +43,7 @@ class Transfers {
         std::string pad;   ///< empty: a store
     };
     void transfer(Block b);
+    [[nodiscard]] Block ahead(ir::ValueId v, const Place& place) const;
 
     [[nodiscard]] const plan::TensorSlot& slot(int index) const { return plan_.tensors[static_cast<std::size_t>(index)]; }
     [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const { return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))]; }

@@ -23,6 +23,7 @@ struct Schedule {
     bool tile_chunks = false;     ///< kernels of single chunks take a part of tile_axis too (where on-chip memory is short)
     std::int64_t vector_width = 16;
     bool shared_memory = false;   ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
+    int block_threads = 256;      ///< … of so many
     std::string reason;
 
     [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory}; }

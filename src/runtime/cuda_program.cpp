@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr int kMaxDynamicSharedBytes = 8;                ///< CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-constexpr std::int64_t kOtherSharedBytes = 7 * 1024;     ///< what is not tiles: device functions' own, slack, the system's
+
+/// Shared memory that is not tiles: two floats per thread for device functions, slack behind the tiles, the system's.
+constexpr std::int64_t other_shared_bytes(int threads) { return 2 * 4 * threads + 5 * 1024; }
 
 static_assert(sizeof(cuda::Call) <= 4096, "CUDA's limit for the arguments of a kernel");
 
@@ -101,7 +103,7 @@ void CudaProgram::launch(const plan::Plan& plan, const Call& call) const {
         if (tasks == 0) continue;
         if (tasks > std::numeric_limits<int>::max()) throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, tasks));
         void* parameters[] = {&args};
-        cuda.check(cuda.launch(kernels_[k].function, static_cast<unsigned>(tasks), 1, 1, emit::kCudaThreads, 1, 1, kernels_[k].shared_bytes,
+        cuda.check(cuda.launch(kernels_[k].function, static_cast<unsigned>(tasks), 1, 1, static_cast<unsigned>(plan.schedule.block_threads), 1, 1, kernels_[k].shared_bytes,
                                static_cast<CudaStream>(call.stream), parameters, nullptr),
                    "launching a kernel");
     }
@@ -117,7 +119,13 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     wishes.segments = options.segments;
     wishes.expected_tokens = options.expected_tokens;
     wishes.expected_tasks = options.expected_sequences * options.expected_heads;
-    return schedule::fit_shared_memory(definition, program, options.sizes, {device.shared_bytes - kOtherSharedBytes, device.multiprocessors}, wishes);
+    if (options.threads != 0 && options.threads != 128 && options.threads != 256 && options.threads != 512)
+        throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", options.threads));
+    const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;
+    const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors};
+    plan::Schedule schedule = schedule::fit_shared_memory(definition, program, options.sizes, memory, wishes);
+    schedule.block_threads = threads;
+    return schedule;
 }
 
 }  // namespace forge::runtime

@@ -81,6 +81,7 @@ void DeviceBuffers::set_offsets(const check::Buffers& other) {
     const std::size_t bytes = static_cast<std::size_t>(call.cu_seqlens->shape[0]) * size_in_bytes(call.cu_seqlens->dtype);
     const auto to = reinterpret_cast<runtime::CudaPointer>(call_.cu_seqlens->data);  // NOLINT: the driver's pointers are numbers
     CudaDriver::get().check(CudaDriver::get().copy_to_device(to, call.cu_seqlens->data, bytes), "copying offsets to the device");
+    CudaDriver::get().check(CudaDriver::get().context_synchronize(), "waiting for the device");
 }
 
 Call& DeviceBuffers::call(const Attention& attention, const Stream& stream) {
@@ -89,9 +90,9 @@ Call& DeviceBuffers::call(const Attention& attention, const Stream& stream) {
     if (bytes > 0) {
         memory_.emplace_back(bytes);
         memory_.back().fill(0xFF);  // NaN: what is read but was never written shows
-        CudaDriver::get().check(CudaDriver::get().context_synchronize(), "waiting for the device");
         call_.workspace = memory_.back().data();
     }
+    CudaDriver::get().check(CudaDriver::get().context_synchronize(), "waiting for the device");  // copies and fills may still be under way
     return call_;
 }
 

@@ -1,7 +1,8 @@
 /// Every variant and novel program on a GPU, for every element type, strategy and awkward shape, against the float64
 /// recurrence; then twice for the same bits, and by graph replay with other lengths of packed sequences. `--time` measures.
 ///
-///   gpu_check [--shard=I/N] [--only=NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME] [--csv=FILE] [--time]
+///   gpu_check [--shard=I/N] [--only=NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME]
+///             [--threads=N] [--csv=FILE] [--time]
 ///
 /// A row per (program, type, sizes, strategy) goes to the CSV, failures to standard output; the exit status says whether
 /// all is well. Needs no test library.
@@ -33,6 +34,7 @@ struct Options {
     std::string only, strategy = "all", csv, device = "cuda";
     std::vector<std::string> dtypes = {"f32", "bf16", "f16"};
     std::vector<Sizes> sizes = {{128, 128}, {60, 100}};
+    int threads = 0;
     bool time = false;
 };
 
@@ -52,6 +54,7 @@ Options parse(int argc, char** argv) {
         else if (word.starts_with("--strategy=")) o.strategy = value;
         else if (word.starts_with("--csv=")) o.csv = value;
         else if (word.starts_with("--dtype=")) o.dtypes = split(value, ',');
+        else if (word.starts_with("--threads=")) o.threads = std::stoi(value);
         else if (word == "--time") o.time = true;
         else if (word.starts_with("--sizes=")) {
             o.sizes.clear();
@@ -127,6 +130,7 @@ class Examination {
         options.dtype = problem.dtype;
         options.sizes = check::sizes_for(def, problem);
         options.strategy = row.strategy;
+        options.threads = options_.threads;
         options.expected_heads = 32;
         options.segments = row.strategy == "segmented" ? 3 : 0;
         Attention attention = compile(def, options);
@@ -224,7 +228,7 @@ class Examination {
 int main(int argc, char** argv) {
     try {
         const forge::gpu::Options options = forge::gpu::parse(argc, argv);
-        if (options.time) return forge::gpu::measure(options.only, options.strategy, options.csv);
+        if (options.time) return forge::gpu::measure(options.only, options.strategy, options.threads, options.csv);
         return forge::gpu::Examination(options).run();
     } catch (const std::exception& error) {
         fmt::print(stderr, "gpu_check: {}\n", error.what());

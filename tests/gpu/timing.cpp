@@ -69,7 +69,7 @@ double host_seconds(const Attention& attention, const Call& call, const Stream& 
 
 }  // namespace
 
-int measure(const std::string& only, const std::string& strategy, const std::string& csv_file) {
+int measure(const std::string& only, const std::string& strategy, int threads, const std::string& csv_file) {
     const runtime::CudaDevice& device = runtime::cuda_device("cuda");
     const runtime::CudaScope scope(device);
     const Stream stream;
@@ -90,6 +90,7 @@ int measure(const std::string& only, const std::string& strategy, const std::str
                 options.device = "cuda";
                 options.sizes = check::sizes_for(def, problem);
                 options.strategy = plan::to_string(s);
+                options.threads = threads;
                 options.expected_tokens = tokens, options.expected_heads = problem.H;
                 const Attention attention = compile(def, options);
                 LongCall arguments(pattern, tokens);

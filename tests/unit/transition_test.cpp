@@ -118,7 +118,7 @@ TEST_P(Transitions, SummariesOfSegmentsCompose) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Transitions, testing::ValuesIn(programs()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Transitions, testing::ValuesIn(programs()), [](const auto& program) { return program.param.name; });
 
 struct Expected {
     const char* program;

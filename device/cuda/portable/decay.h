@@ -47,7 +47,8 @@ template <int N, int K, int LDQ, int LDK, int LDG, int LDO, bool EXCLUSIVE, int 
 FORGE_DEVICE void decay_columns(const float* q, const float* k, const float* g, float* out, int rows) {
     constexpr int R = kDecayBlock, J = 4;
     float sum[J][R] = {};
-    for (int d = lane(); d < round_up(K, kLanes); d += kLanes) {
+    const int self = lane();
+    for (int d = self; d < round_up(K, kLanes); d += kLanes) {
         const bool inside = K % kLanes == 0 || d < K;
         float left[R], decay[R];
 #pragma unroll
@@ -71,7 +72,7 @@ FORGE_DEVICE void decay_columns(const float* q, const float* k, const float* g, 
 #pragma unroll
         for (int i = 0; i < R; ++i) {
             const float x = i < J0 + j + EXCLUSIVE ? 0.0f : reduce_lanes<Plus>(sum[j][i]);
-            if (lane() == i && (N % R == 0 || (i < rows && J0 + j < rows))) out[i * LDO + J0 + j] = x;
+            if (self == i && (N % R == 0 || (i < rows && J0 + j < rows))) out[i * LDO + J0 + j] = x;
         }
 }
 

@@ -17,16 +17,17 @@ constexpr int kInverseBlock = 16;
 /// The inverse of one block, by one warp: a lane has a column. As soon as an entry is known it leaves all rows below.
 template <int R, int LDS, int LDD>
 FORGE_DEVICE void invert_block(const float* a, float* out) {
-    if (lane() >= R) return;
+    const int column = lane();
+    if (column >= R) return;
     float x[R];
 #pragma unroll
-    for (int i = 0; i < R; ++i) x[i] = i == lane() ? 1.0f : 0.0f;
+    for (int i = 0; i < R; ++i) x[i] = i == column ? 1.0f : 0.0f;
 #pragma unroll
     for (int j = 0; j < R; ++j)
 #pragma unroll
         for (int i = j + 1; i < R; ++i) x[i] -= a[i * LDS + j] * x[j];
 #pragma unroll
-    for (int i = 0; i < R; ++i) out[i * LDD + lane()] = x[i];
+    for (int i = 0; i < R; ++i) out[i * LDD + column] = x[i];
 }
 
 /// Merges the inverses of H rows with those of the L rows after them, by WARPS warps of which this is number `w`. The

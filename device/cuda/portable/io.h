@@ -40,9 +40,6 @@ FORGE_DEVICE f16 from_float<f16>(float x) {
 
 namespace detail {
 
-/// How many loads a thread has in flight before it uses the first.
-constexpr int kBatch = 8;
-
 template <class T>
 struct alignas(kWidth * sizeof(T)) Four {
     T x[kWidth];
@@ -56,33 +53,18 @@ FORGE_DEVICE bool in_fours(const T* p, Size row_stride, Size col_stride) {
 }
 
 template <class T>
-FORGE_DEVICE vec load_four(const T* p) {
-    const Four<T> four = *reinterpret_cast<const Four<T>*>(p);
+FORGE_DEVICE Four<T> load_four(const T* p) {
+    return *reinterpret_cast<const Four<T>*>(p);
+}
+
+template <class T>
+FORGE_DEVICE vec to_vec(const Four<T>& four) {
     return {{to_float(four.x[0]), to_float(four.x[1]), to_float(four.x[2]), to_float(four.x[3])}};
 }
 
 template <class T>
 FORGE_DEVICE void store_four(T* p, const vec& v) {
     *reinterpret_cast<Four<T>*>(p) = {{from_float<T>(v.x[0]), from_float<T>(v.x[1]), from_float<T>(v.x[2]), from_float<T>(v.x[3])}};
-}
-
-/// from(n) for all n < COUNT, n shared out over the threads, into to(n, value): loads go ahead of stores in batches.
-template <int COUNT, class From, class To>
-FORGE_DEVICE void move(From from, To to) {
-    constexpr int kSteps = pieces(COUNT, kThreads), kGroup = min(kSteps, kBatch);
-    for (int step = 0; step < kSteps; step += kGroup) {
-        vec x[kGroup];
-#pragma unroll
-        for (int s = 0; s < kGroup; ++s) {
-            const int n = (step + s) * kThreads + thread();
-            if (n < COUNT) x[s] = from(n);
-        }
-#pragma unroll
-        for (int s = 0; s < kGroup; ++s) {
-            const int n = (step + s) * kThreads + thread();
-            if (n < COUNT) to(n, x[s]);
-        }
-    }
 }
 
 }  // namespace detail
@@ -98,36 +80,105 @@ FORGE_DEVICE void fill(float* x, float value) {
     for (int n = thread(); n < vectors(N); n += kThreads) store(x + n * kWidth, broadcast(value));
 }
 
+/// A tile on its way from global memory: what this thread has asked for and has not waited for yet. Rows of other lengths
+/// or at other addresses than fours are left to place_tile.
+template <class T, int M, int N>
+struct Fetched {
+    static constexpr int kRow = vectors(N), kSteps = pieces(M * kRow, kThreads);
+    detail::Four<T> x[kSteps];
+    bool fours;
+};
+
+/// Asks for `rows` rows of exactly N elements each.
+template <class T, int M, int N>
+FORGE_DEVICE Fetched<T, M, N> fetch_tile(const T* src, Size row_stride, Size col_stride, int rows) {
+    using F = Fetched<T, M, N>;
+    F fetched;
+    fetched.fours = N % kWidth == 0 && detail::in_fours(src, row_stride, col_stride);
+    if (!fetched.fours || rows <= 0) return fetched;
+    const int self = thread();
+#pragma unroll
+    for (int s = 0; s < F::kSteps; ++s) {  // rows beyond the last are asked for as the first: no branch, all loads in flight at once
+        const int n = s * kThreads + self, row = n / F::kRow;
+        fetched.x[s] = detail::load_four(src + (row < rows && row < M ? row : 0) * row_stride + n % F::kRow * kWidth);
+    }
+    return fetched;
+}
+
+/// tile[r, c] = src[r * row_stride + c * col_stride] for r < rows; rows from there to M hold `pad`.
+template <int LD, class T, int M, int N>
+FORGE_DEVICE void place_tile(float* tile, const Fetched<T, M, N>& fetched, const T* src, Size row_stride, Size col_stride, int rows, float pad) {
+    using F = Fetched<T, M, N>;
+    const int self = thread();
+    if (fetched.fours) {
+#pragma unroll
+        for (int s = 0; s < F::kSteps; ++s) {
+            const int n = s * kThreads + self, row = n / F::kRow;
+            if (n < M * F::kRow) store(tile + row * LD + n % F::kRow * kWidth, row < rows ? detail::to_vec(fetched.x[s]) : broadcast(pad));
+        }
+    } else {
+        for (int n = thread(); n < M * N; n += kThreads)
+            tile[n / N * LD + n % N] = n / N < rows ? load_number(src + n / N * row_stride + n % N * col_stride) : pad;
+    }
+}
+
+/// Both at once, in parts that leave registers for others.
+template <class T, int M, int N, int LD>
+FORGE_DEVICE void load_tile(float* tile, const T* src, Size row_stride, Size col_stride, int rows, float pad) {
+    constexpr int kPart = min(M, max(1, 8 * kThreads / vectors(N)));  // rows: eight loads per thread
+#pragma unroll
+    for (int row = 0; row + kPart <= M; row += kPart) {
+        const T* const part = src + row * row_stride;
+        place_tile<LD>(tile + row * LD, fetch_tile<T, kPart, N>(part, row_stride, col_stride, rows - row), part, row_stride, col_stride, rows - row, pad);
+    }
+    if constexpr (M % kPart > 0) {
+        constexpr int kRow = M / kPart * kPart;
+        const T* const part = src + kRow * row_stride;
+        place_tile<LD>(tile + kRow * LD, fetch_tile<T, M - kRow, N>(part, row_stride, col_stride, rows - kRow), part, row_stride, col_stride, rows - kRow, pad);
+    }
+}
+
+/// A vector on its way, likewise.
+template <class T, int N>
+struct FetchedVector {
+    T x[pieces(N, kThreads)];
+};
+
+template <class T, int N>
+FORGE_DEVICE FetchedVector<T, N> fetch_vector(const T* src, Size stride, int rows) {
+    FetchedVector<T, N> fetched;
+    if (rows <= 0) return fetched;
+    const int self = thread();
+#pragma unroll
+    for (int s = 0; s < pieces(N, kThreads); ++s) {
+        const int r = s * kThreads + self;
+        fetched.x[s] = src[(r < rows && r < N ? r : 0) * stride];
+    }
+    return fetched;
+}
+
+template <class T, int N>
+FORGE_DEVICE void place_vector(float* dst, const FetchedVector<T, N>& fetched, int rows, float pad) {
+    const int self = thread();
+#pragma unroll
+    for (int s = 0; s < pieces(N, kThreads); ++s) {
+        const int r = s * kThreads + self;
+        if (r < N) dst[r] = r < rows ? to_float(fetched.x[s]) : pad;
+    }
+}
+
 /// Whole padded buffers.
 template <int FLOATS>
 FORGE_DEVICE void copy_floats(float* dst, const float* src) {
-    detail::move<vectors(FLOATS)>([&](int n) { return load(src + n * kWidth); }, [&](int n, const vec& x) { store(dst + n * kWidth, x); });
+    constexpr int kPart = min(FLOATS, 8 * kThreads * kWidth), kRest = FLOATS % kPart;
+    for (int i = 0; i + kPart <= FLOATS; i += kPart) load_tile<float, 1, kPart, kPart>(dst + i, src + i, kPart, 1, 1, 0.0f);
+    if constexpr (kRest > 0) load_tile<float, 1, kRest, kRest>(dst + FLOATS - kRest, src + FLOATS - kRest, kRest, 1, 1, 0.0f);
 }
 
 /// Exactly N columns of each row.
 template <int M, int N, int LDD, int LDS>
 FORGE_DEVICE void copy_tile(float* dst, const float* src) {
-    if constexpr (N % kWidth == 0) {
-        constexpr int kRow = N / kWidth;
-        detail::move<M * kRow>([&](int n) { return load(src + n / kRow * LDS + n % kRow * kWidth); },
-                               [&](int n, const vec& x) { store(dst + n / kRow * LDD + n % kRow * kWidth, x); });
-    } else {
-        for (int n = thread(); n < M * N; n += kThreads) dst[n / N * LDD + n % N] = src[n / N * LDS + n % N];
-    }
-}
-
-/// tile[r, c] = src[r * row_stride + c * col_stride] for r < rows; rows from there to M hold `pad`.
-template <class T, int M, int N, int LD>
-FORGE_DEVICE void load_tile(float* tile, const T* src, Size row_stride, Size col_stride, int rows, float pad) {
-    if (N % kWidth == 0 && detail::in_fours(src, row_stride, col_stride)) {
-        constexpr int kRow = vectors(N);
-        detail::move<M * kRow>(
-            [&](int n) { return n / kRow < rows ? detail::load_four(src + n / kRow * row_stride + n % kRow * kWidth) : broadcast(pad); },
-            [&](int n, const vec& x) { store(tile + n / kRow * LD + n % kRow * kWidth, x); });
-    } else {
-        for (int n = thread(); n < M * N; n += kThreads)
-            tile[n / N * LD + n % N] = n / N < rows ? load_number(src + n / N * row_stride + n % N * col_stride) : pad;
-    }
+    load_tile<float, M, N, LDD>(dst, src, LDS, 1, M, 0.0f);
 }
 
 /// dst[r * row_stride + c * col_stride] = tile[r, c] for r < rows.

@@ -33,10 +33,12 @@ struct Parts {
     }
 };
 
-/// ROWS x COLS blocks of c in one warp's registers.
+/// ROWS x COLS blocks of c in one warp's registers. Few blocks are summed in two chains, even steps and odd ones, so that
+/// one product need not wait for the one before.
 template <int M, int N, int K, int AI, int AK, int BK, int BN, Precision P, int ROWS, int COLS>
 struct Product {
-    float sum[ROWS][COLS][4] = {};
+    static constexpr int kChains = ROWS * COLS < 4 ? 2 : 1;
+    float sum[kChains][ROWS][COLS][4] = {};
 
     /// Adds the products for k in [k0, k1), k0 a multiple of 8, to the blocks from (row, col) on.
     FORGE_DEVICE void run(const float* a, const float* b, int row, int col, int k0, int k1) {
@@ -50,7 +52,18 @@ struct Product {
 #pragma unroll
         for (int c = 0; c < COLS; ++c) right[c] = b + inside<N>(col + c * 8 + g) * BN + t * BK;
 #pragma unroll 2
-        for (int k = k0; k < k1; k += 8) step(left, right, k, t);
+        for (int k = k0; k < k1; k += 8 * kChains) {
+            step<0>(left, right, k, t);
+            if (kChains > 1 && k + 8 < k1) step<kChains - 1>(left, right, k + 8, t);
+        }
+        if constexpr (kChains > 1) {
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+                for (int c = 0; c < COLS; ++c)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) sum[0][r][c][e] += sum[1][r][c][e], sum[1][r][c][e] = 0.0f;
+        }
     }
 
     /// f(row, col, x, y) for pairs of neighbouring results that lie before (row_end, col_end); y may lie in column N.
@@ -64,7 +77,7 @@ struct Product {
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
                     const int i = row + r * 16 + h * 8 + g, j = col + c * 8 + 2 * t;
-                    if (i < row_end && j < col_end) f(i, j, sum[r][c][2 * h], sum[r][c][2 * h + 1]);
+                    if (i < row_end && j < col_end) f(i, j, sum[0][r][c][2 * h], sum[0][r][c][2 * h + 1]);
                 }
     }
 
@@ -75,6 +88,7 @@ struct Product {
         return i < SIZE ? i : SIZE - 1;
     }
 
+    template <int CHAIN>
     FORGE_DEVICE void step(const float* (&left)[ROWS][2], const float* (&right)[COLS], int k, int t) {
         const auto element = [&](const float* p, int stride, int half) {
             return K % 8 == 0 || k + 4 * half + t < K ? p[(k + 4 * half) * stride] : 0.0f;
@@ -89,19 +103,19 @@ struct Product {
 #pragma unroll
             for (int e = 0; e < 2; ++e) y[c][e] = Parts<P>(element(right[c], BK, e));
         if constexpr (P == Precision::Float) {
-            multiply(x, y, [](const Parts<P>& p) { return p.low; }, [](const Parts<P>& p) { return p.high; });
-            multiply(x, y, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.low; });
+            multiply<CHAIN>(x, y, [](const Parts<P>& p) { return p.low; }, [](const Parts<P>& p) { return p.high; });
+            multiply<CHAIN>(x, y, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.low; });
         }
-        multiply(x, y, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.high; });
+        multiply<CHAIN>(x, y, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.high; });
     }
 
-    template <class Left, class Right>
+    template <int CHAIN, class Left, class Right>
     FORGE_DEVICE void multiply(const Parts<P> (&x)[ROWS][4], const Parts<P> (&y)[COLS][2], Left l, Right q) {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll
             for (int c = 0; c < COLS; ++c)
-                ptx::mma_m16n8k8_tf32(sum[r][c], {l(x[r][0]), l(x[r][1]), l(x[r][2]), l(x[r][3])}, {q(y[c][0]), q(y[c][1])});
+                ptx::mma_m16n8k8_tf32(sum[CHAIN][r][c], {l(x[r][0]), l(x[r][1]), l(x[r][2]), l(x[r][3])}, {q(y[c][0]), q(y[c][1])});
     }
 };
 

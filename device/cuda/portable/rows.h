@@ -9,7 +9,7 @@ namespace forge::cuda {
 /// One number per token: element r at src[r * stride] for r < rows, pad from there to N.
 template <class T, int N>
 FORGE_DEVICE void load_vector(float* dst, const T* src, Size stride, int rows, float pad) {
-    for (int r = thread(); r < N; r += kThreads) dst[r] = r < rows ? load_number(src + r * stride) : pad;
+    place_vector<T, N>(dst, fetch_vector<T, N>(src, stride, rows), rows, pad);
 }
 
 /// The same one token (`FACTOR` rows) earlier; before the sequence's first token stands the pad.

@@ -83,21 +83,22 @@ FORGE_DEVICE void reduce_rows(const float* src, float* dst) {
 template <int N, bool REVERSE, bool EXCLUSIVE>
 FORGE_DEVICE void cumsum_row(const float* src, float* dst) {
     constexpr int kStretch = pieces(N, kLanes);
-    const auto index = [](int s) {
-        const int n = lane() * kStretch + s;
+    const int self = lane();
+    const auto index = [&](int s) {
+        const int n = self * kStretch + s;
         return REVERSE ? N - 1 - n : n;
     };
-    const auto valid = [](int s) { return lane() * kStretch + s < N; };
+    const auto valid = [&](int s) { return self * kStretch + s < N; };
     float x[kStretch], total = 0.0f;
 #pragma unroll
     for (int s = 0; s < kStretch; ++s) total += x[s] = valid(s) ? src[index(s)] : 0.0f;
     float before = total;  // becomes the sum of this stretch and all before it, then that of all before it
     for (int n = 1; n < kLanes; n *= 2) {
         const float other = __shfl_up_sync(kAllLanes, before, n);
-        if (lane() >= n) before += other;
+        if (self >= n) before += other;
     }
     before = __shfl_up_sync(kAllLanes, before, 1);
-    if (lane() == 0) before = 0.0f;
+    if (self == 0) before = 0.0f;
 #pragma unroll
     for (int s = 0; s < kStretch; ++s) {
         const float after = before + x[s];

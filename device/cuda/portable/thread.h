@@ -16,15 +16,23 @@ FORGE_DEVICE float __builtin_inff() { return __int_as_float(0x7f800000); }
 FORGE_DEVICE float __builtin_nanf(const char*) { return __int_as_float(0x7fffffff); }
 #endif
 
+#include "../ptx/thread.h"
+
 namespace forge::cuda {
 
 constexpr int kThreads = FORGE_THREADS;
 constexpr int kLanes = 32;
 constexpr int kWarps = kThreads / kLanes;
 
-FORGE_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
-FORGE_DEVICE int lane() { return static_cast<int>(threadIdx.x % kLanes); }
-FORGE_DEVICE int warp() { return static_cast<int>(threadIdx.x / kLanes); }
+/// The number of this thread. Read anew in every operation: were it one value, the compiler would compute the addresses of
+/// all operations of a chunk ahead of the loop over chunks, and run out of registers.
+FORGE_DEVICE int thread() {
+    const unsigned number = ptx::thread_in_block();
+    __builtin_assume(number < kThreads);
+    return static_cast<int>(number);
+}
+FORGE_DEVICE int lane() { return thread() % kLanes; }
+FORGE_DEVICE int warp() { return thread() / kLanes; }
 
 /// What any thread wrote before is seen by every thread after.
 FORGE_DEVICE void sync() { __syncthreads(); }

@@ -26,12 +26,14 @@ std::size_t shared_bytes(const plan::Kernel& kernel) {
 std::string emit_cuda(const plan::Plan& plan) {
     if (!plan.schedule.shared_memory) throw InternalError("emit: the plan's tiles are not laid out for shared memory");
     Dialect cuda;
+    cuda.defines = {fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
     cuda.includes = {"cuda/portable/kernel.h"};
     cuda.namespaces = {"forge::cuda"};
     cuda.arguments = "const __grid_constant__ Call call";
     cuda.prologue = {"extern __shared__ __align__(16) float scratch[];", "const Size task = blockIdx.x;"};
     cuda.idle = "if (at.idle) return;";
     cuda.cooperative = true;
+    cuda.threads = plan.schedule.block_threads;
     return write_source(plan, cuda);
 }
 

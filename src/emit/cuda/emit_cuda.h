@@ -7,8 +7,6 @@
 
 namespace forge::emit {
 
-inline constexpr int kCudaThreads = 256;  ///< per block
-
 std::string emit_cuda(const plan::Plan& plan);
 
 /// Dynamic shared memory of a kernel.
