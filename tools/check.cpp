@@ -87,7 +87,7 @@ class Examination {
 /// One definition at one element type: references once, then every strategy.
 void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, Progress& progress,
              CheckResult& result) {
-    const std::vector<std::string> strategies = choices(options.strategy, {"one-pass", "fused", "decoupled"});
+    const std::vector<std::string> strategies = choices(options.strategy, {"one-pass", "fused", "decoupled", "segmented"});
     const std::vector<check::Case> cases = cases_for(def, options, dtype);
     std::vector<std::optional<Attention>> built(strategies.size());
     std::vector<std::string> reasons(strategies.size());

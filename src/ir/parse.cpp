@@ -8,6 +8,7 @@
 #include "forge/error.h"
 #include "ir/infer.h"
 #include "ir/text.h"
+#include "ir/verify.h"
 
 namespace forge::ir {
 namespace {
@@ -390,7 +391,11 @@ class Parser {
 
 }  // namespace
 
-Definition parse_definition(const std::string& text, const std::string& file) { return Parser(text, file).definition(); }
+Definition parse_definition(const std::string& text, const std::string& file) {
+    Definition def = Parser(text, file).definition();
+    if (auto found = verify(def); !found.empty()) throw CompileError(std::move(found));
+    return def;
+}
 Function parse_function(const std::string& text, const std::string& file) { return Parser(text, file).only_function(); }
 
 bool is_definition(const std::string& text) { return text.find("linear_attention") < text.find("func"); }

@@ -1,5 +1,5 @@
-/// Fuzzing of the parser: whatever stands in a text, it is parsed or refused with a CompileError, at once. Inputs are
-/// mutations of valid texts, from a fixed seed.
+/// Fuzzing of the parser: whatever stands in a text, it is parsed or refused with a CompileError, at once; and what is
+/// taken as a definition goes through the compiler. Inputs are mutations of valid texts, from a fixed seed.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -8,6 +8,7 @@
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
+#include "interp/semantics.h"
 #include "ir/text.h"
 #include "tests/novel/novel.h"
 
@@ -81,25 +82,46 @@ void parse(const std::string& text) {
     else static_cast<void>(ir::parse_function(text));
 }
 
-TEST(Parser, NeverCrashesOrHangs) {
-    const std::vector<std::string> texts = valid_texts();
-    for (const std::string& text : texts) ASSERT_NO_THROW(parse(text));
+/// Parses a definition, runs it in the interpreter and takes it through the passes.
+void compile(const std::string& text) {
+    const ir::Definition def = ir::parse_definition(text);
+    static_cast<void>(interp::check_semantics(def));
+    static_cast<void>(graph::optimize(frontend::join(def)));
+}
+
+/// Runs `run` on mutations of the texts; returns how many were refused.
+template <class Run>
+int fuzz(const std::vector<std::string>& texts, Run run) {
+    for (const std::string& text : texts) EXPECT_NO_THROW(run(text));
     Mutator mutator(texts);
     int refused = 0;
     for (int i = 0; i < kInputs; ++i) {
         const std::string text = mutator.next();
         const auto begin = std::chrono::steady_clock::now();
         try {
-            parse(text);
+            run(text);
         } catch (const CompileError& error) {
             ++refused;
-            ASSERT_FALSE(error.diagnostics().empty());
+            EXPECT_FALSE(error.diagnostics().empty());
         } catch (const std::exception& error) {
-            FAIL() << "input " << i << ": " << error.what() << "\n" << text;
+            ADD_FAILURE() << "input " << i << ": " << error.what() << "\n" << text;
         }
-        ASSERT_LE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), kMostSeconds) << "input " << i << "\n" << text;
+        EXPECT_LE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), kMostSeconds) << "input " << i << "\n" << text;
+        if (testing::Test::HasFailure()) break;
     }
+    return refused;
+}
+
+TEST(Parser, NeverCrashesOrHangs) {
+    const int refused = fuzz(valid_texts(), parse);
     EXPECT_GT(refused, kInputs / 2) << "the mutations hardly change anything";
+}
+
+TEST(Definitions, ThatParseCompile) {
+    std::vector<std::string> definitions;
+    for (std::string& text : valid_texts())
+        if (ir::is_definition(text)) definitions.push_back(std::move(text));
+    fuzz(definitions, compile);
 }
 
 }  // namespace

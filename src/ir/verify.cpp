@@ -1,0 +1,141 @@
+#include "ir/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace forge::ir {
+namespace {
+
+enum class Phase : std::uint8_t { Chunk, Decay, Merge, Step };
+
+class Verifier {
+ public:
+    explicit Verifier(const Definition& def) : def_(def) {}
+
+    std::vector<Diagnostic> run() {
+        declarations();
+        if (!found_.empty()) return std::move(found_);  // the phases' types follow from them
+        phase(def_.chunk, Phase::Chunk);
+        phase(def_.decay, Phase::Decay);
+        phase(def_.merge, Phase::Merge);
+        if (def_.step) phase(*def_.step, Phase::Step);
+        return std::move(found_);
+    }
+
+ private:
+    void report(const Location& where, std::string what, std::string expected, std::string got) {
+        found_.push_back({std::move(what), std::move(expected), std::move(got), where, ""});
+    }
+
+    static bool has_tokens(const Type& type) { return type.rank() >= 2 && type.shape[0].symbol == kTokenSymbol; }
+
+    void declarations() {
+        for (const InputDecl& in : def_.inputs) {
+            const std::string shape = forge::to_string(in.type.shape);
+            if (in.role == Role::Input && !has_tokens(in.type)) report(in.where, fmt::format("input '{}': not a token input", in.name), "[T, heads, …]", shape);
+            if (in.role == Role::Head && (in.type.rank() < 1 || in.type.shape[0].is_constant()))
+                report(in.where, fmt::format("head '{}': not per head", in.name), "[heads, …]", shape);
+            if (in.role == Role::Scalar && in.type.rank() != 0) report(in.where, fmt::format("scalar '{}': not a number", in.name), "[]", shape);
+        }
+        for (const OutputDecl& out : def_.outputs)
+            if (!has_tokens(out.type)) report(out.where, fmt::format("output '{}': has no token axis", out.name), "[T, heads, …]", forge::to_string(out.type.shape));
+        if (def_.states.empty()) report(def_.where, fmt::format("'{}' has no state", def_.name), "at least one state", "none");
+        if (def_.outputs.empty()) report(def_.where, fmt::format("'{}' has no output", def_.name), "at least one output", "none");
+        if (std::none_of(def_.inputs.begin(), def_.inputs.end(), [](const InputDecl& in) { return in.role == Role::Input; }))
+            report(def_.where, fmt::format("'{}' has no token input", def_.name), "at least one input", "none");
+    }
+
+    void phase(const Function& fn, Phase which) {
+        for (const Op& op : fn.ops) {
+            if (op.code == Opcode::Param) parameter(fn, op, which);
+            if (op.code == Opcode::PrevToken && (fn.op(op.args[0]).code != Opcode::Param || fn.op(op.args[0]).attrs.role != Role::Input))
+                report(op.where, fmt::format("{}: prev_token: only of an input", fn.name), "a param with role=input", info(fn.op(op.args[0]).code).name);
+        }
+        results(fn, which);
+    }
+
+    void parameter(const Function& fn, const Op& op, Phase which) {
+        const std::optional<Type> declared = declared_type(op.attrs, which);
+        const std::string what = fmt::format("{}: {} '{}'", fn.name, to_string(op.attrs.role), op.attrs.name);
+        if (!declared) report(op.where, what + " is not known here", "what the definition declares, or an earlier phase made", "'" + op.attrs.name + "'");
+        else if (*declared != op.type) report(op.where, what + " has another type than declared", to_string(*declared), to_string(op.type));
+    }
+
+    /// The type that a parameter must have; nothing if the phase cannot see it.
+    [[nodiscard]] std::optional<Type> declared_type(const Attrs& attrs, Phase which) const {
+        const InputDecl* in = def_.input(attrs.name);
+        const StateDecl* state = def_.state(attrs.name);
+        switch (attrs.role) {
+            case Role::Input:
+            case Role::Head:
+            case Role::Scalar:
+                if (!in || in->role != attrs.role) return std::nullopt;
+                return which == Phase::Step ? exact(step_type(*in)) : phase_type(*in);
+            case Role::Mask:
+                if (attrs.name != kTokenMaskName) return std::nullopt;
+                return Type{DType::F32, which == Phase::Step ? Shape{} : Shape{Dim(kChunkSymbol)}};
+            case Role::State:
+                if (!state || which == Phase::Chunk) return std::nullopt;
+                return state->type;
+            case Role::Chunk:
+                if (!state || which != Phase::Decay) return std::nullopt;
+                return state->type;
+            case Role::Cached: return cached_type(attrs.name, which);
+            case Role::Shifted:
+            case Role::Ones:
+            case Role::Eye:
+            case Role::Spill: return std::nullopt;  // of joined programs and kernels
+        }
+        return std::nullopt;
+    }
+
+    /// The specification sees 16-bit inputs in float32.
+    static Type exact(Type type) {
+        if (is_half(type.dtype)) type.dtype = DType::F32;
+        return type;
+    }
+
+    [[nodiscard]] std::optional<Type> cached_type(const std::string& name, Phase which) const {
+        std::vector<const Function*> earlier;
+        if (which == Phase::Decay || which == Phase::Merge) earlier.push_back(&def_.chunk);
+        if (which == Phase::Merge) earlier.push_back(&def_.decay);
+        for (const Function* fn : earlier)
+            if (const ValueId v = fn->result(name, Role::Cached); v != kNoValue) return fn->op(v).type;
+        return std::nullopt;
+    }
+
+    void results(const Function& fn, Phase which) {
+        const Role state_role = which == Phase::Chunk ? Role::Chunk : Role::State;
+        if (which != Phase::Merge)
+            for (const StateDecl& s : def_.states) made(fn, s.name, state_role, &s.type.shape);
+        if (which == Phase::Merge || which == Phase::Step)
+            for (const OutputDecl& o : def_.outputs) {
+                const Shape shape = phase_type(o).shape;
+                made(fn, o.name, Role::Input, which == Phase::Merge ? &shape : nullptr);  // a step's outputs have no token axis
+            }
+        for (const Result& r : fn.results) {
+            const bool known = r.role == Role::Cached || (r.role == state_role && which != Phase::Merge && def_.state(r.name)) ||
+                               (r.role == Role::Input && (which == Phase::Merge || which == Phase::Step) && def_.output(r.name));
+            if (!known) report(fn.op(r.value).where, fmt::format("{}: returns {} '{}', which is not declared", fn.name, to_string(r.role), r.name), "", "");
+        }
+    }
+
+    void made(const Function& fn, const std::string& name, Role role, const Shape* shape) {
+        const ValueId v = fn.result(name, role);
+        if (v == kNoValue) report(def_.where, fmt::format("{}: {} '{}' is not returned", fn.name, to_string(role), name), "a result", "nothing");
+        else if (shape && fn.op(v).type.shape != *shape)
+            report(fn.op(v).where, fmt::format("{}: {} '{}' has another shape than declared", fn.name, to_string(role), name), forge::to_string(*shape),
+                   forge::to_string(fn.op(v).type.shape));
+    }
+
+    const Definition& def_;
+    std::vector<Diagnostic> found_;
+};
+
+}  // namespace
+
+std::vector<Diagnostic> verify(const Definition& def) { return Verifier(def).run(); }
+
+}  // namespace forge::ir

@@ -1,0 +1,75 @@
+// Definitions in text form that do not hang together.
+#include "ir/text.h"
+#include "tests/diag/expect_errors.h"
+
+namespace forge::tests {
+namespace {
+
+/// A whole definition; tests replace parts of it.
+const std::string kWhole = R"(linear_attention @plain {
+  input q: f32[T, H, K]
+  input k: f32[T, H, K]
+  input v: f32[T, H, V]
+  state s: f32[K, V]
+  output o: f32[T, H, V]
+  func @chunk {
+    %k: f32[C, K] = param() {name="k", role=input}
+    %v: f32[C, V] = param() {name="v", role=input}
+    %c: f32[C, K] = cache_result(%k) {name="kept"}
+    %kv: f32[K, V] = matmul(%c, %v) {trans_a=true}
+    return chunk "s" = %kv, cached "kept" = %c
+  }
+  func @decay {
+    %before: f32[K, V] = param() {name="s", role=state}
+    %made: f32[K, V] = param() {name="s", role=chunk}
+    %after: f32[K, V] = add(%before, %made)
+    return state "s" = %after
+  }
+  func @merge {
+    %q: f32[C, K] = param() {name="q", role=input}
+    %kept: f32[C, K] = param() {name="kept", role=cached}
+    %before: f32[K, V] = param() {name="s", role=state}
+    %o: f32[C, V] = matmul(%q, %before)
+    return input "o" = %o
+  }
+}
+)";
+
+void expect_refused(const std::string& from, const std::string& to, const std::vector<Wanted>& wanted) {
+    std::string text = kWhole;
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    expect_errors([&] { ir::parse_definition(text, "plain.ir"); }, wanted);
+}
+
+TEST(Verify, TakesAWholeDefinition) { EXPECT_NO_THROW(ir::parse_definition(kWhole)); }
+
+TEST(Verify, KnowsParameters) {
+    expect_refused("{name=\"k\", role=input}", "{name=\"key\", role=input}", {{"chunk: input 'key' is not known here", "", "'key'"}});
+    expect_refused("{name=\"v\", role=input}", "{name=\"v\", role=head}", {{"chunk: head 'v' is not known here"}});
+    expect_refused("{name=\"v\", role=input}", "{name=\"s\", role=state}", {{"chunk: state 's' is not known here"}});
+    expect_refused("{name=\"kept\", role=cached}", "{name=\"lost\", role=cached}", {{"merge: cached 'lost' is not known here"}});
+    expect_refused("{name=\"kept\", role=cached}", "{name=\"kept\", role=spill}", {{"merge: spill 'kept' is not known here"}});
+}
+
+TEST(Verify, WantsDeclaredTypes) {
+    expect_refused("%q: f32[C, K] = param", "%q: bf16[C, K] = param", {{"matmul: operands have different types"}});
+    expect_refused("%kept: f32[C, K] = param", "%kept: f32[C, V] = param", {{"merge: cached 'kept' has another type than declared", "f32[C, K]", "f32[C, V]"}});
+    expect_refused("input q: f32[T, H, K]", "input q: bf16[T, H, K]", {{"merge: input 'q' has another type than declared", "bf16[C, K]", "f32[C, K]"}});
+}
+
+TEST(Verify, WantsEveryStateAndOutput) {
+    expect_refused("return chunk \"s\" = %kv, cached", "return cached", {{"chunk: chunk 's' is not returned", "a result", "nothing"}});
+    expect_refused("return state \"s\" = %after", "return state \"t\" = %after", {{"decay: state 's' is not returned"}, {"decay: returns state 't', which is not declared"}});
+    expect_refused("return input \"o\" = %o", "return input \"o\" = %before", {{"merge: input 'o' has another shape than declared", "[C, V]", "[K, V]"}});
+}
+
+TEST(Verify, WantsDeclarationsOfTheirKind) {
+    expect_refused("input q: f32[T, H, K]", "input q: f32[H, K]", {{"input 'q': not a token input", "[T, heads, …]", "[H, K]"}});
+    expect_refused("input q: f32[T, H, K]", "head q: f32[]", {{"head 'q': not per head", "[heads, …]", "[]"}});
+    expect_refused("output o: f32[T, H, V]", "", {{"'plain' has no output", "at least one output", "none"}});
+}
+
+}  // namespace
+}  // namespace forge::tests
