@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "forge/error.h"
 #include "graph/passes.h"
 #include "ir/text.h"
@@ -47,7 +49,8 @@ const Pass& pass_named(const std::string& name) {
     for (const Pass& p : kSingle)
         if (name == p.name) return p;
     std::vector<std::string> names;
-    for (const Pass& p : kPipeline) names.emplace_back(p.name);
+    for (const Pass& p : kPipeline)
+        if (std::find(names.begin(), names.end(), p.name) == names.end()) names.emplace_back(p.name);
     for (const Pass& p : kSingle) names.emplace_back(p.name);
     throw CompileError(Diagnostic{fmt::format("unknown pass '{}'", name), fmt::format("one of: {}", fmt::join(names, ", ")), "", {}, ""});
 }
