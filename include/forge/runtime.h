@@ -30,6 +30,7 @@ struct CompileOptions {
     std::int64_t chunk = 0;                      ///< tokens per chunk: 16, 32, 64 or 128; 0: chosen
     std::string isa = "auto";                    ///< auto (this machine's best), avx512, avx2, plain
     int threads = 0;                             ///< of the CPU, 0: all cores; on a GPU 128, 256 or 512 per task, 0: chosen
+    std::string engine = "auto";                 ///< on a GPU: auto, portable, or warp-groups (Hopper's matrix units, or an error)
     std::string cache_dir = {};                       ///< empty: $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge
     std::int64_t tiles = 0;                      ///< parts of the value axis: a divisor of its size; 0: chosen
     std::int64_t segments = 0;                   ///< per sequence, for the segmented strategy; 0: chosen
@@ -76,6 +77,7 @@ class Attention {
     [[nodiscard]] std::string strategy() const;              ///< the one that was chosen
     [[nodiscard]] std::int64_t chunk() const;
     [[nodiscard]] std::string isa() const;  ///< of the kernels: avx512, …, on a GPU its architecture, such as sm_90
+    [[nodiscard]] std::string schedule() const;  ///< all that was chosen, as text
     [[nodiscard]] const std::vector<GeneratedSource>& sources() const;
     /// Useful floating-point operations per token and head of the chunked algorithm (a multiply-add is two; structural
     /// zeros are not counted).

@@ -3,13 +3,10 @@
 #include <algorithm>
 
 namespace forge::emit {
-namespace {
 
 bool meet(const Ranges& a, const Ranges& b) {
     return std::any_of(a.begin(), a.end(), [&](const Range& x) { return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.meets(y); }); });
 }
-
-}  // namespace
 
 void Barriers::before(Writer& out, const Ranges& reads, const Ranges& writes) {
     if (!on_) return;
@@ -20,9 +17,8 @@ void Barriers::before(Writer& out, const Ranges& reads, const Ranges& writes) {
 
 void Barriers::wait(Writer& out) {
     if (!on_ || (read_.empty() && written_.empty())) return;
-    out.line("sync();");
-    read_.clear();
-    written_.clear();
+    out.put(barrier_);
+    passed();
 }
 
 }  // namespace forge::emit

@@ -12,7 +12,7 @@ namespace forge::emit {
 
 struct Context {
     Context(Writer& writer, const Dialect& d, const plan::Plan& p, const plan::Kernel& k)
-        : out(writer), dialect(d), plan(p), kernel(k), fn(k.tiles.fn), names(cpp_names(fn)), barriers(d.cooperative) {}
+        : out(writer), dialect(d), plan(p), kernel(k), fn(k.tiles.fn), names(cpp_names(fn)), barriers(d.cooperative, d.barrier) {}
 
     Writer& out;
     const Dialect& dialect;
@@ -25,12 +25,21 @@ struct Context {
     [[nodiscard]] const std::string& name(ir::ValueId v) const { return names[static_cast<std::size_t>(v)]; }
     [[nodiscard]] bool is_param(ir::ValueId v, ir::Role role) const { return fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == role; }
     [[nodiscard]] bool in_tile(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Tile; }
-    [[nodiscard]] std::int64_t floats(ir::ValueId v) const { return tile::tile_floats(fn.op(v).type, plan.schedule.rules()); }
+    [[nodiscard]] bool is_operand(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Operand; }
+    [[nodiscard]] bool is_fragment(ir::ValueId v) const {
+        return fn.op(v).layout->space == ir::Layout::Space::Fragment || fn.op(v).layout->space == ir::Layout::Space::Transposed;
+    }
+    [[nodiscard]] std::int64_t floats(ir::ValueId v) const {
+        const ir::Op& op = fn.op(v);
+        if (op.code == ir::Opcode::DecayMask && op.layout->strides.empty()) return tile::size_of(op.type, 0) + 4;  // as sums
+        if (op.layout->space == ir::Layout::Space::Operand) return op.layout->parts * tile::size_of(op.type, 0) * tile::size_of(op.type, 1) / 2;
+        return tile::tile_floats(op.type, plan.schedule.rules());
+    }
 
     /// The memory of a value's buffer; nothing for values outside tiles.
     [[nodiscard]] Ranges memory(ir::ValueId v) const {
         const ir::ValueId base = tile::buffer_of(fn, v);
-        if (!in_tile(base)) return {};
+        if (!in_tile(base) && !is_operand(base)) return {};
         return {{fn.op(base).layout->offset, fn.op(base).layout->offset + floats(base)}};
     }
     /// Whether a value wants more than the 10 mantissa bits of tf32: unless tensors are bf16 (f16 has as many bits itself,

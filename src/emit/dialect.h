@@ -16,6 +16,7 @@ struct Dialect {
     /// vectors are aligned, products state their precision and both strides of their second operand.
     bool cooperative = false;
     int threads = 1;  ///< of such a block
+    std::string barrier = "sync();";  ///< how its threads wait for one another
 };
 
 }  // namespace forge::emit

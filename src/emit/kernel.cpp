@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "emit/cuda/fragment_kernel.h"
 #include "emit/loops.h"
 #include "emit/transfers.h"
 #include "graph/transition.h"
@@ -268,7 +269,8 @@ std::string write_source(const plan::Plan& plan, const Dialect& dialect) {
     for (const plan::Kernel& kernel : plan.kernels) {
         out.put("");
         comment(out, fmt::format("{}: {}.\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.tiles.fn)));
-        write_kernel(out, dialect, plan, kernel);
+        if (kernel.fragments) write_fragment_kernel(out, dialect, plan, kernel);
+        else write_kernel(out, dialect, plan, kernel);
     }
     return out.text();
 }

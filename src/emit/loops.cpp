@@ -150,23 +150,7 @@ class LoopNest {
             depth = rank_;
             args.insert(args.end(), {variable(rank_ - 2), "j", std::to_string(op.attrs.diagonal)});
         }
-        return name(v, expression(op, args), depth, n + "_j");
-    }
-
-    [[nodiscard]] std::string expression(const Op& op, const std::vector<std::string>& a) const {
-        switch (op.code) {
-            case Opcode::Add: return fmt::format("{} + {}", a[0], a[1]);
-            case Opcode::Sub: return fmt::format("{} - {}", a[0], a[1]);
-            case Opcode::Mul: return fmt::format("{} * {}", a[0], a[1]);
-            case Opcode::Div: return fmt::format("{} / {}", a[0], a[1]);
-            case Opcode::Neg: return fmt::format("-{}", a[0]);
-            case Opcode::Copy: return a[0];
-            case Opcode::To: {
-                const bool from = fn_.op(op.args[0]).type.dtype == DType::Bool, to = op.type.dtype == DType::Bool;
-                return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
-            }
-            default: return fmt::format("{}({})", ir::info(op.code).name, fmt::join(a, ", "));
-        }
+        return name(v, expression(fn_, op, args), depth, n + "_j");
     }
 
     Known name(ValueId v, const std::string& text, int depth, const std::string& variable_name) {
@@ -186,6 +170,22 @@ class LoopNest {
 };
 
 }  // namespace
+
+std::string expression(const Function& fn, const Op& op, const std::vector<std::string>& a) {
+    switch (op.code) {
+        case Opcode::Add: return fmt::format("{} + {}", a[0], a[1]);
+        case Opcode::Sub: return fmt::format("{} - {}", a[0], a[1]);
+        case Opcode::Mul: return fmt::format("{} * {}", a[0], a[1]);
+        case Opcode::Div: return fmt::format("{} / {}", a[0], a[1]);
+        case Opcode::Neg: return fmt::format("-{}", a[0]);
+        case Opcode::Copy: return a[0];
+        case Opcode::To: {
+            const bool from = fn.op(op.args[0]).type.dtype == DType::Bool, to = op.type.dtype == DType::Bool;
+            return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
+        }
+        default: return fmt::format("{}({})", ir::info(op.code).name, fmt::join(a, ", "));
+    }
+}
 
 std::string tile_pointer(const Function& fn, ValueId v, const std::vector<std::string>& names) {
     const ValueId base = tile::buffer_of(fn, v);

@@ -18,6 +18,9 @@ enum class Walk : std::uint8_t {
 /// Writes the loops that compute value `root` (elementwise, or a copy) into its tile.
 void write_loops(Writer& out, const ir::Function& fn, ir::ValueId root, const std::vector<std::string>& names, Walk walk);
 
+/// One elementwise op on the texts of its operands.
+std::string expression(const ir::Function& fn, const ir::Op& op, const std::vector<std::string>& operands);
+
 /// `name + 12`, or `name`: where a tile or a view of one begins.
 std::string tile_pointer(const ir::Function& fn, ir::ValueId v, const std::vector<std::string>& names);
 

@@ -218,7 +218,7 @@ std::string Transfers::spill_pointer(const std::string& spill, const char* block
     std::string text = fmt::format("call.spills[{}] + {} * {}", plan_.spill(spill), block, slot.floats);
     for (std::size_t axis = 0; c_.kernel.graph.tiled && axis < slot.type.shape.size(); ++axis)
         if (slot.type.shape[axis].symbol == plan_.schedule.tile_axis)
-            text += fmt::format(" + at.tile * {}", slot.type.shape[axis].factor * plan_.schedule.tile_size * slot.strides[axis]);
+            text += fmt::format(" + at.tile * {}", slot.parts > 0 ? slot.floats / plan_.schedule.tiles : slot.type.shape[axis].factor * plan_.schedule.tile_size * slot.strides[axis]);
     return text;
 }
 

@@ -22,6 +22,9 @@ class Transfers {
     [[nodiscard]] std::string fetch(ir::ValueId v, const Place& place) const;
     void place(ir::ValueId v);  ///< what was fetched, into its tile
 
+    [[nodiscard]] int tensor_of(const ir::Op& param) const;  ///< in the call
+    /// ` + …`, to the task's part of the tiled axis; axes before `leading` are not among a tensor's dims.
+    [[nodiscard]] std::string tile_offset(int tensor, std::size_t leading) const;
     void load_head(ir::ValueId v);
     void load_initial_state(ir::ValueId v);
     void store_output(const ir::Result& r);
@@ -47,8 +50,6 @@ class Transfers {
 
     [[nodiscard]] const plan::TensorSlot& slot(int index) const { return plan_.tensors[static_cast<std::size_t>(index)]; }
     [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const { return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))]; }
-    [[nodiscard]] int tensor_of(const ir::Op& param) const;
-    [[nodiscard]] std::string tile_offset(int tensor, std::size_t leading) const;
     [[nodiscard]] std::string all_rows(const ir::Type& type) const;
     void declare_token_tensor(const std::string& pointer, int tensor, bool constant);
 

@@ -26,5 +26,10 @@ ir::Function reassociate(const ir::Function& fn);
 ir::Function decompose(const ir::Function& fn);
 /// c + a@b and c - a@b as accumulating products; marks structural zeros that products may skip.
 ir::Function fuse_products(const ir::Function& fn);
+/// t@b - (t@a)@s = t@(b - a@s). After fuse_products, for back ends that would store t@a.
+ir::Function late_factors(const ir::Function& fn);
+/// Scales of rows and columns leave the operands of products. After fuse_products, for back ends whose products read inputs
+/// as they came; `value_axis`: where results have it as columns, the second operand comes from registers, else the first.
+ir::Function hoist_scales(const ir::Function& fn, const std::string& value_axis);
 
 }  // namespace forge::graph

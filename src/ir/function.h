@@ -102,12 +102,16 @@ struct Attrs {
     friend bool operator==(const Attrs&, const Attrs&) = default;
 };
 
-/// How a tile-level value is held: computed where it is used (`Reg`), or in a buffer at a byte-free element offset with
-/// one stride per dimension. A view is a tile at its base's offset with other strides.
+/// How a tile-level value is held: computed where it is used (`Reg`), or in a buffer of floats at an offset with one stride
+/// per dimension. A view is a tile at its base's offset with other strides. For a GPU's matrix units: as an operand of
+/// 16-bit numbers in the order that they read (`parts` = 2: with what rounding took from the first in a second one), or as
+/// a fragment, or the fragment of its transpose, in the registers of a warp group.
 struct Layout {
-    enum class Space : std::uint8_t { Reg, Tile, Spill } space = Space::Reg;
+    enum class Space : std::uint8_t { Reg, Tile, Spill, Operand, Fragment, Transposed } space = Space::Reg;
     std::int64_t offset = 0;
     std::vector<std::int64_t> strides;
+    int parts = 1;
+    bool staged = false;  ///< one buffer per chunk in flight: the offset is within a stage
     friend bool operator==(const Layout&, const Layout&) = default;
 };
 

@@ -249,12 +249,22 @@ class Parser {
             lex_.next();
             return l;
         }
-        l.space = at_word("spill") ? Layout::Space::Spill : Layout::Space::Tile;
-        word(at_word("spill") ? "spill" : "tile");
+        static const std::map<std::string, Layout::Space> kSpaces = {{"tile", Layout::Space::Tile}, {"spill", Layout::Space::Spill}, {"operand", Layout::Space::Operand},
+                                                                     {"fragment", Layout::Space::Fragment}, {"transposed", Layout::Space::Transposed}};
+        l.space = choice(kSpaces, "reg, tile, spill, operand, fragment or transposed");
+        if (l.space == Layout::Space::Fragment || l.space == Layout::Space::Transposed) return l;
         punct("(");
         l.offset = integer();
         punct(",");
-        l.strides = integers();
+        if (l.space == Layout::Space::Operand) {
+            word("parts");
+            punct("=");
+            l.parts = static_cast<int>(integer());
+        } else {
+            l.strides = integers();
+        }
+        l.staged = accept(",");
+        if (l.staged) word("staged");
         punct(")");
         return l;
     }

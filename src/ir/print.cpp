@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "forge/error.h"
 #include "ir/text.h"
 
 namespace forge::ir {
@@ -40,8 +41,16 @@ std::string attributes(const Op& op) {
 }
 
 std::string layout_text(const Layout& layout) {
-    if (layout.space == Layout::Space::Reg) return " @ reg";
-    return fmt::format(" @ {}({}, [{}])", layout.space == Layout::Space::Tile ? "tile" : "spill", layout.offset, fmt::join(layout.strides, ", "));
+    const char* staged = layout.staged ? ", staged" : "";
+    switch (layout.space) {
+        case Layout::Space::Reg: return " @ reg";
+        case Layout::Space::Tile: return fmt::format(" @ tile({}, [{}]{})", layout.offset, fmt::join(layout.strides, ", "), staged);
+        case Layout::Space::Spill: return fmt::format(" @ spill({}, [{}])", layout.offset, fmt::join(layout.strides, ", "));
+        case Layout::Space::Operand: return fmt::format(" @ operand({}, parts={}{})", layout.offset, layout.parts, staged);
+        case Layout::Space::Fragment: return " @ fragment";
+        case Layout::Space::Transposed: return " @ transposed";
+    }
+    throw InternalError("print: unknown layout");
 }
 
 std::string op_text(const Function& fn, ValueId id, const std::vector<std::string>& names, PrintOptions options) {

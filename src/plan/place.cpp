@@ -48,8 +48,8 @@ bool carries_states(Loop loop) { return loop == Loop::Scan || loop == Loop::Segm
 
 class Placement {
  public:
-    Placement(const Function& program, std::vector<Stage> stages, std::string tile_axis)
-        : program_(program), stages_(std::move(stages)), tile_axis_(std::move(tile_axis)), names_(ir::value_names(program)) {
+    Placement(const Function& program, std::vector<Stage> stages, std::string tile_axis, bool all_ahead)
+        : program_(program), stages_(std::move(stages)), tile_axis_(std::move(tile_axis)), all_ahead_(all_ahead), names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s)
             if (carries_states(stages_[s].loop)) scan_ = static_cast<int>(s);
         roots_.resize(stages_.size());
@@ -71,7 +71,7 @@ class Placement {
  private:
     void find_homes() {
         const auto marks = graph::slices(program_);
-        const auto cheap = graph::cheap(program_);
+        const auto cheap = all_ahead_ && stages_[0].ahead != Ahead::Nothing ? leaves_and_views() : graph::cheap(program_);
         std::vector<ValueId> carried;
         for (const ir::Result& r : program_.results)
             if (r.role == Role::State) carried.push_back(r.value);
@@ -86,6 +86,14 @@ class Placement {
             else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
             homes_.push_back(home);
         }
+    }
+
+    /// What no kernel stores for another even if all work is to be done ahead.
+    [[nodiscard]] std::vector<bool> leaves_and_views() const {
+        std::vector<bool> found;
+        for (const Op& op : program_.ops)
+            found.push_back(ir::is_view(op.code) || (op.args.empty() && !(op.code == Opcode::Param && op.attrs.role == Role::State)));
+        return found;
     }
 
     /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is left
@@ -151,6 +159,7 @@ class Placement {
     const Function& program_;
     std::vector<Stage> stages_;
     std::string tile_axis_;
+    bool all_ahead_;
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
@@ -194,8 +203,8 @@ const char* to_string(Loop loop) {
 bool in_order(Loop loop) { return loop != Loop::Chunks; }
 bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Segments; }
 
-std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis) {
-    std::vector<KernelGraph> kernels = Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis).kernels();
+std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis, bool all_ahead) {
+    std::vector<KernelGraph> kernels = Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, all_ahead).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
     return {{name + "_summaries", Loop::Summaries, graph::summary(program), false}, {name + "_carries", Loop::Carries, graph::carry(program), false}, kernels[0]};

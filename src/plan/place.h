@@ -36,7 +36,7 @@ struct KernelGraph {
 };
 
 /// `tile_axis`: the axis that scans are cut along, empty if they take it whole. Where they are cut, what does not depend
-/// on the axis is made once, in a kernel of its own, and shared.
-std::vector<KernelGraph> place(const ir::Function& program, Strategy strategy, const std::string& tile_axis = "");
+/// on the axis is made once, in a kernel of its own, and shared: what costs little too if `all_ahead`.
+std::vector<KernelGraph> place(const ir::Function& program, Strategy strategy, const std::string& tile_axis = "", bool all_ahead = false);
 
 }  // namespace forge::plan

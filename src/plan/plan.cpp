@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "forge/error.h"
+#include "graph/passes.h"
 #include "graph/transition.h"
+#include "tile/fragments.h"
 
 namespace forge::plan {
 namespace {
@@ -28,6 +30,13 @@ std::vector<TensorSlot> tensor_slots(const ir::Definition& def) {
     return slots;
 }
 
+std::vector<std::string> scalar_names(const ir::Definition& def) {
+    std::vector<std::string> names;
+    for (const auto& in : def.inputs)
+        if (in.role == Role::Scalar) names.push_back(in.name);
+    return names;
+}
+
 double product_flops(const ir::Function& fn, const Op& op) {
     const ir::Type& a = fn.op(op.args[0]).type;
     const auto m = static_cast<double>(tile::size_of(op.type, 0)), n = static_cast<double>(tile::size_of(op.type, 1)),
@@ -42,6 +51,7 @@ std::string to_string(const Schedule& s) {
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
     if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence", s.segments);
     if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);
+    if (s.warp_groups) text += fmt::format(", for warp groups{}", s.share ? ", with work ahead of the scan" : "");
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
 }
 
@@ -85,27 +95,77 @@ bool has_axis(const ir::Function& fn, const std::string& symbol) {
 
 }  // namespace
 
-Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const Schedule& schedule) {
-    Plan plan{definition, program, schedule, sizes, {}, tensor_slots(definition), {}, {}};
-    for (const auto& in : definition.inputs)
-        if (in.role == Role::Scalar) plan.scalars.push_back(in.name);
-    tile::Sizes whole = sizes, part = sizes;
-    whole[ir::kChunkSymbol] = part[ir::kChunkSymbol] = schedule.chunk;
-    const bool tiled = schedule.tiles > 1;
-    if (tiled) part[schedule.tile_axis] = schedule.tile_size;
-    for (KernelGraph& graph : place(program, schedule.strategy, tiled ? schedule.tile_axis : "")) {
-        graph.tiled = tiled && (graph.tiled || (schedule.tile_chunks && has_axis(graph.fn, schedule.tile_axis)));
-        for (const ir::Result& r : graph.fn.results)
-            if (auto slot = spill_of(graph, r)) {
-                const ir::Type type = tile::with_sizes(slot->type, whole);
-                slot->strides = tile::tile_strides(type, schedule.rules());
-                slot->floats = tile::tile_floats(type, schedule.rules());
-                plan.spills.push_back(std::move(*slot));
-            }
-        tile::TileKernel tiles = tile::lower(graph.fn, graph.tiled ? part : whole, whole, schedule.rules());
-        plan.kernels.push_back({std::move(graph), std::move(tiles)});
+namespace {
+
+/// The kernels of a plan, one after the other: later ones read the spills of earlier ones.
+class Planning {
+ public:
+    explicit Planning(Plan plan) : plan_(std::move(plan)), part_(plan_.sizes), whole_(plan_.sizes) {
+        const Schedule& s = plan_.schedule;
+        whole_[ir::kChunkSymbol] = part_[ir::kChunkSymbol] = s.chunk;
+        if (tiled()) part_[s.tile_axis] = s.tile_size;
     }
-    return plan;
+
+    Plan run() {
+        const Schedule& s = plan_.schedule;
+        const bool share = s.share && (tiled() || (s.warp_groups && !s.tile_axis.empty()));
+        const ir::Function program = s.warp_groups ? graph::hoist_scales(graph::late_factors(plan_.program), s.tile_axis) : plan_.program;
+        for (KernelGraph& graph : place(program, s.strategy, share ? s.tile_axis : "", s.warp_groups)) add(std::move(graph));
+        return std::move(plan_);
+    }
+
+ private:
+    [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }
+
+    void add(KernelGraph graph) {
+        const Schedule& s = plan_.schedule;
+        graph.tiled = tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis)));
+        const bool fragments = s.warp_groups && graph.loop != Loop::Carries;  // those are few, and want all of float's bits
+        for (const ir::Result& r : graph.fn.results)
+            if (auto slot = spill_of(graph, r)) add_spill(graph, r, std::move(*slot));
+        const tile::Sizes& sizes = graph.tiled ? part_ : whole_;
+        tile::TileKernel tiles = fragments ? lowered_to_fragments(graph, sizes) : tile::lower(graph.fn, sizes, whole_, s.rules());
+        plan_.kernels.push_back({std::move(graph), std::move(tiles), fragments});
+    }
+
+    void add_spill(const KernelGraph& graph, const ir::Result& r, SpillSlot slot) {
+        const Schedule& s = plan_.schedule;
+        const ir::Type type = tile::with_sizes(slot.type, whole_);
+        if (s.warp_groups && !slot.per_segment && tile::is_block_matrix(type)) {
+            slot.parts = tile::parts_of(graph.fn, r.value, parts_);
+            slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
+            parts_[slot.name] = slot.parts;
+            const bool columns = slot.type.shape[1].symbol == s.tile_axis;
+            if (tiled() && (slot.type.shape[0].symbol == s.tile_axis || (columns && slot.parts > 1))) throw NotForWarpGroups("a stored matrix that is cut along its rows");
+        } else {
+            slot.strides = tile::tile_strides(type, s.rules());
+            slot.floats = tile::tile_floats(type, s.rules());
+        }
+        plan_.spills.push_back(std::move(slot));
+    }
+
+    [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes) const {
+        tile::FragmentRules rules;
+        rules.value_axis = plan_.schedule.tile_axis;
+        rules.parts = parts_;
+        for (const auto& in : plan_.definition.inputs) {
+            rules.inputs[in.name] = {in.type.dtype, in.pad};
+            if (is_half(in.type.dtype)) rules.half = in.type.dtype;
+        }
+        auto lowered = tile::lower_to_fragments(graph.fn, sizes, rules);
+        if (const auto* obstacle = std::get_if<std::string>(&lowered)) throw NotForWarpGroups(fmt::format("{}: {}", graph.name, *obstacle));
+        return std::get<tile::TileKernel>(std::move(lowered));
+    }
+
+    Plan plan_;
+    tile::Sizes part_, whole_;
+    std::map<std::string, int> parts_;
+};
+
+}  // namespace
+
+Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const Schedule& schedule) {
+    return Planning({definition, program, schedule, sizes, {}, tensor_slots(definition), scalar_names(definition), {}}).run();
 }
 
 double useful_flops(const ir::Function& fn) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct Schedule {
     std::int64_t vector_width = 16;
     bool shared_memory = false;   ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
     int block_threads = 256;      ///< … of so many
+    bool warp_groups = false;     ///< kernels for a GPU's warp-group matrix units, of 128 threads
+    bool share = true;            ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
     std::string reason;
 
     [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory}; }
@@ -45,11 +48,19 @@ struct SpillSlot {
     std::vector<std::int64_t> strides;
     std::int64_t floats = 0;   ///< of a block
     bool per_segment = false;  ///< one block per (segment, head) rather than per (chunk, head)
+    int parts = 0;             ///< of an operand of the matrix units, which it is stored as; 0: stored as floats
 };
 
 struct Kernel {
     KernelGraph graph;
     tile::TileKernel tiles;
+    bool fragments = false;  ///< lowered for the warp-group matrix units
+};
+
+/// Why a program cannot have kernels for warp groups.
+class NotForWarpGroups : public std::runtime_error {
+ public:
+    using std::runtime_error::runtime_error;
 };
 
 struct Plan {
@@ -69,6 +80,7 @@ struct Plan {
 };
 
 /// `definition` in its final types; `program` joined and optimised from it.
+/// With `warp_groups`: NotForWarpGroups if a kernel cannot be lowered so.
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const Schedule& schedule);
 
 /// Useful floating-point operations per chunk and head of a lowered program: products (a triangle counts half) and

@@ -176,6 +176,7 @@ const ir::Definition& Attention::definition() const { return impl_->plan.definit
 std::string Attention::strategy() const { return plan::to_string(impl_->plan.schedule.strategy); }
 std::int64_t Attention::chunk() const { return impl_->plan.schedule.chunk; }
 std::string Attention::isa() const { return impl_->isa; }
+std::string Attention::schedule() const { return plan::to_string(impl_->plan.schedule); }
 const std::vector<GeneratedSource>& Attention::sources() const { return impl_->sources; }
 double Attention::flops_per_token() const { return impl_->flops_per_token; }
 double Attention::build_seconds() const { return impl_->build_seconds; }

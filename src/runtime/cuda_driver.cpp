@@ -98,7 +98,7 @@ void CudaDriver::check(int result, const char* what) const {
     throw RuntimeError(fmt::format("CUDA: {}: {} (error {})", what, text ? text : "unknown error", result));
 }
 
-std::string CudaDevice::arch() const { return fmt::format("sm_{}{}", major, minor); }
+std::string CudaDevice::arch() const { return fmt::format("sm_{}{}{}", major, minor, major == 9 ? "a" : ""); }
 
 const CudaDevice& cuda_device(const std::string& name) {
     int index = 0;

@@ -73,7 +73,7 @@ struct CudaDevice {
     int multiprocessors = 0;
     std::int64_t shared_bytes = 0;  ///< that one block of threads can have
 
-    [[nodiscard]] std::string arch() const;  ///< sm_90
+    [[nodiscard]] std::string arch() const;  ///< sm_80; sm_90a: with what only this chip has
 };
 
 /// "cuda" or "cuda:<n>"; RuntimeError for anything else, and for a device that is not there or is too old.

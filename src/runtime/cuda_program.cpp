@@ -10,6 +10,7 @@
 #include "forge/error.h"
 #include "runtime/binding.h"
 #include "schedule/shared_memory.h"
+#include "schedule/warp_groups.h"
 
 namespace forge::runtime {
 namespace {
@@ -123,6 +124,13 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
         throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", options.threads));
     const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;
     const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors};
+    if (device.major == 9 && options.engine != "portable" && (options.threads == 0 || options.threads == 128)) {
+        try {
+            return schedule::fit_warp_groups(definition, program, options.sizes, memory, wishes);
+        } catch (const plan::NotForWarpGroups& reason) {
+            if (options.engine == "warp-groups") throw RuntimeError(fmt::format("{}: engine: warp-groups cannot have {}", definition.name, reason.what()));
+        }
+    }
     plan::Schedule schedule = schedule::fit_shared_memory(definition, program, options.sizes, memory, wishes);
     schedule.block_threads = threads;
     return schedule;

@@ -4,8 +4,10 @@
 #include <set>
 
 #include "ir/infer.h"
+#include "tile/arena.h"
 #include "tile/layout.h"
 #include "tile/legalize.h"
+#include "tile/order.h"
 
 namespace forge::tile {
 namespace {
@@ -17,53 +19,6 @@ using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 using Space = Layout::Space;
-
-bool is_carried(Role role) { return role == Role::State || role == Role::Ones || role == Role::Eye; }
-
-/// Parameters first, then what outputs and spills need, then the rest: the old state is read before it is overwritten.
-Function ordered(const Function& fn) {
-    std::vector<ValueId> early;
-    for (const ir::Result& r : fn.results)
-        if (!is_carried(r.role)) early.push_back(r.value);
-    const auto first = ir::needed_for(fn, early);
-    const auto rank = [&](ValueId v) { return fn.op(v).code == Opcode::Param ? 0 : first[static_cast<std::size_t>(v)] ? 1 : 2; };
-    std::vector<ValueId> order;
-    for (ValueId v = 0; v < fn.size(); ++v) order.push_back(v);
-    std::stable_sort(order.begin(), order.end(), [&](ValueId a, ValueId b) { return rank(a) < rank(b); });
-    std::vector<ValueId> position(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) position[static_cast<std::size_t>(order[i])] = static_cast<ValueId>(i);
-    Function out;
-    out.name = fn.name;
-    for (const ValueId v : order) {
-        Op op = fn.op(v);
-        for (ValueId& a : op.args) a = position[static_cast<std::size_t>(a)];
-        out.add(std::move(op));
-    }
-    for (ir::Result r : fn.results) {
-        r.value = position[static_cast<std::size_t>(r.value)];
-        out.results.push_back(r);
-    }
-    return out;
-}
-
-bool costly(Opcode code) {
-    switch (code) {
-        case Opcode::Add:
-        case Opcode::Sub:
-        case Opcode::Mul:
-        case Opcode::Neg:
-        case Opcode::Constant:
-        case Opcode::Identity:
-        case Opcode::Where:
-        case Opcode::Maximum:
-        case Opcode::Minimum:
-        case Opcode::Tril:
-        case Opcode::Triu:
-        case Opcode::Relu:
-        case Opcode::Abs: return false;
-        default: return true;
-    }
-}
 
 /// Whether a value is computed in its user's loop: an elementwise op that one elementwise op reads, in the same space
 /// (or cheap and smaller), or a number.
@@ -78,60 +33,6 @@ bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>
     if (distinct.size() > 1 && !bool_valued) return false;
     return bool_valued || fn.op(*distinct.begin()).type.shape == op.type.shape || !costly(op.code);
 }
-
-/// Hands out buffers; freed ones are used again, best fit first. Neighbouring free ones are joined if asked for: where
-/// memory is short.
-class Arena {
- public:
-    explicit Arena(bool join) : join_(join) {}
-
-    std::int64_t take(std::int64_t floats) {
-        auto best = free_.end();
-        for (auto it = free_.begin(); it != free_.end(); ++it)
-            if (it->floats >= floats && (best == free_.end() || it->floats < best->floats)) best = it;
-        if (best == free_.end()) return grow(floats);
-        const Block block = *best;
-        free_.erase(best);
-        if (block.floats > floats) free_.push_back({block.offset + floats, block.floats - floats});
-        return block.offset;
-    }
-    void give(std::int64_t offset, std::int64_t floats) {
-        Block block{offset, floats};
-        for (auto it = free_.begin(); join_ && it != free_.end();) {
-            const bool before = it->offset + it->floats == block.offset, after = block.offset + block.floats == it->offset;
-            if (before || after) {
-                block = {std::min(block.offset, it->offset), block.floats + it->floats};
-                it = free_.erase(it);
-            } else {
-                ++it;
-            }
-        }
-        free_.push_back(block);
-    }
-    [[nodiscard]] std::int64_t size() const { return size_; }
-
- private:
-    struct Block {
-        std::int64_t offset, floats;
-    };
-
-    /// New memory at the end, together with a free block there.
-    std::int64_t grow(std::int64_t floats) {
-        std::int64_t offset = size_;
-        for (auto it = free_.begin(); join_ && it != free_.end(); ++it) {
-            if (it->offset + it->floats != size_) continue;
-            offset = it->offset;
-            free_.erase(it);
-            break;
-        }
-        size_ = offset + floats;
-        return offset;
-    }
-
-    bool join_;
-    std::vector<Block> free_;
-    std::int64_t size_ = 0;
-};
 
 constexpr int kForever = 1 << 30;
 

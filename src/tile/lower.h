@@ -27,6 +27,7 @@ struct TileKernel {
     ir::Function fn;
     std::int64_t scratch_floats = 0;
     std::map<ir::ValueId, std::int64_t> work;  ///< shared memory: where an op's device function has memory of its own
+    std::int64_t stage_floats = 0;             ///< of what arrives from global memory for one chunk, where chunks overlap
 };
 
 /// `sizes`: of this kernel's part of the work; `whole`: of all of it, which spills are laid out for.

@@ -2,7 +2,7 @@
 /// recurrence; then twice for the same bits, and by graph replay with other lengths of packed sequences. `--time` measures.
 ///
 ///   gpu_check [--shard=I/N] [--only=NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME]
-///             [--threads=N] [--csv=FILE] [--time]
+///             [--threads=N] [--engine=NAME] [--csv=FILE] [--time]
 ///
 /// A row per (program, type, sizes, strategy) goes to the CSV, failures to standard output; the exit status says whether
 /// all is well. Needs no test library.
@@ -31,7 +31,7 @@ struct Sizes {
 
 struct Options {
     int shard = 0, shards = 1;
-    std::string only, strategy = "all", csv, device = "cuda";
+    std::string only, strategy = "all", engine = "auto", csv, device = "cuda";
     std::vector<std::string> dtypes = {"f32", "bf16", "f16"};
     std::vector<Sizes> sizes = {{128, 128}, {60, 100}};
     int threads = 0;
@@ -52,6 +52,7 @@ Options parse(int argc, char** argv) {
         if (word.starts_with("--shard=")) std::sscanf(value.c_str(), "%d/%d", &o.shard, &o.shards);
         else if (word.starts_with("--only=")) o.only = value;
         else if (word.starts_with("--strategy=")) o.strategy = value;
+        else if (word.starts_with("--engine=")) o.engine = value;
         else if (word.starts_with("--csv=")) o.csv = value;
         else if (word.starts_with("--dtype=")) o.dtypes = split(value, ',');
         else if (word.starts_with("--threads=")) o.threads = std::stoi(value);
@@ -131,10 +132,11 @@ class Examination {
         options.sizes = check::sizes_for(def, problem);
         options.strategy = row.strategy;
         options.threads = options_.threads;
+        options.engine = options_.engine;
         options.expected_heads = 32;
         options.segments = row.strategy == "segmented" ? 3 : 0;
         Attention attention = compile(def, options);
-        row.schedule = fmt::format("chunk {}", attention.chunk());
+        row.schedule = attention.schedule();
         row.build_s = attention.build_seconds();
         return attention;
     }
@@ -210,7 +212,7 @@ class Examination {
         std::ofstream csv(options_.csv);
         csv << "program,dtype,K,V,strategy,schedule,cases,failures,worst_relative_rms,tolerance,worst_case,build_s,problem\n";
         for (const Row& r : rows_)
-            csv << fmt::format("{},{},{},{},{},{},{},{},{:.3g},{:.1e},\"{}\",{:.2f},\"{}\"\n", r.program, r.dtype, r.sizes.k, r.sizes.v, r.strategy, r.schedule, r.cases, r.failures,
+            csv << fmt::format("{},{},{},{},{},\"{}\",{},{},{:.3g},{:.1e},\"{}\",{:.2f},\"{}\"\n", r.program, r.dtype, r.sizes.k, r.sizes.v, r.strategy, r.schedule, r.cases, r.failures,
                                r.worst, r.tolerance, r.worst_case, r.build_s, split(r.problem, '\n').empty() ? "" : split(r.problem, '\n')[0]);
     }
 

@@ -1,4 +1,4 @@
-/// Elementary functions with the values PyTorch gives at 0, inf and NaN: of a float, and of each element of a `vec`. The
+/// Elementary functions with the values PyTorch gives at 0, inf and NaN: of a float, and of each element of a `vec` or `pair`. The
 /// accurate versions of CUDA's mathematics library; nothing here is compiled with fast-math.
 #pragma once
 
@@ -41,9 +41,11 @@ FORGE_DEVICE float pow(float a, float b) { return powf(a, b); }
 }  // namespace scalar
 
 #define FORGE_EACH_UNARY(name) \
-    FORGE_DEVICE vec name(const vec& a) { return each(a, [](float x) { return scalar::name(x); }); }
+    template <int W> \
+    FORGE_DEVICE Vec<W> name(const Vec<W>& a) { return each(a, [](float x) { return scalar::name(x); }); }
 #define FORGE_EACH_BINARY(name) \
-    FORGE_DEVICE vec name(const vec& a, const vec& b) { return each(a, b, [](float x, float y) { return scalar::name(x, y); }); }
+    template <int W> \
+    FORGE_DEVICE Vec<W> name(const Vec<W>& a, const Vec<W>& b) { return each(a, b, [](float x, float y) { return scalar::name(x, y); }); }
 
 FORGE_EACH_UNARY(neg)
 FORGE_EACH_UNARY(abs)
@@ -74,10 +76,25 @@ FORGE_EACH_BINARY(minimum)
 #undef FORGE_EACH_UNARY
 #undef FORGE_EACH_BINARY
 
-FORGE_DEVICE vec operator+(const vec& a, const vec& b) { return add(a, b); }
-FORGE_DEVICE vec operator-(const vec& a, const vec& b) { return sub(a, b); }
-FORGE_DEVICE vec operator*(const vec& a, const vec& b) { return mul(a, b); }
-FORGE_DEVICE vec operator/(const vec& a, const vec& b) { return div(a, b); }
-FORGE_DEVICE vec operator-(const vec& a) { return neg(a); }
+template <int W>
+FORGE_DEVICE Vec<W> operator+(const Vec<W>& a, const Vec<W>& b) {
+    return add(a, b);
+}
+template <int W>
+FORGE_DEVICE Vec<W> operator-(const Vec<W>& a, const Vec<W>& b) {
+    return sub(a, b);
+}
+template <int W>
+FORGE_DEVICE Vec<W> operator*(const Vec<W>& a, const Vec<W>& b) {
+    return mul(a, b);
+}
+template <int W>
+FORGE_DEVICE Vec<W> operator/(const Vec<W>& a, const Vec<W>& b) {
+    return div(a, b);
+}
+template <int W>
+FORGE_DEVICE Vec<W> operator-(const Vec<W>& a) {
+    return neg(a);
+}
 
 }  // namespace forge::cuda

@@ -29,4 +29,23 @@ __device__ __forceinline__ float float_from_f16(unsigned short x) {
     return y;
 }
 
+/// Two numbers in one register, `low` in its lower half.
+__device__ __forceinline__ unsigned bf16_pair(float low, float high) {
+    unsigned y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+__device__ __forceinline__ unsigned f16_pair(float low, float high) {
+    unsigned y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+
+/// 2^x, with an error of 2 ulp; 2^-inf = 0.
+__device__ __forceinline__ float exp2_approximate(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 }  // namespace forge::cuda::ptx

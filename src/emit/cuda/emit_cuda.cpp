@@ -27,10 +27,12 @@ std::string emit_cuda(const plan::Plan& plan) {
     if (!plan.schedule.shared_memory) throw InternalError("emit: the plan's tiles are not laid out for shared memory");
     Dialect cuda;
     cuda.defines = {fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
-    cuda.includes = {"cuda/portable/kernel.h"};
+    const bool warp_groups = plan.schedule.warp_groups;
+    cuda.includes = {warp_groups ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
+    if (warp_groups) cuda.barrier = "publish();";
     cuda.namespaces = {"forge::cuda"};
     cuda.arguments = "const __grid_constant__ Call call";
-    cuda.prologue = {"extern __shared__ __align__(16) float scratch[];", "const Size task = blockIdx.x;"};
+    cuda.prologue = {fmt::format("extern __shared__ __align__({}) float scratch[];", warp_groups ? 1024 : 16), "const Size task = blockIdx.x;"};
     cuda.idle = "if (at.idle) return;";
     cuda.cooperative = true;
     cuda.threads = plan.schedule.block_threads;

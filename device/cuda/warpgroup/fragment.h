@@ -1,0 +1,127 @@
+/// A matrix of M x N floats in the registers of a warp group, laid out as the matrix units leave their results: of each 64
+/// rows a warp has 16. A product's first operand has the same layout, so results feed products without leaving registers.
+///
+/// `Of::Itself`: row i of the fragment is row i of the matrix. `Of::Transpose`: it holds the transpose.
+#pragma once
+
+#include "operand.h"
+
+namespace forge::cuda {
+
+/// Two neighbours in a fragment's row: their first register, and their place.
+struct Spot {
+    int index, i, j;
+};
+
+template <int M, int N>
+struct Fragment {
+    static_assert(M % 64 == 0 && N % 64 == 0, "whole blocks of 64 x 64");
+    static constexpr int kRegisters = M * N / 128;
+    float x[kRegisters];
+
+    FORGE_DEVICE pair at(const Spot& s) const { return {{x[s.index], x[s.index + 1]}}; }
+    FORGE_DEVICE void put(const Spot& s, const pair& v) {
+        x[s.index] = v.x[0];
+        x[s.index + 1] = v.x[1];
+    }
+    /// The registers of the 64 rows from `row` on, and `COLS` columns from `col` on.
+    template <int COLS>
+    FORGE_DEVICE float (&block(int row, int col))[COLS / 2] {
+        return *reinterpret_cast<float(*)[COLS / 2]>(x + row / 64 * (N / 2) + col / 2);
+    }
+};
+
+/// f(spot) for all that this thread holds.
+template <int M, int N, class F>
+FORGE_DEVICE void each(F f) {
+    const int i = thread() % 128 / kLanes * 16 + lane() / 4, j = lane() % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < M * N / 128; n += 2) f(Spot{n, n / (N / 2) * 64 + i + n / 2 % 2 * 8, n % (N / 2) / 4 * 8 + j});
+}
+
+/// Holds the compiler to the order of the text: what follows does not move ahead of this, nor what precedes behind it.
+template <int M, int N>
+FORGE_DEVICE void pin(Fragment<M, N>& f) {
+#pragma unroll
+    for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) asm volatile("" : "+f"(f.x[n])::"memory");
+}
+
+/// A fragment rounded to 16 bits, as a product's first operand takes it.
+template <class T, int M, int N>
+struct Packed {
+    unsigned x[M / 64][N / 16][4];
+};
+
+template <class T, int M, int N>
+FORGE_DEVICE Packed<T, M, N> pack(const Fragment<M, N>& f) {
+    Packed<T, M, N> p;
+#pragma unroll
+    for (int m = 0; m < M / 64; ++m)
+#pragma unroll
+        for (int n = 0; n < N / 4; ++n) p.x[m][n / 4][n % 4] = HalfOf<T>::pack(f.x[m * (N / 2) + 2 * n], f.x[m * (N / 2) + 2 * n + 1]);
+    return p;
+}
+
+template <class T, int M, int N>
+FORGE_DEVICE Fragment<M, N> unpack(const Packed<T, M, N>& p) {
+    Fragment<M, N> f;
+#pragma unroll
+    for (int m = 0; m < M / 64; ++m)
+#pragma unroll
+        for (int n = 0; n < N / 4; ++n) {
+            const pair v = HalfOf<T>::unpack(p.x[m][n / 4][n % 4]);
+            f.x[m * (N / 2) + 2 * n] = v.x[0];
+            f.x[m * (N / 2) + 2 * n + 1] = v.x[1];
+        }
+    return f;
+}
+
+namespace detail {
+
+/// f(blocks, address of this lane's row of one of them), for groups of 16 x 16 of an M x N fragment and the operand that it
+/// holds (or whose transpose it holds). A lane's blocks are, of its warp's rows: upper left, lower left, upper right, lower right.
+template <int M, int N, bool TRANSPOSE, class O, class F>
+FORGE_DEVICE void each_block(const O& operand, F f) {
+    const int l = lane(), warp_row = thread() % 128 / kLanes * 16;
+#pragma unroll
+    for (int m = 0; m < M / 64; ++m)
+#pragma unroll
+        for (int n = 0; n < N / 16; ++n) {
+            const int i = m * 64 + warp_row + l / 8 % 2 * 8, j = n * 16 + l / 16 * 8;  // of the block that this lane points into
+            const int row = TRANSPOSE ? j + l % 8 : i + l % 8, col = TRANSPOSE ? i : j;
+            f(m, n, ptx::shared_address(operand.data + O::place(row, col)));
+        }
+}
+
+}  // namespace detail
+
+/// The operand, or its transpose, as a packed fragment.
+template <bool TRANSPOSE, int M, int N, class O>
+FORGE_DEVICE Packed<typename O::T, M, N> load_packed(const O& operand) {
+    Packed<typename O::T, M, N> p;
+    detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) { ptx::load_blocks<TRANSPOSE>(p.x[m][n], address); });
+    return p;
+}
+template <bool TRANSPOSE, int M, int N, class O>
+FORGE_DEVICE Fragment<M, N> load_fragment(const O& operand) {
+    static_assert(O::kParts == 1);
+    return unpack(load_packed<TRANSPOSE, M, N>(operand));
+}
+
+/// The fragment, or its transpose, as an operand.
+template <bool TRANSPOSE, class O, int M, int N>
+FORGE_DEVICE void store_fragment(const O& operand, const Fragment<M, N>& f) {
+    using T = typename O::T;
+    const Packed<T, M, N> p = pack<T>(f);
+    detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) { ptx::store_blocks<TRANSPOSE>(address, p.x[m][n]); });
+    if constexpr (O::kParts == 2) {
+        const Fragment<M, N> rounded = unpack(p);
+        Fragment<M, N> rest;
+#pragma unroll
+        for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) rest.x[n] = f.x[n] - rounded.x[n];
+        const Packed<T, M, N> q = pack<T>(rest);
+        detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) { ptx::store_blocks<TRANSPOSE>(address + O::kPart * 2, q.x[m][n]); });
+    }
+}
+
+}  // namespace forge::cuda

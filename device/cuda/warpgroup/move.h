@@ -1,0 +1,132 @@
+/// Between global memory and the tiles of a warp group. `start_…` functions only ask for data, by copies that run beside
+/// computation, if rows are dense and begin at multiples of 16 bytes; else they move element by element. `arrive()` waits
+/// for everything, on behalf of all threads. Rows from `rows` on become zeros.
+#pragma once
+
+#include "fragment.h"
+
+namespace forge::cuda {
+
+namespace detail {
+
+template <class T>
+FORGE_DEVICE bool in_pieces(const T* p, Size row_stride, Size col_stride) {
+    return col_stride == 1 && (reinterpret_cast<Size>(p) | row_stride * static_cast<Size>(sizeof(T))) % 16 == 0;
+}
+
+}  // namespace detail
+
+/// ROWS x COLS numbers into an operand.
+template <class O>
+FORGE_DEVICE void start_operand(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
+    constexpr int kRow = O::kCols / kPiece, kAll = O::kRows * kRow;
+    const int self = thread();
+    if (detail::in_pieces(src, row_stride, col_stride)) {
+#pragma unroll
+        for (int n = 0; n < kAll; n += kThreads) {
+            const int row = (n + self) / kRow, col = (n + self) % kRow * kPiece;
+            if (kAll % kThreads == 0 || n + self < kAll)
+                ptx::copy_16(ptx::shared_address(o.data + O::place(row, col)), src + (row < rows ? row * row_stride + col : 0), row < rows ? 16 : 0);
+        }
+    } else {
+#pragma unroll 1
+        for (int n = self; n < O::kPart; n += kThreads) {
+            const int row = n / O::kCols, col = n % O::kCols;
+            o.data[O::place(row, col)] = row < rows ? src[row * row_stride + col * col_stride] : typename O::T{0};
+        }
+    }
+}
+
+/// The operand as an earlier kernel stored it.
+template <class O>
+FORGE_DEVICE void start_image(const O& o, const float* src) {
+    const int self = thread();
+#pragma unroll
+    for (int n = 0; n < O::kPieces; n += kThreads)
+        if (O::kPieces % kThreads == 0 || n + self < O::kPieces)
+            ptx::copy_16(ptx::shared_address(o.data) + static_cast<unsigned>(n + self) * 16, src + (n + self) * 4, 16);
+}
+
+/// M x N floats into a tile with rows LD apart; N is a multiple of 4.
+template <int M, int N, int LD>
+FORGE_DEVICE void start_tile(float* tile, const float* src, Size row_stride, Size col_stride, int rows) {
+    constexpr int kRow = N / kWidth;
+    const int self = thread();
+    if (detail::in_pieces(src, row_stride, col_stride)) {
+#pragma unroll
+        for (int n = 0; n < M * kRow; n += kThreads) {
+            const int row = (n + self) / kRow, col = (n + self) % kRow * kWidth;
+            if (M * kRow % kThreads == 0 || n + self < M * kRow)
+                ptx::copy_16(ptx::shared_address(tile + row * LD + col), src + (row < rows ? row * row_stride + col : 0), row < rows ? 16 : 0);
+        }
+    } else {
+#pragma unroll 1
+        for (int n = self; n < M * N; n += kThreads) tile[n / N * LD + n % N] = n / N < rows ? src[n / N * row_stride + n % N * col_stride] : 0.0f;
+    }
+}
+
+/// FLOATS floats that an earlier kernel stored as they are; both addresses are multiples of 16 bytes.
+template <int FLOATS>
+FORGE_DEVICE void start_floats(float* dst, const float* src) {
+    for (int n = thread() * kWidth; n < FLOATS; n += kThreads * kWidth) ptx::copy_16(ptx::shared_address(dst + n), src + n, 16);
+}
+
+/// Everything that this thread asked for is one group.
+FORGE_DEVICE void started() { ptx::copy_commit(); }
+
+/// What all threads asked for, and what they wrote to shared memory, is there for all threads and the matrix units.
+FORGE_DEVICE void arrive() {
+    ptx::copy_wait<0>();
+    ptx::fence_async();
+    sync();
+}
+
+/// What all threads wrote to shared memory is there for all threads and the matrix units.
+FORGE_DEVICE void publish() {
+    ptx::fence_async();
+    sync();
+}
+
+/// `rows` rows of an operand to rows of a matrix.
+template <class O>
+FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_stride, const O& o, int rows) {
+    constexpr int kRow = O::kCols / kPiece;
+    const int self = thread();
+    if (detail::in_pieces(dst, row_stride, col_stride)) {
+#pragma unroll
+        for (int n = 0; n < O::kRows * kRow; n += kThreads) {
+            const int row = (n + self) / kRow, col = (n + self) % kRow * kPiece;
+            if (row < rows) *reinterpret_cast<uint4*>(dst + row * row_stride + col) = *reinterpret_cast<const uint4*>(o.data + O::place(row, col));
+        }
+    } else {
+#pragma unroll 1
+        for (int n = self; n < O::kPart; n += kThreads)
+            if (n / O::kCols < rows) dst[n / O::kCols * row_stride + n % O::kCols * col_stride] = o.data[O::place(n / O::kCols, n % O::kCols)];
+    }
+}
+
+/// The operand as it lies, for a later kernel.
+template <class O>
+FORGE_DEVICE void store_image(float* dst, const O& o) {
+    for (int n = thread(); n < O::kPieces; n += kThreads) reinterpret_cast<uint4*>(dst)[n] = reinterpret_cast<const uint4*>(o.data)[n];
+}
+
+/// fragment(i, j) = src[i * row_stride + j * col_stride], a state's block; zeros if src is null.
+template <int M, int N>
+FORGE_DEVICE void load_state(Fragment<M, N>& f, const float* src, Size row_stride, Size col_stride) {
+    each<M, N>([&](const Spot& s) {
+        const float* const p = src + s.i * row_stride + s.j * col_stride;
+        f.put(s, src ? pair{{p[0], p[col_stride]}} : broadcast_pair(0.0f));
+    });
+}
+
+template <int M, int N>
+FORGE_DEVICE void store_state(float* dst, Size row_stride, Size col_stride, const Fragment<M, N>& f) {
+    each<M, N>([&](const Spot& s) {
+        float* const p = dst + s.i * row_stride + s.j * col_stride;
+        p[0] = f.at(s).x[0];
+        p[col_stride] = f.at(s).x[1];
+    });
+}
+
+}  // namespace forge::cuda

@@ -1,0 +1,97 @@
+/// A matrix of 16-bit numbers in shared memory as the matrix units read it: panels of 64 columns; a panel's row takes 128
+/// bytes, whose 16-byte pieces lie swizzled by the row's number modulo 8 (the hardware's 128-byte swizzle). The same image
+/// passes through global memory between kernels.
+///
+/// Parts = 2: a second matrix behind the first holds what rounding took from the first, for operands that need more than
+/// the 8 bits of a bf16.
+#pragma once
+
+#include "../portable/io.h"
+#include "../ptx/copy.h"
+#include "../ptx/wgmma.h"
+
+namespace forge::cuda {
+
+constexpr int kPanel = 64;  ///< columns
+constexpr int kPiece = 8;   ///< numbers in 16 bytes
+
+template <class T>
+struct HalfOf;
+template <>
+struct HalfOf<bf16> {
+    static constexpr ptx::Half value = ptx::Half::Bf16;
+    FORGE_DEVICE static unsigned pack(float low, float high) { return ptx::bf16_pair(low, high); }
+    FORGE_DEVICE static pair unpack(unsigned x) { return {{__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)}}; }
+};
+template <>
+struct HalfOf<f16> {
+    static constexpr ptx::Half value = ptx::Half::F16;
+    FORGE_DEVICE static unsigned pack(float low, float high) { return ptx::f16_pair(low, high); }
+    FORGE_DEVICE static pair unpack(unsigned x) {
+        return {{ptx::float_from_f16(static_cast<unsigned short>(x)), ptx::float_from_f16(static_cast<unsigned short>(x >> 16))}};
+    }
+};
+
+/// Of an operand, for the matrix units; 64 bits.
+struct Descriptor {
+    unsigned low, high;
+    FORGE_DEVICE unsigned long long at(unsigned distance) const { return static_cast<unsigned long long>(high) << 32 | (low + distance); }
+};
+
+template <class Element, int Rows, int Cols, int Parts = 1>
+struct Operand {
+    using T = Element;
+    static constexpr int kRows = Rows, kCols = Cols, kParts = Parts;
+    static constexpr int kPart = Rows * Cols;  ///< numbers
+    static constexpr int kPieces = Parts * Rows * Cols / kPiece;
+    T* data;  ///< 1024-byte aligned
+
+    FORGE_DEVICE explicit Operand(float* tile) : data(reinterpret_cast<T*>(tile)) {}
+
+    /// Where an element lies, in numbers from `data`.
+    FORGE_DEVICE static int place(int row, int col) {
+        return col / kPanel * Rows * kPanel + row * kPanel + ((col % kPanel / kPiece) ^ (row % 8)) * kPiece + col % kPiece;
+    }
+
+    /// The matrix units' description of the whole: contraction along the rows of memory or along its columns, and where a
+    /// step of 8 in it, or of 64 beside it, leads. PTX ISA, "Matrix Descriptor Format".
+    template <bool ROWS>
+    FORGE_DEVICE Descriptor descriptor() const {
+        constexpr unsigned kSwizzle128 = 1u << 30, kEightRows = 1024 >> 4, kNextPanel = Rows * 128 >> 4;
+        return {(ROWS ? kNextPanel : 1u) << 16 | ptx::shared_address(data) >> 4, kSwizzle128 | kEightRows};
+    }
+    /// How far the part of it that begins at (row, col) lies from its beginning, in the units of descriptors.
+    FORGE_DEVICE static constexpr unsigned distance(int row, int col, int part) {
+        return static_cast<unsigned>(part * kPart * 2 + col / kPanel * Rows * 128 + row * 128 + col % kPanel * 2) >> 4;
+    }
+
+    /// Elements (row, col) and (row, col + 1); col is even.
+    FORGE_DEVICE pair at(int row, int col) const {
+        pair x = HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + place(row, col)));
+        if constexpr (Parts == 2) x = x + HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + kPart + place(row, col)));
+        return x;
+    }
+    /// Four from (row, col) on; col is a multiple of 4.
+    FORGE_DEVICE vec four_at(int row, int col) const {
+        const uint2 bits = *reinterpret_cast<const uint2*>(data + place(row, col));
+        const pair a = HalfOf<T>::unpack(bits.x), b = HalfOf<T>::unpack(bits.y);
+        vec x = {{a.x[0], a.x[1], b.x[0], b.x[1]}};
+        if constexpr (Parts == 2) {
+            const uint2 rest = *reinterpret_cast<const uint2*>(data + kPart + place(row, col));
+            const pair c = HalfOf<T>::unpack(rest.x), d = HalfOf<T>::unpack(rest.y);
+            x = x + vec{{c.x[0], c.x[1], d.x[0], d.x[1]}};
+        }
+        return x;
+    }
+    FORGE_DEVICE void put_four(int row, int col, const vec& x) const {
+        const uint2 bits = make_uint2(HalfOf<T>::pack(x.x[0], x.x[1]), HalfOf<T>::pack(x.x[2], x.x[3]));
+        *reinterpret_cast<uint2*>(data + place(row, col)) = bits;
+        if constexpr (Parts == 2) {
+            const pair a = HalfOf<T>::unpack(bits.x), b = HalfOf<T>::unpack(bits.y);
+            *reinterpret_cast<uint2*>(data + kPart + place(row, col)) =
+                make_uint2(HalfOf<T>::pack(x.x[0] - a.x[0], x.x[1] - a.x[1]), HalfOf<T>::pack(x.x[2] - b.x[0], x.x[3] - b.x[1]));
+        }
+    }
+};
+
+}  // namespace forge::cuda

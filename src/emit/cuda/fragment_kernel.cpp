@@ -1,0 +1,393 @@
+#include "emit/cuda/fragment_kernel.h"
+
+#include <algorithm>
+#include <set>
+
+#include "emit/cuda/fragment_loops.h"
+#include "emit/cuda/products.h"
+#include "emit/kernel.h"
+#include "emit/transfers.h"
+#include "graph/transition.h"
+#include "tile/fragments.h"
+#include "tile/order.h"
+
+namespace forge::emit {
+namespace {
+
+using ir::Function;
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using plan::Loop;
+using plan::TensorSlot;
+using tile::size_of;
+using Kind = TensorSlot::Kind;
+using Space = Layout::Space;
+
+class FragmentKernel {
+ public:
+    FragmentKernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel)
+        : c_(out, dialect, plan, kernel), transfers_(c_), products_(out, c_.barriers), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn) {}
+
+    void write() {
+        out_.open(fmt::format("FORGE_KERNEL void {}({})", kernel_symbol(c_.kernel), c_.dialect.arguments));
+        for (const std::string& line : c_.dialect.prologue) out_.put(line);
+        begin_task();
+        declare_buffers(false);
+        transfers_.declare_tensors();
+        before_chunks();
+        declare_start();
+        first_start();
+        if (plan::in_order(loop_)) out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage ^= 1)");
+        begin_chunk();
+        for (ValueId v = 0; v < fn_.size(); ++v) operation(v);
+        products_.finish_all();
+        for (const ir::Result& r : fn_.results)
+            if (tile::is_carried(r.role)) keep(r);
+        if (plan::in_order(loop_)) {
+            out_.close();
+            out_.put(c_.dialect.barrier);
+            store_carried();
+        }
+        out_.close();
+    }
+
+ private:
+    void begin_task() {
+        const bool scan = loop_ == Loop::Scan;
+        out_.line("constexpr int kChunk = {};", plan_.schedule.chunk);
+        out_.line("const Task at = {}(call, task{});", scan ? "scan_task" : loop_ == Loop::Chunks ? "chunk_task" : "segment_task", scan ? "" : ", kChunk");
+        out_.put(c_.dialect.idle);
+        if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
+    }
+
+    [[nodiscard]] std::string half() const {
+        const auto& inputs = plan_.definition.inputs;
+        const bool bf16 = std::any_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return in.type.dtype == BF16; });
+        return bf16 ? "bf16" : "f16";
+    }
+
+    [[nodiscard]] std::string operand_type(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const std::string parts = op.layout->parts == 1 ? "" : fmt::format(", {}", op.layout->parts);
+        return fmt::format("Operand<{}, {}, {}{}>", half(), size_of(op.type, 0), size_of(op.type, 1), parts);
+    }
+
+    /// Tiles and operands: those that arrive with each chunk, or the others.
+    void declare_buffers(bool staged) {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged != staged) continue;
+            const std::string place = fmt::format("{} + {}", staged ? "arrived" : "scratch", op.layout->offset);
+            if (c_.is_operand(v)) out_.line("const {} {}({});", operand_type(v), c_.name(v), place);
+            else out_.line("float* const {} = {};  // {}", c_.name(v), place, forge::to_string(op.type.shape));
+        }
+    }
+
+    // Before the chunks.
+
+    void before_chunks() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            if (c_.is_param(v, Role::Scalar)) out_.line("const float {} = call.scalars[{}];", c_.name(v), plan_.scalar(op.attrs.name));
+            if (c_.is_param(v, Role::Head)) transfers_.load_head(v);
+            if (c_.is_param(v, Role::State)) start_state(v);
+            if (c_.is_param(v, Role::Ones) || c_.is_param(v, Role::Eye)) start_transition(v);
+        }
+    }
+
+    [[nodiscard]] std::string fragment_type(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const bool transposed = op.layout->space == Space::Transposed;
+        return fmt::format("Fragment<{}, {}>", size_of(op.type, transposed ? 1 : 0), size_of(op.type, transposed ? 0 : 1));
+    }
+
+    /// Strides of the rows and columns of a fragment, from those of the value that it holds.
+    template <class T>
+    [[nodiscard]] std::string fragment_strides(ValueId v, const T& rows, const T& cols) const {
+        return fn_.op(v).layout->space == Space::Transposed ? fmt::format("{}, {}", cols, rows) : fmt::format("{}, {}", rows, cols);
+    }
+
+    void start_state(ValueId v) {
+        const Op& op = fn_.op(v);
+        if (!c_.is_fragment(v)) return start_small_state(v);
+        out_.line("{} {};", fragment_type(v), c_.name(v));
+        if (loop_ == Loop::Summaries) return fill_fragment(v, "broadcast_pair(0.0f)");
+        if (loop_ == Loop::Segments) {
+            const std::string spill = graph::carry_spill(op.attrs.name);
+            const auto& strides = plan_.spills[static_cast<std::size_t>(plan_.spill(spill))].strides;
+            return out_.line("load_state({}, {}, {});", c_.name(v), transfers_.spill_pointer(spill, "at.segment"), fragment_strides(v, strides[0], strides[1]));
+        }
+        const int tensor = plan_.tensor(Kind::InitialState, op.attrs.name);
+        const std::string offset = transfers_.tile_offset(tensor, 0);
+        out_.line("const float* const {}_initial = state_block<const float>(call, {}, at);", c_.name(v), tensor);
+        out_.line("load_state({0}, {0}_initial{1}, {2});", c_.name(v), offset.empty() ? "" : fmt::format(" ? {}_initial{} : nullptr", c_.name(v), offset),
+                  fragment_strides(v, fmt::format("call.tensors[{}].dim[0]", tensor), fmt::format("call.tensors[{}].dim[1]", tensor)));
+    }
+
+    void start_small_state(ValueId v) {
+        if (loop_ == Loop::Segments) return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
+        if (loop_ != Loop::Summaries) return transfers_.load_initial_state(v);
+        c_.writes(v);
+        out_.line("fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
+    }
+
+    /// The transition of nothing: ones, or the identity.
+    void start_transition(ValueId v) {
+        const bool eye = fn_.op(v).attrs.role == Role::Eye;
+        if (c_.is_fragment(v)) {
+            out_.line("{} {};", fragment_type(v), c_.name(v));
+            return fill_fragment(v, eye ? "eye_pair(spot.i, spot.j)" : "broadcast_pair(1.0f)");
+        }
+        c_.writes(v);
+        out_.line("fill<{}>({}, 1.0f);", c_.floats(v), c_.name(v));
+    }
+
+    void fill_fragment(ValueId v, const char* value) {
+        const std::string type = fragment_type(v);
+        out_.line("each{}([&](const Spot& spot) {{ {}.put(spot, {}); }});", type.substr(std::string("Fragment").size()), c_.name(v), value);
+    }
+
+    // What a chunk reads is asked for while the chunk before is computed: matrices and spills by copies that run on their
+    // own, vectors of tokens through registers.
+
+    [[nodiscard]] bool through_registers(ValueId v) const { return c_.is_param(v, Role::Input) && fn_.op(v).type.rank() == 1; }
+
+    [[nodiscard]] bool anything_ahead() const {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Spill)) return true;
+        return false;
+    }
+
+    /// Where a chunk's rows of a token matrix begin, and its strides.
+    [[nodiscard]] static std::string token_matrix(const std::string& name, int tensor) {
+        return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]", cpp_identifier(name), tensor);
+    }
+
+    void declare_start() {
+        out_.open("const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, int stage)");
+        out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            const std::string place = fmt::format("arriving + {}", op.layout->offset);
+            if (c_.is_param(v, Role::Spill)) {
+                const std::string from = transfers_.spill_pointer(op.attrs.name, "block");
+                if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), place, from);
+                else out_.line("start_floats<{}>({}, {});", c_.floats(v), place, from);
+            } else if (c_.is_param(v, Role::Input) && !through_registers(v)) {
+                const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
+                if (c_.is_operand(v)) out_.line("start_operand({}({}), {}, rows);", operand_type(v), place, from);
+                else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], place, from);
+            }
+        }
+        out_.line("started();");
+        out_.close("};");
+    }
+
+    [[nodiscard]] static std::string rows_from(const std::string& row) { return fmt::format("static_cast<int>(at.tokens - {0} < kChunk ? at.tokens - {0} : kChunk)", row); }
+
+    void fetch_vectors(bool first) {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (!through_registers(v)) continue;
+            out_.line("{}{}_ahead = {};", first ? "auto " : "", c_.name(v), transfers_.fetch(v, first ? Transfers::Place{"row", "rows_ahead", "block"} : Transfers::Place{"(row + kChunk)", "rows_ahead", "block"}));
+        }
+    }
+
+    void first_start() {
+        out_.line("Size row = at.row, block = at.block;");
+        out_.line("int stage = 0, rows_ahead = {};", rows_from("row"));
+        out_.open("if (row < at.end)");
+        out_.line("start(row, rows_ahead, block, stage);");
+        out_.close();
+        fetch_vectors(true);
+    }
+
+    void begin_chunk() {
+        out_.line("[[maybe_unused]] const int rows = rows_ahead;");
+        out_.line("[[maybe_unused]] float* const arrived = scratch + stage * {};", c_.kernel.tiles.stage_floats);
+        declare_buffers(true);
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (through_registers(v)) transfers_.place(v);
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (c_.is_param(v, Role::Mask)) out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
+            if (c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
+        }
+        out_.line("arrive();");
+        c_.barriers.passed();
+        if (!plan::in_order(loop_)) return;
+        out_.open("if (row + kChunk < at.end)");
+        out_.line("rows_ahead = {};", rows_from("(row + kChunk)"));
+        out_.line("start(row + kChunk, rows_ahead, block + call.heads, stage ^ 1);");
+        fetch_vectors(false);
+        out_.close();
+    }
+
+    // The chunk.
+
+    void operation(ValueId v) {
+        const Op& op = fn_.op(v);
+        if (op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg) {
+            if (ir::is_matmul(op.code)) product(v);
+            else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
+            else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
+            else compute(v);
+        }
+        for (const ir::Result& r : fn_.results)
+            if (r.value == v) store_result(r);
+    }
+
+    /// Waits for what an operation on memory and fragments needs.
+    void before(const Ranges& reads, const Ranges& writes) {
+        products_.overwrite(writes);
+        c_.barriers.before(out_, reads, writes);
+    }
+
+    void compute(ValueId v) {
+        const Op& op = fn_.op(v);
+        Ranges reads, writes = c_.memory(v);
+        for (const ValueId t : tile::tiles_read_by(fn_, v)) {
+            if (c_.is_fragment(t)) products_.need(fragment_name(t));
+            for (const Range& r : c_.memory(t)) reads.push_back(r);
+        }
+        if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
+            writes.push_back({work->second, work->second + tile::work_floats(fn_, v, plan_.schedule.rules())});
+        before(reads, writes);
+        if (op.code == Opcode::DecayMask) {
+            out_.line("decay_sums<{}>({}, {});", size_of(op.type, 0), c_.name(op.args[0]), c_.name(v));
+        } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
+            if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
+            else write_fragment_loop(c_, v);
+        } else {
+            write_device_call(c_, v);
+        }
+    }
+
+    /// A fragment's C++ variable.
+    [[nodiscard]] const std::string& fragment_name(ValueId v) const { return c_.name(v); }
+
+    void store_fragment(ValueId v) {
+        const ValueId from = fn_.op(v).args[0];
+        products_.need(fragment_name(from));
+        before({}, c_.memory(v));
+        out_.line("store_fragment<{}>({}, {});", fn_.op(from).layout->space == Space::Transposed, c_.name(v), fragment_name(from));
+    }
+
+    void load_fragment(ValueId v) {
+        const ValueId from = fn_.op(v).args[0];
+        before(c_.memory(from), {});
+        const std::string type = fragment_type(v);
+        out_.line("{} {} = load_fragment<{}, {}({});", type, c_.name(v), fn_.op(v).layout->space == Space::Transposed, type.substr(std::string("Fragment<").size()), c_.name(from));
+    }
+
+    /// A fragment into a tile.
+    void spread_fragment(ValueId v) {
+        const ValueId from = fn_.op(v).args[0];
+        const bool transposed = fn_.op(from).layout->space == Space::Transposed;
+        const std::int64_t row = fn_.op(v).layout->strides[0];
+        const std::string type = fragment_type(from);
+        out_.open(fmt::format("each{}([&](const Spot& spot)", type.substr(std::string("Fragment").size())));
+        if (transposed) out_.line("{0}[spot.j * {1} + spot.i] = {2}.at(spot).x[0], {0}[(spot.j + 1) * {1} + spot.i] = {2}.at(spot).x[1];", c_.name(v), row, fragment_name(from));
+        else out_.line("store_pair({} + spot.i * {} + spot.j, {}.at(spot));", c_.name(v), row, fragment_name(from));
+        out_.close("});");
+    }
+
+    /// The operand's axis that a product contracts, in memory.
+    [[nodiscard]] static const char* along(const Op& op, std::size_t operand) {
+        const bool rows = operand == 0 ? op.attrs.trans_a : !op.attrs.trans_b;
+        return rows ? "Along::Rows" : "Along::Columns";
+    }
+
+    void product(ValueId v) {
+        const Op& op = fn_.op(v);
+        const std::size_t first = op.layout->space == Space::Transposed ? 1 : 0, second = 1 - first;
+        const ValueId a = op.args[first], b = op.args[second];
+        const bool registers = c_.is_fragment(a);
+        if (registers) pack(a);
+        if (op.args.size() == 3) products_.need(fragment_name(op.args[2]));
+        Ranges reads = c_.memory(b);
+        for (const Range& r : c_.memory(a)) reads.push_back(r);
+        before(reads, {});
+        const std::string type = fragment_type(v);
+        out_.line("{} {}{};", type, c_.name(v), op.args.size() == 3 ? " = " + fragment_name(op.args[2]) : "");
+        const char* acc = op.code == Opcode::MatmulAdd ? "Add" : op.code == Opcode::MatmulSub ? "Sub" : "Set";
+        if (registers) out_.line("issue_multiply<Acc::{}, {}>({}, {}_packed, {});", acc, along(op, second), c_.name(v), fragment_name(a), c_.name(b));
+        else
+            out_.line("issue_multiply<Acc::{}, {}, {}, {}>({}, {}, {});", acc, along(op, first), along(op, second), size_of(fn_.op(op.args[0]).type, op.attrs.trans_a ? 0 : 1), c_.name(v),
+                      c_.name(a), c_.name(b));
+        products_.started(c_.name(v), reads);
+    }
+
+    void pack(ValueId v) {
+        if (!packed_.insert(v).second) return;
+        products_.need(fragment_name(v));
+        out_.line("const auto {0}_packed = pack<{1}>({0});", fragment_name(v), half());
+    }
+
+    // Results.
+
+    void store_result(const ir::Result& r) {
+        if (tile::is_carried(r.role)) return;
+        const ValueId v = r.value;
+        if (!c_.is_operand(v)) return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
+        c_.reads(v);
+        if (r.role == Role::Spill) return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
+        out_.line("store_operand({}, {}, rows);", token_matrix(r.name, plan_.tensor(Kind::Output, r.name)), c_.name(v));
+    }
+
+    [[nodiscard]] ValueId carried_param(const ir::Result& r) const {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (c_.is_param(v, r.role) && fn_.op(v).attrs.name == r.name) return v;
+        return ir::kNoValue;
+    }
+
+    void keep(const ir::Result& r) {
+        const ValueId kept = carried_param(r);
+        if (kept == ir::kNoValue || kept == r.value || loop_ == Loop::Chunks) return;
+        if (c_.is_fragment(kept)) return out_.line("{} = {};", c_.name(kept), c_.name(r.value));
+        before(c_.memory(r.value), c_.memory(kept));
+        out_.line("copy_floats<{}>({}, {});", c_.floats(kept), c_.name(kept), c_.name(r.value));
+    }
+
+    void store_carried() {
+        if (loop_ == Loop::Segments) out_.line("if (!at.last) return;");
+        for (const ir::Result& r : fn_.results) {
+            if (!tile::is_carried(r.role)) continue;
+            const ValueId v = carried_param(r) == ir::kNoValue ? r.value : carried_param(r);
+            if (loop_ == Loop::Summaries) store_summary(r, v);
+            else if (c_.is_fragment(v)) store_final(r.name, v);
+            else transfers_.store_final_state(r.name, v);
+        }
+    }
+
+    void store_summary(const ir::Result& r, ValueId v) {
+        const std::string spill = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
+        if (!c_.is_fragment(v)) return transfers_.store_spill(spill, v, "at.segment");
+        const auto& strides = plan_.spills[static_cast<std::size_t>(plan_.spill(spill))].strides;
+        out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, "at.segment"), fragment_strides(v, strides[0], strides[1]), c_.name(v));
+    }
+
+    void store_final(const std::string& state, ValueId v) {
+        const int tensor = plan_.tensor(Kind::FinalState, state);
+        out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
+        out_.line("store_state(final{}, {}, {});", transfers_.tile_offset(tensor, 0),
+                  fragment_strides(v, fmt::format("call.tensors[{}].dim[0]", tensor), fmt::format("call.tensors[{}].dim[1]", tensor)), c_.name(v));
+        out_.close();
+    }
+
+    Context c_;
+    Transfers transfers_;
+    Products products_;
+    Writer& out_;
+    const plan::Plan& plan_;
+    Loop loop_;
+    const Function& fn_;
+    std::set<ValueId> packed_;
+};
+
+}  // namespace
+
+void write_fragment_kernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel) { FragmentKernel(out, dialect, plan, kernel).write(); }
+
+}  // namespace forge::emit

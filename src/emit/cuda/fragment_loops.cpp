@@ -1,0 +1,141 @@
+#include "emit/cuda/fragment_loops.h"
+
+#include <map>
+
+#include "emit/loops.h"
+#include "ir/triangular.h"
+
+namespace forge::emit {
+namespace {
+
+using ir::Function;
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+using tile::size_of;
+using Space = Layout::Space;
+
+class Loop {
+ public:
+    Loop(Context& context, ValueId root) : c_(context), fn_(context.fn), root_(root), space_(fn_.op(root).layout->space) {}
+
+    void write() {
+        const Op& op = fn_.op(root_);
+        const std::string value = op.code == Opcode::Copy ? evaluate(op.args[0]) : evaluate_op(root_);
+        if (in_fragment()) {
+            c_.out.line("Fragment<{}, {}> {};", rows(), cols(), c_.name(root_));
+            c_.out.open(fmt::format("each<{}, {}>([&](const Spot& spot)", rows(), cols()));
+        } else {
+            const std::int64_t row = (cols() + 3) / 4;
+            c_.out.open(fmt::format("for (int index = thread(); index < {}; index += kThreads)", rows() * row));
+            if (rank() == 2) c_.out.line("[[maybe_unused]] const int i = index / {};", row);
+            if (rank() > 0) c_.out.line("[[maybe_unused]] const int j = index{} * 4;", rank() == 2 ? fmt::format(" % {}", row) : "");
+        }
+        for (const std::string& s : statements_) c_.out.put(s);
+        c_.out.put(stored(op.type.dtype == DType::Bool ? fmt::format("mask_to_float({})", value) : value));
+        c_.out.close(in_fragment() ? "});" : "}");
+    }
+
+ private:
+    [[nodiscard]] bool in_fragment() const { return space_ == Space::Fragment || space_ == Space::Transposed; }
+    [[nodiscard]] int rank() const { return fn_.op(root_).type.rank(); }
+    /// Of the loop: a fragment of a transpose has the value's columns as rows.
+    [[nodiscard]] std::int64_t extent(int axis) const { return axis < 0 ? 1 : size_of(fn_.op(root_).type, axis); }
+    [[nodiscard]] std::int64_t rows() const { return extent(space_ == Space::Transposed ? 1 : rank() - 2); }
+    [[nodiscard]] std::int64_t cols() const { return extent(space_ == Space::Transposed ? 0 : rank() - 1); }
+    /// The axis of the value along which a vector's elements lie.
+    [[nodiscard]] int lane_axis() const { return space_ == Space::Transposed ? 0 : rank() - 1; }
+
+    /// The loop's variable for an axis of the value.
+    [[nodiscard]] std::string variable(int axis) const {
+        const bool lane = axis == lane_axis();
+        return in_fragment() ? lane ? "spot.j" : "spot.i" : lane ? "j" : "i";
+    }
+    [[nodiscard]] std::string function(const char* name) const { return in_fragment() ? fmt::format("{}_pair", name) : name; }
+    [[nodiscard]] std::string zero() const { return function("broadcast") + "(0.0f)"; }
+
+    [[nodiscard]] std::string stored(const std::string& value) const {
+        const std::string& n = c_.name(root_);
+        if (in_fragment()) return fmt::format("{}.put(spot, {});", n, value);
+        if (space_ == Space::Operand) return fmt::format("{}.put_four(i, j, {});", n, value);
+        return fmt::format("store({}, {});", rank() == 0 ? n : rank() == 1 ? n + " + j" : fmt::format("{} + i * {} + j", n, fn_.op(root_).layout->strides[0]), value);
+    }
+
+    std::string evaluate(ValueId v) {
+        if (const auto it = known_.find(v); it != known_.end()) return it->second;
+        return known_[v] = fn_.op(v).layout->space == Space::Reg ? evaluate_op(v) : named(v, load(v));
+    }
+
+    std::string load(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const std::string& n = c_.name(v);
+        if (op.code == Opcode::DecayMask) {
+            const char* kind = space_ == Space::Transposed ? "decays_down" : in_fragment() ? "decays" : "decays_four";
+            return fmt::format("{}<{}>({}, {}, {})", kind, op.attrs.exclusive, n, variable(0), variable(1));
+        }
+        switch (op.layout->space) {
+            case Space::Fragment:
+            case Space::Transposed: return fmt::format("{}.at(spot)", n);
+            case Space::Operand: return fmt::format("{}.{}({}, {})", n, in_fragment() ? "at" : "four_at", variable(0), variable(1));
+            case Space::Tile:
+            case Space::Spill:
+            case Space::Reg: break;
+        }
+        return op.type.dtype == DType::Bool ? fmt::format("ne({}, {})", load_tile(v), zero()) : load_tile(v);
+    }
+
+    [[nodiscard]] std::string load_tile(ValueId v) const {
+        const Op& op = fn_.op(v);
+        std::string at = tile_pointer(fn_, v, c_.names);
+        std::int64_t lane_stride = 0;
+        bool aligned = op.layout->offset % 4 == 0;
+        for (int axis = 0; axis < op.type.rank(); ++axis) {
+            const std::int64_t stride = op.layout->strides[static_cast<std::size_t>(axis)];
+            const int loop_axis = axis + rank() - op.type.rank();
+            if (size_of(op.type, axis) == 1 || stride == 0) continue;
+            at += stride == 1 ? " + " + variable(loop_axis) : fmt::format(" + {} * {}", variable(loop_axis), stride);
+            if (loop_axis == lane_axis()) lane_stride = stride;
+            else aligned = aligned && stride % 4 == 0;
+        }
+        if (lane_stride == 0) return fmt::format("{}(*({}))", function("broadcast"), at);
+        return lane_stride == 1 && aligned ? fmt::format("{}({})", function("load"), at) : fmt::format("{}({}, {})", function("gather"), at, lane_stride);
+    }
+
+    std::string evaluate_op(ValueId v) {
+        const Op& op = fn_.op(v);
+        if (op.code == Opcode::Constant) return fmt::format("{}({})", function("broadcast"), float_literal(op.attrs.value));
+        if (op.code == Opcode::Param) return fmt::format("{}({})", function("broadcast"), c_.name(v));
+        if (op.code == Opcode::Identity) return fmt::format("{}({}, {})", function("eye"), variable(rank() - 2), variable(rank() - 1));
+        std::vector<std::string> args;
+        for (const ValueId a : op.args) args.push_back(evaluate(a));
+        if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));
+        return named(v, expression(fn_, op, args));
+    }
+
+    /// In a transpose, entries (i, j) to (i, j + 1) are (j, i) to (j + 1, i) of the value.
+    [[nodiscard]] std::string triangle(const Op& op, const std::string& x) const {
+        const bool lower = op.code == Opcode::Tril;
+        if (space_ == Space::Transposed) return fmt::format("{}({}, spot.i, spot.j, {})", lower ? "triu" : "tril", x, -op.attrs.diagonal);
+        return fmt::format("{}({}, {}, {}, {})", lower ? "tril" : "triu", x, variable(rank() - 2), variable(rank() - 1), op.attrs.diagonal);
+    }
+
+    std::string named(ValueId v, const std::string& text) {
+        const std::string name = c_.name(v) + "_j";
+        statements_.push_back(fmt::format("const auto {} = {};", name, text));
+        return known_[v] = name;
+    }
+
+    Context& c_;
+    const Function& fn_;
+    ValueId root_;
+    Space space_;
+    std::vector<std::string> statements_;
+    std::map<ValueId, std::string> known_;
+};
+
+}  // namespace
+
+void write_fragment_loop(Context& context, ValueId root) { Loop(context, root).write(); }
+
+}  // namespace forge::emit

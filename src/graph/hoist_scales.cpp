@@ -1,0 +1,140 @@
+// Scales of rows and columns leave the operands of products, so that products read inputs as they came: a scale along the
+// result's rows or columns is applied to the result, one along the contraction to the other operand.
+//
+//     (k * r[:, None]) @ s       ->  (k @ s) * r[:, None]
+//     (k * r[:, None])^T @ u     ->  k^T @ (u * r[:, None])
+//
+// For back ends whose products take inputs straight from memory as 16-bit numbers, and have results in registers, where a
+// scale costs next to nothing.
+#include <algorithm>
+#include <optional>
+
+#include "graph/passes.h"
+#include "ir/infer.h"
+#include "ir/rebuild.h"
+
+namespace forge::graph {
+namespace {
+
+using ir::Attrs;
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+
+/// The axis of a matrix along which a value of at most its rank changes: 0, 1, -1 for neither, nullopt for both.
+std::optional<int> varying_axis(const ir::Type& type, int rank) {
+    std::optional<int> axis = -1;
+    for (int d = 0; d < type.rank(); ++d) {
+        if (type.shape[static_cast<std::size_t>(d)] == Dim(1)) continue;
+        if (axis != -1) return std::nullopt;
+        axis = d + rank - type.rank();
+    }
+    return axis;
+}
+
+/// An operand as a matrix times scales along its rows, its columns, or neither.
+struct Peeled {
+    ValueId matrix;
+    std::vector<ValueId> rows, cols, both;
+};
+
+Peeled peel(const Function& fn, ValueId v) {
+    Peeled p{v, {}, {}, {}};
+    while (fn.op(p.matrix).code == Opcode::Mul) {
+        const Op& mul = fn.op(p.matrix);
+        int scale = -1;
+        for (int i = 0; i < 2 && scale < 0; ++i)
+            if (varying_axis(fn.op(mul.args[static_cast<std::size_t>(i)]).type, 2) && fn.op(mul.args[static_cast<std::size_t>(1 - i)]).type.shape == mul.type.shape) scale = i;
+        if (scale < 0) break;
+        const ValueId s = mul.args[static_cast<std::size_t>(scale)];
+        const int axis = *varying_axis(fn.op(s).type, 2);
+        (axis == 0 ? p.rows : axis == 1 ? p.cols : p.both).push_back(s);
+        p.matrix = mul.args[static_cast<std::size_t>(1 - scale)];
+    }
+    return p;
+}
+
+bool is_input(const Function& fn, ValueId v) { return fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == ir::Role::Input; }
+
+ValueId scaled(Function& out, ValueId v, const std::vector<ValueId>& scales) {
+    for (const ValueId s : scales) v = ir::emit(out, Opcode::Mul, {v, s}, {}, out.op(v).where);
+    return v;
+}
+
+/// A scale along one axis of a matrix, for the other axis or the same.
+ValueId along(Function& out, ValueId scale, int axis) {
+    const Op op = out.op(scale);
+    const std::optional<int> now = varying_axis(op.type, 2);
+    if (*now == axis || *now < 0) return scale;
+    if (op.type.rank() == 1) {  // along the columns as it stands
+        Attrs attrs;
+        attrs.dim = 1;
+        return ir::emit(out, Opcode::Unsqueeze, {scale}, attrs, op.where);
+    }
+    Attrs attrs;
+    attrs.perm = {1, 0};
+    return ir::emit(out, Opcode::Permute, {scale}, attrs, op.where);
+}
+
+std::vector<ValueId> along(Function& out, std::vector<ValueId> scales, int axis) {
+    for (ValueId& s : scales) s = along(out, s, axis);
+    return scales;
+}
+
+class Hoisting {
+ public:
+    explicit Hoisting(std::string value_axis) : value_axis_(std::move(value_axis)) {}
+
+    ValueId visit(Function& out, const Op& op, std::vector<ValueId> args) const {
+        if (!ir::is_matmul(op.code)) return ir::keep(out, op, std::move(args));
+        Peeled a = peel(out, args[0]), b = peel(out, args[1]);
+        if (!is_input(out, a.matrix)) a = {args[0], {}, {}, {}};
+        if (!is_input(out, b.matrix)) b = {args[1], {}, {}, {}};
+        if (a.matrix == args[0] && b.matrix == args[1]) return ir::keep(out, op, std::move(args));
+        const std::vector<ValueId>&a_outer = op.attrs.trans_a ? a.cols : a.rows, &a_inner = op.attrs.trans_a ? a.rows : a.cols;
+        const std::vector<ValueId>&b_outer = op.attrs.trans_b ? b.rows : b.cols, &b_inner = op.attrs.trans_b ? b.cols : b.rows;
+        // Along the contraction: to the operand that comes from registers.
+        const bool right = !value_axis_.empty() && op.type.shape[1].symbol == value_axis_;
+        ValueId left_operand = a.matrix, right_operand = b.matrix;
+        if (right) {
+            right_operand = scaled(out, scaled(out, b.matrix, b_inner), along(out, a_inner, op.attrs.trans_b ? 1 : 0));
+        } else {
+            left_operand = scaled(out, scaled(out, a.matrix, a_inner), along(out, b_inner, op.attrs.trans_a ? 0 : 1));
+        }
+        std::vector<ValueId> outer = along(out, a_outer, 0);
+        for (const ValueId s : along(out, b_outer, 1)) outer.push_back(s);
+        for (const auto* both : {&a.both, &b.both}) outer.insert(outer.end(), both->begin(), both->end());
+        return with_outer(out, op, left_operand, right_operand, outer, args);
+    }
+
+ private:
+    /// The product with its outer scales; a sum with a product is made over if one stands in the way.
+    static ValueId with_outer(Function& out, const Op& op, ValueId a, ValueId b, const std::vector<ValueId>& outer, const std::vector<ValueId>& args) {
+        Op product = op;
+        if (outer.empty()) {
+            std::vector<ValueId> operands = args;
+            operands[0] = a, operands[1] = b;
+            return ir::keep(out, product, operands);
+        }
+        const bool sum = args.size() == 3;
+        if (sum) product.code = Opcode::Matmul;
+        const ValueId scaled_product = scaled(out, ir::keep(out, product, {a, b}), outer);
+        if (!sum) return scaled_product;
+        const Op addend = out.op(args[2]);
+        if (op.code == Opcode::MatmulAdd && addend.code == Opcode::Matmul && addend.attrs.tri != ir::Tri::OutLower)
+            return ir::emit(out, Opcode::MatmulAdd, {addend.args[0], addend.args[1], scaled_product}, addend.attrs, op.where, op.name);
+        return ir::emit(out, op.code == Opcode::MatmulAdd ? Opcode::Add : Opcode::Sub, {args[2], scaled_product}, {}, op.where, op.name);
+    }
+
+    std::string value_axis_;
+};
+
+}  // namespace
+
+Function hoist_scales(const Function& fn, const std::string& value_axis) {
+    const Hoisting hoisting(value_axis);
+    return dce(cse(ir::rebuild(fn, [&](Function& out, const Op& op, std::vector<ValueId> args) { return hoisting.visit(out, op, std::move(args)); })));
+}
+
+}  // namespace forge::graph

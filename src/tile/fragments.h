@@ -1,0 +1,39 @@
+/// From a kernel's graph to the tiles of a warp group: matrices of whole 64 x 64 blocks are held as a GPU's matrix units
+/// take and leave them, as operands of 16-bit numbers in shared memory or as fragments in registers, and everything else in
+/// float tiles. Changes of form become `copy` ops.
+///
+/// A product's result is a fragment: of itself, or, where its columns run along the value axis, of its transpose, so that a
+/// state and all that is computed from it chain through registers. The operand that shares the result's rows then comes from
+/// registers or from shared memory, the other always from shared memory.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "tile/lower.h"
+
+namespace forge::tile {
+
+struct FragmentRules {
+    struct Input {
+        DType dtype = DType::F32;
+        double pad = 0;
+    };
+    DType half = DType::BF16;             ///< of operands
+    std::string value_axis;               ///< may be empty
+    std::map<std::string, Input> inputs;  ///< token inputs, as they lie in memory
+    std::map<std::string, int> parts;     ///< of spills that are operands
+};
+
+inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so
+inline constexpr int kStages = 2;           ///< chunks whose inputs are held at a time
+
+/// Whether a lowered type is a matrix of whole blocks.
+bool is_block_matrix(const ir::Type& type);
+/// The parts that an operand with this value needs: two for inverses, however scaled.
+int parts_of(const ir::Function& fn, ir::ValueId v, const std::map<std::string, int>& spill_parts);
+
+/// The kernel, or what stands in the way of holding it so.
+std::variant<TileKernel, std::string> lower_to_fragments(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules);
+
+}  // namespace forge::tile
