@@ -148,6 +148,7 @@ class Planning {
         tile::FragmentRules rules;
         rules.value_axis = plan_.schedule.tile_axis;
         rules.parts = parts_;
+        rules.overlap = in_order(graph.loop);
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;

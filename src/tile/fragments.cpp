@@ -69,6 +69,7 @@ class Forms {
         else if (op.code == Opcode::Constant || op.code == Opcode::Identity) form_[index(v)] = Space::Reg;
         else if (ir::is_view(op.code)) form_[index(v)] = form_[index(op.args[0])] == Space::Reg ? Space::Reg : Space::Tile;
         else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
+        else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
         else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
         else elementwise(v);
     }
@@ -108,6 +109,12 @@ class Forms {
         for (std::size_t i = 0; i < 2; ++i)
             if (!is_matrix(op.args[i])) refuse(fn_, v, "an operand that is no matrix of 64 x 64 blocks");
         return fragment(v);
+    }
+
+    [[nodiscard]] Space decay_product(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const bool fits = is_matrix(op.args[0]) && is_matrix(op.args[1]) && op.type.shape[0].factor == kBlock;
+        return fits ? Space::Fragment : Space::Tile;
     }
 
     /// Numbers and vectors are tiles or stand in their user's loop, matrices that are computed from fragments fragments;
@@ -158,6 +165,8 @@ class Forms {
                     else if (i == first_operand(form_[index(u)])) as_fragment = first;
                     else operand = true;
                 }
+            } else if (user.code == Opcode::DecayMatmul && is_fragment(form_[index(u)]) && user.args[2] != v) {
+                operand = true;
             } else if (!ir::is_elementwise(user.code) || !is_fragment(evaluated(u))) {
                 return Space::Tile;
             } else if (users_[index(v)].size() > 1) {
@@ -224,6 +233,7 @@ class Copies {
             if (i != Forms::first_operand(forms_[v])) return Space::Operand;
             return now == Forms::first_operand_form(fn_, v, forms_[v]) ? now : Space::Operand;
         }
+        if (op.code == Opcode::DecayMatmul && is_fragment(forms_[v]) && i < 2) return Space::Operand;
         if (now == Space::Reg) return now;
         if (!ir::is_elementwise(op.code)) {
             if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(fn_, v, "a decay mask as a whole");
@@ -267,13 +277,136 @@ class Copies {
     std::map<std::pair<ValueId, Space>, ValueId> made_;
 };
 
+/// What an operation costs, in cycles: of the threads, and of the matrix units beside them.
+struct Cost {
+    double threads = 0, units = 0;
+};
+
+Cost cost_of(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    constexpr double kLatency = 60, kBarrier = 40, kPerRegister = 4, kPerInstruction = 4;
+    if (op.code == Opcode::Param || ir::is_view(op.code) || op.layout->space == Space::Reg) return {};
+    const double elements = op.type.rank() == 2 ? static_cast<double>(size_of(op.type, 0) * size_of(op.type, 1)) : 64;
+    if (ir::is_matmul(op.code)) {
+        const Op& a = fn.op(op.args[0]);
+        const double depth = static_cast<double>(size_of(a.type, op.attrs.trans_a ? 0 : 1)), parts = a.layout->parts * fn.op(op.args[1]).layout->parts;
+        return {kPerInstruction * elements * depth * parts / (64 * 64 * 16), kLatency + elements * depth * parts / (64 * 2 * 16)};
+    }
+    if (!is_block_matrix(op.type)) return {kBarrier + 60, 0};
+    if (op.code == Opcode::Inverse) return {6000, 0};
+    if (op.code == Opcode::DecayMatmul) return {5000, 0};
+    const double registers = elements / 128;
+    return {kPerRegister * registers + (in_memory(op.layout->space) ? kBarrier : 0), 0};
+}
+
+/// The operations in an order that keeps the matrix units busy while the threads do other work: what lies on the longest
+/// way to the end first, and nothing that must wait while something else need not.
+class Overlapping {
+ public:
+    explicit Overlapping(const Function& fn) : fn_(fn), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1) {
+        const auto users = ir::users_of(fn);
+        for (ValueId v = fn.size() - 1; v >= 0; --v) {
+            double after = 0;
+            for (const ValueId u : users[index(v)]) after = std::max(after, left_[index(u)]);
+            const Cost c = cost_of(fn, v);
+            left_[index(v)] = after + c.threads + c.units;
+        }
+    }
+
+    Function run() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (fn_.op(v).code == Opcode::Param) take(v);
+        while (static_cast<int>(order_.size()) < fn_.size()) take(next());
+        Function out;
+        out.name = fn_.name;
+        std::vector<ValueId> position(fn_.ops.size());
+        for (const ValueId v : order_) {
+            Op op = fn_.op(v);
+            for (ValueId& a : op.args) a = position[index(a)];
+            position[index(v)] = out.add(std::move(op));
+        }
+        for (ir::Result r : fn_.results) {
+            r.value = position[index(r.value)];
+            out.results.push_back(r);
+        }
+        return out;
+    }
+
+ private:
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    /// When the operands are there; negative if one has not been asked for.
+    [[nodiscard]] double ready(ValueId v) const {
+        double at = 0;
+        for (const ValueId a : fn_.op(v).args) {
+            if (done_[index(a)] < 0) return -1;
+            at = std::max(at, done_[index(a)]);
+        }
+        return at;
+    }
+
+    [[nodiscard]] ValueId next() const {
+        ValueId best = ir::kNoValue;
+        double best_start = 0;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (done_[index(v)] >= 0) continue;
+            const double at = ready(v);
+            if (at < 0) continue;
+            const double start = std::max(at, now_);
+            const bool better = best == ir::kNoValue || start < best_start || (start == best_start && left_[index(v)] > left_[index(best)]);
+            if (better) best = v, best_start = start;
+        }
+        return best;
+    }
+
+    void take(ValueId v) {
+        const Cost c = cost_of(fn_, v);
+        const double start = std::max(std::max(0.0, ready(v)), c.threads > 0 ? now_ : 0.0);
+        if (c.threads > 0) now_ = start + c.threads;
+        done_[index(v)] = c.threads > 0 ? now_ : start;
+        if (c.units > 0) units_ = done_[index(v)] = std::max(units_, now_) + c.units;
+        order_.push_back(v);
+    }
+
+    const Function& fn_;
+    std::vector<double> left_;  ///< cycles from an operation's start to the end
+    std::vector<double> done_;  ///< when a value is there
+    std::vector<ValueId> order_;
+    double now_ = 0, units_ = 0;
+};
+
+Function overlapped(const Function& fn) { return Overlapping(fn).run(); }
+
+/// Vectors of one number per token, and what follows from them alone: one warp can make them ahead, in its registers.
+std::vector<ValueId> vectors_alone(const Function& fn) {
+    std::vector<bool> alone(fn.ops.size(), false);
+    std::vector<ValueId> found;
+    const auto small = [](const ir::Type& type) { return type.rank() == 0 || (type.rank() == 1 && type.shape[0].factor == kBlock); };
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        const auto i = static_cast<std::size_t>(v);
+        const bool from_numbers = std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
+            const Op& arg = fn.op(a);
+            return alone[static_cast<std::size_t>(a)] || (arg.layout->space == Space::Reg && arg.type.rank() == 0);
+        });
+        const bool from_vectors = std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return alone[static_cast<std::size_t>(a)]; });
+        if (op.code == Opcode::Param) alone[i] = op.attrs.role == Role::Input && op.type.rank() == 1 && small(op.type);
+        else if (op.code == Opcode::DecayMask) alone[i] = from_vectors && small(fn.op(op.args[0]).type);
+        else if (op.code == Opcode::Cumsum || op.code == Opcode::Sum) alone[i] = from_vectors && small(fn.op(op.args[0]).type);
+        else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy) alone[i] = from_vectors && from_numbers && small(op.type) && op.type.dtype != DType::Bool;
+        if (alone[i]) found.push_back(v);
+    }
+    return found;
+}
+
 /// Memory for tiles and operands: what arrives from global memory in stages, the rest by its lives. Operands begin at
 /// multiples of 1024 bytes, so they and all that is large share one arena, and vectors another.
 class Memory {
  public:
-    explicit Memory(Function fn) : fn_(std::move(fn)) {}
+    Memory(Function fn, bool overlap) : fn_(std::move(fn)), overlap_(overlap), vectors_(vectors_alone(fn_)) {}
 
     TileKernel run() {
+        keep_in_registers();
         find_lives();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             place(v);
@@ -284,7 +417,8 @@ class Memory {
         join_regions();
         TileKernel kernel{std::move(fn_), 0, std::move(work_)};
         kernel.stage_floats = stage_;
-        kernel.scratch_floats = kStages * stage_ + rounded(large_.size()) + rounded(small_.size());
+        kernel.vectors = vectors_;
+        kernel.scratch_floats = stages() * stage_ + rounded(large_.size()) + rounded(small_.size());
         return kernel;
     }
 
@@ -296,8 +430,23 @@ class Memory {
 
     [[nodiscard]] bool owns_buffer(ValueId v) const { return in_memory(fn_.op(v).layout->space) && !ir::is_view(fn_.op(v).code); }
     [[nodiscard]] bool is_param(ValueId v, Role role) const { return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == role; }
-    [[nodiscard]] bool arrives(ValueId v) const { return is_param(v, Role::Input) || is_param(v, Role::Spill); }
-    [[nodiscard]] bool is_permanent(ValueId v) const { return fn_.op(v).code == Opcode::Param; }
+    [[nodiscard]] bool is_vector(ValueId v) const { return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end(); }
+    [[nodiscard]] bool is_staged(ValueId v) const { return overlap_ && (is_param(v, Role::Input) || is_param(v, Role::Spill) || is_vector(v)); }
+    /// Filled before the chunks, or, like what one warp makes ahead, before the first operation of one.
+    [[nodiscard]] bool is_permanent(ValueId v) const {
+        return is_vector(v) || (fn_.op(v).code == Opcode::Param && (overlap_ || !(is_param(v, Role::Input) || is_param(v, Role::Spill))));
+    }
+
+    /// Vectors that only other vectors are made from need no memory.
+    void keep_in_registers() {
+        const auto users = ir::users_of(fn_);
+        const auto results = ir::result_uses(fn_);
+        for (const ValueId v : vectors_) {
+            const auto& readers = users[static_cast<std::size_t>(v)];
+            const bool inside = results[static_cast<std::size_t>(v)] == 0 && std::all_of(readers.begin(), readers.end(), [&](ValueId u) { return is_vector(u); });
+            if (inside) fn_.op(v).layout->space = Space::Reg;
+        }
+    }
 
     [[nodiscard]] std::int64_t floats(ValueId v) const {
         const Op& op = fn_.op(v);
@@ -331,7 +480,7 @@ class Memory {
         if (op.layout->space == Space::Tile && op.code != Opcode::DecayMask) op.layout->strides = tile_strides(op.type, rules());
         const bool large = is_large(v);
         const std::int64_t size = large ? rounded(floats(v)) : (floats(v) + 3) / 4 * 4;
-        if (arrives(v)) {
+        if (is_staged(v)) {
             op.layout->staged = true;
             op.layout->offset = large ? stage_large_ : stage_small_;
             (large ? stage_large_ : stage_small_) += size;
@@ -348,10 +497,12 @@ class Memory {
         }
     }
 
+    [[nodiscard]] std::int64_t stages() const { return overlap_ ? kStages : 0; }
+
     /// A stage: its large buffers, then its small ones. All stages, then the large arena, then the small one.
     void join_regions() {
         stage_ = stage_large_ + rounded(stage_small_);
-        const std::int64_t large = kStages * stage_, small = large + rounded(large_.size());
+        const std::int64_t large = stages() * stage_, small = large + rounded(large_.size());
         for (auto& [v, offset] : work_) offset += large;
         for (ValueId v = 0; v < fn_.size(); ++v) {
             Op& op = fn_.op(v);
@@ -363,6 +514,8 @@ class Memory {
     }
 
     Function fn_;
+    bool overlap_;
+    std::vector<ValueId> vectors_;
     Arena large_{true}, small_{true};
     std::int64_t stage_large_ = 0, stage_small_ = 0, stage_ = 0;
     std::vector<int> last_read_;
@@ -394,7 +547,7 @@ std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel,
         Function fn = symbolic;
         for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
         const Forms forms(symbolic, fn, rules);
-        return Memory(Copies(fn, forms, rules).run()).run();
+        return Memory(overlapped(Copies(fn, forms, rules).run()), rules.overlap).run();
     } catch (const Obstacle& obstacle) {
         return obstacle.what;
     }

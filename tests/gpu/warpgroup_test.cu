@@ -118,7 +118,7 @@ void check_round_trip(const char* what) {
 
 __global__ void masks(const float* g, const float*, float* c) {
     extern __shared__ __align__(1024) float scratch[];
-    decay_sums<64>(g, scratch);
+    if (warp() == 0) store_decay_sums(scratch, load_pair(g + 2 * lane()));
     sync();
     Fragment<64, 64> f;
     each<64, 64>([&](const Spot& s) { f.put(s, decays<false>(scratch, s.i, s.j)); });

@@ -2,6 +2,7 @@
 /// accurate versions of CUDA's mathematics library; nothing here is compiled with fast-math.
 #pragma once
 
+#include "../ptx/convert.h"
 #include "vec.h"
 
 namespace forge::cuda {
@@ -10,7 +11,11 @@ namespace scalar {
 
 FORGE_DEVICE float neg(float x) { return -x; }
 FORGE_DEVICE float abs(float x) { return fabsf(x); }
+#ifdef FORGE_FAST_EXP  // an error of 2^-22 (1 + |x| / 4), for kernels whose operands have 16 bits
+FORGE_DEVICE float exp(float x) { return ptx::exp2_approximate(x * 1.44269504f); }
+#else
 FORGE_DEVICE float exp(float x) { return expf(x); }
+#endif
 FORGE_DEVICE float exp2(float x) { return exp2f(x); }
 FORGE_DEVICE float log(float x) { return logf(x); }
 FORGE_DEVICE float expm1(float x) { return expm1f(x); }

@@ -3,34 +3,15 @@
 /// exponential is 0 in fp32: -inf gives 0 and no NaN.
 #pragma once
 
-#include "fragment.h"
+#include "../ptx/mma.h"
+#include "vectors.h"
 
 namespace forge::cuda {
 
-/// Floats that decay_sums writes.
-__host__ __device__ constexpr int decay_sums_floats(int n) { return n + 4; }
-
-/// sums[4 + i] = (g[0] + … + g[i]) log2 e, sums[3] = 0; by one warp.
-template <int N>
-FORGE_DEVICE void decay_sums(const float* g, float* sums) {
-    constexpr int kStretch = pieces(N, kLanes);
-    if (warp() != 0) return;
-    float x[kStretch], total = 0.0f;
-#pragma unroll
-    for (int s = 0; s < kStretch; ++s) {
-        const int n = lane() * kStretch + s;
-        total += n < N ? scalar::maximum(g[n], -126.0f) * 1.44269504f : 0.0f;
-        x[s] = total;
-    }
-    float before = total;
-    for (int n = 1; n < kLanes; n *= 2) {
-        const float other = __shfl_up_sync(kAllLanes, before, n);
-        if (lane() >= n) before += other;
-    }
-    before -= total;
-#pragma unroll
-    for (int s = 0; s < kStretch; ++s)
-        if (lane() * kStretch + s < N) sums[4 + lane() * kStretch + s] = before + x[s];
+/// sums[4 + i] = (g[0] + … + g[i]) log2 e, sums[3] = 0; by one warp, from two log decays per lane.
+FORGE_DEVICE void store_decay_sums(float* sums, const pair& g) {
+    const pair clamped = each(g, [](float x) { return scalar::maximum(x, -126.0f) * 1.44269504f; });
+    store_pair(sums + 4 + 2 * lane(), running_sum<false, false>(clamped));
     if (lane() == 0) sums[3] = 0.0f;
 }
 
@@ -67,6 +48,101 @@ FORGE_DEVICE pair decays_down(const float* sums, int row, int col) {
 #pragma unroll
     for (int l = 0; l < 2; ++l) y.x[l] = col + EXCLUSIVE <= row + l ? ptx::exp2_approximate(sums[4 + row + l - EXCLUSIVE] - from) : 0.0f;
     return y;
+}
+
+namespace detail {
+
+constexpr int kDecayRows = 16;          ///< tokens of a block, a warp's rows
+constexpr float kDecayRange = 100.0f;   ///< powers of two that a decay within a block may take for its inverse to be formed
+
+/// One element of an operand as it stands.
+template <class O>
+FORGE_DEVICE float number_at(const O& o, int row, int col) {
+    return to_float(o.data[O::place(row, col)]);
+}
+
+/// Entries of the block at (row0, row0), channel by channel: for decays too steep to be split.
+template <bool EXCLUSIVE, int LD, class Q, class K>
+FORGE_DEVICE void steep_block(const Q& q, const K& k, const float* sums, int row0, float (&x)[8]) {
+    const int g = lane() / 4, t = lane() % 4;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        const int i = row0 + g + e / 2 % 2 * 8, j = row0 + e / 4 * 8 + 2 * t + e % 2;
+        float sum = 0.0f;
+        if (j + EXCLUSIVE <= i) {
+#pragma unroll 4
+            for (int d = 0; d < Q::kCols; ++d) {
+                const float to = EXCLUSIVE && i == 0 ? 0.0f : sums[(i - EXCLUSIVE) * LD + d];
+                sum += number_at(q, i, d) * number_at(k, j, d) * ptx::exp2_approximate(to - sums[j * LD + d]);
+            }
+        }
+        x[e] = sum;
+    }
+}
+
+}  // namespace detail
+
+/// out[i, j] = sum over d of q[i, d] k[j, d] exp(g[j + 1, d] + … + g[i, d]) for j <= i, EXCLUSIVE: exp(g[j + 1, d] + … +
+/// g[i - 1, d]) for j < i; else 0. q, k, g [64, K]; `sums` is room for 64 rows of LD floats.
+///
+/// A warp has 16 rows. What decays from j to i decays from j to the warp's first row and from there to i: both factors go
+/// into the operands of a product in tf32. Within the warp's own 16 tokens the first is the inverse of a decay; where that
+/// is out of range, entries are summed one by one.
+template <bool EXCLUSIVE, int LDG, int LD, class Q, class K>
+FORGE_DEVICE Fragment<64, 64> decay_product(const Q& q, const K& k, const float* gates, float* sums) {
+    using namespace detail;
+    for (int d = thread(); d < Q::kCols; d += kThreads) {
+        float sum = 0.0f;
+#pragma unroll 8
+        for (int i = 0; i < 64; ++i) {
+            sum += scalar::maximum(gates[i * LDG + d], -126.0f) * 1.44269504f;
+            sums[i * LD + d] = sum;
+        }
+    }
+    sync();
+    const int w = warp(), g = lane() / 4, t = lane() % 4, row0 = w * kDecayRows;
+    float sum[8][4] = {};
+    bool steep = false;
+    for (int d = lane(); d < Q::kCols; d += kLanes)
+        steep = steep || (w > 0 ? sums[(row0 - 1) * LD + d] : 0.0f) - sums[(row0 + kDecayRows - 1) * LD + d] > kDecayRange;
+    steep = __any_sync(kAllLanes, steep);
+#pragma unroll 1
+    for (int d0 = 0; d0 < Q::kCols; d0 += 8) {
+        float anchor[2];
+        unsigned a[4];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) anchor[h] = w > 0 ? sums[(row0 - 1) * LD + d0 + t + 4 * h] : 0.0f;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const int i = row0 + g + e % 2 * 8, d = d0 + t + e / 2 * 4;
+            const float to = !EXCLUSIVE ? sums[i * LD + d] : i > 0 ? sums[(i - 1) * LD + d] : 0.0f;
+            a[e] = ptx::tf32_from_float(number_at(q, i, d) * ptx::exp2_approximate(to - anchor[e / 2]));
+        }
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+            if (n / 2 > w) continue;
+            unsigned b[2];
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int j = n * 8 + g, d = d0 + t + 4 * h;
+                b[h] = ptx::tf32_from_float(number_at(k, j, d) * ptx::exp2_approximate(anchor[h] - sums[j * LD + d]));
+            }
+            ptx::mma_m16n8k8_tf32(sum[n], a, b);
+        }
+    }
+    Fragment<64, 64> f;
+    float own[8];
+    if (steep) steep_block<EXCLUSIVE, LD>(q, k, sums, row0, own);
+#pragma unroll
+    for (int n = 0; n < 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const int i = row0 + g + e / 2 * 8, j = n * 8 + 2 * t + e % 2;
+            const bool own_block = n / 2 == w;
+            const float x = own_block && steep ? own[n % 2 * 4 + e] : sum[n][e];
+            f.x[n * 4 + e] = j + EXCLUSIVE <= i ? x : 0.0f;
+        }
+    return f;
 }
 
 }  // namespace forge::cuda

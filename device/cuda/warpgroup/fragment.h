@@ -46,6 +46,15 @@ FORGE_DEVICE void pin(Fragment<M, N>& f) {
     for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) asm volatile("" : "+f"(f.x[n])::"memory");
 }
 
+/// The same numbers (but 0 for -0) in registers that no product has written.
+template <int M, int N>
+FORGE_DEVICE Fragment<M, N> copied(const Fragment<M, N>& f) {
+    Fragment<M, N> copy;
+#pragma unroll
+    for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) copy.x[n] = f.x[n] + 0.0f;
+    return copy;
+}
+
 /// A fragment rounded to 16 bits, as a product's first operand takes it.
 template <class T, int M, int N>
 struct Packed {

@@ -29,7 +29,7 @@ std::string emit_cuda(const plan::Plan& plan) {
     cuda.defines = {fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
     const bool warp_groups = plan.schedule.warp_groups;
     cuda.includes = {warp_groups ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
-    if (warp_groups) cuda.barrier = "publish();";
+    if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.barrier = "publish();";
     cuda.namespaces = {"forge::cuda"};
     cuda.arguments = "const __grid_constant__ Call call";
     cuda.prologue = {fmt::format("extern __shared__ __align__({}) float scratch[];", warp_groups ? 1024 : 16), "const Size task = blockIdx.x;"};

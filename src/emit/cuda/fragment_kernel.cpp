@@ -6,6 +6,7 @@
 #include "emit/cuda/fragment_loops.h"
 #include "emit/cuda/products.h"
 #include "emit/kernel.h"
+#include "emit/loops.h"
 #include "emit/transfers.h"
 #include "graph/transition.h"
 #include "tile/fragments.h"
@@ -39,10 +40,12 @@ class FragmentKernel {
         transfers_.declare_tensors();
         before_chunks();
         declare_start();
+        declare_vectors();
         first_start();
         if (plan::in_order(loop_)) out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage ^= 1)");
         begin_chunk();
         for (ValueId v = 0; v < fn_.size(); ++v) operation(v);
+        vectors_of_next();
         products_.finish_all();
         for (const ir::Result& r : fn_.results)
             if (tile::is_carried(r.role)) keep(r);
@@ -153,45 +156,85 @@ class FragmentKernel {
     // What a chunk reads is asked for while the chunk before is computed: matrices and spills by copies that run on their
     // own, vectors of tokens through registers.
 
-    [[nodiscard]] bool through_registers(ValueId v) const { return c_.is_param(v, Role::Input) && fn_.op(v).type.rank() == 1; }
-
-    [[nodiscard]] bool anything_ahead() const {
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Spill)) return true;
-        return false;
+    [[nodiscard]] bool is_vector(ValueId v) const {
+        const auto& vectors = c_.kernel.tiles.vectors;
+        return std::find(vectors.begin(), vectors.end(), v) != vectors.end();
     }
+    [[nodiscard]] bool through_registers(ValueId v) const { return c_.is_param(v, Role::Input) && is_vector(v); }
 
-    /// Where a chunk's rows of a token matrix begin, and its strides.
+    /// Where a token matrix's rows of a chunk begin, and its strides.
     [[nodiscard]] static std::string token_matrix(const std::string& name, int tensor) {
         return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]", cpp_identifier(name), tensor);
     }
 
+    /// Where a buffer lies that is filled for chunk number `stage` of those in flight.
+    [[nodiscard]] std::string arriving(ValueId v) const {
+        return fmt::format("{} + {}", fn_.op(v).layout->staged ? "arriving" : "scratch", fn_.op(v).layout->offset);
+    }
+
     void declare_start() {
-        out_.open("const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, int stage)");
+        out_.open("const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage)");
         out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
-            const std::string place = fmt::format("arriving + {}", op.layout->offset);
             if (c_.is_param(v, Role::Spill)) {
                 const std::string from = transfers_.spill_pointer(op.attrs.name, "block");
-                if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), place, from);
-                else out_.line("start_floats<{}>({}, {});", c_.floats(v), place, from);
-            } else if (c_.is_param(v, Role::Input) && !through_registers(v)) {
+                if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
+                else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
+            } else if (c_.is_param(v, Role::Input) && op.type.rank() == 2) {
                 const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
-                if (c_.is_operand(v)) out_.line("start_operand({}({}), {}, rows);", operand_type(v), place, from);
-                else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], place, from);
+                if (c_.is_operand(v)) out_.line("start_operand({}({}), {}, rows);", operand_type(v), arriving(v), from);
+                else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], arriving(v), from);
             }
         }
         out_.line("started();");
         out_.close("};");
     }
 
+    /// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
+    void declare_vectors() {
+        if (c_.kernel.tiles.vectors.empty()) return;
+        for (const ValueId v : c_.kernel.tiles.vectors)
+            if (through_registers(v)) out_.line("FetchedPair<{}> {}_ahead;", storage_type(input_slot(v).type.dtype), c_.name(v));
+        out_.open("const auto make_vectors = [&]([[maybe_unused]] int rows, [[maybe_unused]] int stage)");
+        out_.line("if (warp() != 0) return;");
+        out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
+        out_.line("const int j = 2 * lane();");
+        for (const ValueId v : c_.kernel.tiles.vectors) vector(v);
+        out_.close("};");
+    }
+
+    [[nodiscard]] const TensorSlot& input_slot(ValueId v) const { return plan_.tensors[static_cast<std::size_t>(transfers_.tensor_of(fn_.op(v)))]; }
+
+    void vector(ValueId v) {
+        const Op& op = fn_.op(v);
+        const auto name = [&](ValueId a) { return c_.name(a) + "_j"; };
+        const bool stored = op.layout->space == Space::Tile;
+        if (op.code == Opcode::DecayMask) return out_.line("store_decay_sums({}, {});", arriving(v), name(op.args[0]));
+        std::string value;
+        if (op.code == Opcode::Param) value = fmt::format("arrived_pair({}_ahead, rows, {})", c_.name(v), float_literal(input_slot(v).pad));
+        else if (op.code == Opcode::Cumsum) value = fmt::format("running_sum<{}, {}>({})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]));
+        else if (op.code == Opcode::Sum) value = fmt::format("sum_of({})", name(op.args[0]));
+        else {
+            std::vector<std::string> operands;
+            for (const ValueId a : op.args) {
+                const Op& arg = fn_.op(a);
+                if (is_vector(a)) operands.push_back(name(a));
+                else operands.push_back(fmt::format("broadcast_pair({})", arg.code == Opcode::Constant ? float_literal(arg.attrs.value) : c_.name(a)));
+            }
+            value = op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands);
+        }
+        out_.line("const pair {} = {};", name(v), value);
+        if (stored) out_.line("{}, {});", op.type.rank() == 0 ? "store_first(" + arriving(v) : fmt::format("store_pair({} + j", arriving(v)), name(v));
+    }
+
     [[nodiscard]] static std::string rows_from(const std::string& row) { return fmt::format("static_cast<int>(at.tokens - {0} < kChunk ? at.tokens - {0} : kChunk)", row); }
 
-    void fetch_vectors(bool first) {
-        for (ValueId v = 0; v < fn_.size(); ++v) {
+    void fetch_vectors(const char* row) {
+        for (const ValueId v : c_.kernel.tiles.vectors) {
             if (!through_registers(v)) continue;
-            out_.line("{}{}_ahead = {};", first ? "auto " : "", c_.name(v), transfers_.fetch(v, first ? Transfers::Place{"row", "rows_ahead", "block"} : Transfers::Place{"(row + kChunk)", "rows_ahead", "block"}));
+            const int tensor = transfers_.tensor_of(fn_.op(v));
+            out_.line("{}_ahead = fetch_pair({}_rows + {} * call.tensors[{}].token, call.tensors[{}].token, rows_ahead);", c_.name(v), cpp_identifier(fn_.op(v).attrs.name), row, tensor, tensor);
         }
     }
 
@@ -200,16 +243,16 @@ class FragmentKernel {
         out_.line("int stage = 0, rows_ahead = {};", rows_from("row"));
         out_.open("if (row < at.end)");
         out_.line("start(row, rows_ahead, block, stage);");
+        fetch_vectors("row");
+        if (!c_.kernel.tiles.vectors.empty()) out_.line("make_vectors(rows_ahead, stage);");
         out_.close();
-        fetch_vectors(true);
     }
 
     void begin_chunk() {
         out_.line("[[maybe_unused]] const int rows = rows_ahead;");
         out_.line("[[maybe_unused]] float* const arrived = scratch + stage * {};", c_.kernel.tiles.stage_floats);
         declare_buffers(true);
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (through_registers(v)) transfers_.place(v);
+        pack_states();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (c_.is_param(v, Role::Mask)) out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
             if (c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
@@ -220,15 +263,30 @@ class FragmentKernel {
         out_.open("if (row + kChunk < at.end)");
         out_.line("rows_ahead = {};", rows_from("(row + kChunk)"));
         out_.line("start(row + kChunk, rows_ahead, block + call.heads, stage ^ 1);");
-        fetch_vectors(false);
+        fetch_vectors("(row + kChunk)");
         out_.close();
+    }
+
+    /// While no product is under way: the compiler would wait for one before it lets go of registers that the last chunk's
+    /// products wrote.
+    void pack_states() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (!ir::is_matmul(fn_.op(v).code)) continue;
+            const ValueId a = fn_.op(v).args[fn_.op(v).layout->space == Space::Transposed ? 1 : 0];
+            if (c_.is_fragment(a) && fn_.op(a).code == Opcode::Param) pack(a);
+        }
+    }
+
+    void vectors_of_next() {
+        if (c_.kernel.tiles.vectors.empty() || !plan::in_order(loop_)) return;
+        out_.line("if (row + kChunk < at.end) make_vectors(rows_ahead, stage ^ 1);");
     }
 
     // The chunk.
 
     void operation(ValueId v) {
         const Op& op = fn_.op(v);
-        if (op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg) {
+        if (op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !is_vector(v)) {
             if (ir::is_matmul(op.code)) product(v);
             else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
             else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
@@ -248,20 +306,31 @@ class FragmentKernel {
         const Op& op = fn_.op(v);
         Ranges reads, writes = c_.memory(v);
         for (const ValueId t : tile::tiles_read_by(fn_, v)) {
-            if (c_.is_fragment(t)) products_.need(fragment_name(t));
+            if (c_.is_fragment(t)) read_fragment(t);
             for (const Range& r : c_.memory(t)) reads.push_back(r);
         }
         if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
             writes.push_back({work->second, work->second + tile::work_floats(fn_, v, plan_.schedule.rules())});
         before(reads, writes);
-        if (op.code == Opcode::DecayMask) {
-            out_.line("decay_sums<{}>({}, {});", size_of(op.type, 0), c_.name(op.args[0]), c_.name(v));
+        if (op.code == Opcode::DecayMatmul && c_.is_fragment(v)) {
+            const Op& gates = fn_.op(op.args[2]);
+            out_.line("Fragment<64, 64> {} = decay_product<{}, {}, {}>({}, {}, {}, scratch + {});", c_.name(v), op.attrs.exclusive, gates.layout->strides[0], size_of(gates.type, 1) + 4,
+                      c_.name(op.args[0]), c_.name(op.args[1]), tile_pointer(fn_, op.args[2], c_.names), c_.kernel.tiles.work.at(v));
+        } else if (op.code == Opcode::DecayMask) {
+            out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v), c_.name(op.args[0]));
         } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
             if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
             else write_fragment_loop(c_, v);
         } else {
             write_device_call(c_, v);
         }
+    }
+
+    /// A fragment is about to be read by the threads. The compiler does not see that the last chunk's products have ended
+    /// if others have begun since: then the carried fragment must have been copied in between.
+    void read_fragment(ValueId v) {
+        products_.need(fragment_name(v));
+        if (fn_.op(v).code == Opcode::Param && products_.any()) copied_.insert(v);
     }
 
     /// A fragment's C++ variable.
@@ -345,7 +414,7 @@ class FragmentKernel {
     void keep(const ir::Result& r) {
         const ValueId kept = carried_param(r);
         if (kept == ir::kNoValue || kept == r.value || loop_ == Loop::Chunks) return;
-        if (c_.is_fragment(kept)) return out_.line("{} = {};", c_.name(kept), c_.name(r.value));
+        if (c_.is_fragment(kept)) return out_.line("{} = {};", c_.name(kept), copied_.contains(kept) ? fmt::format("copied({})", c_.name(r.value)) : c_.name(r.value));
         before(c_.memory(r.value), c_.memory(kept));
         out_.line("copy_floats<{}>({}, {});", c_.floats(kept), c_.name(kept), c_.name(r.value));
     }
@@ -384,6 +453,7 @@ class FragmentKernel {
     Loop loop_;
     const Function& fn_;
     std::set<ValueId> packed_;
+    std::set<ValueId> copied_;  ///< carried fragments that must be copied from chunk to chunk
 };
 
 }  // namespace

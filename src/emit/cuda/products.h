@@ -20,6 +20,7 @@ class Products {
     void need(const std::string& fragment);
     /// These ranges are about to be written.
     void overwrite(const Ranges& writes);
+    [[nodiscard]] bool any() const { return !groups_.empty(); }
     void finish_all() { finish(groups_.size()); }
 
  private:
