@@ -39,7 +39,7 @@ std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
         case Strategy::OnePass: return with_shared({{"scan", Loop::Scan}});
         case Strategy::Fused: return with_shared({{"states", Loop::Scan}, {"outputs", Loop::Chunks}});
         case Strategy::Decoupled: return {{"chunks", Loop::Chunks, Ahead::StateFree}, {"states", Loop::Scan}, {"outputs", Loop::Chunks}};
-        case Strategy::Segmented: return {{"scan", Loop::Segments}};
+        case Strategy::Segmented: return with_shared({{"scan", Loop::Segments}});
     }
     throw InternalError("place: unknown strategy");
 }
@@ -207,7 +207,9 @@ std::vector<KernelGraph> place(const Function& program, Strategy strategy, const
     std::vector<KernelGraph> kernels = Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, all_ahead).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
-    return {{name + "_summaries", Loop::Summaries, graph::summary(program), false}, {name + "_carries", Loop::Carries, graph::carry(program), false}, kernels[0]};
+    const KernelGraph& scan = kernels.back();  // what was made ahead, summaries read as the scan does
+    kernels.insert(kernels.end() - 1, {{name + "_summaries", Loop::Summaries, graph::summary(scan.fn), false}, {name + "_carries", Loop::Carries, graph::carry(program), false}});
+    return kernels;
 }
 
 }  // namespace forge::plan

@@ -108,7 +108,7 @@ class Planning {
 
     Plan run() {
         const Schedule& s = plan_.schedule;
-        const bool share = s.share && (tiled() || (s.warp_groups && !s.tile_axis.empty()));
+        const bool share = s.share && (s.warp_groups ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
         const ir::Function program = s.warp_groups ? graph::hoist_scales(graph::late_factors(plan_.program), s.tile_axis) : plan_.program;
         for (KernelGraph& graph : place(program, s.strategy, share ? s.tile_axis : "", s.warp_groups)) add(std::move(graph));
         return std::move(plan_);
@@ -148,7 +148,7 @@ class Planning {
         tile::FragmentRules rules;
         rules.value_axis = plan_.schedule.tile_axis;
         rules.parts = parts_;
-        rules.overlap = in_order(graph.loop);
+        rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;

@@ -26,6 +26,7 @@ struct Schedule {
     bool shared_memory = false;   ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
     int block_threads = 256;      ///< … of so many
     bool warp_groups = false;     ///< kernels for a GPU's warp-group matrix units, of 128 threads
+    int stages = 2;               ///< … chunks whose inputs are held at a time by kernels that go through chunks in order
     bool share = true;            ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
     std::string reason;
 

@@ -43,6 +43,26 @@ bool cheap_summaries(const ir::Function& program) {
     return std::all_of(all.begin(), all.end(), [](const graph::Transition& t) { return t.composable() && !t.is_matrix(); });
 }
 
+/// The most stages with which tasks that go through chunks in order still fit: one per multiprocessor, or two.
+template <class MakePlan>
+Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
+    constexpr int kMostStages = 4;
+    for (s.stages = kMostStages; s.stages >= 2; --s.stages) {
+        std::int64_t in_order = 0;
+        std::string largest;
+        std::int64_t most = 0;
+        for (const plan::Kernel& kernel : make_plan(s).kernels) {
+            const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
+            if (kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments) in_order = bytes;
+            if (bytes > most) most = bytes, largest = kernel.graph.name;
+        }
+        const bool fits = most <= memory.bytes && (!two_tasks || 2 * in_order <= memory.bytes);
+        if (fits || (s.stages == 2 && most <= memory.bytes)) return s;
+        if (s.stages == 2) throw NotForWarpGroups(fmt::format("{} needs {} bytes of shared memory", largest, most));
+    }
+    throw NotForWarpGroups("shared memory");
+}
+
 }  // namespace
 
 Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
@@ -62,10 +82,9 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, wishes.expected_tokens / (kLeastChunks * kBlock));
     s.strategy = wishes.strategy.value_or(segments >= 2 && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
     if (s.strategy == Strategy::Segmented) s.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
-    for (const plan::Kernel& kernel : plan::make_plan(definition, program, sizes, s).kernels)
-        if (kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) > memory.bytes)
-            throw NotForWarpGroups(fmt::format("{} needs {} bytes of shared memory", kernel.graph.name, kernel.tiles.scratch_floats * 4));
-    return s;
+    return with_stages(s, memory, s.strategy == Strategy::Segmented || tasks > memory.multiprocessors, [&](const Schedule& tried) {
+        return plan::make_plan(definition, program, sizes, tried);
+    });
 }
 
 }  // namespace forge::schedule

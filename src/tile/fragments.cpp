@@ -7,6 +7,7 @@
 
 #include "graph/passes.h"
 #include "ir/infer.h"
+#include "ir/rebuild.h"
 #include "tile/arena.h"
 #include "tile/layout.h"
 #include "tile/order.h"
@@ -82,7 +83,6 @@ class Forms {
             case Role::State:
             case Role::Ones:
             case Role::Eye:
-                if (op.type.rank() >= 2 && !is_matrix(v)) refuse(fn_, v, "a state that is no matrix of 64 x 64 blocks");
                 return is_matrix(v) ? fragment(v) : Space::Tile;
             case Role::Spill: return is_matrix(v) ? Space::Operand : Space::Tile;
             case Role::Input: return input(v);
@@ -277,6 +277,15 @@ class Copies {
     std::map<std::pair<ValueId, Space>, ValueId> made_;
 };
 
+/// Vectors of tokens arrive as they lie in memory; everybody reads a copy.
+Function with_copied_vectors(const Function& fn) {
+    return ir::rebuild(fn, [](Function& out, const Op& op, std::vector<ValueId> args) {
+        const ValueId v = ir::keep(out, op, std::move(args));
+        const bool vector = op.code == Opcode::Param && op.attrs.role == Role::Input && op.type.rank() == 1;
+        return vector ? ir::emit(out, Opcode::Copy, {v}, {}, op.where, op.name) : v;
+    });
+}
+
 /// What an operation costs, in cycles: of the threads, and of the matrix units beside them.
 struct Cost {
     double threads = 0, units = 0;
@@ -403,13 +412,14 @@ std::vector<ValueId> vectors_alone(const Function& fn) {
 /// multiples of 1024 bytes, so they and all that is large share one arena, and vectors another.
 class Memory {
  public:
-    Memory(Function fn, bool overlap) : fn_(std::move(fn)), overlap_(overlap), vectors_(vectors_alone(fn_)) {}
+    Memory(Function fn, int stages) : fn_(std::move(fn)), stages_(stages), vectors_(vectors_alone(fn_)) {}
 
     TileKernel run() {
         keep_in_registers();
         find_lives();
+        for (const ValueId v : vectors_) place(v);  // they are made before anything else
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            place(v);
+            if (!is_vector(v)) place(v);
             if (const std::int64_t work = work_floats(fn_, v, rules()); work > 0) work_[v] = large_.take(rounded(work));
             release(v);
             if (work_.contains(v)) large_.give(work_[v], rounded(work_floats(fn_, v, rules())));
@@ -417,6 +427,7 @@ class Memory {
         join_regions();
         TileKernel kernel{std::move(fn_), 0, std::move(work_)};
         kernel.stage_floats = stage_;
+        kernel.stages = stages_;
         kernel.vectors = vectors_;
         kernel.scratch_floats = stages() * stage_ + rounded(large_.size()) + rounded(small_.size());
         return kernel;
@@ -431,10 +442,10 @@ class Memory {
     [[nodiscard]] bool owns_buffer(ValueId v) const { return in_memory(fn_.op(v).layout->space) && !ir::is_view(fn_.op(v).code); }
     [[nodiscard]] bool is_param(ValueId v, Role role) const { return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == role; }
     [[nodiscard]] bool is_vector(ValueId v) const { return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end(); }
-    [[nodiscard]] bool is_staged(ValueId v) const { return overlap_ && (is_param(v, Role::Input) || is_param(v, Role::Spill) || is_vector(v)); }
+    [[nodiscard]] bool is_staged(ValueId v) const { return stages_ > 1 && (is_param(v, Role::Input) || is_param(v, Role::Spill) || is_vector(v)); }
     /// Filled before the chunks, or, like what one warp makes ahead, before the first operation of one.
     [[nodiscard]] bool is_permanent(ValueId v) const {
-        return is_vector(v) || (fn_.op(v).code == Opcode::Param && (overlap_ || !(is_param(v, Role::Input) || is_param(v, Role::Spill))));
+        return is_vector(v) || (fn_.op(v).code == Opcode::Param && (stages_ > 1 || !(is_param(v, Role::Input) || is_param(v, Role::Spill))));
     }
 
     /// Vectors that only other vectors are made from need no memory.
@@ -443,6 +454,7 @@ class Memory {
         const auto results = ir::result_uses(fn_);
         for (const ValueId v : vectors_) {
             const auto& readers = users[static_cast<std::size_t>(v)];
+            if (fn_.op(v).code == Opcode::Param) continue;  // as it lies in global memory
             const bool inside = results[static_cast<std::size_t>(v)] == 0 && std::all_of(readers.begin(), readers.end(), [&](ValueId u) { return is_vector(u); });
             if (inside) fn_.op(v).layout->space = Space::Reg;
         }
@@ -497,7 +509,7 @@ class Memory {
         }
     }
 
-    [[nodiscard]] std::int64_t stages() const { return overlap_ ? kStages : 0; }
+    [[nodiscard]] std::int64_t stages() const { return stages_ > 1 ? stages_ : 0; }
 
     /// A stage: its large buffers, then its small ones. All stages, then the large arena, then the small one.
     void join_regions() {
@@ -514,7 +526,7 @@ class Memory {
     }
 
     Function fn_;
-    bool overlap_;
+    int stages_;
     std::vector<ValueId> vectors_;
     Arena large_{true}, small_{true};
     std::int64_t stage_large_ = 0, stage_small_ = 0, stage_ = 0;
@@ -543,11 +555,12 @@ int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& sp
 
 std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules) {
     try {
-        const Function symbolic = ordered(kernel);
+        const Function symbolic = ordered(with_copied_vectors(kernel));
         Function fn = symbolic;
         for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
         const Forms forms(symbolic, fn, rules);
-        return Memory(overlapped(Copies(fn, forms, rules).run()), rules.overlap).run();
+        Function copied = Copies(fn, forms, rules).run();
+        return Memory(rules.stages > 1 ? overlapped(copied) : std::move(copied), rules.stages).run();  // where tasks abound, they hide each other's waits
     } catch (const Obstacle& obstacle) {
         return obstacle.what;
     }

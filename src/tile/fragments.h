@@ -23,11 +23,10 @@ struct FragmentRules {
     std::string value_axis;               ///< may be empty
     std::map<std::string, Input> inputs;  ///< token inputs, as they lie in memory
     std::map<std::string, int> parts;     ///< of spills that are operands
-    bool overlap = true;                  ///< chunks in order: the next one's inputs arrive while this one is computed
+    int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so
-inline constexpr int kStages = 2;           ///< chunks whose inputs are held at a time, where they overlap
 
 /// Whether a lowered type is a matrix of whole blocks.
 bool is_block_matrix(const ir::Type& type);

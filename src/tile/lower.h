@@ -28,6 +28,7 @@ struct TileKernel {
     std::int64_t scratch_floats = 0;
     std::map<ir::ValueId, std::int64_t> work;  ///< shared memory: where an op's device function has memory of its own
     std::int64_t stage_floats = 0;             ///< of what arrives from global memory for one chunk, where chunks overlap
+    int stages = 1;
     std::vector<ir::ValueId> vectors;          ///< for warp groups: vectors of tokens and what follows from them alone, made ahead by one warp
 };
 

@@ -1,6 +1,6 @@
 /// Between global memory and the tiles of a warp group. `start_…` functions only ask for data, by copies that run beside
-/// computation, if rows are dense and begin at multiples of 16 bytes; else they move element by element. `arrive()` waits
-/// for everything, on behalf of all threads. Rows from `rows` on become zeros.
+/// computation, if rows are dense and begin at multiples of 16 bytes; else they move element by element. `arrive`
+/// waits on behalf of all threads. Rows from `rows` on become zeros.
 #pragma once
 
 #include "fragment.h"
@@ -19,14 +19,19 @@ FORGE_DEVICE bool in_pieces(const T* p, Size row_stride, Size col_stride) {
 /// ROWS x COLS numbers into an operand.
 template <class O>
 FORGE_DEVICE void start_operand(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
-    constexpr int kRow = O::kCols / kPiece, kAll = O::kRows * kRow;
+    constexpr int kRow = O::kCols / kPiece, kStep = kThreads / kRow;  // rows that all threads together move at a time
+    static_assert(kThreads % kRow == 0 && O::kRows % kStep == 0 && kStep % 8 == 0, "every turn finds the same swizzle");
     const int self = thread();
     if (detail::in_pieces(src, row_stride, col_stride)) {
+        const int row = self / kRow, col = self % kRow * kPiece;
+        const unsigned to = ptx::shared_address(o.data + O::place(row, col));
+        const typename O::T* from = src + row * row_stride + col;
+        if (rows >= O::kRows) {
 #pragma unroll
-        for (int n = 0; n < kAll; n += kThreads) {
-            const int row = (n + self) / kRow, col = (n + self) % kRow * kPiece;
-            if (kAll % kThreads == 0 || n + self < kAll)
-                ptx::copy_16(ptx::shared_address(o.data + O::place(row, col)), src + (row < rows ? row * row_stride + col : 0), row < rows ? 16 : 0);
+            for (int n = 0; n < O::kRows; n += kStep, from += kStep * row_stride) ptx::copy_16(to + n * kPanel * 2, from, 16);
+        } else {
+#pragma unroll
+            for (int n = 0; n < O::kRows; n += kStep, from += kStep * row_stride) ptx::copy_16(to + n * kPanel * 2, row + n < rows ? from : src, row + n < rows ? 16 : 0);
         }
     } else {
 #pragma unroll 1
@@ -74,9 +79,11 @@ FORGE_DEVICE void start_floats(float* dst, const float* src) {
 /// Everything that this thread asked for is one group.
 FORGE_DEVICE void started() { ptx::copy_commit(); }
 
-/// What all threads asked for, and what they wrote to shared memory, is there for all threads and the matrix units.
+/// What all threads asked for, but for the last PENDING groups, and what they wrote to shared memory, is there for all
+/// threads and the matrix units.
+template <int PENDING>
 FORGE_DEVICE void arrive() {
-    ptx::copy_wait<0>();
+    ptx::copy_wait<PENDING>();
     ptx::fence_async();
     sync();
 }
@@ -90,14 +97,15 @@ FORGE_DEVICE void publish() {
 /// `rows` rows of an operand to rows of a matrix.
 template <class O>
 FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_stride, const O& o, int rows) {
-    constexpr int kRow = O::kCols / kPiece;
+    constexpr int kRow = O::kCols / kPiece, kStep = kThreads / kRow;
     const int self = thread();
     if (detail::in_pieces(dst, row_stride, col_stride)) {
+        const int row = self / kRow, col = self % kRow * kPiece;
+        const typename O::T* const from = o.data + O::place(row, col);
+        typename O::T* to = dst + row * row_stride + col;
 #pragma unroll
-        for (int n = 0; n < O::kRows * kRow; n += kThreads) {
-            const int row = (n + self) / kRow, col = (n + self) % kRow * kPiece;
-            if (row < rows) *reinterpret_cast<uint4*>(dst + row * row_stride + col) = *reinterpret_cast<const uint4*>(o.data + O::place(row, col));
-        }
+        for (int n = 0; n < O::kRows; n += kStep, to += kStep * row_stride)
+            if (row + n < rows) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from + n * kPanel);
     } else {
 #pragma unroll 1
         for (int n = self; n < O::kPart; n += kThreads)

@@ -5,28 +5,39 @@
 
 namespace forge::cuda {
 
-/// Two numbers on their way from global memory.
+/// Asks for the numbers of `rows` tokens; `words` is room for 64 words. By one warp; a lane may read its own two once its
+/// copies have arrived.
 template <class T>
-struct FetchedPair {
-    T x[2];
-};
-
-template <class T>
-FORGE_DEVICE FetchedPair<T> fetch_pair(const T* src, Size stride, int rows) {
-    FetchedPair<T> f;
-    if (warp() != 0) return f;
+FORGE_DEVICE void start_vector(float* words, const T* src, Size stride, int rows) {
+    if (warp() != 0) return;
 #pragma unroll
     for (int l = 0; l < 2; ++l) {
         const int row = 2 * lane() + l;
-        f.x[l] = src[(row < rows ? row : 0) * stride];
+        const Size address = reinterpret_cast<Size>(src + (row < rows ? row : 0) * stride);
+        ptx::copy_4(ptx::shared_address(words + row), reinterpret_cast<const void*>(address / 4 * 4), 4);  // the word that it lies in
     }
-    return f;
 }
 
+namespace detail {
+
 template <class T>
-FORGE_DEVICE pair arrived_pair(const FetchedPair<T>& f, int rows, float pad) {
-    const int row = 2 * lane();
-    return {{row < rows ? to_float(f.x[0]) : pad, row + 1 < rows ? to_float(f.x[1]) : pad}};
+FORGE_DEVICE float number_in_word(const float* word, const T* src) {
+    if constexpr (sizeof(T) == 4) return *word;
+    else return to_float(reinterpret_cast<const T*>(word)[reinterpret_cast<Size>(src) / 2 % 2]);
+}
+
+}  // namespace detail
+
+/// This lane's two of them, `pad` for tokens from `rows` on.
+template <class T>
+FORGE_DEVICE pair arrived_pair(const float* words, const T* src, Size stride, int rows, float pad) {
+    pair x;
+#pragma unroll
+    for (int l = 0; l < 2; ++l) {
+        const int row = 2 * lane() + l;
+        x.x[l] = row < rows ? detail::number_in_word(words + row, src + row * stride) : pad;
+    }
+    return x;
 }
 
 /// The sum of all numbers up to each one; REVERSE: from the end; EXCLUSIVE: without the number itself. A sum of numbers,

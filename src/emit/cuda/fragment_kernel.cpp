@@ -42,9 +42,10 @@ class FragmentKernel {
         declare_start();
         declare_vectors();
         first_start();
-        if (plan::in_order(loop_)) out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage ^= 1)");
+        if (plan::in_order(loop_)) out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
         begin_chunk();
         for (ValueId v = 0; v < fn_.size(); ++v) operation(v);
+        start_later_chunk();
         vectors_of_next();
         products_.finish_all();
         for (const ir::Result& r : fn_.results)
@@ -60,7 +61,7 @@ class FragmentKernel {
  private:
     void begin_task() {
         const bool scan = loop_ == Loop::Scan;
-        out_.line("constexpr int kChunk = {};", plan_.schedule.chunk);
+        out_.line("constexpr int kChunk = {}{};", plan_.schedule.chunk, plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "");
         out_.line("const Task at = {}(call, task{});", scan ? "scan_task" : loop_ == Loop::Chunks ? "chunk_task" : "segment_task", scan ? "" : ", kChunk");
         out_.put(c_.dialect.idle);
         if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
@@ -167,6 +168,10 @@ class FragmentKernel {
         return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]", cpp_identifier(name), tensor);
     }
 
+    [[nodiscard]] std::string token_vector(ValueId v) const {
+        return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token", cpp_identifier(fn_.op(v).attrs.name), transfers_.tensor_of(fn_.op(v)));
+    }
+
     /// Where a buffer lies that is filled for chunk number `stage` of those in flight.
     [[nodiscard]] std::string arriving(ValueId v) const {
         return fmt::format("{} + {}", fn_.op(v).layout->staged ? "arriving" : "scratch", fn_.op(v).layout->offset);
@@ -181,23 +186,24 @@ class FragmentKernel {
                 const std::string from = transfers_.spill_pointer(op.attrs.name, "block");
                 if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
                 else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
-            } else if (c_.is_param(v, Role::Input) && op.type.rank() == 2) {
+            } else if (through_registers(v)) {
+                out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
+            } else if (c_.is_param(v, Role::Input)) {
                 const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
                 if (c_.is_operand(v)) out_.line("start_operand({}({}), {}, rows);", operand_type(v), arriving(v), from);
                 else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], arriving(v), from);
             }
         }
-        out_.line("started();");
+        if (!plan::in_order(loop_)) out_.line("started();");
         out_.close("};");
     }
 
     /// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
     void declare_vectors() {
         if (c_.kernel.tiles.vectors.empty()) return;
-        for (const ValueId v : c_.kernel.tiles.vectors)
-            if (through_registers(v)) out_.line("FetchedPair<{}> {}_ahead;", storage_type(input_slot(v).type.dtype), c_.name(v));
-        out_.open("const auto make_vectors = [&]([[maybe_unused]] int rows, [[maybe_unused]] int stage)");
+        out_.open("const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage)");
         out_.line("if (warp() != 0) return;");
+        out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
         out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
         out_.line("const int j = 2 * lane();");
         for (const ValueId v : c_.kernel.tiles.vectors) vector(v);
@@ -209,10 +215,10 @@ class FragmentKernel {
     void vector(ValueId v) {
         const Op& op = fn_.op(v);
         const auto name = [&](ValueId a) { return c_.name(a) + "_j"; };
-        const bool stored = op.layout->space == Space::Tile;
+        const bool stored = op.layout->space == Space::Tile && op.code != Opcode::Param;
         if (op.code == Opcode::DecayMask) return out_.line("store_decay_sums({}, {});", arriving(v), name(op.args[0]));
         std::string value;
-        if (op.code == Opcode::Param) value = fmt::format("arrived_pair({}_ahead, rows, {})", c_.name(v), float_literal(input_slot(v).pad));
+        if (op.code == Opcode::Param) value = fmt::format("arrived_pair({}, {}, rows, {})", arriving(v), token_vector(v), float_literal(input_slot(v).pad));
         else if (op.code == Opcode::Cumsum) value = fmt::format("running_sum<{}, {}>({})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]));
         else if (op.code == Opcode::Sum) value = fmt::format("sum_of({})", name(op.args[0]));
         else {
@@ -228,43 +234,47 @@ class FragmentKernel {
         if (stored) out_.line("{}, {});", op.type.rank() == 0 ? "store_first(" + arriving(v) : fmt::format("store_pair({} + j", arriving(v)), name(v));
     }
 
-    [[nodiscard]] static std::string rows_from(const std::string& row) { return fmt::format("static_cast<int>(at.tokens - {0} < kChunk ? at.tokens - {0} : kChunk)", row); }
-
-    void fetch_vectors(const char* row) {
-        for (const ValueId v : c_.kernel.tiles.vectors) {
-            if (!through_registers(v)) continue;
-            const int tensor = transfers_.tensor_of(fn_.op(v));
-            out_.line("{}_ahead = fetch_pair({}_rows + {} * call.tensors[{}].token, call.tensors[{}].token, rows_ahead);", c_.name(v), cpp_identifier(fn_.op(v).attrs.name), row, tensor, tensor);
-        }
-    }
+    [[nodiscard]] bool has_vectors() const { return !c_.kernel.tiles.vectors.empty(); }
 
     void first_start() {
+        out_.line("const auto rows_of = [&](Size row) {{ return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); }};");
         out_.line("Size row = at.row, block = at.block;");
-        out_.line("int stage = 0, rows_ahead = {};", rows_from("row"));
-        out_.open("if (row < at.end)");
-        out_.line("start(row, rows_ahead, block, stage);");
-        fetch_vectors("row");
-        if (!c_.kernel.tiles.vectors.empty()) out_.line("make_vectors(rows_ahead, stage);");
+        if (!plan::in_order(loop_)) {
+            out_.line("start(row, rows_of(row), block, 0);");
+            if (has_vectors()) out_.line("make_vectors(row, rows_of(row), 0);");
+            return;
+        }
+        out_.line("[[maybe_unused]] const auto after = [](int stage) {{ return stage + 1 == kStages ? 0 : stage + 1; }};");
+        out_.line("int stage = 0;");
+        out_.open("for (int ahead = 0; ahead < kStages - 1; ++ahead)");
+        out_.line("if (row + ahead * kChunk < at.end) start(row + ahead * kChunk, rows_of(row + ahead * kChunk), block + ahead * call.heads, ahead);");
+        out_.line("started();");
         out_.close();
+        if (has_vectors()) out_.line("if (row < at.end) make_vectors(row, rows_of(row), stage);");
     }
 
     void begin_chunk() {
-        out_.line("[[maybe_unused]] const int rows = rows_ahead;");
-        out_.line("[[maybe_unused]] float* const arrived = scratch + stage * {};", c_.kernel.tiles.stage_floats);
-        declare_buffers(true);
+        out_.line("[[maybe_unused]] const int rows = rows_of(row);");
+        if (plan::in_order(loop_)) {
+            out_.line("[[maybe_unused]] float* const arrived = scratch + stage * {};", c_.kernel.tiles.stage_floats);
+            declare_buffers(true);
+        }
         pack_states();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (c_.is_param(v, Role::Mask)) out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
             if (c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
         }
-        out_.line("arrive();");
+        out_.line("arrive<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
         c_.barriers.passed();
-        if (!plan::in_order(loop_)) return;
-        out_.open("if (row + kChunk < at.end)");
-        out_.line("rows_ahead = {};", rows_from("(row + kChunk)"));
-        out_.line("start(row + kChunk, rows_ahead, block + call.heads, stage ^ 1);");
-        fetch_vectors("(row + kChunk)");
-        out_.close();
+    }
+
+    /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Asked for as soon as products keep
+    /// the matrix units busy.
+    void start_later_chunk() {
+        if (!plan::in_order(loop_) || later_started_) return;
+        later_started_ = true;
+        out_.line("if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + (kStages - 1) * call.heads, stage == 0 ? kStages - 1 : stage - 1);");
+        out_.line("started();");
     }
 
     /// While no product is under way: the compiler would wait for one before it lets go of registers that the last chunk's
@@ -279,13 +289,14 @@ class FragmentKernel {
 
     void vectors_of_next() {
         if (c_.kernel.tiles.vectors.empty() || !plan::in_order(loop_)) return;
-        out_.line("if (row + kChunk < at.end) make_vectors(rows_ahead, stage ^ 1);");
+        out_.line("if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));");
     }
 
     // The chunk.
 
     void operation(ValueId v) {
         const Op& op = fn_.op(v);
+        if (products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg && !ir::is_view(op.code)) start_later_chunk();
         if (op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !is_vector(v)) {
             if (ir::is_matmul(op.code)) product(v);
             else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
@@ -452,6 +463,7 @@ class FragmentKernel {
     const plan::Plan& plan_;
     Loop loop_;
     const Function& fn_;
+    bool later_started_ = false;
     std::set<ValueId> packed_;
     std::set<ValueId> copied_;  ///< carried fragments that must be copied from chunk to chunk
 };
