@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -40,6 +41,19 @@ struct CompileOptions {
     std::int64_t expected_tokens = 4096, expected_sequences = 1, expected_heads = 4;
 };
 
+/// Runs body(task, worker) for every task in [0, tasks), each worker number in [0, workers) on one thread at a time, and returns
+/// when all are done.
+using ParallelBody = std::function<void(std::int64_t task, int worker)>;
+using ParallelFor = std::function<void(std::int64_t tasks, int workers, const ParallelBody& body)>;
+
+/// Upper bounds of calls to come: what a workspace is sized by.
+struct Bounds {
+    std::int64_t sequences = 1;  ///< the batch, or the number of packed sequences
+    std::int64_t tokens = 0;     ///< of each sequence; of all together when they are packed
+    std::int64_t heads = 1;      ///< of the tensor that has most
+    bool packed = false;         ///< whether cu_seqlens is given
+};
+
 /// The arguments of one call, by the definition's names.
 struct Call {
     /// Token inputs and outputs: [B, T, heads, …], or [T, heads, …] when packed (with cu_seqlens) or for one sequence;
@@ -52,9 +66,11 @@ struct Call {
     std::optional<TensorView> cu_seqlens;
     /// At least workspace_bytes(call); 64-byte aligned, on a GPU 256. nullptr: allocated for the call (CPU only).
     void* workspace = nullptr;
+    std::optional<std::size_t> workspace_size = {};  ///< in bytes, if it is to be checked
     /// GPU: all pointers above are the device's, and the kernels run on this CUstream (nullptr: the default one). A call
     /// only launches, and may be captured in a graph; replays may see other lengths in cu_seqlens, of the same sum or less.
     void* stream = nullptr;
+    ParallelFor parallel_for = {};  ///< CPU: the caller's threads; empty: the library's own
 };
 
 /// A generated source file.
@@ -72,12 +88,15 @@ class Attention {
     /// Throws RuntimeError naming the argument, what was expected and what came.
     void operator()(const Call& call) const;
     [[nodiscard]] std::size_t workspace_bytes(const Call& call) const;
+    /// Enough for every call within the bounds; does not fall when a bound rises.
+    [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const;
 
     [[nodiscard]] const ir::Definition& definition() const;  ///< with the element types that were asked for
     [[nodiscard]] std::string strategy() const;              ///< the one that was chosen
     [[nodiscard]] std::int64_t chunk() const;
     [[nodiscard]] std::string isa() const;  ///< of the kernels: avx512, …, on a GPU its architecture, such as sm_90
     [[nodiscard]] std::string schedule() const;  ///< all that was chosen, as text
+    [[nodiscard]] std::vector<std::string> kernels() const;  ///< their symbols, in the order of launches
     [[nodiscard]] const std::vector<GeneratedSource>& sources() const;
     /// Useful floating-point operations per token and head of the chunked algorithm (a multiply-add is two; structural
     /// zeros are not counted).

@@ -109,6 +109,7 @@ class Parser {
         def.where = lex_.where(lex_.peek());
         word("linear_attention");
         def.name = prefixed('@');
+        if (at_word("loc")) def.where = location();
         punct("{");
         while (!at_word("func")) declaration(def);
         def.chunk = named_function("chunk");
@@ -134,6 +135,26 @@ class Parser {
         return fn;
     }
 
+    Type operation() {
+        const Token at = lex_.next();
+        const auto code = opcode_named(at.text);
+        if (!code || at.kind != Token::Kind::Word) lex_.fail(at, "unknown operation", "an operation of docs/ops.md");
+        std::vector<Type> types;
+        punct("(");
+        if (!accept(")")) {
+            do types.push_back(type());
+            while (accept(","));
+            punct(")");
+        }
+        Op op;
+        if (accept("{")) attributes(op);
+        const Type own = accept(":") ? type() : Type{};
+        end();
+        const Inferred inferred = infer(*code, types, op.attrs, own);
+        if (const auto* fault = std::get_if<TypeFault>(&inferred)) throw CompileError(Diagnostic{fault->what, fault->expected, fault->got, {}, fault->hint});
+        return std::get<Type>(inferred);
+    }
+
     Function only_function() {
         Function fn = function();
         end();
@@ -155,9 +176,9 @@ class Parser {
         punct(":");
         const Type t = type();
         if (kind.text == "state") {
-            def.states.push_back({name.text, t, lex_.where(name)});
+            def.states.push_back({name.text, t, optional_location(name)});
         } else if (kind.text == "output") {
-            def.outputs.push_back({name.text, t, lex_.where(name)});
+            def.outputs.push_back({name.text, t, optional_location(name)});
         } else if (kind.text == "input" || kind.text == "head" || kind.text == "scalar") {
             InputDecl in{name.text, kRoles.at(kind.text), t, 0, lex_.where(name)};
             if (at_word("pad")) {
@@ -165,6 +186,7 @@ class Parser {
                 punct("=");
                 in.pad = number();
             }
+            in.where = optional_location(name);
             def.inputs.push_back(in);
         } else {
             lex_.fail(kind, "not a declaration", "input, head, scalar, state, output or func");
@@ -268,6 +290,8 @@ class Parser {
         punct(")");
         return l;
     }
+
+    Location optional_location(const Token& otherwise) { return at_word("loc") ? location() : lex_.where(otherwise); }
 
     Location location() {
         word("loc");
@@ -407,6 +431,8 @@ Definition parse_definition(const std::string& text, const std::string& file) {
     return def;
 }
 Function parse_function(const std::string& text, const std::string& file) { return Parser(text, file).only_function(); }
+
+Type infer_text(const std::string& text) { return Parser(text, "<text>").operation(); }
 
 bool is_definition(const std::string& text) { return text.find("linear_attention") < text.find("func"); }
 

@@ -53,6 +53,8 @@ std::string layout_text(const Layout& layout) {
     throw InternalError("print: unknown layout");
 }
 
+std::string location_text(const Location& where) { return fmt::format(" loc(\"{}\":{}:{})", where.file, where.line, where.column); }
+
 std::string op_text(const Function& fn, ValueId id, const std::vector<std::string>& names, PrintOptions options) {
     const Op& op = fn.op(id);
     std::vector<std::string> args;
@@ -61,7 +63,7 @@ std::string op_text(const Function& fn, ValueId id, const std::vector<std::strin
                                    info(op.code).name, fmt::join(args, ", "), attributes(op));
     if (op.layout) text += layout_text(*op.layout);
     if (options.locations && op.where.known())
-        text += fmt::format(" loc(\"{}\":{}:{})", op.where.file, op.where.line, op.where.column);
+        text += location_text(op.where);
     return text;
 }
 
@@ -102,13 +104,12 @@ std::string print(const Function& fn, PrintOptions options) { return function_te
 std::string print_op(const Function& fn, ValueId id) { return op_text(fn, id, value_names(fn), {}); }
 
 std::string print(const Definition& def, PrintOptions options) {
-    std::string text = fmt::format("linear_attention @{} {{\n", def.name);
-    for (const InputDecl& in : def.inputs) {
-        text += fmt::format("  {} {}: {}", to_string(in.role), in.name, to_string(in.type));
-        text += in.pad != 0 ? fmt::format(" pad={}\n", number(in.pad)) : "\n";
-    }
-    for (const StateDecl& s : def.states) text += fmt::format("  state {}: {}\n", s.name, to_string(s.type));
-    for (const OutputDecl& o : def.outputs) text += fmt::format("  output {}: {}\n", o.name, to_string(o.type));
+    const auto where = [&](const Location& loc) { return options.locations && loc.known() ? location_text(loc) : ""; };
+    std::string text = fmt::format("linear_attention @{}{} {{\n", def.name, where(def.where));
+    for (const InputDecl& in : def.inputs)
+        text += fmt::format("  {} {}: {}{}{}\n", to_string(in.role), in.name, to_string(in.type), in.pad != 0 ? fmt::format(" pad={}", number(in.pad)) : "", where(in.where));
+    for (const StateDecl& s : def.states) text += fmt::format("  state {}: {}{}\n", s.name, to_string(s.type), where(s.where));
+    for (const OutputDecl& o : def.outputs) text += fmt::format("  output {}: {}{}\n", o.name, to_string(o.type), where(o.where));
     for (const Function* fn : {&def.chunk, &def.decay, &def.merge}) text += function_text(*fn, "  ", options);
     if (def.step) text += function_text(*def.step, "  ", options);
     return text + "}\n";

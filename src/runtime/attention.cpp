@@ -130,7 +130,7 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     return impl;
 }
 
-void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Workspace& w, char* memory) {
+void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Workspace& w, char* memory, const ParallelFor& threads) {
     std::vector<float*> spills;
     for (const std::size_t offset : w.spills) spills.push_back(reinterpret_cast<float*>(memory + offset));  // NOLINT: workspace is bytes
     device::Call args{bound.tensors.data(), bound.scalars.data(), spills.data(), bound.start.data(), bound.tokens.data(), bound.first_chunk.data(),
@@ -139,9 +139,12 @@ void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Work
         const plan::Loop loop = impl.plan.kernels[k].graph.loop;
         args.tiles = impl.plan.tiles(impl.plan.kernels[k]);
         const std::int64_t units = loop == plan::Loop::Chunks ? bound.chunks : plan::per_segment(loop) ? bound.segments : bound.sequences;
-        runtime::parallel_for(units * bound.heads * args.tiles, impl.threads, [&](std::int64_t task, int worker) {
+        const auto run = [&](std::int64_t task, int worker) {
             impl.kernels[k](args, task, reinterpret_cast<float*>(memory + w.scratch_bytes * static_cast<std::size_t>(worker)));  // NOLINT
-        });
+        };
+        const std::int64_t tasks = units * bound.heads * args.tiles;
+        if (threads) threads(tasks, impl.threads, run);
+        else runtime::parallel_for(tasks, impl.threads, run);
     }
 }
 
@@ -163,20 +166,30 @@ void Attention::operator()(const Call& call) const {
     if (impl_->cuda) return impl_->cuda->launch(impl_->plan, call);
     const runtime::Bound bound = runtime::bind(impl_->plan, call);
     const Workspace w = lay_out(*impl_, bound);
-    if (call.workspace) return launch(*impl_, bound, w, static_cast<char*>(call.workspace));
+    runtime::check_workspace(impl_->plan, call, w.bytes);
+    if (call.workspace) return launch(*impl_, bound, w, static_cast<char*>(call.workspace), call.parallel_for);
     const std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(kAlignment, w.bytes)));
     if (!memory) throw RuntimeError(fmt::format("{}: workspace: cannot allocate {} bytes", impl_->plan.definition.name, w.bytes));
-    launch(*impl_, bound, w, memory.get());
+    launch(*impl_, bound, w, memory.get(), call.parallel_for);
 }
 
 std::size_t Attention::workspace_bytes(const Call& call) const {
-    return impl_->cuda ? runtime::cuda_workspace_bytes(impl_->plan, call) : lay_out(*impl_, runtime::bind(impl_->plan, call)).bytes;
+    return impl_->cuda ? runtime::cuda_workspace_bytes(impl_->plan, runtime::bind(impl_->plan, call, runtime::Lengths::OnDevice)) : lay_out(*impl_, runtime::bind(impl_->plan, call)).bytes;
+}
+std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
+    const runtime::Bound bound = runtime::bind(impl_->plan, bounds);
+    return impl_->cuda ? runtime::cuda_workspace_bytes(impl_->plan, bound) : lay_out(*impl_, bound).bytes;
 }
 const ir::Definition& Attention::definition() const { return impl_->plan.definition; }
 std::string Attention::strategy() const { return plan::to_string(impl_->plan.schedule.strategy); }
 std::int64_t Attention::chunk() const { return impl_->plan.schedule.chunk; }
 std::string Attention::isa() const { return impl_->isa; }
 std::string Attention::schedule() const { return plan::to_string(impl_->plan.schedule); }
+std::vector<std::string> Attention::kernels() const {
+    std::vector<std::string> names;
+    for (const plan::Kernel& kernel : impl_->plan.kernels) names.push_back(emit::kernel_symbol(kernel));
+    return names;
+}
 const std::vector<GeneratedSource>& Attention::sources() const { return impl_->sources; }
 double Attention::flops_per_token() const { return impl_->flops_per_token; }
 double Attention::build_seconds() const { return impl_->build_seconds; }

@@ -256,4 +256,24 @@ class Binder {
 
 Bound bind(const Plan& plan, const Call& call, Lengths lengths) { return Binder(plan, call, lengths).run(); }
 
+Bound bind(const Plan& plan, const Bounds& bounds) {
+    const auto not_negative = [&](std::int64_t n, const char* name) {
+        if (n < 0) throw RuntimeError(fmt::format("{}: bounds: expected {} of at least 0, got {}", plan.definition.name, name, n));
+    };
+    not_negative(bounds.sequences, "sequences"), not_negative(bounds.tokens, "tokens"), not_negative(bounds.heads, "heads");
+    const std::int64_t rows = plan.schedule.chunk, wanted = std::max<std::int64_t>(1, plan.schedule.segments);
+    Bound bound;
+    bound.sequences = bounds.sequences;
+    bound.heads = bounds.heads;
+    bound.chunks = bounds.packed ? bounds.tokens / rows + bounds.sequences : bounds.sequences * std::max<std::int64_t>(1, (bounds.tokens + rows - 1) / rows);
+    // Segments of whole chunks, `wanted` in the longest sequence; the device counts packed ones from the total length.
+    bound.segments = std::min(bound.chunks, std::max(bounds.sequences * wanted, bounds.sequences + wanted));
+    return bound;
+}
+
+void check_workspace(const Plan& plan, const Call& call, std::size_t bytes) {
+    if (call.workspace_size && *call.workspace_size < bytes)
+        throw RuntimeError(fmt::format("{}: argument 'workspace': expected {} bytes, got {}", plan.definition.name, bytes, *call.workspace_size));
+}
+
 }  // namespace forge::runtime

@@ -30,4 +30,10 @@ enum class Lengths : std::uint8_t { OnHost, OnDevice };
 /// Throws RuntimeError.
 Bound bind(const plan::Plan& plan, const Call& call, Lengths lengths = Lengths::OnHost);
 
+/// At least as many heads, chunks and segments as any call within the bounds has, whoever reads the lengths; no tensors.
+Bound bind(const plan::Plan& plan, const Bounds& bounds);
+
+/// RuntimeError if the call says how large its workspace is, and that is less.
+void check_workspace(const plan::Plan& plan, const Call& call, std::size_t bytes);
+
 }  // namespace forge::runtime

@@ -93,6 +93,7 @@ void CudaProgram::launch(const plan::Plan& plan, const Call& call) const {
     const Bound bound = bind(plan, call, Lengths::OnDevice);
     if (const std::size_t bytes = total_bytes(plan, bound); bytes > 0 && !call.workspace)
         throw RuntimeError(fmt::format("{}: workspace: expected {} bytes of device memory (see workspace_bytes), got none", plan.definition.name, bytes));
+    check_workspace(plan, call, total_bytes(plan, bound));
     cuda::Call args = arguments(plan, call, bound);
     const CudaDriver& cuda = CudaDriver::get();
     const CudaScope scope(device_);
@@ -110,7 +111,7 @@ void CudaProgram::launch(const plan::Plan& plan, const Call& call) const {
     }
 }
 
-std::size_t cuda_workspace_bytes(const plan::Plan& plan, const Call& call) { return total_bytes(plan, bind(plan, call, Lengths::OnDevice)); }
+std::size_t cuda_workspace_bytes(const plan::Plan& plan, const Bound& bound) { return total_bytes(plan, bound); }
 
 plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options, const CudaDevice& device) {
     schedule::FitWishes wishes;

@@ -6,6 +6,7 @@
 #include "emit/cuda/emit_cuda.h"
 #include "runtime/cuda_driver.h"
 #include "forge/runtime.h"
+#include "runtime/binding.h"
 
 namespace forge::runtime {
 
@@ -32,7 +33,7 @@ class CudaProgram {
     bool from_cache_ = false;
 };
 
-std::size_t cuda_workspace_bytes(const plan::Plan& plan, const Call& call);
+std::size_t cuda_workspace_bytes(const plan::Plan& plan, const Bound& bound);
 
 /// The schedule for a device: what the caller asked for, fitted to its shared memory.
 plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options, const CudaDevice& device);

@@ -1,0 +1,166 @@
+/// Forge's C ABI (C99): compile a variant of linear attention from its text form, describe it, launch it on the caller's
+/// memory and stream. No C++, Python or CUDA types; every symbol of the library is hidden but forge_*.
+///
+/// Promises. Functions never throw or abort: they return a status, and forge_error() says why in words that name the
+/// argument. All of them may be called from several threads at once; launches of one compiled variant need distinct outputs
+/// and workspaces. A launch allocates no device memory, synchronises nothing, reads no file and no environment, and uses only
+/// the caller's stream and workspace: on a GPU it can be captured in a graph, whose replays may see other cu_seqlens of the
+/// same count with no more tokens in all. Sizes and strides are 64-bit; zero tokens or sequences are a success that launches nothing.
+/// The same compiled variant, shapes and device give the same bits.
+///
+/// Versions. A library serves a program compiled against the same major version and a minor version no larger than its own.
+/// Structs begin with their size, and grow at the end only: what a caller's struct lacks counts as zero, and bytes beyond those
+/// that the library knows must be zero.
+///
+/// SPDX-License-Identifier: Apache-2.0
+#ifndef FORGE_C_H
+#define FORGE_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FORGE_ABI_MAJOR 1
+#define FORGE_ABI_MINOR 0
+#define FORGE_ABI_VERSION ((uint32_t)FORGE_ABI_MAJOR << 16 | FORGE_ABI_MINOR)
+
+#if defined(__GNUC__)
+#define FORGE_API __attribute__((visibility("default")))
+#else
+#define FORGE_API
+#endif
+
+typedef enum forge_status {
+    FORGE_OK = 0,
+    FORGE_COMPILE_ERROR = 1,    /* the definition is wrong: file:line:column, what, expected, got, for each mistake */
+    FORGE_RUNTIME_ERROR = 2,    /* a call's tensors or the machine are wrong; the message names the argument */
+    FORGE_INVALID_ARGUMENT = 3, /* this interface was misused: a null pointer, an unknown option, a struct of a newer version */
+    FORGE_OUT_OF_MEMORY = 4,
+    FORGE_INTERNAL_ERROR = 5 /* a bug in Forge */
+} forge_status;
+
+/// major << 16 | minor of the library.
+FORGE_API uint32_t forge_abi_version(void);
+/// Version and build, such as "0.1.0 (gcc 12.2.0)".
+FORGE_API const char* forge_build(void);
+/// "FORGE_OK", …
+FORGE_API const char* forge_status_string(forge_status status);
+/// The message of the calling thread's last call that failed; valid until its next call fails.
+FORGE_API const char* forge_error(void);
+/// Frees a text that a function returned through char**. NULL is allowed.
+FORGE_API void forge_free(char* text);
+
+/* ---------------------------------------------------------------------------------------------- definitions */
+
+/// The ready-made variants, by index from 0; NULL past the last.
+FORGE_API const char* forge_variant_name(size_t index);
+FORGE_API const char* forge_variant_summary(size_t index);
+/// The definition of a ready-made variant in text form, with source locations. The text belongs to the library.
+FORGE_API forge_status forge_variant_definition(const char* name, const char** text);
+
+/// A definition at a stage of the compiler, printed: "definition", "joined" (one function) or "optimized" (after all graph
+/// passes, canonical). `dtype` replaces its 16-bit types: bf16, f16 or f32. forge_free(*text).
+FORGE_API forge_status forge_lower(const char* definition, const char* dtype, const char* stage, char** text);
+/// The type of one operation's result by the language's rules, for front ends that trace: "matmul(bf16[C, K], bf16[K, V])
+/// {trans_a=false}" gives "bf16[C, V]". `type` holds `bytes` bytes, terminator included.
+FORGE_API forge_status forge_infer(const char* operation, char* type, size_t bytes);
+
+/* ---------------------------------------------------------------------------------------------- compiling */
+
+/// A compiled variant.
+typedef struct forge_attention forge_attention;
+
+/// Options, as texts. Unknown names are refused.
+///   device              cpu, cuda or cuda:<number>; default cpu
+///   dtype               bf16 (default), f16 or f32: replaces the definition's 16-bit types
+///   size.<symbol>       the size of every symbol but T and the heads: size.K = 128
+///   strategy            auto (default), one-pass, fused, decoupled, segmented
+///   chunk, tiles, segments, threads     numbers; 0 (default): chosen
+///   expected_tokens, expected_sequences, expected_heads     the calls to come, for the scheduler only
+///   isa                 of the CPU: auto (default), avx512, avx2, plain
+///   rule                cost (default) or paper: what chooses the strategy
+///   tuned               1 (default) or 0: whether to use what `forge tune` measured on this machine
+///   cache_dir           where compiled kernels are kept; default: as FORGE_CACHE_DIR, else ~/.cache/forge
+typedef struct forge_option {
+    const char* name;
+    const char* value;
+} forge_option;
+
+/// Compiles a definition in text form; it runs the system's C++ compiler, or NVRTC, unless the kernels are cached. Do not call
+/// it while a stream is being captured. `file` names the text in messages (NULL: "<text>").
+FORGE_API forge_status forge_compile(const char* definition, const char* file, const forge_option* options, size_t option_count,
+                                     forge_attention** attention);
+/// NULL is allowed. Launches on a GPU must have ended.
+FORGE_API void forge_destroy(forge_attention* attention);
+
+/* The texts below belong to the compiled variant. */
+
+/// JSON: {"name", "device", "arch", "dtype", "strategy", "chunk", "sizes": {symbol: size}, "tensors": [{"name", "kind", "dtype",
+/// "shape"}], "scalars": [names], "kernels": [symbols], "flops_per_token", "build_seconds", "from_cache"}. "tensors" has the
+/// order of forge_args.tensors; kinds are input, head, output, initial_state, final_state. Symbols in "shape" are strings:
+/// "T" the tokens ("2*T": rows per token), then the heads; states are [N, heads, …], N the number of sequences.
+FORGE_API const char* forge_describe(const forge_attention* attention);
+/// Every stage of the compiler, and the schedule with its reasons; NULL after an error.
+FORGE_API const char* forge_explain(const forge_attention* attention);
+/// The generated sources, by index from 0: *text is NULL past the last.
+FORGE_API forge_status forge_source(const forge_attention* attention, size_t index, const char** name, const char** text);
+/// Runs the awkward problems of `forge check` on the compiled variant (on the CPU) and compares them in float64 with the
+/// definition's `step`. JSON: {"ok", "against_step", "tolerance", "cases": [{"name", "ok", "admitted", "values": [{"name",
+/// "relative_rms", "max_abs", "ok", "token", "sequence", "head"}]}]}. forge_free(*report).
+FORGE_API forge_status forge_check(const forge_attention* attention, char** report);
+
+/* ---------------------------------------------------------------------------------------------- calling */
+
+typedef enum forge_dtype { FORGE_I32 = 1, FORGE_I64 = 2, FORGE_F16 = 3, FORGE_BF16 = 4, FORGE_F32 = 5, FORGE_F64 = 6 } forge_dtype;
+
+/// A tensor that the caller owns; any strides, in elements (NULL: dense, row-major). rank 0: absent.
+typedef struct forge_tensor {
+    void* data;
+    const int64_t* shape;
+    const int64_t* strides;
+    int32_t rank;
+    int32_t dtype; /* forge_dtype */
+} forge_tensor;
+
+/// Runs body(data, task, worker) for every task in [0, tasks), on at most `workers` threads at once, each with its own worker
+/// number in [0, workers), and returns when all are done.
+typedef void (*forge_parallel_for)(void* context, int64_t tasks, int32_t workers, void (*body)(void* data, int64_t task, int32_t worker), void* data);
+
+/// One call. Token tensors are [B, T, heads, …], or [T, heads, …] for one sequence or packed ones; outputs likewise.
+typedef struct forge_args {
+    size_t struct_size;             /* sizeof(forge_args) */
+    const forge_tensor* tensors;    /* as many as, and in the order of, "tensors" of forge_describe; initial states that are absent
+                                       are zero, final states that are absent are not written; the others must be there */
+    size_t tensor_count;
+    const double* scalars;          /* in the order of "scalars" */
+    size_t scalar_count;
+    const forge_tensor* cu_seqlens; /* NULL, or i32 or i64 [N + 1] for packed sequences: offsets in tokens, from 0 to T */
+    void* workspace;                /* at least forge_workspace_bytes, aligned as it says; need not be cleared */
+    size_t workspace_bytes;
+    void* stream;                   /* CUstream, NULL the default one; NULL on the CPU. On a GPU every pointer here but to structs
+                                       and shapes is the device's */
+    forge_parallel_for parallel_for; /* CPU: NULL for the library's own threads */
+    void* parallel_context;
+} forge_args;
+
+/// Upper bounds of calls to come.
+typedef struct forge_bounds {
+    size_t struct_size;  /* sizeof(forge_bounds) */
+    int64_t sequences;   /* B, or the number of packed sequences */
+    int64_t tokens;      /* of each sequence; packed: of all together */
+    int64_t heads;       /* of the tensor that has most */
+    int32_t packed;      /* whether cu_seqlens is given */
+} forge_bounds;
+
+/// The workspace that every call within the bounds can do with; it does not fall when a bound rises.
+FORGE_API forge_status forge_workspace_bytes(const forge_attention* attention, const forge_bounds* bounds, size_t* bytes, size_t* alignment);
+FORGE_API forge_status forge_launch(const forge_attention* attention, const forge_args* args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

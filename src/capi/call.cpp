@@ -1,0 +1,105 @@
+// Launching: from the C ABI's arguments to forge::Call.
+#include "capi/call.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "capi/guard.h"
+
+namespace forge::capi {
+namespace {
+
+constexpr std::int32_t kMaxRank = 8;
+
+DType dtype_of(std::int32_t dtype, const std::string& name) {
+    switch (static_cast<forge_dtype>(dtype)) {
+        case FORGE_I32: return DType::I32;
+        case FORGE_I64: return DType::I64;
+        case FORGE_F16: return DType::F16;
+        case FORGE_BF16: return DType::BF16;
+        case FORGE_F32: return DType::F32;
+        case FORGE_F64: return DType::F64;
+    }
+    throw InvalidArgument("argument '" + name + "': dtype " + std::to_string(dtype) + " is none of forge_dtype");
+}
+
+/// The caller's threads in the runtime's terms.
+ParallelFor threads_of(forge_parallel_for parallel_for, void* context) {
+    if (!parallel_for) return {};
+    return [parallel_for, context](std::int64_t tasks, int workers, const ParallelBody& body) {
+        const auto run = [](void* data, std::int64_t task, std::int32_t worker) { (*static_cast<const ParallelBody*>(data))(task, worker); };
+        parallel_for(context, tasks, workers, run, const_cast<ParallelBody*>(&body));  // NOLINT: C has one kind of context pointer
+    };
+}
+
+}  // namespace
+
+template <class Struct>
+Struct known_part(const Struct* given, const char* name) {
+    const std::size_t size = required(given, name)->struct_size;
+    if (size < sizeof(std::size_t)) throw InvalidArgument(std::string(name) + ": struct_size is not set");
+    const char* bytes = reinterpret_cast<const char*>(given);  // NOLINT: of whatever version
+    for (std::size_t i = sizeof(Struct); i < size; ++i)
+        if (bytes[i] != 0) throw InvalidArgument(std::string(name) + ": uses fields that this version of the library does not know");
+    Struct known{};
+    std::memcpy(&known, given, std::min(size, sizeof(Struct)));
+    return known;
+}
+template forge_args known_part(const forge_args*, const char*);
+template forge_bounds known_part(const forge_bounds*, const char*);
+
+TensorView view_of(const forge_tensor& tensor, const std::string& name) {
+    if (tensor.rank < 0 || tensor.rank > kMaxRank) throw InvalidArgument("argument '" + name + "': expected a rank of at most 8, got " + std::to_string(tensor.rank));
+    required(tensor.shape, name.c_str());
+    const auto rank = static_cast<std::size_t>(tensor.rank);
+    TensorView view = dense(tensor.data, dtype_of(tensor.dtype, name), {tensor.shape, tensor.shape + rank});
+    if (tensor.strides) view.strides.assign(tensor.strides, tensor.strides + rank);
+    return view;
+}
+
+Call call_without_tensors(const forge_attention& attention, const forge_args& args) {
+    if (args.tensor_count != attention.slots.size())
+        throw InvalidArgument("tensor_count: expected " + std::to_string(attention.slots.size()) + ", got " + std::to_string(args.tensor_count));
+    if (args.scalar_count != attention.scalars.size())
+        throw InvalidArgument("scalar_count: expected " + std::to_string(attention.scalars.size()) + ", got " + std::to_string(args.scalar_count));
+    Call call;
+    for (std::size_t i = 0; i < args.scalar_count; ++i) call.scalars.emplace(attention.scalars[i], required(args.scalars, "scalars")[i]);
+    if (!args.workspace && args.workspace_bytes > 0) throw InvalidArgument("workspace: expected a pointer, got NULL");
+    call.workspace = args.workspace;
+    call.workspace_size = args.workspace_bytes;
+    call.stream = args.stream;
+    call.parallel_for = threads_of(args.parallel_for, args.parallel_context);
+    return call;
+}
+
+void place(Call& call, const Slot& slot, TensorView view) {
+    auto& group = slot.kind == Slot::Kind::InitialState ? call.initial_states : slot.kind == Slot::Kind::FinalState ? call.final_states : call.tensors;
+    group.emplace(slot.name, std::move(view));
+}
+
+}  // namespace forge::capi
+
+using forge::capi::guarded;
+using forge::capi::required;
+
+forge_status forge_launch(const forge_attention* attention, const forge_args* given) {
+    return guarded([&] {
+        required(attention, "attention");
+        const forge_args args = forge::capi::known_part(given, "args");
+        forge::Call call = forge::capi::call_without_tensors(*attention, args);
+        for (std::size_t i = 0; i < args.tensor_count; ++i) {
+            const forge::capi::Slot& slot = attention->slots[i];
+            if (const forge_tensor& tensor = required(args.tensors, "tensors")[i]; tensor.rank != 0) place(call, slot, forge::capi::view_of(tensor, slot.name));
+        }
+        if (args.cu_seqlens) call.cu_seqlens = forge::capi::view_of(*args.cu_seqlens, "cu_seqlens");
+        attention->attention(call);
+    });
+}
+
+forge_status forge_workspace_bytes(const forge_attention* attention, const forge_bounds* given, size_t* bytes, size_t* alignment) {
+    return guarded([&] {
+        const forge_bounds bounds = forge::capi::known_part(given, "bounds");
+        *required(bytes, "bytes") = required(attention, "attention")->attention.workspace_bytes(forge::Bounds{bounds.sequences, bounds.tokens, bounds.heads, bounds.packed != 0});
+        *required(alignment, "alignment") = attention->options.device == "cpu" ? 64 : 256;
+    });
+}

@@ -1,0 +1,19 @@
+/// A call of the C ABI in the terms of forge/runtime.h.
+#pragma once
+
+#include "capi/handle.h"
+#include "forge_c.h"
+
+namespace forge::capi {
+
+/// The caller's struct as this library knows it; InvalidArgument if it is newer in a way that matters.
+template <class Struct>
+Struct known_part(const Struct* given, const char* name);
+
+TensorView view_of(const forge_tensor& tensor, const std::string& name);
+/// All of a call but its tensors: scalars, workspace, stream, threads.
+Call call_without_tensors(const forge_attention& attention, const forge_args& args);
+/// Puts a tensor where its slot says.
+void place(Call& call, const Slot& slot, TensorView view);
+
+}  // namespace forge::capi

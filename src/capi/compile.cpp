@@ -1,0 +1,113 @@
+// The part of the C ABI that works on definitions: the zoo, lowering, type rules, compiling and describing.
+#include <cstring>
+#include <map>
+
+#include "capi/guard.h"
+#include "capi/handle.h"
+#include "capi/options.h"
+#include "frontend/join.h"
+#include "graph/pipeline.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "variants/variants.h"
+
+using forge::capi::guarded;
+using forge::capi::InvalidArgument;
+using forge::capi::new_text;
+using forge::capi::required;
+
+namespace {
+
+/// The zoo's definitions as texts, made once.
+const std::map<std::string, std::string>& variant_texts() {
+    static const std::map<std::string, std::string> kTexts = [] {
+        std::map<std::string, std::string> texts;
+        for (const auto& entry : forge::variants::all()) texts[entry.name] = forge::ir::print(entry.make().define(), {.locations = true});
+        return texts;
+    }();
+    return kTexts;
+}
+
+std::string lowered(const forge::ir::Definition& definition, const std::string& stage) {
+    if (stage == "definition") return forge::ir::print(definition);
+    const forge::ir::Function joined = forge::frontend::join(definition);
+    if (stage == "joined") return forge::ir::print(joined);
+    if (stage == "optimized") return forge::ir::print(forge::graph::optimize(joined));
+    throw InvalidArgument("stage: expected definition, joined or optimized, got '" + stage + "'");
+}
+
+}  // namespace
+
+const char* forge_variant_name(size_t index) {
+    return index < forge::variants::all().size() ? forge::variants::all()[index].name.c_str() : nullptr;
+}
+
+const char* forge_variant_summary(size_t index) {
+    return index < forge::variants::all().size() ? forge::variants::all()[index].summary.c_str() : nullptr;
+}
+
+forge_status forge_variant_definition(const char* name, const char** text) {
+    return guarded([&] {
+        const auto it = variant_texts().find(required(name, "name"));
+        if (it == variant_texts().end()) throw InvalidArgument(std::string("name: there is no variant '") + name + "'");
+        *required(text, "text") = it->second.c_str();
+    });
+}
+
+forge_status forge_lower(const char* definition, const char* dtype, const char* stage, char** text) {
+    return guarded([&] {
+        const auto parsed = forge::ir::parse_definition(required(definition, "definition"));
+        const auto typed = forge::frontend::with_dtype(parsed, forge::capi::parse_dtype(required(dtype, "dtype")));
+        *required(text, "text") = new_text(lowered(typed, required(stage, "stage")));
+    });
+}
+
+forge_status forge_infer(const char* operation, char* type, size_t bytes) {
+    return guarded([&] {
+        const std::string result = to_string(forge::ir::infer_text(required(operation, "operation")));
+        if (result.size() + 1 > bytes) throw InvalidArgument("bytes: expected at least " + std::to_string(result.size() + 1));
+        std::memcpy(required(type, "type"), result.c_str(), result.size() + 1);
+    });
+}
+
+forge_status forge_compile(const char* definition, const char* file, const forge_option* options, size_t option_count, forge_attention** attention) {
+    return guarded([&] {
+        required(attention, "attention");
+        if (option_count > 0) required(options, "options");
+        const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
+        forge::ir::Definition declared = forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>");
+        forge::Attention compiled = forge::compile(declared, parsed);
+        auto slots = forge::capi::slots_of(compiled.definition());
+        auto scalars = forge::capi::scalars_of(compiled.definition());
+        std::string description = forge::capi::describe(compiled, parsed, slots, scalars);
+        *attention = new forge_attention{std::move(compiled), std::move(declared), parsed, std::move(slots), std::move(scalars), std::move(description), {}, {}};
+    });
+}
+
+void forge_destroy(forge_attention* attention) { delete attention; }
+
+const char* forge_describe(const forge_attention* attention) { return attention ? attention->description.c_str() : nullptr; }
+
+const char* forge_explain(const forge_attention* attention) {
+    const forge_status status = guarded([&] {
+        required(attention, "attention");
+        std::call_once(attention->explained, [&] { attention->explanation = attention->attention.explain(); });
+    });
+    return status == FORGE_OK ? attention->explanation.c_str() : nullptr;
+}
+
+forge_status forge_source(const forge_attention* attention, size_t index, const char** name, const char** text) {
+    return guarded([&] {
+        const auto& sources = required(attention, "attention")->attention.sources();
+        const bool there = index < sources.size();
+        *required(name, "name") = there ? sources[index].name.c_str() : nullptr;
+        *required(text, "text") = there ? sources[index].text.c_str() : nullptr;
+    });
+}
+
+forge_status forge_check(const forge_attention* attention, char** report) {
+    return guarded([&] {
+        required(attention, "attention");
+        *required(report, "report") = new_text(forge::capi::check_report(attention->attention, attention->declared, attention->options));
+    });
+}

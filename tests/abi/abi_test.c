@@ -1,0 +1,362 @@
+/* The C ABI from C99: scalar_gla, S = e^g S + k v^T, o = scale S^T q, is compiled for the CPU and called in every way that the
+   header describes; results are compared with the recurrence in double precision, written out below. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "forge_c.h"
+#include "forge_dlpack.h"
+
+enum { H = 2, K = 20, V = 12, ROW = 2 * K + V, TOKENS = 150, CHANNELS = H * ROW };
+
+static int failures = 0;
+
+#define EXPECT(condition)                                                                       \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
+            fprintf(stderr, "%s:%d: expected %s\n    %s\n", __FILE__, __LINE__, #condition, forge_error()); \
+            ++failures;                                                                         \
+        }                                                                                       \
+    } while (0)
+
+static void* take(size_t bytes) {
+    void* memory = NULL;
+    if (posix_memalign(&memory, 64, bytes > 0 ? bytes : 64) != 0) abort();
+    return memory;
+}
+
+static float noise(unsigned* seed) {
+    *seed = *seed * 1664525U + 1013904223U;
+    return (float)(*seed >> 8) / 8388608.0F - 1.0F;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ a call */
+
+/* q, k and v are strided views of one row per token and head, as a fused projection leaves them: [T, H, K + K + V]. */
+typedef struct Problem {
+    float mixed[TOKENS * CHANNELS], g[TOKENS * H], o[TOKENS * H * V];
+    float initial[3 * H * K * V], final[3 * H * K * V];
+    int64_t cu_seqlens[4];
+    int64_t shape_qk[3], shape_v[3], shape_g[2], shape_o[3], shape_state[4], stride_mixed[3], shape_cu[1];
+    forge_tensor tensors[7], cu;
+    double scale;
+    forge_args args;
+} Problem;
+
+static Problem* new_problem(unsigned seed) {
+    Problem* p = take(sizeof(Problem));
+    memset(p, 0, sizeof *p);
+    for (int i = 0; i < TOKENS * CHANNELS; ++i) p->mixed[i] = noise(&seed);
+    for (int i = 0; i < TOKENS * H; ++i) p->g[i] = -0.1F - 0.1F * noise(&seed);
+    for (int i = 0; i < 3 * H * K * V; ++i) p->initial[i] = noise(&seed);
+    const int64_t offsets[4] = {0, 70, 70, TOKENS}, qk[3] = {TOKENS, H, K}, v[3] = {TOKENS, H, V}, state[4] = {3, H, K, V}, mixed[3] = {CHANNELS, ROW, 1};
+    memcpy(p->cu_seqlens, offsets, sizeof offsets), memcpy(p->shape_qk, qk, sizeof qk), memcpy(p->shape_v, v, sizeof v);
+    memcpy(p->shape_o, v, sizeof v), memcpy(p->shape_state, state, sizeof state), memcpy(p->stride_mixed, mixed, sizeof mixed);
+    p->shape_g[0] = TOKENS, p->shape_g[1] = H, p->shape_cu[0] = 4;
+    p->scale = 0.5;
+    const forge_tensor tensors[7] = {{p->mixed, p->shape_qk, p->stride_mixed, 3, FORGE_F32},          {p->mixed + K, p->shape_qk, p->stride_mixed, 3, FORGE_F32},
+                                     {p->mixed + 2 * K, p->shape_v, p->stride_mixed, 3, FORGE_F32},   {p->g, p->shape_g, NULL, 2, FORGE_F32},
+                                     {p->o, p->shape_o, NULL, 3, FORGE_F32},                          {p->initial, p->shape_state, NULL, 4, FORGE_F32},
+                                     {p->final, p->shape_state, NULL, 4, FORGE_F32}};
+    memcpy(p->tensors, tensors, sizeof tensors);
+    const forge_tensor cu = {p->cu_seqlens, p->shape_cu, NULL, 1, FORGE_I64};
+    p->cu = cu;
+    p->args.struct_size = sizeof(forge_args);
+    p->args.tensors = p->tensors, p->args.tensor_count = 7;
+    p->args.scalars = &p->scale, p->args.scalar_count = 1;
+    p->args.cu_seqlens = &p->cu;
+    return p;
+}
+
+static void give_workspace(Problem* p, const forge_attention* attention) {
+    const forge_bounds bounds = {sizeof(forge_bounds), 3, TOKENS, H, 1};
+    size_t bytes = 0, alignment = 0;
+    EXPECT(forge_workspace_bytes(attention, &bounds, &bytes, &alignment) == FORGE_OK);
+    EXPECT(alignment == 64);
+    p->args.workspace = take(bytes);
+    p->args.workspace_bytes = bytes;
+}
+
+static void end_problem(Problem* p) {
+    free(p->args.workspace);
+    free(p);
+}
+
+/* The largest error of outputs and final states over the largest value. */
+static double worst_error(const Problem* p) {
+    double worst = 0, largest = 0;
+    for (int n = 0; n < 3; ++n)
+        for (int h = 0; h < H; ++h) {
+            double s[K][V];
+            for (int i = 0; i < K * V; ++i) s[i / V][i % V] = p->initial[(n * H + h) * K * V + i];
+            for (int64_t t = p->cu_seqlens[n]; t < p->cu_seqlens[n + 1]; ++t) {
+                const float *q = p->mixed + t * CHANNELS + h * ROW, *k = q + K, *v = k + K;
+                for (int j = 0; j < V; ++j) {
+                    double o = 0;
+                    for (int i = 0; i < K; ++i) {
+                        s[i][j] = s[i][j] * exp((double)p->g[t * H + h]) + (double)k[i] * (double)v[j];
+                        o += s[i][j] * (double)q[i] * p->scale;
+                    }
+                    const double error = fabs(o - (double)p->o[(t * H + h) * V + j]);
+                    if (!(error <= worst)) worst = error; /* NaN too */
+                    if (fabs(o) > largest) largest = fabs(o);
+                }
+            }
+            for (int i = 0; i < K * V; ++i) {
+                const double error = fabs(s[i / V][i % V] - (double)p->final[(n * H + h) * K * V + i]);
+                if (!(error <= worst)) worst = error;
+            }
+        }
+    return worst / largest;
+}
+
+static void forget_results(Problem* p) {
+    for (int i = 0; i < TOKENS * H * V; ++i) p->o[i] = NAN;
+    for (int i = 0; i < 3 * H * K * V; ++i) p->final[i] = NAN;
+}
+
+static void expect_right(Problem* p, const forge_attention* attention) {
+    forget_results(p);
+    EXPECT(forge_launch(attention, &p->args) == FORGE_OK);
+    EXPECT(worst_error(p) < 1e-5);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ tests */
+
+static forge_attention* compile(const char* strategy) {
+    const char* text = NULL;
+    EXPECT(forge_variant_definition("scalar_gla", &text) == FORGE_OK);
+    const forge_option options[] = {{"dtype", "f32"}, {"size.K", "20"}, {"size.V", "12"}, {"strategy", strategy}, {"chunk", "16"}, {"threads", "2"}, {"segments", "2"}};
+    forge_attention* attention = NULL;
+    EXPECT(forge_compile(text, NULL, options, 7 - (strcmp(strategy, "segmented") != 0), &attention) == FORGE_OK);
+    if (!attention) exit(1);
+    return attention;
+}
+
+static void test_results(void) {
+    const char* strategies[] = {"one-pass", "fused", "decoupled", "segmented"};
+    for (int i = 0; i < 4; ++i) {
+        forge_attention* attention = compile(strategies[i]);
+        Problem* p = new_problem(7);
+        give_workspace(p, attention);
+        expect_right(p, attention);
+        end_problem(p);
+        forge_destroy(attention);
+    }
+}
+
+static void test_description(const forge_attention* attention) {
+    const char* json = forge_describe(attention);
+    EXPECT(strstr(json, "\"name\":\"scalar_gla\"") && strstr(json, "\"strategy\":\"one-pass\"") && strstr(json, "\"scalars\":[\"scale\"]"));
+    EXPECT(strstr(json, "{\"name\":\"g\",\"kind\":\"input\",\"dtype\":\"f32\",\"shape\":[\"T\",\"HV\"]}"));
+    EXPECT(strstr(json, "{\"name\":\"s\",\"kind\":\"final_state\",\"dtype\":\"f32\",\"shape\":[\"N\",\"heads\",\"K\",\"V\"]}"));
+    const char* explanation = forge_explain(attention);
+    EXPECT(explanation && strstr(explanation, "state-bound"));
+    const char *name = NULL, *text = NULL;
+    EXPECT(forge_source(attention, 0, &name, &text) == FORGE_OK && strcmp(name, "scalar_gla.cpp") == 0 && strstr(text, "#include"));
+    EXPECT(forge_source(attention, 1, &name, &text) == FORGE_OK && text == NULL);
+}
+
+static void test_workspace(const forge_attention* attention) {
+    size_t last = 0;
+    for (int64_t tokens = 0; tokens <= 4096; tokens += 128) {
+        const forge_bounds bounds = {sizeof(forge_bounds), 3, tokens, H, 1};
+        size_t bytes = 0, alignment = 0;
+        EXPECT(forge_workspace_bytes(attention, &bounds, &bytes, &alignment) == FORGE_OK);
+        EXPECT(bytes >= last);
+        last = bytes;
+    }
+    Problem* p = new_problem(1);
+    give_workspace(p, attention);
+    p->args.workspace_bytes = 64;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR);
+    EXPECT(strstr(forge_error(), "workspace") != NULL);
+    end_problem(p);
+}
+
+static void test_errors(const forge_attention* attention) {
+    const char* text = NULL;
+    EXPECT(forge_variant_definition("no_such", &text) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "no_such"));
+    EXPECT(forge_variant_definition("scalar_gla", &text) == FORGE_OK);
+    forge_attention* other = NULL;
+    const forge_option unknown[] = {{"chunks", "16"}}, letters[] = {{"chunk", "many"}}, device[] = {{"device", "tpu"}, {"size.K", "4"}, {"size.V", "4"}};
+    EXPECT(forge_compile(text, NULL, unknown, 1, &other) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "'chunks'"));
+    EXPECT(forge_compile(text, NULL, letters, 1, &other) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "'many'"));
+    EXPECT(forge_compile(text, NULL, NULL, 0, &other) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "sizes"));
+    EXPECT(forge_compile(text, NULL, device, 3, &other) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "tpu"));
+    EXPECT(forge_compile("linear_attention @x {", "mine.ir", NULL, 0, &other) == FORGE_COMPILE_ERROR && strstr(forge_error(), "mine.ir:1:"));
+    EXPECT(forge_compile(NULL, NULL, NULL, 0, &other) == FORGE_INVALID_ARGUMENT);
+    EXPECT(other == NULL);
+
+    Problem* p = new_problem(1);
+    give_workspace(p, attention);
+    p->tensors[3].rank = 0;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "'g'"));
+    p->tensors[3].rank = 2;
+    p->tensors[2].dtype = FORGE_BF16;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "'v': expected element type f32, got bf16"));
+    p->tensors[2].dtype = 77;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_INVALID_ARGUMENT);
+    p->tensors[2].dtype = FORGE_F32;
+    p->shape_qk[0] = TOKENS - 1;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "tokens"));
+    p->shape_qk[0] = TOKENS;
+    p->args.tensor_count = 6;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_INVALID_ARGUMENT);
+    p->args.tensor_count = 7;
+    EXPECT(forge_launch(NULL, &p->args) == FORGE_INVALID_ARGUMENT && forge_launch(attention, NULL) == FORGE_INVALID_ARGUMENT);
+    expect_right(p, attention);
+    end_problem(p);
+}
+
+/* A program compiled against a later header: its struct is larger. One compiled against an earlier: smaller. */
+static void test_versions(const forge_attention* attention) {
+    EXPECT(forge_abi_version() == FORGE_ABI_VERSION);
+    EXPECT(strlen(forge_build()) > 0 && strcmp(forge_status_string(FORGE_COMPILE_ERROR), "FORGE_COMPILE_ERROR") == 0);
+    struct {
+        forge_args args;
+        void* later;
+    } larger;
+    Problem* p = new_problem(2);
+    give_workspace(p, attention);
+    larger.args = p->args, larger.later = NULL;
+    larger.args.struct_size = sizeof larger;
+    forget_results(p);
+    EXPECT(forge_launch(attention, &larger.args) == FORGE_OK && worst_error(p) < 1e-5);
+    larger.later = p;
+    EXPECT(forge_launch(attention, &larger.args) == FORGE_INVALID_ARGUMENT);
+    p->args.struct_size = offsetof(forge_args, parallel_for);
+    expect_right(p, attention);
+    p->args.struct_size = 0;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_INVALID_ARGUMENT);
+    end_problem(p);
+}
+
+static void count_and_run(void* context, int64_t tasks, int32_t workers, void (*body)(void*, int64_t, int32_t), void* data) {
+    *(int64_t*)context += tasks;
+    for (int64_t t = tasks; t-- > 0;) body(data, t, (int32_t)(t % workers));
+}
+
+static void test_own_threads(const forge_attention* attention) {
+    int64_t tasks = 0;
+    Problem* p = new_problem(3);
+    give_workspace(p, attention);
+    p->args.parallel_for = count_and_run, p->args.parallel_context = &tasks;
+    expect_right(p, attention);
+    EXPECT(tasks >= 3 * H);
+    end_problem(p);
+}
+
+static void test_without_states(const forge_attention* attention) {
+    Problem* p = new_problem(4);
+    give_workspace(p, attention);
+    memset(p->initial, 0, sizeof p->initial);
+    expect_right(p, attention);
+    float* with_states = take(sizeof p->o);
+    memcpy(with_states, p->o, sizeof p->o);
+    p->tensors[5].rank = p->tensors[6].rank = 0;
+    forget_results(p);
+    EXPECT(forge_launch(attention, &p->args) == FORGE_OK);
+    EXPECT(memcmp(with_states, p->o, sizeof p->o) == 0);
+    free(with_states);
+    end_problem(p);
+}
+
+static void test_nothing_to_do(const forge_attention* attention) {
+    Problem* p = new_problem(5);
+    give_workspace(p, attention);
+    p->shape_qk[0] = p->shape_v[0] = p->shape_g[0] = p->shape_o[0] = 0;
+    memset(p->cu_seqlens, 0, sizeof p->cu_seqlens);
+    forget_results(p);
+    EXPECT(forge_launch(attention, &p->args) == FORGE_OK);
+    EXPECT(memcmp(p->initial, p->final, sizeof p->final) == 0); /* states of empty sequences pass through */
+    p->shape_cu[0] = 1, p->shape_state[0] = 0;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_OK);
+    end_problem(p);
+}
+
+static void* launch_many(void* attention) {
+    Problem* p = new_problem(6);
+    give_workspace(p, attention);
+    for (int i = 0; i < 20; ++i) expect_right(p, attention);
+    end_problem(p);
+    return NULL;
+}
+
+static void test_threads(forge_attention* attention) {
+    pthread_t threads[4];
+    for (int i = 0; i < 4; ++i) pthread_create(&threads[i], NULL, launch_many, attention);
+    for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
+}
+
+static DLTensor as_dlpack(forge_tensor* t) {
+    DLTensor d;
+    memset(&d, 0, sizeof d);
+    d.data = t->data, d.ndim = t->rank, d.shape = (int64_t*)t->shape, d.strides = (int64_t*)t->strides;
+    d.device.device_type = kDLCPU;
+    d.dtype.code = t->dtype == FORGE_I64 ? kDLInt : kDLFloat;
+    d.dtype.bits = t->dtype == FORGE_I64 ? 64 : 32;
+    d.dtype.lanes = 1;
+    return d;
+}
+
+static void test_dlpack(const forge_attention* attention) {
+    Problem* p = new_problem(8);
+    give_workspace(p, attention);
+    DLTensor storage[7], cu = as_dlpack(&p->cu);
+    const DLTensor* tensors[7];
+    for (int i = 0; i < 7; ++i) storage[i] = as_dlpack(&p->tensors[i]), tensors[i] = &storage[i];
+    storage[1].data = p->mixed, storage[1].byte_offset = K * sizeof(float);
+    p->args.tensors = NULL, p->args.cu_seqlens = NULL;
+    forget_results(p);
+    EXPECT(forge_launch_dlpack(attention, &p->args, tensors, &cu) == FORGE_OK && worst_error(p) < 1e-5);
+    storage[2].device.device_type = kDLCUDA;
+    EXPECT(forge_launch_dlpack(attention, &p->args, tensors, &cu) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "'v': expected a tensor on cpu"));
+    end_problem(p);
+}
+
+static void test_definitions(void) {
+    size_t count = 0;
+    while (forge_variant_name(count)) EXPECT(forge_variant_summary(count++) != NULL);
+    EXPECT(count >= 13);
+    char type[64];
+    EXPECT(forge_infer("matmul(bf16[C, K], bf16[C, K]) {trans_b=true}", type, sizeof type) == FORGE_OK && strcmp(type, "bf16[C, C]") == 0);
+    EXPECT(forge_infer("matmul(bf16[C, K], bf16[C, K])", type, sizeof type) == FORGE_COMPILE_ERROR && strstr(forge_error(), "inner sizes differ"));
+    EXPECT(forge_infer("exp(f32[C])", type, 3) == FORGE_INVALID_ARGUMENT);
+    const char* text = NULL;
+    char *once = NULL, *twice = NULL, *program = NULL;
+    EXPECT(forge_variant_definition("gated_delta_net", &text) == FORGE_OK);
+    EXPECT(forge_lower(text, "bf16", "definition", &once) == FORGE_OK && forge_lower(once, "bf16", "definition", &twice) == FORGE_OK);
+    EXPECT(strcmp(once, twice) == 0);
+    EXPECT(forge_lower(text, "bf16", "optimized", &program) == FORGE_OK && strstr(program, "matmul_sub"));
+    forge_free(once), forge_free(twice), forge_free(program);
+}
+
+static void test_check(const forge_attention* attention) {
+    char* report = NULL;
+    EXPECT(forge_check(attention, &report) == FORGE_OK);
+    EXPECT(report && strncmp(report, "{\"ok\":true,\"against_step\":true,", 31) == 0 && strstr(report, "correlated keys"));
+    forge_free(report);
+}
+
+int main(void) {
+    test_definitions();
+    test_results();
+    forge_attention* attention = compile("one-pass");
+    test_description(attention);
+    test_workspace(attention);
+    test_errors(attention);
+    test_versions(attention);
+    test_own_threads(attention);
+    test_without_states(attention);
+    test_nothing_to_do(attention);
+    test_threads(attention);
+    test_dlpack(attention);
+    test_check(attention);
+    forge_destroy(attention);
+    forge_destroy(NULL);
+    if (failures == 0) puts("the C ABI: ok");
+    return failures != 0;
+}

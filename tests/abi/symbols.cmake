@@ -1,0 +1,13 @@
+# Fails if the shared library shows any symbol but forge_* and the name of their version.
+execute_process(COMMAND ${NM} -D --defined-only --format=posix ${LIBRARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX REPLACE "\n$" "" symbols "${symbols}")
+string(REPLACE "\n" ";" symbols "${symbols}")
+list(LENGTH symbols count)
+if(count LESS 15)
+    message(FATAL_ERROR "only ${count} symbols: ${symbols}")
+endif()
+foreach(symbol ${symbols})
+    if(NOT symbol MATCHES "^(forge_|FORGE_1)")
+        message(FATAL_ERROR "the library shows ${symbol}")
+    endif()
+endforeach()
