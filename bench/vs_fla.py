@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""Forge beside flash-linear-attention, forward, on one GPU: the same process, the same inputs, outputs compared.
+
+    python3 bench/vs_fla.py --csv results.csv --T 1024,8192,65536 --ops gdn,kda
+
+Inputs are those of the published comparison: B=1 H=32 K=V=128 bf16, gates f32, g=logsigmoid(randn) (kda: at least -5),
+beta=rand bf16, unit keys; hgrn one head of 1024 channels, all bf16. Per row:
+
+    *_graph_us   median of CUDA-graph replays between two events, the L2 cache overwritten before each
+    *_e2e_us     median wall time of one eager call and a synchronisation
+    *_host_us    time until an eager call returns, over 20 calls in a row
+    rel_err      rms(forge - fla) / rms(fla) over outputs
+    floor_us     inputs read once and outputs written once, at --bandwidth
+
+Both allocate their outputs and workspaces from PyTorch's allocator inside the timed calls. Other back ends of fla (FlashQLA,
+FlashKDA, …) are switched off: it is its Triton kernels that are measured. Rows run in a child process, which is replaced if
+one of them takes it down; a row that fails says why in its last column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+B, H, D, CHANNELS = 1, 32, 128, 1024
+COLUMNS = ["op", "T", "fla_graph_us", "forge_graph_us", "ratio", "fla_e2e_us", "forge_e2e_us", "fla_host_us", "forge_host_us", "rel_err", "floor_us",
+           "fla_of_floor", "forge_of_floor", "forge_strategy", "forge_chunk", "forge_kernels", "forge_build_s", "error"]
+
+HGRN = """linear_attention @hgrn {
+  input x: bf16[T, H, D]
+  input g: bf16[T, H, D]
+  state h: f32[D]
+  output o: bf16[T, H, D]
+  func @chunk {
+    %x: bf16[C, D] = param() {name="x", role=input}
+    %g: bf16[C, D] = param() {name="g", role=input}
+    %wide: f32[C, D] = to(%g) {dtype=f32}
+    %alpha: f32[C, D] = exp(%wide)
+    %new: f32[C, D] = to(%x) {dtype=f32}
+    %scan: f32[C, D] = linear_scan(%alpha, %new)
+    %within: f32[C, D] = cache_result(%scan) {name="within"}
+    %last: f32[D] = select(%within) {dim=0, start=-1}
+    return cached "within" = %within, chunk "h" = %last
+  }
+  func @decay {
+    %prev: f32[D] = param() {name="h", role=state}
+    %chunk: f32[D] = param() {name="h", role=chunk}
+    %g: bf16[C, D] = param() {name="g", role=input}
+    %wide: f32[C, D] = to(%g) {dtype=f32}
+    %total: f32[D] = sum(%wide) {dim=0}
+    %decay: f32[D] = exp(%total)
+    %kept: f32[D] = mul(%prev, %decay)
+    %next: f32[D] = add(%kept, %chunk)
+    return state "h" = %next
+  }
+  func @merge {
+    %g: bf16[C, D] = param() {name="g", role=input}
+    %within: f32[C, D] = param() {name="within", role=cached}
+    %before: f32[D] = param() {name="h", role=state}
+    %wide: f32[C, D] = to(%g) {dtype=f32}
+    %G: f32[C, D] = cumsum(%wide) {dim=0}
+    %decay: f32[C, D] = exp(%G)
+    %carried: f32[C, D] = mul(%decay, %before)
+    %o: f32[C, D] = add(%within, %carried)
+    return input "o" = %o
+  }
+}
+"""
+
+
+# ------------------------------------------------------------------------------------------------------------ operators
+
+
+def inputs_of(op: str, T: int, torch) -> dict:
+    """A row's inputs by name, on the GPU."""
+    F = torch.nn.functional
+    torch.manual_seed(42)
+
+    def normal(*shape, dtype=torch.bfloat16):
+        return torch.randn(*shape, device="cuda", dtype=dtype)
+
+    def gates(*shape):
+        return F.logsigmoid(normal(*shape, dtype=torch.float32))
+
+    if op == "hgrn":
+        return {"x": normal(B, T, 1, CHANNELS), "g": gates(B, T, 1, CHANNELS).bfloat16()}
+    x = {"q": normal(B, T, H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D)}
+    x["k"] = F.normalize(x["k"], dim=-1)
+    if op in ("simple_gla", "gdn"):
+        x["g"] = gates(B, T, H)
+    if op == "gla":
+        x["g"] = gates(B, T, H, D)
+    if op in ("kda", "kda_safe"):
+        x["g"] = gates(B, T, H, D).clamp(min=-5)
+    if op in ("delta", "gdn", "kda", "kda_safe"):
+        x["beta"] = torch.rand(B, T, H, device="cuda", dtype=torch.bfloat16)
+    return x
+
+
+def fla_call(op: str, x: dict):
+    """A function of no arguments that runs fla's operator and returns its outputs."""
+    if op == "hgrn":
+        from fla.ops.hgrn.chunk import chunk_hgrn
+
+        flat = [t.flatten(2) for t in (x["x"], x["g"])]
+        return lambda: chunk_hgrn(*flat)[0].view_as(x["x"])
+    import fla.ops
+
+    run, more = {
+        "simple_gla": (fla.ops.chunk_simple_gla, {}),
+        "linear": (fla.ops.chunk_linear_attn, {"normalize": False}),
+        "gla": (fla.ops.chunk_gla, {}),
+        "delta": (fla.ops.chunk_delta_rule, {}),
+        "gdn": (fla.ops.chunk_gated_delta_rule, {}),
+        "kda": (fla.ops.chunk_kda, {}),
+        "kda_safe": (fla.ops.chunk_kda, {"safe_gate": True}),
+    }[op]
+    return lambda: run(**x, **more)[0]
+
+
+VARIANTS = {"simple_gla": "scalar_gla", "linear": "linear_attention", "gla": "gla", "delta": "delta_net", "gdn": "gated_delta_net", "kda": "kda", "kda_safe": "kda"}
+
+
+class ForgeCall:
+    """Forge's operator on given inputs, with outputs and workspace from PyTorch's allocator."""
+
+    def __init__(self, op: str, x: dict, options: dict, torch):
+        sys.path.insert(0, str(ROOT / "python" / "forge"))
+        import _c  # the binding alone
+
+        self.torch, self.x = torch, x
+        text = HGRN if op == "hgrn" else _c.variant_definition(VARIANTS[op])
+        tokens, heads = next(iter(x.values())).shape[1:3]
+        sizes = {"size.D": CHANNELS} if op == "hgrn" else {"size.K": D, "size.V": D}
+        shape = {"expected_tokens": tokens, "expected_sequences": B, "expected_heads": heads}
+        self.compiled = _c.Compiled(text, {"device": "cuda", "dtype": "bf16", **sizes, **shape, **options})
+        self.scalars = (D**-0.5,) if self.compiled.scalars else ()
+        names = {torch.bfloat16: "bf16", torch.float32: "f32"}
+        self.shape = x["x" if op == "hgrn" else "v"].shape
+        self.inputs = [x[t["name"]] for t in self.compiled.tensors if t["kind"] == "input"]
+        places = [(names[t.dtype], tuple(t.shape), t.stride()) for t in [*self.inputs, torch.empty(self.shape, device="meta", dtype=torch.bfloat16)]]
+        states = sum(t["kind"].endswith("state") for t in self.compiled.tensors)
+        self.signature = (*places, *[None] * states)
+        self.workspace_bytes = self.compiled.workspace_bytes(B, tokens, heads, False)
+
+    def __call__(self):
+        torch = self.torch
+        o = torch.empty(self.shape, device="cuda", dtype=torch.bfloat16)
+        workspace = torch.empty(self.workspace_bytes, device="cuda", dtype=torch.uint8)
+        addresses = [t.data_ptr() for t in self.inputs]
+        addresses.append(o.data_ptr())
+        self.compiled.launch(self.signature, addresses, self.scalars, None, workspace.data_ptr(), self.workspace_bytes, torch.cuda.current_stream().cuda_stream)
+        return o
+
+
+# ------------------------------------------------------------------------------------------------------------ measuring
+
+
+def graph_us(call, runs: int, torch) -> float:
+    """Median microseconds of a replay of the captured call, with a cold L2 cache."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    flush = torch.empty(256 << 20, device="cuda", dtype=torch.uint8)
+    times = []
+    for run in range(runs + 3):
+        flush.zero_()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        if run >= 3:
+            times.append(begin.elapsed_time(end) * 1e3)
+    del graph, result
+    return statistics.median(times)
+
+
+def e2e_us(call, runs: int, torch) -> float:
+    times = []
+    for _ in range(runs):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - begin) * 1e6)
+    return statistics.median(times)
+
+
+def host_us(call, torch) -> float:
+    times = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(20):
+            call()
+        times.append((time.perf_counter() - begin) / 20 * 1e6)
+    torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+def measure(call, T: int, runs: int, torch) -> dict:
+    most = max(5, min(runs, (1 << 20) // T * 4))  # long sequences vary less, and take long
+    return {"graph_us": graph_us(call, most, torch), "e2e_us": e2e_us(call, most, torch), "host_us": host_us(call, torch) if T <= 32768 else None}
+
+
+def row_of(op: str, T: int, args, torch) -> dict:
+    row = {"op": op, "T": T}
+    x = inputs_of(op, T, torch)
+    fla = forge = None
+    errors = []
+    try:
+        fla_run = fla_call(op, x)
+        fla = fla_run()
+        if not args.no_fla_times:
+            row.update({f"fla_{name}": value for name, value in measure(fla_run, T, args.runs, torch).items()})
+    except Exception as error:  # noqa: BLE001: the other side is measured all the same
+        errors.append(f"fla: {error!r}")
+        fla = fla if fla is not None else None
+    try:
+        forge_run = ForgeCall(op, x, json.loads(args.options), torch)
+        info = forge_run.compiled.info
+        row.update(forge_strategy=info["strategy"], forge_chunk=info["chunk"], forge_kernels=len(info["kernels"]), forge_build_s=info["build_seconds"])
+        forge = forge_run()
+        torch.cuda.synchronize()
+        row.update({f"forge_{name}": value for name, value in measure(forge_run, T, args.runs, torch).items()})
+    except Exception as error:  # noqa: BLE001
+        errors.append(f"forge: {error!r}")
+    if fla is not None and forge is not None:
+        wanted = fla.float()
+        row["rel_err"] = ((forge.float() - wanted).square().mean().sqrt() / wanted.square().mean().sqrt()).item()
+    output = x["x" if op == "hgrn" else "v"]
+    bytes_moved = sum(t.numel() * t.element_size() for t in [*x.values(), output])
+    row["floor_us"] = bytes_moved / args.bandwidth / 1e6
+    for side in ("fla", "forge"):
+        if f"{side}_graph_us" in row:
+            row[f"{side}_of_floor"] = row["floor_us"] / row[f"{side}_graph_us"]
+    if "fla_graph_us" in row and "forge_graph_us" in row:
+        row["ratio"] = row["fla_graph_us"] / row["forge_graph_us"]
+    row["error"] = "; ".join(errors).replace("\n", " ")[:400]
+    return row
+
+
+# ------------------------------------------------------------------------------------------------------------ processes
+
+
+def work(args) -> None:
+    """The child: measures the rows that stand on its input, one JSON line each."""
+    os.environ["FLA_DISABLE_BACKEND_DISPATCH"] = "1"
+    import torch
+
+    torch.set_grad_enabled(False)
+    for line in sys.stdin:
+        op, T = json.loads(line)
+        try:
+            row = row_of(op, T, args, torch)
+        except Exception as error:  # noqa: BLE001: out of memory, say
+            row = {"op": op, "T": T, "error": repr(error).replace("\n", " ")[:400]}
+        torch.cuda.empty_cache()
+        print("ROW " + json.dumps(row), flush=True)
+        try:
+            torch.cuda.synchronize()
+        except Exception:  # noqa: BLE001: the context is lost; the parent starts another process
+            os._exit(1)
+
+
+def rows_from_children(wanted: list, arguments: list[str]):
+    """Yields one row for each wanted (op, T), whatever happens to the processes that measure them."""
+    while wanted:
+        child = subprocess.Popen([sys.executable, __file__, "--child", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        child.stdin.write("".join(json.dumps(pair) + "\n" for pair in wanted))
+        child.stdin.close()
+        line = ""
+        for line in child.stdout:
+            if line.startswith("ROW "):
+                yield json.loads(line[4:])
+                wanted = wanted[1:]
+            else:
+                print(line, end="", file=sys.stderr)
+        if child.wait() != 0 and wanted:
+            print(f"the process ended with {child.returncode}; the rest goes to another", file=sys.stderr)
+            if child.returncode != 1 or not line.startswith("ROW "):
+                op, T = wanted[0]
+                wanted = wanted[1:]
+                yield {"op": op, "T": T, "error": f"the process ended with {child.returncode}"}
+
+
+def header() -> list[str]:
+    probe = ("import torch, triton; from importlib.metadata import version as v; p = torch.cuda.get_device_properties(0); "
+             "print(p.name, '| torch', torch.__version__, '| triton', triton.__version__, '| fla-core', v('fla-core'), '|', p.multi_processor_count, 'SMs')")
+    found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    return [f"# {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC | {found.stdout.strip() or found.stderr.strip()[-200:]} | driver, max clock {driver.stdout.strip()}",
+            f"# {' '.join(sys.argv)}", f"# {__doc__.splitlines()[0]} B={B} H={H} K=V={D} bf16; microseconds."]
+
+
+def shown(value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+    return str(value).replace(",", ";")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops", default="simple_gla,gdn,linear,gla,hgrn,kda,delta", help="also: kda_safe (fla with safe_gate=True)")
+    parser.add_argument("--T", default="1024,2048,4096,8192,16384,32768,65536,131072,262144")
+    parser.add_argument("--csv", default="vs_fla.csv")
+    parser.add_argument("--runs", type=int, default=50, help="replays, at most")
+    parser.add_argument("--bandwidth", type=float, default=3.0, help="TB/s, for the floor (H100: 3.0 as measured there)")
+    parser.add_argument("--no-fla-times", action="store_true", help="fla runs once, for the comparison of outputs")
+    for name in ("strategy", "chunk", "tiles", "segments", "threads"):
+        parser.add_argument(f"--forge-{name}")
+    parser.add_argument("--options", default="{}", help="further compile options of Forge, as JSON")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    options = json.loads(args.options)
+    options.update({n: v for n in ("strategy", "chunk", "tiles", "segments", "threads") if (v := getattr(args, f"forge_{n}"))})
+    args.options = json.dumps(options)
+    if args.child:
+        return work(args)
+    wanted = [(op, int(T)) for T in args.T.split(",") for op in args.ops.split(",")]
+    passed = ["--runs", str(args.runs), "--bandwidth", str(args.bandwidth), "--options", args.options, *(["--no-fla-times"] if args.no_fla_times else [])]
+    with open(args.csv, "w", encoding="utf-8") as csv:
+        for line in [*header(), ",".join(COLUMNS)]:
+            print(line, file=csv, flush=True)
+            print(line, flush=True)
+        for row in rows_from_children(wanted, passed):
+            line = ",".join(shown(row.get(column)) for column in COLUMNS)
+            print(line, file=csv, flush=True)
+            print(line, flush=True)
+    return None
+
+
+if __name__ == "__main__":
+    main()

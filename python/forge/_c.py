@@ -1,0 +1,279 @@
+"""libforge.so through ctypes: the C ABI of include/forge_c.h, its errors as exceptions, and fast launches.
+
+Nothing here knows NumPy or PyTorch: tensors are (data type, shape, strides, address). A *signature*, the tuple of a call's
+types, shapes and strides, is turned into C structs once; the launches that follow only write addresses into them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from pathlib import Path
+
+ABI_MAJOR = 1
+
+#: Names of element types in the text form, and their numbers in the C ABI.
+DTYPES = {"i32": 1, "i64": 2, "f16": 3, "bf16": 4, "f32": 5, "f64": 6}
+
+
+class Error(Exception):
+    """What Forge raises; the subclasses say whose mistake it is."""
+
+
+class CompileError(Error):
+    """A definition is wrong. The message has file:line:column, what was expected and what came, for each mistake."""
+
+
+class RuntimeError(Error, RuntimeError):  # noqa: A001: the name that C++ has, and Python's RuntimeError as well
+    """The arguments of a call, or the machine, are wrong; the message names the argument."""
+
+
+class InternalError(Error):
+    """A bug in Forge."""
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("shape", c_void_p), ("strides", c_void_p), ("rank", c_int32), ("dtype", c_int32)]
+
+
+class Args(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tensors", c_void_p),
+        ("tensor_count", c_size_t),
+        ("scalars", c_void_p),
+        ("scalar_count", c_size_t),
+        ("cu_seqlens", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+        ("stream", c_void_p),
+        ("parallel_for", c_void_p),
+        ("parallel_context", c_void_p),
+    ]
+
+
+class Bounds(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("sequences", c_int64), ("tokens", c_int64), ("heads", c_int64), ("packed", c_int32)]
+
+
+class Option(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("value", c_char_p)]
+
+
+_PROTOTYPES = {
+    "forge_abi_version": (c_uint32, []),
+    "forge_build": (c_char_p, []),
+    "forge_error": (c_char_p, []),
+    "forge_free": (None, [c_void_p]),
+    "forge_variant_name": (c_char_p, [c_size_t]),
+    "forge_variant_summary": (c_char_p, [c_size_t]),
+    "forge_variant_definition": (c_int32, [c_char_p, POINTER(c_char_p)]),
+    "forge_lower": (c_int32, [c_char_p, c_char_p, c_char_p, POINTER(c_void_p)]),
+    "forge_infer": (c_int32, [c_char_p, c_char_p, c_size_t]),
+    "forge_compile": (c_int32, [c_char_p, c_char_p, POINTER(Option), c_size_t, POINTER(c_void_p)]),
+    "forge_destroy": (None, [c_void_p]),
+    "forge_describe": (c_char_p, [c_void_p]),
+    "forge_explain": (c_char_p, [c_void_p]),
+    "forge_source": (c_int32, [c_void_p, c_size_t, POINTER(c_char_p), POINTER(c_char_p)]),
+    "forge_check": (c_int32, [c_void_p, POINTER(c_void_p)]),
+    "forge_workspace_bytes": (c_int32, [c_void_p, POINTER(Bounds), POINTER(c_size_t), POINTER(c_size_t)]),
+    "forge_launch": (c_int32, [c_void_p, c_void_p]),
+}
+
+_lock = threading.Lock()
+_library = None
+
+
+def _candidates():
+    """Where the library may be: FORGE_LIBRARY, inside the installed package, in a build folder of the repository."""
+    here = Path(__file__).resolve().parent
+    if path := os.environ.get("FORGE_LIBRARY"):
+        return [Path(path)]
+    return [here / "lib" / "libforge.so", here.parents[1] / "build" / "libforge.so"]
+
+
+def library() -> ctypes.CDLL:
+    """The loaded library; raises ImportError where there is none, or one of another ABI."""
+    global _library
+    if _library is None:
+        with _lock:
+            if _library is None:
+                _library = _load()
+    return _library
+
+
+def _load() -> ctypes.CDLL:
+    places = _candidates()
+    path = next((p for p in places if p.exists()), None)
+    if path is None:
+        raise ImportError("libforge.so is in none of: " + ", ".join(map(str, places)))
+    lib = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _PROTOTYPES.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    if (major := lib.forge_abi_version() >> 16) != ABI_MAJOR:
+        raise ImportError(f"{path} has ABI {major}, this package needs {ABI_MAJOR}")
+    return lib
+
+
+_EXCEPTIONS = {1: CompileError, 2: RuntimeError, 3: ValueError, 4: MemoryError}
+
+
+def check(status: int) -> None:
+    """Raises what a status other than 0 stands for."""
+    if status:
+        raise _EXCEPTIONS.get(status, InternalError)(library().forge_error().decode())
+
+
+def _taken(text: c_void_p) -> str:
+    """A text that the library allocated, as str; frees it."""
+    try:
+        return ctypes.string_at(text).decode()
+    finally:
+        library().forge_free(text)
+
+
+def variant_names() -> list[str]:
+    """The ready-made variants."""
+    lib, names = library(), []
+    while (name := lib.forge_variant_name(len(names))) is not None:
+        names.append(name.decode())
+    return names
+
+
+def variant_summary(name: str) -> str:
+    """The recurrence of a ready-made variant, in one line."""
+    return library().forge_variant_summary(variant_names().index(name)).decode()
+
+
+def variant_definition(name: str) -> str:
+    """The definition of a ready-made variant in text form."""
+    text = c_char_p()
+    check(library().forge_variant_definition(name.encode(), byref(text)))
+    return text.value.decode()
+
+
+def lower(definition: str, stage: str, dtype: str = "bf16") -> str:
+    """A definition printed at a stage of the compiler: definition, joined or optimized."""
+    text = c_void_p()
+    check(library().forge_lower(definition.encode(), dtype.encode(), stage.encode(), byref(text)))
+    return _taken(text)
+
+
+def infer(operation: str) -> str:
+    """The type of one operation's result: infer("exp(f32[C])") is "f32[C]". CompileError if the operands do not fit."""
+    buffer = ctypes.create_string_buffer(512)
+    check(library().forge_infer(operation.encode(), buffer, len(buffer)))
+    return buffer.value.decode()
+
+
+class Layout:
+    """The C structs of one signature, with places for addresses. Used by one launch at a time (see Compiled.launch)."""
+
+    def __init__(self, signature: tuple, offsets: tuple | None, scalar_count: int):
+        count = len(signature)
+        entries = [*signature, offsets]
+        self._axes = (c_int64 * max(1, sum(2 * len(e[1]) for e in entries if e)))()
+        self._tensors = (Tensor * (count + 1))()
+        axes, at = ctypes.addressof(self._axes), 0
+        for tensor, entry in zip(self._tensors, entries):
+            if entry is None:
+                continue
+            dtype, shape, strides = entry
+            rank = len(shape)
+            self._axes[at : at + 2 * rank] = [*shape, *strides]
+            tensor.shape, tensor.strides = axes + 8 * at, axes + 8 * (at + rank)
+            tensor.rank, tensor.dtype = rank, DTYPES[dtype]
+            at += 2 * rank
+        self._scalars = (c_double * max(1, scalar_count))()
+        self.args = Args(ctypes.sizeof(Args), ctypes.addressof(self._tensors), count, ctypes.addressof(self._scalars), scalar_count)
+        if offsets is not None:
+            self.args.cu_seqlens = ctypes.addressof(self._tensors) + count * ctypes.sizeof(Tensor)
+        self.address = ctypes.addressof(self.args)
+        # Writing machine words is several times faster than assigning fields.
+        words = ctypes.sizeof(Tensor) // 8
+        self.addresses = memoryview(self._tensors).cast("B").cast("N")[::words]
+        self.scalars = memoryview(self._scalars).cast("B").cast("d")
+        self._call = memoryview(self.args).cast("B").cast("N")
+
+    def set(self, addresses, scalars, workspace: int, workspace_bytes: int, stream: int) -> None:
+        """Fills in one call: the tensors' addresses in the order of the signature, and cu_seqlens's last if there is one."""
+        places = self.addresses
+        for i, address in enumerate(addresses):
+            places[i] = address
+        for i, value in enumerate(scalars):
+            self.scalars[i] = value
+        call = self._call
+        call[6], call[7], call[8] = workspace, workspace_bytes, stream
+
+
+class Compiled:
+    """A compiled variant. `info` is what forge_describe says of it; `tensors` are its places, in the order of calls."""
+
+    def __init__(self, definition: str, options: dict, file: str | None = None):
+        lib = library()
+        pairs = [(name.encode(), str(value).encode()) for name, value in options.items()]
+        handle = c_void_p()
+        check(lib.forge_compile(definition.encode(), file.encode() if file else None, (Option * len(pairs))(*pairs), len(pairs), byref(handle)))
+        self._handle, self._destroy = handle, lib.forge_destroy
+        self._launch = lib.forge_launch
+        self.info = json.loads(lib.forge_describe(handle))
+        self.tensors = self.info["tensors"]
+        self.scalars = self.info["scalars"]
+        self._layouts: dict[tuple, list[Layout]] = {}
+        self._workspaces: dict[tuple, int] = {}
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            self._destroy(self._handle)
+            self._handle = None
+
+    def explain(self) -> str:
+        text = library().forge_explain(self._handle)
+        if text is None:
+            raise InternalError(library().forge_error().decode())
+        return text.decode()
+
+    def sources(self) -> dict[str, str]:
+        """The generated files by name."""
+        found, name, text = {}, c_char_p(), c_char_p()
+        while True:
+            check(library().forge_source(self._handle, len(found), byref(name), byref(text)))
+            if text.value is None:
+                return found
+            found[name.value.decode()] = text.value.decode()
+
+    def check(self) -> dict:
+        """The report of forge_check."""
+        text = c_void_p()
+        check(library().forge_check(self._handle, byref(text)))
+        return json.loads(_taken(text))
+
+    def workspace_bytes(self, sequences: int, tokens: int, heads: int, packed: bool) -> int:
+        """Bytes that calls within these bounds need (packed: tokens of all sequences together)."""
+        key = (sequences, tokens, heads, packed)
+        known = self._workspaces.get(key)
+        if known is None:
+            bounds, size, alignment = Bounds(ctypes.sizeof(Bounds), sequences, tokens, heads, packed), c_size_t(), c_size_t()
+            check(library().forge_workspace_bytes(self._handle, byref(bounds), byref(size), byref(alignment)))
+            known = self._workspaces[key] = size.value
+        return known
+
+    def launch(self, signature: tuple, addresses, scalars=(), offsets=None, workspace: int = 0, workspace_bytes: int = 0, stream: int = 0):
+        """Runs one call. `signature` has (dtype, shape, strides) or None for each of `tensors`, `addresses` their addresses (and
+        that of cu_seqlens at the end, if `offsets` gives its (dtype, shape, strides)). The caller keeps everything alive."""
+        pool = self._layouts.get((signature, offsets))
+        if pool is None:
+            pool = self._layouts.setdefault((signature, offsets), [])
+        try:
+            layout = pool.pop()  # taking and giving back are atomic: no two threads share a layout
+        except IndexError:
+            layout = Layout(signature, offsets, len(self.scalars))
+        layout.set(addresses, scalars, workspace, workspace_bytes, stream)
+        status = self._launch(self._handle, layout.address)
+        pool.append(layout)
+        if status:
+            check(status)
