@@ -302,7 +302,7 @@ def header() -> list[str]:
     probe = ("import torch, triton; from importlib.metadata import version as v; p = torch.cuda.get_device_properties(0); "
              "print(p.name, '| torch', torch.__version__, '| triton', triton.__version__, '| fla-core', v('fla-core'), '|', p.multi_processor_count, 'SMs')")
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    driver = subprocess.run("nvidia-smi --query-gpu=driver_version,clocks.max.sm --format=csv,noheader", shell=True, capture_output=True, text=True, check=False)
     return [f"# {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC | {found.stdout.strip() or found.stderr.strip()[-200:]} | driver, max clock {driver.stdout.strip()}",
             f"# {' '.join(sys.argv)}", f"# {__doc__.splitlines()[0]} B={B} H={H} K=V={D} bf16; microseconds."]
 
