@@ -1,0 +1,31 @@
+"""Forge: linear attention from three short functions over one chunk of tokens, compiled into fast kernels.
+
+    attn = forge.LinearAttention(input_meta=…, chunk_mode=…, decay_mode=…, merge_mode=…)
+    o, final_state = attn(q=q, k=k, v=v, g=g, output_final_state=True)
+
+Arrays are NumPy's or PyTorch's; neither is needed to import this package, and importing it compiles and loads nothing.
+`forge.variants` are ready-made variants, `forge.ops` operators with flash-linear-attention's names and arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from . import _functions
+from ._c import CompileError, Error, InternalError, RuntimeError  # noqa: A004: the name that C++ has
+from ._functions import *  # noqa: F403: the language: exp, cumsum, tril, matmul_out_fp32, …
+from ._trace import Tensor
+from ._types import ConstExpr, DType, SymbTensor, bfloat16, float16, float32, float64, int32, int64
+from .attention import Attention, LinearAttention
+
+__version__ = "0.1.0"
+__all__ = [
+    *_functions.__all__, "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention", "RuntimeError",
+    "SymbTensor", "Tensor", "bfloat16", "float16", "float32", "float64", "int32", "int64", "ops", "variants",
+]  # fmt: skip
+
+
+def __getattr__(name: str):
+    if name in ("ops", "variants"):
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'forge' has no attribute {name!r}")

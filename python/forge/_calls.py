@@ -1,0 +1,175 @@
+"""Calls of a definition: from arrays to a compiled variant, outputs, workspace and a launch.
+
+Everything that follows from the arguments' types and shapes is worked out once, in a `Plan`, and found again by them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from . import _c
+from ._program import Input
+from ._trace import dims_of
+from ._types import HALF
+
+_DECLARATION = re.compile(r"^\s*(input|head|scalar|state|output) (\w+): (\w+)(\[[^\]]*\])(?: pad=(\S+))?", re.MULTILINE)
+_HEAD_OF_TEXT = re.compile(r"linear_attention @(\w+)")
+
+
+class Signature:
+    """The declarations of a definition, read off its text: inputs in order, states, outputs."""
+
+    def __init__(self, text: str):
+        self.name = _HEAD_OF_TEXT.search(text)[1]
+        self.inputs: list[Input] = []
+        self.states: dict[str, list[str]] = {}
+        self.outputs: dict[str, list[str]] = {}
+        for kind, name, dtype, dims, pad in _DECLARATION.findall(text[: text.index("func @")]):
+            listed = dims_of(dims)
+            if kind == "state":
+                self.states[name] = listed
+            elif kind == "output":
+                self.outputs[name] = listed
+            else:
+                self.inputs.append(Input(name, kind, dtype, listed, float(pad or 0)))
+        self.tensors = [i for i in self.inputs if i.kind != "scalar"]
+        self.scalars = [i for i in self.inputs if i.kind == "scalar"]
+        heads = [i.dims[1 if i.kind == "input" else 0] for i in self.tensors]
+        self.head_symbols = {h for h in heads if not h.isdigit()}
+        self.symbols = sorted({s for i in self.tensors for d in i.dims[2 if i.kind == "input" else 1 :] if (s := symbol_of(d))}
+                              | {s for dims in self.states.values() for d in dims if (s := symbol_of(d))})  # fmt: skip
+
+
+def symbol_of(dim: str) -> str:
+    """The symbol in a dimension: "2*K" has K, "60" none."""
+    return "" if dim.isdigit() else dim.partition("*")[2] or dim
+
+
+def factor_of(dim: str) -> int:
+    return int(dim.partition("*")[0]) if "*" in dim else 1
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a call's shapes say."""
+
+    batch: int | None  #: None: there is no such axis
+    tokens: int
+    heads: dict[str, int]
+    sizes: dict[str, int]
+    sequences: int
+
+    @property
+    def most_heads(self) -> int:
+        return max(self.heads.values(), default=1)
+
+    def of(self, dims: list[str]) -> tuple[int, ...]:
+        """A declared shape in numbers, without batch or sequences."""
+        known = {"T": self.tokens, **self.heads, **self.sizes}
+        return tuple(int(d) if d.isdigit() else factor_of(d) * known[symbol_of(d)] for d in dims)
+
+
+def fail(name: str, argument: str, expected: str, got: str):
+    raise _c.RuntimeError(f"{name}: argument '{argument}': expected {expected}, got {got}")
+
+
+def read_shapes(signature: Signature, shapes: list[tuple[int, ...]], allowed: dict[str, tuple[int, ...]], sequences: int | None) -> Shape:
+    """Batch, tokens, heads and sizes of a call. `sequences`: how many are packed, or None."""
+    batch, found, origin = None, {}, {}
+    ranks = set()
+    for i, shape in zip(signature.tensors, shapes):
+        rest = list(shape)
+        if i.kind == "input" and len(shape) == len(i.dims) + 1:
+            if batch not in (None, shape[0]):
+                fail(signature.name, i.name, f"a batch of {batch}, as in the arguments before", str(list(shape)))
+            batch, rest = shape[0], rest[1:]
+        if len(rest) != len(i.dims):
+            wanted = ("[B, " if i.kind == "input" else "[") + ", ".join(i.dims) + "]"
+            fail(signature.name, i.name, f"shape {wanted}", str(list(shape)))
+        if i.kind == "input":
+            ranks.add(len(shape) - len(i.dims))
+        for dim, size in zip(i.dims, rest):
+            if dim.isdigit():
+                if int(dim) != size:
+                    fail(signature.name, i.name, f"{dim} for the axis of that size", str(list(shape)))
+                continue
+            symbol, factor = symbol_of(dim), factor_of(dim)
+            if size % factor:
+                fail(signature.name, i.name, f"a multiple of {factor} for {dim}", str(list(shape)))
+            if found.setdefault(symbol, size // factor) != size // factor:
+                fail(signature.name, i.name, f"{symbol} = {found[symbol]}, as in '{origin[symbol]}'", str(list(shape)))
+            origin.setdefault(symbol, i.name)
+    if len(ranks) > 1:
+        fail(signature.name, signature.tensors[0].name, "all token inputs with a batch axis, or none", "some of each")
+    for symbol, values in allowed.items():
+        if symbol in found and found[symbol] not in values:
+            fail(signature.name, origin[symbol], f"{symbol} = {' or '.join(map(str, values))}, as its ConstExpr says", str(found[symbol]))
+    tokens = found.pop("T", 0)
+    heads = {s: n for s, n in found.items() if s in signature.head_symbols}
+    sizes = {s: n for s, n in found.items() if s not in signature.head_symbols}
+    for symbol in signature.symbols:
+        if symbol not in sizes and len(allowed.get(symbol, ())) == 1:
+            sizes[symbol] = allowed[symbol][0]
+    if sequences is not None and batch not in (None, 1):
+        raise ValueError(f"{signature.name}: argument 'cu_seqlens': expected a batch of 1 with packed sequences, got {batch}")
+    return Shape(batch, tokens, heads, sizes, sequences if sequences is not None else batch if batch is not None else 1)
+
+
+def dtype_of_call(signature: Signature, dtypes: list[str]) -> str:
+    """What the definition's 16-bit types become: the type of the arrays given for them."""
+    chosen = None
+    for i, dtype in zip(signature.tensors, dtypes):
+        if i.dtype not in HALF:
+            if dtype != i.dtype:
+                fail(signature.name, i.name, f"element type {i.dtype}", dtype)
+            continue
+        if dtype not in ("f32", *HALF):
+            fail(signature.name, i.name, "element type f32, bf16 or f16", dtype)
+        if chosen not in (None, dtype):
+            fail(signature.name, i.name, f"element type {chosen}, as in the arguments before", dtype)
+        chosen = dtype
+    return chosen or "f32"
+
+
+def rounded_up(n: int, base: int, least: int) -> int:
+    """The smallest power of `base` times `least` that is no less than n."""
+    while least < n:
+        least *= base
+    return least
+
+
+class Plan:
+    """All that the shapes of a call decide."""
+
+    __slots__ = ("compiled", "final_shapes", "offsets", "output_shapes", "signature", "workspace_bytes")
+
+    def __init__(self, compiled: _c.Compiled, shape: Shape, entries: list, initial: list, final: bool, offsets, packed: bool):
+        self.compiled, self.offsets = compiled, offsets
+        lead = () if shape.batch is None else (shape.batch,)
+        self.output_shapes, self.final_shapes = [], []
+        places = list(entries)
+        initial_entries = iter(initial)
+        for t in compiled.tensors:
+            dims = [str(d) for d in t["shape"]]
+            if t["kind"] == "output":
+                size = (*lead, *shape.of(dims))
+                self.output_shapes.append((size, t["dtype"]))
+                places.append((t["dtype"], size, dense_strides(size)))
+            elif t["kind"] == "initial_state":
+                places.append(next(initial_entries))
+            elif t["kind"] == "final_state":
+                size = (shape.sequences, shape.most_heads, *shape.of(dims[2:]))
+                if final:
+                    self.final_shapes.append(size)
+                places.append(("f32", size, dense_strides(size)) if final else None)
+        self.signature = tuple(places)
+        self.workspace_bytes = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, packed)
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))

@@ -1,0 +1,101 @@
+"""Reports: what `check` found, and times of calls."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+
+class CheckReport:
+    """The outcome of a check; true if every case is within tolerance."""
+
+    def __init__(self, name: str, report: dict):
+        self.name, self.report = name, report
+        self.ok: bool = report["ok"]
+        self.worst: float = max((v["relative_rms"] for c in report["cases"] if c["admitted"] for v in c["values"]), default=0.0)
+
+    def __bool__(self):
+        return self.ok
+
+    def __str__(self):
+        against = "its step" if self.report["against_step"] else "its own three phases in float64 (there is no step)"
+        lines = [f"{self.name} against {against}; tolerance {self.report['tolerance']:g} (relative RMS)"]
+        for case in self.report["cases"]:
+            if not case["admitted"]:
+                lines.append(f"  {case['name']:<50} not compared: the recurrence itself is not finite")
+                continue
+            worst = max(case["values"], key=lambda v: v["relative_rms"])
+            text = f"  {case['name']:<50} {worst['name']:<12} {worst['relative_rms']:.2e}  {'ok' if case['ok'] else 'FAIL'}"
+            if not case["ok"] and worst["head"] >= 0:
+                text += f", first at {'' if worst['token'] < 0 else f'''token {worst['token']}, '''}head {worst['head']} of sequence {worst['sequence']}"
+            lines.append(text)
+        return "\n".join([*lines, "ok" if self.ok else "FAILED"])
+
+    __repr__ = __str__
+
+
+@dataclass
+class Timing:
+    """Times of a call, in seconds."""
+
+    name: str
+    shape: str
+    strategy: str
+    seconds: float  #: median
+    runs: list[float]
+    tokens_per_second: float
+    flops_per_second: float
+
+    def __str__(self):
+        return (f"{self.name} {self.shape}, {self.strategy}: {self.seconds * 1e3:.3f} ms, {self.tokens_per_second / 1e6:.3g} M tokens/s, "
+                f"{self.flops_per_second / 1e9:.3g} GFLOP/s")  # fmt: skip
+
+
+def default_device() -> str:
+    """cuda:<current> if PyTorch is loaded and has a GPU, else cpu."""
+    torch = sys.modules.get("torch")
+    return f"cuda:{torch.cuda.current_device()}" if torch is not None and torch.cuda.is_available() else "cpu"
+
+
+def _arrays_of(device: str):
+    """(random, to, synchronize): normal numbers of a shape as float32, conversion, and waiting for the device."""
+    if device == "cpu" and "torch" not in sys.modules:
+        import numpy
+
+        from ._arrays import NumPy
+
+        types, rng = NumPy(), numpy.random.default_rng(0)
+        return lambda shape: rng.standard_normal(shape, numpy.float32), lambda x, dtype: x.astype(types.numpy_dtype(dtype)), lambda: None
+    import torch
+
+    types = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+    wait = (lambda: torch.cuda.synchronize(device)) if device != "cpu" else (lambda: None)
+    return lambda shape: torch.randn(*shape, device=device), lambda x, dtype: x.to(types[dtype]), wait
+
+
+def benchmark(attention, B: int, T: int, H: int, device: str, dtype: str, runs: int, sizes: dict[str, int]) -> Timing:
+    """16-bit inputs are small normal numbers, 32-bit ones small negative numbers: gates, as a rule."""
+    normal, to, wait = _arrays_of(device)
+    known = {"T": T, **{h: sizes.get(h, H) for h in attention.signature.head_symbols}, **sizes}
+    arguments = {}
+    for i in attention.signature.tensors:
+        shape = [int(d) if d.isdigit() else (int(d.partition("*")[0]) if "*" in d else 1) * known[d.partition("*")[2] or d] for d in i.dims]
+        x = normal(([B] if i.kind == "input" else []) + shape)
+        half = i.dtype in ("bf16", "f16")
+        arguments[i.name] = to(x * (shape[-1] ** -0.5) if half else -abs(x) * 0.1, dtype if half else i.dtype)
+    for i in attention.signature.scalars:
+        arguments[i.name] = 1.0
+    times = []
+    for run in range(runs + 2):
+        wait()
+        begin = time.perf_counter()
+        attention(**arguments)
+        wait()
+        if run >= 2:
+            times.append(time.perf_counter() - begin)
+    seconds, info = statistics.median(times), attention._last.info
+    heads = max((known[h] for h in attention.signature.head_symbols), default=1)
+    return Timing(attention.name, f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}", seconds, times,
+                  B * T / seconds, info["flops_per_token"] * B * T * heads / seconds)  # fmt: skip

@@ -1,0 +1,230 @@
+"""From `input_meta` and callables to a definition in text form."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from . import _c
+from ._trace import Location, Tensor, Trace, dims_of, error, number_text
+from ._types import HALF, ConstExpr, SymbTensor
+
+_TOKENS = re.compile(r"^(?:(\d+)\s*\*\s*)?T$")
+
+
+@dataclass
+class Input:
+    name: str
+    kind: str  #: input, head or scalar
+    dtype: str = "f32"
+    dims: list[str] = field(default_factory=list)
+    pad: float = 0.0
+    default: float | None = None  #: of a scalar
+
+    @property
+    def type(self) -> str:
+        return f"{self.dtype}[{', '.join(self.dims)}]"
+
+    def phase_type(self, step: bool) -> str:
+        """What a phase sees: no heads, the chunk's tokens for all tokens; `step` sees one token, and no 16-bit types."""
+        dims = self.dims
+        if self.kind == "head":
+            dims = dims[1:]
+        if self.kind == "input":
+            factor = dims[0].removesuffix("T").removesuffix("*")
+            tokens = [factor] if step and factor else [] if step else [f"{factor}*C" if factor else "C"]
+            dims = tokens + dims[2:]
+        dtype = "f32" if step and self.dtype in HALF else self.dtype
+        return f"{dtype}[{', '.join(dims)}]"
+
+
+@dataclass
+class State:
+    name: str
+    dims: list[str]
+    head: str | None
+    prev_dtype: str = "f32"
+    chunk_dtype: str = "f32"
+
+
+class Meta:
+    """`input_meta`, sorted out: inputs, states, and the sizes that ConstExpr fix."""
+
+    def __init__(self, input_meta: Mapping, where: Location):
+        if not isinstance(input_meta, Mapping) or not input_meta:
+            raise error(where, f"input_meta: expected a dictionary from names to SymbTensor and numbers, got {input_meta!r}")
+        self.where = where
+        self.inputs: dict[str, Input] = {}
+        self.states: dict[str, State] = {}
+        self.constants: dict[str, tuple[int, ...]] = {}  #: the values that a symbol may have
+        for name, value in input_meta.items():
+            self._add(name, value)
+        if not self.states:
+            raise error(where, "input_meta: there is no state\n    expected: 'prev_s': SymbTensor(['NS', 'H', 'K', 'V'], dtype=...)")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Symbols with a single value."""
+        return {symbol: values[0] for symbol, values in self.constants.items() if len(values) == 1}
+
+    def _dim(self, owner: str, dim, position: int, head_at: int) -> str:
+        if isinstance(dim, ConstExpr):
+            if self.constants.setdefault(dim.name, dim.values) != dim.values:
+                raise error(self.where, f"input_meta[{owner!r}]: {dim!r} has other values elsewhere: {list(self.constants[dim.name])}")
+            return dim.name
+        if isinstance(dim, int):
+            if position != head_at:
+                return str(dim)
+            self.constants.setdefault(f"H{dim}", (dim,))
+            return f"H{dim}"
+        return dim.replace(" ", "")
+
+    def _add(self, name: str, value) -> None:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            self.inputs[name] = Input(name, "scalar", default=float(value))
+        elif isinstance(value, SymbTensor):
+            (self._add_state if name.startswith(("prev_", "chunk_")) else self._add_tensor)(name, value)
+        else:
+            raise error(self.where, f"input_meta[{name!r}]: expected a SymbTensor or a number, got {value!r}")
+
+    def _add_tensor(self, name: str, value: SymbTensor) -> None:
+        if not value.dims:
+            self.inputs[name] = Input(name, "scalar")
+            return
+        tokens = isinstance(value.dims[0], str) and _TOKENS.match(value.dims[0].replace(" ", ""))
+        head_at = 1 if tokens else 0
+        if len(value.dims) <= head_at:
+            raise error(self.where, f"input_meta[{name!r}]: expected ['T', heads, ...] for tokens or [heads, ...] per head, got {list(value.dims)}")
+        dims = [self._dim(name, d, i, head_at) for i, d in enumerate(value.dims)]
+        self.inputs[name] = Input(name, "input" if tokens else "head", value.dtype.name, dims, value.pad)
+
+    def _add_state(self, name: str, value: SymbTensor) -> None:
+        prefix, _, own = name.partition("_")
+        if len(value.dims) < 3:
+            raise error(self.where, f"input_meta[{name!r}]: expected [sequences or chunks, heads, ...], got {list(value.dims)}")
+        dims = [self._dim(name, d, i, 1) for i, d in enumerate(value.dims)]
+        if name == "chunk_state":
+            if own in self.states or len(self.states) > 1:
+                raise error(self.where, "input_meta: with several states, chunk_state is chunk_<name>")
+            own = next(iter(self.states), "s")
+        state = self.states.setdefault(own, State(own, dims[2:], dims[1]))
+        if state.dims != dims[2:]:
+            raise error(self.where, f"input_meta[{name!r}]: expected [.., heads, {', '.join(state.dims)}] as in the other, got {list(value.dims)}")
+        setattr(state, f"{prefix}_dtype", value.dtype.name)
+
+    def chunk_name(self, state: State) -> str:
+        return "chunk_state" if len(self.states) == 1 else f"chunk_{state.name}"
+
+
+class Program:
+    """The phases of a variant, traced. `text` is its definition."""
+
+    def __init__(self, name: str, meta: Meta, phases: Mapping[str, Callable | None]):
+        self.name, self.meta = name, meta
+        self._cached: dict[str, str] = {}  #: types of what earlier phases cached
+        self._outputs: dict[str, str] = {}
+        functions = [self._phase(phase, fn) for phase, fn in phases.items() if fn is not None]
+        for cached in self._cached:  # cached values may stand in input_meta, but are not the caller's to give
+            meta.inputs.pop(cached, None)
+        if not any(i.kind == "input" for i in meta.inputs.values()):
+            raise error(meta.where, "input_meta: there is no input of tokens\n    expected: SymbTensor(['T', heads, ...])")
+        self.text = "\n".join([f"linear_attention @{name}{meta.where.text} {{", *self._declarations(), *functions, "}"]) + "\n"
+        _c.lower(self.text, "definition")  # the compiler's verifier reads it now, not at the first call
+
+    def _declarations(self) -> list[str]:
+        where, lines = self.meta.where.text, []
+        for i in self.meta.inputs.values():
+            pad = f" pad={number_text(i.pad)}" if i.pad else ""
+            lines.append(f"  {i.kind} {i.name}: {i.type}{pad}{where}")
+        lines += [f"  state {s.name}: f32[{', '.join(s.dims)}]{where}" for s in self.meta.states.values()]
+        tokens = [i for i in self.meta.inputs.values() if i.kind == "input"]
+        head = next(iter(self.meta.states.values())).head
+        for name, type_ in self._outputs.items():
+            dims = dims_of(type_)
+            if not dims or dims[0] != "C":
+                raise error(self.meta.where, f"merge_mode: output {name!r} has no token axis\n    expected: [C, ...]\n    got:      {type_}")
+            lines.append(f"  output {name}: {tokens[0].dtype}[{', '.join(['T', head, *dims[1:]])}]{where}")
+        return lines
+
+    # -- one phase -----------------------------------------------------------------------------------------------------
+
+    def _phase(self, phase: str, fn: Callable) -> str:
+        trace, where = Trace(phase, self.meta.sizes), Location.of_function(fn)
+        parameters = inspect.signature(fn).parameters.values()
+        arguments = {}
+        for p in parameters:
+            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                raise error(where, f"{phase}_mode: expected named parameters, got {p}")
+            known = self._argument(trace, phase, p.name, where)
+            if known is None and p.default is p.empty:
+                raise error(where, f"{phase}_mode: unknown input {p.name!r}\n    expected: one of {', '.join(self._known(phase))}\n"
+                                   "    hint:     declare it in input_meta, or cache it in an earlier phase with cache_result")  # fmt: skip
+            if known is not None:
+                arguments[p.name] = known
+        results = self._results(phase, fn(**arguments), where)
+        if phase != "step":
+            self._cached.update({name: x.type for name, x in trace.cached.items()})
+        returned = [f'cached "{name}" = %{x.name}' for name, x in trace.cached.items()]
+        returned += [f'{role} "{name}" = %{x.name}' for role, name, x in results]
+        body = "\n".join("    " + line for line in trace.lines)
+        return f"  func @{phase} {{\n{body}\n    return {', '.join(returned)}\n  }}"
+
+    def _argument(self, trace: Trace, phase: str, name: str, where: Location) -> Tensor | None:
+        if name in self._cached and phase != "step":
+            return trace.param(name, name, "cached", self._cached[name], where)
+        if name in self.meta.inputs:
+            i = self.meta.inputs[name]
+            return trace.param(name, name, i.kind, "f32[]" if i.kind == "scalar" else i.phase_type(phase == "step"), where)
+        if name == "token_mask":
+            return trace.param(name, name, "mask", "f32[]" if phase == "step" else "f32[C]", where)
+        return None if phase == "chunk" else self._state_argument(trace, phase, name, where)
+
+    def _state_argument(self, trace: Trace, phase: str, name: str, where: Location) -> Tensor | None:
+        for s in self.meta.states.values():
+            before = name in (f"prev_{s.name}", "prev_s" if len(self.meta.states) == 1 else None)
+            chunk = name == self.meta.chunk_name(s) and phase != "step"
+            if not before and not chunk:
+                continue
+            role = "chunk" if chunk and phase == "decay" else "state"
+            x = trace.param(name, s.name, role, f"f32[{', '.join(s.dims)}]", where)
+            dtype = "f32" if phase == "step" else s.chunk_dtype if chunk else s.prev_dtype
+            return x if dtype == "f32" else x.to(dtype)  # carried in float32, seen as declared
+        return None
+
+    def _known(self, phase: str) -> list[str]:
+        names = [*self.meta.inputs, "token_mask"]
+        if phase != "chunk":
+            names += [f"prev_{s}" for s in self.meta.states]
+        if phase in ("decay", "merge"):
+            names += [self.meta.chunk_name(s) for s in self.meta.states.values()] + list(self._cached)
+        return names
+
+    def _results(self, phase: str, returned, where: Location) -> list[tuple[str, str, Tensor]]:
+        """(role, name, value) of what a phase returned: one tensor, several in order, or a dictionary."""
+        states = list(self.meta.states) if phase != "merge" else []
+        outputs = [] if phase in ("chunk", "decay") else list(self._outputs) or ["o"]
+        if isinstance(returned, Mapping):
+            named = {re.sub("^(prev|chunk)_", "", k) if phase != "merge" and re.sub("^(prev|chunk)_", "", k) in states else k: v for k, v in returned.items()}
+            if phase == "merge":
+                outputs = list(named)
+        else:
+            values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+            wanted = [*states, *outputs]
+            if len(values) != len(wanted):
+                raise error(where, f"{phase}_mode: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values")
+            named = dict(zip(wanted, values))
+        if missing := [n for n in [*states, *outputs] if n not in named]:
+            raise error(where, f"{phase}_mode: {', '.join(missing)} is not returned")
+        for name, x in named.items():
+            if not isinstance(x, Tensor):
+                raise error(where, f"{phase}_mode: expected a traced tensor as {name!r}, got {x!r}")
+            if phase != "step" and name in states and dims_of(x.type) != self.meta.states[name].dims:
+                raise error(where, f"{phase}_mode: state {name!r} has another shape than declared\n    expected: "
+                                   f"[{', '.join(self.meta.states[name].dims)}]\n    got:      {x.type}")  # fmt: skip
+        if phase == "merge":
+            self._outputs = {name: x.type for name, x in named.items()}
+        named = {name: x.to("f32") if name in states and x.dtype != "f32" else x for name, x in named.items()}  # as it is carried
+        role = "chunk" if phase == "chunk" else "state"
+        return [(role if name in states else "input", name, x) for name, x in named.items()]

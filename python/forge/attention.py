@@ -1,0 +1,259 @@
+"""Variants as callables: `LinearAttention` from your own functions, `Attention` from a definition in text form."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from itertools import product
+from pathlib import Path
+
+from . import _c, _measure
+from ._arrays import library_of
+from ._calls import Plan, Signature, dtype_of_call, read_shapes, rounded_up
+from ._program import Meta, Program
+from ._trace import Location
+
+_MOST_PLANS = 4096
+
+
+class Attention:
+    """A variant of linear attention: a definition in text form, compiled for the types, sizes and device of its calls.
+
+    `options` are compile options of include/forge_c.h, such as {"strategy": "fused", "chunk": 64}; they hold for every call.
+    """
+
+    def __init__(self, definition: str, *, options: Mapping | None = None, defaults: Mapping[str, float] | None = None, allowed: Mapping | None = None):
+        self.definition = definition
+        self.signature = Signature(definition)
+        self.name = self.signature.name
+        self.options = dict(options or {})
+        self._defaults = dict(defaults or {})  #: of scalars
+        self._allowed = dict(allowed or {})  #: the values that ConstExpr leave a symbol
+        self._tensor_names = [i.name for i in self.signature.tensors]
+        self._known = {i.name for i in self.signature.inputs}
+        self._compiled: dict[tuple, _c.Compiled] = {}
+        self._plans: dict[tuple, Plan] = {}
+        self._last: _c.Compiled | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self):
+        return f"<forge.Attention {self.name}({', '.join(i.name for i in self.signature.inputs)})>"
+
+    # -- calling -----------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args, initial_state=None, output_final_state: bool = False, cu_seqlens=None, **kwargs):
+        """(output, final state): the outputs, and the states after the last tokens or None.
+
+        Arrays are NumPy's or PyTorch's, of any strides: token inputs [B, T, heads, …], or [T, heads, …] for one sequence or packed
+        ones. States are float32 [N, heads, …], N the sequences; of several states, a tuple in the order of declaration (or, going
+        in, a dictionary). `cu_seqlens`: int32 or int64 [N + 1], offsets of packed sequences in tokens, on the device of the inputs.
+        Several outputs come as a tuple. Outputs have the type and device of the inputs; nothing is copied.
+        """
+        if args:
+            kwargs = self._named(args, kwargs)
+        try:
+            tensors = [kwargs[name] for name in self._tensor_names]
+        except KeyError:
+            tensors = None
+        if tensors is None or len(kwargs) > len(tensors):
+            self._refuse(kwargs)
+        arrays = library_of(tensors[0])
+        initial = self._initial_states(initial_state) if initial_state is not None else None
+        try:
+            entry = arrays.entry
+            key = (*[entry(x) for x in tensors], output_final_state, *([entry(s) for s in initial] if initial else ()),
+                   entry(cu_seqlens) if cu_seqlens is not None else None)  # fmt: skip
+            plan = self._plans.get(key)
+        except AttributeError:
+            raise self._not_an_array([*tensors, *(initial or []), cu_seqlens]) from None
+        if arrays.wants_gradients([*tensors, *(initial or [])]):
+            raise NotImplementedError(f"{self.name}: Forge has no gradients yet; call it under torch.no_grad(), or detach the inputs")
+        if plan is None or initial:
+            if initial:
+                initial = [s if arrays.dtype(s) == "f32" else arrays.float32(s) for s in initial]
+            plan = plan or self._new_plan(key, arrays, tensors, initial, output_final_state, cu_seqlens)
+        return self._run(plan, arrays, tensors, initial, cu_seqlens, [kwargs.get(i.name, self._defaults.get(i.name)) for i in self.signature.scalars])
+
+    def _run(self, plan: Plan, arrays, tensors: list, initial: list | None, cu_seqlens, scalars: list):
+        first, address = tensors[0], arrays.address
+        outputs = [arrays.empty(shape, dtype, first) for shape, dtype in plan.output_shapes]
+        final = [arrays.empty(shape, "f32", first) for shape in plan.final_shapes]
+        memory, at = arrays.workspace(plan.workspace_bytes, first) if plan.workspace_bytes else (None, 0)
+        addresses = [address(x) for x in tensors]
+        addresses += [address(x) for x in outputs]
+        states = len(self.signature.states)
+        addresses += [address(x) for x in initial] if initial else [0] * states
+        addresses += [address(x) for x in final] if final else [0] * states
+        if cu_seqlens is not None:
+            addresses.append(address(cu_seqlens))
+        plan.compiled.launch(plan.signature, addresses, scalars, plan.offsets, at, plan.workspace_bytes, arrays.stream(plan.compiled.info["device"]))
+        del memory  # on a GPU it returns to the stream's pool
+        return (outputs[0] if len(outputs) == 1 else tuple(outputs)), (None if not final else final[0] if len(final) == 1 else tuple(final))
+
+    def _new_plan(self, key, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens) -> Plan:
+        for x in [*tensors, *(initial or []), *([cu_seqlens] if cu_seqlens is not None else [])]:
+            if library_of(x) is not arrays:
+                raise TypeError(f"{self.name}: expected arrays of one library, got {type(tensors[0]).__name__} and {type(x).__name__}")
+        device = arrays.device(tensors[0])
+        names = [*self._tensor_names, *["initial_state"] * len(initial or []), "cu_seqlens"]
+        for name, x in zip(names, [*tensors, *(initial or []), *([cu_seqlens] if cu_seqlens is not None else [])]):
+            if arrays.device(x) != device:
+                raise _c.RuntimeError(f"{self.name}: argument '{name}': expected an array on {device} as '{self._tensor_names[0]}', got one on {arrays.device(x)}")
+        shape = read_shapes(self.signature, [tuple(x.shape) for x in tensors], self._allowed, cu_seqlens.shape[0] - 1 if cu_seqlens is not None else None)
+        for s in initial or []:
+            if tuple(s.shape)[:1] != (shape.sequences,):
+                raise ValueError(f"{self.name}: argument 'initial_state': expected {shape.sequences} states, one per sequence, got shape {list(s.shape)}")
+        dtypes = [arrays.dtype(x) for x in tensors]
+        entries = [(d, tuple(x.shape), arrays.strides(x)) for d, x in zip(dtypes, tensors)]
+        states = [("f32", tuple(s.shape), arrays.strides(s)) for s in initial] if initial else [None] * len(self.signature.states)
+        offsets = (arrays.dtype(cu_seqlens), tuple(cu_seqlens.shape), arrays.strides(cu_seqlens)) if cu_seqlens is not None else None
+        compiled = self._compiled_for(device, dtype_of_call(self.signature, dtypes), shape.sizes, shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
+        plan = Plan(compiled, shape, entries, states, final, offsets, offsets is not None)
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
+        return plan
+
+    def _compiled_for(self, device: str, dtype: str, sizes: Mapping[str, int], sequences: int = 1, tokens: int = 4096, heads: int = 4, packed: bool = False):
+        """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of four share one."""
+        length = tokens // max(1, sequences) if packed else tokens
+        expected = {"expected_tokens": rounded_up(length, 4, 64), "expected_sequences": rounded_up(max(1, sequences), 2, 1), "expected_heads": heads}
+        options = {"device": device, "dtype": dtype, **{f"size.{s}": n for s, n in sorted(sizes.items())}, **expected, **self.options}
+        key = tuple(options.items())
+        with self._lock:
+            if key not in self._compiled:
+                self._compiled[key] = _c.Compiled(self.definition, options)
+            self._last = self._compiled[key]
+        return self._last
+
+    # -- arguments -----------------------------------------------------------------------------------------------------------
+
+    def _named(self, args: tuple, kwargs: dict) -> dict:
+        if len(args) > len(self.signature.inputs):
+            raise TypeError(f"{self.name}() takes {len(self.signature.inputs)} positional arguments, got {len(args)}")
+        named = {i.name: value for i, value in zip(self.signature.inputs, args)}
+        if twice := set(named) & set(kwargs):
+            raise TypeError(f"{self.name}() got {sorted(twice)} twice")
+        return {**named, **kwargs}
+
+    def _refuse(self, kwargs: dict) -> None:
+        """TypeError for arguments that are unknown or missing."""
+        if unknown := [k for k in kwargs if k not in self._known]:
+            raise TypeError(f"{self.name}() got an unexpected keyword argument {unknown[0]!r}; it takes {', '.join(i.name for i in self.signature.inputs)}, "
+                            "initial_state, output_final_state, cu_seqlens")  # fmt: skip
+        if missing := [n for n in self._tensor_names if n not in kwargs]:
+            raise TypeError(f"{self.name}() is missing {', '.join(map(repr, missing))}")
+        if missing := [i.name for i in self.signature.scalars if kwargs.get(i.name) is None and i.name not in self._defaults]:
+            raise TypeError(f"{self.name}() is missing the number {missing[0]!r}")
+
+    def _not_an_array(self, values: list) -> TypeError:
+        names = [*self._tensor_names, "initial_state", "cu_seqlens"]
+        wrong = next(((n, v) for n, v in zip(names, values) if v is not None and library_of(v) is None), (names[0], values[0]))
+        return TypeError(f"{self.name}: argument {wrong[0]!r}: expected a NumPy array or a PyTorch tensor, got {type(wrong[1]).__name__}")
+
+    def _initial_states(self, given) -> list:
+        names = list(self.signature.states)
+        if isinstance(given, Mapping):
+            if set(given) != set(names):
+                raise TypeError(f"{self.name}: argument 'initial_state': expected {names}, got {list(given)}")
+            return [given[n] for n in names]
+        states = list(given) if isinstance(given, (tuple, list)) else [given]
+        if len(states) != len(names):
+            raise TypeError(f"{self.name}: argument 'initial_state': expected {len(names)} states ({', '.join(names)}), got {len(states)}")
+        return states
+
+    # -- looking inside --------------------------------------------------------------------------------------------------------
+
+    def compile(self, device: str = "cpu", dtype: str = "bf16", sequences: int = 1, tokens: int = 4096, heads: int = 4, **sizes: int) -> _c.Compiled:
+        """Compiles ahead of calls of about this shape; `sizes` are those that no ConstExpr fixes: K=128, V=128."""
+        known = {s: v[0] for s, v in self._allowed.items() if s in self.signature.symbols}
+        if unknown := set(sizes) - set(self.signature.symbols):
+            raise TypeError(f"{self.name}: there is no size {sorted(unknown)[0]!r}; it has {', '.join(self.signature.symbols)}")
+        if missing := set(self.signature.symbols) - set(known) - set(sizes):
+            raise TypeError(f"{self.name}: expected the sizes {', '.join(sorted(missing))}, such as {sorted(missing)[0]}=128")
+        return self._compiled_for(device, dtype, {**known, **sizes}, sequences, tokens, heads)
+
+    def _chosen(self, options: dict) -> _c.Compiled:
+        return self.compile(**options) if options or self._last is None else self._last
+
+    def explain(self, **options) -> str:
+        """Every stage of the compiler and the schedule with its reasons: of the last call, or for options as those of `compile`."""
+        return self._chosen(options).explain()
+
+    def source(self, **options) -> str:
+        """The generated source code: of the last call, or for options as those of `compile`."""
+        return "\n".join(f"// {name}\n{text}" for name, text in self._chosen(options).sources().items())
+
+    def check(self, **options) -> _measure.CheckReport:
+        """Runs awkward problems (ragged, packed, empty, strong gates, …) on the CPU and compares them in float64 with `step`,
+        or with the three phases where a definition has no step. The report prints as a table, and is true if all is right."""
+        options = {"dtype": "f32", **options}
+        sizes = {s: 32 for s in self.signature.symbols if s not in self._allowed and s not in options}
+        return _measure.CheckReport(self.name, self.compile(**{**sizes, **options}).check())
+
+    def benchmark(self, B: int = 1, T: int = 4096, H: int = 8, device: str = "cpu", dtype: str = "bf16", runs: int = 20, **sizes: int) -> _measure.Timing:
+        """Times calls on random inputs of [B, T, H, …] (NumPy's or PyTorch's, whichever is there; PyTorch's on a GPU)."""
+        return _measure.benchmark(self, B, T, H, device, dtype, runs, {**{s: v[0] for s, v in self._allowed.items()}, **sizes})
+
+
+class LinearAttention(Attention):
+    """A variant from three functions over one chunk of tokens of one head, and, to check against, its recurrence.
+
+    input_meta    name -> SymbTensor, or a number for a scalar with a default; 'prev_s' declares the state (of several: 'prev_<name>')
+    chunk_mode    inputs -> the chunk's own contribution to the state
+    decay_mode    prev_s, chunk_state, inputs -> the state after the chunk
+    merge_mode    inputs, chunk_state (the state before the chunk) -> the output
+    step          optional: inputs of one token, prev_s -> (next state, output): the specification that `check` holds the rest to
+    enable_aot    compile now, for every combination of the values of ConstExpr, and keep the sources in `code_dir`
+    code_dir      where generated sources and compiled kernels are kept (default: the cache directory)
+    sp_group      a process group for sequence parallelism
+    """
+
+    def __init__(
+        self,
+        input_meta: Mapping,
+        sp_group=None,
+        enable_aot: bool = False,
+        code_dir: str | None = None,
+        chunk_mode: Callable | None = None,
+        decay_mode: Callable | None = None,
+        merge_mode: Callable | None = None,
+        *,
+        step: Callable | None = None,
+        name: str | None = None,
+        options: Mapping | None = None,
+    ):
+        for phase, fn in {"chunk_mode": chunk_mode, "decay_mode": decay_mode, "merge_mode": merge_mode}.items():
+            if not callable(fn):
+                raise TypeError(f"LinearAttention: argument '{phase}': expected a function, got {fn!r}")
+        if sp_group is not None:
+            raise NotImplementedError("LinearAttention: sequence parallelism (sp_group) is not available from Python yet")
+        meta = Meta(input_meta, Location.of_caller())
+        phases = {"chunk": chunk_mode, "decay": decay_mode, "merge": merge_mode, "step": step}
+        program = Program(name or _name_of(chunk_mode), meta, phases)
+        chosen = {**({"cache_dir": str(Path(code_dir) / "cache")} if code_dir else {}), **(options or {})}
+        defaults = {i.name: i.default for i in meta.inputs.values() if i.default is not None}
+        super().__init__(program.text, options=chosen, defaults=defaults, allowed=meta.constants)
+        if enable_aot:
+            self._compile_all(code_dir)
+
+    def _compile_all(self, code_dir: str | None) -> None:
+        device, dtype = _measure.default_device(), next((i.dtype for i in self.signature.tensors if i.dtype in ("bf16", "f16")), "f32")
+        if missing := [s for s in self.signature.symbols if s not in self._allowed]:
+            raise TypeError(f"{self.name}: enable_aot: expected a ConstExpr for {', '.join(missing)}")
+        heads = max((max(self._allowed.get(h, (4,))) for h in self.signature.head_symbols), default=4)
+        for values in product(*(self._allowed[s] for s in self.signature.symbols)):
+            sizes = dict(zip(self.signature.symbols, values))
+            compiled = self.compile(device, dtype, heads=heads, **sizes)
+            if code_dir:
+                folder = Path(code_dir) / "_".join([self.name, *(f"{s}{n}" for s, n in sizes.items()), dtype, device.replace(":", "")])
+                folder.mkdir(parents=True, exist_ok=True)
+                for name, text in compiled.sources().items():
+                    (folder / name).write_text(text, encoding="utf-8")
+
+
+def _name_of(chunk_mode: Callable) -> str:
+    """scalar_gla for scalar_gla_chunk or chunk_scalar_gla; "attention" for functions named after their phase alone."""
+    name = re.sub(r"(^|_)chunk(_mode|_fn|_fwd)?(?=_|$)", "", getattr(chunk_mode, "__name__", "")).strip("_")
+    return name if name.isidentifier() and name.isascii() else "attention"
