@@ -19,7 +19,8 @@ using tile::kBlock;
 
 constexpr int kThreads = 128;
 constexpr std::int64_t kTasksPerProcessor = 2;   ///< that hide each other's waits
-constexpr std::int64_t kLeastChunks = 8;         ///< of a segment that is worth its summary
+constexpr std::int64_t kLeastChunks = 16;        ///< of a segment that is worth its summary
+constexpr std::int64_t kLeastSegments = 3;       ///< fewer do not make up for two more kernels
 
 bool has_halves(const ir::Definition& definition) {
     return std::any_of(definition.inputs.begin(), definition.inputs.end(), [](const ir::InputDecl& in) { return is_half(in.type.dtype); });
@@ -80,7 +81,7 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     s.share = has_long_steps(program);
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, wishes.expected_tokens / (kLeastChunks * kBlock));
-    s.strategy = wishes.strategy.value_or(segments >= 2 && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
+    s.strategy = wishes.strategy.value_or(segments >= kLeastSegments && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
     if (s.strategy == Strategy::Segmented) s.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
     return with_stages(s, memory, s.strategy == Strategy::Segmented || tasks > memory.multiprocessors, [&](const Schedule& tried) {
         return plan::make_plan(definition, program, sizes, tried);

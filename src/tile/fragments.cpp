@@ -386,6 +386,114 @@ class Overlapping {
 
 Function overlapped(const Function& fn) { return Overlapping(fn).run(); }
 
+/// The operations of a task of a single chunk, in an order that needs little memory, so that many tasks are in flight:
+/// products of what has arrived first, then one result after the other, each time the one that leaves least behind.
+class Thrifty {
+ public:
+    explicit Thrifty(const Function& fn) : fn_(fn), users_(ir::users_of(fn)), done_(fn.ops.size(), false) {}
+
+    Function run() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (fn_.op(v).code == Opcode::Param) take(v);
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (early_product(v)) take_all(needed(v));
+        std::vector<ValueId> results;
+        for (const ir::Result& r : fn_.results) results.push_back(r.value);
+        while (!results.empty()) {
+            const auto best = std::min_element(results.begin(), results.end(), [&](ValueId a, ValueId b) { return room(a) < room(b); });
+            take_all(needed(*best));
+            results.erase(best);
+        }
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (!done_[index(v)]) take(v);
+        return reordered();
+    }
+
+ private:
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+    void take(ValueId v) {
+        done_[index(v)] = true;
+        order_.push_back(v);
+    }
+    void take_all(const std::vector<ValueId>& values) {
+        for (const ValueId v : values) take(v);
+    }
+
+    /// A product of what is made from parameters by neither products nor long steps.
+    [[nodiscard]] bool early_product(ValueId v) const {
+        const auto product = [](const Op& op) { return ir::is_matmul(op.code) || op.code == Opcode::DecayMatmul; };
+        if (!product(fn_.op(v)) || done_[index(v)]) return false;
+        const auto values = needed(v);
+        return std::none_of(values.begin(), values.end(), [&](ValueId u) { return u != v && (product(fn_.op(u)) || fn_.op(u).code == Opcode::Inverse); });
+    }
+
+    /// What is yet to be made for a value, itself last.
+    [[nodiscard]] std::vector<ValueId> needed(ValueId v) const {
+        std::vector<ValueId> values;
+        const auto flags = ir::needed_for(fn_, {v});
+        for (ValueId u = 0; u <= v; ++u)
+            if (flags[index(u)] && !done_[index(u)]) values.push_back(u);
+        return values;
+    }
+
+    /// The most floats that are held while this result is made, and those still wanted once it has been stored. What is
+    /// computed in the place of an operand that is wanted no more is taken to need no room.
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> room(ValueId result) const {
+        std::vector<bool> made = done_;
+        std::int64_t most = 0;
+        for (const ValueId v : needed(result)) {
+            const std::int64_t before = wanted(made);
+            made[index(v)] = true;
+            most = std::max(most, before + (in_place(v, made) ? 0 : floats(v)));
+        }
+        return {std::max(most, wanted(made)), wanted(made)};
+    }
+    [[nodiscard]] std::int64_t wanted(const std::vector<bool>& made) const {
+        std::int64_t sum = 0;
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (made[index(v)] && is_wanted(v, made)) sum += floats(v);
+        return sum;
+    }
+    /// Whether something that is yet to be made reads the value, if only from within a loop.
+    [[nodiscard]] bool is_wanted(ValueId v, const std::vector<bool>& made) const {
+        return std::any_of(users_[index(v)].begin(), users_[index(v)].end(),
+                           [&](ValueId u) { return !made[index(u)] || (fn_.op(u).layout->space == Space::Reg && is_wanted(u, made)); });
+    }
+    [[nodiscard]] std::int64_t floats(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (!in_memory(op.layout->space) || !is_block_matrix(op.type)) return 0;
+        return size_of(op.type, 0) * size_of(op.type, 1) / (op.layout->space == Space::Operand ? 2 : 1);
+    }
+    [[nodiscard]] bool in_place(ValueId v, const std::vector<bool>& made) const {
+        if (!ir::is_elementwise(fn_.op(v).code) && fn_.op(v).code != Opcode::Cumsum) return false;
+        const auto read = tiles_read_by(fn_, v);
+        return std::any_of(read.begin(), read.end(), [&](ValueId t) {
+            return floats(t) == floats(v) && fn_.op(t).layout->space == fn_.op(v).layout->space && !is_wanted(t, made);
+        });
+    }
+
+    [[nodiscard]] Function reordered() const {
+        std::vector<ValueId> position(fn_.ops.size());
+        Function out;
+        out.name = fn_.name;
+        for (const ValueId v : order_) {
+            Op op = fn_.op(v);
+            for (ValueId& a : op.args) a = position[index(a)];
+            position[index(v)] = out.add(std::move(op));
+        }
+        for (ir::Result r : fn_.results) {
+            r.value = position[index(r.value)];
+            out.results.push_back(r);
+        }
+        return out;
+    }
+
+    const Function& fn_;
+    std::vector<std::vector<ValueId>> users_;
+    std::vector<bool> done_;
+    std::vector<ValueId> order_;
+};
+
 /// Vectors of one number per token, and what follows from them alone: one warp can make them ahead, in its registers.
 std::vector<ValueId> vectors_alone(const Function& fn) {
     std::vector<bool> alone(fn.ops.size(), false);
@@ -492,7 +600,10 @@ class Memory {
         if (op.layout->space == Space::Tile && op.code != Opcode::DecayMask) op.layout->strides = tile_strides(op.type, rules());
         const bool large = is_large(v);
         const std::int64_t size = large ? rounded(floats(v)) : (floats(v) + 3) / 4 * 4;
-        if (is_staged(v)) {
+        if (const ValueId from = taken_over(v); from != ir::kNoValue) {
+            op.layout->offset = fn_.op(from).layout->offset;
+            moved_.insert(from);
+        } else if (is_staged(v)) {
             op.layout->staged = true;
             op.layout->offset = large ? stage_large_ : stage_small_;
             (large ? stage_large_ : stage_small_) += size;
@@ -501,9 +612,27 @@ class Memory {
         }
     }
 
+    /// A matrix that another of the same shape and form may be written over: each element is read last, and by the thread that
+    /// writes it.
+    [[nodiscard]] ValueId taken_over(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const bool down_columns = op.code == Opcode::Cumsum && op.attrs.dim == 0;  // a thread has a column
+        if (!in_memory(op.layout->space) || !is_block_matrix(op.type) || !(ir::is_elementwise(op.code) || down_columns)) return ir::kNoValue;
+        for (const ValueId t : tiles_read_by(fn_, v)) {
+            const Op& from = fn_.op(t);
+            const bool dies = last_read_[static_cast<std::size_t>(t)] == v && !is_permanent(t) && !is_staged(t) && !moved_.contains(t) && !viewed(t);
+            if (dies && from.code != Opcode::DecayMask && from.layout->space == op.layout->space && from.type.shape == op.type.shape && from.layout->parts == op.layout->parts) return t;
+        }
+        return ir::kNoValue;
+    }
+
+    [[nodiscard]] bool viewed(ValueId t) const {
+        return std::any_of(fn_.ops.begin(), fn_.ops.end(), [&](const Op& op) { return ir::is_view(op.code) && op.args[0] == t; });
+    }
+
     void release(ValueId v) {
         for (ValueId t = 0; t <= v; ++t) {
-            if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || is_permanent(t)) continue;
+            if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || is_permanent(t) || moved_.contains(t)) continue;
             const bool large = is_large(t);
             (large ? large_ : small_).give(fn_.op(t).layout->offset, large ? rounded(floats(t)) : (floats(t) + 3) / 4 * 4);
         }
@@ -532,6 +661,7 @@ class Memory {
     std::int64_t stage_large_ = 0, stage_small_ = 0, stage_ = 0;
     std::vector<int> last_read_;
     std::map<ValueId, std::int64_t> work_;
+    std::set<ValueId> moved_;  ///< whose buffer another value has taken over
 };
 
 }  // namespace
@@ -560,7 +690,7 @@ std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel,
         for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
         const Forms forms(symbolic, fn, rules);
         Function copied = Copies(fn, forms, rules).run();
-        return Memory(rules.stages > 1 ? overlapped(copied) : std::move(copied), rules.stages).run();  // where tasks abound, they hide each other's waits
+        return Memory(rules.stages > 1 ? overlapped(copied) : Thrifty(copied).run(), rules.stages).run();  // where tasks abound, they hide each other's waits
     } catch (const Obstacle& obstacle) {
         return obstacle.what;
     }

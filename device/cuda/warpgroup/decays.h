@@ -80,47 +80,25 @@ FORGE_DEVICE void steep_block(const Q& q, const K& k, const float* sums, int row
     }
 }
 
-}  // namespace detail
-
-/// out[i, j] = sum over d of q[i, d] k[j, d] exp(g[j + 1, d] + … + g[i, d]) for j <= i, EXCLUSIVE: exp(g[j + 1, d] + … +
-/// g[i - 1, d]) for j < i; else 0. q, k, g [64, K]; `sums` is room for 64 rows of LD floats.
-///
-/// A warp has 16 rows. What decays from j to i decays from j to the warp's first row and from there to i: both factors go
-/// into the operands of a product in tf32. Within the warp's own 16 tokens the first is the inverse of a decay; where that
-/// is out of range, entries are summed one by one.
-template <bool EXCLUSIVE, int LDG, int LD, class Q, class K>
-FORGE_DEVICE Fragment<64, 64> decay_product(const Q& q, const K& k, const float* gates, float* sums) {
-    using namespace detail;
-    for (int d = thread(); d < Q::kCols; d += kThreads) {
-        float sum = 0.0f;
-#pragma unroll 8
-        for (int i = 0; i < 64; ++i) {
-            sum += scalar::maximum(gates[i * LDG + d], -126.0f) * 1.44269504f;
-            sums[i * LD + d] = sum;
-        }
-    }
-    sync();
-    const int w = warp(), g = lane() / 4, t = lane() % 4, row0 = w * kDecayRows;
-    float sum[8][4] = {};
-    bool steep = false;
-    for (int d = lane(); d < Q::kCols; d += kLanes)
-        steep = steep || (w > 0 ? sums[(row0 - 1) * LD + d] : 0.0f) - sums[(row0 + kDecayRows - 1) * LD + d] > kDecayRange;
-    steep = __any_sync(kAllLanes, steep);
-#pragma unroll 1
+/// The 16 rows of warp W: products of both factors' halves of the decays, for the columns up to its own.
+template <int W, bool EXCLUSIVE, int LD, class Q, class K>
+FORGE_DEVICE void decay_rows(const Q& q, const K& k, const float* sums, float (&sum)[8][4]) {
+    constexpr int kRow0 = W * kDecayRows;
+    const int g = lane() / 4, t = lane() % 4;
+#pragma unroll 2
     for (int d0 = 0; d0 < Q::kCols; d0 += 8) {
         float anchor[2];
         unsigned a[4];
 #pragma unroll
-        for (int h = 0; h < 2; ++h) anchor[h] = w > 0 ? sums[(row0 - 1) * LD + d0 + t + 4 * h] : 0.0f;
+        for (int h = 0; h < 2; ++h) anchor[h] = W > 0 ? sums[(kRow0 - 1) * LD + d0 + t + 4 * h] : 0.0f;
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            const int i = row0 + g + e % 2 * 8, d = d0 + t + e / 2 * 4;
+            const int i = kRow0 + g + e % 2 * 8, d = d0 + t + e / 2 * 4;
             const float to = !EXCLUSIVE ? sums[i * LD + d] : i > 0 ? sums[(i - 1) * LD + d] : 0.0f;
             a[e] = ptx::tf32_from_float(number_at(q, i, d) * ptx::exp2_approximate(to - anchor[e / 2]));
         }
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
-            if (n / 2 > w) continue;
+        for (int n = 0; n < 2 * (W + 1); ++n) {
             unsigned b[2];
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
@@ -129,6 +107,44 @@ FORGE_DEVICE Fragment<64, 64> decay_product(const Q& q, const K& k, const float*
             }
             ptx::mma_m16n8k8_tf32(sum[n], a, b);
         }
+    }
+}
+
+}  // namespace detail
+
+/// Running sums of log decays [64, K] down the columns, in powers of two, for decay_product: 64 rows of LD floats.
+template <int K, int LDG, int LD>
+FORGE_DEVICE void decay_column_sums(const float* gates, float* sums) {
+    for (int d = thread(); d < K; d += kThreads) {
+        float sum = 0.0f;
+#pragma unroll 16
+        for (int i = 0; i < 64; ++i) {
+            sum += scalar::maximum(gates[i * LDG + d], -126.0f) * 1.44269504f;
+            sums[i * LD + d] = sum;
+        }
+    }
+}
+
+/// out[i, j] = sum over d of q[i, d] k[j, d] exp(g[j + 1, d] + … + g[i, d]) for j <= i, EXCLUSIVE: exp(g[j + 1, d] + … +
+/// g[i - 1, d]) for j < i; else 0. q, k [64, K]; sums as decay_column_sums leaves them for g.
+///
+/// A warp has 16 rows. What decays from j to i decays from j to the warp's first row and from there to i: both factors go
+/// into the operands of a product in tf32. Within the warp's own 16 tokens the first is the inverse of a decay; where that
+/// is out of range, entries are summed one by one.
+template <bool EXCLUSIVE, int LD, class Q, class K>
+FORGE_DEVICE Fragment<64, 64> decay_product(const Q& q, const K& k, const float* sums) {
+    using namespace detail;
+    const int w = warp(), g = lane() / 4, t = lane() % 4, row0 = w * kDecayRows;
+    float sum[8][4] = {};
+    bool steep = false;
+    for (int d = lane(); d < Q::kCols; d += kLanes)
+        steep = steep || (w > 0 ? sums[(row0 - 1) * LD + d] : 0.0f) - sums[(row0 + kDecayRows - 1) * LD + d] > kDecayRange;
+    steep = __any_sync(kAllLanes, steep);
+    switch (w) {
+        case 0: decay_rows<0, EXCLUSIVE, LD>(q, k, sums, sum); break;
+        case 1: decay_rows<1, EXCLUSIVE, LD>(q, k, sums, sum); break;
+        case 2: decay_rows<2, EXCLUSIVE, LD>(q, k, sums, sum); break;
+        case 3: decay_rows<3, EXCLUSIVE, LD>(q, k, sums, sum); break;
     }
     Fragment<64, 64> f;
     float own[8];

@@ -307,8 +307,21 @@ class FragmentKernel {
             if (r.value == v) store_result(r);
     }
 
+    /// The running sums that a decay product reads: made here, unless the last one's are those, and still there.
+    Range decay_sums(ValueId v) {
+        const ValueId gates = fn_.op(v).args[2];
+        const Range room{c_.kernel.tiles.work.at(v), c_.kernel.tiles.work.at(v) + tile::work_floats(fn_, v, plan_.schedule.rules())};
+        if (gates == summed_ && room.begin == sums_.begin) return room;
+        before(c_.memory(gates), {room});
+        summed_ = gates, sums_ = room;
+        const Op& g = fn_.op(gates);
+        out_.line("decay_column_sums<{}, {}, {}>({}, scratch + {});", size_of(g.type, 1), g.layout->strides[0], size_of(g.type, 1) + 4, tile_pointer(fn_, gates, c_.names), room.begin);
+        return room;
+    }
+
     /// Waits for what an operation on memory and fragments needs.
     void before(const Ranges& reads, const Ranges& writes) {
+        if (meet(writes, {sums_})) summed_ = ir::kNoValue;
         products_.overwrite(writes);
         c_.barriers.before(out_, reads, writes);
     }
@@ -320,13 +333,13 @@ class FragmentKernel {
             if (c_.is_fragment(t)) read_fragment(t);
             for (const Range& r : c_.memory(t)) reads.push_back(r);
         }
-        if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
+        if (op.code == Opcode::DecayMatmul && c_.is_fragment(v)) reads.push_back(decay_sums(v));
+        else if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
             writes.push_back({work->second, work->second + tile::work_floats(fn_, v, plan_.schedule.rules())});
         before(reads, writes);
         if (op.code == Opcode::DecayMatmul && c_.is_fragment(v)) {
-            const Op& gates = fn_.op(op.args[2]);
-            out_.line("Fragment<64, 64> {} = decay_product<{}, {}, {}>({}, {}, {}, scratch + {});", c_.name(v), op.attrs.exclusive, gates.layout->strides[0], size_of(gates.type, 1) + 4,
-                      c_.name(op.args[0]), c_.name(op.args[1]), tile_pointer(fn_, op.args[2], c_.names), c_.kernel.tiles.work.at(v));
+            out_.line("Fragment<64, 64> {} = decay_product<{}, {}>({}, {}, scratch + {});", c_.name(v), op.attrs.exclusive, size_of(fn_.op(op.args[2]).type, 1) + 4, c_.name(op.args[0]),
+                      c_.name(op.args[1]), c_.kernel.tiles.work.at(v));
         } else if (op.code == Opcode::DecayMask) {
             out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v), c_.name(op.args[0]));
         } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
@@ -464,6 +477,8 @@ class FragmentKernel {
     Loop loop_;
     const Function& fn_;
     bool later_started_ = false;
+    ValueId summed_ = ir::kNoValue;  ///< log decays whose running sums lie in `sums_`
+    Range sums_;
     std::set<ValueId> packed_;
     std::set<ValueId> copied_;  ///< carried fragments that must be copied from chunk to chunk
 };

@@ -28,6 +28,7 @@ class Loop {
             c_.out.open(fmt::format("each<{}, {}>([&](const Spot& spot)", rows(), cols()));
         } else {
             const std::int64_t row = (cols() + 3) / 4;
+            if (rows() * row > c_.dialect.threads) c_.out.put("#pragma unroll 4");
             c_.out.open(fmt::format("for (int index = thread(); index < {}; index += kThreads)", rows() * row));
             if (rank() == 2) c_.out.line("[[maybe_unused]] const int i = index / {};", row);
             if (rank() > 0) c_.out.line("[[maybe_unused]] const int j = index{} * 4;", rank() == 2 ? fmt::format(" % {}", row) : "");
