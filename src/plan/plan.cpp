@@ -47,6 +47,13 @@ double product_flops(const ir::Function& fn, const Op& op) {
 
 }  // namespace
 
+const char* to_string(Engine engine) {
+    switch (engine) {
+        case Engine::Tiles: return "tiles";
+    }
+    return "?";
+}
+
 std::string to_string(const Schedule& s) {
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
     if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence", s.segments);

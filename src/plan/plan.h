@@ -13,6 +13,12 @@
 
 namespace forge::plan {
 
+/// What a kernel's graph is lowered to, and so which emitter writes it and how it is launched.
+enum class Engine : std::uint8_t {
+    Tiles,  ///< tile operations in a task's own memory: the CPU, and the portable path of GPUs
+};
+const char* to_string(Engine engine);
+
 /// What was chosen for one program on one device; printable and comparable.
 struct Schedule {
     Strategy strategy = Strategy::OnePass;
@@ -28,6 +34,7 @@ struct Schedule {
     bool warp_groups = false;     ///< kernels for a GPU's warp-group matrix units, of 128 threads
     int stages = 2;               ///< … chunks whose inputs are held at a time by kernels that go through chunks in order
     bool share = true;            ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
+    Engine engine = Engine::Tiles;
     std::string reason;
 
     [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory}; }
@@ -56,6 +63,7 @@ struct Kernel {
     KernelGraph graph;
     tile::TileKernel tiles;
     bool fragments = false;  ///< lowered for the warp-group matrix units
+    Engine engine = Engine::Tiles;
 };
 
 /// Why a program cannot have kernels for warp groups.

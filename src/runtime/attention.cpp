@@ -6,6 +6,7 @@
 
 #include "build/cpu_library.h"
 #include "emit/cpu/emit_cpu.h"
+#include "emit/cuda/emit_cuda.h"
 #include "forge/runtime.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"

@@ -236,12 +236,9 @@ class Binder {
         const std::int64_t chunk = plan_.schedule.chunk, wanted = std::max<std::int64_t>(1, plan_.schedule.segments);
         const std::int64_t most = std::max<std::int64_t>(1, (bound_.length + chunk - 1) / chunk);
         bound_.segment_rows = (most + wanted - 1) / wanted * chunk;
-        const auto blocks = [&](std::int64_t rows) {
-            if (call_.cu_seqlens) return bound_.length / rows + bound_.sequences;
-            return bound_.sequences * std::max<std::int64_t>(1, (bound_.length + rows - 1) / rows);
-        };
-        bound_.chunks = blocks(chunk);
-        bound_.segments = blocks(bound_.segment_rows);
+        bound_.packed = call_.cu_seqlens.has_value();
+        bound_.chunks = bound_.blocks(chunk);
+        bound_.segments = bound_.blocks(bound_.segment_rows);
     }
 
     const Plan& plan_;

@@ -2,6 +2,7 @@
 /// and names the argument that is wrong. No allocation of tensor data, no work.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "device/common/call.h"
@@ -21,6 +22,12 @@ struct Bound {
     std::int64_t sequences = 0, heads = 0, chunks = 0, segments = 0;
     std::int64_t segment_rows = 0;
     std::int64_t length = 0;  ///< tokens of each sequence; of all, when they are packed
+    bool packed = false;      ///< known where lengths are read on the device
+
+    /// As many blocks of so many tokens as there can be, whatever the lengths of packed sequences; each has one at least.
+    [[nodiscard]] std::int64_t blocks(std::int64_t rows) const {
+        return packed ? length / rows + sequences : sequences * std::max<std::int64_t>(1, (length + rows - 1) / rows);
+    }
 };
 
 /// Who reads the lengths of packed sequences. On the device: only the kernels do; the per-sequence vectors of Bound stay

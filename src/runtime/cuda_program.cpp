@@ -29,9 +29,28 @@ std::size_t bytes_of(const plan::SpillSlot& spill, const Bound& bound) {
     return aligned(static_cast<std::size_t>((spill.per_segment ? bound.segments : bound.chunks) * bound.heads * spill.floats) * sizeof(float));
 }
 
-std::size_t total_bytes(const plan::Plan& plan, const Bound& bound) {
+std::size_t spill_bytes(const plan::Plan& plan, const Bound& bound) {
     std::size_t bytes = 0;
     for (const auto& spill : plan.spills) bytes += bytes_of(spill, bound);
+    return bytes;
+}
+
+/// Sequences, chunks or segments, as many as there can be.
+std::int64_t units_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
+    if (how.unit_rows > 0) return bound.blocks(how.unit_rows);
+    const plan::Loop loop = kernel.graph.loop;
+    return loop == plan::Loop::Chunks ? bound.chunks : plan::per_segment(loop) ? bound.segments : bound.sequences;
+}
+
+std::int64_t tasks_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) { return units_of(kernel, how, bound) * bound.heads * how.parts; }
+
+std::size_t exchange_bytes(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
+    return how.exchange_bytes == 0 ? 0 : aligned(static_cast<std::size_t>(how.exchange_header_bytes + tasks_of(kernel, how, bound) * how.exchange_bytes));
+}
+
+std::size_t total_bytes(const plan::Plan& plan, const Bound& bound) {
+    std::size_t bytes = spill_bytes(plan, bound);
+    for (const plan::Kernel& kernel : plan.kernels) bytes += exchange_bytes(kernel, emit::launch_of(plan, kernel), bound);
     return bytes;
 }
 
@@ -78,9 +97,9 @@ CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& source, cons
     cuda.check(cuda.module_load(&module_, binary.cubin.data()), "loading kernels");
     for (const plan::Kernel& kernel : plan.kernels) {
         Kernel loaded;
-        loaded.shared_bytes = static_cast<unsigned>(emit::shared_bytes(kernel));
+        loaded.how = emit::launch_of(plan, kernel);
         cuda.check(cuda.module_function(&loaded.function, module_, emit::kernel_symbol(kernel).c_str()), "finding a kernel");
-        cuda.check(cuda.function_set(loaded.function, kMaxDynamicSharedBytes, static_cast<int>(loaded.shared_bytes)), "reserving shared memory for a kernel");
+        cuda.check(cuda.function_set(loaded.function, kMaxDynamicSharedBytes, static_cast<int>(loaded.how.shared_bytes)), "reserving shared memory for a kernel");
         kernels_.push_back(loaded);
     }
 }
@@ -97,16 +116,25 @@ void CudaProgram::launch(const plan::Plan& plan, const Call& call) const {
     cuda::Call args = arguments(plan, call, bound);
     const CudaDriver& cuda = CudaDriver::get();
     const CudaScope scope(device_);
+    char* exchange = static_cast<char*>(call.workspace) + spill_bytes(plan, bound);
     for (std::size_t k = 0; k < kernels_.size(); ++k) {
-        const plan::Loop loop = plan.kernels[k].graph.loop;
-        args.tiles = plan.tiles(plan.kernels[k]);
-        const std::int64_t units = loop == plan::Loop::Chunks ? bound.chunks : plan::per_segment(loop) ? bound.segments : bound.sequences;
-        const std::int64_t tasks = units * bound.heads * args.tiles;
+        const plan::Kernel& kernel = plan.kernels[k];
+        const emit::Launch& how = kernels_[k].how;
+        const std::int64_t tasks = tasks_of(kernel, how, bound);
         if (tasks == 0) continue;
         if (tasks > std::numeric_limits<int>::max()) throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, tasks));
+        const std::int64_t resident = static_cast<std::int64_t>(how.resident_blocks) * device_.multiprocessors;
+        args.tiles = how.parts;
+        args.tasks = tasks;
+        args.exchange = exchange;
+        if (const std::size_t bytes = exchange_bytes(kernel, how, bound); bytes > 0) {
+            cuda.check(cuda.fill_bytes(reinterpret_cast<CudaPointer>(exchange), 0xFF, bytes, static_cast<CudaStream>(call.stream)),  // NOLINT: the driver's pointers are numbers
+                       "clearing the workspace");
+            exchange += bytes;
+        }
         void* parameters[] = {&args};
-        cuda.check(cuda.launch(kernels_[k].function, static_cast<unsigned>(tasks), 1, 1, static_cast<unsigned>(plan.schedule.block_threads), 1, 1, kernels_[k].shared_bytes,
-                               static_cast<CudaStream>(call.stream), parameters, nullptr),
+        cuda.check(cuda.launch(kernels_[k].function, static_cast<unsigned>(resident > 0 ? std::min(tasks, resident) : tasks), 1, 1, static_cast<unsigned>(how.threads), 1, 1,
+                               static_cast<unsigned>(how.shared_bytes), static_cast<CudaStream>(call.stream), parameters, nullptr),
                    "launching a kernel");
     }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "emit/cuda/emit_cuda.h"
+#include "emit/cuda/launch.h"
 #include "runtime/cuda_driver.h"
 #include "forge/runtime.h"
 #include "runtime/binding.h"
@@ -24,7 +25,7 @@ class CudaProgram {
  private:
     struct Kernel {
         CudaFunction function = nullptr;
-        unsigned shared_bytes = 0;
+        emit::Launch how;
     };
     const CudaDevice& device_;
     CudaModuleHandle module_ = nullptr;

@@ -31,6 +31,8 @@ struct Call {
     Size segment_rows;  ///< tokens per segment
     Size sequences, heads, tiles;
     int wide_offsets;  ///< whether offsets are i64
+    Size tasks;        ///< of this kernel
+    void* exchange;    ///< where its tasks leave each other results; all bits 1 when it starts
 };
 
 #ifdef __CUDACC__

@@ -1,0 +1,27 @@
+/// How a kernel is started on a GPU, as plain data: what the emitter promises the runtime. One function answers for every
+/// engine; nothing is launched here.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/plan.h"
+
+namespace forge::emit {
+
+struct Launch {
+    int threads = 256;             ///< per block
+    std::int64_t shared_bytes = 0; ///< dynamic
+    /// Tasks per unit of work and head. A unit is a sequence, chunk or segment, as the kernel's loop says; or the
+    /// `unit_rows` tokens of a segment that is the engine's own, where that is not 0.
+    std::int64_t parts = 1;
+    std::int64_t unit_rows = 0;
+    /// 0: one block of threads per task. Otherwise at most so many blocks per multiprocessor, which take tasks in order.
+    int resident_blocks = 0;
+    /// Workspace in which the tasks of one launch leave each other results: set to 0xFF, in the stream, before each launch.
+    std::int64_t exchange_bytes = 0;           ///< per task
+    std::int64_t exchange_header_bytes = 0;    ///< and once
+};
+
+Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel);
+
+}  // namespace forge::emit
