@@ -8,6 +8,10 @@ namespace forge::emit {
 /// The symbol of a kernel.
 std::string kernel_symbol(const plan::Kernel& kernel);
 
+/// The comments before the code of a file and of a kernel: the schedule and the sizes; the kernel's IR.
+void write_title(Writer& out, const plan::Plan& plan);
+void write_title(Writer& out, const plan::Kernel& kernel);
+
 /// A whole source file: the schedule and each kernel's IR as comments, includes, kernels.
 std::string write_source(const plan::Plan& plan, const Dialect& dialect);
 

@@ -19,7 +19,8 @@ bool reserved(const std::string& name) {
         "switch", "template", "this", "throw", "true", "try", "typedef", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
         // what emitted kernels and the device library call things
         "call", "at", "row", "rows", "scratch", "index", "work", "i", "i0", "i1", "i2", "i3", "j", "load", "store", "broadcast", "gather", "vec",
-        "ivec", "tril", "triu", "eye", "bf16", "f16", "fill", "main", "zero", "token_mask", "task", "block", "initial", "final", "spot", "start", "stage", "arrived", "arriving", "rows_ahead", "each", "finish", "pack"};
+        "ivec", "tril", "triu", "eye", "bf16", "f16", "fill", "main", "zero", "token_mask", "task", "block", "initial", "final",
+        "spot", "start", "stage", "arrived", "arriving", "rows_ahead", "each", "finish", "pack", "join", "mask", "next", "shared", "turn"};
     return kWords.contains(name) || ir::opcode_named(name).has_value();
 }
 

@@ -349,6 +349,15 @@ Function summary(const Function& program) {
     return dce(cse(canonicalize(out)));
 }
 
+Function with_transitions(const Function& program) {
+    const auto all = composable_transitions(program);
+    Function out = program;
+    LinearPart linear(program, out);
+    std::size_t i = 0;
+    for (const ir::Result& r : state_results(program)) linear.append(all[i++], r.value);
+    return dce(cse(canonicalize(out)));
+}
+
 Function carry(const Function& program) {
     const auto all = composable_transitions(program);
     Function out;

@@ -48,6 +48,10 @@ std::vector<Transition> transitions(const ir::Function& program);
 /// with the obstacle.
 ir::Function summary(const ir::Function& program);
 
+/// The whole program with the factors of its states' transitions beside the states: the parameters and results with role
+/// Ones or Eye of `summary`, and all of its own. Throws CompileError with the obstacle.
+ir::Function with_transitions(const ir::Function& program);
+
 /// One step over a summary: from State `s` and the Spills `s.transition` and `s.input` to State `s`, with the incoming
 /// state as the Spill result `s.carry`.
 ir::Function carry(const ir::Function& program);

@@ -7,6 +7,7 @@
 
 #include "forge/error.h"
 #include "graph/passes.h"
+#include "graph/token_program.h"
 #include "graph/transition.h"
 #include "tile/fragments.h"
 
@@ -50,11 +51,13 @@ double product_flops(const ir::Function& fn, const Op& op) {
 const char* to_string(Engine engine) {
     switch (engine) {
         case Engine::Tiles: return "tiles";
+        case Engine::Channels: return "channels";
     }
     return "?";
 }
 
 std::string to_string(const Schedule& s) {
+    if (s.engine == Engine::Channels) return fmt::format("strategy {}, token by token in the registers of {} threads", to_string(s.strategy), s.block_threads);
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
     if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence", s.segments);
     if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);
@@ -100,6 +103,14 @@ bool has_axis(const ir::Function& fn, const std::string& symbol) {
     });
 }
 
+tile::TileKernel channel_kernel(const ir::Function& fn) {
+    const auto token = graph::token_program(fn);
+    if (!token) throw InternalError("plan: " + fn.name + " is not the work of one token and channel");
+    tile::TileKernel kernel;
+    kernel.fn = graph::with_transitions(*token);
+    return kernel;
+}
+
 }  // namespace
 
 namespace {
@@ -131,8 +142,10 @@ class Planning {
         for (const ir::Result& r : graph.fn.results)
             if (auto slot = spill_of(graph, r)) add_spill(graph, r, std::move(*slot));
         const tile::Sizes& sizes = graph.tiled ? part_ : whole_;
-        tile::TileKernel tiles = fragments ? lowered_to_fragments(graph, sizes) : tile::lower(graph.fn, sizes, whole_, s.rules());
-        plan_.kernels.push_back({std::move(graph), std::move(tiles), fragments});
+        tile::TileKernel tiles = s.engine == Engine::Channels ? channel_kernel(graph.fn)
+                                 : fragments                  ? lowered_to_fragments(graph, sizes)
+                                                              : tile::lower(graph.fn, sizes, whole_, s.rules());
+        plan_.kernels.push_back({std::move(graph), std::move(tiles), fragments, s.engine});
     }
 
     void add_spill(const KernelGraph& graph, const ir::Result& r, SpillSlot slot) {

@@ -15,7 +15,8 @@ namespace forge::plan {
 
 /// What a kernel's graph is lowered to, and so which emitter writes it and how it is launched.
 enum class Engine : std::uint8_t {
-    Tiles,  ///< tile operations in a task's own memory: the CPU, and the portable path of GPUs
+    Tiles,     ///< tile operations in a task's own memory: the CPU, and the portable path of GPUs
+    Channels,  ///< the work of one token and channel, in the registers of a GPU's thread; segments are joined on the way
 };
 const char* to_string(Engine engine);
 
@@ -61,7 +62,7 @@ struct SpillSlot {
 
 struct Kernel {
     KernelGraph graph;
-    tile::TileKernel tiles;
+    tile::TileKernel tiles;  ///< Channels: the token program with its transitions, which has no tiles
     bool fragments = false;  ///< lowered for the warp-group matrix units
     Engine engine = Engine::Tiles;
 };

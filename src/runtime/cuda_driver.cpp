@@ -67,6 +67,7 @@ CudaDriver::CudaDriver() {
     look_up(library, "cuMemFree_v2", release);
     look_up(library, "cuMemcpyHtoD_v2", copy_to_device);
     look_up(library, "cuMemcpyDtoH_v2", copy_to_host);
+    look_up(library, "cuMemcpyDtoDAsync_v2", copy_on_device);
     look_up(library, "cuMemsetD8Async", fill_bytes);
     look_up(library, "cuStreamCreate", stream_create);
     look_up(library, "cuStreamDestroy_v2", stream_destroy);

@@ -40,6 +40,7 @@ class CudaDriver {
     int (*release)(CudaPointer) = nullptr;
     int (*copy_to_device)(CudaPointer, const void*, std::size_t bytes) = nullptr;
     int (*copy_to_host)(void*, CudaPointer, std::size_t bytes) = nullptr;
+    int (*copy_on_device)(CudaPointer to, CudaPointer from, std::size_t bytes, CudaStream) = nullptr;
     int (*fill_bytes)(CudaPointer, unsigned char, std::size_t bytes, CudaStream) = nullptr;
     int (*stream_create)(CudaStream*, unsigned flags) = nullptr;
     int (*stream_destroy)(CudaStream) = nullptr;

@@ -2,10 +2,10 @@
 /// recurrence; then twice for the same bits, and by graph replay with other lengths of packed sequences. `--time` measures.
 ///
 ///   gpu_check [--shard=I/N] [--only=NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME]
-///             [--threads=N] [--engine=NAME] [--csv=FILE] [--time]
+///             [--threads=N] [--engine=NAME] [--csv=FILE] [--tokens=N] [--time]
 ///
-/// A row per (program, type, sizes, strategy) goes to the CSV, failures to standard output; the exit status says whether
-/// all is well. Needs no test library.
+/// `--tokens` adds a case of so many tokens, or is the most to measure. A row per (program, type, sizes, strategy) goes to
+/// the CSV, failures to standard output; the exit status says whether all is well. Needs no test library.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -35,6 +35,7 @@ struct Options {
     std::vector<std::string> dtypes = {"f32", "bf16", "f16"};
     std::vector<Sizes> sizes = {{128, 128}, {60, 100}};
     int threads = 0;
+    std::int64_t tokens = 0;
     bool time = false;
 };
 
@@ -56,6 +57,7 @@ Options parse(int argc, char** argv) {
         else if (word.starts_with("--csv=")) o.csv = value;
         else if (word.starts_with("--dtype=")) o.dtypes = split(value, ',');
         else if (word.starts_with("--threads=")) o.threads = std::stoi(value);
+        else if (word.starts_with("--tokens=")) o.tokens = std::stoll(value);
         else if (word == "--time") o.time = true;
         else if (word.starts_with("--sizes=")) {
             o.sizes.clear();
@@ -107,6 +109,11 @@ class Examination {
         std::vector<Prepared> prepared;
         for (check::Case& c : check::awkward_cases(def, dtype_named(dtype), {{"K", sizes.k}, {"V", sizes.v}}, 1))
             prepared.push_back({c.name, check::Buffers(def, c.problem), {}});
+        if (options_.tokens > 0) {
+            check::Problem longer = prepared.front().buffers.problem();
+            longer.T = options_.tokens, longer.H = 2, longer.initial_state = true;
+            prepared.push_back({fmt::format("{} tokens", options_.tokens), check::Buffers(def, longer), {}});
+        }
         for (const plan::Strategy strategy : plan::all_strategies()) {
             if (options_.strategy != "all" && options_.strategy != plan::to_string(strategy)) continue;
             Row row{entry.name, dtype, plan::to_string(strategy), "", "", "", sizes};
@@ -230,7 +237,7 @@ class Examination {
 int main(int argc, char** argv) {
     try {
         const forge::gpu::Options options = forge::gpu::parse(argc, argv);
-        if (options.time) return forge::gpu::measure(options.only, options.strategy, options.threads, options.csv);
+        if (options.time) return forge::gpu::measure(options.only, options.strategy, options.threads, options.tokens, options.csv);
         return forge::gpu::Examination(options).run();
     } catch (const std::exception& error) {
         fmt::print(stderr, "gpu_check: {}\n", error.what());

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kRuns = 21;
 constexpr std::int64_t kPattern = 1024;               ///< tokens of random inputs, repeated along the sequence
+constexpr std::int64_t kMostTokens = 32 * kPattern;    ///< unless the caller says otherwise
 constexpr std::size_t kFlushBytes = std::size_t{1} << 27;
 
 /// The same call for a longer sequence: every token tensor repeats the pattern.
@@ -67,15 +68,25 @@ double host_seconds(const Attention& attention, const Call& call, const Stream& 
     return seconds / kCalls;
 }
 
+/// Bytes per second that a copy within the device's memory reads and writes.
+double copy_bandwidth(const Stream& stream, const Memory& flush) {
+    constexpr std::size_t kBytes = std::size_t{1} << 29;
+    const Memory from(kBytes), to(kBytes);
+    const Graph graph(stream, [&] { runtime::CudaDriver::get().check(runtime::CudaDriver::get().copy_on_device(to.at(0), from.at(0), kBytes, stream.handle()), "copying"); });
+    return 2.0 * kBytes / median(replay_seconds(graph, stream, flush, kRuns));
+}
+
 }  // namespace
 
-int measure(const std::string& only, const std::string& strategy, int threads, const std::string& csv_file) {
+int measure(const std::string& only, const std::string& strategy, int threads, std::int64_t most_tokens, const std::string& csv_file) {
     const runtime::CudaDevice& device = runtime::cuda_device("cuda");
     const runtime::CudaScope scope(device);
     const Stream stream;
     const Memory flush(kFlushBytes);
+    const double bandwidth = copy_bandwidth(stream, flush);
+    fmt::print("{}: {:.0f} GB/s when copying\n", device.name, bandwidth * 1e-9);
     std::ofstream csv(csv_file.empty() ? "/dev/null" : csv_file);
-    csv << "variant,strategy,chunk,T,median_us,least_us,most_us,host_us,bytes,gb_per_s\n";
+    csv << "variant,strategy,chunk,T,median_us,least_us,most_us,host_us,bytes,gb_per_s,of_copy_bandwidth\n";
     for (const variants::Entry& entry : variants::all()) {
         if (!only.empty() && entry.name != only) continue;
         const ir::Definition def = entry.make().define();
@@ -85,7 +96,7 @@ int measure(const std::string& only, const std::string& strategy, int threads, c
         const check::Buffers pattern(def, problem);
         for (const plan::Strategy s : plan::all_strategies()) {
             if (strategy != "all" && strategy != plan::to_string(s)) continue;
-            for (std::int64_t tokens = kPattern; tokens <= 32 * kPattern; tokens *= 2) try {
+            for (std::int64_t tokens = kPattern; tokens <= (most_tokens > 0 ? most_tokens : kMostTokens); tokens *= 2) try {
                 CompileOptions options;
                 options.device = "cuda";
                 options.sizes = check::sizes_for(def, problem);
@@ -101,8 +112,8 @@ int measure(const std::string& only, const std::string& strategy, int threads, c
                 const std::vector<double> seconds = replay_seconds(graph, stream, flush, kRuns);
                 const double middle = median(seconds);
                 const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
-                const std::string row = fmt::format("{},{},{},{},{:.1f},{:.1f},{:.1f},{:.1f},{:.0f},{:.0f}", entry.name, plan::to_string(s), attention.chunk(), tokens, middle * 1e6,
-                                                    *least * 1e6, *most * 1e6, host * 1e6, arguments.bytes(), arguments.bytes() / middle * 1e-9);
+                const std::string row = fmt::format("{},{},{},{},{:.1f},{:.1f},{:.1f},{:.1f},{:.0f},{:.0f},{:.2f}", entry.name, plan::to_string(s), attention.chunk(), tokens, middle * 1e6,
+                                                    *least * 1e6, *most * 1e6, host * 1e6, arguments.bytes(), arguments.bytes() / middle * 1e-9, arguments.bytes() / middle / bandwidth);
                 fmt::print("{}\n", row);
                 csv << row << std::endl;
             } catch (const std::runtime_error& error) {

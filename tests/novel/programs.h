@@ -7,6 +7,7 @@ namespace forge::novel {
 
 LinearAttention two_states();
 LinearAttention normalised();
+LinearAttention leaky_averages();
 LinearAttention running_maximum();
 LinearAttention squashed();
 LinearAttention value_decay();

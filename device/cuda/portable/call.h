@@ -10,7 +10,10 @@
 
 #ifdef __CUDACC__
 #include "thread.h"
-#define FORGE_KERNEL extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, 1)
+#ifndef FORGE_RESIDENT
+#define FORGE_RESIDENT 1  // blocks per multiprocessor, for which registers must do
+#endif
+#define FORGE_KERNEL extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, FORGE_RESIDENT)
 #endif
 
 namespace forge::cuda {

@@ -1,4 +1,4 @@
-/// Where a thread stands.
+/// Where a thread stands, and what its block has.
 #pragma once
 
 namespace forge::cuda::ptx {
@@ -8,6 +8,12 @@ __device__ __forceinline__ unsigned thread_in_block() {
     unsigned number;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
     return number;
+}
+
+/// The block's dynamic shared memory.
+__device__ __forceinline__ void* block_memory() {
+    extern __shared__ __align__(16) unsigned char dynamic_shared_memory[];
+    return dynamic_shared_memory;
 }
 
 }  // namespace forge::cuda::ptx

@@ -1,11 +1,28 @@
 #include "emit/cuda/emit_cuda.h"
 
+#include "emit/cuda/channels.h"
 #include "forge/error.h"
 
 namespace forge::emit {
 
+namespace {
+
+std::string emit_channels(const plan::Plan& plan) {
+    Writer out;
+    write_title(out, plan);
+    write_channel_head(out, plan);
+    for (const plan::Kernel& kernel : plan.kernels) {
+        write_title(out, kernel);
+        write_channel_kernel(out, plan, kernel);
+    }
+    return out.text();
+}
+
+}  // namespace
+
 std::string emit_cuda(const plan::Plan& plan) {
     if (!plan.schedule.shared_memory) throw InternalError("emit: the plan's tiles are not laid out for shared memory");
+    if (plan.schedule.engine == plan::Engine::Channels) return emit_channels(plan);
     Dialect cuda;
     cuda.defines = {fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
     const bool warp_groups = plan.schedule.warp_groups;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "emit/cuda/channels.h"
 #include "forge/error.h"
 
 namespace forge::emit {
@@ -30,6 +31,7 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel) {
     switch (kernel.engine) {
         case plan::Engine::Tiles: return launch_of_tiles(plan, kernel);
+        case plan::Engine::Channels: return launch_of_channels(plan, kernel);
     }
     throw InternalError("launch: unknown engine");
 }

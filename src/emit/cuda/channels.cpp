@@ -1,0 +1,350 @@
+#include "emit/cuda/channels.h"
+
+#include <algorithm>
+#include <set>
+
+#include "emit/kernel.h"
+#include "emit/names.h"
+#include "forge/error.h"
+
+namespace forge::emit {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using Kind = plan::TensorSlot::Kind;
+
+// As device/cuda/channels has them.
+constexpr int kLanes = 32, kWidth = 4, kGroup = 16;
+constexpr int kTileChannels = kLanes * kWidth;
+constexpr int kWordBytes = 8, kExchangeHeader = 256;
+
+constexpr int kMostRows = 8;                   ///< tokens per thread
+constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
+constexpr std::int64_t kRegistersForRows = 64; ///< of them
+
+struct State {
+    std::string name;
+    ValueId before = ir::kNoValue;  ///< the parameter; none if nothing reads it
+    ValueId after = ir::kNoValue;
+    ValueId factor = ir::kNoValue, next_factor = ir::kNoValue;  ///< of the transition; none: it is 1
+};
+
+ValueId param_of(const Function& fn, const std::string& name, Role role) {
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == role && fn.op(v).attrs.name == name) return v;
+    return ir::kNoValue;
+}
+
+std::vector<State> states_of(const Function& fn) {
+    std::vector<State> states;
+    for (const ir::Result& r : fn.results)
+        if (r.role == Role::State)
+            states.push_back({r.name, param_of(fn, r.name, Role::State), r.value, param_of(fn, r.name, Role::Ones), fn.result(r.name, Role::Ones)});
+    return states;
+}
+
+std::int64_t channels_of(const plan::Plan& plan) {
+    return plan.sizes.at(plan.definition.states[0].type.shape[0].symbol);
+}
+
+/// When a value is computed.
+enum class Walk : std::uint8_t {
+    None,    ///< before the tokens: it depends on none
+    First,   ///< for the states
+    Second,  ///< for the outputs
+    Both,    ///< from a state, which is another one in each walk
+};
+
+/// Which values each walk computes, and which of the first walk's the second one reads.
+class Walks {
+ public:
+    explicit Walks(const Function& fn) : walks_(fn.ops.size(), Walk::None), kept_(fn.ops.size(), false) {
+        std::vector<ValueId> tokens, states, factors, carried, wanted;
+        for (ValueId v = 0; v < fn.size(); ++v) {
+            if (fn.op(v).code != Opcode::Param) continue;
+            const Role role = fn.op(v).attrs.role;
+            if (role == Role::Input || role == Role::Shifted || role == Role::Mask) tokens.push_back(v);
+            if (role == Role::State) states.push_back(v);
+            if (role == Role::Ones) factors.push_back(v);
+        }
+        for (const ir::Result& r : fn.results) {
+            if (r.role != Role::Input) carried.push_back(r.value);
+            if (r.role != Role::Ones) wanted.push_back(r.value);
+        }
+        const auto per_token = ir::depends_on(fn, tokens), of_state = ir::depends_on(fn, states), of_factor = ir::depends_on(fn, factors);
+        const auto first = ir::needed_for(fn, carried), second = ir::needed_for(fn, wanted);
+        for (std::size_t v = 0; v < walks_.size(); ++v) {
+            if (of_factor[v]) walks_[v] = Walk::First;
+            else if (of_state[v]) walks_[v] = first[v] && second[v] ? Walk::Both : Walk::Second;
+            else if (per_token[v]) walks_[v] = first[v] ? Walk::First : Walk::Second;
+        }
+        const auto keep = [&](ValueId v) {
+            const auto i = static_cast<std::size_t>(v);
+            kept_[i] = kept_[i] || (walks_[i] == Walk::First && fn.op(v).code != Opcode::Param);
+        };
+        for (ValueId v = 0; v < fn.size(); ++v)
+            if (in(v, Walk::Second))
+                for (const ValueId a : fn.op(v).args) keep(a);
+        for (const ValueId v : wanted) keep(v);
+    }
+
+    [[nodiscard]] bool in(ValueId v, Walk walk) const {
+        const Walk w = walks_[static_cast<std::size_t>(v)];
+        return w == walk || (w == Walk::Both && walk != Walk::None);
+    }
+    [[nodiscard]] bool before_tokens(ValueId v) const { return walks_[static_cast<std::size_t>(v)] == Walk::None; }
+    [[nodiscard]] bool kept(ValueId v) const { return kept_[static_cast<std::size_t>(v)]; }
+
+ private:
+    std::vector<Walk> walks_;
+    std::vector<bool> kept_;
+};
+
+class ChannelWriter {
+ public:
+    ChannelWriter(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel)
+        : out_(out), plan_(plan), kernel_(kernel), fn_(kernel.tiles.fn), names_(cpp_names(fn_)), states_(states_of(fn_)), walks_(fn_) {}
+
+    void write() {
+        out_.open(fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
+        begin();
+        out_.open("for (int turn = 0; !shared.tiles[turn].done; turn = (turn + 1) % 3)");
+        out_.line("const Tile& at = shared.tiles[turn];");
+        out_.line("Tile& next = shared.tiles[(turn + 1) % 3];");
+        load();
+        out_.line("if (thread() == 0) next = take_tile(call);");
+        before_tokens();
+        first_walk();
+        meet();
+        second_walk();
+        out_.close();
+        out_.close();
+    }
+
+ private:
+    [[nodiscard]] const Op& op(ValueId v) const { return fn_.op(v); }
+    [[nodiscard]] bool is_param(ValueId v, Role role) const { return op(v).code == Opcode::Param && op(v).attrs.role == role; }
+    [[nodiscard]] bool is_tensor(ValueId v) const { return is_param(v, Role::Input) || is_param(v, Role::Shifted); }
+    [[nodiscard]] bool has_channels(ValueId v) const { return op(v).type.rank() > 0; }
+    [[nodiscard]] int tensor_of(ValueId v) const { return plan_.tensor(op(v).attrs.role == Role::Head ? Kind::Head : Kind::Input, op(v).attrs.name); }
+    [[nodiscard]] const plan::TensorSlot& slot(int tensor) const { return plan_.tensors[static_cast<std::size_t>(tensor)]; }
+    [[nodiscard]] std::string storage(int tensor) const { return storage_type(slot(tensor).type.dtype); }
+    static std::string fours(const std::string& tensor) { return cpp_identifier(tensor) + "_fours"; }
+    [[nodiscard]] std::string type(ValueId v) const { return op(v).type.dtype == DType::Bool ? "mask" : "vec"; }
+
+    /// Names of values that are the same for all tiles, and the first tile.
+    void begin() {
+        const Launch how = launch_of_channels(plan_, kernel_);
+        out_.line("constexpr int kChannels = {}, kStates = {};", channels_of(plan_), states_.size());
+        out_.line("Shared<kStates>& shared = shared_memory<kStates, {}>();", how.shared_bytes);
+        std::vector<int> initial;
+        for (const State& s : states_) initial.push_back(plan_.tensor(Kind::InitialState, s.name));
+        out_.line("const int initial[kStates] = {{{}}};", fmt::join(initial, ", "));
+        std::set<int> seen;
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (is_tensor(v) && has_channels(v) && seen.insert(tensor_of(v)).second) whether_fours(op(v).attrs.name, tensor_of(v));
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::Input) whether_fours(r.name, plan_.tensor(Kind::Output, r.name));
+        out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
+        out_.line("if (thread() == 0) shared.tiles[0] = take_tile(call);");
+        out_.line("sync();");
+    }
+
+    void whether_fours(const std::string& name, int tensor) { out_.line("const bool {} = in_fours<{}>(call.tensors[{}]);", fours(name), storage(tensor), tensor); }
+
+    /// All token inputs are asked for before any is used.
+    void load() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (!is_tensor(v)) continue;
+            const int t = tensor_of(v);
+            const std::string back = is_param(v, Role::Shifted) ? ", 1" : "", pad = float_literal(slot(t).pad);
+            if (has_channels(v)) out_.line("const auto {} = load_rows<{}>(call, {}, at, kChannels, {}, {}{});", name(v), storage(t), t, fours(op(v).attrs.name), pad, back);
+            else out_.line("const auto {} = load_numbers<{}>(call, {}, at, {}{});", name(v), storage(t), t, pad, back);
+        }
+    }
+
+    void before_tokens() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (!walks_.before_tokens(v) || op(v).code == Opcode::Constant) continue;
+            if (is_param(v, Role::Scalar)) out_.line("const vec {} = broadcast(call.scalars[{}]);", name(v), plan_.scalar(op(v).attrs.name));
+            else if (is_param(v, Role::Head)) load_head(v);
+            else compute(v, "const " + type(v) + " " + name(v));
+        }
+    }
+
+    void load_head(ValueId v) {
+        const int t = tensor_of(v);
+        if (has_channels(v)) out_.line("const vec {} = load_head<{}>(call, {}, at, kChannels);", name(v), storage(t), t);
+        else out_.line("const vec {} = broadcast(load_number(head_block<const {}>(call, {}, at)));", name(v), storage(t), t);
+    }
+
+    /// What these tokens do to the states: from nothing, and from factors of 1.
+    void first_walk() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (walks_.kept(v)) out_.line("{} {}[kRows];", type(v), name(v));
+        out_.open("");
+        for (const State& s : states_) {
+            if (s.before != ir::kNoValue) out_.line("vec {} = zero;", name(s.before));
+            else out_.line("vec {} = zero;", after(s));
+            if (s.factor != ir::kNoValue) out_.line("vec {} = broadcast(1.0f);", name(s.factor));
+        }
+        walk(Walk::First);
+        for (std::size_t i = 0; i < states_.size(); ++i)
+            out_.line("put_map(shared, {}, {}, {});", i, states_[i].factor == ir::kNoValue ? "broadcast(1.0f)" : name(states_[i].factor), variable(states_[i]));
+        out_.close();
+    }
+
+    /// While the maps of other tiles arrive, so do the inputs of the next one.
+    void meet() {
+        out_.line("sync();");
+        out_.open("if (!next.done)");
+        std::set<int> seen;
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (is_tensor(v) && has_channels(v) && seen.insert(tensor_of(v)).second)
+                out_.line("prefetch_rows<{}>(call, {}, next, kChannels, {});", storage(tensor_of(v)), tensor_of(v), fours(op(v).attrs.name));
+        out_.close();
+        out_.line("join(shared, call, at, initial, kChannels);");
+        out_.line("sync();");
+    }
+
+    void second_walk() {
+        out_.open("");
+        for (std::size_t i = 0; i < states_.size(); ++i) out_.line("vec {} = state_before(shared, {});", variable(states_[i]), i);
+        walk(Walk::Second);
+        for (const State& s : states_) out_.line("store_state(call, {}, at, kChannels, {});", plan_.tensor(Kind::FinalState, s.name), variable(s));
+        out_.close();
+    }
+
+    /// The loop over a thread's tokens.
+    void walk(Walk walk) {
+        out_.put("#pragma unroll");
+        out_.open("for (int row = 0; row < kRows; ++row)");
+        read_.clear();
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (!walks_.in(v, walk) || op(v).code == Opcode::Param) continue;
+            for (const ValueId a : op(v).args) read(a);
+            compute(v, walk == Walk::First && walks_.kept(v) ? fmt::format("{}[row]", name(v)) : fmt::format("const {} {}", type(v), name(v)));
+            if (walk == Walk::First && walks_.kept(v)) out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v)), read_.insert(v);
+        }
+        if (walk == Walk::Second)
+            for (const ir::Result& r : fn_.results)
+                if (r.role == Role::Input) store(r);
+        for (const State& s : states_) assign(variable(s), s.after, walk);
+        if (walk == Walk::First)
+            for (const State& s : states_)
+                if (s.factor != ir::kNoValue) assign(name(s.factor), s.next_factor, walk);
+        out_.close();
+    }
+
+    void store(const ir::Result& r) {
+        const int t = plan_.tensor(Kind::Output, r.name);
+        read(r.value);
+        out_.line("store_row<{}>(call, {}, at, kChannels, {}, row, {});", storage(t), t, fours(r.name), use(r.value));
+    }
+
+    /// A carried value takes its next one; no other carried value has that name, so that their order does not matter.
+    void assign(const std::string& to, ValueId from, Walk) {
+        read(from);
+        if (to != use(from)) out_.line("{} = {};", to, use(from));
+    }
+
+    /// An input, or a value kept from the first walk, as this row's number.
+    void read(ValueId v) {
+        const bool mask = is_param(v, Role::Mask);
+        if (!(is_tensor(v) || mask || walks_.kept(v)) || !read_.insert(v).second) return;
+        if (mask) out_.line("const vec {} = broadcast(row < at.rows() ? 1.0f : 0.0f);", row_name(v));
+        else out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v));
+    }
+
+    [[nodiscard]] std::string use(ValueId v) const {
+        if (op(v).code == Opcode::Constant) return fmt::format("broadcast({})", float_literal(op(v).attrs.value));
+        return read_.contains(v) ? row_name(v) : name(v);
+    }
+
+    void compute(ValueId v, const std::string& to) {
+        std::vector<std::string> args;
+        for (const ValueId a : op(v).args) args.push_back(use(a));
+        out_.line("{} = {};", to, expression(v, args));
+    }
+
+    [[nodiscard]] std::string expression(ValueId v, const std::vector<std::string>& a) const {
+        if (op(v).code != Opcode::To && op(v).code != Opcode::CacheResult) return fmt::format("{}({})", ir::info(op(v).code).name, fmt::join(a, ", "));
+        const bool from = op(op(v).args[0]).type.dtype == DType::Bool, to = op(v).type.dtype == DType::Bool;
+        return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
+    }
+
+    [[nodiscard]] const std::string& name(ValueId v) const { return names_[static_cast<std::size_t>(v)]; }
+    [[nodiscard]] std::string row_name(ValueId v) const { return name(v) + "_row"; }
+    static std::string after(const State& s) { return cpp_identifier(s.name) + "_after"; }
+    [[nodiscard]] std::string variable(const State& s) const { return s.before != ir::kNoValue ? name(s.before) : after(s); }
+
+    Writer& out_;
+    const plan::Plan& plan_;
+    const plan::Kernel& kernel_;
+    const Function& fn_;
+    std::vector<std::string> names_;
+    std::vector<State> states_;
+    Walks walks_;
+    std::set<ValueId> read_;  ///< values with a name for this row
+};
+
+/// What a thread holds of a token: all inputs as they lie in memory before the first walk; after it those that the second
+/// one reads, and what is kept for that.
+std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
+    const Walks walks(fn);
+    std::vector<bool> read_again(fn.ops.size(), false);
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (walks.in(v, Walk::Second))
+            for (const ValueId a : fn.op(v).args) read_again[static_cast<std::size_t>(a)] = true;
+    for (const ir::Result& r : fn.results) read_again[static_cast<std::size_t>(r.value)] = true;
+    std::int64_t before = 0, between = 0;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        if (walks.kept(v)) between += kWidth;
+        if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
+        const DType dtype = plan.tensors[static_cast<std::size_t>(plan.tensor(Kind::Input, op.attrs.name))].type.dtype;
+        const std::int64_t registers = op.type.rank() == 0 ? 1 : kWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
+        before += registers;
+        if (read_again[static_cast<std::size_t>(v)]) between += registers;
+    }
+    return std::max<std::int64_t>({before, between, 1});
+}
+
+int rows_of(const plan::Plan& plan, const Function& fn) {
+    return static_cast<int>(std::clamp<std::int64_t>(kRegistersForRows / registers_per_row(plan, fn), 1, kMostRows));
+}
+
+}  // namespace
+
+Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
+    const auto states = static_cast<std::int64_t>(states_of(kernel.tiles.fn).size());
+    const int warps = plan.schedule.block_threads / kLanes;
+    Launch launch;
+    launch.threads = plan.schedule.block_threads;
+    launch.unit_rows = static_cast<std::int64_t>(rows_of(plan, kernel.tiles.fn)) * warps;
+    launch.parts = (channels_of(plan) + kTileChannels - 1) / kTileChannels;
+    launch.resident_blocks = std::max(1, kThreadsOfMultiprocessor / launch.threads);
+    launch.exchange_header_bytes = kExchangeHeader;
+    launch.exchange_bytes = states * kTileChannels * kWordBytes;
+    constexpr std::int64_t kTileBytes = 512, kMapBytes = 8;
+    launch.shared_bytes = kTileBytes + states * kTileChannels * (warps * (kMapBytes + 4) + (kGroup - 1) * kMapBytes);
+    return launch;
+}
+
+void write_channel_head(Writer& out, const plan::Plan& plan) {
+    const Launch how = launch_of_channels(plan, plan.kernels[0]);
+    out.line("#define FORGE_THREADS {}", how.threads);
+    out.line("#define FORGE_ROWS {}", rows_of(plan, plan.kernels[0].tiles.fn));
+    out.line("#define FORGE_RESIDENT {}", how.resident_blocks);
+    out.line("#include \"cuda/channels/kernel.h\"");
+    out.put("");
+    out.line("using namespace forge::cuda;");
+}
+
+void write_channel_kernel(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel) { ChannelWriter(out, plan, kernel).write(); }
+
+}  // namespace forge::emit

@@ -1,0 +1,130 @@
+#include "graph/token_program.h"
+
+#include <algorithm>
+
+#include "graph/passes.h"
+#include "graph/transition.h"
+#include "ir/definition.h"
+#include "ir/infer.h"
+#include "ir/rebuild.h"
+
+namespace forge::graph {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+
+bool is_chunk(const Dim& d) { return d.symbol == ir::kChunkSymbol; }
+
+/// What a value's axes are: at most one of tokens, at most one of channels, the others of size 1.
+struct Axes {
+    int tokens = 0;
+    bool channels = false;
+};
+
+class TokenProgram {
+ public:
+    explicit TokenProgram(const Function& program) : program_(program) {}
+
+    std::optional<Function> run() {
+        if (!find_channels()) return std::nullopt;
+        for (const Op& op : program_.ops)
+            if (!axes_of(op.type) || !admits(op)) return std::nullopt;
+        for (const ir::Result& r : program_.results)
+            if (!admits(r)) return std::nullopt;
+        const Function token = dce(cse(canonicalize(dce(cse(canonicalize(collapsed()))))));
+        const auto all = transitions(token);
+        const bool carried = std::all_of(all.begin(), all.end(), [](const Transition& t) { return t.composable() && !t.is_matrix(); });
+        return carried ? std::optional(token) : std::nullopt;
+    }
+
+ private:
+    /// The channels are the axis of the states.
+    bool find_channels() {
+        for (const ir::Result& r : program_.results) {
+            if (r.role != Role::State) continue;
+            const Shape& shape = program_.op(r.value).type.shape;
+            if (shape.size() != 1 || shape[0].is_constant() || is_chunk(shape[0]) || shape[0].factor != 1) return false;
+            if (!channels_.empty() && channels_ != shape[0].symbol) return false;
+            channels_ = shape[0].symbol;
+        }
+        return !channels_.empty();
+    }
+
+    [[nodiscard]] bool is_channels(const Dim& d) const { return d.symbol == channels_ && d.factor == 1; }
+
+    [[nodiscard]] std::optional<Axes> axes_of(const ir::Type& type) const {
+        Axes axes;
+        for (const Dim& d : type.shape) {
+            if (d == Dim(1)) continue;
+            if (is_chunk(d) && d.factor == 1 && axes.tokens == 0) axes.tokens = 1;
+            else if (is_channels(d) && !axes.channels) axes.channels = true;
+            else return std::nullopt;
+        }
+        return axes;
+    }
+
+    /// Whether the op does the same for every token and channel, but for scans and sums over the tokens.
+    [[nodiscard]] bool admits(const Op& op) const {
+        switch (op.code) {
+            case Opcode::Param: return op.attrs.role != Role::Spill && op.type.rank() <= (op.type.rank() > 0 && is_chunk(op.type.shape[0]) ? 2 : 1);
+            case Opcode::Constant:
+            case Opcode::Copy:
+            case Opcode::Permute:
+            case Opcode::Unsqueeze:
+            case Opcode::Squeeze:
+            case Opcode::Expand: return true;
+            case Opcode::Sum:
+            case Opcode::Amax:
+            case Opcode::Cumsum: return !is_channels(operand_axis(op));
+            case Opcode::LinearScan: return is_chunk(program_.op(op.args[0]).type.shape[0]);
+            case Opcode::Select: return !is_channels(operand_axis(op)) && (op.attrs.start == -1 || operand_axis(op) == Dim(1));
+            default: return ir::is_elementwise(op.code) && op.code != Opcode::Tril && op.code != Opcode::Triu;
+        }
+    }
+
+    [[nodiscard]] const Dim& operand_axis(const Op& op) const { return program_.op(op.args[0]).type.shape[static_cast<std::size_t>(op.attrs.dim)]; }
+
+    [[nodiscard]] bool admits(const ir::Result& r) const {
+        const Shape& shape = program_.op(r.value).type.shape;
+        return r.role == Role::State || (shape.size() == 2 && is_chunk(shape[0]) && is_channels(shape[1]));
+    }
+
+    [[nodiscard]] Shape collapsed(const ir::Type& type) const {
+        return axes_of(type)->channels ? Shape{Dim(channels_)} : Shape{};
+    }
+
+    [[nodiscard]] Function collapsed() const {
+        return ir::rebuild(program_, [&](Function& out, const Op& op, std::vector<ValueId> args) {
+            switch (op.code) {
+                case Opcode::Copy:
+                case Opcode::Permute:
+                case Opcode::Unsqueeze:
+                case Opcode::Squeeze:
+                case Opcode::Expand:
+                case Opcode::Select:
+                case Opcode::Sum:
+                case Opcode::Amax: return args[0];
+                case Opcode::LinearScan: return args[1];
+                case Opcode::Cumsum: return op.attrs.exclusive ? ir::emit_constant(out, 0, op.where) : args[0];
+                default: {
+                    const ValueId v = ir::keep(out, op, std::move(args));
+                    out.op(v).type.shape = collapsed(op.type);
+                    return v;
+                }
+            }
+        });
+    }
+
+    const Function& program_;
+    std::string channels_;
+};
+
+}  // namespace
+
+std::optional<Function> token_program(const Function& program) { return TokenProgram(program).run(); }
+
+}  // namespace forge::graph

@@ -1,0 +1,173 @@
+/// Channel kernels, run: the emitted source, compiled for the CPU with fibers for threads (emulated/), against the float64
+/// recurrence. Blocks run in orders that differ from seed to seed and must leave the same bits.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "build/cuda_binary.h"
+#include "build/device_sources.h"
+#include "check/check.h"
+#include "check/suite.h"
+#include "emit/cuda/emit_cuda.h"
+#include "frontend/join.h"
+#include "frontend/trace.h"
+#include "graph/pipeline.h"
+#include "runtime/device_call.h"
+#include "schedule/channels.h"
+#include "support/environment.h"
+#include "support/process.h"
+#include "tests/cuda/emulated/blocks.h"
+#include "tests/novel/novel.h"
+#include "tests/support/expected.h"
+
+namespace forge {
+namespace {
+
+namespace fs = std::filesystem;
+using variants::Entry;
+
+std::optional<plan::Schedule> schedule_for(const ir::Definition& def, int threads) {
+    return schedule::fit_channels(def, graph::optimize(frontend::join(def)), {}, threads);
+}
+
+std::vector<Entry> channel_programs() {
+    std::vector<Entry> found;
+    for (const auto* list : {&variants::all(), &novel::all()})
+        for (const Entry& entry : *list)
+            if (schedule_for(entry.make().define(), 64)) found.push_back(entry);
+    return found;
+}
+
+TEST(ChannelPrograms, AreThoseOfVectorStatesWithoutProducts) {
+    std::vector<std::string> names;
+    for (const Entry& entry : channel_programs()) names.push_back(entry.name);
+    EXPECT_EQ(names, (std::vector<std::string>{"hgrn", "hawk", "leaky_averages"}));
+}
+
+TEST(ChannelPrograms, AreCompiledWithoutSpills) {
+    if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
+    for (const Entry& entry : channel_programs())
+        for (const auto& [threads, arch] : {std::pair{256, "sm_80"}, {256, "sm_90"}, {512, "sm_90"}}) {
+            const ir::Definition def = entry.make().define();
+            const auto plan = plan::make_plan(def, graph::optimize(frontend::join(def)), {{"D", 1024}}, *schedule_for(def, threads));
+            const build::CudaBinary binary = build::build_cuda_binary(entry.name, emit::emit_cuda(plan), arch, support::default_cache_dir());
+            ASSERT_EQ(binary.kernels.size(), 1U) << binary.report;
+            EXPECT_EQ(binary.kernels[0].spill_bytes, 0) << entry.name << "\n" << binary.report;
+            EXPECT_EQ(emit::emit_cuda(plan), emit::emit_cuda(plan));
+        }
+}
+
+/// The device library with the CPU's versions of the PTX functions, in a directory that goes with the test.
+class EmulatedDevice {
+ public:
+    EmulatedDevice() : dir_(fs::temp_directory_path() / fmt::format("forge-emulated-{}", getpid())) {
+        for (const DeviceSource& source : device_sources()) write(dir_ / source.path, source.text);
+        const fs::path ours = tests::root() / "tests/cuda/emulated";
+        write(dir_ / "machine.h", tests::read_file(ours / "machine.h"));
+        for (const auto& entry : fs::directory_iterator(ours / "ptx")) write(dir_ / "cuda/ptx" / entry.path().filename(), tests::read_file(entry.path()));
+    }
+    ~EmulatedDevice() { fs::remove_all(dir_); }
+    EmulatedDevice(const EmulatedDevice&) = delete;
+    EmulatedDevice& operator=(const EmulatedDevice&) = delete;
+
+    /// A shared library of the emitted kernels.
+    [[nodiscard]] fs::path build(const std::string& name, const std::string& source) const {
+        const fs::path cpp = dir_ / (name + ".cpp"), so = dir_ / (name + ".so");
+        write(cpp, "#define FORGE_EMULATED\n#include \"machine.h\"\n" + source);
+        const support::Finished done =
+            support::run_process({"g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-ffp-contract=fast", "-w", "-iquote", dir_.string(), "-o", so.string(), cpp.string()});
+        EXPECT_EQ(done.status, 0) << done.output.substr(0, 4000);
+        return so;
+    }
+
+ private:
+    static void write(const fs::path& path, const std::string& text) {
+        fs::create_directories(path.parent_path());
+        std::ofstream(path) << text;
+    }
+    fs::path dir_;
+};
+
+/// A program's kernel, ready to be called with tensors in the CPU's memory.
+class EmulatedKernel {
+ public:
+    EmulatedKernel(const EmulatedDevice& device, const ir::Definition& def, const tile::Sizes& sizes, int threads)
+        : plan_(plan::make_plan(def, graph::optimize(frontend::join(def)), sizes, *schedule_for(def, threads))) {
+        library_ = dlopen(device.build(def.name, emit::emit_cuda(plan_)).c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (!library_) throw std::runtime_error(dlerror());
+        machine_ = static_cast<emulated::Machine*>(dlsym(library_, "forge_machine"));
+        kernel_ = reinterpret_cast<Kernel>(dlsym(library_, emit::kernel_symbol(plan_.kernels[0]).c_str()));  // NOLINT: dlsym
+    }
+    ~EmulatedKernel() { dlclose(library_); }
+    EmulatedKernel(const EmulatedKernel&) = delete;
+    EmulatedKernel& operator=(const EmulatedKernel&) = delete;
+
+    void run(Call call, int blocks, unsigned seed) const {
+        const runtime::Bound bound = runtime::bind(plan_, call, runtime::Lengths::OnDevice);
+        std::vector<std::max_align_t> workspace(runtime::device_workspace_bytes(plan_, bound) / sizeof(std::max_align_t) + 1);
+        call.workspace = workspace.data();
+        runtime::DeviceCall arguments(plan_, call, bound);
+        const emit::Launch how = emit::launch_of(plan_, plan_.kernels[0]);
+        if (arguments.select(plan_.kernels[0], how) == 0) return;
+        std::memset(arguments.call.exchange, 0xFF, arguments.exchange_bytes);
+        emulated::run(*machine_, {blocks, how.threads, static_cast<std::size_t>(how.shared_bytes), seed}, [&] { kernel_(arguments.call); });
+    }
+
+ private:
+    using Kernel = void (*)(cuda::Call);
+    plan::Plan plan_;
+    void* library_ = nullptr;
+    emulated::Machine* machine_ = nullptr;
+    Kernel kernel_ = nullptr;
+};
+
+struct Example {
+    std::string program;
+    DType dtype;
+    std::int64_t channels;
+    int threads;
+};
+
+class ChannelKernels : public testing::TestWithParam<Example> {
+ protected:
+    static std::vector<std::vector<std::byte>> results(const check::Buffers& buffers) {
+        std::vector<std::vector<std::byte>> all;
+        for (const auto* list : {&buffers.outputs, &buffers.final_states})
+            for (const auto& [name, x] : *list) all.push_back(x.storage);
+        return all;
+    }
+};
+
+TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
+    const Example& run = GetParam();
+    const EmulatedDevice device;
+    const std::vector<Entry> programs = channel_programs();
+    const ir::Definition declared = std::find_if(programs.begin(), programs.end(), [&](const Entry& e) { return e.name == run.program; })->make().define();
+    const std::map<std::string, std::int64_t> sizes = {{"K", run.channels}, {"V", run.channels}, {"D", run.channels}};
+    const ir::Definition def = frontend::with_dtype(declared, run.dtype);
+    std::vector<check::Case> cases = check::awkward_cases(declared, run.dtype, sizes, 1);
+    cases.push_back({"a sequence of many groups", {.B = 2, .T = 16 * 8 * (run.threads / 32) * 3 + 5, .H = 2, .sizes = sizes, .dtype = run.dtype, .initial_state = true}});
+    const EmulatedKernel kernel(device, def, check::sizes_for(def, cases[0].problem), run.threads);
+    for (const check::Case& c : cases) {
+        check::Buffers buffers(declared, c.problem);
+        const check::Reference reference = check::reference(buffers, 64);
+        std::vector<std::vector<std::byte>> first;
+        for (const auto& [blocks, seed] : {std::pair{1, 1U}, {3, 2U}, {5, 3U}}) {
+            check::clear_results(buffers);
+            kernel.run(buffers.call(), blocks, seed);
+            for (const check::Difference& d : check::compare(buffers, reference).differences) EXPECT_TRUE(d.ok) << c.name << ": " << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+            if (first.empty()) first = results(buffers);
+            EXPECT_EQ(first, results(buffers)) << c.name << ": other bits with " << blocks << " blocks";
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Emulated, ChannelKernels,
+                         testing::Values(Example{"hgrn", BF16, 136, 64}, Example{"hgrn", F32, 60, 64}, Example{"hawk", F16, 130, 128}, Example{"leaky_averages", BF16, 64, 64}),
+                         [](const auto& test) { return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.channels); });
+
+}  // namespace
+}  // namespace forge

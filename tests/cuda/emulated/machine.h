@@ -1,0 +1,58 @@
+/// A GPU's blocks of threads on a CPU, as far as kernels without warp instructions need them: every thread is a fiber that
+/// runs until it waits. Included by the emitted source in place of what CUDA's compiler declares by itself, and by the
+/// test that runs it.
+#pragma once
+
+#include <math.h>
+#include <string.h>
+
+namespace forge::emulated {
+
+/// What the running fiber asks of whoever runs it.
+struct Machine {
+    int (*thread)();     ///< in its block
+    void* (*memory)();   ///< of its block
+    void (*sync)();      ///< until all threads of the block are here
+    void (*pause)();     ///< while it waits for another block
+};
+
+}  // namespace forge::emulated
+
+#ifdef FORGE_EMULATED
+
+extern "C" {
+forge::emulated::Machine forge_machine;
+}
+
+#define __CUDACC__
+#define __host__
+#define __device__
+#define __global__ __attribute__((visibility("default")))
+#define __forceinline__ inline
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __builtin_assume(condition)
+#define __syncthreads() forge_machine.sync()
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline float __uint_as_float(unsigned x) {
+    float y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+inline unsigned __float_as_uint(float x) {
+    unsigned y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+
+#endif

@@ -1,0 +1,25 @@
+/// In place of device/cuda/ptx/convert.h.
+#pragma once
+
+namespace forge::cuda::ptx {
+
+inline unsigned short bf16_from_float(float x) {
+    const unsigned bits = __float_as_uint(x);
+    if (x != x) return 0x7fff;
+    return static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+inline unsigned short f16_from_float(float x) {
+    const _Float16 y = static_cast<_Float16>(x);
+    unsigned short bits;
+    memcpy(&bits, &y, sizeof bits);
+    return bits;
+}
+
+inline float float_from_f16(unsigned short x) {
+    _Float16 y;
+    memcpy(&y, &x, sizeof y);
+    return static_cast<float>(y);
+}
+
+}  // namespace forge::cuda::ptx

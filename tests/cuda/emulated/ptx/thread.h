@@ -1,0 +1,9 @@
+/// In place of device/cuda/ptx/thread.h.
+#pragma once
+
+namespace forge::cuda::ptx {
+
+inline unsigned thread_in_block() { return static_cast<unsigned>(forge_machine.thread()); }
+inline void* block_memory() { return forge_machine.memory(); }
+
+}  // namespace forge::cuda::ptx
