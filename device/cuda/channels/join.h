@@ -43,31 +43,31 @@ FORGE_DEVICE Word* words_of(const Call& call, Size tile, int state) {
     return reinterpret_cast<Word*>(static_cast<char*>(call.exchange) + kExchangeHeader) + (tile * STATES + state) * kTileChannels;
 }
 
-/// What the warps of a block leave each other.
-template <int STATES>
+/// What the warps of a block leave each other; `TENSORS` is how many token tensors the kernel reads and writes.
+template <int STATES, int TENSORS>
 struct Shared {
-    Tile tiles[3];  ///< in turn: one that some threads still finish, one that is under way, the next
+    Places<TENSORS> places[3];  ///< in turn: one that some threads still finish, one that is under way, the next
     Map parts[STATES][kWarps][kTileChannels];
     Map group[STATES][kGroup - 1][kTileChannels];  ///< the maps of earlier tiles
     float before[STATES][kWarps][kTileChannels];   ///< each warp's states
 };
 
-template <int STATES, int BYTES>
-FORGE_DEVICE Shared<STATES>& shared_memory() {
-    static_assert(sizeof(Shared<STATES>) <= BYTES, "the launch reserves too little");
-    return *static_cast<Shared<STATES>*>(ptx::block_memory());
+template <int STATES, int TENSORS, int BYTES>
+FORGE_DEVICE Shared<STATES, TENSORS>& shared_memory() {
+    static_assert(sizeof(Shared<STATES, TENSORS>) <= BYTES, "the launch reserves too little");
+    return *static_cast<Shared<STATES, TENSORS>*>(ptx::block_memory());
 }
 
 /// This thread's map of a state over its rows, for `join`.
-template <int STATES>
-FORGE_DEVICE void put_map(Shared<STATES>& shared, int state, const vec& factor, const vec& addend) {
+template <int STATES, int TENSORS>
+FORGE_DEVICE void put_map(Shared<STATES, TENSORS>& shared, int state, const vec& factor, const vec& addend) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) shared.parts[state][warp()][lane() * kWidth + i] = {factor.x[i], addend.x[i]};
 }
 
 /// The state before this thread's rows, after `join`.
-template <int STATES>
-FORGE_DEVICE vec state_before(const Shared<STATES>& shared, int state) {
+template <int STATES, int TENSORS>
+FORGE_DEVICE vec state_before(const Shared<STATES, TENSORS>& shared, int state) {
     return load(&shared.before[state][warp()][lane() * kWidth]);
 }
 
@@ -90,8 +90,8 @@ FORGE_DEVICE float initial_state(const Call& call, int tensor, const Tile& at, i
 }
 
 /// The map of a channel over the whole tile.
-template <int STATES>
-FORGE_DEVICE Map whole_map(const Shared<STATES>& shared, int state, int channel) {
+template <int STATES, int TENSORS>
+FORGE_DEVICE Map whole_map(const Shared<STATES, TENSORS>& shared, int state, int channel) {
     Map map = shared.parts[state][0][channel];
 #pragma unroll 4
     for (int w = 1; w < kWarps; ++w) map = then(map, shared.parts[state][w][channel]);
@@ -99,8 +99,8 @@ FORGE_DEVICE Map whole_map(const Shared<STATES>& shared, int state, int channel)
 }
 
 /// From a channel's state before the tile to those before each warp's rows.
-template <int STATES>
-FORGE_DEVICE void pass_on(Shared<STATES>& shared, int state, int channel, float h) {
+template <int STATES, int TENSORS>
+FORGE_DEVICE void pass_on(Shared<STATES, TENSORS>& shared, int state, int channel, float h) {
 #pragma unroll 4
     for (int w = 0; w < kWarps; ++w) {
         shared.before[state][w][channel] = h;
@@ -112,22 +112,22 @@ FORGE_DEVICE void pass_on(Shared<STATES>& shared, int state, int channel, float 
 
 /// Makes the states before each warp's rows from the maps of all rows before. All threads call it, after put_map and sync;
 /// they sync afterwards. `initial`: the tensors of the states before the sequence, all of `channels` channels.
-template <int STATES>
-FORGE_DEVICE void join(Shared<STATES>& shared, const Call& call, const Tile& at, const int (&initial)[STATES], int channels) {
+template <int STATES, int TENSORS>
+FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, const int (&initial)[STATES], int channels) {
     const int place = static_cast<int>(at.segment % kGroup);  // in its group
     const bool publishes = !at.last, ends_group = place == kGroup - 1;
     const Size side_by_side = call.tiles * call.heads;        // from a tile's number to that of the next tokens
     const Size before_group = at.number - (place + 1) * side_by_side;
-    if (publishes && !ends_group)
-        for (int c = thread(); c < STATES * kTileChannels; c += kThreads) {
-            const int state = c / kTileChannels, channel = c % kTileChannels;
-            ptx::store_relaxed(words_of<STATES>(call, at.number, state) + channel, word_of(detail::whole_map(shared, state, channel)));
-        }
-    for (int n = warp(); n < STATES * place; n += kWarps) {
-        const int state = n / place, earlier = n % place;
-        const Word* const words = words_of<STATES>(call, at.number - (place - earlier) * side_by_side, state);
-        detail::await_four(words + lane() * kWidth, &shared.group[state][earlier][lane() * kWidth]);
+#pragma unroll
+    for (int state = 0; state < STATES; ++state) {
+        Word* const words = words_of<STATES>(call, at.number, state);
+        if (publishes && !ends_group)
+            for (int c = thread(); c < kTileChannels; c += kThreads) ptx::store_relaxed(words + c, word_of(detail::whole_map(shared, state, c)));
     }
+#pragma unroll
+    for (int state = 0; state < STATES; ++state)
+        for (int n = warp(); n < place; n += kWarps)
+            detail::await_four(words_of<STATES>(call, at.number - (place - n) * side_by_side, state) + lane() * kWidth, &shared.group[state][n][lane() * kWidth]);
     sync();
     for (int c = thread(); c < STATES * kTileChannels; c += kThreads) {
         const int state = c / kTileChannels, channel = c % kTileChannels;

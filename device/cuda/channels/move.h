@@ -1,6 +1,5 @@
 /// Between global memory and a thread's part of a tile. Rows are kept as they lie in memory until they are used: four
 /// elements of 16 bits take two registers. Where strides and addresses allow it four elements move at once, else one.
-/// `channels` is the number of channels of a head; a thread may have some of them, or none.
 #pragma once
 
 #include "../portable/io.h"
@@ -56,93 +55,112 @@ struct Numbers {
     FORGE_DEVICE vec operator[](int r) const { return broadcast(to_float(row[r])); }
 };
 
-/// Whether four adjacent channels of every token of a tensor can be moved at once.
+/// A token tensor of the call.
 template <class T>
-FORGE_DEVICE bool in_fours(const CallTensor& t) {
-    return detail::in_fours(static_cast<const T*>(t.data), t.token, t.dim[0]) && t.sequence % kWidth == 0 && t.head % kWidth == 0;
-}
+struct Tokens {
+    const CallTensor& in_call;
+    int place;   ///< among the kernel's tensors (Places::first)
+    bool fours;  ///< four adjacent channels of any token can be moved at once
 
-/// The address of this thread's first element; `back`: so many tokens earlier.
-template <class T>
-FORGE_DEVICE T* first_element(const Call& call, int tensor, const Tile& at, Size back = 0) {
-    const CallTensor& t = call.tensors[tensor];
-    return token_rows<T>(call, tensor, at) + (at.first_row() - back) * t.token + at.channel() * t.dim[0];
-}
+    FORGE_DEVICE Tokens(const Call& call, int tensor, int at) : in_call(call.tensors[tensor]), place(at) {
+        fours = detail::in_fours(static_cast<const T*>(in_call.data), in_call.token, in_call.dim[0]) && in_call.sequence % kWidth == 0 && in_call.head % kWidth == 0;
+    }
+    FORGE_DEVICE Size stride() const { return in_call.token; }
+    FORGE_DEVICE Size step() const { return in_call.dim[0]; }
+
+    /// The address of this thread's first element, or, of a tensor with one number per token, of its first token's.
+    template <class P>
+    FORGE_DEVICE T* first(const P& places, bool channels = true) const {
+        return reinterpret_cast<T*>(places.first[place]) + warp() * kRows * stride() + (channels ? lane() * kWidth * step() : 0);
+    }
+};
 
 /// `back`: each row is that of so many tokens earlier. Tokens and channels that are not there read as `pad`.
-template <class T>
-FORGE_DEVICE Rows<T> load_rows(const Call& call, int tensor, const Tile& at, int channels, bool fours, float pad, int back = 0) {
-    const Size stride = call.tensors[tensor].token, step = call.tensors[tensor].dim[0], left = channels - at.channel();
-    const T* const from = first_element<const T>(call, tensor, at, back);
-    const int first = at.first_row() < back ? back : 0, rows = at.rows();
+template <class T, class P>
+FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const Part& part, float pad, int back = 0) {
+    const int first = part.row < back ? back : 0;
+    const T* from = tokens.first(places) - back * tokens.stride();
     Rows<T> x;
-    if (fours && first == 0 && rows == kRows && left >= kWidth) {
+    if (tokens.fours && first == 0 && part.whole()) {
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) x.row[r] = load_packed(from + r * stride);
+        for (int r = 0; r < kRows; ++r, from += tokens.stride()) x.row[r] = load_packed(from);
     } else {
-        const auto element = [&](int r, int i) { return bits(first <= r && r < rows && i < left ? from[r * stride + i * step] : from_float<T>(pad)); };
 #pragma unroll
-        for (int r = 0; r < kRows; ++r)
+        for (int r = 0; r < kRows; ++r, from += tokens.stride()) {
+            const bool there = first <= r && r < part.rows;
+            const auto element = [&](int i) { return bits(there && i < part.channels ? from[i * tokens.step()] : from_float<T>(pad)); };
 #pragma unroll
             for (int w = 0; w < Packed<T>::kWords; ++w) {
-                if constexpr (sizeof(T) == 4) x.row[r].word[w] = element(r, w);
-                else x.row[r].word[w] = element(r, 2 * w) | element(r, 2 * w + 1) << 16;
+                if constexpr (sizeof(T) == 4) x.row[r].word[w] = element(w);
+                else x.row[r].word[w] = element(2 * w) | element(2 * w + 1) << 16;
             }
+        }
     }
     return x;
 }
 
-template <class T>
-FORGE_DEVICE Numbers<T> load_numbers(const Call& call, int tensor, const Tile& at, float pad, int back = 0) {
-    const Size stride = call.tensors[tensor].token;
-    const T* const from = token_rows<const T>(call, tensor, at) + (at.first_row() - back) * stride;
-    const int first = at.first_row() < back ? back : 0, rows = at.rows();
+/// Of a tensor with one number per token.
+template <class T, class P>
+FORGE_DEVICE Numbers<T> load_numbers(const Tokens<T>& tokens, const P& places, const Part& part, float pad, int back = 0) {
+    const int first = part.row < back ? back : 0;
+    const T* from = tokens.first(places, false) - back * tokens.stride();
     Numbers<T> x;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) x.row[r] = first <= r && r < rows ? from[r * stride] : from_float<T>(pad);
+    for (int r = 0; r < kRows; ++r, from += tokens.stride()) x.row[r] = first <= r && r < part.rows ? *from : from_float<T>(pad);
     return x;
 }
 
-/// Brings a tile of a tensor into the L2 cache, by all threads together.
-template <class T>
-FORGE_DEVICE void prefetch_rows(const Call& call, int tensor, const Tile& at, int channels, bool fours) {
+/// Brings a tile of a tensor into the L2 cache: each warp its rows, each lane 128 bytes.
+template <class T, class P>
+FORGE_DEVICE void prefetch_rows(const Tokens<T>& tokens, const P& places, int channels) {
     constexpr int kLine = 128 / sizeof(T), kLines = kTileChannels / kLine;
-    if (!fours) return;
-    const Size stride = call.tensors[tensor].token, left = channels - at.tile * kTileChannels;
-    const T* const from = token_rows<const T>(call, tensor, at) + at.row * stride + at.tile * kTileChannels;
-    for (int n = thread(); n < kTileRows * kLines; n += kThreads)
-        if (at.row + n / kLines < at.end && n % kLines * kLine < left) ptx::prefetch_to_l2(from + n / kLines * stride + n % kLines * kLine);
+    static_assert(kRows * kLines <= kLanes, "a lane asks for one line");
+    const int row = warp() * kRows + lane() / kLines, channel = lane() % kLines * kLine;
+    const Tile& at = places.tile;
+    if (tokens.fours && lane() < kRows * kLines && at.row + row < at.end && at.tile * kTileChannels + channel < channels)
+        ptx::prefetch_to_l2(reinterpret_cast<const T*>(places.first[tokens.place]) + row * tokens.stride() + channel);
 }
 
-/// Row r of this thread, if it is there.
+/// Where a thread's rows of a result go, one after the other.
 template <class T>
-FORGE_DEVICE void store_row(const Call& call, int tensor, const Tile& at, int channels, bool fours, int r, const vec& x) {
-    if (r >= at.rows()) return;
-    const Size left = channels - at.channel(), step = call.tensors[tensor].dim[0];
-    T* const to = first_element<T>(call, tensor, at) + r * call.tensors[tensor].token;
-    if (fours && left >= kWidth) return detail::store_four(to, x);
+struct Stores {
+    T* to;
+    const Tokens<T>& tokens;
+    bool whole;  ///< all rows and channels are there, and go out in fours
+
+    template <class P>
+    FORGE_DEVICE Stores(const Tokens<T>& t, const P& places, const Part& part) : to(t.first(places)), tokens(t), whole(t.fours && part.whole()) {}
+
+    FORGE_DEVICE void row(const Part& part, int r, const vec& x) {
+        if (whole) {
+            detail::store_four(to, x);
+        } else {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i)
-        if (i < left) to[i * step] = from_float<T>(x.x[i]);
-}
+            for (int i = 0; i < kWidth; ++i)
+                if (r < part.rows && i < part.channels) to[i * tokens.step()] = from_float<T>(x.x[i]);
+        }
+        to += tokens.stride();
+    }
+};
 
 /// This thread's channels of a per-head input.
 template <class T>
-FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, int channels) {
+FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, const Part& part) {
     const T* const from = head_block<const T>(call, tensor, at);
     vec x;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) x.x[i] = at.channel() + i < channels ? to_float(from[(at.channel() + i) * call.tensors[tensor].dim[0]]) : 0.0f;
+    for (int i = 0; i < kWidth; ++i) x.x[i] = i < part.channels ? to_float(from[(part.channel + i) * call.tensors[tensor].dim[0]]) : 0.0f;
     return x;
 }
 
 /// The states after the last token: the last warp has them, as tokens that are not there change nothing.
-FORGE_DEVICE void store_state(const Call& call, int tensor, const Tile& at, int channels, const vec& x) {
+FORGE_DEVICE void store_state(const Call& call, int tensor, const Tile& at, const Part& part, const vec& x) {
+    if (!at.last || warp() != kWarps - 1) return;
     float* const to = state_block<float>(call, tensor, at);
-    if (!to || !at.last || warp() != kWarps - 1) return;
+    if (!to) return;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
-        if (at.channel() + i < channels) to[(at.channel() + i) * call.tensors[tensor].dim[0]] = x.x[i];
+        if (i < part.channels) to[(part.channel + i) * call.tensors[tensor].dim[0]] = x.x[i];
 }
 
 }  // namespace forge::cuda

@@ -20,15 +20,34 @@ struct Tile : Task {
     Size number;   ///< among all tiles of the launch
     Size segment;  ///< among the tiles of its sequence, head and channels
     bool done;     ///< there is none: all are taken
+};
 
-    /// How many of this thread's tokens there are; none if it is not positive.
-    FORGE_DEVICE int rows() const {
-        const Size left = end - row - warp() * kRows;
-        return static_cast<int>(left < kRows ? left : kRows);
-    }
-    FORGE_DEVICE Size first_row() const { return row + warp() * kRows; }
-    /// The channel, within the head, of this thread's first.
-    FORGE_DEVICE Size channel() const { return tile * kTileChannels + lane() * kWidth; }
+/// A thread's part of a tile.
+struct Part {
+    Size row;      ///< its first token, within the sequence
+    int rows;      ///< how many of its tokens there are; none if it is not positive
+    int channel;   ///< its first, within the head
+    int channels;  ///< how many of its channels there are, likewise
+
+    FORGE_DEVICE bool whole() const { return rows >= kRows && channels >= kWidth; }
+};
+
+/// `channels`: of a head.
+FORGE_DEVICE Part part_of(const Tile& at, int channels) {
+    Part part;
+    part.row = at.row + warp() * kRows;
+    const Size left = at.end - part.row;
+    part.rows = static_cast<int>(left < kRows ? left : kRows);
+    part.channel = static_cast<int>(at.tile) * kTileChannels + lane() * kWidth;
+    part.channels = channels - part.channel;
+    return part;
+}
+
+/// A tile, and the address of its first element in each token tensor of the kernel, in the kernel's order.
+template <int TENSORS>
+struct Places {
+    Tile tile;
+    char* first[TENSORS];
 };
 
 /// The tile of a number. `call.tiles` is how many stand side by side over the channels.
@@ -57,6 +76,26 @@ FORGE_DEVICE Tile take_tile(const Call& call) {
         else at.done = true;
     }
     return at;
+}
+
+/// Which tensor of the call a kernel's tensor is.
+struct TensorOf {
+    int tensor, element_bytes;
+    bool channels;  ///< rather than one number per token
+};
+
+/// The addresses of a tile, each by a thread of its own: they take many operations.
+template <int TENSORS>
+FORGE_DEVICE void find_places(Places<TENSORS>& places, const Call& call, const TensorOf (&tensors)[TENSORS]) {
+    const Tile& at = places.tile;
+#pragma unroll
+    for (int i = 0; i < TENSORS; ++i) {
+        if (thread() != i * kLanes % kThreads) continue;
+        const CallTensor& t = call.tensors[tensors[i].tensor];
+        const Size head = t.group == 1 ? at.head : static_cast<unsigned>(at.head) / static_cast<unsigned>(t.group);
+        const Size first = at.sequence * t.sequence + (at.start + at.row) * t.token + head * t.head + (tensors[i].channels ? at.tile * kTileChannels * t.dim[0] : 0);
+        places.first[i] = static_cast<char*>(t.data) + first * tensors[i].element_bytes;
+    }
 }
 
 }  // namespace forge::cuda

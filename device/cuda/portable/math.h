@@ -13,14 +13,22 @@ FORGE_DEVICE float neg(float x) { return -x; }
 FORGE_DEVICE float abs(float x) { return fabsf(x); }
 #ifdef FORGE_FAST_EXP  // an error of 2^-22 (1 + |x| / 4), for kernels whose operands have 16 bits
 FORGE_DEVICE float exp(float x) { return ptx::exp2_approximate(x * 1.44269504f); }
+/// The series where the difference would cancel; there its next term is 2^-24 of the result.
+FORGE_DEVICE float expm1(float x) {
+    const float series = x * fmaf(x, fmaf(x, fmaf(x, fmaf(x, 1.0f / 120, 1.0f / 24), 1.0f / 6), 0.5f), 1.0f);
+    return fabsf(x) < 0.125f ? series : exp(x) - 1.0f;
+}
+FORGE_DEVICE float sqrt(float x) { return ptx::sqrt_approximate(x); }
+FORGE_DEVICE float sigmoid(float x) { return ptx::reciprocal_approximate(1.0f + exp(-x)); }
 #else
 FORGE_DEVICE float exp(float x) { return expf(x); }
+FORGE_DEVICE float expm1(float x) { return expm1f(x); }
+FORGE_DEVICE float sqrt(float x) { return sqrtf(x); }
+FORGE_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 #endif
 FORGE_DEVICE float exp2(float x) { return exp2f(x); }
 FORGE_DEVICE float log(float x) { return logf(x); }
-FORGE_DEVICE float expm1(float x) { return expm1f(x); }
 FORGE_DEVICE float log1p(float x) { return log1pf(x); }
-FORGE_DEVICE float sqrt(float x) { return sqrtf(x); }
 FORGE_DEVICE float rsqrt(float x) { return 1.0f / sqrtf(x); }
 FORGE_DEVICE float reciprocal(float x) { return 1.0f / x; }
 FORGE_DEVICE float tanh(float x) { return tanhf(x); }
@@ -32,7 +40,6 @@ FORGE_DEVICE float maximum(float a, float b) { return a != a ? a : (a > b ? a : 
 FORGE_DEVICE float minimum(float a, float b) { return a != a ? a : (a < b ? a : b); }
 
 FORGE_DEVICE float relu(float x) { return maximum(x, 0.0f); }
-FORGE_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 FORGE_DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
 FORGE_DEVICE float softplus(float x) { return maximum(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 FORGE_DEVICE float logsigmoid(float x) { return minimum(x, 0.0f) - log1pf(expf(-fabsf(x))); }

@@ -48,4 +48,16 @@ __device__ __forceinline__ float exp2_approximate(float x) {
     return y;
 }
 
+/// Errors of 1 ulp; numbers below 2^-126 count as 0.
+__device__ __forceinline__ float reciprocal_approximate(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float sqrt_approximate(float x) {
+    float y;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 }  // namespace forge::cuda::ptx

@@ -24,7 +24,7 @@ constexpr int kWordBytes = 8, kExchangeHeader = 256;
 
 constexpr int kMostRows = 8;                   ///< tokens per thread
 constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
-constexpr std::int64_t kRegistersForRows = 64; ///< of them
+constexpr std::int64_t kRegistersForRows = 80; ///< of them
 
 struct State {
     std::string name;
@@ -49,6 +49,19 @@ std::vector<State> states_of(const Function& fn) {
 
 std::int64_t channels_of(const plan::Plan& plan) {
     return plan.sizes.at(plan.definition.states[0].type.shape[0].symbol);
+}
+
+/// The tensors with tokens that a kernel reads and writes, by their numbers in the plan.
+std::vector<int> token_tensors(const plan::Plan& plan, const Function& fn) {
+    std::vector<int> tensors;
+    const auto add = [&](int t) {
+        if (std::find(tensors.begin(), tensors.end(), t) == tensors.end()) tensors.push_back(t);
+    };
+    for (const Op& op : fn.ops)
+        if (op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted)) add(plan.tensor(Kind::Input, op.attrs.name));
+    for (const ir::Result& r : fn.results)
+        if (r.role == Role::Input) add(plan.tensor(Kind::Output, r.name));
+    return tensors;
 }
 
 /// When a value is computed.
@@ -112,11 +125,13 @@ class ChannelWriter {
     void write() {
         out_.open(fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
         begin();
-        out_.open("for (int turn = 0; !shared.tiles[turn].done; turn = (turn + 1) % 3)");
-        out_.line("const Tile& at = shared.tiles[turn];");
-        out_.line("Tile& next = shared.tiles[(turn + 1) % 3];");
+        out_.open("for (int turn = 0; !shared.places[turn].tile.done; turn = (turn + 1) % 3)");
+        out_.line("const auto& places = shared.places[turn];");
+        out_.line("auto& next = shared.places[(turn + 1) % 3];");
+        out_.line("const Tile& at = places.tile;");
+        out_.line("const Part part = part_of(at, kChannels);");
         load();
-        out_.line("if (thread() == 0) next = take_tile(call);");
+        out_.line("if (thread() == 0) next.tile = take_tile(call);");
         before_tokens();
         first_walk();
         meet();
@@ -133,38 +148,38 @@ class ChannelWriter {
     [[nodiscard]] int tensor_of(ValueId v) const { return plan_.tensor(op(v).attrs.role == Role::Head ? Kind::Head : Kind::Input, op(v).attrs.name); }
     [[nodiscard]] const plan::TensorSlot& slot(int tensor) const { return plan_.tensors[static_cast<std::size_t>(tensor)]; }
     [[nodiscard]] std::string storage(int tensor) const { return storage_type(slot(tensor).type.dtype); }
-    static std::string fours(const std::string& tensor) { return cpp_identifier(tensor) + "_fours"; }
+    static std::string stores(const std::string& tensor) { return cpp_identifier(tensor) + "_stores"; }
+    static std::string tokens(const std::string& tensor) { return cpp_identifier(tensor) + "_tokens"; }
     [[nodiscard]] std::string type(ValueId v) const { return op(v).type.dtype == DType::Bool ? "mask" : "vec"; }
 
-    /// Names of values that are the same for all tiles, and the first tile.
+    /// The token tensors, inputs first: what is the same for all tiles, and the first tile.
     void begin() {
         const Launch how = launch_of_channels(plan_, kernel_);
-        out_.line("constexpr int kChannels = {}, kStates = {};", channels_of(plan_), states_.size());
-        out_.line("Shared<kStates>& shared = shared_memory<kStates, {}>();", how.shared_bytes);
+        out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};", channels_of(plan_), states_.size(), token_tensors(plan_, fn_).size());
+        out_.line("auto& shared = shared_memory<kStates, kTensors, {}>();", how.shared_bytes);
         std::vector<int> initial;
         for (const State& s : states_) initial.push_back(plan_.tensor(Kind::InitialState, s.name));
         out_.line("const int initial[kStates] = {{{}}};", fmt::join(initial, ", "));
-        std::set<int> seen;
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (is_tensor(v) && has_channels(v) && seen.insert(tensor_of(v)).second) whether_fours(op(v).attrs.name, tensor_of(v));
-        for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Input) whether_fours(r.name, plan_.tensor(Kind::Output, r.name));
+        std::vector<std::string> tensors;
+        for (const int t : token_tensors(plan_, fn_)) {
+            const bool channels = slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant();
+            out_.line("const Tokens<{}> {}(call, {}, {});", storage(t), tokens(slot(t).name), t, tensors.size());
+            tensors.push_back(fmt::format("{{{}, {}, {}}}", t, size_in_bytes(slot(t).type.dtype), channels));
+        }
+        out_.line("const TensorOf tensors[kTensors] = {{{}}};", fmt::join(tensors, ", "));
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
-        out_.line("if (thread() == 0) shared.tiles[0] = take_tile(call);");
+        out_.line("if (thread() == 0) shared.places[0].tile = take_tile(call);");
+        out_.line("sync();");
+        out_.line("find_places(shared.places[0], call, tensors);");
         out_.line("sync();");
     }
 
-    void whether_fours(const std::string& name, int tensor) { out_.line("const bool {} = in_fours<{}>(call.tensors[{}]);", fours(name), storage(tensor), tensor); }
-
     /// All token inputs are asked for before any is used.
     void load() {
-        for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (!is_tensor(v)) continue;
-            const int t = tensor_of(v);
-            const std::string back = is_param(v, Role::Shifted) ? ", 1" : "", pad = float_literal(slot(t).pad);
-            if (has_channels(v)) out_.line("const auto {} = load_rows<{}>(call, {}, at, kChannels, {}, {}{});", name(v), storage(t), t, fours(op(v).attrs.name), pad, back);
-            else out_.line("const auto {} = load_numbers<{}>(call, {}, at, {}{});", name(v), storage(t), t, pad, back);
-        }
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (is_tensor(v))
+                out_.line("const auto {} = {}({}, places, part, {}{});", name(v), has_channels(v) ? "load_rows" : "load_numbers", tokens(op(v).attrs.name),
+                          float_literal(slot(tensor_of(v)).pad), is_param(v, Role::Shifted) ? ", 1" : "");
     }
 
     void before_tokens() {
@@ -178,7 +193,7 @@ class ChannelWriter {
 
     void load_head(ValueId v) {
         const int t = tensor_of(v);
-        if (has_channels(v)) out_.line("const vec {} = load_head<{}>(call, {}, at, kChannels);", name(v), storage(t), t);
+        if (has_channels(v)) out_.line("const vec {} = load_head<{}>(call, {}, at, part);", name(v), storage(t), t);
         else out_.line("const vec {} = broadcast(load_number(head_block<const {}>(call, {}, at)));", name(v), storage(t), t);
     }
 
@@ -198,24 +213,28 @@ class ChannelWriter {
         out_.close();
     }
 
-    /// While the maps of other tiles arrive, so do the inputs of the next one.
+    /// The states before these tokens arrive, and the next tile's inputs are asked for.
     void meet() {
         out_.line("sync();");
-        out_.open("if (!next.done)");
-        std::set<int> seen;
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (is_tensor(v) && has_channels(v) && seen.insert(tensor_of(v)).second)
-                out_.line("prefetch_rows<{}>(call, {}, next, kChannels, {});", storage(tensor_of(v)), tensor_of(v), fours(op(v).attrs.name));
-        out_.close();
+        out_.line("find_places(next, call, tensors);");
         out_.line("join(shared, call, at, initial, kChannels);");
         out_.line("sync();");
+        out_.open("if (!next.tile.done)");
+        std::set<int> seen;
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (is_tensor(v) && has_channels(v) && seen.insert(tensor_of(v)).second) out_.line("prefetch_rows({}, next, kChannels);", tokens(op(v).attrs.name));
+        out_.close();
     }
 
     void second_walk() {
         out_.open("");
         for (std::size_t i = 0; i < states_.size(); ++i) out_.line("vec {} = state_before(shared, {});", variable(states_[i]), i);
+        for (const ir::Result& r : fn_.results) {
+            if (r.role != Role::Input) continue;
+            out_.line("Stores {}({}, places, part);", stores(r.name), tokens(r.name));
+        }
         walk(Walk::Second);
-        for (const State& s : states_) out_.line("store_state(call, {}, at, kChannels, {});", plan_.tensor(Kind::FinalState, s.name), variable(s));
+        for (const State& s : states_) out_.line("store_state(call, {}, at, part, {});", plan_.tensor(Kind::FinalState, s.name), variable(s));
         out_.close();
     }
 
@@ -241,9 +260,8 @@ class ChannelWriter {
     }
 
     void store(const ir::Result& r) {
-        const int t = plan_.tensor(Kind::Output, r.name);
         read(r.value);
-        out_.line("store_row<{}>(call, {}, at, kChannels, {}, row, {});", storage(t), t, fours(r.name), use(r.value));
+        out_.line("{}.row(part, row, {});", stores(r.name), use(r.value));
     }
 
     /// A carried value takes its next one; no other carried value has that name, so that their order does not matter.
@@ -256,7 +274,7 @@ class ChannelWriter {
     void read(ValueId v) {
         const bool mask = is_param(v, Role::Mask);
         if (!(is_tensor(v) || mask || walks_.kept(v)) || !read_.insert(v).second) return;
-        if (mask) out_.line("const vec {} = broadcast(row < at.rows() ? 1.0f : 0.0f);", row_name(v));
+        if (mask) out_.line("const vec {} = broadcast(row < part.rows ? 1.0f : 0.0f);", row_name(v));
         else out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v));
     }
 
@@ -330,8 +348,9 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     launch.resident_blocks = std::max(1, kThreadsOfMultiprocessor / launch.threads);
     launch.exchange_header_bytes = kExchangeHeader;
     launch.exchange_bytes = states * kTileChannels * kWordBytes;
-    constexpr std::int64_t kTileBytes = 512, kMapBytes = 8;
-    launch.shared_bytes = kTileBytes + states * kTileChannels * (warps * (kMapBytes + 4) + (kGroup - 1) * kMapBytes);
+    constexpr std::int64_t kTileBytes = 160, kMapBytes = 8;
+    const auto tensors = static_cast<std::int64_t>(token_tensors(plan, kernel.tiles.fn).size());
+    launch.shared_bytes = 3 * (kTileBytes + 8 * tensors) + states * kTileChannels * (warps * (kMapBytes + 4) + (kGroup - 1) * kMapBytes);
     return launch;
 }
 
@@ -340,6 +359,8 @@ void write_channel_head(Writer& out, const plan::Plan& plan) {
     out.line("#define FORGE_THREADS {}", how.threads);
     out.line("#define FORGE_ROWS {}", rows_of(plan, plan.kernels[0].tiles.fn));
     out.line("#define FORGE_RESIDENT {}", how.resident_blocks);
+    const auto& inputs = plan.definition.inputs;
+    if (std::any_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return is_half(in.type.dtype); })) out.line("#define FORGE_FAST_EXP");
     out.line("#include \"cuda/channels/kernel.h\"");
     out.put("");
     out.line("using namespace forge::cuda;");
