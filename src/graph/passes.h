@@ -31,5 +31,10 @@ ir::Function late_factors(const ir::Function& fn);
 /// Scales of rows and columns leave the operands of products. After fuse_products, for back ends whose products read inputs
 /// as they came; `value_axis`: where results have it as columns, the second operand comes from registers, else the first.
 ir::Function hoist_scales(const ir::Function& fn, const std::string& value_axis);
+/// Scales come together and move to values that need neither states nor the value axis. After hoist_scales, for back ends
+/// that make such values ahead.
+ir::Function merge_scales(const ir::Function& fn, const std::string& value_axis);
+/// Of two products that are summed, the one that waits longest for its operands is accumulated onto the other.
+ir::Function deepest_last(const ir::Function& fn);
 
 }  // namespace forge::graph

@@ -127,7 +127,10 @@ class Planning {
     Plan run() {
         const Schedule& s = plan_.schedule;
         const bool share = s.share && (s.warp_groups ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
-        const ir::Function program = s.warp_groups ? graph::hoist_scales(graph::late_factors(plan_.program), s.tile_axis) : plan_.program;
+        ir::Function program = plan_.program;
+        if (s.warp_groups) program = graph::hoist_scales(graph::late_factors(program), s.tile_axis);
+        if (s.warp_groups && share) program = graph::merge_scales(program, s.tile_axis);
+        if (s.warp_groups) program = graph::deepest_last(program);
         for (KernelGraph& graph : place(program, s.strategy, share ? s.tile_axis : "", s.warp_groups)) add(std::move(graph));
         return std::move(plan_);
     }

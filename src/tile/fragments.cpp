@@ -313,9 +313,13 @@ Cost cost_of(const Function& fn, ValueId v) {
 class Overlapping {
  public:
     explicit Overlapping(const Function& fn) : fn_(fn), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1) {
+        constexpr double kNextChunk = 1000;  // waits for the carried states, and for nothing else
         const auto users = ir::users_of(fn);
+        std::vector<bool> carried(fn.ops.size(), false);
+        for (const ir::Result& r : fn.results)
+            if (is_carried(r.role)) carried[index(r.value)] = true;
         for (ValueId v = fn.size() - 1; v >= 0; --v) {
-            double after = 0;
+            double after = carried[index(v)] ? kNextChunk : 0;
             for (const ValueId u : users[index(v)]) after = std::max(after, left_[index(u)]);
             const Cost c = cost_of(fn, v);
             left_[index(v)] = after + c.threads + c.units;
@@ -325,6 +329,8 @@ class Overlapping {
     Function run() {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (fn_.op(v).code == Opcode::Param) take(v);
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (from_carried(v)) take_with_operands(v);
         while (static_cast<int>(order_.size()) < fn_.size()) take(next());
         Function out;
         out.name = fn_.name;
@@ -343,6 +349,20 @@ class Overlapping {
 
  private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    /// What follows from a carried fragment, vectors and numbers comes before all products: the compiler does not see that
+    /// the last chunk's have ended once others are under way.
+    [[nodiscard]] bool from_carried(ValueId v) const {
+        if (!ir::is_elementwise(fn_.op(v).code) || !is_fragment(fn_.op(v).layout->space)) return false;
+        const auto read = tiles_read_by(fn_, v);
+        return std::all_of(read.begin(), read.end(), [&](ValueId t) { return fn_.op(t).code == Opcode::Param; }) &&
+               std::any_of(read.begin(), read.end(), [&](ValueId t) { return is_fragment(fn_.op(t).layout->space); });
+    }
+    void take_with_operands(ValueId v) {
+        for (const ValueId a : fn_.op(v).args)
+            if (done_[index(a)] < 0) take_with_operands(a);
+        if (done_[index(v)] < 0) take(v);
+    }
 
     /// When the operands are there; negative if one has not been asked for.
     [[nodiscard]] double ready(ValueId v) const {
