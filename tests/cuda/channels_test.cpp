@@ -49,15 +49,36 @@ TEST(ChannelPrograms, AreThoseOfVectorStatesWithoutProducts) {
 
 TEST(ChannelPrograms, AreCompiledWithoutSpills) {
     if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
+    struct Target {
+        const char* arch;
+        int threads;
+        DType dtype;
+    };
     for (const Entry& entry : channel_programs())
-        for (const auto& [threads, arch] : {std::pair{256, "sm_80"}, {256, "sm_90"}, {512, "sm_90"}}) {
-            const ir::Definition def = entry.make().define();
+        for (const auto& [arch, threads, dtype] : {Target{"sm_80", 256, F16}, {"sm_90", 256, BF16}, {"sm_90", 512, BF16}, {"sm_90", 256, F32}}) {
+            const ir::Definition def = frontend::with_dtype(entry.make().define(), dtype);
             const auto plan = plan::make_plan(def, graph::optimize(frontend::join(def)), {{"D", 1024}}, *schedule_for(def, threads));
             const build::CudaBinary binary = build::build_cuda_binary(entry.name, emit::emit_cuda(plan), arch, support::default_cache_dir());
             ASSERT_EQ(binary.kernels.size(), 1U) << binary.report;
             EXPECT_EQ(binary.kernels[0].spill_bytes, 0) << entry.name << "\n" << binary.report;
-            EXPECT_EQ(emit::emit_cuda(plan), emit::emit_cuda(plan));
         }
+}
+
+TEST(ChannelPrograms, AreOthersIfChunksOrStrategiesMatter) {
+    ir::Definition def = variants::find("hgrn")->make().define();
+    const ir::Function program = graph::optimize(frontend::join(def));
+    schedule::FitWishes wishes;
+    EXPECT_TRUE(schedule::fit_channels(def, program, wishes, 256));
+    wishes.strategy = plan::Strategy::Segmented;
+    EXPECT_FALSE(schedule::fit_channels(def, program, wishes, 256));
+    def.step.reset();  // chunks of any size need no longer be the same thing
+    EXPECT_FALSE(schedule::fit_channels(def, program, {}, 256));
+}
+
+TEST(ChannelPrograms, SourceIsAsBefore) {
+    const ir::Definition def = variants::find("hgrn")->make().define();
+    const std::string source = emit::emit_cuda(plan::make_plan(def, graph::optimize(frontend::join(def)), {{"D", 1024}}, *schedule_for(def, 256)));
+    EXPECT_TRUE(tests::same_as_file(tests::root() / "tests/golden/hgrn_channels.cu", source));
 }
 
 /// The device library with the CPU's versions of the PTX functions, in a directory that goes with the test.

@@ -114,38 +114,43 @@ FORGE_DEVICE void pass_on(Shared<STATES, TENSORS>& shared, int state, int channe
 /// they sync afterwards. `initial`: the tensors of the states before the sequence, all of `channels` channels.
 template <int STATES, int TENSORS>
 FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, const int (&initial)[STATES], int channels) {
-    const int place = static_cast<int>(at.segment % kGroup);  // in its group
-    const bool publishes = !at.last, ends_group = place == kGroup - 1;
-    const Size side_by_side = call.tiles * call.heads;        // from a tile's number to that of the next tokens
-    const Size before_group = at.number - (place + 1) * side_by_side;
+    constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
+    const int place = static_cast<int>(at.segment % kGroup);                       // in its group
+    const bool publishes = !at.last, ends_group = place == kGroup - 1, follows = at.segment >= kGroup;
+    const Size side_by_side = call.tiles * call.heads;  // from a tile's number to that of the next tokens
+    const Word* const before_group = words_of<STATES>(call, at.number - (place + 1) * side_by_side, 0);
+    const int self = thread();
+    Word before[kEach];  // asked for now, looked at later
 #pragma unroll
-    for (int state = 0; state < STATES; ++state) {
-        Word* const words = words_of<STATES>(call, at.number, state);
-        if (publishes && !ends_group)
-            for (int c = thread(); c < kTileChannels; c += kThreads) ptx::store_relaxed(words + c, word_of(detail::whole_map(shared, state, c)));
+    for (int i = 0; i < kEach; ++i) {
+        const int c = self + i * kThreads;
+        before[i] = follows && c < kAll ? ptx::load_relaxed(before_group + c) : kNothing;
+        if (publishes && !ends_group && c < kAll)
+            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c, word_of(detail::whole_map(shared, c / kTileChannels, c % kTileChannels)));
     }
 #pragma unroll
     for (int state = 0; state < STATES; ++state)
-        for (int n = warp(); n < place; n += kWarps)
-            detail::await_four(words_of<STATES>(call, at.number - (place - n) * side_by_side, state) + lane() * kWidth, &shared.group[state][n][lane() * kWidth]);
+        for (int n = kWarps - 1 - warp(); n < place; n += kWarps)  // the first warps are busy with the above
+            detail::await_four(words_of<STATES>(call, at.number - (place - n) * side_by_side, state) + lane() * kWidth,
+                               &shared.group[state][n][lane() * kWidth]);
     sync();
-    for (int c = thread(); c < STATES * kTileChannels; c += kThreads) {
-        const int state = c / kTileChannels, channel = c % kTileChannels;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+        const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
+        if (c >= kAll) break;
         Map map = {1.0f, 0.0f};
 #pragma unroll 4
         for (int n = 0; n < place; ++n) map = then(map, shared.group[state][n][channel]);
         float h = 0.0f;
-        if (at.segment < kGroup) {
+        if (!follows) {
             h = detail::initial_state(call, initial[state], at, channel, channels);
         } else if (map.factor != 0.0f) {
-            const Word* const word = words_of<STATES>(call, before_group, state) + channel;
-            Word found = kNothing;
-            while (found == kNothing) found = ptx::load_relaxed(word);
-            h = map_of(found).addend;
+            while (before[i] == kNothing) before[i] = ptx::load_relaxed(before_group + c);
+            h = map_of(before[i]).addend;
         }
         h = apply(map, h);
         if (publishes && ends_group)
-            ptx::store_relaxed(words_of<STATES>(call, at.number, state) + channel, word_of({1.0f, apply(detail::whole_map(shared, state, channel), h)}));
+            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c, word_of({1.0f, apply(detail::whole_map(shared, state, channel), h)}));
         detail::pass_on(shared, state, channel, h);
     }
 }

@@ -63,7 +63,8 @@ struct Tokens {
     bool fours;  ///< four adjacent channels of any token can be moved at once
 
     FORGE_DEVICE Tokens(const Call& call, int tensor, int at) : in_call(call.tensors[tensor]), place(at) {
-        fours = detail::in_fours(static_cast<const T*>(in_call.data), in_call.token, in_call.dim[0]) && in_call.sequence % kWidth == 0 && in_call.head % kWidth == 0;
+        const auto* data = static_cast<const T*>(in_call.data);
+        fours = detail::in_fours(data, in_call.token, in_call.dim[0]) && in_call.sequence % kWidth == 0 && in_call.head % kWidth == 0;
     }
     FORGE_DEVICE Size stride() const { return in_call.token; }
     FORGE_DEVICE Size step() const { return in_call.dim[0]; }
@@ -108,17 +109,6 @@ FORGE_DEVICE Numbers<T> load_numbers(const Tokens<T>& tokens, const P& places, c
 #pragma unroll
     for (int r = 0; r < kRows; ++r, from += tokens.stride()) x.row[r] = first <= r && r < part.rows ? *from : from_float<T>(pad);
     return x;
-}
-
-/// Brings a tile of a tensor into the L2 cache: each warp its rows, each lane 128 bytes.
-template <class T, class P>
-FORGE_DEVICE void prefetch_rows(const Tokens<T>& tokens, const P& places, int channels) {
-    constexpr int kLine = 128 / sizeof(T), kLines = kTileChannels / kLine;
-    static_assert(kRows * kLines <= kLanes, "a lane asks for one line");
-    const int row = warp() * kRows + lane() / kLines, channel = lane() % kLines * kLine;
-    const Tile& at = places.tile;
-    if (tokens.fours && lane() < kRows * kLines && at.row + row < at.end && at.tile * kTileChannels + channel < channels)
-        ptx::prefetch_to_l2(reinterpret_cast<const T*>(places.first[tokens.place]) + row * tokens.stride() + channel);
 }
 
 /// Where a thread's rows of a result go, one after the other.

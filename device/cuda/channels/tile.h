@@ -93,8 +93,9 @@ FORGE_DEVICE void find_places(Places<TENSORS>& places, const Call& call, const T
         if (thread() != i * kLanes % kThreads) continue;
         const CallTensor& t = call.tensors[tensors[i].tensor];
         const Size head = t.group == 1 ? at.head : static_cast<unsigned>(at.head) / static_cast<unsigned>(t.group);
-        const Size first = at.sequence * t.sequence + (at.start + at.row) * t.token + head * t.head + (tensors[i].channels ? at.tile * kTileChannels * t.dim[0] : 0);
-        places.first[i] = static_cast<char*>(t.data) + first * tensors[i].element_bytes;
+        const Size token = at.sequence * t.sequence + (at.start + at.row) * t.token + head * t.head;
+        const Size channel = tensors[i].channels ? at.tile * kTileChannels * t.dim[0] : 0;
+        places.first[i] = static_cast<char*>(t.data) + (token + channel) * tensors[i].element_bytes;
     }
 }
 

@@ -34,7 +34,4 @@ __device__ __forceinline__ unsigned add_relaxed(unsigned* p, unsigned n) {
     return before;
 }
 
-/// Asks for the 128 bytes around p to be brought into the L2 cache.
-__device__ __forceinline__ void prefetch_to_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" : : "l"(p)); }
-
 }  // namespace forge::cuda::ptx

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "emit/cuda/channel_walks.h"
 #include "emit/kernel.h"
 #include "emit/names.h"
 #include "forge/error.h"
@@ -22,100 +23,9 @@ constexpr int kLanes = 32, kWidth = 4, kGroup = 16;
 constexpr int kTileChannels = kLanes * kWidth;
 constexpr int kWordBytes = 8, kExchangeHeader = 256;
 
-constexpr int kMostRows = 8;                   ///< tokens per thread
 constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
-constexpr std::int64_t kRegistersForRows = 80; ///< of them
 
-struct State {
-    std::string name;
-    ValueId before = ir::kNoValue;  ///< the parameter; none if nothing reads it
-    ValueId after = ir::kNoValue;
-    ValueId factor = ir::kNoValue, next_factor = ir::kNoValue;  ///< of the transition; none: it is 1
-};
-
-ValueId param_of(const Function& fn, const std::string& name, Role role) {
-    for (ValueId v = 0; v < fn.size(); ++v)
-        if (fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == role && fn.op(v).attrs.name == name) return v;
-    return ir::kNoValue;
-}
-
-std::vector<State> states_of(const Function& fn) {
-    std::vector<State> states;
-    for (const ir::Result& r : fn.results)
-        if (r.role == Role::State)
-            states.push_back({r.name, param_of(fn, r.name, Role::State), r.value, param_of(fn, r.name, Role::Ones), fn.result(r.name, Role::Ones)});
-    return states;
-}
-
-std::int64_t channels_of(const plan::Plan& plan) {
-    return plan.sizes.at(plan.definition.states[0].type.shape[0].symbol);
-}
-
-/// The tensors with tokens that a kernel reads and writes, by their numbers in the plan.
-std::vector<int> token_tensors(const plan::Plan& plan, const Function& fn) {
-    std::vector<int> tensors;
-    const auto add = [&](int t) {
-        if (std::find(tensors.begin(), tensors.end(), t) == tensors.end()) tensors.push_back(t);
-    };
-    for (const Op& op : fn.ops)
-        if (op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted)) add(plan.tensor(Kind::Input, op.attrs.name));
-    for (const ir::Result& r : fn.results)
-        if (r.role == Role::Input) add(plan.tensor(Kind::Output, r.name));
-    return tensors;
-}
-
-/// When a value is computed.
-enum class Walk : std::uint8_t {
-    None,    ///< before the tokens: it depends on none
-    First,   ///< for the states
-    Second,  ///< for the outputs
-    Both,    ///< from a state, which is another one in each walk
-};
-
-/// Which values each walk computes, and which of the first walk's the second one reads.
-class Walks {
- public:
-    explicit Walks(const Function& fn) : walks_(fn.ops.size(), Walk::None), kept_(fn.ops.size(), false) {
-        std::vector<ValueId> tokens, states, factors, carried, wanted;
-        for (ValueId v = 0; v < fn.size(); ++v) {
-            if (fn.op(v).code != Opcode::Param) continue;
-            const Role role = fn.op(v).attrs.role;
-            if (role == Role::Input || role == Role::Shifted || role == Role::Mask) tokens.push_back(v);
-            if (role == Role::State) states.push_back(v);
-            if (role == Role::Ones) factors.push_back(v);
-        }
-        for (const ir::Result& r : fn.results) {
-            if (r.role != Role::Input) carried.push_back(r.value);
-            if (r.role != Role::Ones) wanted.push_back(r.value);
-        }
-        const auto per_token = ir::depends_on(fn, tokens), of_state = ir::depends_on(fn, states), of_factor = ir::depends_on(fn, factors);
-        const auto first = ir::needed_for(fn, carried), second = ir::needed_for(fn, wanted);
-        for (std::size_t v = 0; v < walks_.size(); ++v) {
-            if (of_factor[v]) walks_[v] = Walk::First;
-            else if (of_state[v]) walks_[v] = first[v] && second[v] ? Walk::Both : Walk::Second;
-            else if (per_token[v]) walks_[v] = first[v] ? Walk::First : Walk::Second;
-        }
-        const auto keep = [&](ValueId v) {
-            const auto i = static_cast<std::size_t>(v);
-            kept_[i] = kept_[i] || (walks_[i] == Walk::First && fn.op(v).code != Opcode::Param);
-        };
-        for (ValueId v = 0; v < fn.size(); ++v)
-            if (in(v, Walk::Second))
-                for (const ValueId a : fn.op(v).args) keep(a);
-        for (const ValueId v : wanted) keep(v);
-    }
-
-    [[nodiscard]] bool in(ValueId v, Walk walk) const {
-        const Walk w = walks_[static_cast<std::size_t>(v)];
-        return w == walk || (w == Walk::Both && walk != Walk::None);
-    }
-    [[nodiscard]] bool before_tokens(ValueId v) const { return walks_[static_cast<std::size_t>(v)] == Walk::None; }
-    [[nodiscard]] bool kept(ValueId v) const { return kept_[static_cast<std::size_t>(v)]; }
-
- private:
-    std::vector<Walk> walks_;
-    std::vector<bool> kept_;
-};
+std::int64_t channels_of(const plan::Plan& plan) { return plan.sizes.at(plan.definition.states[0].type.shape[0].symbol); }
 
 class ChannelWriter {
  public:
@@ -155,13 +65,14 @@ class ChannelWriter {
     /// The token tensors, inputs first: what is the same for all tiles, and the first tile.
     void begin() {
         const Launch how = launch_of_channels(plan_, kernel_);
-        out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};", channels_of(plan_), states_.size(), token_tensors(plan_, fn_).size());
+        const std::vector<int> numbers = token_tensors(plan_, fn_);
+        out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};", channels_of(plan_), states_.size(), numbers.size());
         out_.line("auto& shared = shared_memory<kStates, kTensors, {}>();", how.shared_bytes);
         std::vector<int> initial;
-        for (const State& s : states_) initial.push_back(plan_.tensor(Kind::InitialState, s.name));
+        for (const ChannelState& s : states_) initial.push_back(plan_.tensor(Kind::InitialState, s.name));
         out_.line("const int initial[kStates] = {{{}}};", fmt::join(initial, ", "));
         std::vector<std::string> tensors;
-        for (const int t : token_tensors(plan_, fn_)) {
+        for (const int t : numbers) {
             const bool channels = slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant();
             out_.line("const Tokens<{}> {}(call, {}, {});", storage(t), tokens(slot(t).name), t, tensors.size());
             tensors.push_back(fmt::format("{{{}, {}, {}}}", t, size_in_bytes(slot(t).type.dtype), channels));
@@ -202,28 +113,22 @@ class ChannelWriter {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (walks_.kept(v)) out_.line("{} {}[kRows];", type(v), name(v));
         out_.open("");
-        for (const State& s : states_) {
-            if (s.before != ir::kNoValue) out_.line("vec {} = zero;", name(s.before));
-            else out_.line("vec {} = zero;", after(s));
+        for (const ChannelState& s : states_) {
+            out_.line("vec {} = zero;", variable(s));
             if (s.factor != ir::kNoValue) out_.line("vec {} = broadcast(1.0f);", name(s.factor));
         }
         walk(Walk::First);
         for (std::size_t i = 0; i < states_.size(); ++i)
-            out_.line("put_map(shared, {}, {}, {});", i, states_[i].factor == ir::kNoValue ? "broadcast(1.0f)" : name(states_[i].factor), variable(states_[i]));
+            out_.line("put_map(shared, {}, {}, {});", i, factor(states_[i]), variable(states_[i]));
         out_.close();
     }
 
-    /// The states before these tokens arrive, and the next tile's inputs are asked for.
+    /// The states before these tokens arrive; the next tile's addresses are found on the way.
     void meet() {
         out_.line("sync();");
         out_.line("find_places(next, call, tensors);");
         out_.line("join(shared, call, at, initial, kChannels);");
         out_.line("sync();");
-        out_.open("if (!next.tile.done)");
-        std::set<int> seen;
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (is_tensor(v) && has_channels(v) && seen.insert(tensor_of(v)).second) out_.line("prefetch_rows({}, next, kChannels);", tokens(op(v).attrs.name));
-        out_.close();
     }
 
     void second_walk() {
@@ -234,7 +139,7 @@ class ChannelWriter {
             out_.line("Stores {}({}, places, part);", stores(r.name), tokens(r.name));
         }
         walk(Walk::Second);
-        for (const State& s : states_) out_.line("store_state(call, {}, at, part, {});", plan_.tensor(Kind::FinalState, s.name), variable(s));
+        for (const ChannelState& s : states_) out_.line("store_state(call, {}, at, part, {});", plan_.tensor(Kind::FinalState, s.name), variable(s));
         out_.close();
     }
 
@@ -252,10 +157,10 @@ class ChannelWriter {
         if (walk == Walk::Second)
             for (const ir::Result& r : fn_.results)
                 if (r.role == Role::Input) store(r);
-        for (const State& s : states_) assign(variable(s), s.after, walk);
+        for (const ChannelState& s : states_) assign(variable(s), s.after);
         if (walk == Walk::First)
-            for (const State& s : states_)
-                if (s.factor != ir::kNoValue) assign(name(s.factor), s.next_factor, walk);
+            for (const ChannelState& s : states_)
+                if (s.factor != ir::kNoValue) assign(name(s.factor), s.next_factor);
         out_.close();
     }
 
@@ -264,8 +169,8 @@ class ChannelWriter {
         out_.line("{}.row(part, row, {});", stores(r.name), use(r.value));
     }
 
-    /// A carried value takes its next one; no other carried value has that name, so that their order does not matter.
-    void assign(const std::string& to, ValueId from, Walk) {
+    /// A carried value takes its next one, which no other carried value is: their order does not matter.
+    void assign(const std::string& to, ValueId from) {
         read(from);
         if (to != use(from)) out_.line("{} = {};", to, use(from));
     }
@@ -291,50 +196,25 @@ class ChannelWriter {
 
     [[nodiscard]] std::string expression(ValueId v, const std::vector<std::string>& a) const {
         if (op(v).code != Opcode::To && op(v).code != Opcode::CacheResult) return fmt::format("{}({})", ir::info(op(v).code).name, fmt::join(a, ", "));
-        const bool from = op(op(v).args[0]).type.dtype == DType::Bool, to = op(v).type.dtype == DType::Bool;
+        const bool from = type(op(v).args[0]) == "mask", to = type(v) == "mask";
         return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
     }
 
     [[nodiscard]] const std::string& name(ValueId v) const { return names_[static_cast<std::size_t>(v)]; }
     [[nodiscard]] std::string row_name(ValueId v) const { return name(v) + "_row"; }
-    static std::string after(const State& s) { return cpp_identifier(s.name) + "_after"; }
-    [[nodiscard]] std::string variable(const State& s) const { return s.before != ir::kNoValue ? name(s.before) : after(s); }
+    [[nodiscard]] std::string factor(const ChannelState& s) const { return s.factor == ir::kNoValue ? "broadcast(1.0f)" : name(s.factor); }
+    static std::string after(const ChannelState& s) { return cpp_identifier(s.name) + "_after"; }
+    [[nodiscard]] std::string variable(const ChannelState& s) const { return s.before != ir::kNoValue ? name(s.before) : after(s); }
 
     Writer& out_;
     const plan::Plan& plan_;
     const plan::Kernel& kernel_;
     const Function& fn_;
     std::vector<std::string> names_;
-    std::vector<State> states_;
+    std::vector<ChannelState> states_;
     Walks walks_;
     std::set<ValueId> read_;  ///< values with a name for this row
 };
-
-/// What a thread holds of a token: all inputs as they lie in memory before the first walk; after it those that the second
-/// one reads, and what is kept for that.
-std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
-    const Walks walks(fn);
-    std::vector<bool> read_again(fn.ops.size(), false);
-    for (ValueId v = 0; v < fn.size(); ++v)
-        if (walks.in(v, Walk::Second))
-            for (const ValueId a : fn.op(v).args) read_again[static_cast<std::size_t>(a)] = true;
-    for (const ir::Result& r : fn.results) read_again[static_cast<std::size_t>(r.value)] = true;
-    std::int64_t before = 0, between = 0;
-    for (ValueId v = 0; v < fn.size(); ++v) {
-        const Op& op = fn.op(v);
-        if (walks.kept(v)) between += kWidth;
-        if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
-        const DType dtype = plan.tensors[static_cast<std::size_t>(plan.tensor(Kind::Input, op.attrs.name))].type.dtype;
-        const std::int64_t registers = op.type.rank() == 0 ? 1 : kWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
-        before += registers;
-        if (read_again[static_cast<std::size_t>(v)]) between += registers;
-    }
-    return std::max<std::int64_t>({before, between, 1});
-}
-
-int rows_of(const plan::Plan& plan, const Function& fn) {
-    return static_cast<int>(std::clamp<std::int64_t>(kRegistersForRows / registers_per_row(plan, fn), 1, kMostRows));
-}
 
 }  // namespace
 
@@ -360,7 +240,8 @@ void write_channel_head(Writer& out, const plan::Plan& plan) {
     out.line("#define FORGE_ROWS {}", rows_of(plan, plan.kernels[0].tiles.fn));
     out.line("#define FORGE_RESIDENT {}", how.resident_blocks);
     const auto& inputs = plan.definition.inputs;
-    if (std::any_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return is_half(in.type.dtype); })) out.line("#define FORGE_FAST_EXP");
+    const auto half = [](const ir::InputDecl& in) { return is_half(in.type.dtype); };
+    if (std::any_of(inputs.begin(), inputs.end(), half)) out.line("#define FORGE_FAST_EXP");
     out.line("#include \"cuda/channels/kernel.h\"");
     out.put("");
     out.line("using namespace forge::cuda;");

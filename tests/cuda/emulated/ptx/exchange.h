@@ -23,6 +23,5 @@ inline unsigned add_relaxed(unsigned* p, unsigned n) {
     *p += n;
     return before;
 }
-inline void prefetch_to_l2(const void* p) { static_cast<void>(*static_cast<const volatile char*>(p)); }  // at least it must be there
 
 }  // namespace forge::cuda::ptx

@@ -1,0 +1,110 @@
+#include "emit/cuda/channel_walks.h"
+
+#include <algorithm>
+
+namespace forge::emit {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using Kind = plan::TensorSlot::Kind;
+
+constexpr int kWidth = 4;                     ///< channels of a thread
+constexpr int kMostRows = 8;                  ///< tokens of a thread
+constexpr std::int64_t kRegisters = 92;       ///< of the 128 that a thread has, for what is counted here
+
+ValueId param_of(const Function& fn, const std::string& name, Role role) {
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == role && fn.op(v).attrs.name == name) return v;
+    return ir::kNoValue;
+}
+
+/// What a thread holds of a token: all inputs as they lie in memory before the first walk; after it those that the second
+/// one reads, and what is kept for that.
+std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
+    const Walks walks(fn);
+    std::vector<bool> read_again(fn.ops.size(), false);
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (walks.in(v, Walk::Second))
+            for (const ValueId a : fn.op(v).args) read_again[static_cast<std::size_t>(a)] = true;
+    for (const ir::Result& r : fn.results) read_again[static_cast<std::size_t>(r.value)] = true;
+    std::int64_t before = 0, between = 0;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        if (walks.kept(v)) between += kWidth;
+        if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
+        const DType dtype = plan.tensors[static_cast<std::size_t>(plan.tensor(Kind::Input, op.attrs.name))].type.dtype;
+        const std::int64_t registers = op.type.rank() == 0 ? 1 : kWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
+        before += registers;
+        if (read_again[static_cast<std::size_t>(v)]) between += registers;
+    }
+    return std::max<std::int64_t>({before, between, 1});
+}
+
+}  // namespace
+
+std::vector<ChannelState> states_of(const Function& fn) {
+    std::vector<ChannelState> states;
+    for (const ir::Result& r : fn.results)
+        if (r.role == Role::State)
+            states.push_back({r.name, param_of(fn, r.name, Role::State), r.value, param_of(fn, r.name, Role::Ones), fn.result(r.name, Role::Ones)});
+    return states;
+}
+
+std::vector<int> token_tensors(const plan::Plan& plan, const Function& fn) {
+    std::vector<int> tensors;
+    const auto add = [&](int t) {
+        if (std::find(tensors.begin(), tensors.end(), t) == tensors.end()) tensors.push_back(t);
+    };
+    for (const Op& op : fn.ops)
+        if (op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted)) add(plan.tensor(Kind::Input, op.attrs.name));
+    for (const ir::Result& r : fn.results)
+        if (r.role == Role::Input) add(plan.tensor(Kind::Output, r.name));
+    return tensors;
+}
+
+Walks::Walks(const Function& fn) : walks_(fn.ops.size(), Walk::None), kept_(fn.ops.size(), false) {
+    std::vector<ValueId> tokens, states, factors, carried, wanted;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        if (fn.op(v).code != Opcode::Param) continue;
+        const Role role = fn.op(v).attrs.role;
+        if (role == Role::Input || role == Role::Shifted || role == Role::Mask) tokens.push_back(v);
+        if (role == Role::State) states.push_back(v);
+        if (role == Role::Ones) factors.push_back(v);
+    }
+    for (const ir::Result& r : fn.results) {
+        if (r.role != Role::Input) carried.push_back(r.value);
+        if (r.role != Role::Ones) wanted.push_back(r.value);
+    }
+    const auto per_token = ir::depends_on(fn, tokens), of_state = ir::depends_on(fn, states), of_factor = ir::depends_on(fn, factors);
+    const auto first = ir::needed_for(fn, carried), second = ir::needed_for(fn, wanted);
+    for (std::size_t v = 0; v < walks_.size(); ++v) {
+        if (of_factor[v]) walks_[v] = Walk::First;
+        else if (of_state[v]) walks_[v] = first[v] && second[v] ? Walk::Both : Walk::Second;
+        else if (per_token[v]) walks_[v] = first[v] ? Walk::First : Walk::Second;
+    }
+    const auto keep = [&](ValueId v) {
+        const auto i = static_cast<std::size_t>(v);
+        kept_[i] = kept_[i] || (walks_[i] == Walk::First && fn.op(v).code != Opcode::Param);
+    };
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (in(v, Walk::Second))
+            for (const ValueId a : fn.op(v).args) keep(a);
+    for (const ValueId v : wanted) keep(v);
+}
+
+int rows_of(const plan::Plan& plan, const Function& fn) {
+    const Walks walks(fn);
+    std::int64_t registers = kRegisters - 2 * kWidth * static_cast<std::int64_t>(states_of(fn).size());
+    std::vector<bool> per_head(fn.ops.size(), false);  // what the walks read of it
+    for (ValueId v = 0; v < fn.size(); ++v)
+        for (const ValueId a : fn.op(v).args)
+            if (!walks.before_tokens(v) && walks.before_tokens(a) && fn.op(a).type.rank() > 0) per_head[static_cast<std::size_t>(a)] = true;
+    registers -= kWidth * std::count(per_head.begin(), per_head.end(), true);
+    return static_cast<int>(std::clamp<std::int64_t>(registers / registers_per_row(plan, fn), 1, kMostRows));
+}
+
+}  // namespace forge::emit

@@ -1,0 +1,50 @@
+/// What a channel kernel does when (plan::Engine::Channels): which values of the token program are computed before the
+/// tokens, which on each of the two walks over them, what is kept in between, and how many tokens a thread can hold so.
+#pragma once
+
+#include "plan/plan.h"
+
+namespace forge::emit {
+
+struct ChannelState {
+    std::string name;
+    ir::ValueId before = ir::kNoValue;  ///< the parameter; none if nothing reads it
+    ir::ValueId after = ir::kNoValue;
+    ir::ValueId factor = ir::kNoValue, next_factor = ir::kNoValue;  ///< of the transition; none: it is 1
+};
+
+/// In the order of the function's results.
+std::vector<ChannelState> states_of(const ir::Function& fn);
+
+/// The tensors with tokens that a kernel reads and writes, by their numbers in the plan: inputs first.
+std::vector<int> token_tensors(const plan::Plan& plan, const ir::Function& fn);
+
+/// When a value is computed.
+enum class Walk : std::uint8_t {
+    None,    ///< before the tokens: it depends on none
+    First,   ///< for the states
+    Second,  ///< for the outputs
+    Both,    ///< from a state, which is another one in each walk
+};
+
+/// Which values each walk computes, and which of the first walk's the second one reads.
+class Walks {
+ public:
+    explicit Walks(const ir::Function& fn);
+
+    [[nodiscard]] bool in(ir::ValueId v, Walk walk) const {
+        const Walk w = walks_[static_cast<std::size_t>(v)];
+        return w == walk || (w == Walk::Both && walk != Walk::None);
+    }
+    [[nodiscard]] bool before_tokens(ir::ValueId v) const { return walks_[static_cast<std::size_t>(v)] == Walk::None; }
+    [[nodiscard]] bool kept(ir::ValueId v) const { return kept_[static_cast<std::size_t>(v)]; }
+
+ private:
+    std::vector<Walk> walks_;
+    std::vector<bool> kept_;
+};
+
+/// Tokens per thread, of four channels each.
+int rows_of(const plan::Plan& plan, const ir::Function& fn);
+
+}  // namespace forge::emit
