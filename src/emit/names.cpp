@@ -20,7 +20,7 @@ bool reserved(const std::string& name) {
         // what emitted kernels and the device library call things
         "call", "at", "row", "rows", "scratch", "index", "work", "i", "i0", "i1", "i2", "i3", "j", "load", "store", "broadcast", "gather", "vec",
         "ivec", "tril", "triu", "eye", "bf16", "f16", "fill", "main", "zero", "token_mask", "task", "block", "initial", "final",
-        "spot", "start", "stage", "arrived", "arriving", "rows_ahead", "each", "finish", "pack", "join", "mask", "next", "part", "shared", "turn"};
+        "spot", "start", "stage", "arrived", "arriving", "rows_ahead", "each", "finish", "pack", "join", "mask", "next", "part", "places", "shared", "states", "tensors", "turn"};
     return kWords.contains(name) || ir::opcode_named(name).has_value();
 }
 

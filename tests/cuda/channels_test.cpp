@@ -186,6 +186,31 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
     }
 }
 
+// A decay of 0 forgets all earlier states, so that tiles need not wait for one another, unless the last may overwrite what
+// the first has yet to read.
+TEST(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
+    const EmulatedDevice device;
+    const ir::Definition def = frontend::with_dtype(variants::find("hgrn")->make().define(), F32);
+    const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
+    const EmulatedKernel kernel(device, def, sizes, 64);
+    for (const double gate : {-1e-3, -1000.0}) {
+        check::Problem problem{.B = 2, .T = 600, .H = 1, .sizes = sizes, .initial_state = true};
+        problem.gate = gate;
+        check::Buffers buffers(def, problem);
+        kernel.run(buffers.call(), 1, 1);
+        const check::OwnedTensor apart = buffers.final_states.at("h"), before = buffers.initial_states.at("h");
+        const auto outputs = buffers.outputs.at("o").storage;
+        for (unsigned seed = 1; seed <= 5; ++seed) {
+            buffers.initial_states.at("h").storage = before.storage;
+            Call call = buffers.call();
+            call.final_states.at("h").data = call.initial_states.at("h").data;
+            kernel.run(call, 7, seed);
+            EXPECT_EQ(buffers.initial_states.at("h").storage, apart.storage) << "gate " << gate;
+            EXPECT_EQ(buffers.outputs.at("o").storage, outputs) << "gate " << gate;
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Emulated, ChannelKernels,
                          testing::Values(Example{"hgrn", BF16, 136, 64}, Example{"hgrn", F32, 60, 64}, Example{"hawk", F16, 130, 128}, Example{"leaky_averages", BF16, 64, 64}),
                          [](const auto& test) { return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.channels); });

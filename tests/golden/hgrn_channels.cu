@@ -32,7 +32,7 @@ using namespace forge::cuda;
 FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
     constexpr int kChannels = 1024, kStates = 1, kTensors = 4;
     auto& shared = shared_memory<kStates, kTensors, 28224>();
-    const int initial[kStates] = {4};
+    const StateOf states[kStates] = {{4, 5}};
     const Tokens<bf16> v_tokens(call, 1, 0);
     const Tokens<float> g_tokens(call, 2, 1);
     const Tokens<bf16> q_tokens(call, 0, 2);
@@ -77,7 +77,7 @@ FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
         }
         sync();
         find_places(next, call, tensors);
-        join(shared, call, at, initial, kChannels);
+        join(shared, call, at, states, kChannels);
         sync();
         {
             vec prev_h = state_before(shared, 0);

@@ -82,20 +82,21 @@ FORGE_DEVICE void await_four(const Word* p, Map* to) {
     to[0] = map_of(a.x), to[1] = map_of(a.y), to[2] = map_of(b.x), to[3] = map_of(b.y);
 }
 
-/// The state before the first token of a sequence.
+/// The state before the first token of a sequence, for its first tile.
 FORGE_DEVICE float initial_state(const Call& call, int tensor, const Tile& at, int channel, int channels) {
+    if (at.segment > 0) return 0.0f;
     const float* const from = state_block<const float>(call, tensor, at);
     const Size c = at.tile * kTileChannels + channel;
     return from && c < channels ? from[c * call.tensors[tensor].dim[0]] : 0.0f;
 }
 
-/// The map of a channel over the whole tile.
+/// The map of a channel over the whole tile. With the initial state that of the first tile is known to its end.
 template <int STATES, int TENSORS>
-FORGE_DEVICE Map whole_map(const Shared<STATES, TENSORS>& shared, int state, int channel) {
+FORGE_DEVICE Map whole_map(const Shared<STATES, TENSORS>& shared, const Tile& at, int state, int channel, float initial) {
     Map map = shared.parts[state][0][channel];
 #pragma unroll 4
     for (int w = 1; w < kWarps; ++w) map = then(map, shared.parts[state][w][channel]);
-    return map;
+    return at.segment == 0 ? Map{0.0f, apply(map, initial)} : map;
 }
 
 /// From a channel's state before the tile to those before each warp's rows.
@@ -110,23 +111,33 @@ FORGE_DEVICE void pass_on(Shared<STATES, TENSORS>& shared, int state, int channe
 
 }  // namespace detail
 
+/// Where the states of a sequence come from and go to, in the call.
+struct StateOf {
+    int initial, final;
+};
+
 /// Makes the states before each warp's rows from the maps of all rows before. All threads call it, after put_map and sync;
-/// they sync afterwards. `initial`: the tensors of the states before the sequence, all of `channels` channels.
+/// they sync afterwards. Only the first tile reads the initial state, and what the last one gets depends on that having
+/// been done, so that final states may take the place of initial ones. Where they do not, a tile waits for no state that a
+/// factor of 0 makes it forget.
 template <int STATES, int TENSORS>
-FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, const int (&initial)[STATES], int channels) {
+FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, const StateOf (&states)[STATES], int channels) {
     constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
     const int place = static_cast<int>(at.segment % kGroup);                       // in its group
     const bool publishes = !at.last, ends_group = place == kGroup - 1, follows = at.segment >= kGroup;
     const Size side_by_side = call.tiles * call.heads;  // from a tile's number to that of the next tokens
     const Word* const before_group = words_of<STATES>(call, at.number - (place + 1) * side_by_side, 0);
     const int self = thread();
-    Word before[kEach];  // asked for now, looked at later
+    Word before[kEach];    // asked for now, looked at later
+    float initial[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-        const int c = self + i * kThreads;
-        before[i] = follows && c < kAll ? ptx::load_relaxed(before_group + c) : kNothing;
-        if (publishes && !ends_group && c < kAll)
-            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c, word_of(detail::whole_map(shared, c / kTileChannels, c % kTileChannels)));
+        const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
+        if (c >= kAll) break;
+        before[i] = follows ? ptx::load_relaxed(before_group + c) : kNothing;
+        initial[i] = detail::initial_state(call, states[state].initial, at, channel, channels);
+        if (publishes && !ends_group)
+            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c, word_of(detail::whole_map(shared, at, state, channel, initial[i])));
     }
 #pragma unroll
     for (int state = 0; state < STATES; ++state)
@@ -141,16 +152,16 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
         Map map = {1.0f, 0.0f};
 #pragma unroll 4
         for (int n = 0; n < place; ++n) map = then(map, shared.group[state][n][channel]);
-        float h = 0.0f;
-        if (!follows) {
-            h = detail::initial_state(call, initial[state], at, channel, channels);
-        } else if (map.factor != 0.0f) {
+        float h = initial[i];
+        const void* const from = call.tensors[states[state].initial].data;
+        const bool in_place = from && from == call.tensors[states[state].final].data;
+        if (follows && (map.factor != 0.0f || in_place)) {
             while (before[i] == kNothing) before[i] = ptx::load_relaxed(before_group + c);
             h = map_of(before[i]).addend;
         }
         h = apply(map, h);
         if (publishes && ends_group)
-            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c, word_of({1.0f, apply(detail::whole_map(shared, state, channel), h)}));
+            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c, word_of({1.0f, apply(detail::whole_map(shared, at, state, channel, 0.0f), h)}));
         detail::pass_on(shared, state, channel, h);
     }
 }

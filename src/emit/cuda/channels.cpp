@@ -68,9 +68,10 @@ class ChannelWriter {
         const std::vector<int> numbers = token_tensors(plan_, fn_);
         out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};", channels_of(plan_), states_.size(), numbers.size());
         out_.line("auto& shared = shared_memory<kStates, kTensors, {}>();", how.shared_bytes);
-        std::vector<int> initial;
-        for (const ChannelState& s : states_) initial.push_back(plan_.tensor(Kind::InitialState, s.name));
-        out_.line("const int initial[kStates] = {{{}}};", fmt::join(initial, ", "));
+        std::vector<std::string> states;
+        for (const ChannelState& s : states_)
+            states.push_back(fmt::format("{{{}, {}}}", plan_.tensor(Kind::InitialState, s.name), plan_.tensor(Kind::FinalState, s.name)));
+        out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
         std::vector<std::string> tensors;
         for (const int t : numbers) {
             const bool channels = slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant();
@@ -127,7 +128,7 @@ class ChannelWriter {
     void meet() {
         out_.line("sync();");
         out_.line("find_places(next, call, tensors);");
-        out_.line("join(shared, call, at, initial, kChannels);");
+        out_.line("join(shared, call, at, states, kChannels);");
         out_.line("sync();");
     }
 
