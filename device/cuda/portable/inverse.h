@@ -93,8 +93,10 @@ FORGE_DEVICE void unit_lower_inverse(const float* a, float* out) {
     if constexpr (N % B > 0) {
         if (warp() == kBlocks % kWarps) invert_block<N % B, LDS, LDD>(a + kBlocks * B * (LDS + 1), out + kBlocks * B * (LDD + 1));
     }
-    for (int n = thread(); n < N * N; n += kThreads)
-        if (n % N / B > n / N / B) out[n / N * LDD + n % N] = 0.0f;
+    for (int n = thread(); n < N * vectors(N); n += kThreads) {
+        const int i = n / vectors(N), j = n % vectors(N) * kWidth;
+        if (j / B > i / B) store(out + i * LDD + j, broadcast(0.0f));
+    }
     sync();
     merge_all<N, B, LDS, LDD>(a, out);
 }

@@ -23,13 +23,17 @@ enum class Precision { Float, Tf32 };
 
 namespace detail {
 
+constexpr float kRoundUp = 1.0f + 0x1p-11f;
+
 /// An operand as the matrix instruction takes it: its leading bits, and for Float what they leave.
 template <Precision P>
 struct Parts {
     unsigned high, low;
     FORGE_DEVICE Parts() {}
-    FORGE_DEVICE explicit Parts(float x) : high(ptx::tf32_from_float(x)), low(0) {
-        if constexpr (P == Precision::Float) low = __float_as_uint(x - __uint_as_float(high));
+    /// The matrix units ignore the low 13 bits: what they leave out is the second part, or made up for on average, as
+    /// rounding would, by a factor of 1 + 2^-11.
+    FORGE_DEVICE explicit Parts(float x) : high(__float_as_uint(P == Precision::Float ? x : x * kRoundUp)), low(0) {
+        if constexpr (P == Precision::Float) low = __float_as_uint(x - __uint_as_float(high & 0xffffe000u));
     }
 };
 

@@ -4,12 +4,6 @@
 
 namespace forge::cuda::ptx {
 
-/// x with 10 mantissa bits, as the matrix instructions read it.
-__device__ __forceinline__ unsigned tf32_from_float(float x) {
-    unsigned y;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-    return y;
-}
 
 __device__ __forceinline__ unsigned short bf16_from_float(float x) {
     unsigned short y;

@@ -85,8 +85,9 @@ template <int W, bool EXCLUSIVE, int LD, class Q, class K>
 FORGE_DEVICE void decay_rows(const Q& q, const K& k, const float* sums, float (&sum)[8][4]) {
     constexpr int kRow0 = W * kDecayRows;
     const int g = lane() / 4, t = lane() % 4;
-#pragma unroll 2
+#pragma unroll 1
     for (int d0 = 0; d0 < Q::kCols; d0 += 8) {
+        constexpr float kRoundUp = 0.00070427f;  // log2(1 + 2^-11): the matrix units cut what rounding would round
         float anchor[2];
         unsigned a[4];
 #pragma unroll
@@ -95,7 +96,7 @@ FORGE_DEVICE void decay_rows(const Q& q, const K& k, const float* sums, float (&
         for (int e = 0; e < 4; ++e) {
             const int i = kRow0 + g + e % 2 * 8, d = d0 + t + e / 2 * 4;
             const float to = !EXCLUSIVE ? sums[i * LD + d] : i > 0 ? sums[(i - 1) * LD + d] : 0.0f;
-            a[e] = ptx::tf32_from_float(number_at(q, i, d) * ptx::exp2_approximate(to - anchor[e / 2]));
+            a[e] = __float_as_uint(number_at(q, i, d) * ptx::exp2_approximate(to - (anchor[e / 2] - kRoundUp)));
         }
 #pragma unroll
         for (int n = 0; n < 2 * (W + 1); ++n) {
@@ -103,7 +104,7 @@ FORGE_DEVICE void decay_rows(const Q& q, const K& k, const float* sums, float (&
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const int j = n * 8 + g, d = d0 + t + 4 * h;
-                b[h] = ptx::tf32_from_float(number_at(k, j, d) * ptx::exp2_approximate(anchor[h] - sums[j * LD + d]));
+                b[h] = __float_as_uint(number_at(k, j, d) * ptx::exp2_approximate((anchor[h] + kRoundUp) - sums[j * LD + d]));
             }
             ptx::mma_m16n8k8_tf32(sum[n], a, b);
         }
