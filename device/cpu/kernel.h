@@ -13,5 +13,6 @@
 #include "matmul.h"
 #include "rows.h"
 #include "scan.h"
+#include "stream.h"
 #include "transpose.h"
 #include "vec.h"

@@ -177,6 +177,11 @@ class KernelWriter {
             const Op& op = fn_.op(v);
             if (loading && op.code != Opcode::Param) fetch_next();
             loading = loading && op.code == Opcode::Param;
+            if (const tile::Stream* const stream = stream_of(v)) {
+                if (v == stream->members.back()) rows(*stream);
+                continue;
+            }
+            if (read_in_rows(v)) continue;
             if (std::find(ahead_.begin(), ahead_.end(), v) != ahead_.end()) transfers_.place(v);
             else if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
@@ -186,6 +191,33 @@ class KernelWriter {
         }
         for (const ir::Result& r : fn_.results)
             if (is_carried(r.role)) keep(r);
+    }
+
+    [[nodiscard]] const tile::Stream* stream_of(ValueId v) const {
+        const auto& streams = c_.kernel.tiles.streams;
+        const auto it = std::find_if(streams.begin(), streams.end(), [&](const tile::Stream& s) { return s.has(v); });
+        return it == streams.end() ? nullptr : &*it;
+    }
+
+    [[nodiscard]] bool read_in_rows(ValueId v) const {
+        const auto& streams = c_.kernel.tiles.streams;
+        return std::any_of(streams.begin(), streams.end(), [&](const tile::Stream& s) { return std::find(s.inputs.begin(), s.inputs.end(), v) != s.inputs.end(); });
+    }
+
+    /// A loop over rows, from tensors to tensors.
+    void rows(const tile::Stream& stream) {
+        RowTensors tensors;
+        out_.open("");
+        for (const ValueId v : stream.inputs) transfers_.read_rows(v, tensors[v] = c_.name(v) + "_in");
+        std::vector<ir::Result> stored;
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::Input && std::find(stream.outputs.begin(), stream.outputs.end(), r.value) != stream.outputs.end()) stored.push_back(r);
+        for (const ir::Result& r : stored) transfers_.write_rows(r, tensors[r.value] = c_.name(r.value) + "_out");
+        write_rows(out_, fn_, stream, c_.names, tensors);
+        for (const ir::Result& r : stored) transfers_.store_rows(r, tensors.at(r.value));
+        out_.close();
+        for (const ValueId v : stream.members)
+            if (!tensors.contains(v)) store_results(v);
     }
 
     void load_mask(ValueId v) {

@@ -26,23 +26,57 @@ struct Known {
 
 class LoopNest {
  public:
-    LoopNest(const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk) : fn_(fn), root_(root), names_(names), walk_(walk) {
-        rank_ = fn.op(root).type.rank();
+    /// `root` has the shape that is walked over.
+    LoopNest(const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk, const RowTensors* tensors = nullptr)
+        : fn_(fn), root_(root), names_(names), walk_(walk), tensors_(tensors), rank_(fn.op(root).type.rank()) {
         statements_.resize(static_cast<std::size_t>(rank_) + 1);
     }
 
     void write(Writer& out) {
-        const Known value = evaluate_op(root_);
-        const Op& op = fn_.op(root_);
-        std::string stored = value.text;
-        if (op.type.dtype == DType::Bool) stored = fmt::format("mask_to_float({})", stored);
+        std::string stored = stored_text(root_);
         if (walk_ == Walk::Shared && is_triangle()) stored = fmt::format("tril({}, {}, j)", stored, variable(rank_ - 2));
-        statements_.back().push_back(fmt::format("store({} + {}, {});", names_[static_cast<std::size_t>(root_)], index(root_), stored));
+        store(root_, stored);
         if (walk_ == Walk::Nested) write_level(out, 0);
         else write_shared(out);
     }
 
+    /// All values of a row loop, in order.
+    void write_stream(Writer& out, const tile::Stream& stream) {
+        for (const ValueId v : stream.members) {
+            if (!ir::is_elementwise(fn_.op(v).code)) {
+                carried(v);
+                continue;
+            }
+            const bool output = std::find(stream.outputs.begin(), stream.outputs.end(), v) != stream.outputs.end();
+            if (output) statements_.back().push_back(fmt::format("store_row({}, i0, j, {});", tensors_->at(v), stored_text(v)));
+            else if (fn_.op(v).layout->space == Layout::Space::Tile) store(v, stored_text(v));
+        }
+        write_level(out, 0);
+    }
+
  private:
+    std::string stored_text(ValueId v) {
+        const std::string text = evaluate_op(v).text;
+        return fn_.op(v).type.dtype == DType::Bool ? fmt::format("mask_to_float({})", text) : text;
+    }
+
+    void store(ValueId v, const std::string& text) {
+        statements_.back().push_back(fmt::format("store({} + {}, {});", names_[static_cast<std::size_t>(v)], index(v), text));
+    }
+
+    /// A scan or a sum: from the row before, which lies where this row goes or one row above.
+    void carried(ValueId v) {
+        const Op& op = fn_.op(v);
+        const std::string& n = names_[static_cast<std::size_t>(v)];
+        std::vector<std::string> args;
+        for (const ValueId a : op.args) args.push_back(evaluate(a).text);
+        const std::int64_t stride = op.type.rank() == 2 ? op.layout->strides[0] : 0;
+        args.push_back(fmt::format("{} + {}{}", n, op.type.rank() == 2 ? index(v) : "j", stride == 0 ? "" : fmt::format(" - {}", stride)));
+        const char* function = op.code == Opcode::LinearScan ? "linear_scan_row" : "sum_row";
+        name(v, fmt::format("{}({}, i0 == 0)", function, fmt::join(args, ", ")), rank_, n + "_j");
+        statements_.back().push_back(fmt::format("store({} + {}, {}_j);", n, op.type.rank() == 2 ? index(v) : "j", n));
+    }
+
     [[nodiscard]] std::string variable(int axis) const { return axis == rank_ - 1 ? "j" : fmt::format("i{}", axis); }
     [[nodiscard]] bool is_triangle() const { return rank_ == 2 && ir::triangle_of(fn_, root_) != ir::Triangle::Full; }
 
@@ -122,6 +156,7 @@ class LoopNest {
     }
 
     Known load(ValueId v) {
+        if (tensors_ && tensors_->contains(v)) return name(v, fmt::format("load_row({}, i0, j)", tensors_->at(v)), rank_, names_[static_cast<std::size_t>(v)] + "_j");
         const auto axes = moving(v);
         const std::string p = tile_pointer(fn_, v, names_);
         const int depth = axes.empty() ? 0 : axes.back().first + 1;
@@ -164,7 +199,8 @@ class LoopNest {
     ValueId root_;
     const std::vector<std::string>& names_;
     Walk walk_;
-    int rank_ = 0;
+    const RowTensors* tensors_;
+    int rank_;
     std::vector<std::vector<std::string>> statements_;
     std::map<ValueId, Known> known_;
 };
@@ -192,6 +228,14 @@ std::string tile_pointer(const Function& fn, ValueId v, const std::vector<std::s
     const std::int64_t skip = fn.op(v).layout->offset - fn.op(base).layout->offset;
     const std::string& name = names[static_cast<std::size_t>(base)];
     return skip == 0 ? name : fmt::format("{} + {}", name, skip);
+}
+
+void write_rows(Writer& out, const Function& fn, const tile::Stream& stream, const std::vector<std::string>& names, const RowTensors& tensors) {
+    ValueId root = stream.members.front();
+    if (fn.op(root).code == Opcode::Sum) root = fn.op(root).args[0];
+    out.open("");
+    LoopNest(fn, root, names, Walk::Nested, &tensors).write_stream(out, stream);
+    out.close();
 }
 
 void write_loops(Writer& out, const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk) {

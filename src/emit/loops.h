@@ -1,11 +1,13 @@
 /// Loop nests for elementwise work: one statement per op, at the outermost loop where its operands are known.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "emit/writer.h"
 #include "ir/function.h"
+#include "tile/stream.h"
 
 namespace forge::emit {
 
@@ -20,6 +22,12 @@ void write_loops(Writer& out, const ir::Function& fn, ir::ValueId root, const st
 
 /// One elementwise op on the texts of its operands.
 std::string expression(const ir::Function& fn, const ir::Op& op, const std::vector<std::string>& operands);
+
+/// The tensors that a row loop reads and writes where they lie: the names of their `Rows`, by value.
+using RowTensors = std::map<ir::ValueId, std::string>;
+
+/// Writes the one loop over the elements of a stream, row by row: its scans carry the row before.
+void write_rows(Writer& out, const ir::Function& fn, const tile::Stream& stream, const std::vector<std::string>& names, const RowTensors& tensors);
 
 /// `name + 12`, or `name`: where a tile or a view of one begins.
 std::string tile_pointer(const ir::Function& fn, ir::ValueId v, const std::vector<std::string>& names);

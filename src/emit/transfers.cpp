@@ -97,6 +97,30 @@ void Transfers::transfer(Block b) {
     for (; loops > 0; --loops) out_.close();
 }
 
+std::string Transfers::rows_arguments(ValueId v, const std::string& tensor, int index) const {
+    const std::int64_t factor = slot(index).type.shape[0].factor;
+    const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor);
+    return fmt::format("{0}, {1} + row{2} * call.tensors[{3}].token, call.tensors[{3}].token, call.tensors[{3}].dim[0], rows{2}", c_.name(v), global(tensor), scale, index);
+}
+
+void Transfers::read_rows(ValueId v, const std::string& name) {
+    const Op& op = fn_.op(v);
+    const int tensor = tensor_of(op);
+    out_.line("const auto {} = rows_to_read<{}, {}, {}>({}, {});", name, size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0],
+              rows_arguments(v, op.attrs.name, tensor), float_literal(slot(tensor).pad));
+}
+
+void Transfers::write_rows(const ir::Result& r, const std::string& name) {
+    const Op& op = fn_.op(r.value);
+    out_.line("const auto {} = rows_to_write<{}, {}, {}>({}, at.tokens);", name, size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0],
+              rows_arguments(r.value, r.name, plan_.tensor(Kind::Output, r.name)));
+}
+
+void Transfers::store_rows(const ir::Result& r, const std::string& name) {
+    const Op& op = fn_.op(r.value);
+    out_.line("store_rows<{}, {}>({}, {});", size_of(op.type, 1), op.layout->strides[0], name, rows_arguments(r.value, r.name, plan_.tensor(Kind::Output, r.name)));
+}
+
 void Transfers::load_tokens(ValueId v) {
     const Op& op = fn_.op(v);
     const int tensor = tensor_of(op);

@@ -13,6 +13,11 @@ class Transfers {
     void declare_tensors();  ///< one pointer per token tensor that the kernel reads or writes
     void load_tokens(ir::ValueId v);
 
+    /// A token tensor for a row loop: read or written where it lies if that can be, else through the value's tile.
+    void read_rows(ir::ValueId v, const std::string& name);
+    void write_rows(const ir::Result& r, const std::string& name);
+    void store_rows(const ir::Result& r, const std::string& name);  ///< what went through the tile
+
     /// Which chunk a load is for: expressions for its first row, its valid rows and its spill block.
     struct Place {
         std::string row = "row", rows = "rows", block = "block";
@@ -46,6 +51,8 @@ class Transfers {
         std::string pad;   ///< empty: a store
     };
     void transfer(Block b);
+    /// The arguments that both ends of a row loop's tensor share.
+    [[nodiscard]] std::string rows_arguments(ir::ValueId v, const std::string& tensor, int slot) const;
     [[nodiscard]] Block ahead(ir::ValueId v, const Place& place) const;
 
     [[nodiscard]] const plan::TensorSlot& slot(int index) const { return plan_.tensors[static_cast<std::size_t>(index)]; }

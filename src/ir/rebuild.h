@@ -31,4 +31,22 @@ Function rebuild(const Function& fn, Visit visit) {
     return out;
 }
 
+/// The same ops in another order, in which operands still come first: `order[i]` is the op that becomes the i-th.
+inline Function permuted(const Function& fn, const std::vector<ValueId>& order) {
+    std::vector<ValueId> position(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i) position[static_cast<std::size_t>(order[i])] = static_cast<ValueId>(i);
+    Function out;
+    out.name = fn.name;
+    for (const ValueId v : order) {
+        Op op = fn.op(v);
+        for (ValueId& a : op.args) a = position[static_cast<std::size_t>(a)];
+        out.add(std::move(op));
+    }
+    for (Result r : fn.results) {
+        r.value = position[static_cast<std::size_t>(r.value)];
+        out.results.push_back(std::move(r));
+    }
+    return out;
+}
+
 }  // namespace forge::ir

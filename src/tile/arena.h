@@ -1,6 +1,7 @@
 /// Memory for values whose lives do not meet.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 

@@ -40,7 +40,8 @@ using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
 
 class Allocator {
  public:
-    Allocator(Function fn, SpillStrides spills, const Rules& rules) : fn_(std::move(fn)), spills_(std::move(spills)), rules_(rules), arena_(rules.shared_memory) {}
+    Allocator(Streamed streamed, SpillStrides spills, const Rules& rules)
+        : fn_(std::move(streamed.fn)), streams_(std::move(streamed.streams)), spills_(std::move(spills)), rules_(rules), arena_(rules.shared_memory) {}
 
     Function run() {
         choose_spaces();
@@ -68,19 +69,44 @@ class Allocator {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const auto i = static_cast<std::size_t>(v);
             fn_.op(v).layout = Layout{};
-            if (!computed_in_place(fn_, v, users[i], results[i] > 0)) fn_.op(v).layout->space = Space::Tile;
+            const Stream* const stream = stream_of(v);
+            const bool in_place = stream ? in_registers(*stream, v, users[i]) : computed_in_place(fn_, v, users[i], results[i] > 0);
+            if (!in_place) fn_.op(v).layout->space = Space::Tile;
+            if (stream && carries_a_row(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i])) rolling_.insert(v);
             if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill) fn_.op(v).layout = Layout{Space::Spill, 0, spills_.at(fn_.op(v).attrs.name)};
             if (ir::is_view(fn_.op(v).code)) fn_.op(v).layout->space = fn_.op(buffer_of(fn_, v)).layout->space;
         }
+    }
+
+    [[nodiscard]] const Stream* stream_of(ValueId v) const {
+        const auto it = std::find_if(streams_.begin(), streams_.end(), [&](const Stream& s) { return s.has(v); });
+        return it == streams_.end() ? nullptr : &*it;
+    }
+
+    static bool carries_a_row(const Op& op) { return op.code == Opcode::LinearScan || op.code == Opcode::Cumsum; }
+
+    /// In a row loop, what no other op wants is held in registers; an output tensor is written by the loop itself.
+    [[nodiscard]] bool in_registers(const Stream& stream, ValueId v, const std::vector<ValueId>& users) const {
+        if (carries_a_row(fn_.op(v)) || fn_.op(v).code == Opcode::Sum) return false;
+        const auto stored = [&](const ir::Result& r) { return r.value == v; };
+        if (std::any_of(fn_.results.begin(), fn_.results.end(), stored)) return false;
+        return std::all_of(users.begin(), users.end(), [&](ValueId u) { return stream.has(u); });
+    }
+
+    /// Whether nothing outside the loop reads a scan's rows, but for the last one.
+    [[nodiscard]] bool rows_stay_inside(const Stream& stream, const std::vector<ValueId>& users) const {
+        return std::all_of(users.begin(), users.end(), [&](ValueId u) { return stream.has(u) || is_last_row(fn_, u); });
     }
 
     /// The last position at which each buffer is read. State results are read at the end of the chunk.
     void find_lives() {
         last_read_.assign(fn_.ops.size(), -1);
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (fn_.op(v).layout->space == Space::Reg || ir::is_view(fn_.op(v).code)) continue;
-            for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = v;
-            last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], v);
+            if (ir::is_view(fn_.op(v).code) || (fn_.op(v).layout->space == Space::Reg && !stream_of(v))) continue;
+            const Stream* const stream = stream_of(v);
+            const ValueId when = stream ? stream->members.back() : v;  // a row loop uses all its buffers to its end
+            for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = when;
+            last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], when);
         }
         for (const ir::Result& r : fn_.results)
             if (is_carried(r.role)) last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = kForever;
@@ -89,13 +115,14 @@ class Allocator {
     void place(ValueId v) {
         Op& op = fn_.op(v);
         op.layout->strides = tile_strides(op.type, rules_);
+        if (rolling_.contains(v)) op.layout->strides[0] = 0;
         if (const ValueId from = reusable(v); from != ir::kNoValue) {
             op.layout->offset = fn_.op(from).layout->offset;
             moved_.insert(from);
             if (permanent_.contains(from)) permanent_.insert(v);
             return;
         }
-        op.layout->offset = arena_.take(tile_floats(op.type, rules_));
+        op.layout->offset = arena_.take(floats_of(v));
         if (is_state(v) || hoisted(v)) permanent_.insert(v);
     }
 
@@ -105,6 +132,7 @@ class Allocator {
     /// An operand whose buffer the result may take over: read for the last time here, element by element.
     [[nodiscard]] ValueId reusable(ValueId v) const {
         const Op& op = fn_.op(v);
+        if (stream_of(v)) return ir::kNoValue;
         if (op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub) {
             const ValueId c = op.args[2], base = buffer_of(fn_, c);
             const bool shared = buffer_of(fn_, op.args[0]) == base || buffer_of(fn_, op.args[1]) == base;
@@ -139,16 +167,23 @@ class Allocator {
     void release(ValueId v) {
         for (ValueId t = 0; t <= v; ++t) {
             if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || permanent_.contains(t) || moved_.contains(t)) continue;
-            arena_.give(fn_.op(t).layout->offset, tile_floats(fn_.op(t).type, rules_));
+            arena_.give(fn_.op(t).layout->offset, floats_of(t));
         }
     }
 
+    /// A scan of which only the row before counts takes one row.
+    [[nodiscard]] std::int64_t floats_of(ValueId v) const {
+        const ir::Type& type = fn_.op(v).type;
+        return rolling_.contains(v) ? tile_floats({type.dtype, {type.shape.back()}}, rules_) : tile_floats(type, rules_);
+    }
+
     Function fn_;
+    std::vector<Stream> streams_;
     SpillStrides spills_;
     Rules rules_;
     Arena arena_;
     std::vector<int> last_read_;
-    std::set<ValueId> moved_, permanent_;
+    std::set<ValueId> moved_, permanent_, rolling_;
     std::map<ValueId, std::int64_t> work_;
 };
 
@@ -177,8 +212,12 @@ TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole,
     SpillStrides spills;
     for (const Op& op : kernel.ops)
         if (op.code == Opcode::Param && op.attrs.role == Role::Spill) spills[op.attrs.name] = tile_strides(with_sizes(op.type, whole), rules);
-    Allocator allocator(ordered(legalize(kernel, sizes, rules)), std::move(spills), rules);
-    TileKernel tiled{allocator.run(), 0, {}};
+    const Function legal = ordered(legalize(kernel, sizes, rules));
+    Streamed streamed = rules.shared_memory ? Streamed{legal, {}} : find_streams(legal);
+    TileKernel tiled;
+    tiled.streams = streamed.streams;
+    Allocator allocator(std::move(streamed), std::move(spills), rules);
+    tiled.fn = allocator.run();
     tiled.scratch_floats = allocator.floats();
     tiled.work = allocator.work();
     return tiled;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ir/function.h"
+#include "tile/stream.h"
 
 namespace forge::tile {
 
@@ -27,6 +28,7 @@ struct TileKernel {
     ir::Function fn;
     std::int64_t scratch_floats = 0;
     std::map<ir::ValueId, std::int64_t> work;  ///< shared memory: where an op's device function has memory of its own
+    std::vector<Stream> streams = {};  ///< row loops; not in shared memory, where each op is shared out over threads
     std::int64_t stage_floats = 0;             ///< of what arrives from global memory for one chunk, where chunks overlap
     int stages = 1;
     std::vector<ir::ValueId> vectors;          ///< for warp groups: vectors of tokens and what follows from them alone, made ahead by one warp

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "ir/rebuild.h"
+
 namespace forge::tile {
 
 using ir::Function;
-using ir::Op;
 using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
@@ -21,20 +22,7 @@ Function ordered(const Function& fn) {
     std::vector<ValueId> order;
     for (ValueId v = 0; v < fn.size(); ++v) order.push_back(v);
     std::stable_sort(order.begin(), order.end(), [&](ValueId a, ValueId b) { return rank(a) < rank(b); });
-    std::vector<ValueId> position(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) position[static_cast<std::size_t>(order[i])] = static_cast<ValueId>(i);
-    Function out;
-    out.name = fn.name;
-    for (const ValueId v : order) {
-        Op op = fn.op(v);
-        for (ValueId& a : op.args) a = position[static_cast<std::size_t>(a)];
-        out.add(std::move(op));
-    }
-    for (ir::Result r : fn.results) {
-        r.value = position[static_cast<std::size_t>(r.value)];
-        out.results.push_back(r);
-    }
-    return out;
+    return ir::permuted(fn, order);
 }
 
 bool costly(Opcode code) {
