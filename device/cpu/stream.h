@@ -41,6 +41,15 @@ inline bool whole(int64_t col_stride, int rows) {
     return N % kWidth == 0 && rows == M && col_stride == 1;
 }
 
+template <int N, class T>
+inline void copy_row(T* dst, int64_t dst_stride, const T* src, int64_t src_stride) {
+    if (dst_stride == 1 && src_stride == 1) {
+        std::memcpy(dst, src, N * sizeof(T));
+        return;
+    }
+    for (int c = 0; c < N; ++c) dst[c * dst_stride] = src[c * src_stride];
+}
+
 }  // namespace detail
 
 /// `rows` rows of N elements where they lie, or a copy in `tile` with `pad` in the rows up to M.
@@ -48,11 +57,13 @@ template <int M, int N, int LD, class T>
 inline Rows<const T> rows_to_read(float* tile, const T* src, int64_t row_stride, int64_t col_stride, int rows, float pad) {
     if (detail::whole<M, N>(col_stride, rows)) return {src, row_stride};
     T* const copy = reinterpret_cast<T*>(tile);
-    for (int r = 0; r < M; ++r)
-        for (int c = 0; c < N; ++c) {
-            if (r < rows) copy[r * LD + c] = src[r * row_stride + c * col_stride];
-            else store_as(copy + r * LD + c, broadcast(pad), 1);
-        }
+    T padding;
+    store_as(&padding, broadcast(pad), 1);
+    for (int r = 0; r < M; ++r) {
+        if (r < rows) detail::copy_row<N>(copy + r * LD, 1, src + r * row_stride, col_stride);
+        else
+            for (int c = 0; c < N; ++c) copy[r * LD + c] = padding;
+    }
     return {copy, LD};
 }
 
@@ -71,8 +82,7 @@ inline void store_rows(Rows<T> from, const float* tile, T* dst, int64_t row_stri
     if (from.past_caches) __builtin_ia32_sfence();
 #endif
     if (static_cast<const void*>(from.at) != tile) return;
-    for (int r = 0; r < rows; ++r)
-        for (int c = 0; c < N; ++c) dst[r * row_stride + c * col_stride] = from.at[r * LD + c];
+    for (int r = 0; r < rows; ++r) detail::copy_row<N>(dst + r * row_stride, col_stride, from.at + r * LD, 1);
 }
 
 template <class T>

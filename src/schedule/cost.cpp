@@ -39,9 +39,26 @@ double nearness(double bytes, const Device& d) {
     return kLeast + (1 - kLeast) * std::clamp(doublings / kDoublings, 0.0, 1.0);
 }
 
+/// Floats of tiles that a body touches: row loops leave the tiles of their tensors alone.
+std::int64_t touched_floats(const plan::Plan& plan, const tile::TileKernel& tiles) {
+    std::int64_t floats = tiles.scratch_floats;
+    for (const tile::Stream& s : tiles.streams)
+        for (const auto* side : {&s.inputs, &s.outputs})
+            for (const ir::ValueId v : *side) floats -= tile::tile_floats(tiles.fn.op(v).type, plan.schedule.rules());
+    return std::max<std::int64_t>(1, floats);
+}
+
+/// How fast pieces of memory of this size move, beside rows of 512 bytes: each one costs as much as 256 bytes more would
+/// (measured on row loops over 256 to 2048 bytes).
+double piece_speed(double bytes, double pieces, const Device& d) {
+    if (d.piece_bytes == 0 || bytes == 0) return 1;
+    constexpr double kUsual = 512;
+    return (1 + d.piece_bytes / kUsual) / (1 + d.piece_bytes * pieces / bytes);
+}
+
 /// Seconds of arithmetic in one run of the body.
-double body_seconds(const Work& w, std::int64_t scratch_floats, const Device& d) {
-    const double near = nearness(static_cast<double>(std::max<std::int64_t>(1, scratch_floats)) * sizeof(float), d);
+double body_seconds(const Work& w, std::int64_t floats, const Device& d) {
+    const double near = nearness(static_cast<double>(floats) * sizeof(float), d);
     return w.product_flops / (d.product_flops * d.product_efficiency) + w.calls * d.call_s + near * (w.vectors * d.vector_s + w.exps * d.exp_s) + d.hop_s;
 }
 
@@ -60,13 +77,17 @@ KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, cons
 
     // The last wave may leave slots idle; that counts fully, as tasks are long.
     const double waves = std::ceil(tasks / d.slots), busy = std::min<double>(tasks, d.slots);
-    c.compute_s = waves * static_cast<double>(e.hops) * body_seconds(w, kernel.tiles.scratch_floats, d);
+    c.compute_s = waves * static_cast<double>(e.hops) * body_seconds(w, touched_floats(plan, kernel.tiles), d);
     const double share = busy / d.slots;
     const double memory = resident ? d.cache_bandwidth * share : std::min(d.memory_bandwidth, busy * d.slot_bandwidth);
     const double even = waves * busy / tasks;  // the fullest slot moves its tasks' bytes at its own pace
-    c.move_s = even * c.bytes / memory + c.again_bytes / (d.cache_bandwidth * share);
+    const double token_bytes = w.input_bytes + w.output_bytes, fresh_bytes = token_bytes * bodies - c.again_bytes;
+    const double piece = resident ? 1 : piece_speed(token_bytes, w.token_rows, d);
+    c.move_s = even * (c.bytes + fresh_bytes * (1 / piece - 1)) / memory + c.again_bytes / (d.cache_bandwidth * share);
     c.wait_s = d.launch_s;
-    c.seconds = std::max(c.compute_s, c.move_s) + (1 - d.overlap) * std::min(c.compute_s, c.move_s) + c.wait_s;
+    constexpr double kStreamed = 0.9;  // of the shorter of moving and computing, what row loops hide
+    const double apart = (1 - d.overlap) * (1 - (token_bytes > 0 ? kStreamed * w.streamed_bytes / token_bytes : 0));
+    c.seconds = std::max(c.compute_s, c.move_s) + apart * std::min(c.compute_s, c.move_s) + c.wait_s;
     return c;
 }
 

@@ -24,6 +24,7 @@ Device cpu_of(const std::string& isa, std::int64_t width, double flops_per_cycle
     d.exp_s = 2.5e-9;
     d.hop_s = 1e-7;
     d.near_bytes = 48 << 10;
+    d.piece_bytes = 256;
     d.overlap = 0;         // a tile is loaded, then worked on
     return d;
 }

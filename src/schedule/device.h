@@ -28,6 +28,7 @@ struct Device {
     double memory_bandwidth = 1e10;   ///< of all slots together, sustained
     double slot_bandwidth = 1e10;     ///< what one slot alone gets from memory
     double cache_bandwidth = 3e10;    ///< of all slots together, from the last cache, which they share
+    double piece_bytes = 0;           ///< what each separate piece of memory costs, as bytes moved; 0: nothing
     std::int64_t cache_bytes = 1 << 25;    ///< of that cache
     std::int64_t on_chip_bytes = 1 << 20;  ///< one slot's own memory (CPU: L2; GPU: shared memory and registers)
     bool on_chip_is_limit = false;    ///< tasks that need more cannot run (GPU)

@@ -110,9 +110,10 @@ class Counter {
             case Role::Shifted: {
                 const auto& slot = plan_.tensors[static_cast<std::size_t>(plan_.tensor(plan::TensorSlot::Kind::Input, op.attrs.name))];
                 const double bytes = floats * static_cast<double>(size_in_bytes(slot.type.dtype));
-                work_.vectors += vectors(op.type) * (slot.type.dtype == DType::F32 ? 2 : 3);
+                move_tokens(v, slot.type.dtype, streamed(&tile::Stream::inputs, v));
                 if (!seen_.insert(op.attrs.name).second) return;  // the same rows, one token earlier, lie in the cache
                 work_.input_bytes += bytes;
+                work_.token_rows += rows(op.type);
                 if (!tiled(slot.type)) work_.shared_bytes += bytes;
                 return;
             }
@@ -133,6 +134,21 @@ class Counter {
         }
     }
 
+    /// Between a token tensor and a tile, or registers.
+    void move_tokens(ValueId v, DType dtype, bool streamed) {
+        const ir::Type& type = fn_.op(v).type;
+        const double convert = dtype == DType::F32 ? 0 : 1;
+        work_.vectors += vectors(type) * ((streamed ? 0.5 : 2) + convert);
+        if (streamed) work_.streamed_bytes += elements(type) * static_cast<double>(size_in_bytes(dtype));
+    }
+
+    [[nodiscard]] bool streamed(std::vector<ValueId> tile::Stream::*side, ValueId v) const {
+        return std::any_of(kernel_.tiles.streams.begin(), kernel_.tiles.streams.end(),
+                           [&](const tile::Stream& s) { return std::find((s.*side).begin(), (s.*side).end(), v) != (s.*side).end(); });
+    }
+
+    static double rows(const ir::Type& type) { return type.rank() == 0 ? 1 : elements(type) / size(type, type.rank() - 1); }
+
     [[nodiscard]] bool tiled(const ir::Type& type) const {
         return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == plan_.schedule.tile_axis; });
     }
@@ -140,6 +156,7 @@ class Counter {
     void operation(ValueId v) {
         const Op& op = fn_.op(v);
         if (ir::is_view(op.code)) return;
+        if (in_row_loop(v)) return row_of_loop(v);
         if (ir::is_elementwise(op.code)) return elementwise(v);
         switch (op.code) {
             case Opcode::Matmul:
@@ -164,6 +181,22 @@ class Counter {
         work_.exps += n * exponentials(op.code);
         work_.vectors += n * vector_operations(op.code);
         if (in_tile(v)) work_.vectors += n * (1 + 0.5 * static_cast<double>(tile::tiles_read_by(fn_, v).size()));
+    }
+
+    [[nodiscard]] bool in_row_loop(ValueId v) const {
+        return std::any_of(kernel_.tiles.streams.begin(), kernel_.tiles.streams.end(), [&](const tile::Stream& s) { return s.has(v); });
+    }
+
+    /// Operands of a row loop are in registers; what a scan carries from row to row goes through memory.
+    void row_of_loop(ValueId v) {
+        const Op& op = fn_.op(v);
+        const double n = vectors(op.code == Opcode::Sum ? fn_.op(op.args[0]).type : op.type);
+        if (!ir::is_elementwise(op.code)) {
+            work_.vectors += 3 * n;
+            return;
+        }
+        work_.exps += n * exponentials(op.code);
+        work_.vectors += n * (vector_operations(op.code) + (in_tile(v) ? 1 : 0));
     }
 
     [[nodiscard]] bool triangle(ValueId v) const { return fn_.op(v).code == Opcode::Tril || fn_.op(v).code == Opcode::Triu; }
@@ -238,7 +271,8 @@ class Counter {
         if (r.role == Role::Input) {
             const auto& slot = plan_.tensors[static_cast<std::size_t>(plan_.tensor(plan::TensorSlot::Kind::Output, r.name))];
             work_.output_bytes += floats * static_cast<double>(size_in_bytes(slot.type.dtype));
-            work_.vectors += vectors(op.type) * (slot.type.dtype == DType::F32 ? 2 : 3);
+            work_.token_rows += rows(op.type);
+            move_tokens(r.value, slot.type.dtype, streamed(&tile::Stream::outputs, r.value));
         }
         if (r.role == Role::Spill) {
             work_.spill_write_bytes += floats * sizeof(float);

@@ -55,6 +55,66 @@ void expect_close(int m, int n, Got&& got, Want want, double tolerance) {
     }
 }
 
+/// Rows of a tensor doubled by a loop over rows, from and to memory with any strides; only `rows` of M are there.
+template <class T, int M, int N>
+void check_rows(int rows, int64_t col_stride, int64_t tokens) {
+    constexpr int kLd = round_up(N, kWidth);
+    const int64_t row_stride = N * col_stride + (tokens > M ? 32 : 3);
+    Tile<M, N> in_tile, out_tile;
+    const std::size_t count = static_cast<std::size_t>(M * row_stride) + 64;
+    std::vector<T> in(count), storage(count + 64, T{});
+    T* const out = storage.data() + (64 - reinterpret_cast<uintptr_t>(storage.data()) % 64) % 64 / sizeof(T);
+    for (T& x : in) store_as(&x, broadcast(uniform(-1, 1)), 1);
+    const auto from = rows_to_read<M, N, kLd>(in_tile, in.data(), row_stride, col_stride, rows, 0.25f);
+    const auto to = rows_to_write<M, N, kLd>(out_tile, out, row_stride, col_stride, rows, tokens);
+    const bool direct = rows == M && col_stride == 1 && N % kWidth == 0;
+    EXPECT_EQ(from.at == in.data(), direct);
+    EXPECT_EQ(to.at == out, direct);
+    EXPECT_EQ(to.past_caches, direct && tokens > M);
+    for (int i = 0; i < M; ++i)
+        for (int j = 0; j < N; j += kWidth) {
+            const vec x = load_row(from, i, j);
+            if (i >= rows) {
+                ASSERT_EQ(x[0], 0.25f);
+            }
+            store_row(to, i, j, x + x);
+        }
+    store_rows<N, kLd>(to, out_tile, out, row_stride, col_stride, rows);
+    for (int64_t k = 0; k < M * row_stride; ++k) {
+        const bool valid = k / row_stride < rows && k % row_stride % col_stride == 0 && k % row_stride / col_stride < N;
+        const float x = load_as(&in[static_cast<std::size_t>(k)], 1)[0];
+        ASSERT_EQ(load_as(out + k, 1)[0], valid ? 2 * x : 0.0f) << "element " << k;
+    }
+}
+
+TEST(Rows, AreWalkedWhereTheyLieOrCopied) {
+    for (const int64_t col_stride : {1, 2})
+        for (const int rows : {0, 3, 5}) {
+            check_rows<float, 5, 32>(rows, col_stride, 5);
+            check_rows<float, 5, 20>(rows, col_stride, 5);
+            check_rows<bf16, 5, 32>(rows, col_stride, 5);
+            check_rows<f16, 5, 7>(rows, col_stride, 5);
+        }
+    constexpr int64_t kMany = 1 << 20;  // more than caches keep
+    check_rows<float, 5, 32>(5, 1, kMany);
+    check_rows<bf16, 5, 32>(5, 1, kMany);
+}
+
+TEST(Rows, CarryTheRowBefore) {
+    Tile<4, kWidth> a, x;
+    Tile<1, kWidth> h, sum;
+    for (int j = 0; j < kWidth; ++j) a(0, j) = kNaN;  // the first row's decay does not matter, nor what was before it
+    double want_h = 0, want_sum = 0;
+    for (int i = 0; i < 4; ++i) {
+        store(h, linear_scan_row(load(a + i * kWidth), load(x + i * kWidth), i == 0 ? nullptr : h.data, i == 0));
+        store(sum, sum_row(load(x + i * kWidth), i == 0 ? nullptr : sum.data, i == 0));
+        want_h = i == 0 ? x(0, 1) : a(i, 1) * want_h + x(i, 1);
+        want_sum += x(i, 1);
+        EXPECT_NEAR(h(0, 1), want_h, 1e-6);
+        EXPECT_NEAR(sum(0, 1), want_sum, 1e-6);
+    }
+}
+
 template <class T, int M, int N, int LD>
 void check_tiles(bool transposed) {
     for (int rows : {-2, 0, 1, M - 1, M}) {

@@ -16,20 +16,20 @@ using namespace forge::device;
 //   %prev_s: f32[64, 64] = param() {name="s", role=state} @ tile(12288, [64, 1])
 //   %q: f32[64, 64] = param() {name="q", role=input} @ tile(16384, [64, 1])
 //   %scale: f32[] = param() {name="scale", role=scalar} @ reg
-//   %6: f32[64, 64] = cumsum(%g) {dim=0} @ tile(20480, [64, 1])
+//   %6: f32[64, 64] = cumsum(%g) {dim=0} @ tile(20480, [0, 1])
 //   %7: f32[64, 64] = exp(%6) @ reg
-//   %8: f32[64, 64] = mul(%q, %7) @ tile(20480, [64, 1])
-//   %9: f32[64, 64] = decay_matmul(%q, %k, %g) @ tile(24576, [64, 1])
-//   %10: f32[64, 64] = tril(%9) {diagonal=0} @ tile(24576, [64, 1])
+//   %8: f32[64, 64] = mul(%q, %7) @ tile(20544, [64, 1])
+//   %9: f32[64, 64] = decay_matmul(%q, %k, %g) @ tile(24640, [64, 1])
+//   %10: f32[64, 64] = tril(%9) {diagonal=0} @ tile(24640, [64, 1])
 //   %11: f32[64, 64] = matmul(%10, %v) {tri=a_lower} @ tile(16384, [64, 1])
 //   %12: f32[64, 64] = matmul_add(%8, %prev_s, %11) @ tile(16384, [64, 1])
 //   %o: f32[64, 64] = mul(%12, %scale) @ tile(16384, [64, 1])
-//   %14: f32[64] = sum(%g) {dim=0} @ tile(24576, [1])
-//   %15: f32[64, 64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(20480, [64, 1])
+//   %14: f32[64] = sum(%g) {dim=0} @ tile(20480, [1])
+//   %15: f32[64, 64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(24640, [64, 1])
 //   %16: f32[64, 64] = exp(%15) @ reg
 //   %17: f32[64, 64] = mul(%k, %16) @ tile(0, [64, 1])
-//   %18: f32[64] = exp(%14) @ tile(24576, [1])
-//   %19: f32[64, 1] = unsqueeze(%18) {dim=1} @ tile(24576, [1, 0])
+//   %18: f32[64] = exp(%14) @ tile(20480, [1])
+//   %19: f32[64, 1] = unsqueeze(%18) {dim=1} @ tile(20480, [1, 0])
 //   %20: f32[64, 64] = mul(%prev_s, %19) @ tile(12288, [64, 1])
 //   %s: f32[64, 64] = matmul_add(%17, %v, %20) {trans_a=true} @ tile(12288, [64, 1])
 //   return input "o" = %o, state "s" = %s
@@ -43,16 +43,16 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
     float* const prev_s = scratch + 12288;  // [64, 64]
     float* const q = scratch + 16384;  // [64, 64]
     float* const v6 = scratch + 20480;  // [64, 64]
-    float* const v8 = scratch + 20480;  // [64, 64]
-    float* const v9 = scratch + 24576;  // [64, 64]
-    float* const v10 = scratch + 24576;  // [64, 64]
+    float* const v8 = scratch + 20544;  // [64, 64]
+    float* const v9 = scratch + 24640;  // [64, 64]
+    float* const v10 = scratch + 24640;  // [64, 64]
     float* const v11 = scratch + 16384;  // [64, 64]
     float* const v12 = scratch + 16384;  // [64, 64]
     float* const o = scratch + 16384;  // [64, 64]
-    float* const v14 = scratch + 24576;  // [64]
-    float* const v15 = scratch + 20480;  // [64, 64]
+    float* const v14 = scratch + 20480;  // [64]
+    float* const v15 = scratch + 24640;  // [64, 64]
     float* const v17 = scratch + 0;  // [64, 64]
-    float* const v18 = scratch + 24576;  // [64]
+    float* const v18 = scratch + 20480;  // [64]
     float* const v20 = scratch + 12288;  // [64, 64]
     float* const s = scratch + 12288;  // [64, 64]
     const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
@@ -73,15 +73,18 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
         load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
         load_tile<float, 64, 64, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
         load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-        cumsum_rows<64, 64, 64, 64, false, false>(g, v6);
         {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto q_j = load(q + i0 * 64 + j);
-                    const auto v6_j = load(v6 + i0 * 64 + j);
-                    const auto v7_j = exp(v6_j);
-                    const auto v8_j = q_j * v7_j;
-                    store(v8 + i0 * 64 + j, v8_j);
+            {
+                for (int i0 = 0; i0 < 64; ++i0) {
+                    for (int j = 0; j < 64; j += kWidth) {
+                        const auto g_j = load(g + i0 * 64 + j);
+                        const auto v6_j = sum_row(g_j, v6 + j, i0 == 0);
+                        store(v6 + j, v6_j);
+                        const auto q_j = load(q + i0 * 64 + j);
+                        const auto v7_j = exp(v6_j);
+                        const auto v8_j = q_j * v7_j;
+                        store(v8 + i0 * 64 + j, v8_j);
+                    }
                 }
             }
         }

@@ -15,28 +15,28 @@ using namespace forge::device;
 //   %i: f32[64, 64] = param() {name="i", role=input} @ tile(8192, [64, 1])
 //   %lambda: f32[64] = param() {name="lambda", role=head} @ tile(12288, [1])
 //   %prev_h: f32[64] = param() {name="h", role=state} @ tile(12352, [1])
-//   %5: f32[64, 64] = sigmoid(%r) @ reg
+//   %5: f32[] = constant() {value=-8} @ reg
 //   %6: f32[64] = softplus(%lambda) @ reg
-//   %7: f32[] = constant() {value=-8} @ reg
-//   %8: f32[64] = mul(%7, %6) @ reg
-//   %9: f32[64, 64] = mul(%8, %5) @ tile(4096, [64, 1])
-//   %10: f32[64, 64] = sigmoid(%i) @ reg
-//   %11: f32[64, 64] = mul(%10, %x) @ reg
-//   %12: f32[] = constant() {value=2} @ reg
-//   %13: f32[64, 64] = mul(%12, %9) @ reg
+//   %7: f32[64] = mul(%5, %6) @ reg
+//   %8: f32[] = constant() {value=2} @ reg
+//   %9: f32[64, 64] = sigmoid(%r) @ reg
+//   %10: f32[64, 64] = mul(%7, %9) @ reg
+//   %11: f32[64, 64] = sigmoid(%i) @ reg
+//   %12: f32[64, 64] = mul(%11, %x) @ reg
+//   %13: f32[64, 64] = mul(%8, %10) @ reg
 //   %14: f32[64, 64] = expm1(%13) @ reg
 //   %15: f32[64, 64] = neg(%14) @ reg
 //   %16: f32[64, 64] = sqrt(%15) @ reg
-//   %17: f32[64, 64] = mul(%16, %11) @ tile(8192, [64, 1])
-//   %18: f32[64, 64] = exp(%9) @ tile(0, [64, 1])
-//   %19: f32[64, 64] = linear_scan(%18, %17) @ tile(12416, [64, 1])
-//   %20: f32[64, 64] = cumsum(%9) {dim=0} @ tile(8192, [64, 1])
+//   %17: f32[64, 64] = mul(%16, %12) @ reg
+//   %18: f32[64, 64] = exp(%10) @ reg
+//   %19: f32[64, 64] = linear_scan(%18, %17) @ tile(12416, [0, 1])
+//   %20: f32[64, 64] = cumsum(%10) {dim=0} @ tile(12480, [0, 1])
 //   %21: f32[64, 64] = exp(%20) @ reg
 //   %22: f32[64, 64] = mul(%21, %prev_h) @ reg
-//   %o: f32[64, 64] = add(%19, %22) @ tile(8192, [64, 1])
-//   %h: f32[64] = select(%19) {dim=0, start=-1} @ tile(16448, [1])
-//   %25: f32[64] = sum(%9) {dim=0} @ tile(0, [1])
-//   %26: f32[64] = exp(%25) @ reg
+//   %o: f32[64, 64] = add(%19, %22) @ tile(12544, [64, 1])
+//   %24: f32[64] = sum(%10) {dim=0} @ tile(16640, [1])
+//   %h: f32[64] = select(%19) {dim=0, start=-1} @ tile(12416, [1])
+//   %26: f32[64] = exp(%24) @ reg
 //   %27: f32[64] = mul(%prev_h, %26) @ reg
 //   %h.2: f32[64] = add(%27, %h) @ tile(12352, [1])
 //   return input "o" = %o, state "h" = %h.2
@@ -49,13 +49,10 @@ FORGE_KERNEL void forge_hawk_scan(const Call& call, Size task, float* scratch) {
     float* const i_ = scratch + 8192;  // [64, 64]
     float* const lambda = scratch + 12288;  // [64]
     float* const prev_h = scratch + 12352;  // [64]
-    float* const v9 = scratch + 4096;  // [64, 64]
-    float* const v17 = scratch + 8192;  // [64, 64]
-    float* const v18 = scratch + 0;  // [64, 64]
     float* const v19 = scratch + 12416;  // [64, 64]
-    float* const v20 = scratch + 8192;  // [64, 64]
-    float* const o = scratch + 8192;  // [64, 64]
-    float* const v25 = scratch + 0;  // [64]
+    float* const v20 = scratch + 12480;  // [64, 64]
+    float* const o = scratch + 12544;  // [64, 64]
+    float* const v24 = scratch + 16640;  // [64]
     float* const h_2 = scratch + 12352;  // [64]
     const bf16* const x_rows = token_rows<const bf16>(call, 0, at);
     const float* const r_rows = token_rows<const float>(call, 1, at);
@@ -70,72 +67,53 @@ FORGE_KERNEL void forge_hawk_scan(const Call& call, Size task, float* scratch) {
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        load_tile<bf16, 64, 64, 64>(x, x_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-        load_tile<float, 64, 64, 64>(r, r_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, -__builtin_inff());
-        load_tile<float, 64, 64, 64>(i_, i__rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
         {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto lambda_j = load(lambda + j);
-                    const auto v6_j = softplus(lambda_j);
-                    const auto v8_j = broadcast(-8.0f) * v6_j;
-                    const auto r_j = load(r + i0 * 64 + j);
-                    const auto v5_j = sigmoid(r_j);
-                    const auto v9_j = v8_j * v5_j;
-                    store(v9 + i0 * 64 + j, v9_j);
+            const auto x_in = rows_to_read<64, 64, 64>(x, x_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+            const auto r_in = rows_to_read<64, 64, 64>(r, r_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, -__builtin_inff());
+            const auto i__in = rows_to_read<64, 64, 64>(i_, i__rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+            const auto o_out = rows_to_write<64, 64, 64>(o, o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], rows, at.tokens);
+            {
+                for (int i0 = 0; i0 < 64; ++i0) {
+                    for (int j = 0; j < 64; j += kWidth) {
+                        const auto lambda_j = load(lambda + j);
+                        const auto v6_j = softplus(lambda_j);
+                        const auto v7_j = broadcast(-8.0f) * v6_j;
+                        const auto r_j = load_row(r_in, i0, j);
+                        const auto v9_j = sigmoid(r_j);
+                        const auto v10_j = v7_j * v9_j;
+                        const auto v18_j = exp(v10_j);
+                        const auto v13_j = broadcast(2.0f) * v10_j;
+                        const auto v14_j = expm1(v13_j);
+                        const auto v15_j = -v14_j;
+                        const auto v16_j = sqrt(v15_j);
+                        const auto i__j = load_row(i__in, i0, j);
+                        const auto v11_j = sigmoid(i__j);
+                        const auto x_j = load_row(x_in, i0, j);
+                        const auto v12_j = v11_j * x_j;
+                        const auto v17_j = v16_j * v12_j;
+                        const auto v19_j = linear_scan_row(v18_j, v17_j, v19 + j, i0 == 0);
+                        store(v19 + j, v19_j);
+                        const auto v20_j = sum_row(v10_j, v20 + j, i0 == 0);
+                        store(v20 + j, v20_j);
+                        const auto v21_j = exp(v20_j);
+                        const auto prev_h_j = load(prev_h + j);
+                        const auto v22_j = v21_j * prev_h_j;
+                        const auto o_j = v19_j + v22_j;
+                        store_row(o_out, i0, j, o_j);
+                        const auto v24_j = sum_row(v10_j, v24 + j, i0 == 0);
+                        store(v24 + j, v24_j);
+                    }
                 }
             }
+            store_rows<64, 64>(o_out, o, o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], rows);
         }
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v9_j = load(v9 + i0 * 64 + j);
-                    const auto v13_j = broadcast(2.0f) * v9_j;
-                    const auto v14_j = expm1(v13_j);
-                    const auto v15_j = -v14_j;
-                    const auto v16_j = sqrt(v15_j);
-                    const auto i__j = load(i_ + i0 * 64 + j);
-                    const auto v10_j = sigmoid(i__j);
-                    const auto x_j = load(x + i0 * 64 + j);
-                    const auto v11_j = v10_j * x_j;
-                    const auto v17_j = v16_j * v11_j;
-                    store(v17 + i0 * 64 + j, v17_j);
-                }
-            }
-        }
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v9_j = load(v9 + i0 * 64 + j);
-                    const auto v18_j = exp(v9_j);
-                    store(v18 + i0 * 64 + j, v18_j);
-                }
-            }
-        }
-        linear_scan<64, 64, 64, 64, 64>(v18, v17, v19);
-        cumsum_rows<64, 64, 64, 64, false, false>(v9, v20);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v19_j = load(v19 + i0 * 64 + j);
-                    const auto v20_j = load(v20 + i0 * 64 + j);
-                    const auto v21_j = exp(v20_j);
-                    const auto prev_h_j = load(prev_h + j);
-                    const auto v22_j = v21_j * prev_h_j;
-                    const auto o_j = v19_j + v22_j;
-                    store(o + i0 * 64 + j, o_j);
-                }
-            }
-        }
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o, rows);
-        sum_rows<64, 64, 64>(v9, v25);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto prev_h_j = load(prev_h + j);
-                const auto v25_j = load(v25 + j);
-                const auto v26_j = exp(v25_j);
+                const auto v24_j = load(v24 + j);
+                const auto v26_j = exp(v24_j);
                 const auto v27_j = prev_h_j * v26_j;
-                const auto h_j = load(v19 + 4032 + j);
+                const auto h_j = load(v19 + j);
                 const auto h_2_j = v27_j + h_j;
                 store(h_2 + j, h_2_j);
             }

@@ -17,20 +17,20 @@ using namespace forge::device;
 //   %scale: f32[] = param() {name="scale", role=scalar} @ reg
 //   %5: f32[64, 64] = expm1(%g) @ reg
 //   %6: f32[64, 64] = neg(%5) @ tile(16384, [64, 1])
-//   %7: f32[64, 64] = cumsum(%g) {dim=0} @ tile(20480, [64, 1])
+//   %7: f32[64, 64] = cumsum(%g) {dim=0} @ tile(20480, [0, 1])
 //   %8: f32[64, 64] = exp(%7) @ reg
-//   %9: f32[64, 64] = mul(%q, %8) @ tile(20480, [64, 1])
-//   %10: f32[64, 64] = decay_matmul(%q, %6, %g) @ tile(24576, [64, 1])
-//   %11: f32[64, 64] = tril(%10) {diagonal=0} @ tile(24576, [64, 1])
+//   %9: f32[64, 64] = mul(%q, %8) @ tile(20544, [64, 1])
+//   %10: f32[64, 64] = decay_matmul(%q, %6, %g) @ tile(24640, [64, 1])
+//   %11: f32[64, 64] = tril(%10) {diagonal=0} @ tile(24640, [64, 1])
 //   %12: f32[64, 64] = matmul(%11, %v) {tri=a_lower} @ tile(12288, [64, 1])
 //   %13: f32[64, 64] = matmul_add(%9, %prev_s, %12) @ tile(12288, [64, 1])
 //   %o: f32[64, 64] = mul(%13, %scale) @ tile(12288, [64, 1])
-//   %15: f32[64] = sum(%g) {dim=0} @ tile(24576, [1])
-//   %16: f32[64, 64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(20480, [64, 1])
+//   %15: f32[64] = sum(%g) {dim=0} @ tile(20480, [1])
+//   %16: f32[64, 64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(24640, [64, 1])
 //   %17: f32[64, 64] = exp(%16) @ reg
 //   %18: f32[64, 64] = mul(%6, %17) @ tile(16384, [64, 1])
-//   %19: f32[64] = exp(%15) @ tile(24576, [1])
-//   %20: f32[64, 1] = unsqueeze(%19) {dim=1} @ tile(24576, [1, 0])
+//   %19: f32[64] = exp(%15) @ tile(20480, [1])
+//   %20: f32[64, 1] = unsqueeze(%19) {dim=1} @ tile(20480, [1, 0])
 //   %21: f32[64, 64] = mul(%prev_s, %20) @ tile(8192, [64, 1])
 //   %s: f32[64, 64] = matmul_add(%18, %v, %21) {trans_a=true} @ tile(8192, [64, 1])
 //   return input "o" = %o, state "s" = %s
@@ -44,16 +44,16 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
     float* const q = scratch + 12288;  // [64, 64]
     float* const v6 = scratch + 16384;  // [64, 64]
     float* const v7 = scratch + 20480;  // [64, 64]
-    float* const v9 = scratch + 20480;  // [64, 64]
-    float* const v10 = scratch + 24576;  // [64, 64]
-    float* const v11 = scratch + 24576;  // [64, 64]
+    float* const v9 = scratch + 20544;  // [64, 64]
+    float* const v10 = scratch + 24640;  // [64, 64]
+    float* const v11 = scratch + 24640;  // [64, 64]
     float* const v12 = scratch + 12288;  // [64, 64]
     float* const v13 = scratch + 12288;  // [64, 64]
     float* const o = scratch + 12288;  // [64, 64]
-    float* const v15 = scratch + 24576;  // [64]
-    float* const v16 = scratch + 20480;  // [64, 64]
+    float* const v15 = scratch + 20480;  // [64]
+    float* const v16 = scratch + 24640;  // [64, 64]
     float* const v18 = scratch + 16384;  // [64, 64]
-    float* const v19 = scratch + 24576;  // [64]
+    float* const v19 = scratch + 20480;  // [64]
     float* const v21 = scratch + 8192;  // [64, 64]
     float* const s = scratch + 8192;  // [64, 64]
     const bf16* const v_rows = token_rows<const bf16>(call, 1, at);
@@ -73,24 +73,20 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
         load_tile<float, 64, 64, 64>(g, g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
         load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto g_j = load(g + i0 * 64 + j);
-                    const auto v5_j = expm1(g_j);
-                    const auto v6_j = -v5_j;
-                    store(v6 + i0 * 64 + j, v6_j);
-                }
-            }
-        }
-        cumsum_rows<64, 64, 64, 64, false, false>(g, v7);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto q_j = load(q + i0 * 64 + j);
-                    const auto v7_j = load(v7 + i0 * 64 + j);
-                    const auto v8_j = exp(v7_j);
-                    const auto v9_j = q_j * v8_j;
-                    store(v9 + i0 * 64 + j, v9_j);
+            {
+                for (int i0 = 0; i0 < 64; ++i0) {
+                    for (int j = 0; j < 64; j += kWidth) {
+                        const auto g_j = load(g + i0 * 64 + j);
+                        const auto v5_j = expm1(g_j);
+                        const auto v6_j = -v5_j;
+                        store(v6 + i0 * 64 + j, v6_j);
+                        const auto v7_j = sum_row(g_j, v7 + j, i0 == 0);
+                        store(v7 + j, v7_j);
+                        const auto q_j = load(q + i0 * 64 + j);
+                        const auto v8_j = exp(v7_j);
+                        const auto v9_j = q_j * v8_j;
+                        store(v9 + i0 * 64 + j, v9_j);
+                    }
                 }
             }
         }

@@ -14,19 +14,19 @@ using namespace forge::device;
 //   %g: f32[64, 64] = param() {name="g", role=input} @ tile(4096, [64, 1])
 //   %prev_h: f32[64] = param() {name="h", role=state} @ tile(8192, [1])
 //   %q: f32[64, 64] = param() {name="q", role=input} @ tile(8256, [64, 1])
-//   %4: f32[64, 64] = exp(%g) @ tile(12352, [64, 1])
+//   %4: f32[64, 64] = exp(%g) @ reg
 //   %5: f32[64, 64] = expm1(%g) @ reg
 //   %6: f32[64, 64] = neg(%5) @ reg
-//   %7: f32[64, 64] = mul(%6, %v) @ tile(0, [64, 1])
-//   %8: f32[64, 64] = linear_scan(%4, %7) @ tile(16448, [64, 1])
-//   %9: f32[64, 64] = cumsum(%g) {dim=0} @ tile(12352, [64, 1])
+//   %7: f32[64, 64] = mul(%6, %v) @ reg
+//   %8: f32[64, 64] = linear_scan(%4, %7) @ tile(12352, [0, 1])
+//   %9: f32[64, 64] = cumsum(%g) {dim=0} @ tile(12416, [0, 1])
 //   %10: f32[64, 64] = exp(%9) @ reg
 //   %11: f32[64, 64] = mul(%10, %prev_h) @ reg
 //   %12: f32[64, 64] = add(%8, %11) @ reg
-//   %o: f32[64, 64] = mul(%12, %q) @ tile(12352, [64, 1])
-//   %h: f32[64] = select(%8) {dim=0, start=-1} @ tile(20480, [1])
-//   %15: f32[64] = sum(%g) {dim=0} @ tile(0, [1])
-//   %16: f32[64] = exp(%15) @ reg
+//   %o: f32[64, 64] = mul(%12, %q) @ tile(12480, [64, 1])
+//   %14: f32[64] = sum(%g) {dim=0} @ tile(16576, [1])
+//   %h: f32[64] = select(%8) {dim=0, start=-1} @ tile(12352, [1])
+//   %16: f32[64] = exp(%14) @ reg
 //   %17: f32[64] = mul(%prev_h, %16) @ reg
 //   %h.2: f32[64] = add(%17, %h) @ tile(8192, [1])
 //   return input "o" = %o, state "h" = %h.2
@@ -38,12 +38,10 @@ FORGE_KERNEL void forge_hgrn_scan(const Call& call, Size task, float* scratch) {
     float* const g = scratch + 4096;  // [64, 64]
     float* const prev_h = scratch + 8192;  // [64]
     float* const q = scratch + 8256;  // [64, 64]
-    float* const v4 = scratch + 12352;  // [64, 64]
-    float* const v7 = scratch + 0;  // [64, 64]
-    float* const v8 = scratch + 16448;  // [64, 64]
-    float* const v9 = scratch + 12352;  // [64, 64]
-    float* const o = scratch + 12352;  // [64, 64]
-    float* const v15 = scratch + 0;  // [64]
+    float* const v8 = scratch + 12352;  // [64, 64]
+    float* const v9 = scratch + 12416;  // [64, 64]
+    float* const o = scratch + 12480;  // [64, 64]
+    float* const v14 = scratch + 16576;  // [64]
     float* const h_2 = scratch + 8192;  // [64]
     const bf16* const v_rows = token_rows<const bf16>(call, 1, at);
     const float* const g_rows = token_rows<const float>(call, 2, at);
@@ -57,56 +55,45 @@ FORGE_KERNEL void forge_hgrn_scan(const Call& call, Size task, float* scratch) {
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        load_tile<float, 64, 64, 64>(g, g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto g_j = load(g + i0 * 64 + j);
-                    const auto v4_j = exp(g_j);
-                    store(v4 + i0 * 64 + j, v4_j);
+            const auto v_in = rows_to_read<64, 64, 64>(v, v_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+            const auto g_in = rows_to_read<64, 64, 64>(g, g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+            const auto q_in = rows_to_read<64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+            const auto o_out = rows_to_write<64, 64, 64>(o, o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, at.tokens);
+            {
+                for (int i0 = 0; i0 < 64; ++i0) {
+                    for (int j = 0; j < 64; j += kWidth) {
+                        const auto g_j = load_row(g_in, i0, j);
+                        const auto v4_j = exp(g_j);
+                        const auto v5_j = expm1(g_j);
+                        const auto v6_j = -v5_j;
+                        const auto v_j = load_row(v_in, i0, j);
+                        const auto v7_j = v6_j * v_j;
+                        const auto v8_j = linear_scan_row(v4_j, v7_j, v8 + j, i0 == 0);
+                        store(v8 + j, v8_j);
+                        const auto v9_j = sum_row(g_j, v9 + j, i0 == 0);
+                        store(v9 + j, v9_j);
+                        const auto v10_j = exp(v9_j);
+                        const auto prev_h_j = load(prev_h + j);
+                        const auto v11_j = v10_j * prev_h_j;
+                        const auto v12_j = v8_j + v11_j;
+                        const auto q_j = load_row(q_in, i0, j);
+                        const auto o_j = v12_j * q_j;
+                        store_row(o_out, i0, j, o_j);
+                        const auto v14_j = sum_row(g_j, v14 + j, i0 == 0);
+                        store(v14 + j, v14_j);
+                    }
                 }
             }
+            store_rows<64, 64>(o_out, o, o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows);
         }
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto g_j = load(g + i0 * 64 + j);
-                    const auto v5_j = expm1(g_j);
-                    const auto v6_j = -v5_j;
-                    const auto v_j = load(v + i0 * 64 + j);
-                    const auto v7_j = v6_j * v_j;
-                    store(v7 + i0 * 64 + j, v7_j);
-                }
-            }
-        }
-        linear_scan<64, 64, 64, 64, 64>(v4, v7, v8);
-        cumsum_rows<64, 64, 64, 64, false, false>(g, v9);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v8_j = load(v8 + i0 * 64 + j);
-                    const auto v9_j = load(v9 + i0 * 64 + j);
-                    const auto v10_j = exp(v9_j);
-                    const auto prev_h_j = load(prev_h + j);
-                    const auto v11_j = v10_j * prev_h_j;
-                    const auto v12_j = v8_j + v11_j;
-                    const auto q_j = load(q + i0 * 64 + j);
-                    const auto o_j = v12_j * q_j;
-                    store(o + i0 * 64 + j, o_j);
-                }
-            }
-        }
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], o, rows);
-        sum_rows<64, 64, 64>(g, v15);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto prev_h_j = load(prev_h + j);
-                const auto v15_j = load(v15 + j);
-                const auto v16_j = exp(v15_j);
+                const auto v14_j = load(v14 + j);
+                const auto v16_j = exp(v14_j);
                 const auto v17_j = prev_h_j * v16_j;
-                const auto h_j = load(v8 + 4032 + j);
+                const auto h_j = load(v8 + j);
                 const auto h_2_j = v17_j + h_j;
                 store(h_2 + j, h_2_j);
             }

@@ -17,35 +17,35 @@ using namespace forge::device;
 //   %prev_s: f32[64, 64] = param() {name="s", role=state} @ tile(12352, [64, 1])
 //   %q: f32[64, 64] = param() {name="q", role=input} @ tile(16448, [64, 1])
 //   %scale: f32[] = param() {name="scale", role=scalar} @ reg
-//   %7: f32[64, 64] = cumsum(%g) {dim=0} @ tile(20544, [64, 1])
-//   %8: f32[64, 1] = unsqueeze(%beta) {dim=1} @ tile(12288, [1, 0])
-//   %9: f32[64, 64] = exp(%7) @ tile(20544, [64, 1])
+//   %7: f32[64, 1] = unsqueeze(%beta) {dim=1} @ tile(12288, [1, 0])
+//   %8: f32[64, 64] = cumsum(%g) {dim=0} @ tile(20544, [0, 1])
+//   %9: f32[64, 64] = exp(%8) @ reg
 //   %10: f32[64, 64] = mul(%k, %9) @ reg
-//   %11: f32[64, 64] = decay_matmul(%k, %k, %g) @ tile(24640, [64, 1])
-//   %12: f32[64, 64] = tril(%11) {diagonal=-1} @ reg
-//   %13: f32[64, 64] = mul(%12, %8) @ reg
-//   %14: f32[64, 64] = identity() @ reg
-//   %15: f32[64, 64] = add(%14, %13) @ tile(24640, [64, 1])
-//   %16: f32[64, 64] = inverse(%15) @ tile(28736, [64, 1])
-//   %17: f32[64, 64] = mul(%v, %8) @ tile(4096, [64, 1])
-//   %18: f32[64, 64] = matmul(%16, %17) {tri=a_lower} @ tile(24640, [64, 1])
-//   %19: f32[64, 64] = mul(%10, %8) @ tile(4096, [64, 1])
-//   %20: f32[64, 64] = matmul(%16, %19) {tri=a_lower} @ tile(32832, [64, 1])
-//   %21: f32[64, 64] = matmul_sub(%20, %prev_s, %18) @ tile(24640, [64, 1])
-//   %22: f32[64, 64] = mul(%q, %9) @ tile(20544, [64, 1])
-//   %23: f32[64, 64] = decay_matmul(%q, %k, %g) @ tile(28736, [64, 1])
-//   %24: f32[64, 64] = tril(%23) {diagonal=0} @ tile(28736, [64, 1])
-//   %25: f32[64, 64] = matmul(%24, %21) {tri=a_lower} @ tile(4096, [64, 1])
-//   %26: f32[64, 64] = matmul_add(%22, %prev_s, %25) @ tile(4096, [64, 1])
-//   %o: f32[64, 64] = mul(%26, %scale) @ tile(4096, [64, 1])
-//   %28: f32[64] = sum(%g) {dim=0} @ tile(12288, [1])
-//   %29: f32[64, 64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(32832, [64, 1])
+//   %11: f32[64, 64] = mul(%v, %7) @ tile(20608, [64, 1])
+//   %12: f32[64, 64] = mul(%10, %7) @ tile(24704, [64, 1])
+//   %13: f32[64, 64] = mul(%q, %9) @ tile(28800, [64, 1])
+//   %14: f32[64, 64] = decay_matmul(%k, %k, %g) @ tile(4096, [64, 1])
+//   %15: f32[64, 64] = tril(%14) {diagonal=-1} @ reg
+//   %16: f32[64, 64] = mul(%15, %7) @ reg
+//   %17: f32[64, 64] = identity() @ reg
+//   %18: f32[64, 64] = add(%17, %16) @ tile(4096, [64, 1])
+//   %19: f32[64, 64] = inverse(%18) @ tile(32896, [64, 1])
+//   %20: f32[64, 64] = matmul(%19, %11) {tri=a_lower} @ tile(4096, [64, 1])
+//   %21: f32[64, 64] = matmul(%19, %12) {tri=a_lower} @ tile(20608, [64, 1])
+//   %22: f32[64, 64] = matmul_sub(%21, %prev_s, %20) @ tile(4096, [64, 1])
+//   %23: f32[64, 64] = decay_matmul(%q, %k, %g) @ tile(24704, [64, 1])
+//   %24: f32[64, 64] = tril(%23) {diagonal=0} @ tile(24704, [64, 1])
+//   %25: f32[64, 64] = matmul(%24, %22) {tri=a_lower} @ tile(32896, [64, 1])
+//   %26: f32[64, 64] = matmul_add(%13, %prev_s, %25) @ tile(32896, [64, 1])
+//   %o: f32[64, 64] = mul(%26, %scale) @ tile(32896, [64, 1])
+//   %28: f32[64] = sum(%g) {dim=0} @ tile(20544, [1])
+//   %29: f32[64, 64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(20608, [64, 1])
 //   %30: f32[64, 64] = exp(%29) @ reg
 //   %31: f32[64, 64] = mul(%k, %30) @ tile(0, [64, 1])
-//   %32: f32[64] = exp(%28) @ tile(12288, [1])
-//   %33: f32[64, 1] = unsqueeze(%32) {dim=1} @ tile(12288, [1, 0])
+//   %32: f32[64] = exp(%28) @ tile(20544, [1])
+//   %33: f32[64, 1] = unsqueeze(%32) {dim=1} @ tile(20544, [1, 0])
 //   %34: f32[64, 64] = mul(%prev_s, %33) @ tile(12352, [64, 1])
-//   %35: f32[64, 64] = matmul_add(%31, %21, %34) {trans_a=true} @ tile(12352, [64, 1])
+//   %35: f32[64, 64] = matmul_add(%31, %22, %34) {trans_a=true} @ tile(12352, [64, 1])
 //   return input "o" = %o, state "s" = %35
 // }
 FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
@@ -57,26 +57,25 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
     float* const beta = scratch + 12288;  // [64]
     float* const prev_s = scratch + 12352;  // [64, 64]
     float* const q = scratch + 16448;  // [64, 64]
-    float* const v7 = scratch + 20544;  // [64, 64]
-    float* const v9 = scratch + 20544;  // [64, 64]
-    float* const v11 = scratch + 24640;  // [64, 64]
-    float* const v15 = scratch + 24640;  // [64, 64]
-    float* const v16 = scratch + 28736;  // [64, 64]
-    float* const v17 = scratch + 4096;  // [64, 64]
-    float* const v18 = scratch + 24640;  // [64, 64]
-    float* const v19 = scratch + 4096;  // [64, 64]
-    float* const v20 = scratch + 32832;  // [64, 64]
-    float* const v21 = scratch + 24640;  // [64, 64]
-    float* const v22 = scratch + 20544;  // [64, 64]
-    float* const v23 = scratch + 28736;  // [64, 64]
-    float* const v24 = scratch + 28736;  // [64, 64]
-    float* const v25 = scratch + 4096;  // [64, 64]
-    float* const v26 = scratch + 4096;  // [64, 64]
-    float* const o = scratch + 4096;  // [64, 64]
-    float* const v28 = scratch + 12288;  // [64]
-    float* const v29 = scratch + 32832;  // [64, 64]
+    float* const v8 = scratch + 20544;  // [64, 64]
+    float* const v11 = scratch + 20608;  // [64, 64]
+    float* const v12 = scratch + 24704;  // [64, 64]
+    float* const v13 = scratch + 28800;  // [64, 64]
+    float* const v14 = scratch + 4096;  // [64, 64]
+    float* const v18 = scratch + 4096;  // [64, 64]
+    float* const v19 = scratch + 32896;  // [64, 64]
+    float* const v20 = scratch + 4096;  // [64, 64]
+    float* const v21 = scratch + 20608;  // [64, 64]
+    float* const v22 = scratch + 4096;  // [64, 64]
+    float* const v23 = scratch + 24704;  // [64, 64]
+    float* const v24 = scratch + 24704;  // [64, 64]
+    float* const v25 = scratch + 32896;  // [64, 64]
+    float* const v26 = scratch + 32896;  // [64, 64]
+    float* const o = scratch + 32896;  // [64, 64]
+    float* const v28 = scratch + 20544;  // [64]
+    float* const v29 = scratch + 20608;  // [64, 64]
     float* const v31 = scratch + 0;  // [64, 64]
-    float* const v32 = scratch + 12288;  // [64]
+    float* const v32 = scratch + 20544;  // [64]
     float* const v34 = scratch + 12352;  // [64, 64]
     float* const v35 = scratch + 12352;  // [64, 64]
     const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
@@ -95,75 +94,56 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
         load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
         load_tile<float, 64, 64, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
         load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
         load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-        cumsum_rows<64, 64, 64, 64, false, false>(g, v7);
         {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v7_j = load(v7 + i0 * 64 + j);
-                    const auto v9_j = exp(v7_j);
-                    store(v9 + i0 * 64 + j, v9_j);
+            const auto v_in = rows_to_read<64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+            {
+                for (int i0 = 0; i0 < 64; ++i0) {
+                    const auto v7_j = broadcast(beta[i0]);
+                    for (int j = 0; j < 64; j += kWidth) {
+                        const auto g_j = load(g + i0 * 64 + j);
+                        const auto v8_j = sum_row(g_j, v8 + j, i0 == 0);
+                        store(v8 + j, v8_j);
+                        const auto v_j = load_row(v_in, i0, j);
+                        const auto v11_j = v_j * v7_j;
+                        store(v11 + i0 * 64 + j, v11_j);
+                        const auto k_j = load(k + i0 * 64 + j);
+                        const auto v9_j = exp(v8_j);
+                        const auto v10_j = k_j * v9_j;
+                        const auto v12_j = v10_j * v7_j;
+                        store(v12 + i0 * 64 + j, v12_j);
+                        const auto q_j = load(q + i0 * 64 + j);
+                        const auto v13_j = q_j * v9_j;
+                        store(v13 + i0 * 64 + j, v13_j);
+                    }
                 }
             }
         }
         {
             alignas(64) float work[decay_matmul_scratch<64, 64>()];
-            decay_matmul<64, 64, 64, 64, 64, 64, false>(k, k, g, v11, work);
+            decay_matmul<64, 64, 64, 64, 64, 64, false>(k, k, g, v14, work);
         }
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v8_j = broadcast(beta[i0]);
+                const auto v7_j = broadcast(beta[i0]);
                 int j = 0;
                 for (; j <= i0; j += kWidth) {
-                    const auto v14_j = eye(i0, j);
-                    const auto v11_j = load(v11 + i0 * 64 + j);
-                    const auto v12_j = tril(v11_j, i0, j, -1);
-                    const auto v13_j = v12_j * v8_j;
-                    const auto v15_j = v14_j + v13_j;
-                    store(v15 + i0 * 64 + j, v15_j);
+                    const auto v17_j = eye(i0, j);
+                    const auto v14_j = load(v14 + i0 * 64 + j);
+                    const auto v15_j = tril(v14_j, i0, j, -1);
+                    const auto v16_j = v15_j * v7_j;
+                    const auto v18_j = v17_j + v16_j;
+                    store(v18 + i0 * 64 + j, v18_j);
                 }
-                for (; j < 64; j += kWidth) store(v15 + i0 * 64 + j, zero);
+                for (; j < 64; j += kWidth) store(v18 + i0 * 64 + j, zero);
             }
         }
-        unit_lower_inverse<64, 64, 64>(v15, v16);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v8_j = broadcast(beta[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v_j = load(v + i0 * 64 + j);
-                    const auto v17_j = v_j * v8_j;
-                    store(v17 + i0 * 64 + j, v17_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v16, v17, v18);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v8_j = broadcast(beta[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v9_j = load(v9 + i0 * 64 + j);
-                    const auto v10_j = k_j * v9_j;
-                    const auto v19_j = v10_j * v8_j;
-                    store(v19 + i0 * 64 + j, v19_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v16, v19, v20);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v20, prev_s, v21);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto q_j = load(q + i0 * 64 + j);
-                    const auto v9_j = load(v9 + i0 * 64 + j);
-                    const auto v22_j = q_j * v9_j;
-                    store(v22 + i0 * 64 + j, v22_j);
-                }
-            }
-        }
+        unit_lower_inverse<64, 64, 64>(v18, v19);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v19, v11, v20);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v19, v12, v21);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v21, prev_s, v22);
         {
             alignas(64) float work[decay_matmul_scratch<64, 64>()];
             decay_matmul<64, 64, 64, 64, 64, 64, false>(q, k, g, v23, work);
@@ -179,8 +159,8 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
                 for (; j < 64; j += kWidth) store(v24 + i0 * 64 + j, zero);
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v24, v21, v25);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v22, prev_s, v26);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v24, v22, v25);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v13, prev_s, v26);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -221,7 +201,7 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
                 }
             }
         }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v31, v21, v35);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v31, v22, v35);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], prev_s, 64);
