@@ -158,6 +158,16 @@ inline void copy_tile(float* dst, const float* src) {
     }
 }
 
+/// Asks for M rows of N elements that are going to be read (or, WRITE, written) soon; any address may be asked for.
+template <int M, int N, bool WRITE, class T>
+inline void prefetch_rows(const T* src, int64_t row_stride) {
+    constexpr int kLine = 64 / sizeof(T);
+    for (int r = 0; r < M; ++r) {
+        for (int c = 0; c < N; c += kLine)
+            __builtin_prefetch(src + r * row_stride + c, WRITE, 2);
+    }
+}
+
 /// tile[r, c] = src[r * row_stride + c * col_stride] for r < rows; rows from there to M hold `pad`.
 /// Vectors when col_stride is 1; other strides go element by element.
 template <class T, int M, int N, int LD>

@@ -121,7 +121,7 @@ class KernelWriter {
     /// Spills that are read where they lie.
     void declare_spills() {
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (c_.is_param(v, Role::Spill) && !c_.in_tile(v)) out_.line("const float* const {} = {};", c_.name(v), transfers_.spill_pointer(fn_.op(v).attrs.name, "block"));
+            if (c_.is_param(v, Role::Spill) && !c_.in_tile(v)) transfers_.declare_spill(v, fn_.op(v).attrs.name);
     }
 
     /// Loads of what does not change from chunk to chunk, and the initial states.

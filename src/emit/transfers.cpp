@@ -121,6 +121,14 @@ void Transfers::store_rows(const ir::Result& r, const std::string& name) {
     out_.line("store_rows<{}, {}>({}, {});", size_of(op.type, 1), op.layout->strides[0], name, rows_arguments(r.value, r.name, plan_.tensor(Kind::Output, r.name)));
 }
 
+void Transfers::ask_for_next(const ir::Type& type, int tensor, const std::string& pointer, bool write) {
+    if (c_.dialect.cooperative || type.rank() > 2) return;
+    const std::string stride = fmt::format("call.tensors[{}].token", tensor);
+    const std::int64_t factor = slot(tensor).type.shape[0].factor;
+    out_.line("prefetch_rows<{}, {}, {}>({} + (row + {}) * {}{}, {});", size_of(type, 0), type.rank() == 2 ? size_of(type, 1) : 1, write, pointer,
+              plan_.schedule.chunk, factor == 1 ? "" : fmt::format("{} * ", factor), stride, stride);
+}
+
 void Transfers::load_tokens(ValueId v) {
     const Op& op = fn_.op(v);
     const int tensor = tensor_of(op);
@@ -131,6 +139,7 @@ void Transfers::load_tokens(ValueId v) {
     const std::string memory = fmt::format("{} + {} * {}", global(op.attrs.name), row, stride);
     const bool shifted = op.attrs.role == Role::Shifted;
     c_.writes(v);
+    if (!shifted) ask_for_next(op.type, tensor, global(op.attrs.name), false);
     if (op.type.rank() == 1) {
         if (!shifted) return out_.line("load_vector<{}, {}>({}, {}, {}, {}, {});", type, size_of(op.type, 0), c_.name(v), memory, stride, rows, pad);
         return out_.line("load_shifted<{}, {}, {}>({}, {}, {}, row == 0, {}, {});", type, size_of(op.type, 0), factor, c_.name(v), memory, stride, rows, pad);
@@ -232,6 +241,7 @@ void Transfers::store_output(const ir::Result& r) {
     const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor), stride = fmt::format("call.tensors[{}].token", tensor);
     const std::string memory = fmt::format("{} + row{} * {}", global(r.name), scale, stride);
     c_.reads(r.value);
+    ask_for_next(op.type, tensor, global(r.name), true);
     if (op.type.rank() == 1)
         return out_.line("store_vector<{}, {}>({}, {}, {}, rows{});", storage_type(t.dtype), size_of(op.type, 0), memory, stride, c_.name(r.value), scale);
     transfer({storage_type(t.dtype), c_.name(r.value), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, ""});
@@ -244,6 +254,14 @@ std::string Transfers::spill_pointer(const std::string& spill, const char* block
         if (slot.type.shape[axis].symbol == plan_.schedule.tile_axis)
             text += fmt::format(" + at.tile * {}", slot.parts > 0 ? slot.floats / plan_.schedule.tiles : slot.type.shape[axis].factor * plan_.schedule.tile_size * slot.strides[axis]);
     return text;
+}
+
+void Transfers::declare_spill(ValueId v, const std::string& spill) {
+    const Op& op = fn_.op(v);
+    out_.line("const float* const {} = {};", c_.name(v), spill_pointer(spill, "block"));
+    if (!plan::in_order(c_.kernel.graph.loop)) return;
+    const std::int64_t columns = op.type.rank() == 0 ? 1 : size_of(op.type, op.type.rank() - 1), stride = op.type.rank() < 2 ? 0 : row_stride(op.layout->strides);
+    out_.line("prefetch_rows<{}, {}, false>({} + call.heads * {}, {});", op.type.rank() < 2 ? 1 : row_count(op.type), columns, c_.name(v), spill_slot(spill).floats, stride);
 }
 
 void Transfers::load_spill(ValueId v, const std::string& spill, const char* block) {

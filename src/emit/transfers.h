@@ -37,6 +37,7 @@ class Transfers {
 
     /// Where a block of a spill begins for this task: scans that take part of an axis see their part.
     [[nodiscard]] std::string spill_pointer(const std::string& spill, const char* block) const;
+    void declare_spill(ir::ValueId v, const std::string& spill);  ///< that is read where it lies
     void load_spill(ir::ValueId v, const std::string& spill, const char* block);
     void store_spill(const std::string& spill, ir::ValueId v, const char* block);
 
@@ -51,6 +52,8 @@ class Transfers {
         std::string pad;   ///< empty: a store
     };
     void transfer(Block b);
+    /// The next chunk's rows are on their way while this one is computed; threads take neighbouring chunks.
+    void ask_for_next(const ir::Type& type, int tensor, const std::string& pointer, bool write);
     /// The arguments that both ends of a row loop's tensor share.
     [[nodiscard]] std::string rows_arguments(ir::ValueId v, const std::string& tensor, int slot) const;
     [[nodiscard]] Block ahead(ir::ValueId v, const Place& place) const;

@@ -47,8 +47,11 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
     const bf16* const beta_rows = token_rows<const bf16>(call, 3, at);
     const Size row = at.row, block = at.block;
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
+    prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+    prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
     load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+    prefetch_rows<64, 1, false>(beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
     load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
     transpose<64, 64, 64, 64>(k, v5);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(k, v5, v6);
@@ -121,7 +124,10 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
         const float* const v1 = call.spills[0] + block * 4096;
+        prefetch_rows<64, 64, false>(v1 + call.heads * 4096, 64);
         const float* const v2 = call.spills[1] + block * 4096;
+        prefetch_rows<64, 64, false>(v2 + call.heads * 4096, 64);
+        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
         copy_floats<4096>(call.spills[2] + block * 4096, prev_s);
         copy_tile<64, 64, 64, 64>(v4, v1);
@@ -169,7 +175,9 @@ FORGE_KERNEL void forge_delta_net_outputs(const Call& call, Size task, float* sc
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
     const float* const prev_s = call.spills[2] + block * 4096;
     const float* const v2 = call.spills[3] + block * 4096;
+    prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+    prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
     transpose<64, 64, 64, 64>(k, v6);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(q, v6, v7);
@@ -195,5 +203,6 @@ FORGE_KERNEL void forge_delta_net_outputs(const Call& call, Size task, float* sc
             }
         }
     }
+    prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
     store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o, rows);
 }

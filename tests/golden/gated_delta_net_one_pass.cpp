@@ -103,10 +103,15 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
+        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 1, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_vector<float, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
+        prefetch_rows<64, 1, false>(beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
         load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
+        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         cumsum<64, false, false>(g, v7);
         transpose<64, 64, 64, 64>(k, v10);
@@ -197,6 +202,7 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
                 }
             }
         }
+        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
         store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], o, rows);
         fill<1>(v34, sum<64>(g));
         cumsum<64, true, true>(g, v35);

@@ -69,8 +69,11 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
+        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(g_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<float, 64, 64, 64>(g, g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             {
@@ -116,6 +119,7 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
                 }
             }
         }
+        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], o, rows);
         sum_rows<64, 64, 64>(g, v15);
         cumsum_rows<64, 64, 64, 64, true, true>(g, v16);
