@@ -9,6 +9,7 @@
 #include "emit/cuda/emit_cuda.h"
 #include "forge/runtime.h"
 #include "frontend/join.h"
+#include "graph/norm_bound.h"
 #include "graph/pipeline.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
@@ -207,6 +208,8 @@ std::string Attention::explain() const {
     for (const graph::Transition& t : graph::transitions(plan.program))
         text += fmt::format("//   {}: {}{}{}\n", t.state, to_string(t.cls), t.cls == graph::TransitionClass::Identity ? "" : t.data_dependent ? ", data-dependent" : ", static",
                             t.obstacle.empty() ? "" : ", because of " + t.obstacle);
+    text += "\n// Upper bounds of their norms.\n";
+    for (const graph::NormBound& bound : graph::norm_bounds(plan.program, plan.definition)) text += "// " + to_string(bound);
     text += fmt::format("\n// The schedule: {}.\n{}", to_string(impl_->choice.schedule), impl_->cuda ? "" : schedule::explain(impl_->choice));
     for (const auto& kernel : plan.kernels)
         text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop),

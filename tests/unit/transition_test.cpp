@@ -1,10 +1,11 @@
-/// Transitions: their classes, and the property that makes segments exact: the summaries of two segments, applied one
+/// Transitions: their classes, bounds of their norms, and the property that makes segments exact: the summaries of two segments, applied one
 /// after the other, do what the summary of both together does, which is what the program does token by token.
-#include "graph/transition.h"
+#include "graph/norm_bound.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "frontend/join.h"
 #include "graph/pipeline.h"
@@ -120,6 +121,91 @@ TEST_P(Transitions, SummariesOfSegmentsCompose) {
     }
 }
 
+/// The largest singular value of a square matrix, by power iteration on MᵀM.
+double spectral_norm(const Value& m) {
+    const auto n = static_cast<std::size_t>(m.shape[0]);
+    std::vector<double> x(n, 1.0), y(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] += 0.1 * static_cast<double>(i);
+    double norm = 0;
+    for (int round = 0; round < 500; ++round) {
+        double length = 0;
+        for (const double e : x) length += e * e;
+        for (double& e : x) e /= std::sqrt(length) + 1e-300;
+        for (std::size_t i = 0; i < n; ++i) {
+            y[i] = 0;
+            for (std::size_t j = 0; j < n; ++j) y[i] += m.data[i * n + j] * x[j];
+        }
+        norm = 0;
+        for (const double e : y) norm += e * e;
+        std::fill(x.begin(), x.end(), 0.0);
+        for (std::size_t i = 0; i < n; ++i)
+            for (std::size_t j = 0; j < n; ++j) x[j] += m.data[i * n + j] * y[i];
+    }
+    return std::sqrt(norm);
+}
+
+/// The norm of a chunk's transition, from its summary. No transition: the identity.
+double measured_norm(const graph::Transition& t, const Bindings& summary) {
+    if (t.cls == TransitionClass::Identity) return 1;
+    const Value& d = summary.at(interp::binding_name(graph::transition_spill(t.state), Role::Spill));
+    if (t.is_matrix()) return spectral_norm(d);
+    double most = 0;
+    for (const double e : d.data) most = std::max(most, std::abs(e));
+    return most;
+}
+
+/// One token's rows of a sequence's inputs, as `step` sees them.
+Bindings token_inputs(const Compiled& c, const interp::Sequence& sequence, std::int64_t token) {
+    Bindings bound;
+    for (const ir::InputDecl& in : c.def.inputs) {
+        const Value& all = sequence.inputs.at(in.name);
+        if (in.role != Role::Input) {
+            bound[in.name] = all;
+            continue;
+        }
+        Value row{interp::concrete(ir::step_type(in).shape, c.sizes), {}};
+        const std::int64_t n = interp::element_count(row.shape);
+        row.data.assign(all.data.begin() + token * n, all.data.begin() + (token + 1) * n);
+        bound[in.name] = row;
+    }
+    return bound;
+}
+
+double bound_over_chunk(const Compiled& c, const graph::NormBound& bound, const interp::Sequence& sequence) {
+    if (bound.over == graph::NormBound::Over::Chunk) {
+        Bindings inputs = chunk_inputs(c, sequence, 0);
+        for (const ir::Op& op : bound.fn.ops)
+            if (op.attrs.role == Role::Ones) inputs[interp::binding_name(op.attrs.name, Role::Ones)] = filled(op.type.shape, c.sizes, Role::Ones);
+        return interp::evaluate(bound.fn, inputs, c.sizes).at(0).data.at(0);
+    }
+    double product = 1;
+    for (std::int64_t token = 0; token < kChunk; ++token) product *= interp::evaluate(bound.fn, token_inputs(c, sequence, token), c.sizes).at(0).data.at(0);
+    return product;
+}
+
+TEST_P(Transitions, AreNotLargerThanTheirBounds) {
+    const Compiled c = compile(GetParam());
+    const auto transitions = graph::transitions(c.program);
+    const auto bounds = graph::norm_bounds(c.program, c.def);
+    ASSERT_EQ(bounds.size(), transitions.size());
+    for (std::size_t i = 0; i < bounds.size(); ++i) {
+        const graph::Transition& t = transitions[i];
+        const bool all_composable = std::all_of(transitions.begin(), transitions.end(), [](const auto& other) { return other.composable(); });
+        EXPECT_EQ(bounds[i].over == graph::NormBound::Over::Nothing, !t.composable()) << t.state << ": " << bounds[i].obstacle;
+        if (!all_composable) continue;
+        for (const interp::Range range : {interp::Range{-0.9, -0.1}, interp::Range{-6, 0}, interp::Range{0.1, 0.9}, interp::Range{-0.5, 2.5}})
+            for (const std::uint64_t seed : {1, 2, 3}) {
+                if (c.def.input("alpha") != nullptr && range.low < 0) continue;  // a gate whose logarithm is taken
+                const interp::Sequence sequence = interp::random_sequence(c.def, c.sizes, kChunk, seed, range);
+                const double norm = measured_norm(t, summarize(c, sequence, 0, 1)), bound = bound_over_chunk(c, bounds[i], sequence);
+                EXPECT_GE(bound * (1 + 1e-9), norm) << t.state << ", inputs in [" << range.low << ", " << range.high << "]";
+                if (!t.is_matrix()) {
+                    EXPECT_LE(bound, norm * (1 + 1e-9)) << t.state << ": factors have their norm exactly";
+                }
+            }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Transitions, testing::ValuesIn(programs()), [](const auto& program) { return program.param.name; });
 
 struct Expected {
@@ -167,6 +253,22 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
             EXPECT_EQ(to_string(t.cls), std::string(to_string(e->cls))) << entry.name << ", state " << t.state;
             EXPECT_EQ(t.data_dependent, e->data_dependent) << entry.name << ", state " << t.state;
         }
+}
+
+/// The bound of a delta rule with keys of length 1: the gate alone, however long the recurrence forgets nothing else.
+TEST(NormBounds, AreTightForOneToken) {
+    for (const char* name : {"delta_net", "gated_delta_net"}) {
+        const Compiled c = compile(*variants::find(name));
+        interp::Sequence sequence = interp::random_sequence(c.def, c.sizes, kChunk, 5);
+        Value& k = sequence.inputs.at("k");
+        std::fill(k.data.begin(), k.data.end(), 0.0);
+        for (std::int64_t token = 0; token < kChunk; ++token) k.data[static_cast<std::size_t>(token * k.shape[1] + token % k.shape[1])] = 1.0;
+        std::fill(sequence.inputs.at("beta").data.begin(), sequence.inputs.at("beta").data.end(), 0.5);
+        double gates = 0;
+        if (const auto g = sequence.inputs.find("g"); g != sequence.inputs.end())
+            for (const double x : g->second.data) gates += x;
+        EXPECT_NEAR(bound_over_chunk(c, graph::norm_bounds(c.program, c.def).at(0), sequence), std::exp(gates), 1e-12) << name;
+    }
 }
 
 TEST(TransitionClasses, NameTheOpThatIsNotAffine) {
