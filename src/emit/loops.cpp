@@ -156,14 +156,16 @@ class LoopNest {
     }
 
     Known load(ValueId v) {
-        if (tensors_ && tensors_->contains(v)) return name(v, fmt::format("load_row({}, i0, j)", tensors_->at(v)), rank_, names_[static_cast<std::size_t>(v)] + "_j");
+        if (tensors_ && tensors_->contains(v))
+            return name(v, fmt::format("load_row({}, i0, j)", tensors_->at(v)), rank_, names_[static_cast<std::size_t>(v)] + "_j");
         const auto axes = moving(v);
         const std::string p = tile_pointer(fn_, v, names_);
         const int depth = axes.empty() ? 0 : axes.back().first + 1;
         const bool vector = !axes.empty() && axes.back().first == rank_ - 1;
         const std::string at = index(v) == "0" ? p : fmt::format("{} + {}", p, index(v));
-        std::string text = vector ? (axes.back().second == 1 && is_aligned(v) ? fmt::format("load({})", at) : fmt::format("gather({}, {})", at, axes.back().second))
-                                  : fmt::format("broadcast({}[{}])", p.find(' ') == std::string::npos ? p : "(" + p + ")", index(v));
+        std::string text =
+            vector ? (axes.back().second == 1 && is_aligned(v) ? fmt::format("load({})", at) : fmt::format("gather({}, {})", at, axes.back().second))
+                   : fmt::format("broadcast({}[{}])", p.find(' ') == std::string::npos ? p : "(" + p + ")", index(v));
         if (fn_.op(v).type.dtype == DType::Bool) text = fmt::format("ne({}, zero)", text);
         return name(v, text, depth, names_[static_cast<std::size_t>(v)] + "_j");
     }

@@ -91,7 +91,8 @@ void Transfers::transfer(Block b) {
     }
     if (b.tile_strides.size() == 1) b.tile_strides.push_back(1);
     if (b.memory_strides.size() == 1) b.memory_strides.emplace_back("1");
-    const std::string sizes = fmt::format("<{}, {}, {}, {}>", b.type, b.shape[0], b.shape[1], std::max(b.tile_strides[0], plan_.schedule.vector_width));
+    const std::string sizes =
+        fmt::format("<{}, {}, {}, {}>", b.type, b.shape[0], b.shape[1], std::max(b.tile_strides[0], plan_.schedule.vector_width));
     if (b.pad.empty()) out_.line("store_tile{}({}, {}, {}, {}, {});", sizes, b.memory, b.memory_strides[0], b.memory_strides[1], b.tile, b.rows);
     else out_.line("load_tile{}({}, {}, {}, {}, {}, {});", sizes, b.tile, b.memory, b.memory_strides[0], b.memory_strides[1], b.rows, b.pad);
     for (; loops > 0; --loops) out_.close();
@@ -100,7 +101,8 @@ void Transfers::transfer(Block b) {
 std::string Transfers::rows_arguments(ValueId v, const std::string& tensor, int index) const {
     const std::int64_t factor = slot(index).type.shape[0].factor;
     const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor);
-    return fmt::format("{0}, {1} + row{2} * call.tensors[{3}].token, call.tensors[{3}].token, call.tensors[{3}].dim[0], rows{2}", c_.name(v), global(tensor), scale, index);
+    return fmt::format("{0}, {1} + row{2} * call.tensors[{3}].token, call.tensors[{3}].token, call.tensors[{3}].dim[0], rows{2}", c_.name(v),
+                       global(tensor), scale, index);
 }
 
 void Transfers::read_rows(ValueId v, const std::string& name) {
@@ -118,7 +120,8 @@ void Transfers::write_rows(const ir::Result& r, const std::string& name) {
 
 void Transfers::store_rows(const ir::Result& r, const std::string& name) {
     const Op& op = fn_.op(r.value);
-    out_.line("store_rows<{}, {}>({}, {});", size_of(op.type, 1), op.layout->strides[0], name, rows_arguments(r.value, r.name, plan_.tensor(Kind::Output, r.name)));
+    out_.line("store_rows<{}, {}>({}, {});", size_of(op.type, 1), op.layout->strides[0], name,
+              rows_arguments(r.value, r.name, plan_.tensor(Kind::Output, r.name)));
 }
 
 void Transfers::ask_for_next(const ir::Type& type, int tensor, const std::string& pointer, bool write) {
@@ -142,7 +145,8 @@ void Transfers::load_tokens(ValueId v) {
     if (!shifted) ask_for_next(op.type, tensor, global(op.attrs.name), false);
     if (op.type.rank() == 1) {
         if (!shifted) return out_.line("load_vector<{}, {}>({}, {}, {}, {}, {});", type, size_of(op.type, 0), c_.name(v), memory, stride, rows, pad);
-        return out_.line("load_shifted<{}, {}, {}>({}, {}, {}, row == 0, {}, {});", type, size_of(op.type, 0), factor, c_.name(v), memory, stride, rows, pad);
+        return out_.line("load_shifted<{}, {}, {}>({}, {}, {}, row == 0, {}, {});", type, size_of(op.type, 0), factor, c_.name(v), memory, stride,
+                         rows, pad);
     }
     Block b{type, c_.name(v), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank() - 1, true), rows, pad};
     if (!shifted) return transfer(b);
@@ -164,15 +168,27 @@ Transfers::Block Transfers::ahead(ValueId v, const Place& place) const {
     if (op.attrs.role == Role::Spill) {
         const plan::SpillSlot& slot = spill_slot(op.attrs.name);
         const std::int64_t rows = row_count(op.type), stride = vector ? 0 : row_stride(slot.strides);
-        return {"float", c_.name(v), spill_pointer(op.attrs.name, place.block.c_str()), {rows, size_of(op.type, op.type.rank() - 1)}, {vector ? c_.floats(v) : row_stride(op.layout->strides), 1},
-                {std::to_string(stride), "1"}, place.rows == "rows" ? std::to_string(rows) : fmt::format("{} > 0 ? {} : 0", place.rows, rows), "0.0f"};
+        return {"float",
+                c_.name(v),
+                spill_pointer(op.attrs.name, place.block.c_str()),
+                {rows, size_of(op.type, op.type.rank() - 1)},
+                {vector ? c_.floats(v) : row_stride(op.layout->strides), 1},
+                {std::to_string(stride), "1"},
+                place.rows == "rows" ? std::to_string(rows) : fmt::format("{} > 0 ? {} : 0", place.rows, rows),
+                "0.0f"};
     }
     const int tensor = tensor_of(op);
     const std::int64_t factor = slot(tensor).type.shape[0].factor;
     const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor);
     std::vector<std::string> strides = memory_strides(tensor, op.type.rank() - 1, true);
-    return {storage_type(slot(tensor).type.dtype), c_.name(v), fmt::format("{} + {}{} * {}", global(op.attrs.name), place.row, scale, strides[0]), constants(op.type), op.layout->strides,
-            std::move(strides), place.rows + scale, float_literal(slot(tensor).pad)};
+    return {storage_type(slot(tensor).type.dtype),
+            c_.name(v),
+            fmt::format("{} + {}{} * {}", global(op.attrs.name), place.row, scale, strides[0]),
+            constants(op.type),
+            op.layout->strides,
+            std::move(strides),
+            place.rows + scale,
+            float_literal(slot(tensor).pad)};
 }
 
 std::int64_t Transfers::registers_ahead(ValueId v) const {
@@ -191,14 +207,16 @@ std::int64_t Transfers::registers_ahead(ValueId v) const {
 std::string Transfers::fetch(ValueId v, const Place& place) const {
     const Block b = ahead(v, place);
     if (b.shape.size() == 1) return fmt::format("fetch_vector<{}, {}>({}, {}, {})", b.type, b.shape[0], b.memory, b.memory_strides[0], b.rows);
-    return fmt::format("fetch_tile<{}, {}, {}>({}, {}, {}, {})", b.type, b.shape[0], b.shape[1], b.memory, b.memory_strides[0], b.memory_strides[1], b.rows);
+    return fmt::format("fetch_tile<{}, {}, {}>({}, {}, {}, {})", b.type, b.shape[0], b.shape[1], b.memory, b.memory_strides[0], b.memory_strides[1],
+                       b.rows);
 }
 
 void Transfers::place(ValueId v) {
     const Block b = ahead(v, {});
     c_.writes(v);
     if (b.shape.size() == 1) return out_.line("place_vector({}, {}_ahead, {}, {});", c_.name(v), c_.name(v), b.rows, b.pad);
-    out_.line("place_tile<{}>({}, {}_ahead, {}, {}, {}, {}, {});", b.tile_strides[0], c_.name(v), c_.name(v), b.memory, b.memory_strides[0], b.memory_strides[1], b.rows, b.pad);
+    out_.line("place_tile<{}>({}, {}_ahead, {}, {}, {}, {}, {});", b.tile_strides[0], c_.name(v), c_.name(v), b.memory, b.memory_strides[0],
+              b.memory_strides[1], b.rows, b.pad);
 }
 
 void Transfers::load_head(ValueId v) {
@@ -208,7 +226,8 @@ void Transfers::load_head(ValueId v) {
     const std::string memory = fmt::format("head_block<const {}>(call, {}, at){}", type, tensor, tile_offset(tensor, 1));
     if (op.type.rank() == 0) return out_.line("const float {} = load_number({});", c_.name(v), memory);
     c_.writes(v);
-    transfer({type, c_.name(v), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
+    transfer(
+        {type, c_.name(v), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
 }
 
 void Transfers::load_initial_state(ValueId v) {
@@ -216,8 +235,8 @@ void Transfers::load_initial_state(ValueId v) {
     const int tensor = plan_.tensor(Kind::InitialState, op.attrs.name);
     c_.writes(v);
     out_.open(fmt::format("if (const float* const initial = state_block<const float>(call, {}, at))", tensor));
-    transfer({"float", c_.name(v), "initial" + tile_offset(tensor, 0), constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false),
-              all_rows(op.type), "0.0f"});
+    transfer({"float", c_.name(v), "initial" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
+              memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
     out_.close("} else {");
     out_.line("    fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
     out_.line("}}");
@@ -228,8 +247,8 @@ void Transfers::store_final_state(const std::string& state, ValueId v) {
     const int tensor = plan_.tensor(Kind::FinalState, state);
     c_.reads(v);
     out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
-    transfer({"float", c_.name(v), "final" + tile_offset(tensor, 0), constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false),
-              all_rows(op.type), ""});
+    transfer({"float", c_.name(v), "final" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
+              memory_strides(tensor, op.type.rank(), false), all_rows(op.type), ""});
     out_.close();
 }
 
@@ -243,8 +262,10 @@ void Transfers::store_output(const ir::Result& r) {
     c_.reads(r.value);
     ask_for_next(op.type, tensor, global(r.name), true);
     if (op.type.rank() == 1)
-        return out_.line("store_vector<{}, {}>({}, {}, {}, rows{});", storage_type(t.dtype), size_of(op.type, 0), memory, stride, c_.name(r.value), scale);
-    transfer({storage_type(t.dtype), c_.name(r.value), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, ""});
+        return out_.line("store_vector<{}, {}>({}, {}, {}, rows{});", storage_type(t.dtype), size_of(op.type, 0), memory, stride, c_.name(r.value),
+                         scale);
+    transfer({storage_type(t.dtype), c_.name(r.value), memory, constants(op.type), op.layout->strides,
+              memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, ""});
 }
 
 std::string Transfers::spill_pointer(const std::string& spill, const char* block) const {
@@ -260,26 +281,30 @@ void Transfers::declare_spill(ValueId v, const std::string& spill) {
     const Op& op = fn_.op(v);
     out_.line("const float* const {} = {};", c_.name(v), spill_pointer(spill, "block"));
     if (!plan::in_order(c_.kernel.graph.loop)) return;
-    const std::int64_t columns = op.type.rank() == 0 ? 1 : size_of(op.type, op.type.rank() - 1), stride = op.type.rank() < 2 ? 0 : row_stride(op.layout->strides);
-    out_.line("prefetch_rows<{}, {}, false>({} + call.heads * {}, {});", op.type.rank() < 2 ? 1 : row_count(op.type), columns, c_.name(v), spill_slot(spill).floats, stride);
+    const std::int64_t columns = op.type.rank() == 0 ? 1 : size_of(op.type, op.type.rank() - 1),
+                       stride = op.type.rank() < 2 ? 0 : row_stride(op.layout->strides);
+    out_.line("prefetch_rows<{}, {}, false>({} + call.heads * {}, {});", op.type.rank() < 2 ? 1 : row_count(op.type), columns, c_.name(v),
+              spill_slot(spill).floats, stride);
 }
 
 void Transfers::load_spill(ValueId v, const std::string& spill, const char* block) {
     const plan::SpillSlot& slot = spill_slot(spill);
     const Op& op = fn_.op(v);
     c_.writes(v);
-    if (op.layout->strides == slot.strides || op.type.rank() < 2) return out_.line("copy_floats<{}>({}, {});", c_.floats(v), c_.name(v), spill_pointer(spill, block));
-    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1), row_stride(op.layout->strides), row_stride(slot.strides),
-              c_.name(v), spill_pointer(spill, block));
+    if (op.layout->strides == slot.strides || op.type.rank() < 2)
+        return out_.line("copy_floats<{}>({}, {});", c_.floats(v), c_.name(v), spill_pointer(spill, block));
+    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1), row_stride(op.layout->strides),
+              row_stride(slot.strides), c_.name(v), spill_pointer(spill, block));
 }
 
 void Transfers::store_spill(const std::string& spill, ValueId v, const char* block) {
     const plan::SpillSlot& slot = spill_slot(spill);
     const Op& op = fn_.op(v);
     c_.reads(v);
-    if (op.layout->strides == slot.strides || op.type.rank() < 2) return out_.line("copy_floats<{}>({}, {});", c_.floats(v), spill_pointer(spill, block), c_.name(v));
-    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1), row_stride(slot.strides), row_stride(op.layout->strides),
-              spill_pointer(spill, block), c_.name(v));
+    if (op.layout->strides == slot.strides || op.type.rank() < 2)
+        return out_.line("copy_floats<{}>({}, {});", c_.floats(v), spill_pointer(spill, block), c_.name(v));
+    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1), row_stride(slot.strides),
+              row_stride(op.layout->strides), spill_pointer(spill, block), c_.name(v));
 }
 
 }  // namespace forge::emit

@@ -59,7 +59,9 @@ class Transfers {
     [[nodiscard]] Block ahead(ir::ValueId v, const Place& place) const;
 
     [[nodiscard]] const plan::TensorSlot& slot(int index) const { return plan_.tensors[static_cast<std::size_t>(index)]; }
-    [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const { return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))]; }
+    [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const {
+        return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))];
+    }
     [[nodiscard]] std::string all_rows(const ir::Type& type) const;
     void declare_token_tensor(const std::string& pointer, int tensor, bool constant);
 

@@ -73,7 +73,8 @@ void check_sizes(const ir::Definition& def, const tile::Sizes& sizes) {
     std::vector<std::string> missing;
     const auto need = [&](const Shape& shape, std::size_t from) {
         for (std::size_t i = from; i < shape.size(); ++i)
-            if (!shape[i].is_constant() && !sizes.contains(shape[i].symbol) && std::find(missing.begin(), missing.end(), shape[i].symbol) == missing.end())
+            if (!shape[i].is_constant() && !sizes.contains(shape[i].symbol) &&
+                std::find(missing.begin(), missing.end(), shape[i].symbol) == missing.end())
                 missing.push_back(shape[i].symbol);
     };
     for (const auto& in : def.inputs) need(in.type.shape, in.role == ir::Role::Input ? 2 : in.role == ir::Role::Head ? 1 : 0);
@@ -98,7 +99,8 @@ double flops_of(const plan::Plan& plan) {
 
 std::string cache_dir(const CompileOptions& options) { return options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir; }
 
-std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> impl, const ir::Definition& def, const ir::Function& program, const CompileOptions& options) {
+std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> impl, const ir::Definition& def, const ir::Function& program,
+                                               const CompileOptions& options) {
     const runtime::CudaDevice& device = runtime::cuda_device(options.device);
     impl->isa = device.arch();
     impl->choice.schedule = runtime::cuda_schedule(def, program, options, device);
@@ -135,8 +137,19 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
 void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Workspace& w, char* memory, const ParallelFor& threads) {
     std::vector<float*> spills;
     for (const std::size_t offset : w.spills) spills.push_back(reinterpret_cast<float*>(memory + offset));  // NOLINT: workspace is bytes
-    device::Call args{bound.tensors.data(), bound.scalars.data(), spills.data(), bound.start.data(), bound.tokens.data(), bound.first_chunk.data(),
-                      bound.chunk_sequence.data(), bound.first_segment.data(), bound.segment_sequence.data(), bound.segment_rows, bound.sequences, bound.heads, 1};
+    device::Call args{bound.tensors.data(),
+                      bound.scalars.data(),
+                      spills.data(),
+                      bound.start.data(),
+                      bound.tokens.data(),
+                      bound.first_chunk.data(),
+                      bound.chunk_sequence.data(),
+                      bound.first_segment.data(),
+                      bound.segment_sequence.data(),
+                      bound.segment_rows,
+                      bound.sequences,
+                      bound.heads,
+                      1};
     for (std::size_t k = 0; k < impl.kernels.size(); ++k) {
         const plan::Loop loop = impl.plan.kernels[k].graph.loop;
         args.tiles = impl.plan.tiles(impl.plan.kernels[k]);
@@ -199,21 +212,25 @@ bool Attention::from_cache() const { return impl_->cuda ? impl_->cuda->from_cach
 
 std::string Attention::explain() const {
     const plan::Plan& plan = impl_->plan;
-    std::string text = fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n", ir::print(plan.definition), ir::print(impl_->joined));
+    std::string text = fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n",
+                                   ir::print(plan.definition), ir::print(impl_->joined));
     text += fmt::format("// Optimised, with its slices.\n");
     const auto marks = graph::slices(plan.program);
     for (ir::ValueId v = 0; v < plan.program.size(); ++v)
         text += fmt::format("//   {:<12} {}\n", graph::to_string(marks[static_cast<std::size_t>(v)]), ir::print_op(plan.program, v));
     text += "\n// The transitions of the states.\n";
     for (const graph::Transition& t : graph::transitions(plan.program))
-        text += fmt::format("//   {}: {}{}{}\n", t.state, to_string(t.cls), t.cls == graph::TransitionClass::Identity ? "" : t.data_dependent ? ", data-dependent" : ", static",
+        text += fmt::format("//   {}: {}{}{}\n", t.state, to_string(t.cls),
+                            t.cls == graph::TransitionClass::Identity ? ""
+                            : t.data_dependent                        ? ", data-dependent"
+                                                                      : ", static",
                             t.obstacle.empty() ? "" : ", because of " + t.obstacle);
     text += "\n// Upper bounds of their norms.\n";
     for (const graph::NormBound& bound : graph::norm_bounds(plan.program, plan.definition)) text += "// " + to_string(bound);
     text += fmt::format("\n// The schedule: {}.\n{}", to_string(impl_->choice.schedule), impl_->cuda ? "" : schedule::explain(impl_->choice));
     for (const auto& kernel : plan.kernels)
-        text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop),
-                            ir::print(kernel.graph.fn), kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));
+        text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", kernel.graph.name,
+                            plan::to_string(kernel.graph.loop), ir::print(kernel.graph.fn), kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));
     return text;
 }
 

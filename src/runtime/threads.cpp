@@ -31,7 +31,8 @@ class Pool {
         const std::lock_guard one_loop(loop_);
         {
             const std::lock_guard lock(mutex_);
-            while (static_cast<int>(workers_.size()) < threads - 1) workers_.emplace_back([this, id = static_cast<int>(workers_.size()) + 1] { work(id); });
+            while (static_cast<int>(workers_.size()) < threads - 1)
+                workers_.emplace_back([this, id = static_cast<int>(workers_.size()) + 1] { work(id); });
             fn_ = &fn;
             tasks_ = tasks;
             grain_ = std::max<std::int64_t>(1, tasks / (kTurns * threads));

@@ -59,7 +59,8 @@ double piece_speed(double bytes, double pieces, const Device& d) {
 /// Seconds of arithmetic in one run of the body.
 double body_seconds(const Work& w, std::int64_t floats, const Device& d) {
     const double near = nearness(static_cast<double>(floats) * sizeof(float), d);
-    return w.product_flops / (d.product_flops * d.product_efficiency) + w.calls * d.call_s + near * (w.vectors * d.vector_s + w.exps * d.exp_s) + d.hop_s;
+    return w.product_flops / (d.product_flops * d.product_efficiency) + w.calls * d.call_s + near * (w.vectors * d.vector_s + w.exps * d.exp_s) +
+           d.hop_s;
 }
 
 /// `resident`: whether everything that the call touches stays in the last cache.
@@ -134,7 +135,8 @@ Cost price(const plan::Plan& plan, const Problem& problem, const Device& device)
         total.seconds += c.seconds;
         if (c.seconds > longest) longest = c.seconds, total.tasks = c.tasks;
         total.hops += c.hops;
-        if (device.on_chip_is_limit && kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) > device.on_chip_bytes) total.fits = false;
+        if (device.on_chip_is_limit && kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) > device.on_chip_bytes)
+            total.fits = false;
         total.kernels.push_back(c);
     }
     return total;

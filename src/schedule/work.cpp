@@ -288,7 +288,8 @@ class Counter {
     [[nodiscard]] bool made_in_place(const ir::Result& r) const {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
-            if (op.code == Opcode::Param && op.attrs.role == r.role && op.attrs.name == r.name) return op.layout->offset == fn_.op(r.value).layout->offset;
+            if (op.code == Opcode::Param && op.attrs.role == r.role && op.attrs.name == r.name)
+                return op.layout->offset == fn_.op(r.value).layout->offset;
         }
         return true;
     }

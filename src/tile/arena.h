@@ -7,16 +7,17 @@
 
 namespace forge::tile {
 
-/// Hands out buffers; freed ones are used again, best fit first. Neighbouring free ones are joined if asked for: where
-/// memory is short.
+/// Hands out buffers; freed ones are used again, best fit first. Neighbouring free ones are joined
+/// if asked for: where memory is short.
 class Arena {
- public:
+  public:
     explicit Arena(bool join) : join_(join) {}
 
     std::int64_t take(std::int64_t floats) {
         auto best = free_.end();
         for (auto it = free_.begin(); it != free_.end(); ++it)
-            if (it->floats >= floats && (best == free_.end() || it->floats < best->floats)) best = it;
+            if (it->floats >= floats && (best == free_.end() || it->floats < best->floats))
+                best = it;
         if (best == free_.end()) return grow(floats);
         const Block block = *best;
         free_.erase(best);
@@ -26,7 +27,8 @@ class Arena {
     void give(std::int64_t offset, std::int64_t floats) {
         Block block{offset, floats};
         for (auto it = free_.begin(); join_ && it != free_.end();) {
-            const bool before = it->offset + it->floats == block.offset, after = block.offset + block.floats == it->offset;
+            const bool before = it->offset + it->floats == block.offset,
+                       after = block.offset + block.floats == it->offset;
             if (before || after) {
                 block = {std::min(block.offset, it->offset), block.floats + it->floats};
                 it = free_.erase(it);
@@ -38,7 +40,7 @@ class Arena {
     }
     [[nodiscard]] std::int64_t size() const { return size_; }
 
- private:
+  private:
     struct Block {
         std::int64_t offset, floats;
     };

@@ -27,7 +27,8 @@ bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>
     if (op.code == Opcode::Constant || op.code == Opcode::Identity) return true;
     if (op.code == Opcode::Param) return op.type.rank() == 0 && (op.attrs.role == Role::Scalar || op.attrs.role == Role::Head);
     if (!ir::is_elementwise(op.code) || is_result || users.empty()) return false;
-    if (!std::all_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_elementwise(fn.op(u).code) || fn.op(u).code == Opcode::Copy; })) return false;
+    if (!std::all_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_elementwise(fn.op(u).code) || fn.op(u).code == Opcode::Copy; }))
+        return false;
     const bool bool_valued = op.type.dtype == DType::Bool;  // masks live in registers only
     const std::set<ValueId> distinct(users.begin(), users.end());
     if (distinct.size() > 1 && !bool_valued) return false;
@@ -40,21 +41,23 @@ using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
 
 class Allocator {
  public:
-    Allocator(Streamed streamed, SpillStrides spills, const Rules& rules)
-        : fn_(std::move(streamed.fn)), streams_(std::move(streamed.streams)), spills_(std::move(spills)), rules_(rules), arena_(rules.shared_memory) {}
+   Allocator(Streamed streamed, SpillStrides spills, const Rules& rules)
+       : fn_(std::move(streamed.fn)), streams_(std::move(streamed.streams)), spills_(std::move(spills)), rules_(rules), arena_(rules.shared_memory) {}
 
-    Function run() {
-        choose_spaces();
-        find_lives();
-        for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (owns_buffer(v)) place(v);
-            else if (ir::is_view(fn_.op(v).code)) view(v);
-            const std::int64_t work = work_floats(fn_, v, rules_);
-            if (work > 0) work_[v] = arena_.take(work);
-            release(v);
-            if (work > 0) arena_.give(work_[v], work);
-        }
-        return std::move(fn_);
+   Function run() {
+       choose_spaces();
+       find_lives();
+       for (ValueId v = 0; v < fn_.size(); ++v) {
+           if (owns_buffer(v))
+               place(v);
+           else if (ir::is_view(fn_.op(v).code))
+               view(v);
+           const std::int64_t work = work_floats(fn_, v, rules_);
+           if (work > 0) work_[v] = arena_.take(work);
+           release(v);
+           if (work > 0) arena_.give(work_[v], work);
+       }
+       return std::move(fn_);
     }
     [[nodiscard]] std::int64_t floats() const { return arena_.size(); }
     [[nodiscard]] const std::map<ValueId, std::int64_t>& work() const { return work_; }
@@ -73,7 +76,8 @@ class Allocator {
             const bool in_place = stream ? in_registers(*stream, v, users[i]) : computed_in_place(fn_, v, users[i], results[i] > 0);
             if (!in_place) fn_.op(v).layout->space = Space::Tile;
             if (stream && carries_a_row(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i])) rolling_.insert(v);
-            if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill) fn_.op(v).layout = Layout{Space::Spill, 0, spills_.at(fn_.op(v).attrs.name)};
+            if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill)
+                fn_.op(v).layout = Layout{Space::Spill, 0, spills_.at(fn_.op(v).attrs.name)};
             if (ir::is_view(fn_.op(v).code)) fn_.op(v).layout->space = fn_.op(buffer_of(fn_, v)).layout->space;
         }
     }

@@ -18,7 +18,8 @@ std::vector<std::vector<std::string>> loops(const Streamed& streamed) {
     std::vector<std::vector<std::string>> found;
     for (const Stream& s : streamed.streams) {
         found.emplace_back();
-        for (const ir::ValueId v : s.members) found.back().push_back(names[static_cast<std::size_t>(v)]);
+        for (const ir::ValueId v : s.members)
+            found.back().push_back(names[static_cast<std::size_t>(v)]);
     }
     return found;
 }
@@ -59,8 +60,10 @@ TEST(Streams, HoldOneRowOfAScanAndNoTilesBetween) {
         const auto at = std::find(names.begin(), names.end(), name) - names.begin();
         return *kernel.fn.op(static_cast<ir::ValueId>(at)).layout;
     };
-    for (const char* name : {"a", "d", "c"}) EXPECT_EQ(layout(name).space, Layout::Space::Reg) << name;
-    for (const char* name : {"h", "G"}) EXPECT_EQ(layout(name).strides, (std::vector<std::int64_t>{0, 1})) << name;
+    for (const char* name : {"a", "d", "c"})
+        EXPECT_EQ(layout(name).space, Layout::Space::Reg) << name;
+    for (const char* name : {"h", "G"})
+        EXPECT_EQ(layout(name).strides, (std::vector<std::int64_t>{0, 1})) << name;
     EXPECT_EQ(layout("last").offset, layout("h").offset) << "the last row is the one that is held";
     EXPECT_EQ(layout("h1"), layout("h0")) << "the state is updated where it lies";
 }
@@ -87,7 +90,8 @@ func @f {
   %p: f32[64, 64] = matmul(%G, %d)
   return input "o" = %p
 }
-)"), {}, {}, 16);
+)"),
+                                    {}, {}, 16);
     ASSERT_EQ(kernel.streams.size(), 1U);
     for (const ir::ValueId v : kernel.streams[0].members) {
         EXPECT_EQ(kernel.fn.op(v).layout->space, Layout::Space::Tile);
@@ -104,7 +108,8 @@ func @f {
   %x: f32[64, 32] = mul(%R, %E)
   return input "o" = %x
 }
-)"))), Names{});
+)"))),
+              Names{});
 }
 
 TEST(Streams, AreNotForSharedMemory) {

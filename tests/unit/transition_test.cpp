@@ -111,7 +111,8 @@ TEST_P(Transitions, SummariesOfSegmentsCompose) {
     for (const auto& t : graph::transitions(c.program))
         if (!t.composable()) GTEST_SKIP() << to_string(t.cls);
     const bool linear = c.def.input("alpha") != nullptr;
-    const interp::Sequence sequence = interp::random_sequence(c.def, c.sizes, 5 * kChunk, 11, linear ? interp::Range{0.3, 0.95} : interp::Range{-0.9, -0.1});
+    const interp::Sequence sequence =
+        interp::random_sequence(c.def, c.sizes, 5 * kChunk, 11, linear ? interp::Range{0.3, 0.95} : interp::Range{-0.9, -0.1});
     const Bindings once = apply(c, sequence.initial_states, summarize(c, sequence, 0, 5));
     const Bindings twice = apply(c, apply(c, sequence.initial_states, summarize(c, sequence, 0, 2)), summarize(c, sequence, 2, 5));
     const auto whole = interp::run_program(c.program, c.def, sequence, c.sizes);
@@ -179,7 +180,8 @@ double bound_over_chunk(const Compiled& c, const graph::NormBound& bound, const 
         return interp::evaluate(bound.fn, inputs, c.sizes).at(0).data.at(0);
     }
     double product = 1;
-    for (std::int64_t token = 0; token < kChunk; ++token) product *= interp::evaluate(bound.fn, token_inputs(c, sequence, token), c.sizes).at(0).data.at(0);
+    for (std::int64_t token = 0; token < kChunk; ++token)
+        product *= interp::evaluate(bound.fn, token_inputs(c, sequence, token), c.sizes).at(0).data.at(0);
     return product;
 }
 
@@ -248,7 +250,8 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
     };
     for (const variants::Entry& entry : programs())
         for (const auto& t : graph::transitions(compile(entry).program)) {
-            const auto e = std::find_if(std::begin(expected), std::end(expected), [&](const Expected& x) { return entry.name == x.program && t.state == x.state; });
+            const auto e = std::find_if(std::begin(expected), std::end(expected),
+                                        [&](const Expected& x) { return entry.name == x.program && t.state == x.state; });
             ASSERT_NE(e, std::end(expected)) << entry.name << ", state " << t.state << ": " << to_string(t.cls);
             EXPECT_EQ(to_string(t.cls), std::string(to_string(e->cls))) << entry.name << ", state " << t.state;
             EXPECT_EQ(t.data_dependent, e->data_dependent) << entry.name << ", state " << t.state;
