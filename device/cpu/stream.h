@@ -127,4 +127,10 @@ FORGE_INLINE vec linear_scan_row(vec a, vec x, const float* before, bool first) 
     return first ? x : a * load(before) + x;
 }
 
+
+/// The same from h[-1] = h0.
+FORGE_INLINE vec linear_scan_from_row(vec a, vec x, vec h0, const float* before, bool first) {
+    return a * (first ? h0 : load(before)) + x;
+}
+
 }  // namespace forge::cpu

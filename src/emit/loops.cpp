@@ -72,7 +72,9 @@ class LoopNest {
         for (const ValueId a : op.args) args.push_back(evaluate(a).text);
         const std::int64_t stride = op.type.rank() == 2 ? op.layout->strides[0] : 0;
         args.push_back(fmt::format("{} + {}{}", n, op.type.rank() == 2 ? index(v) : "j", stride == 0 ? "" : fmt::format(" - {}", stride)));
-        const char* function = op.code == Opcode::LinearScan ? "linear_scan_row" : "sum_row";
+        const char* function = op.code == Opcode::LinearScanFrom ? "linear_scan_from_row"
+                               : op.code == Opcode::LinearScan   ? "linear_scan_row"
+                                                                 : "sum_row";
         name(v, fmt::format("{}({}, i0 == 0)", function, fmt::join(args, ", ")), rank_, n + "_j");
         statements_.back().push_back(fmt::format("store({} + {}, {}_j);", n, op.type.rank() == 2 ? index(v) : "j", n));
     }

@@ -46,7 +46,8 @@ bool parallel_over(const Function& fn, const Op& op, const std::string& s) {
         case Opcode::Select:
         case Opcode::Slice:
         case Opcode::RepeatInterleave: return !axis_is(fn, op.args[0], op.attrs.dim, s);
-        case Opcode::LinearScan: return !axis_is(fn, op.args[0], 0, s);
+        case Opcode::LinearScan:
+        case Opcode::LinearScanFrom: return !axis_is(fn, op.args[0], 0, s);
         default: return true;  // elementwise ops and views carry axes along
     }
 }

@@ -200,6 +200,11 @@ Value linear_scan(const Value& decay, Value x) {
     return x;
 }
 
+Value linear_scan_from(const Value& decay, Value x, const Value& before) {
+    for (std::size_t j = 0; j < before.data.size(); ++j) x.data[j] += decay.data[j] * before.data[j];
+    return linear_scan(decay, std::move(x));
+}
+
 // ---- Matrices ----
 
 Value triangle(Value x, bool lower, std::int64_t diagonal) {

@@ -44,6 +44,7 @@ Value amax(const Value& x, std::int64_t dim);
 Value softmax(const Value& x, std::int64_t dim);
 Value l2norm(const Value& x, std::int64_t dim, double eps);
 Value linear_scan(const Value& decay, Value x);
+Value linear_scan_from(const Value& decay, Value x, const Value& before);
 
 // Matrices.
 Value triangle(Value x, bool lower, std::int64_t diagonal);

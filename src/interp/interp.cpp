@@ -106,6 +106,7 @@ Value Evaluation::run(const Op& op) const {
         case Opcode::Amax: return amax(in(0), attrs.dim);
         case Opcode::Cumsum: return cumsum(in(0), attrs.dim, attrs.reverse, attrs.exclusive);
         case Opcode::LinearScan: return linear_scan(in(0), in(1));
+        case Opcode::LinearScanFrom: return linear_scan_from(in(0), in(1), in(2));
         case Opcode::L2norm: return l2norm(in(0), attrs.dim, attrs.value);
         case Opcode::Softmax: return softmax(in(0), attrs.dim);
         case Opcode::Permute: return permute(in(0), attrs.perm);

@@ -135,6 +135,14 @@ Inferred infer_scan(Types in) {
     return Type{promote(in[0].dtype, in[1].dtype), in[0].shape};
 }
 
+Inferred infer_scan_from(Types in) {
+    const Shape row(in[0].shape.begin() + (in[0].rank() > 0 ? 1 : 0), in[0].shape.end());
+    if (in[0].shape != in[1].shape || in[0].rank() == 0 || in[2].shape != row)
+        return TypeFault{"linear_scan_from: operand shapes", "[C, …], [C, …] and [ …]",
+                         fmt::format("{}, {} and {}", to_string(in[0]), to_string(in[1]), to_string(in[2])), ""};
+    return Type{promote(promote(in[0].dtype, in[1].dtype), in[2].dtype), in[0].shape};
+}
+
 Inferred infer_decay(Opcode code, Types in) {
     const Type& g = in.back();
     if (code == Opcode::DecayMask ? g.rank() != 1 : (g.rank() != 2 || in[0].shape != g.shape || in[1].shape != g.shape))
@@ -207,6 +215,7 @@ Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const 
         case Opcode::L2norm:
         case Opcode::Softmax: return infer_axis_op(code, in[0], attrs, true);
         case Opcode::LinearScan: return infer_scan(in);
+        case Opcode::LinearScanFrom: return infer_scan_from(in);
         case Opcode::Permute: return infer_permute(in[0], attrs);
         case Opcode::Unsqueeze: return infer_unsqueeze(in[0], attrs);
         case Opcode::Squeeze:

@@ -5,6 +5,7 @@
 
 #include "ir/infer.h"
 #include "tile/arena.h"
+#include "tile/join_scans.h"
 #include "tile/layout.h"
 #include "tile/legalize.h"
 #include "tile/order.h"
@@ -75,7 +76,7 @@ class Allocator {
             const Stream* const stream = stream_of(v);
             const bool in_place = stream ? in_registers(*stream, v, users[i]) : computed_in_place(fn_, v, users[i], results[i] > 0);
             if (!in_place) fn_.op(v).layout->space = Space::Tile;
-            if (stream && carries_a_row(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i])) rolling_.insert(v);
+            if (stream && is_scan(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i])) rolling_.insert(v);
             if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill)
                 fn_.op(v).layout = Layout{Space::Spill, 0, spills_.at(fn_.op(v).attrs.name)};
             if (ir::is_view(fn_.op(v).code)) fn_.op(v).layout->space = fn_.op(buffer_of(fn_, v)).layout->space;
@@ -87,11 +88,9 @@ class Allocator {
         return it == streams_.end() ? nullptr : &*it;
     }
 
-    static bool carries_a_row(const Op& op) { return op.code == Opcode::LinearScan || op.code == Opcode::Cumsum; }
-
     /// In a row loop, what no other op wants is held in registers; an output tensor is written by the loop itself.
     [[nodiscard]] bool in_registers(const Stream& stream, ValueId v, const std::vector<ValueId>& users) const {
-        if (carries_a_row(fn_.op(v)) || fn_.op(v).code == Opcode::Sum) return false;
+        if (is_scan(fn_.op(v)) || fn_.op(v).code == Opcode::Sum) return false;
         const auto stored = [&](const ir::Result& r) { return r.value == v; };
         if (std::any_of(fn_.results.begin(), fn_.results.end(), stored)) return false;
         return std::all_of(users.begin(), users.end(), [&](ValueId u) { return stream.has(u); });
@@ -216,8 +215,8 @@ TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole,
     SpillStrides spills;
     for (const Op& op : kernel.ops)
         if (op.code == Opcode::Param && op.attrs.role == Role::Spill) spills[op.attrs.name] = tile_strides(with_sizes(op.type, whole), rules);
-    const Function legal = ordered(legalize(kernel, sizes, rules));
-    Streamed streamed = rules.shared_memory ? Streamed{legal, {}} : find_streams(legal);
+    const Function legal = legalize(kernel, sizes, rules);
+    Streamed streamed = rules.shared_memory ? Streamed{ordered(legal), {}} : find_streams(ordered(join_scans(legal)));
     TileKernel tiled;
     tiled.streams = streamed.streams;
     Allocator allocator(std::move(streamed), std::move(spills), rules);

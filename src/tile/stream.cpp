@@ -14,9 +14,13 @@ using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
 
+}  // namespace
+
 bool is_scan(const Op& op) {
-    return op.code == Opcode::LinearScan || op.code == Opcode::Cumsum;
+    return op.code == Opcode::LinearScan || op.code == Opcode::LinearScanFrom || op.code == Opcode::Cumsum;
 }
+
+namespace {
 
 /// The [M, N] whose elements an op walks over, row by row; empty if it does anything else.
 Shape walked(const Function& fn, ValueId v) {
@@ -24,7 +28,7 @@ Shape walked(const Function& fn, ValueId v) {
     if (op.code == Opcode::Sum)
         return op.attrs.dim == 0 && op.type.rank() == 1 ? fn.op(op.args[0]).type.shape : Shape{};
     if (op.type.rank() != 2) return {};
-    if (op.code == Opcode::LinearScan) return op.type.shape;
+    if (op.code == Opcode::LinearScan || op.code == Opcode::LinearScanFrom) return op.type.shape;
     if (op.code == Opcode::Cumsum)
         return op.attrs.dim == 0 && !op.attrs.reverse && !op.attrs.exclusive ? op.type.shape
                                                                              : Shape{};

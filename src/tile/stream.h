@@ -31,6 +31,9 @@ struct Streamed {
 /// as well off in the loops of its users.
 Streamed find_streams(const ir::Function& fn);
 
+/// Whether an op makes each row from the one before.
+bool is_scan(const ir::Op& op);
+
 /// Whether v reads nothing but the last row of its operand.
 bool is_last_row(const ir::Function& fn, ir::ValueId v);
 

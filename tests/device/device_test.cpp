@@ -102,15 +102,18 @@ TEST(Rows, AreWalkedWhereTheyLieOrCopied) {
 
 TEST(Rows, CarryTheRowBefore) {
     Tile<4, kWidth> a, x;
-    Tile<1, kWidth> h, sum;
+    Tile<1, kWidth> h, sum, h0, from;
     for (int j = 0; j < kWidth; ++j) a(0, j) = kNaN;  // the first row's decay does not matter, nor what was before it
-    double want_h = 0, want_sum = 0;
+    double want_h = 0, want_sum = 0, want_from = h0(0, 1);
     for (int i = 0; i < 4; ++i) {
         store(h, linear_scan_row(load(a + i * kWidth), load(x + i * kWidth), i == 0 ? nullptr : h.data, i == 0));
         store(sum, sum_row(load(x + i * kWidth), i == 0 ? nullptr : sum.data, i == 0));
         want_h = i == 0 ? x(0, 1) : a(i, 1) * want_h + x(i, 1);
         want_sum += x(i, 1);
         EXPECT_NEAR(h(0, 1), want_h, 1e-6);
+        store(from, linear_scan_from_row(load(x + i * kWidth), load(x + i * kWidth), load(h0), i == 0 ? nullptr : from.data, i == 0));
+        want_from = x(i, 1) * want_from + x(i, 1);
+        EXPECT_NEAR(from(0, 1), want_from, 1e-6);
         EXPECT_NEAR(sum(0, 1), want_sum, 1e-6);
     }
 }

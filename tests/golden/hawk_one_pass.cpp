@@ -29,17 +29,10 @@ using namespace forge::device;
 //   %16: f32[64, 64] = sqrt(%15) @ reg
 //   %17: f32[64, 64] = mul(%16, %12) @ reg
 //   %18: f32[64, 64] = exp(%10) @ reg
-//   %19: f32[64, 64] = linear_scan(%18, %17) @ tile(12416, [0, 1])
-//   %20: f32[64, 64] = cumsum(%10) {dim=0} @ tile(12480, [0, 1])
-//   %21: f32[64, 64] = exp(%20) @ reg
-//   %22: f32[64, 64] = mul(%21, %prev_h) @ reg
-//   %o: f32[64, 64] = add(%19, %22) @ tile(12544, [64, 1])
-//   %24: f32[64] = sum(%10) {dim=0} @ tile(16640, [1])
-//   %h: f32[64] = select(%19) {dim=0, start=-1} @ tile(12416, [1])
-//   %26: f32[64] = exp(%24) @ reg
-//   %27: f32[64] = mul(%prev_h, %26) @ reg
-//   %h.2: f32[64] = add(%27, %h) @ tile(12352, [1])
-//   return input "o" = %o, state "h" = %h.2
+//   %19: f32[64, 64] = linear_scan_from(%18, %17, %prev_h) @ tile(12416, [64, 1])
+//   %20: f32[64] = select(%19) {dim=0, start=-1} @ tile(16448, [1])
+//   %21: f32[64] = copy(%20) @ tile(0, [1])
+//   return input "o" = %19, state "h" = %21
 // }
 FORGE_KERNEL void forge_hawk_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
@@ -50,10 +43,7 @@ FORGE_KERNEL void forge_hawk_scan(const Call& call, Size task, float* scratch) {
     float* const lambda = scratch + 12288;  // [64]
     float* const prev_h = scratch + 12352;  // [64]
     float* const v19 = scratch + 12416;  // [64, 64]
-    float* const v20 = scratch + 12480;  // [64, 64]
-    float* const o = scratch + 12544;  // [64, 64]
-    float* const v24 = scratch + 16640;  // [64]
-    float* const h_2 = scratch + 12352;  // [64]
+    float* const v21 = scratch + 0;  // [64]
     const bf16* const x_rows = token_rows<const bf16>(call, 0, at);
     const float* const r_rows = token_rows<const float>(call, 1, at);
     const float* const i__rows = token_rows<const float>(call, 2, at);
@@ -71,7 +61,6 @@ FORGE_KERNEL void forge_hawk_scan(const Call& call, Size task, float* scratch) {
             const auto x_in = rows_to_read<64, 64, 64>(x, x_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
             const auto r_in = rows_to_read<64, 64, 64>(r, r_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, -__builtin_inff());
             const auto i__in = rows_to_read<64, 64, 64>(i_, i__rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-            const auto o_out = rows_to_write<64, 64, 64>(o, o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], rows, at.tokens);
             {
                 for (int i0 = 0; i0 < 64; ++i0) {
                     for (int j = 0; j < 64; j += kWidth) {
@@ -91,33 +80,23 @@ FORGE_KERNEL void forge_hawk_scan(const Call& call, Size task, float* scratch) {
                         const auto x_j = load_row(x_in, i0, j);
                         const auto v12_j = v11_j * x_j;
                         const auto v17_j = v16_j * v12_j;
-                        const auto v19_j = linear_scan_row(v18_j, v17_j, v19 + j, i0 == 0);
-                        store(v19 + j, v19_j);
-                        const auto v20_j = sum_row(v10_j, v20 + j, i0 == 0);
-                        store(v20 + j, v20_j);
-                        const auto v21_j = exp(v20_j);
                         const auto prev_h_j = load(prev_h + j);
-                        const auto v22_j = v21_j * prev_h_j;
-                        const auto o_j = v19_j + v22_j;
-                        store_row(o_out, i0, j, o_j);
-                        const auto v24_j = sum_row(v10_j, v24 + j, i0 == 0);
-                        store(v24 + j, v24_j);
+                        const auto v19_j = linear_scan_from_row(v18_j, v17_j, prev_h_j, v19 + i0 * 64 + j - 64, i0 == 0);
+                        store(v19 + i0 * 64 + j, v19_j);
                     }
                 }
             }
-            store_rows<64, 64>(o_out, o, o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], rows);
         }
+        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], v19, rows);
         {
             for (int j = 0; j < 64; j += kWidth) {
-                const auto prev_h_j = load(prev_h + j);
-                const auto v24_j = load(v24 + j);
-                const auto v26_j = exp(v24_j);
-                const auto v27_j = prev_h_j * v26_j;
-                const auto h_j = load(v19 + j);
-                const auto h_2_j = v27_j + h_j;
-                store(h_2 + j, h_2_j);
+                const auto v20_j = load(v19 + 4032 + j);
+                const auto v21_j = v20_j;
+                store(v21 + j, v21_j);
             }
         }
+        copy_floats<64>(prev_h, v21);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
         store_tile<float, 1, 64, 16>(final, 0, call.tensors[6].dim[0], prev_h, 1);

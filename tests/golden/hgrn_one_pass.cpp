@@ -18,18 +18,11 @@ using namespace forge::device;
 //   %5: f32[64, 64] = expm1(%g) @ reg
 //   %6: f32[64, 64] = neg(%5) @ reg
 //   %7: f32[64, 64] = mul(%6, %v) @ reg
-//   %8: f32[64, 64] = linear_scan(%4, %7) @ tile(12352, [0, 1])
-//   %9: f32[64, 64] = cumsum(%g) {dim=0} @ tile(12416, [0, 1])
-//   %10: f32[64, 64] = exp(%9) @ reg
-//   %11: f32[64, 64] = mul(%10, %prev_h) @ reg
-//   %12: f32[64, 64] = add(%8, %11) @ reg
-//   %o: f32[64, 64] = mul(%12, %q) @ tile(12480, [64, 1])
-//   %14: f32[64] = sum(%g) {dim=0} @ tile(16576, [1])
-//   %h: f32[64] = select(%8) {dim=0, start=-1} @ tile(12352, [1])
-//   %16: f32[64] = exp(%14) @ reg
-//   %17: f32[64] = mul(%prev_h, %16) @ reg
-//   %h.2: f32[64] = add(%17, %h) @ tile(8192, [1])
-//   return input "o" = %o, state "h" = %h.2
+//   %8: f32[64, 64] = linear_scan_from(%4, %7, %prev_h) @ tile(12352, [0, 1])
+//   %o: f32[64, 64] = mul(%8, %q) @ tile(12416, [64, 1])
+//   %10: f32[64] = select(%8) {dim=0, start=-1} @ tile(12352, [1])
+//   %11: f32[64] = copy(%10) @ tile(0, [1])
+//   return input "o" = %o, state "h" = %11
 // }
 FORGE_KERNEL void forge_hgrn_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
@@ -39,10 +32,8 @@ FORGE_KERNEL void forge_hgrn_scan(const Call& call, Size task, float* scratch) {
     float* const prev_h = scratch + 8192;  // [64]
     float* const q = scratch + 8256;  // [64, 64]
     float* const v8 = scratch + 12352;  // [64, 64]
-    float* const v9 = scratch + 12416;  // [64, 64]
-    float* const o = scratch + 12480;  // [64, 64]
-    float* const v14 = scratch + 16576;  // [64]
-    float* const h_2 = scratch + 8192;  // [64]
+    float* const o = scratch + 12416;  // [64, 64]
+    float* const v11 = scratch + 0;  // [64]
     const bf16* const v_rows = token_rows<const bf16>(call, 1, at);
     const float* const g_rows = token_rows<const float>(call, 2, at);
     const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
@@ -69,19 +60,12 @@ FORGE_KERNEL void forge_hgrn_scan(const Call& call, Size task, float* scratch) {
                         const auto v6_j = -v5_j;
                         const auto v_j = load_row(v_in, i0, j);
                         const auto v7_j = v6_j * v_j;
-                        const auto v8_j = linear_scan_row(v4_j, v7_j, v8 + j, i0 == 0);
-                        store(v8 + j, v8_j);
-                        const auto v9_j = sum_row(g_j, v9 + j, i0 == 0);
-                        store(v9 + j, v9_j);
-                        const auto v10_j = exp(v9_j);
                         const auto prev_h_j = load(prev_h + j);
-                        const auto v11_j = v10_j * prev_h_j;
-                        const auto v12_j = v8_j + v11_j;
+                        const auto v8_j = linear_scan_from_row(v4_j, v7_j, prev_h_j, v8 + j, i0 == 0);
+                        store(v8 + j, v8_j);
                         const auto q_j = load_row(q_in, i0, j);
-                        const auto o_j = v12_j * q_j;
+                        const auto o_j = v8_j * q_j;
                         store_row(o_out, i0, j, o_j);
-                        const auto v14_j = sum_row(g_j, v14 + j, i0 == 0);
-                        store(v14 + j, v14_j);
                     }
                 }
             }
@@ -89,15 +73,12 @@ FORGE_KERNEL void forge_hgrn_scan(const Call& call, Size task, float* scratch) {
         }
         {
             for (int j = 0; j < 64; j += kWidth) {
-                const auto prev_h_j = load(prev_h + j);
-                const auto v14_j = load(v14 + j);
-                const auto v16_j = exp(v14_j);
-                const auto v17_j = prev_h_j * v16_j;
-                const auto h_j = load(v8 + j);
-                const auto h_2_j = v17_j + h_j;
-                store(h_2 + j, h_2_j);
+                const auto v10_j = load(v8 + j);
+                const auto v11_j = v10_j;
+                store(v11 + j, v11_j);
             }
         }
+        copy_floats<64>(prev_h, v11);
     }
     if (float* const final = state_block<float>(call, 5, at)) {
         store_tile<float, 1, 64, 16>(final, 0, call.tensors[5].dim[0], prev_h, 1);

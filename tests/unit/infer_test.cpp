@@ -80,6 +80,8 @@ const std::vector<Rule> kRules = {
     {Opcode::LinearScan, {{F32, {C, K}}, {BF16, {C, K}}}, {}, "f32[C, K]"},
     {Opcode::LinearScan, {{F32, {C}}, {F32, {C, K}}}, {}, "linear_scan: decay and x differ in shape"},
     {Opcode::LinearScan, {{F32, {}}, {F32, {}}}, {}, "linear_scan: decay and x differ in shape"},
+    {Opcode::LinearScanFrom, {{F32, {C, K}}, {F32, {C, K}}, {F32, {K}}}, {}, "f32[C, K]"},
+    {Opcode::LinearScanFrom, {{F32, {C, K}}, {F32, {C, K}}, {F32, {C}}}, {}, "linear_scan_from: operand shapes"},
     // Shape.
     {Opcode::Permute, {{F32, {C, K, V}}}, perm({2, 0, 1}), "f32[V, C, K]"},
     {Opcode::Permute, {{F32, {C, K}}}, perm({0, 0}), "permute: not a permutation of the axes"},

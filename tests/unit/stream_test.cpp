@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "interp/semantics.h"
 #include "ir/text.h"
+#include "tile/join_scans.h"
 #include "tile/lower.h"
 
 namespace forge::tile {
@@ -31,7 +33,7 @@ func @f {
   %g: f32[64, 32] = param() {name="g", role=input}
   %x: f32[64, 32] = param() {name="x", role=input}
   %h0: f32[32] = param() {name="h", role=state}
-  %a: f32[64, 32] = exp(%g)
+  %a: f32[64, 32] = sigmoid(%g)
   %h: f32[64, 32] = linear_scan(%a, %x)
   %G: f32[64, 32] = cumsum(%g) {dim=0}
   %d: f32[64, 32] = exp(%G)
@@ -110,6 +112,57 @@ func @f {
 }
 )"))),
               Names{});
+}
+
+constexpr const char* kFromState = R"(
+func @f {
+  %g: f32[4, 3] = param() {name="g", role=input}
+  %x: f32[4, 3] = param() {name="x", role=input}
+  %h0: f32[3] = param() {name="h", role=state}
+  %a: f32[4, 3] = exp(%g)
+  %h: f32[4, 3] = linear_scan(%a, %x)
+  %G: f32[4, 3] = cumsum(%g) {dim=0}
+  %d: f32[4, 3] = exp(%G)
+  %c: f32[4, 3] = mul(%h0, %d)
+  %o: f32[4, 3] = add(%c, %h)
+  %last: f32[3] = select(%h) {dim=0, start=-1}
+  %t: f32[3] = sum(%g) {dim=0}
+  %e: f32[3] = exp(%t)
+  %k: f32[3] = mul(%h0, %e)
+  %h1: f32[3] = add(%k, %last)
+  return input "o" = %o, state "h" = %h1
+}
+)";
+
+int count(const ir::Function& fn, ir::Opcode code) {
+    return static_cast<int>(std::count_if(fn.ops.begin(), fn.ops.end(),
+                                          [&](const ir::Op& op) { return op.code == code; }));
+}
+
+TEST(JoinScans, BeginsAtTheState) {
+    const ir::Function apart = ir::parse_function(kFromState), joined = join_scans(apart);
+    EXPECT_EQ(count(joined, ir::Opcode::LinearScanFrom), 1) << ir::print(joined);
+    for (const auto code :
+         {ir::Opcode::LinearScan, ir::Opcode::Cumsum, ir::Opcode::Sum, ir::Opcode::Add})
+        EXPECT_EQ(count(joined, code), 0) << ir::print(joined);
+    interp::Bindings inputs;
+    inputs["g"] = {{4, 3}, {-1, -0.5, 0, -2, -0.1, -0.3, 0, 0, -4, -0.2, -0.6, -1}};
+    inputs["x"] = {{4, 3}, {1, 2, 3, -1, 0.5, 2, 7, 1, 0, 0.25, -3, 1}};
+    inputs["h"] = {{3}, {0.5, -2, 4}};
+    const auto want = interp::evaluate(apart, inputs, {}),
+               got = interp::evaluate(joined, inputs, {});
+    for (std::size_t i = 0; i < want.size(); ++i)
+        EXPECT_LE(interp::relative_difference(want[i], got[i]), 1e-14) << apart.results[i].name;
+}
+
+TEST(JoinScans, WantsOneGate) {
+    std::string other = kFromState;  // the state decays by another gate than the scan
+    other.replace(other.find("exp(%g)"), 7, "exp(%x)");
+    EXPECT_EQ(count(join_scans(ir::parse_function(other)), ir::Opcode::LinearScanFrom), 0);
+    std::string exclusive = kFromState;
+    exclusive.replace(exclusive.find("cumsum(%g) {dim=0}"), 18,
+                      "cumsum(%g) {dim=0, exclusive=true}");
+    EXPECT_EQ(count(join_scans(ir::parse_function(exclusive)), ir::Opcode::Cumsum), 1);
 }
 
 TEST(Streams, AreNotForSharedMemory) {
