@@ -31,7 +31,7 @@ struct TileKernel {
     std::vector<Stream> streams = {};  ///< row loops; not in shared memory, where each op is shared out over threads
     std::int64_t stage_floats = 0;             ///< of what arrives from global memory for one chunk, where chunks overlap
     int stages = 1;
-    std::vector<ir::ValueId> vectors;          ///< for warp groups: vectors of tokens and what follows from them alone, made ahead by one warp
+    std::vector<ir::ValueId> vectors = {};     ///< for warp groups: vectors of tokens and what follows from them alone, made ahead by one warp
 };
 
 /// `sizes`: of this kernel's part of the work; `whole`: of all of it, which spills are laid out for.

@@ -9,7 +9,7 @@ using namespace forge::cpu;
 using namespace forge::device;
 
 // delta_net_summaries: summaries of segments, one task per segment and head.
-// func @delta_net_summaries {
+// func @delta_net_scan_summaries {
 //   %k: f32[64, 64] = param() {name="k", role=input} @ tile(0, [64, 1])
 //   %v: f32[64, 64] = param() {name="v", role=input} @ tile(4096, [64, 1])
 //   %beta: f32[64] = param() {name="beta", role=input} @ tile(8192, [1])

@@ -62,6 +62,7 @@ const std::map<std::string, Expected> kExpected = {
     {"linear_gate", {"mul matmul_add", "matmul mul matmul_add", {"V"}}},
     {"closed_loop", {"mul matmul_sub matmul_add", "matmul mul matmul_add", {"V"}}},
     {"token_shift", {"matmul_add", "matmul matmul_add", {"V"}}},
+    {"leaky_averages", {"mul add add", "add add mul add div", {"D"}}},
     {"paired_keys", {"matmul_add", "matmul matmul_add", {}}},  // the output "pair" has no V
 };
 

@@ -239,6 +239,8 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
         {"normalised", "z", Scalar, true},
         {"linear_gate", "s", Scalar, true},
         {"token_shift", "s", Identity, false},
+        {"leaky_averages", "h", Elementwise, true},
+        {"leaky_averages", "w", Identity, false},
         {"paired_keys", "s", Identity, false},
         {"running_maximum", "s", Identity, false},
         {"value_decay", "s", DiagonalColumns, true},
