@@ -1,9 +1,7 @@
-/// Conversions between fp32 and the narrower types, one instruction each; rounding is to nearest, ties to even (tf32: ties
-/// away from zero). NaN stays NaN.
+/// Conversions between fp32 and the narrower types, one instruction each; rounding is to nearest, ties to even. NaN stays NaN.
 #pragma once
 
 namespace forge::cuda::ptx {
-
 
 __device__ __forceinline__ unsigned short bf16_from_float(float x) {
     unsigned short y;
