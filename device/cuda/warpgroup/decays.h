@@ -80,35 +80,71 @@ FORGE_DEVICE void steep_block(const Q& q, const K& k, const float* sums, int row
     }
 }
 
-/// The 16 rows of warp W: products of both factors' halves of the decays, for the columns up to its own.
-template <int W, bool EXCLUSIVE, int LD, class Q, class K>
-FORGE_DEVICE void decay_rows(const Q& q, const K& k, const float* sums, float (&sum)[8][4]) {
-    constexpr int kRow0 = W * kDecayRows;
+/// A warp's part of COUNT products that share k and the decays.
+template <int COUNT>
+struct DecaySums {
+    float x[COUNT][8][4];
+};
+
+/// The four numbers of a first operand that a lane holds, with their decays.
+template <class Q>
+FORGE_DEVICE void decayed(unsigned (&a)[4], const Q& q, int row, int col, const float (&decay)[4]) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) a[e] = __float_as_uint(number_at(q, row + e % 2 * 8, col + e / 2 * 4) * decay[e]);
+}
+
+/// 16 rows from block R on, channels [d_begin, d_end): products of both factors' parts of the decays, for columns up to the
+/// rows' own.
+template <int R, bool EXCLUSIVE, int LD, class K, class... Qs>
+FORGE_DEVICE void add_decay_rows(DecaySums<sizeof...(Qs)>& sum, int d_begin, int d_end, const float* sums, const K& k, const Qs&... qs) {
+    constexpr int kRow0 = R * kDecayRows;
+    constexpr float kRoundUp = 0.00070427f;  // log2(1 + 2^-11): the matrix units cut what rounding would round
     const int g = lane() / 4, t = lane() % 4;
 #pragma unroll 1
-    for (int d0 = 0; d0 < Q::kCols; d0 += 8) {
-        constexpr float kRoundUp = 0.00070427f;  // log2(1 + 2^-11): the matrix units cut what rounding would round
-        float anchor[2];
-        unsigned a[4];
+    for (int d0 = d_begin; d0 < d_end; d0 += 8) {
+        float anchor[2], decay[4];
 #pragma unroll
-        for (int h = 0; h < 2; ++h) anchor[h] = W > 0 ? sums[(kRow0 - 1) * LD + d0 + t + 4 * h] : 0.0f;
+        for (int h = 0; h < 2; ++h) anchor[h] = R > 0 ? sums[(kRow0 - 1) * LD + d0 + t + 4 * h] : 0.0f;
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const int i = kRow0 + g + e % 2 * 8, d = d0 + t + e / 2 * 4;
             const float to = !EXCLUSIVE ? sums[i * LD + d] : i > 0 ? sums[(i - 1) * LD + d] : 0.0f;
-            a[e] = __float_as_uint(number_at(q, i, d) * ptx::exp2_approximate(to - (anchor[e / 2] - kRoundUp)));
+            decay[e] = ptx::exp2_approximate(to - (anchor[e / 2] - kRoundUp));
         }
+        unsigned a[sizeof...(Qs)][4];
+        int count = 0;
+        (decayed(a[count++], qs, kRow0 + g, d0 + t, decay), ...);
 #pragma unroll
-        for (int n = 0; n < 2 * (W + 1); ++n) {
+        for (int n = 0; n < 2 * (R + 1); ++n) {
             unsigned b[2];
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const int j = n * 8 + g, d = d0 + t + 4 * h;
                 b[h] = __float_as_uint(number_at(k, j, d) * ptx::exp2_approximate((anchor[h] + kRoundUp) - sums[j * LD + d]));
             }
-            ptx::mma_m16n8k8_tf32(sum[n], a, b);
+#pragma unroll
+            for (int c = 0; c < static_cast<int>(sizeof...(Qs)); ++c) ptx::mma_m16n8k8_tf32(sum.x[c][n], a[c], b);
         }
     }
+}
+
+/// The 64 rows' work in equal parts: warp w has block w in the first half of the channels, block 3 - w in the second.
+template <bool EXCLUSIVE, int LD, class K, class... Qs>
+FORGE_DEVICE void share_decay_rows(DecaySums<sizeof...(Qs)>& own, DecaySums<sizeof...(Qs)>& other, const float* sums, const K& k, const Qs&... qs) {
+    constexpr int kHalf = K::kCols / 2;
+    DecaySums<sizeof...(Qs)> sum = {};
+#pragma unroll 1
+    for (int part = 0; part < 2; ++part) {
+        const int begin = part * kHalf, end = begin + kHalf;
+        switch (part == 0 ? warp() : 3 - warp()) {
+            case 0: add_decay_rows<0, EXCLUSIVE, LD>(sum, begin, end, sums, k, qs...); break;
+            case 1: add_decay_rows<1, EXCLUSIVE, LD>(sum, begin, end, sums, k, qs...); break;
+            case 2: add_decay_rows<2, EXCLUSIVE, LD>(sum, begin, end, sums, k, qs...); break;
+            case 3: add_decay_rows<3, EXCLUSIVE, LD>(sum, begin, end, sums, k, qs...); break;
+        }
+        if (part == 0) own = sum, sum = {};
+    }
+    other = sum;
 }
 
 }  // namespace detail
@@ -126,40 +162,74 @@ FORGE_DEVICE void decay_column_sums(const float* gates, float* sums) {
     }
 }
 
-/// out[i, j] = sum over d of q[i, d] k[j, d] exp(g[j + 1, d] + … + g[i, d]) for j <= i, EXCLUSIVE: exp(g[j + 1, d] + … +
-/// g[i - 1, d]) for j < i; else 0. q, k [64, K]; sums as decay_column_sums leaves them for g.
-///
-/// A warp has 16 rows. What decays from j to i decays from j to the warp's first row and from there to i: both factors go
-/// into the operands of a product in tf32. Within the warp's own 16 tokens the first is the inverse of a decay; where that
-/// is out of range, entries are summed one by one.
-template <bool EXCLUSIVE, int LD, class Q, class K>
-FORGE_DEVICE Fragment<64, 64> decay_product(const Q& q, const K& k, const float* sums) {
-    using namespace detail;
-    const int w = warp(), g = lane() / 4, t = lane() % 4, row0 = w * kDecayRows;
-    float sum[8][4] = {};
-    bool steep = false;
-    for (int d = lane(); d < Q::kCols; d += kLanes)
-        steep = steep || (w > 0 ? sums[(row0 - 1) * LD + d] : 0.0f) - sums[(row0 + kDecayRows - 1) * LD + d] > kDecayRange;
-    steep = __any_sync(kAllLanes, steep);
-    switch (w) {
-        case 0: decay_rows<0, EXCLUSIVE, LD>(q, k, sums, sum); break;
-        case 1: decay_rows<1, EXCLUSIVE, LD>(q, k, sums, sum); break;
-        case 2: decay_rows<2, EXCLUSIVE, LD>(q, k, sums, sum); break;
-        case 3: decay_rows<3, EXCLUSIVE, LD>(q, k, sums, sum); break;
-    }
-    Fragment<64, 64> f;
-    float own[8];
-    if (steep) steep_block<EXCLUSIVE, LD>(q, k, sums, row0, own);
+namespace detail {
+
+/// One of the products, with its own 16 tokens entry by entry if their decays are steep, and zeros above the diagonal.
+template <bool EXCLUSIVE>
+FORGE_DEVICE void finish_decay_product(Fragment<64, 64>& f, const float (&sum)[8][4], bool steep, const float (&steep_entries)[8]) {
+    const int w = warp(), row0 = w * kDecayRows, g = lane() / 4, t = lane() % 4;
 #pragma unroll
     for (int n = 0; n < 8; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const int i = row0 + g + e / 2 * 8, j = n * 8 + 2 * t + e % 2;
-            const bool own_block = n / 2 == w;
-            const float x = own_block && steep ? own[n % 2 * 4 + e] : sum[n][e];
+            const float x = n / 2 == w && steep ? steep_entries[n % 2 * 4 + e] : sum[n][e];
             f.x[n * 4 + e] = j + EXCLUSIVE <= i ? x : 0.0f;
         }
-    return f;
+}
+
+template <int COUNT>
+struct SteepEntries {
+    float x[COUNT][8];
+};
+
+}  // namespace detail
+
+/// The first operand of a product, and where the product goes.
+template <class Q>
+struct DecayFactor {
+    const Q& q;
+    Fragment<64, 64>& result;
+};
+
+/// For each q: out[i, j] = sum over d of q[i, d] k[j, d] exp(g[j + 1, d] + … + g[i, d]) for j <= i, EXCLUSIVE:
+/// exp(g[j + 1, d] + … + g[i - 1, d]) for j < i; else 0. q, k [64, K]; sums as decay_column_sums leaves them for g, lost
+/// afterwards.
+///
+/// What decays from j to i decays from j to the first of i's block of 16 rows and from there to i: both factors go into the
+/// operands of a product in tf32. Within the block the first is the inverse of a decay; where that is out of range, the
+/// block's entries are summed one by one.
+template <bool EXCLUSIVE, int LD, class K, class... Qs>
+FORGE_DEVICE void decay_products(float* sums, const K& k, const DecayFactor<Qs>&... factors) {
+    using namespace detail;
+    constexpr int kCount = sizeof...(Qs), kLanesFloats = 32 * kLanes;  // of a warp's part of a product
+    static_assert(kCount * 4 * kLanesFloats <= 64 * LD, "the parts are exchanged where the sums lay");
+    const int w = warp(), row0 = w * kDecayRows;
+    bool steep = false;
+    for (int d = lane(); d < K::kCols; d += kLanes)
+        steep = steep || (w > 0 ? sums[(row0 - 1) * LD + d] : 0.0f) - sums[(row0 + kDecayRows - 1) * LD + d] > kDecayRange;
+    steep = __any_sync(kAllLanes, steep);
+    DecaySums<kCount> own, other;
+    share_decay_rows<EXCLUSIVE, LD>(own, other, sums, k, factors.q...);
+    SteepEntries<kCount> entries;
+    int count = 0;
+    if (steep) ((steep_block<EXCLUSIVE, LD>(factors.q, k, sums, row0, entries.x[count++])), ...);
+    sync();
+    const auto place = [&](int warp_of, int c, int n) { return sums + (c * 4 + warp_of) * kLanesFloats + n * kLanes * 4 + lane() * 4; };
+#pragma unroll
+    for (int c = 0; c < kCount; ++c)
+#pragma unroll
+        for (int n = 0; n < 8; ++n) *reinterpret_cast<float4*>(place(3 - w, c, n)) = make_float4(other.x[c][n][0], other.x[c][n][1], other.x[c][n][2], other.x[c][n][3]);
+    sync();
+#pragma unroll
+    for (int c = 0; c < kCount; ++c)
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+            const float4 x = *reinterpret_cast<const float4*>(place(w, c, n));
+            own.x[c][n][0] += x.x, own.x[c][n][1] += x.y, own.x[c][n][2] += x.z, own.x[c][n][3] += x.w;
+        }
+    count = 0;
+    ((finish_decay_product<EXCLUSIVE>(factors.result, own.x[count], steep, entries.x[count]), ++count), ...);
 }
 
 }  // namespace forge::cuda

@@ -275,6 +275,7 @@ class FragmentKernel {
         later_started_ = true;
         out_.line("if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + (kStages - 1) * call.heads, stage == 0 ? kStages - 1 : stage - 1);");
         out_.line("started();");
+        if (c_.kernel.tiles.stages > 2) vectors_of_next();  // they have arrived, and the other warps wait for products
     }
 
     /// While no product is under way: the compiler would wait for one before it lets go of registers that the last chunk's
@@ -288,7 +289,8 @@ class FragmentKernel {
     }
 
     void vectors_of_next() {
-        if (c_.kernel.tiles.vectors.empty() || !plan::in_order(loop_)) return;
+        if (!has_vectors() || !plan::in_order(loop_) || vectors_made_) return;
+        vectors_made_ = true;
         out_.line("if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));");
     }
 
@@ -307,21 +309,37 @@ class FragmentKernel {
             if (r.value == v) store_result(r);
     }
 
-    /// The running sums that a decay product reads: made here, unless the last one's are those, and still there.
+    /// Running sums of the log decays, for a decay product.
     Range decay_sums(ValueId v) {
         const ValueId gates = fn_.op(v).args[2];
         const Range room{c_.kernel.tiles.work.at(v), c_.kernel.tiles.work.at(v) + tile::work_floats(fn_, v, plan_.schedule.rules())};
-        if (gates == summed_ && room.begin == sums_.begin) return room;
         before(c_.memory(gates), {room});
-        summed_ = gates, sums_ = room;
         const Op& g = fn_.op(gates);
         out_.line("decay_column_sums<{}, {}, {}>({}, scratch + {});", size_of(g.type, 1), g.layout->strides[0], size_of(g.type, 1) + 4, tile_pointer(fn_, gates, c_.names), room.begin);
         return room;
     }
 
+    /// A decay product, together with the next one if that has the same second operand and decays, and all that it needs.
+    void decay_products(ValueId v) {
+        const Op& op = fn_.op(v);
+        const std::int64_t row = size_of(fn_.op(op.args[2]).type, 1) + 4;
+        constexpr std::int64_t kPartFloats = tile::kBlock * tile::kBlock;  // what the warps exchange, per product
+        std::vector<ValueId> together = {v};
+        for (ValueId u = v + 1; u < fn_.size() && together.size() == 1; ++u) {
+            const Op& other = fn_.op(u);
+            const bool alike = other.code == Opcode::DecayMatmul && other.args[1] == op.args[1] && other.args[2] == op.args[2] && other.attrs == op.attrs && other.args[0] < v;
+            if (alike && 2 * kPartFloats <= tile::kBlock * row) together.push_back(u), made_.insert(u);
+        }
+        std::string factors;
+        for (const ValueId u : together) {
+            out_.line("Fragment<64, 64> {};", c_.name(u));
+            factors += fmt::format(", DecayFactor{{{}, {}}}", c_.name(fn_.op(u).args[0]), c_.name(u));
+        }
+        out_.line("decay_products<{}, {}>(scratch + {}, {}{});", op.attrs.exclusive, row, c_.kernel.tiles.work.at(v), c_.name(op.args[1]), factors);
+    }
+
     /// Waits for what an operation on memory and fragments needs.
     void before(const Ranges& reads, const Ranges& writes) {
-        if (meet(writes, {sums_})) summed_ = ir::kNoValue;
         products_.overwrite(writes);
         c_.barriers.before(out_, reads, writes);
     }
@@ -333,13 +351,15 @@ class FragmentKernel {
             if (c_.is_fragment(t)) read_fragment(t);
             for (const Range& r : c_.memory(t)) reads.push_back(r);
         }
-        if (op.code == Opcode::DecayMatmul && c_.is_fragment(v)) reads.push_back(decay_sums(v));
-        else if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
+        if (op.code == Opcode::DecayMatmul && c_.is_fragment(v)) {
+            if (made_.contains(v)) return;
+            writes.push_back(decay_sums(v));
+        }
+        if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end() && !c_.is_fragment(v))
             writes.push_back({work->second, work->second + tile::work_floats(fn_, v, plan_.schedule.rules())});
         before(reads, writes);
         if (op.code == Opcode::DecayMatmul && c_.is_fragment(v)) {
-            out_.line("Fragment<64, 64> {} = decay_product<{}, {}>({}, {}, scratch + {});", c_.name(v), op.attrs.exclusive, size_of(fn_.op(op.args[2]).type, 1) + 4, c_.name(op.args[0]),
-                      c_.name(op.args[1]), c_.kernel.tiles.work.at(v));
+            decay_products(v);
         } else if (op.code == Opcode::DecayMask) {
             out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v), c_.name(op.args[0]));
         } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
@@ -476,9 +496,8 @@ class FragmentKernel {
     const plan::Plan& plan_;
     Loop loop_;
     const Function& fn_;
-    bool later_started_ = false;
-    ValueId summed_ = ir::kNoValue;  ///< log decays whose running sums lie in `sums_`
-    Range sums_;
+    bool later_started_ = false, vectors_made_ = false;  ///< written into the text
+    std::set<ValueId> made_;  ///< together with an earlier value
     std::set<ValueId> packed_;
     std::set<ValueId> copied_;  ///< carried fragments that must be copied from chunk to chunk
 };
