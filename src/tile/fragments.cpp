@@ -382,10 +382,16 @@ class Overlapping {
             const double at = ready(v);
             if (at < 0) continue;
             const double start = std::max(at, now_);
-            const bool better = best == ir::kNoValue || start < best_start || (start == best_start && left_[index(v)] > left_[index(best)]);
+            const bool better = best == ir::kNoValue || start < best_start || (start == best_start && urgency(v) > urgency(best));
             if (better) best = v, best_start = start;
         }
         return best;
+    }
+
+    /// The way that is left, but before all else what puts idle matrix units to work.
+    [[nodiscard]] double urgency(ValueId v) const {
+        constexpr double kFirst = 1e6;
+        return left_[index(v)] + (units_ <= now_ && ir::is_matmul(fn_.op(v).code) ? kFirst : 0);
     }
 
     void take(ValueId v) {
