@@ -70,17 +70,17 @@ def number_text(value: float) -> str:
 
 
 class Trace:
-    """One phase being recorded."""
+    """One phase being recorded; `sizes` are the symbols that a ConstExpr fixed to one value."""
 
-    def __init__(self, phase: str, sizes: dict[str, int]):
-        self.phase, self.sizes = phase, sizes  #: sizes: symbols that a ConstExpr fixed to one value
+    def __init__(self, phase: str, sizes: dict[str, int], prefix: str = ""):
+        self.phase, self.sizes, self._prefix = phase, sizes, prefix
         self.lines: list[str] = []
         self.cached: dict[str, Tensor] = {}
         self._names: set[str] = set()
 
     def _fresh(self, hint: str | None) -> str:
         if not hint or not hint.isidentifier() or not hint.isascii():
-            return str(len(self.lines))
+            return f"{self._prefix}{len(self.lines)}"
         name, n = hint, 2
         while name in self._names:
             name, n = f"{hint}.{n}", n + 1

@@ -1,0 +1,87 @@
+"""Running a program of _programs: at once on ordinary arrays, through a PyTorch operator where something wants to look at it
+(torch.compile, fake tensors, dispatch modes)."""
+
+from __future__ import annotations
+
+from .._calls import factor_of, symbol_of
+from ._programs import program
+
+try:
+    import torch
+except ImportError:  # NumPy arrays are enough
+    torch = None
+
+
+def run(key: str, tensors: list, scalars: list[float], initial: list | None, final: bool, cu_seqlens) -> list:
+    """[outputs…, final states… if `final`] of the program that `key` names, with its tensors and scalars in their order."""
+    if torch is None or not isinstance(tensors[0], torch.Tensor):
+        return _now(key, tensors, scalars, initial, final, cu_seqlens)
+    if torch.is_grad_enabled():
+        for x in [*tensors, *(initial or [])]:
+            if x.requires_grad:
+                raise NotImplementedError("forge.ops has no gradients yet: call it under torch.no_grad(), or detach the inputs")
+    if torch.compiler.is_compiling() or type(tensors[0]) not in (torch.Tensor, torch.nn.Parameter):
+        return torch.ops.forge.attention(key, tensors, scalars, initial or [], final, cu_seqlens)
+    return _now(key, tensors, scalars, initial, final, cu_seqlens)
+
+
+def _now(key: str, tensors: list, scalars: list, initial: list | None, final: bool, cu_seqlens) -> list:
+    attention = program(key)
+    given = dict(zip(attention._tensor_names, tensors))
+    given.update(zip([s.name for s in attention.signature.scalars], scalars))
+    outputs, states = attention(**given, initial_state=initial, output_final_state=final, cu_seqlens=cu_seqlens)
+    found = list(outputs) if isinstance(outputs, tuple) else [outputs]
+    if final:
+        found += states if isinstance(states, tuple) else [states]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- torch.ops.forge.attention
+
+
+def _sizes(signature, tensors: list) -> dict:
+    """Symbols of a call, T and the batch included, symbolic sizes as they are."""
+    sizes = {}
+    for i, x in zip(signature.tensors, tensors):
+        lead = x.dim() - len(i.dims)
+        if lead:
+            sizes.setdefault("B", x.shape[0])
+        for at, dim in enumerate(i.dims):
+            if not dim.isdigit() and factor_of(dim) == 1:
+                sizes.setdefault(dim, x.shape[lead + at])
+    return sizes
+
+
+def _fake(key: str, tensors: list, scalars: list[float], initial_states: list, output_final_state: bool, cu_seqlens) -> list:
+    """Results without numbers: shapes, types and devices."""
+    signature, first = program(key).signature, tensors[0]
+    sizes = _sizes(signature, tensors)
+    lead = [sizes["B"]] if "B" in sizes else []
+
+    def shape(dims):
+        return [int(d) if d.isdigit() else factor_of(d) * sizes[symbol_of(d)] for d in dims]
+
+    results = [first.new_empty([*lead, *shape(dims)]) for dims in signature.outputs.values()]
+    if output_final_state:
+        sequences = cu_seqlens.shape[0] - 1 if cu_seqlens is not None else sizes.get("B", 1)
+        heads = next(iter(signature.outputs.values()))[1]  # outputs and states have the same
+        states = signature.states.values()
+        results += [first.new_empty([sequences, *shape([heads]), *shape(dims)], dtype=torch.float32) for dims in states]
+    return results
+
+
+def _real(key: str, tensors: list, scalars: list[float], initial_states: list, output_final_state: bool, cu_seqlens) -> list:
+    return _now(key, tensors, scalars, initial_states or None, output_final_state, cu_seqlens)
+
+
+def _no_gradient(*_):
+    raise NotImplementedError("forge.ops has no gradients yet: call it under torch.no_grad(), or detach the inputs")
+
+
+if torch is not None:
+    _SCHEMA = "(str key, Tensor[] tensors, float[] scalars, Tensor[] initial_states, bool output_final_state, Tensor? cu_seqlens) -> Tensor[]"
+    _operator = torch.library.custom_op("forge::attention", torch.no_grad()(_real), mutates_args=(), schema=_SCHEMA)
+    _operator.register_fake(_fake)
+    _operator.register_autograd(_no_gradient)
+
+__all__ = ["run", "torch"]
