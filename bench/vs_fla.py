@@ -12,7 +12,7 @@ beta=rand bf16, unit keys; hgrn one head of 1024 channels, all bf16. Per row:
     rel_err      rms(forge - fla) / rms(fla) over outputs
     floor_us     inputs read once and outputs written once, at --bandwidth
 
-Both allocate their outputs and workspaces from PyTorch's allocator inside the timed calls. Other back ends of fla (FlashQLA,
+Both are called through their public functions, fla.ops and forge.ops, which have the same arguments. Other back ends of fla (FlashQLA,
 FlashKDA, …) are switched off: it is its Triton kernels that are measured. Rows run in a child process, which is replaced if
 one of them takes it down; a row that fails says why in its last column.
 """
@@ -33,47 +33,6 @@ ROOT = Path(__file__).resolve().parents[1]
 B, H, D, CHANNELS = 1, 32, 128, 1024
 COLUMNS = ["op", "T", "fla_graph_us", "forge_graph_us", "ratio", "fla_e2e_us", "forge_e2e_us", "fla_host_us", "forge_host_us", "rel_err", "floor_us",
            "fla_of_floor", "forge_of_floor", "forge_strategy", "forge_chunk", "forge_kernels", "forge_build_s", "error"]
-
-HGRN = """linear_attention @hgrn {
-  input x: bf16[T, H, D]
-  input g: bf16[T, H, D]
-  state h: f32[D]
-  output o: bf16[T, H, D]
-  func @chunk {
-    %x: bf16[C, D] = param() {name="x", role=input}
-    %g: bf16[C, D] = param() {name="g", role=input}
-    %wide: f32[C, D] = to(%g) {dtype=f32}
-    %alpha: f32[C, D] = exp(%wide)
-    %new: f32[C, D] = to(%x) {dtype=f32}
-    %scan: f32[C, D] = linear_scan(%alpha, %new)
-    %within: f32[C, D] = cache_result(%scan) {name="within"}
-    %last: f32[D] = select(%within) {dim=0, start=-1}
-    return cached "within" = %within, chunk "h" = %last
-  }
-  func @decay {
-    %prev: f32[D] = param() {name="h", role=state}
-    %chunk: f32[D] = param() {name="h", role=chunk}
-    %g: bf16[C, D] = param() {name="g", role=input}
-    %wide: f32[C, D] = to(%g) {dtype=f32}
-    %total: f32[D] = sum(%wide) {dim=0}
-    %decay: f32[D] = exp(%total)
-    %kept: f32[D] = mul(%prev, %decay)
-    %next: f32[D] = add(%kept, %chunk)
-    return state "h" = %next
-  }
-  func @merge {
-    %g: bf16[C, D] = param() {name="g", role=input}
-    %within: f32[C, D] = param() {name="within", role=cached}
-    %before: f32[D] = param() {name="h", role=state}
-    %wide: f32[C, D] = to(%g) {dtype=f32}
-    %G: f32[C, D] = cumsum(%wide) {dim=0}
-    %decay: f32[C, D] = exp(%G)
-    %carried: f32[C, D] = mul(%decay, %before)
-    %o: f32[C, D] = add(%within, %carried)
-    return input "o" = %o
-  }
-}
-"""
 
 
 # ------------------------------------------------------------------------------------------------------------ operators
@@ -126,39 +85,33 @@ def fla_call(op: str, x: dict):
     return lambda: run(**x, **more)[0]
 
 
-VARIANTS = {"simple_gla": "scalar_gla", "linear": "linear_attention", "gla": "gla", "delta": "delta_net", "gdn": "gated_delta_net", "kda": "kda", "kda_safe": "kda"}
+FORGE = {"simple_gla": ("chunk_simple_gla", "scalar_gla"), "linear": ("chunk_linear_attn", "linear_attention"), "gla": ("chunk_gla", "gla"),
+         "delta": ("chunk_delta_rule", "delta_net"), "gdn": ("chunk_gated_delta_rule", "gated_delta_net"), "kda": ("chunk_kda", "kda"),
+         "kda_safe": ("chunk_kda", "kda"), "hgrn": ("chunk_hgrn", "gated_scan")}  # fmt: skip
 
 
 class ForgeCall:
-    """Forge's operator on given inputs, with outputs and workspace from PyTorch's allocator."""
+    """Forge's operator on given inputs, through forge.ops; `info` says what was compiled."""
 
-    def __init__(self, op: str, x: dict, options: dict, torch):
-        sys.path.insert(0, str(ROOT / "python" / "forge"))
-        import _c  # the binding alone
+    def __init__(self, op: str, x: dict, options: dict):
+        sys.path.insert(0, str(ROOT / "python"))
+        from forge import ops
+        from forge.ops._programs import program
 
-        self.torch, self.x = torch, x
-        text = HGRN if op == "hgrn" else _c.variant_definition(VARIANTS[op])
-        tokens, heads = next(iter(x.values())).shape[1:3]
-        sizes = {"size.D": CHANNELS} if op == "hgrn" else {"size.K": D, "size.V": D}
-        shape = {"expected_tokens": tokens, "expected_sequences": B, "expected_heads": heads}
-        self.compiled = _c.Compiled(text, {"device": "cuda", "dtype": "bf16", **sizes, **shape, **options})
-        self.scalars = (D**-0.5,) if self.compiled.scalars else ()
-        names = {torch.bfloat16: "bf16", torch.float32: "f32"}
-        self.shape = x["x" if op == "hgrn" else "v"].shape
-        self.inputs = [x[t["name"]] for t in self.compiled.tensors if t["kind"] == "input"]
-        places = [(names[t.dtype], tuple(t.shape), t.stride()) for t in [*self.inputs, torch.empty(self.shape, device="meta", dtype=torch.bfloat16)]]
-        states = sum(t["kind"].endswith("state") for t in self.compiled.tensors)
-        self.signature = (*places, *[None] * states)
-        self.workspace_bytes = self.compiled.workspace_bytes(B, tokens, heads, False)
+        name, key = FORGE[op]
+        self._run, self._program = getattr(ops, name), program(key)
+        self._program.options.update(options)
+        self._x = {n: t.flatten(2) for n, t in x.items()} if op == "hgrn" else x
+        self._more = {"normalize": False} if op == "linear" else {}
+        self._shape = next(iter(x.values())).shape if op == "hgrn" else None
 
     def __call__(self):
-        torch = self.torch
-        o = torch.empty(self.shape, device="cuda", dtype=torch.bfloat16)
-        workspace = torch.empty(self.workspace_bytes, device="cuda", dtype=torch.uint8)
-        addresses = [t.data_ptr() for t in self.inputs]
-        addresses.append(o.data_ptr())
-        self.compiled.launch(self.signature, addresses, self.scalars, None, workspace.data_ptr(), self.workspace_bytes, torch.cuda.current_stream().cuda_stream)
-        return o
+        o = self._run(**self._x, **self._more)[0]
+        return o if self._shape is None else o.view(self._shape)
+
+    @property
+    def info(self) -> dict:
+        return self._program._last.info
 
 
 # ------------------------------------------------------------------------------------------------------------ measuring
@@ -231,10 +184,10 @@ def row_of(op: str, T: int, args, torch) -> dict:
         errors.append(f"fla: {error!r}")
         fla = fla if fla is not None else None
     try:
-        forge_run = ForgeCall(op, x, json.loads(args.options), torch)
-        info = forge_run.compiled.info
-        row.update(forge_strategy=info["strategy"], forge_chunk=info["chunk"], forge_kernels=len(info["kernels"]), forge_build_s=info["build_seconds"])
+        forge_run = ForgeCall(op, x, json.loads(args.options))
         forge = forge_run()
+        info = forge_run.info
+        row.update(forge_strategy=info["strategy"], forge_chunk=info["chunk"], forge_kernels=len(info["kernels"]), forge_build_s=info["build_seconds"])
         torch.cuda.synchronize()
         row.update({f"forge_{name}": value for name, value in measure(forge_run, T, args.runs, torch).items()})
     except Exception as error:  # noqa: BLE001

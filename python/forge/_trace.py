@@ -308,7 +308,8 @@ class Tensor:
     def square(self) -> Tensor:
         return self * self
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
         from . import _functions
 
         return _functions.from_torch(func, args, kwargs or {})

@@ -116,9 +116,9 @@ class Attention:
         return plan
 
     def _compiled_for(self, device: str, dtype: str, sizes: Mapping[str, int], sequences: int = 1, tokens: int = 4096, heads: int = 4, packed: bool = False):
-        """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of four share one."""
+        """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of two share one."""
         length = tokens // max(1, sequences) if packed else tokens
-        expected = {"expected_tokens": rounded_up(length, 4, 64), "expected_sequences": rounded_up(max(1, sequences), 2, 1), "expected_heads": heads}
+        expected = {"expected_tokens": rounded_up(length, 2, 64), "expected_sequences": rounded_up(max(1, sequences), 2, 1), "expected_heads": heads}
         options = {"device": device, "dtype": dtype, **{f"size.{s}": n for s, n in sorted(sizes.items())}, **expected, **self.options}
         key = tuple(options.items())
         with self._lock:

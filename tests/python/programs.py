@@ -183,11 +183,3 @@ def random_inputs(name: str, B: int, T: int, H: int, K: int, V: int, seed: int =
     if "delta" in name:
         x["beta"] = sigmoid(normal(B, T, H))
     return x
-
-
-def relative_rms(got, wanted) -> float:
-    got, wanted = np.asarray(got, dtype=np.float64), np.asarray(wanted, dtype=np.float64)
-    assert got.shape == wanted.shape
-    if not wanted.size:
-        return 0.0
-    return float(np.sqrt(np.mean((got - wanted) ** 2)) / max(np.sqrt(np.mean(wanted**2)), 1e-12))

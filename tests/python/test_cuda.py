@@ -1,0 +1,203 @@
+"""forge.ops on a GPU: against float64 recurrences, against flash-linear-attention's functions, and what serving asks for.
+
+    FORGE_LIBRARY=build/device/libforge.so python3 -m pytest -q tests/python/test_cuda.py [-n 6]
+
+bench/device-folder makes build/device. Without a GPU all of it is skipped; without flash-linear-attention, its part.
+"""
+
+import importlib
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from programs import PROGRAMS, random_inputs, recurrence
+from reference import CASES, inputs_for, is_half, keywords_for, reference, relative_rms
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
+from forge import ops  # noqa: E402
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1.5e-3}
+#: Against flash-linear-attention in float16: its own tests' tolerances (RMS of the difference over RMS of its result).
+FLA_TOLERANCE = {"chunk_delta_rule": 6e-3}
+FLA_DEFAULT = 5e-3
+
+
+@pytest.fixture(autouse=True)
+def _no_grad():
+    with torch.no_grad():
+        yield
+
+
+def on_gpu(case, x: dict, dtype=torch.float32) -> dict:
+    return {n: (torch.from_numpy(a).to("cuda", dtype) if is_half(case, n) else torch.from_numpy(a).cuda()) for n, a in x.items()}
+
+
+def as_float64(x: dict) -> dict:
+    return {n: a.double().cpu().numpy() for n, a in x.items()}
+
+
+def states_of(final) -> list:
+    return [final[0], final[1][:, 0]] if isinstance(final, tuple) else [final]
+
+
+def named(name: str):
+    return next(c for c in CASES if str(c) == name)
+
+
+def run(case, x: dict, **more):
+    return getattr(ops, case.op)(**x, **keywords_for(case), **more)
+
+
+@pytest.mark.parametrize("shape", [(torch.bfloat16, 2, 300, 2, 128, 128), (torch.float16, 1, 130, 2, 64, 64), (torch.float32, 2, 75, 2, 60, 100)], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_against_the_recurrence(case, shape):
+    dtype, *sizes = shape
+    x = on_gpu(case, inputs_for(case, *sizes), dtype)
+    o, final = run(case, x, output_final_state=True)
+    wanted, states = reference(case, as_float64(x))
+    assert o.dtype == dtype and o.is_cuda
+    assert relative_rms(o.double().cpu(), wanted) < TOLERANCE[dtype]
+    for got, state in zip(states_of(final), states, strict=True):
+        assert got.dtype == torch.float32 and relative_rms(got.cpu(), state) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("offsets_dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("case", [c for c in CASES if c.op != "chunk_hgrn"], ids=str)
+def test_packed_with_initial_states(case, offsets_dtype):
+    x, offsets = on_gpu(case, inputs_for(case, 1, 300, 2, 128, 128), torch.bfloat16), [0, 0, 17, 17, 210, 300]
+    shapes = [s.shape for s in reference(case, as_float64(x), offsets=offsets)[1]]
+    initial = [np.abs(np.random.default_rng(1).standard_normal(s)).astype(np.float32) for s in shapes]
+    given = [torch.from_numpy(s).cuda() for s in initial]
+    o, final = run(case, x, initial_state=(given[0], given[1][:, None]) if len(given) == 2 else given[0], output_final_state=True,
+                   cu_seqlens=torch.tensor(offsets, dtype=offsets_dtype, device="cuda"))  # fmt: skip
+    wanted, states = reference(case, as_float64(x), initial, offsets)
+    assert relative_rms(o.double().cpu(), wanted) < 8e-3
+    for got, state in zip(states_of(final), states, strict=True):
+        assert relative_rms(got.cpu(), state) < 8e-3
+
+
+# flash-linear-attention 0.6 has no grouped heads for scalar gates, and takes one kind of them at a time.
+NOT_IN_FLA = ("simple_gla grouped", "simple_gla with both gates")
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if str(c) not in NOT_IN_FLA], ids=str)
+def test_against_flash_linear_attention(case):
+    os.environ["FLA_DISABLE_BACKEND_DISPATCH"] = "1"
+    pytest.importorskip("fla.ops")
+    module = importlib.import_module("fla.ops.hgrn.chunk" if case.op == "chunk_hgrn" else "fla.ops")
+    x = on_gpu(case, inputs_for(case, 2, 500, 2, 64, 64), torch.float16)
+    if case.op == "chunk_kda" and not case.raw_gate:
+        x["g"] = x["g"].clamp(min=-5)
+    theirs, their_final = getattr(module, case.op)(**x, **keywords_for(case), output_final_state=True)
+    ours, our_final = run(case, x, output_final_state=True)
+    limit = FLA_TOLERANCE.get(case.op, FLA_DEFAULT)
+    assert relative_rms(ours.double().cpu(), theirs.double().cpu()) < limit
+    for a, b in zip(states_of(our_final), states_of(their_final), strict=True):
+        assert relative_rms(a.double().cpu(), b.double().cpu().reshape(a.shape)) < limit
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_own_programs(name):
+    x = {n: torch.from_numpy(a).cuda() for n, a in random_inputs(name, 2, 100, 2, 64, 64).items()}
+    half = {n: a if n == "g" else a.bfloat16() for n, a in x.items()}
+    o, final = PROGRAMS[name]()(**half, output_final_state=True)
+    wanted, wanted_final = recurrence(name, as_float64(half))
+    assert o.device == x["v"].device and relative_rms(o.double().cpu(), wanted) < 8e-3 and relative_rms(final.cpu(), wanted_final) < 8e-3
+
+
+def test_runs_on_the_current_stream_without_waiting():
+    case = named("gated_delta_rule")
+    x = on_gpu(case, inputs_for(case, 1, 128, 2, 64, 64), torch.bfloat16)
+    wanted = run(case, x)[0]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(200_000_000)  # some 0.1 s: a call that waited, or ran elsewhere, is found
+            begin = time.perf_counter()
+            late = x["v"] * 2
+            o = run(case, {**x, "v": late})[0]
+            elapsed = time.perf_counter() - begin
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    assert elapsed < 0.05
+    assert relative_rms(o.double().cpu(), 2 * wanted.double().cpu()) < 8e-3
+
+
+def test_graphs_replay_with_other_lengths():
+    case = named("gated_delta_rule")
+    x = on_gpu(case, inputs_for(case, 1, 200, 2, 64, 64), torch.bfloat16)
+    cu = torch.tensor([0, 100, 150, 200], device="cuda")
+    run(case, x, output_final_state=True, cu_seqlens=cu)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o, final = run(case, x, output_final_state=True, cu_seqlens=cu)
+    for offsets in ([0, 100, 150, 200], [0, 1, 1, 200], [0, 64, 128, 200]):
+        cu.copy_(torch.tensor(offsets))
+        graph.replay()
+        torch.cuda.synchronize()
+        wanted, states = reference(case, as_float64(x), offsets=offsets)
+        assert relative_rms(o.double().cpu(), wanted) < 8e-3 and relative_rms(final.cpu(), states[0]) < 8e-3
+
+
+def test_strided_views_of_one_projection():
+    case = named("gla")
+    x = on_gpu(case, inputs_for(case, 2, 100, 2, 64, 64), torch.bfloat16)
+    mixed = torch.cat([x["q"], x["k"], x["v"]], dim=-1)
+    views = dict(zip("qkv", mixed.split(64, dim=-1)))
+    assert torch.equal(run(case, {**x, **views})[0], run(case, x)[0])
+
+
+def test_torch_compile():
+    case = named("gated_delta_rule")
+    x = on_gpu(case, inputs_for(case, 2, 128, 2, 64, 64), torch.bfloat16)
+    compiled = torch.compile(lambda *a: torch.relu(ops.chunk_gated_delta_rule(*a)[0]), fullgraph=True)
+    assert torch.equal(compiled(*x.values()), torch.relu(run(case, x)[0]))
+
+
+def test_opcheck():
+    case = named("gated_delta_rule")
+    x = list(on_gpu(case, inputs_for(case, 2, 40, 2, 32, 32)).values())
+    torch.library.opcheck(torch.ops.forge.attention.default, ("gated_delta_net", x, [0.25], [], True, None))
+
+
+@pytest.mark.parametrize("op", ["gated_delta_rule", "kda", "gla", "simple_gla", "linear_attn"])
+def test_host_time_of_a_call(op):
+    case = named(op)
+    x = on_gpu(case, inputs_for(case, 1, 64, 4, 64, 64), torch.bfloat16)
+    for _ in range(20):
+        run(case, x)
+    times = []
+    for _ in range(20):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(20):
+            run(case, x)
+        times.append((time.perf_counter() - begin) / 20)
+    print(f"{op}: {statistics.median(times) * 1e6:.1f} us of host time per call")
+    assert statistics.median(times) < 40e-6
+
+
+def test_program_to_result_from_a_cold_cache(tmp_path):
+    program = ("import time; begin = time.perf_counter(); import numpy, torch; torch.zeros(1, device='cuda'); loaded = time.perf_counter()\n"
+               "from programs import PROGRAMS, random_inputs\n"
+               "x = {n: torch.from_numpy(a).cuda() for n, a in random_inputs('gated_delta_net', 1, 1024, 4, 128, 128).items()}\n"
+               "PROGRAMS['gated_delta_net']()(**{n: a if n == 'g' else a.bfloat16() for n, a in x.items()}); torch.cuda.synchronize()\n"
+               "print(time.perf_counter() - loaded)")  # fmt: skip
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parents[1] / "python"), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "FORGE_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    print(f"program to result: {done.stdout.strip()} s")
+    assert float(done.stdout) < 10

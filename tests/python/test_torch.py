@@ -1,0 +1,102 @@
+"""PyTorch on the CPU: the same numbers as NumPy, torch.compile, opcheck, gradients refused."""
+
+import numpy as np
+import pytest
+from programs import PROGRAMS, random_inputs
+from reference import CASES, inputs_for, is_half, keywords_for
+
+torch = pytest.importorskip("torch")
+
+from forge import ops  # noqa: E402
+
+
+def tensors(case, x: dict, dtype=torch.float32) -> dict:
+    return {n: torch.from_numpy(a).to(dtype) if is_half(case, n) else torch.from_numpy(a) for n, a in x.items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_same_as_numpy(case):
+    x = inputs_for(case, 1, 75, 2, 32, 16)
+    o, final = getattr(ops, case.op)(**tensors(case, x), **keywords_for(case), output_final_state=True)
+    wanted, wanted_final = getattr(ops, case.op)(**x, **keywords_for(case), output_final_state=True)
+    assert o.dtype == torch.float32 and np.array_equal(o.numpy(), wanted)
+    for got, state in zip(final if isinstance(final, tuple) else [final], wanted_final if isinstance(wanted_final, tuple) else [wanted_final], strict=True):
+        assert np.array_equal(got.numpy(), state)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_compiles_without_graph_breaks(case):
+    x = tensors(case, inputs_for(case, 1, 40, 2, 16, 16), torch.bfloat16)
+    names = list(x)
+
+    def twice(*args):
+        o, final = getattr(ops, case.op)(**dict(zip(names, args)), **keywords_for(case), output_final_state=True)
+        return o * 2, final
+
+    torch._dynamo.reset()
+    compiled = torch.compile(twice, fullgraph=True, backend="aot_eager")
+    o, final = compiled(*x.values())
+    wanted, wanted_final = twice(*x.values())
+    assert torch.equal(o, wanted)
+    pairs = zip(final, wanted_final) if isinstance(final, tuple) else [(final, wanted_final)]
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_compiles_for_any_length():
+    case = next(c for c in CASES if c.op == "chunk_gated_delta_rule")
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda *a: ops.chunk_gated_delta_rule(*a)[0], fullgraph=True, dynamic=True, backend="aot_eager")
+    for T in (33, 64, 100):
+        x = tensors(case, inputs_for(case, 2, T, 2, 16, 16)).values()
+        assert torch.equal(compiled(*x), ops.chunk_gated_delta_rule(*x)[0])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_opcheck(packed):
+    x = inputs_for(next(c for c in CASES if c.op == "chunk_gated_delta_rule"), 1, 40, 2, 16, 16)
+    given = [torch.from_numpy(a) for a in x.values()]
+    initial, offsets = ([torch.zeros(2, 2, 16, 16)], torch.tensor([0, 7, 40])) if packed else ([], None)
+    torch.library.opcheck(torch.ops.forge.attention.default, ("gated_delta_net", given, [0.25], initial, True, offsets))
+
+
+def test_gradients_are_refused():
+    case = next(c for c in CASES if c.op == "chunk_gla")
+    x = tensors(case, inputs_for(case, 1, 10, 1, 8, 8))
+    x["q"].requires_grad_()
+    with pytest.raises(NotImplementedError, match="gradients"):
+        ops.chunk_gla(**x)
+    with torch.no_grad():
+        assert not ops.chunk_gla(**x)[0].requires_grad
+    own = {n: torch.from_numpy(a) for n, a in random_inputs("scalar_gla", 1, 10, 1, 8, 8).items()}
+    with pytest.raises(NotImplementedError, match="gradients"):
+        PROGRAMS["scalar_gla"]()(**{**own, "v": own["v"].requires_grad_()})
+
+
+def test_torchs_functions_trace():
+    """torch.exp(x) and x.exp() are one thing."""
+    from forge import ConstExpr, LinearAttention, SymbTensor
+
+    H, K, V = ConstExpr("H", 2), ConstExpr("K", 16), ConstExpr("V", 16)
+    meta = {n: SymbTensor(["T", H, d], dtype=torch.bfloat16) for n, d in (("q", K), ("k", K), ("v", V))}
+    meta |= {"g": SymbTensor(["T", H], dtype=torch.float32), "prev_s": SymbTensor(["NS", H, K, V], dtype=torch.float32)}
+    meta |= {"chunk_state": SymbTensor(["NC", H, K, V], dtype=torch.float32), "scale": K**-0.5}
+
+    def chunk_mode(k, v, g):
+        assert k.dtype == torch.bfloat16 and k.size(1) == 16
+        decay = torch.exp(torch.sum(g, dim=0) - torch.cumsum(g, dim=0))
+        return torch.matmul(torch.transpose((k * decay[:, None]).float(), 0, 1), v.to(torch.float32))
+
+    def decay_mode(prev_s, chunk_state, g):
+        return prev_s * torch.exp(g.sum(0)) + chunk_state
+
+    def merge_mode(q, k, v, g, chunk_state, scale):
+        G = torch.cumsum(g, 0)
+        scores = torch.tril((q @ k.T).float() * torch.exp(torch.unsqueeze(G, 1) - torch.unsqueeze(G, 0)))
+        return (scores @ v.float() + (q.float() @ chunk_state) * torch.exp(G)[:, None]) * scale
+
+    attn = LinearAttention(input_meta=meta, chunk_mode=chunk_mode, decay_mode=decay_mode, merge_mode=merge_mode)
+    x = {n: torch.from_numpy(a) for n, a in random_inputs("scalar_gla", 2, 50, 2, 16, 16).items()}
+    o, final = attn(**x, output_final_state=True)
+    wanted, wanted_final = PROGRAMS["scalar_gla"]()(**x, output_final_state=True)
+    torch.testing.assert_close(o, wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(final, wanted_final, rtol=1e-4, atol=1e-5)
