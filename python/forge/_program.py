@@ -64,6 +64,9 @@ class Meta:
         if not self.states:
             raise error(where, "input_meta: there is no state\n    expected: 'prev_s': SymbTensor(['NS', 'H', 'K', 'V'], dtype=...)")
 
+        if taken := [s for s in self.states if s in self.inputs]:
+            raise error(where, f"input_meta: {taken[0]!r} is an input, and the state of 'prev_{taken[0]}'\n    expected: a name of its own")
+
     @property
     def sizes(self) -> dict[str, int]:
         """Symbols with a single value."""

@@ -201,7 +201,7 @@ class Tensor:
         if isinstance(value, Tensor):
             return value
         try:
-            return self.trace.constant(float(value))
+            return self.trace.constant(float(value + 0))  # no strings
         except (TypeError, ValueError):
             raise error(Location.of_caller(), f"expected a traced tensor or a number, got {value!r}\n    hint:     declare it in input_meta and take it as an argument") from None
 

@@ -31,6 +31,7 @@ class Attention:
         self._defaults = dict(defaults or {})  #: of scalars
         self._allowed = dict(allowed or {})  #: the values that ConstExpr leave a symbol
         self._tensor_names = [i.name for i in self.signature.tensors]
+        self._scalar_names = [i.name for i in self.signature.scalars]
         self._known = {i.name for i in self.signature.inputs}
         self._compiled: dict[tuple, _c.Compiled] = {}
         self._plans: dict[tuple, Plan] = {}
@@ -58,6 +59,10 @@ class Attention:
             tensors = None
         if tensors is None or len(kwargs) > len(tensors):
             self._refuse(kwargs)
+        defaults = self._defaults
+        scalars = [kwargs.get(name, defaults.get(name)) for name in self._scalar_names]
+        if None in scalars:
+            self._refuse(kwargs)
         arrays = library_of(tensors[0])
         initial = self._initial_states(initial_state) if initial_state is not None else None
         try:
@@ -73,7 +78,7 @@ class Attention:
             if initial:
                 initial = [s if arrays.dtype(s) == "f32" else arrays.float32(s) for s in initial]
             plan = plan or self._new_plan(key, arrays, tensors, initial, output_final_state, cu_seqlens)
-        return self._run(plan, arrays, tensors, initial, cu_seqlens, [kwargs.get(i.name, self._defaults.get(i.name)) for i in self.signature.scalars])
+        return self._run(plan, arrays, tensors, initial, cu_seqlens, scalars)
 
     def _run(self, plan: Plan, arrays, tensors: list, initial: list | None, cu_seqlens, scalars: list):
         first, address = tensors[0], arrays.address

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "ir/triangular.h"
+
 namespace forge::ir {
 namespace {
 
@@ -50,6 +52,9 @@ class Verifier {
     void phase(const Function& fn, Phase which) {
         for (const Op& op : fn.ops) {
             if (op.code == Opcode::Param) parameter(fn, op, which);
+            if (op.code == Opcode::Inverse && triangle_of(fn, op.args[0]) != Triangle::UnitLower)
+                report(op.where, fmt::format("{}: inverse: the matrix is not provably unit lower-triangular", fn.name),
+                       "identity(x, n) + tril(a, -1), or - instead of +", to_string(fn.op(op.args[0]).type));
             if (op.code == Opcode::PrevToken && (fn.op(op.args[0]).code != Opcode::Param || fn.op(op.args[0]).attrs.role != Role::Input))
                 report(op.where, fmt::format("{}: prev_token: only of an input", fn.name), "a param with role=input", info(fn.op(op.args[0]).code).name);
         }

@@ -65,6 +65,14 @@ TEST(Verify, WantsEveryStateAndOutput) {
     expect_refused("return input \"o\" = %o", "return input \"o\" = %before", {{"merge: input 'o' has another shape than declared", "[C, V]", "[K, V]"}});
 }
 
+// The inverse of other matrices would be a wrong number, not an error.
+TEST(Verify, WantsUnitTrianglesInverted) {
+    expect_refused("%kv: f32[K, V] = matmul(%c, %v) {trans_a=true}",
+                   "%kk: f32[C, C] = matmul(%c, %c) {trans_b=true}\n %i: f32[C, C] = inverse(%kk)\n %x: f32[C, V] = matmul(%i, %v)\n"
+                   "%kv: f32[K, V] = matmul(%c, %x) {trans_a=true}",
+                   {{"chunk: inverse: the matrix is not provably unit lower-triangular", "identity(x, n) + tril(a, -1), or - instead of +", "f32[C, C]"}});
+}
+
 TEST(Verify, WantsDeclarationsOfTheirKind) {
     expect_refused("input q: f32[T, H, K]", "input q: f32[H, K]", {{"input 'q': not a token input", "[T, heads, …]", "[H, K]"}});
     expect_refused("input q: f32[T, H, K]", "head q: f32[]", {{"head 'q': not per head", "[heads, …]", "[]"}});

@@ -1,0 +1,197 @@
+"""Mistakes are reported where the user made them, in the user's terms."""
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+from programs import PROGRAMS, random_inputs
+
+import forge
+from forge import ConstExpr, LinearAttention, SymbTensor
+
+META = {
+    "q": SymbTensor(["T", "H", "K"], dtype="bfloat16"),
+    "k": SymbTensor(["T", "H", "K"], dtype="bfloat16"),
+    "v": SymbTensor(["T", "H", "V"], dtype="bfloat16"),
+    "prev_s": SymbTensor(["NS", "H", "K", "V"], dtype="float32"),
+    "chunk_state": SymbTensor(["NC", "H", "K", "V"], dtype="float32"),
+}
+
+
+def chunk(k, v):
+    return forge.matmul_out_fp32(k.T, v)
+
+
+def decay(prev_s, chunk_state):
+    return prev_s + chunk_state
+
+
+def merge(q, k, v, chunk_state):
+    return forge.matmul_out_fp32(q, k.T).tril(0) @ v + q @ chunk_state
+
+
+def build(chunk_mode=chunk, decay_mode=decay, merge_mode=merge, meta=None, **more):
+    return LinearAttention(input_meta=META if meta is None else meta, chunk_mode=chunk_mode, decay_mode=decay_mode, merge_mode=merge_mode, **more)
+
+
+def wrong_product(k, v):
+    return k @ v  # HERE
+
+
+def wrong_dim(k, v):
+    return forge.matmul_out_fp32(k.cumsum(5).T, v)  # HERE
+
+
+def wrong_inverse(k, v):
+    A = forge.matmul_out_fp32(k, k.T)
+    return (A.inverse() @ k.float()).T @ v
+
+
+def wrong_truth(k, v):
+    if k.sum() > 0:  # HERE
+        return k.T @ v
+    return v
+
+
+def wrong_index(k, v):
+    return forge.matmul_out_fp32(k[3:7].T, v)  # HERE
+
+
+def wrong_function(k, v):
+    return np.linalg.svd(k)  # HERE
+
+
+def wrong_state(k, v):
+    return forge.matmul_out_fp32(v.T, k)
+
+
+def later_tokens(q, k, v, chunk_state):
+    return forge.matmul_out_fp32(q, k.T) @ v  # HERE
+
+
+def wrong_number(k, v):
+    return k.T @ (v * "2")  # HERE
+
+
+@pytest.mark.parametrize(
+    ("fn", "text"),
+    [
+        (wrong_product, "inner sizes differ"),
+        (wrong_dim, "dim 5 is out of range"),
+        (wrong_truth, "no truth value"),
+        (wrong_index, "cannot take 3:7"),
+        (wrong_function, "numpy.svd is no operation"),
+        (wrong_number, "expected a traced tensor or a number"),
+    ],
+)
+def test_a_mistake_points_to_its_line(fn, text):
+    lines, first = inspect.getsourcelines(fn)
+    line = first + next(i for i, source in enumerate(lines) if "# HERE" in source)
+    with pytest.raises(forge.CompileError, match=re.escape(text)) as found:
+        build(chunk_mode=fn)
+    assert str(found.value).startswith(f"{__file__}:{line}:")
+
+
+def test_the_compilers_own_findings_point_to_the_line_too():
+    attn = build(merge_mode=later_tokens)
+    lines, first = inspect.getsourcelines(later_tokens)
+    line = first + next(i for i, source in enumerate(lines) if "# HERE" in source)
+    with pytest.raises(forge.CompileError, match="later token") as found:
+        attn(**random_inputs("linear", 1, 20, 1, 8, 8))
+    assert f"{__file__}:{line}:" in str(found.value)
+
+
+def test_an_inverse_must_be_provable():
+    with pytest.raises(forge.CompileError, match="unit lower-triangular"):
+        build(chunk_mode=wrong_inverse)(**random_inputs("linear", 1, 20, 1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"chunk_mode": wrong_state}, "another shape than declared"),
+        ({"chunk_mode": lambda k, v, w: k.T @ v}, "unknown input 'w'\n    expected: one of q, k, v, token_mask"),
+        ({"chunk_mode": lambda k, v, *rest: k.T @ v}, "expected named parameters"),
+        ({"chunk_mode": lambda k, v: (k.T @ v, k)}, "got 2 values"),
+        ({"chunk_mode": lambda k, v: 1.0}, "expected a traced tensor"),
+        ({"merge_mode": lambda q, chunk_state: chunk_state}, "has no token axis"),
+        ({"meta": {"q": META["q"]}}, "there is no state"),
+        ({"meta": {**META, "q": "bfloat16"}}, "expected a SymbTensor or a number"),
+        ({"meta": {**META, "q": SymbTensor(["T"])}}, "expected ['T', heads, ...]"),
+        ({"meta": {**META, "q": SymbTensor(["T", "H", ConstExpr("K", 8)]), "k": SymbTensor(["T", "H", ConstExpr("K", 16)])}}, "has other values elsewhere"),
+        ({"meta": {}}, "expected a dictionary"),
+    ],
+)
+def test_definitions(change, text):
+    with pytest.raises(forge.CompileError, match=re.escape(text)):
+        build(**change)
+
+
+def test_caching_twice():
+    def twice(k, v):
+        forge.cache_result(k, "x")
+        forge.cache_result(v, "x")
+        return k.T @ v
+
+    with pytest.raises(forge.CompileError, match="'x' is cached twice"):
+        build(chunk_mode=twice)
+
+
+def test_arguments_of_the_constructor():
+    with pytest.raises(TypeError, match="argument 'decay_mode': expected a function"):
+        LinearAttention(input_meta=META, chunk_mode=chunk, merge_mode=merge)
+    with pytest.raises(TypeError, match="chunk_fn"):
+        LinearAttention(input_meta=META, chunk_fn=chunk, decay_mode=decay, merge_mode=merge)
+    with pytest.raises(NotImplementedError, match="sp_group"):
+        build(sp_group=object())
+    with pytest.raises(ValueError, match="option 'strateg'"):
+        build(options={"strateg": "fused"})(**random_inputs("linear", 1, 20, 1, 8, 8))
+    with pytest.raises(TypeError, match="dtype: expected"):
+        SymbTensor(["T", "H", "K"], dtype="int7")
+    with pytest.raises(ValueError, match="ConstExpr 'K'"):
+        ConstExpr("K", 0)
+
+
+def call_with(**change):
+    x = random_inputs("scalar_gla", 2, 20, 2, 8, 8)
+    return PROGRAMS["scalar_gla"]()(**{n: a for n, a in {**x, **change}.items() if a is not None})
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"beta": 1}, TypeError, "unexpected keyword argument 'beta'; it takes q, k, v, g, scale"),
+        ({"g": None}, TypeError, "missing 'g'"),
+        ({"g": 1.0}, TypeError, "argument 'g': expected a NumPy array"),
+        ({"g": np.zeros((2, 20, 2), np.float16)}, forge.RuntimeError, "argument 'g': expected element type f32, got f16"),
+        ({"v": np.zeros((2, 20, 2, 8), np.float64)}, forge.RuntimeError, "argument 'v': expected element type f32, bf16 or f16, got f64"),
+        ({"v": np.zeros((2, 20, 2, 8), np.float16)}, forge.RuntimeError, "argument 'v': expected element type f32, as in the arguments before, got f16"),
+        ({"v": np.zeros((2, 19, 2, 8), np.float32)}, forge.RuntimeError, "argument 'v': expected T = 20, as in 'q', got"),
+        ({"v": np.zeros((3, 20, 2, 8), np.float32)}, forge.RuntimeError, "argument 'v': expected a batch of 2"),
+        ({"v": np.zeros((2, 20, 8), np.float32)}, forge.RuntimeError, "argument 'v'"),
+        ({"initial_state": np.zeros((1, 2, 8, 8), np.float32)}, ValueError, "expected 2 states, one per sequence"),
+        ({"initial_state": np.zeros((2, 2, 8, 9), np.float32)}, forge.RuntimeError, "initial_states.s"),
+        ({"initial_state": [np.zeros((2, 2, 8, 8), np.float32)] * 2}, TypeError, "expected 1 states"),
+        ({"cu_seqlens": np.array([0, 20])}, ValueError, "batch of 1"),
+    ],
+)
+def test_calls(change, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        call_with(**change)
+
+
+@pytest.mark.parametrize(("offsets", "text"), [([0, 10, 19], "as the last offset"), ([0, 12, 10, 20], "do not fall"), ([1, 20], "0 as the first offset")])
+def test_offsets(offsets, text):
+    x = random_inputs("scalar_gla", 1, 20, 2, 8, 8)
+    with pytest.raises(forge.RuntimeError, match=text):
+        PROGRAMS["scalar_gla"]()(**x, cu_seqlens=np.array(offsets))
+
+
+def test_a_failed_call_leaves_the_next_one_alone():
+    attn, x = PROGRAMS["scalar_gla"](), random_inputs("scalar_gla", 1, 20, 2, 8, 8)
+    before = attn(**x)[0]
+    for _ in range(3):
+        with pytest.raises(forge.RuntimeError):
+            attn(**x, cu_seqlens=np.array([0, 19]))
+    assert np.array_equal(attn(**x)[0], before)

@@ -1,0 +1,117 @@
+"""The package: what importing costs, what it holds, and that it agrees with the compiler about the language."""
+
+import ctypes
+import os
+import re
+import statistics
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from programs import PROGRAMS, random_inputs
+
+import forge
+from forge import _c, _trace
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = str(Path(forge.__file__).resolve().parents[1])
+
+
+def python(code: str) -> str:
+    env = {**os.environ, "PYTHONPATH": PACKAGE}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_is_quick_and_loads_nothing():
+    code = ("import sys, time; begin = time.perf_counter(); import forge; print((time.perf_counter() - begin) * 1e3); "
+            "assert not {'numpy', 'torch', 'ml_dtypes'} & set(sys.modules); assert forge._c._library is None")  # fmt: skip
+    assert statistics.median(float(python(code)) for _ in range(5)) < 100
+
+
+def test_the_zoo_comes_from_the_library():
+    assert len(forge.variants.names()) >= 13 and "gated_delta_net" in dir(forge.variants)
+    x = random_inputs("gated_delta_net", 1, 70, 2, 16, 16)
+    o, final = forge.variants.gated_delta_net(**x, scale=0.25, output_final_state=True)
+    own, own_final = PROGRAMS["gated_delta_net"]()(**x, output_final_state=True)
+    assert np.array_equal(o, own) and np.array_equal(final, own_final)
+    with pytest.raises(AttributeError, match="gated_delta_net"):
+        _ = forge.variants.no_such_thing
+    with pytest.raises(TypeError, match="missing the number 'scale'"):
+        forge.variants.gated_delta_net(**x)
+
+
+def test_every_operation_of_the_compiler_is_there():
+    table = re.findall(r"^\| `(\w+)` \| (-?\d+) \|", (ROOT / "docs/ops.md").read_text(), re.MULTILINE)
+    made_by_the_compiler = {"copy", "matmul_add", "matmul_sub", "decay_mask", "decay_matmul", "decay_apply", "param", "constant"}
+    methods = {"to", "select", "slice"}  # x.to(dtype), x[:, 0], x[::2]
+    names = {name for name, _ in table} - made_by_the_compiler - methods
+    assert len(names) > 40 and names <= set(dir(forge)), names - set(dir(forge))
+    elementwise = re.findall(r"^\| `(\w+)` \| 1 \|  \|", (ROOT / "docs/ops.md").read_text().split("## Elementwise, two")[0], re.MULTILINE)
+    assert set(elementwise) == set(_trace.UNARY)
+
+
+def test_functions_mean_what_numpys_mean():
+    """Every elementwise function, and NumPy's own names for them, through a variant that has one token of one number."""
+    meta = {"q": forge.SymbTensor(["T", "H", "V"], "float32"), "prev_s": forge.SymbTensor(["NS", "H", "V"])}
+    x = np.array([0.25, 0.5, 1.0, 2.0], np.float32).reshape(1, 1, 1, 4)
+    functions = {
+        "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs, "sin": np.sin, "cos": np.cos,
+        "neg": np.negative, "exp2": np.exp2, "square": np.square, "sigmoid": lambda a: 1 / (1 + np.exp(-a)), "softplus": lambda a: np.log1p(np.exp(a)),
+        "reciprocal": lambda a: 1 / a, "rsqrt": lambda a: a**-0.5, "silu": lambda a: a / (1 + np.exp(-a)), "relu": lambda a: a * (a > 0),
+        "logsigmoid": lambda a: -np.log1p(np.exp(-a)),
+    }  # fmt: skip
+    for name, fn in functions.items():
+        spellings = [getattr(forge, name)] + ([fn] if isinstance(fn, np.ufunc) else [])
+        for spelling in spellings:
+            attn = forge.LinearAttention(meta, chunk_mode=lambda q: q.sum(0), decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state,
+                                         merge_mode=lambda q, spelling=spelling: spelling(q) + (1.0 - q) * 2 / 4 - 0.5)  # fmt: skip
+            np.testing.assert_allclose(attn(q=x)[0], fn(x) + (1 - x) * 2 / 4 - 0.5, rtol=2e-6, atol=1e-6, err_msg=name)
+
+
+def test_looking_inside():
+    attn = PROGRAMS["gated_delta_net"]()
+    assert "state-bound" in attn.explain(K=16, V=16) and "#include" in attn.source(K=16, V=16)
+    with pytest.raises(TypeError, match="K, V"):
+        attn.explain(dtype="f32")
+    timing = attn.benchmark(T=128, H=2, K=16, V=16, runs=3)
+    assert timing.seconds > 0 and "tokens/s" in str(timing)
+
+
+def test_check_finds_a_wrong_program():
+    def step(k, v, beta, q, prev_s, scale):
+        s = prev_s + forge.outer(k, (v - k @ prev_s) * beta)
+        return s, q @ s * scale
+
+    assert PROGRAMS["delta_net"](step=step).check(K=16, V=16)
+    report = PROGRAMS["delta_net"](step=lambda k, v, beta, q, prev_s, scale: (prev_s + forge.outer(k, v * beta), q @ prev_s * scale)).check(K=16, V=16)
+    assert not report and "FAIL, first at token" in str(report)
+    assert "there is no step" in str(PROGRAMS["delta_net"]().check(K=16, V=16))
+
+
+def test_threads_share_a_variant():
+    attn, x = PROGRAMS["scalar_gla"](), random_inputs("scalar_gla", 1, 70, 2, 16, 16)
+    wanted, wrong = attn(**x)[0], []
+
+    def work():
+        for _ in range(50):
+            if not np.array_equal(attn(**x)[0], wanted):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_structs_have_the_sizes_of_the_header():
+    assert (ctypes.sizeof(_c.Tensor), ctypes.sizeof(_c.Args), ctypes.sizeof(_c.Bounds)) == (32, 88, 40)
+
+
+def test_a_wrong_library_is_refused(tmp_path):
+    code = "import os; os.environ['FORGE_LIBRARY'] = '/nowhere/libforge.so'\nimport forge\ntry: forge.variants.names()\nexcept ImportError as e: print(e)"
+    assert python(code) == "libforge.so is in none of: /nowhere/libforge.so"
