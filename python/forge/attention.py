@@ -198,8 +198,10 @@ class Attention:
         return _measure.CheckReport(self.name, self.compile(**{**sizes, **options}).check())
 
     def benchmark(self, B: int = 1, T: int = 4096, H: int = 8, device: str = "cpu", dtype: str = "bf16", runs: int = 20, **sizes: int) -> _measure.Timing:
-        """Times calls on random inputs of [B, T, H, …] (NumPy's or PyTorch's, whichever is there; PyTorch's on a GPU)."""
-        return _measure.benchmark(self, B, T, H, device, dtype, runs, {**{s: v[0] for s, v in self._allowed.items()}, **sizes})
+        """Times calls on random inputs of [B, T, H, …] (NumPy's or PyTorch's, whichever is there; PyTorch's on a GPU). Sizes that
+        are not given are those of the last call, or 64."""
+        known = dict.fromkeys(self.signature.symbols, 64) | (self._last.info["sizes"] if self._last else {}) | {s: v[0] for s, v in self._allowed.items()}
+        return _measure.benchmark(self, B, T, H, device, dtype, runs, {**known, **sizes})
 
 
 class LinearAttention(Attention):
