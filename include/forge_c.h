@@ -80,6 +80,7 @@ typedef struct forge_attention forge_attention;
 ///   strategy            auto (default), one-pass, fused, decoupled, segmented
 ///   chunk, tiles, segments, threads     numbers; 0 (default): chosen
 ///   expected_tokens, expected_sequences, expected_heads     the calls to come, for the scheduler only
+///   engine              of a GPU: auto (default), portable, or warp-groups (Hopper's matrix units, or an error)
 ///   isa                 of the CPU: auto (default), avx512, avx2, plain
 ///   rule                cost (default) or paper: what chooses the strategy
 ///   tuned               1 (default) or 0: whether to use what `forge tune` measured on this machine

@@ -43,6 +43,7 @@ const std::map<std::string, Setter>& setters() {
         {"expected_sequences", number_of(&CompileOptions::expected_sequences)},
         {"expected_heads", number_of(&CompileOptions::expected_heads)},
         {"isa", text_of(&CompileOptions::isa)},
+        {"engine", text_of(&CompileOptions::engine)},
         {"rule", text_of(&CompileOptions::rule)},
         {"tuned", [](CompileOptions& o, const std::string& name, const std::string& value) { o.tuned = number(name, value) != 0; }},
         {"cache_dir", text_of(&CompileOptions::cache_dir)},

@@ -181,7 +181,7 @@ void Attention::operator()(const Call& call) const {
     if (impl_->cuda) return impl_->cuda->launch(impl_->plan, call);
     const runtime::Bound bound = runtime::bind(impl_->plan, call);
     const Workspace w = lay_out(*impl_, bound);
-    runtime::check_workspace(impl_->plan, call, w.bytes);
+    if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes);
     if (call.workspace) return launch(*impl_, bound, w, static_cast<char*>(call.workspace), call.parallel_for);
     const std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(kAlignment, w.bytes)));
     if (!memory) throw RuntimeError(fmt::format("{}: workspace: cannot allocate {} bytes", impl_->plan.definition.name, w.bytes));

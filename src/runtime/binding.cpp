@@ -262,13 +262,17 @@ Bound bind(const Plan& plan, const Bounds& bounds) {
     Bound bound;
     bound.sequences = bounds.sequences;
     bound.heads = bounds.heads;
-    bound.chunks = bounds.packed ? bounds.tokens / rows + bounds.sequences : bounds.sequences * std::max<std::int64_t>(1, (bounds.tokens + rows - 1) / rows);
+    bound.length = bounds.tokens;
+    bound.packed = bounds.packed;
+    bound.chunks = bound.blocks(rows);
     // Segments of whole chunks, `wanted` in the longest sequence; the device counts packed ones from the total length.
     bound.segments = std::min(bound.chunks, std::max(bounds.sequences * wanted, bounds.sequences + wanted));
     return bound;
 }
 
 void check_workspace(const Plan& plan, const Call& call, std::size_t bytes) {
+    if (bytes > 0 && !call.workspace)
+        throw RuntimeError(fmt::format("{}: argument 'workspace': expected {} bytes (see workspace_bytes), got none", plan.definition.name, bytes));
     if (call.workspace_size && *call.workspace_size < bytes)
         throw RuntimeError(fmt::format("{}: argument 'workspace': expected {} bytes, got {}", plan.definition.name, bytes, *call.workspace_size));
 }

@@ -40,7 +40,7 @@ Bound bind(const plan::Plan& plan, const Call& call, Lengths lengths = Lengths::
 /// At least as many heads, chunks and segments as any call within the bounds has, whoever reads the lengths; no tensors.
 Bound bind(const plan::Plan& plan, const Bounds& bounds);
 
-/// RuntimeError if the call says how large its workspace is, and that is less.
+/// RuntimeError if the call has no workspace where one is needed, or says how large it is and that is less.
 void check_workspace(const plan::Plan& plan, const Call& call, std::size_t bytes);
 
 }  // namespace forge::runtime

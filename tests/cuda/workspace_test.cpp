@@ -1,0 +1,67 @@
+/// Workspaces from bounds: never less than what a call within them uses, on either device, and never falling as a bound rises.
+#include <gtest/gtest.h>
+
+#include "check/problem.h"
+#include "frontend/join.h"
+#include "graph/pipeline.h"
+#include "runtime/device_call.h"
+#include "schedule/channels.h"
+#include "schedule/shared_memory.h"
+#include "tests/support/entries.h"
+
+namespace forge {
+namespace {
+
+/// The plans that a GPU of Hopper's size may get for a program: its channels if it has them, and every strategy.
+std::vector<plan::Plan> plans_of(const variants::Entry& entry) {
+    const ir::Definition def = frontend::with_dtype(entry.make().define(), BF16);
+    const ir::Function program = graph::optimize(frontend::join(def));
+    const tile::Sizes sizes = check::sizes_for(def, {.sizes = {{"K", 64}, {"V", 64}, {"D", 64}}});
+    std::vector<plan::Plan> plans;
+    if (const auto channels = schedule::fit_channels(def, program, {}, 256)) plans.push_back(plan::make_plan(def, program, sizes, *channels));
+    for (const plan::Strategy strategy : {plan::Strategy::OnePass, plan::Strategy::Fused, plan::Strategy::Decoupled, plan::Strategy::Segmented}) {
+        schedule::FitWishes wishes;
+        wishes.strategy = strategy;
+        wishes.segments = strategy == plan::Strategy::Segmented ? 5 : 0;
+        plans.push_back(plan::make_plan(def, program, sizes, schedule::fit_shared_memory(def, program, sizes, {220 * 1024, 132}, wishes)));
+    }
+    return plans;
+}
+
+std::size_t within(const plan::Plan& plan, std::int64_t sequences, std::int64_t tokens, std::int64_t heads, bool packed) {
+    return runtime::device_workspace_bytes(plan, runtime::bind(plan, Bounds{sequences, tokens, heads, packed}));
+}
+
+class Workspace : public testing::TestWithParam<variants::Entry> {};
+
+TEST_P(Workspace, OfBoundsIsEnoughForCalls) {
+    const ir::Definition def = GetParam().make().define();
+    for (const plan::Plan& plan : plans_of(GetParam()))
+        for (const bool packed : {false, true})
+            for (const std::int64_t T : {0, 1, 63, 64, 65, 200, 1000}) {
+                check::Problem problem{.B = 3, .T = T, .H = 2, .sizes = {{"K", 64}, {"V", 64}, {"D", 64}}, .dtype = BF16};
+                if (packed) problem.lengths = {T, 0, 7};
+                check::Buffers buffers(def, problem);
+                const std::size_t used = runtime::device_workspace_bytes(plan, runtime::bind(plan, buffers.call(), runtime::Lengths::OnDevice));
+                EXPECT_LE(used, within(plan, 3, packed ? T + 7 : T, 2, packed)) << to_string(plan.schedule) << ", " << T << " tokens";
+            }
+}
+
+TEST_P(Workspace, OfBoundsNeverFalls) {
+    for (const plan::Plan& plan : plans_of(GetParam()))
+        for (const bool packed : {false, true}) {
+            std::size_t before = 0;
+            for (std::int64_t T = 0; T < 2000; T += 37) {
+                const std::size_t bytes = within(plan, 3, T, 2, packed);
+                EXPECT_GE(bytes, before) << to_string(plan.schedule) << ", " << T << " tokens";
+                EXPECT_LE(bytes, within(plan, 4, T, 2, packed));
+                EXPECT_LE(bytes, within(plan, 3, T, 3, packed));
+                before = bytes;
+            }
+        }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Workspace, testing::ValuesIn(variants::all()), [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace forge
