@@ -31,8 +31,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 B, H, D, CHANNELS = 1, 32, 128, 1024
-COLUMNS = ["op", "T", "fla_graph_us", "forge_graph_us", "ratio", "fla_e2e_us", "forge_e2e_us", "fla_host_us", "forge_host_us", "rel_err", "floor_us",
-           "fla_of_floor", "forge_of_floor", "forge_strategy", "forge_chunk", "forge_kernels", "forge_build_s", "error"]
+COLUMNS = [
+    "op",
+    "T",
+    "fla_graph_us",
+    "forge_graph_us",
+    "ratio",
+    "fla_e2e_us",
+    "forge_e2e_us",
+    "fla_host_us",
+    "forge_host_us",
+    "rel_err",
+    "floor_us",
+    "fla_of_floor",
+    "forge_of_floor",
+    "forge_strategy",
+    "forge_chunk",
+    "forge_kernels",
+    "forge_build_s",
+    "error",
+]
 
 
 # ------------------------------------------------------------------------------------------------------------ operators
@@ -180,14 +198,16 @@ def row_of(op: str, T: int, args, torch) -> dict:
         fla = fla_run()
         if not args.no_fla_times:
             row.update({f"fla_{name}": value for name, value in measure(fla_run, T, args.runs, torch).items()})
-    except Exception as error:  # noqa: BLE001: the other side is measured all the same
+    except Exception as error:  # noqa: BLE001
         errors.append(f"fla: {error!r}")
         fla = fla if fla is not None else None
     try:
         forge_run = ForgeCall(op, x, json.loads(args.options))
         forge = forge_run()
         info = forge_run.info
-        row.update(forge_strategy=info["strategy"], forge_chunk=info["chunk"], forge_kernels=len(info["kernels"]), forge_build_s=info["build_seconds"])
+        row.update(
+            forge_strategy=info["strategy"], forge_chunk=info["chunk"], forge_kernels=len(info["kernels"]), forge_build_s=info["build_seconds"]
+        )
         torch.cuda.synchronize()
         row.update({f"forge_{name}": value for name, value in measure(forge_run, T, args.runs, torch).items()})
     except Exception as error:  # noqa: BLE001
@@ -220,13 +240,13 @@ def work(args) -> None:
         op, T = json.loads(line)
         try:
             row = row_of(op, T, args, torch)
-        except Exception as error:  # noqa: BLE001: out of memory, say
+        except Exception as error:  # noqa: BLE001
             row = {"op": op, "T": T, "error": repr(error).replace("\n", " ")[:400]}
         torch.cuda.empty_cache()
         print("ROW " + json.dumps(row), flush=True)
         try:
             torch.cuda.synchronize()
-        except Exception:  # noqa: BLE001: the context is lost; the parent starts another process
+        except Exception:  # noqa: BLE001
             os._exit(1)
 
 
@@ -252,12 +272,20 @@ def rows_from_children(wanted: list, arguments: list[str]):
 
 
 def header() -> list[str]:
-    probe = ("import torch, triton; from importlib.metadata import version as v; p = torch.cuda.get_device_properties(0); "
-             "print(p.name, '| torch', torch.__version__, '| triton', triton.__version__, '| fla-core', v('fla-core'), '|', p.multi_processor_count, 'SMs')")
+    probe = (
+        "import torch, triton; from importlib.metadata import version as v; p = torch.cuda.get_device_properties(0); "
+        "print(p.name, '|', p.multi_processor_count, 'SMs | torch', torch.__version__, '| triton', triton.__version__, '| fla-core', v('fla-core'))"
+    )
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
-    driver = subprocess.run("nvidia-smi --query-gpu=driver_version,clocks.max.sm --format=csv,noheader", shell=True, capture_output=True, text=True, check=False)
-    return [f"# {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC | {found.stdout.strip() or found.stderr.strip()[-200:]} | driver, max clock {driver.stdout.strip()}",
-            f"# {' '.join(sys.argv)}", f"# {__doc__.splitlines()[0]} B={B} H={H} K=V={D} bf16; microseconds."]
+    driver = subprocess.run(
+        "nvidia-smi --query-gpu=driver_version,clocks.max.sm --format=csv,noheader", shell=True, capture_output=True, text=True, check=False
+    )
+    return [
+        f"# {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC | {found.stdout.strip() or found.stderr.strip()[-200:]}",
+        f"# driver, max clock: {driver.stdout.strip()}",
+        f"# {' '.join(sys.argv)}",
+        f"# {__doc__.splitlines()[0]} B={B} H={H} K=V={D} bf16; microseconds.",
+    ]
 
 
 def shown(value) -> str:
@@ -287,7 +315,15 @@ def main() -> None:
     if args.child:
         return work(args)
     wanted = [(op, int(T)) for T in args.T.split(",") for op in args.ops.split(",")]
-    passed = ["--runs", str(args.runs), "--bandwidth", str(args.bandwidth), "--options", args.options, *(["--no-fla-times"] if args.no_fla_times else [])]
+    passed = [
+        "--runs",
+        str(args.runs),
+        "--bandwidth",
+        str(args.bandwidth),
+        "--options",
+        args.options,
+        *(["--no-fla-times"] if args.no_fla_times else []),
+    ]
     with open(args.csv, "w", encoding="utf-8") as csv:
         for line in [*header(), ",".join(COLUMNS)]:
             print(line, file=csv, flush=True)

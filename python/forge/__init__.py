@@ -12,8 +12,8 @@ from __future__ import annotations
 import importlib
 
 from . import _functions
-from ._c import CompileError, Error, InternalError, RuntimeError  # noqa: A004: the name that C++ has
-from ._functions import *  # noqa: F403: the language: exp, cumsum, tril, matmul_out_fp32, …
+from ._c import CompileError, Error, InternalError, RuntimeError  # noqa: A004
+from ._functions import *  # noqa: F403
 from ._trace import Tensor
 from ._types import ConstExpr, DType, SymbTensor, bfloat16, float16, float32, float64, int32, int64
 from .attention import Attention, LinearAttention

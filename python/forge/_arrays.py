@@ -18,7 +18,9 @@ class NumPy:
         import numpy
 
         self._np = numpy
-        self._names = {numpy.dtype(n): n2 for n, n2 in (("float32", "f32"), ("float16", "f16"), ("float64", "f64"), ("int32", "i32"), ("int64", "i64"))}
+        self._names = {
+            numpy.dtype(n): n2 for n, n2 in (("float32", "f32"), ("float16", "f16"), ("float64", "f64"), ("int32", "i32"), ("int64", "i64"))
+        }
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
 
     def entry(self, x):
@@ -74,7 +76,14 @@ class Torch:
         import torch
 
         self._torch = torch
-        self._names = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64", torch.int32: "i32", torch.int64: "i64"}
+        self._names = {
+            torch.float32: "f32",
+            torch.float16: "f16",
+            torch.bfloat16: "bf16",
+            torch.float64: "f64",
+            torch.int32: "i32",
+            torch.int64: "i64",
+        }
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 

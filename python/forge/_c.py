@@ -27,7 +27,7 @@ class CompileError(Error):
     """A definition is wrong. The message has file:line:column, what was expected and what came, for each mistake."""
 
 
-class RuntimeError(Error, RuntimeError):  # noqa: A001: the name that C++ has, and Python's RuntimeError as well
+class RuntimeError(Error, RuntimeError):  # noqa: A001
     """The arguments of a call, or the machine, are wrong; the message names the argument."""
 
 
@@ -83,6 +83,7 @@ _PROTOTYPES = {
     "forge_launch": (c_int32, [c_void_p, c_void_p]),
 }
 
+_MOST_LAYOUTS = 4096
 _lock = threading.Lock()
 _library = None
 
@@ -267,6 +268,8 @@ class Compiled:
         that of cu_seqlens at the end, if `offsets` gives its (dtype, shape, strides)). The caller keeps everything alive."""
         pool = self._layouts.get((signature, offsets))
         if pool is None:
+            if len(self._layouts) >= _MOST_LAYOUTS:  # of servers that see every length once
+                self._layouts.clear()
             pool = self._layouts.setdefault((signature, offsets), [])
         try:
             layout = pool.pop()  # taking and giving back are atomic: no two threads share a layout

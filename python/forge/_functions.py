@@ -91,14 +91,29 @@ for _name in UNARY:
     globals()[_name] = _unary(_name)
 for _name in BINARY:
     globals()[_name] = _binary(_name)
-for _name in ("amax", "clamp", "cumsum", "expand", "inverse", "permute", "repeat_interleave", "softmax", "square", "squeeze", "sum", "tril", "triu", "unsqueeze"):
+for _name in (
+    "amax",
+    "clamp",
+    "cumsum",
+    "expand",
+    "inverse",
+    "permute",
+    "repeat_interleave",
+    "softmax",
+    "square",
+    "squeeze",
+    "sum",
+    "tril",
+    "triu",
+    "unsqueeze",
+):
     globals()[_name] = _method(_name)
 
 #: What PyTorch and NumPy call an operation that Forge calls otherwise.
 _SYNONYMS = {
     "log_sigmoid": "logsigmoid", "true_divide": "div", "divide": "div", "subtract": "sub", "multiply": "mul", "negative": "neg", "power": "pow",
     "absolute": "abs", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne", "mm": "matmul",
-    "linalg_inv": "inverse", "inv": "inverse", "clip": "clamp", "max": "amax", "expand_dims": "unsqueeze", "ger": "outer", "reciprocal_": "reciprocal",
+    "linalg_inv": "inverse", "inv": "inverse", "clip": "clamp", "max": "amax", "expand_dims": "unsqueeze", "ger": "outer",
 }  # fmt: skip
 _METHODS = ("transpose", "t", "select", "type_as", "masked_fill", "expand_as", "unsqueeze", "squeeze")
 

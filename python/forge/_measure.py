@@ -29,7 +29,9 @@ class CheckReport:
             worst = max(case["values"], key=lambda v: v["relative_rms"])
             text = f"  {case['name']:<50} {worst['name']:<12} {worst['relative_rms']:.2e}  {'ok' if case['ok'] else 'FAIL'}"
             if not case["ok"] and worst["head"] >= 0:
-                text += f", first at {'' if worst['token'] < 0 else f'''token {worst['token']}, '''}head {worst['head']} of sequence {worst['sequence']}"
+                text += (
+                    f", first at {'' if worst['token'] < 0 else f'''token {worst['token']}, '''}head {worst['head']} of sequence {worst['sequence']}"
+                )
             lines.append(text)
         return "\n".join([*lines, "ok" if self.ok else "FAILED"])
 
@@ -97,5 +99,6 @@ def benchmark(attention, B: int, T: int, H: int, device: str, dtype: str, runs: 
             times.append(time.perf_counter() - begin)
     seconds, info = statistics.median(times), attention._last.info
     heads = max((known[h] for h in attention.signature.head_symbols), default=1)
-    return Timing(attention.name, f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}", seconds, times,
+    shape, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
+    return Timing(attention.name, shape, how, seconds, times,
                   B * T / seconds, info["flops_per_token"] * B * T * heads / seconds)  # fmt: skip

@@ -209,14 +209,19 @@ class Program:
         states = list(self.meta.states) if phase != "merge" else []
         outputs = [] if phase in ("chunk", "decay") else list(self._outputs) or ["o"]
         if isinstance(returned, Mapping):
-            named = {re.sub("^(prev|chunk)_", "", k) if phase != "merge" and re.sub("^(prev|chunk)_", "", k) in states else k: v for k, v in returned.items()}
+            named = {
+                re.sub("^(prev|chunk)_", "", k) if phase != "merge" and re.sub("^(prev|chunk)_", "", k) in states else k: v
+                for k, v in returned.items()
+            }
             if phase == "merge":
                 outputs = list(named)
         else:
             values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
             wanted = [*states, *outputs]
             if len(values) != len(wanted):
-                raise error(where, f"{phase}_mode: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values")
+                raise error(
+                    where, f"{phase}_mode: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values"
+                )
             named = dict(zip(wanted, values))
         if missing := [n for n in [*states, *outputs] if n not in named]:
             raise error(where, f"{phase}_mode: {', '.join(missing)} is not returned")

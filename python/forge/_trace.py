@@ -99,7 +99,9 @@ class Trace:
         where = Location.of_caller()
         for x in inputs:
             if x.trace is not self:
-                raise error(where, f"{operation}: a tensor of another phase\n    hint:     name the value with cache_result and take it as an argument")
+                raise error(
+                    where, f"{operation}: a tensor of another phase\n    hint:     name the value with cache_result and take it as an argument"
+                )
         text = ", ".join(f"{key}={value}" for key, value in attributes.items())
         query = f"{operation}({', '.join(x.type for x in inputs)}){' {' + text + '}' if text else ''}{' : ' + own if own else ''}"
         try:
@@ -203,7 +205,10 @@ class Tensor:
         try:
             return self.trace.constant(float(value + 0))  # no strings
         except (TypeError, ValueError):
-            raise error(Location.of_caller(), f"expected a traced tensor or a number, got {value!r}\n    hint:     declare it in input_meta and take it as an argument") from None
+            raise error(
+                Location.of_caller(),
+                f"expected a traced tensor or a number, got {value!r}\n    hint:     declare it in input_meta and take it as an argument",
+            ) from None
 
     def _binary(self, operation: str, other, swapped: bool = False) -> Tensor:
         pair = [self, self._operand(other)]
@@ -222,12 +227,14 @@ class Tensor:
         return indexed(self, index)
 
     def __setitem__(self, index, value):
-        raise error(Location.of_caller(), "a traced value cannot be changed in place\n    hint:     compute a new one, with where(condition, a, b) for parts")
+        raise error(
+            Location.of_caller(), "a traced value cannot be changed in place\n    hint:     compute a new one, with where(condition, a, b) for parts"
+        )
 
     # -- axes --------------------------------------------------------------------------------------------------------
 
     @property
-    def T(self) -> Tensor:  # noqa: N802: PyTorch's name
+    def T(self) -> Tensor:  # noqa: N802
         return self.permute(*reversed(range(self.ndim))) if self.ndim != 1 else self
 
     @property

@@ -23,7 +23,9 @@ class Attention:
     `options` are compile options of include/forge_c.h, such as {"strategy": "fused", "chunk": 64}; they hold for every call.
     """
 
-    def __init__(self, definition: str, *, options: Mapping | None = None, defaults: Mapping[str, float] | None = None, allowed: Mapping | None = None):
+    def __init__(
+        self, definition: str, *, options: Mapping | None = None, defaults: Mapping[str, float] | None = None, allowed: Mapping | None = None
+    ):
         self.definition = definition
         self.signature = Signature(definition)
         self.name = self.signature.name
@@ -104,23 +106,33 @@ class Attention:
         names = [*self._tensor_names, *["initial_state"] * len(initial or []), "cu_seqlens"]
         for name, x in zip(names, [*tensors, *(initial or []), *([cu_seqlens] if cu_seqlens is not None else [])]):
             if arrays.device(x) != device:
-                raise _c.RuntimeError(f"{self.name}: argument '{name}': expected an array on {device} as '{self._tensor_names[0]}', got one on {arrays.device(x)}")
-        shape = read_shapes(self.signature, [tuple(x.shape) for x in tensors], self._allowed, cu_seqlens.shape[0] - 1 if cu_seqlens is not None else None)
+                raise _c.RuntimeError(
+                    f"{self.name}: argument '{name}': expected an array on {device} as '{self._tensor_names[0]}', got one on {arrays.device(x)}"
+                )
+        shape = read_shapes(
+            self.signature, [tuple(x.shape) for x in tensors], self._allowed, cu_seqlens.shape[0] - 1 if cu_seqlens is not None else None
+        )
         for s in initial or []:
             if tuple(s.shape)[:1] != (shape.sequences,):
-                raise ValueError(f"{self.name}: argument 'initial_state': expected {shape.sequences} states, one per sequence, got shape {list(s.shape)}")
+                raise ValueError(
+                    f"{self.name}: argument 'initial_state': expected {shape.sequences} states, one per sequence, got shape {list(s.shape)}"
+                )
         dtypes = [arrays.dtype(x) for x in tensors]
         entries = [(d, tuple(x.shape), arrays.strides(x)) for d, x in zip(dtypes, tensors)]
         states = [("f32", tuple(s.shape), arrays.strides(s)) for s in initial] if initial else [None] * len(self.signature.states)
         offsets = (arrays.dtype(cu_seqlens), tuple(cu_seqlens.shape), arrays.strides(cu_seqlens)) if cu_seqlens is not None else None
-        compiled = self._compiled_for(device, dtype_of_call(self.signature, dtypes), shape.sizes, shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
+        compiled = self._compiled_for(
+            device, dtype_of_call(self.signature, dtypes), shape.sizes, shape.sequences, shape.tokens, shape.most_heads, offsets is not None
+        )
         plan = Plan(compiled, shape, entries, states, final, offsets, offsets is not None)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[key] = plan
         return plan
 
-    def _compiled_for(self, device: str, dtype: str, sizes: Mapping[str, int], sequences: int = 1, tokens: int = 4096, heads: int = 4, packed: bool = False):
+    def _compiled_for(
+        self, device: str, dtype: str, sizes: Mapping[str, int], sequences: int = 1, tokens: int = 4096, heads: int = 4, packed: bool = False
+    ):
         """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of two share one."""
         length = tokens // max(1, sequences) if packed else tokens
         expected = {"expected_tokens": rounded_up(length, 2, 64), "expected_sequences": rounded_up(max(1, sequences), 2, 1), "expected_heads": heads}
@@ -145,7 +157,8 @@ class Attention:
     def _refuse(self, kwargs: dict) -> None:
         """TypeError for arguments that are unknown or missing."""
         if unknown := [k for k in kwargs if k not in self._known]:
-            raise TypeError(f"{self.name}() got an unexpected keyword argument {unknown[0]!r}; it takes {', '.join(i.name for i in self.signature.inputs)}, "
+            takes = ", ".join(i.name for i in self.signature.inputs)
+            raise TypeError(f"{self.name}() got an unexpected keyword argument {unknown[0]!r}; it takes {takes}, "
                             "initial_state, output_final_state, cu_seqlens")  # fmt: skip
         if missing := [n for n in self._tensor_names if n not in kwargs]:
             raise TypeError(f"{self.name}() is missing {', '.join(map(repr, missing))}")
@@ -197,10 +210,14 @@ class Attention:
         sizes = {s: 32 for s in self.signature.symbols if s not in self._allowed and s not in options}
         return _measure.CheckReport(self.name, self.compile(**{**sizes, **options}).check())
 
-    def benchmark(self, B: int = 1, T: int = 4096, H: int = 8, device: str = "cpu", dtype: str = "bf16", runs: int = 20, **sizes: int) -> _measure.Timing:
+    def benchmark(
+        self, B: int = 1, T: int = 4096, H: int = 8, device: str = "cpu", dtype: str = "bf16", runs: int = 20, **sizes: int
+    ) -> _measure.Timing:
         """Times calls on random inputs of [B, T, H, …] (NumPy's or PyTorch's, whichever is there; PyTorch's on a GPU). Sizes that
         are not given are those of the last call, or 64."""
-        known = dict.fromkeys(self.signature.symbols, 64) | (self._last.info["sizes"] if self._last else {}) | {s: v[0] for s, v in self._allowed.items()}
+        known = (
+            dict.fromkeys(self.signature.symbols, 64) | (self._last.info["sizes"] if self._last else {}) | {s: v[0] for s, v in self._allowed.items()}
+        )
         return _measure.benchmark(self, B, T, H, device, dtype, runs, {**known, **sizes})
 
 

@@ -49,7 +49,8 @@ template forge_args known_part(const forge_args*, const char*);
 template forge_bounds known_part(const forge_bounds*, const char*);
 
 TensorView view_of(const forge_tensor& tensor, const std::string& name) {
-    if (tensor.rank < 0 || tensor.rank > kMaxRank) throw InvalidArgument("argument '" + name + "': expected a rank of at most 8, got " + std::to_string(tensor.rank));
+    if (tensor.rank < 0 || tensor.rank > kMaxRank)
+        throw InvalidArgument("argument '" + name + "': expected a rank of at most 8, got " + std::to_string(tensor.rank));
     required(tensor.shape, name.c_str());
     const auto rank = static_cast<std::size_t>(tensor.rank);
     TensorView view = dense(tensor.data, dtype_of(tensor.dtype, name), {tensor.shape, tensor.shape + rank});
@@ -73,7 +74,9 @@ Call call_without_tensors(const forge_attention& attention, const forge_args& ar
 }
 
 void place(Call& call, const Slot& slot, TensorView view) {
-    auto& group = slot.kind == Slot::Kind::InitialState ? call.initial_states : slot.kind == Slot::Kind::FinalState ? call.final_states : call.tensors;
+    auto& group = slot.kind == Slot::Kind::InitialState ? call.initial_states
+                  : slot.kind == Slot::Kind::FinalState ? call.final_states
+                                                        : call.tensors;
     group.emplace(slot.name, std::move(view));
 }
 
@@ -89,7 +92,8 @@ forge_status forge_launch(const forge_attention* attention, const forge_args* gi
         forge::Call call = forge::capi::call_without_tensors(*attention, args);
         for (std::size_t i = 0; i < args.tensor_count; ++i) {
             const forge::capi::Slot& slot = attention->slots[i];
-            if (const forge_tensor& tensor = required(args.tensors, "tensors")[i]; tensor.rank != 0) place(call, slot, forge::capi::view_of(tensor, slot.name));
+            if (const forge_tensor& tensor = required(args.tensors, "tensors")[i]; tensor.rank != 0)
+                place(call, slot, forge::capi::view_of(tensor, slot.name));
         }
         if (args.cu_seqlens) call.cu_seqlens = forge::capi::view_of(*args.cu_seqlens, "cu_seqlens");
         attention->attention(call);
@@ -99,7 +103,8 @@ forge_status forge_launch(const forge_attention* attention, const forge_args* gi
 forge_status forge_workspace_bytes(const forge_attention* attention, const forge_bounds* given, size_t* bytes, size_t* alignment) {
     return guarded([&] {
         const forge_bounds bounds = forge::capi::known_part(given, "bounds");
-        *required(bytes, "bytes") = required(attention, "attention")->attention.workspace_bytes(forge::Bounds{bounds.sequences, bounds.tokens, bounds.heads, bounds.packed != 0});
+        const forge::Attention& compiled = required(attention, "attention")->attention;
+        *required(bytes, "bytes") = compiled.workspace_bytes(forge::Bounds{bounds.sequences, bounds.tokens, bounds.heads, bounds.packed != 0});
         *required(alignment, "alignment") = attention->options.device == "cpu" ? 64 : 256;
     });
 }

@@ -38,9 +38,7 @@ std::string lowered(const forge::ir::Definition& definition, const std::string& 
 
 }  // namespace
 
-const char* forge_variant_name(size_t index) {
-    return index < forge::variants::all().size() ? forge::variants::all()[index].name.c_str() : nullptr;
-}
+const char* forge_variant_name(size_t index) { return index < forge::variants::all().size() ? forge::variants::all()[index].name.c_str() : nullptr; }
 
 const char* forge_variant_summary(size_t index) {
     return index < forge::variants::all().size() ? forge::variants::all()[index].summary.c_str() : nullptr;
@@ -80,7 +78,8 @@ forge_status forge_compile(const char* definition, const char* file, const forge
         auto slots = forge::capi::slots_of(compiled.definition());
         auto scalars = forge::capi::scalars_of(compiled.definition());
         std::string description = forge::capi::describe(compiled, parsed, slots, scalars);
-        *attention = new forge_attention{std::move(compiled), std::move(declared), parsed, std::move(slots), std::move(scalars), std::move(description), {}, {}};
+        *attention = new forge_attention{
+            std::move(compiled), std::move(declared), parsed, std::move(slots), std::move(scalars), std::move(description), {}, {}};
     });
 }
 

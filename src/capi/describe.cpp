@@ -63,7 +63,8 @@ std::vector<std::string> scalars_of(const ir::Definition& definition) {
     return scalars;
 }
 
-std::string describe(const Attention& attention, const CompileOptions& options, const std::vector<Slot>& slots, const std::vector<std::string>& scalars) {
+std::string describe(const Attention& attention, const CompileOptions& options, const std::vector<Slot>& slots,
+                     const std::vector<std::string>& scalars) {
     Json tensors = Json::array();
     for (const Slot& slot : slots)
         tensors.push_back({{"name", slot.name}, {"kind", kind_name(slot.kind)}, {"dtype", to_string(slot.type.dtype)}, {"shape", shape_of(slot)}});

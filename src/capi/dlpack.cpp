@@ -28,9 +28,10 @@ bool is_on(const std::string& device, const DLDevice& given) {
 
 TensorView view_of(const DLTensor& tensor, const std::string& device, const std::string& name) {
     if (!is_on(device, tensor.device))
-        throw RuntimeError("argument '" + name + "': expected a tensor on " + device + ", got DLPack's device type " + std::to_string(tensor.device.device_type) +
-                           ", number " + std::to_string(tensor.device.device_id));
-    TensorView view = dense(static_cast<char*>(tensor.data) + tensor.byte_offset, dtype_of(tensor.dtype, name), {tensor.shape, tensor.shape + tensor.ndim});
+        throw RuntimeError("argument '" + name + "': expected a tensor on " + device + ", got DLPack's device type " +
+                           std::to_string(tensor.device.device_type) + ", number " + std::to_string(tensor.device.device_id));
+    TensorView view =
+        dense(static_cast<char*>(tensor.data) + tensor.byte_offset, dtype_of(tensor.dtype, name), {tensor.shape, tensor.shape + tensor.ndim});
     if (tensor.strides) view.strides.assign(tensor.strides, tensor.strides + tensor.ndim);
     return view;
 }
@@ -38,7 +39,8 @@ TensorView view_of(const DLTensor& tensor, const std::string& device, const std:
 }  // namespace
 }  // namespace forge::capi
 
-forge_status forge_launch_dlpack(const forge_attention* attention, const forge_args* given, const DLTensor* const* tensors, const DLTensor* cu_seqlens) {
+forge_status forge_launch_dlpack(const forge_attention* attention, const forge_args* given, const DLTensor* const* tensors,
+                                 const DLTensor* cu_seqlens) {
     using namespace forge::capi;
     return guarded([&] {
         required(attention, "attention");

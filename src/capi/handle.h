@@ -22,7 +22,8 @@ std::vector<Slot> slots_of(const ir::Definition& definition);
 std::vector<std::string> scalars_of(const ir::Definition& definition);
 
 /// The JSON of forge_describe.
-std::string describe(const Attention& attention, const CompileOptions& options, const std::vector<Slot>& slots, const std::vector<std::string>& scalars);
+std::string describe(const Attention& attention, const CompileOptions& options, const std::vector<Slot>& slots,
+                     const std::vector<std::string>& scalars);
 /// The JSON of forge_check.
 std::string check_report(const Attention& attention, const ir::Definition& declared, const CompileOptions& options);
 

@@ -15,18 +15,19 @@ namespace {
 std::int64_t number(const std::string& name, const std::string& value) {
     std::int64_t n = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
-    if (error != std::errc() || end != value.data() + value.size()) throw InvalidArgument(fmt::format("option '{}': expected an integer, got '{}'", name, value));
+    if (error != std::errc() || end != value.data() + value.size())
+        throw InvalidArgument(fmt::format("option '{}': expected an integer, got '{}'", name, value));
     return n;
 }
 
 using Setter = std::function<void(CompileOptions&, const std::string& name, const std::string& value)>;
 
-Setter text_of(std::string CompileOptions::*field) {
+Setter text_of(std::string CompileOptions::* field) {
     return [field](CompileOptions& o, const std::string&, const std::string& value) { o.*field = value; };
 }
 
 template <class T>
-Setter number_of(T CompileOptions::*field) {
+Setter number_of(T CompileOptions::* field) {
     return [field](CompileOptions& o, const std::string& name, const std::string& value) { o.*field = static_cast<T>(number(name, value)); };
 }
 

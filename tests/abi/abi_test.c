@@ -13,12 +13,12 @@ enum { H = 2, K = 20, V = 12, ROW = 2 * K + V, TOKENS = 150, CHANNELS = H * ROW 
 
 static int failures = 0;
 
-#define EXPECT(condition)                                                                       \
-    do {                                                                                        \
-        if (!(condition)) {                                                                     \
+#define EXPECT(condition)                                                                                   \
+    do {                                                                                                    \
+        if (!(condition)) {                                                                                 \
             fprintf(stderr, "%s:%d: expected %s\n    %s\n", __FILE__, __LINE__, #condition, forge_error()); \
-            ++failures;                                                                         \
-        }                                                                                       \
+            ++failures;                                                                                     \
+        }                                                                                                   \
     } while (0)
 
 static void* take(size_t bytes) {
@@ -51,14 +51,18 @@ static Problem* new_problem(unsigned seed) {
     for (int i = 0; i < TOKENS * CHANNELS; ++i) p->mixed[i] = noise(&seed);
     for (int i = 0; i < TOKENS * H; ++i) p->g[i] = -0.1F - 0.1F * noise(&seed);
     for (int i = 0; i < 3 * H * K * V; ++i) p->initial[i] = noise(&seed);
-    const int64_t offsets[4] = {0, 70, 70, TOKENS}, qk[3] = {TOKENS, H, K}, v[3] = {TOKENS, H, V}, state[4] = {3, H, K, V}, mixed[3] = {CHANNELS, ROW, 1};
+    const int64_t offsets[4] = {0, 70, 70, TOKENS}, qk[3] = {TOKENS, H, K}, v[3] = {TOKENS, H, V}, state[4] = {3, H, K, V},
+                  mixed[3] = {CHANNELS, ROW, 1};
     memcpy(p->cu_seqlens, offsets, sizeof offsets), memcpy(p->shape_qk, qk, sizeof qk), memcpy(p->shape_v, v, sizeof v);
     memcpy(p->shape_o, v, sizeof v), memcpy(p->shape_state, state, sizeof state), memcpy(p->stride_mixed, mixed, sizeof mixed);
     p->shape_g[0] = TOKENS, p->shape_g[1] = H, p->shape_cu[0] = 4;
     p->scale = 0.5;
-    const forge_tensor tensors[7] = {{p->mixed, p->shape_qk, p->stride_mixed, 3, FORGE_F32},          {p->mixed + K, p->shape_qk, p->stride_mixed, 3, FORGE_F32},
-                                     {p->mixed + 2 * K, p->shape_v, p->stride_mixed, 3, FORGE_F32},   {p->g, p->shape_g, NULL, 2, FORGE_F32},
-                                     {p->o, p->shape_o, NULL, 3, FORGE_F32},                          {p->initial, p->shape_state, NULL, 4, FORGE_F32},
+    const forge_tensor tensors[7] = {{p->mixed, p->shape_qk, p->stride_mixed, 3, FORGE_F32},
+                                     {p->mixed + K, p->shape_qk, p->stride_mixed, 3, FORGE_F32},
+                                     {p->mixed + 2 * K, p->shape_v, p->stride_mixed, 3, FORGE_F32},
+                                     {p->g, p->shape_g, NULL, 2, FORGE_F32},
+                                     {p->o, p->shape_o, NULL, 3, FORGE_F32},
+                                     {p->initial, p->shape_state, NULL, 4, FORGE_F32},
                                      {p->final, p->shape_state, NULL, 4, FORGE_F32}};
     memcpy(p->tensors, tensors, sizeof tensors);
     const forge_tensor cu = {p->cu_seqlens, p->shape_cu, NULL, 1, FORGE_I64};
@@ -128,7 +132,8 @@ static void expect_right(Problem* p, const forge_attention* attention) {
 static forge_attention* compile(const char* strategy) {
     const char* text = NULL;
     EXPECT(forge_variant_definition("scalar_gla", &text) == FORGE_OK);
-    const forge_option options[] = {{"dtype", "f32"}, {"size.K", "20"}, {"size.V", "12"}, {"strategy", strategy}, {"chunk", "16"}, {"threads", "2"}, {"segments", "2"}};
+    const forge_option options[] = {{"dtype", "f32"}, {"size.K", "20"}, {"size.V", "12"}, {"strategy", strategy},
+                                    {"chunk", "16"},  {"threads", "2"}, {"segments", "2"}};
     forge_attention* attention = NULL;
     EXPECT(forge_compile(text, NULL, options, 7 - (strcmp(strategy, "segmented") != 0), &attention) == FORGE_OK);
     if (!attention) exit(1);
@@ -181,7 +186,8 @@ static void test_errors(const forge_attention* attention) {
     EXPECT(forge_variant_definition("no_such", &text) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "no_such"));
     EXPECT(forge_variant_definition("scalar_gla", &text) == FORGE_OK);
     forge_attention* other = NULL;
-    const forge_option unknown[] = {{"chunks", "16"}}, letters[] = {{"chunk", "many"}}, device[] = {{"device", "tpu"}, {"size.K", "4"}, {"size.V", "4"}};
+    const forge_option unknown[] = {{"chunks", "16"}}, letters[] = {{"chunk", "many"}},
+                       device[] = {{"device", "tpu"}, {"size.K", "4"}, {"size.V", "4"}};
     EXPECT(forge_compile(text, NULL, unknown, 1, &other) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "'chunks'"));
     EXPECT(forge_compile(text, NULL, letters, 1, &other) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "'many'"));
     EXPECT(forge_compile(text, NULL, NULL, 0, &other) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "sizes"));

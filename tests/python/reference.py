@@ -111,7 +111,11 @@ def _gates(case: Case, x: dict, B: int, T: int, HV: int) -> np.ndarray:
     """Log decay [B, T, HV, K or 1]."""
     if case.op in ("chunk_retention", "chunk_lightning_attn"):
         heads = np.arange(HV)
-        constant = np.log(1 - 2.0 ** (-5 - heads)) if case.op == "chunk_retention" else -8 / HV * (1 - case.keywords["layer_idx"] / case.keywords["num_layers"]) * heads
+        constant = (
+            np.log(1 - 2.0 ** (-5 - heads))
+            if case.op == "chunk_retention"
+            else -8 / HV * (1 - case.keywords["layer_idx"] / case.keywords["num_layers"]) * heads
+        )
         return np.broadcast_to(constant[None, None, :, None], (B, T, HV, 1))
     g = x.get("w", x.get("g"))
     g = np.zeros((B, T, HV, 1)) if g is None else g if case.gate == "vector" else g[..., None]

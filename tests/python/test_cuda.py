@@ -56,7 +56,9 @@ def run(case, x: dict, **more):
     return getattr(ops, case.op)(**x, **keywords_for(case), **more)
 
 
-@pytest.mark.parametrize("shape", [(torch.bfloat16, 2, 300, 2, 128, 128), (torch.float16, 1, 130, 2, 64, 64), (torch.float32, 2, 75, 2, 60, 100)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(torch.bfloat16, 2, 300, 2, 128, 128), (torch.float16, 1, 130, 2, 64, 64), (torch.float32, 2, 75, 2, 60, 100)], ids=str
+)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_against_the_recurrence(case, shape):
     dtype, *sizes = shape

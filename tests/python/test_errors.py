@@ -119,7 +119,10 @@ def test_an_inverse_must_be_provable():
         ({"meta": {"q": META["q"]}}, "there is no state"),
         ({"meta": {**META, "q": "bfloat16"}}, "expected a SymbTensor or a number"),
         ({"meta": {**META, "q": SymbTensor(["T"])}}, "expected ['T', heads, ...]"),
-        ({"meta": {**META, "q": SymbTensor(["T", "H", ConstExpr("K", 8)]), "k": SymbTensor(["T", "H", ConstExpr("K", 16)])}}, "has other values elsewhere"),
+        (
+            {"meta": {**META, "q": SymbTensor(["T", "H", ConstExpr("K", 8)]), "k": SymbTensor(["T", "H", ConstExpr("K", 16)])}},
+            "has other values elsewhere",
+        ),
         ({"meta": {}}, "expected a dictionary"),
     ],
 )
@@ -166,7 +169,11 @@ def call_with(**change):
         ({"g": 1.0}, TypeError, "argument 'g': expected a NumPy array"),
         ({"g": np.zeros((2, 20, 2), np.float16)}, forge.RuntimeError, "argument 'g': expected element type f32, got f16"),
         ({"v": np.zeros((2, 20, 2, 8), np.float64)}, forge.RuntimeError, "argument 'v': expected element type f32, bf16 or f16, got f64"),
-        ({"v": np.zeros((2, 20, 2, 8), np.float16)}, forge.RuntimeError, "argument 'v': expected element type f32, as in the arguments before, got f16"),
+        (
+            {"v": np.zeros((2, 20, 2, 8), np.float16)},
+            forge.RuntimeError,
+            "argument 'v': expected element type f32, as in the arguments before, got f16",
+        ),
         ({"v": np.zeros((2, 19, 2, 8), np.float32)}, forge.RuntimeError, "argument 'v': expected T = 20, as in 'q', got"),
         ({"v": np.zeros((3, 20, 2, 8), np.float32)}, forge.RuntimeError, "argument 'v': expected a batch of 2"),
         ({"v": np.zeros((2, 20, 8), np.float32)}, forge.RuntimeError, "argument 'v'"),
@@ -181,7 +188,9 @@ def test_calls(change, error, text):
         call_with(**change)
 
 
-@pytest.mark.parametrize(("offsets", "text"), [([0, 10, 19], "as the last offset"), ([0, 12, 10, 20], "do not fall"), ([1, 20], "0 as the first offset")])
+@pytest.mark.parametrize(
+    ("offsets", "text"), [([0, 10, 19], "as the last offset"), ([0, 12, 10, 20], "do not fall"), ([1, 20], "0 as the first offset")]
+)
 def test_offsets(offsets, text):
     x = random_inputs("scalar_gla", 1, 20, 2, 8, 8)
     with pytest.raises(forge.RuntimeError, match=text):

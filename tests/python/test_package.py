@@ -58,8 +58,10 @@ def test_functions_mean_what_numpys_mean():
     meta = {"q": forge.SymbTensor(["T", "H", "V"], "float32"), "prev_s": forge.SymbTensor(["NS", "H", "V"])}
     x = np.array([0.25, 0.5, 1.0, 2.0], np.float32).reshape(1, 1, 1, 4)
     functions = {
-        "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs, "sin": np.sin, "cos": np.cos,
-        "neg": np.negative, "exp2": np.exp2, "square": np.square, "sigmoid": lambda a: 1 / (1 + np.exp(-a)), "softplus": lambda a: np.log1p(np.exp(a)),
+        "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
+        "sin": np.sin, "cos": np.cos,
+        "neg": np.negative, "exp2": np.exp2, "square": np.square, "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
+        "softplus": lambda a: np.log1p(np.exp(a)),
         "reciprocal": lambda a: 1 / a, "rsqrt": lambda a: a**-0.5, "silu": lambda a: a / (1 + np.exp(-a)), "relu": lambda a: a * (a > 0),
         "logsigmoid": lambda a: -np.log1p(np.exp(-a)),
     }  # fmt: skip
@@ -86,7 +88,9 @@ def test_check_finds_a_wrong_program():
         return s, q @ s * scale
 
     assert PROGRAMS["delta_net"](step=step).check(K=16, V=16)
-    report = PROGRAMS["delta_net"](step=lambda k, v, beta, q, prev_s, scale: (prev_s + forge.outer(k, v * beta), q @ prev_s * scale)).check(K=16, V=16)
+    report = PROGRAMS["delta_net"](step=lambda k, v, beta, q, prev_s, scale: (prev_s + forge.outer(k, v * beta), q @ prev_s * scale)).check(
+        K=16, V=16
+    )
     assert not report and "FAIL, first at token" in str(report)
     assert "there is no step" in str(PROGRAMS["delta_net"]().check(K=16, V=16))
 
@@ -113,5 +117,8 @@ def test_structs_have_the_sizes_of_the_header():
 
 
 def test_a_wrong_library_is_refused(tmp_path):
-    code = "import os; os.environ['FORGE_LIBRARY'] = '/nowhere/libforge.so'\nimport forge\ntry: forge.variants.names()\nexcept ImportError as e: print(e)"
+    code = (
+        "import os; os.environ['FORGE_LIBRARY'] = '/nowhere/libforge.so'\nimport forge\n"
+        "try: forge.variants.names()\nexcept ImportError as e: print(e)"
+    )
     assert python(code) == "libforge.so is in none of: /nowhere/libforge.so"

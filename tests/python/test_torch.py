@@ -20,7 +20,9 @@ def test_same_as_numpy(case):
     o, final = getattr(ops, case.op)(**tensors(case, x), **keywords_for(case), output_final_state=True)
     wanted, wanted_final = getattr(ops, case.op)(**x, **keywords_for(case), output_final_state=True)
     assert o.dtype == torch.float32 and np.array_equal(o.numpy(), wanted)
-    for got, state in zip(final if isinstance(final, tuple) else [final], wanted_final if isinstance(wanted_final, tuple) else [wanted_final], strict=True):
+    for got, state in zip(
+        final if isinstance(final, tuple) else [final], wanted_final if isinstance(wanted_final, tuple) else [wanted_final], strict=True
+    ):
         assert np.array_equal(got.numpy(), state)
 
 

@@ -125,7 +125,18 @@ def chunk_lightning_attn(q, k, v, layer_idx, num_layers, scale=None, initial_sta
 
 
 def chunk_simple_gla(
-    q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, **kwargs
+    q,
+    k,
+    v,
+    g=None,
+    g_gamma=None,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    state_v_first=False,
+    cu_seqlens=None,
+    cu_seqlens_cpu=None,
+    **kwargs,
 ):
     """S = e^g S + k vᵀ with scalar gates g [B, T, HV], constant ones g_gamma [HV], their sum, or none; o = scale Sᵀ q."""
     v_first, chunk = _options("chunk_simple_gla", kwargs, state_v_first, (16, 32, 64, 128))
@@ -142,7 +153,9 @@ def chunk_simple_gla(
 # ------------------------------------------------------------------------------------------------- vector decay
 
 
-def chunk_gla(q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, **kwargs):
+def chunk_gla(
+    q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, **kwargs
+):
     """S = diag(e^g) S + k vᵀ with g [B, T, HV, K], o = scale Sᵀ q."""
     v_first, _ = _options("chunk_gla", kwargs, state_v_first)
     _checked("chunk_gla", q, initial_state, cu_seqlens)
@@ -177,7 +190,17 @@ def _beta(beta, q, use_sigmoid: bool = False, negative: bool = False) -> tuple:
 
 
 def chunk_delta_rule(
-    q, k, v, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False, cu_seqlens=None, cu_seqlens_cpu=None, **kwargs
+    q,
+    k,
+    v,
+    beta,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    use_qk_l2norm_in_kernel=False,
+    cu_seqlens=None,
+    cu_seqlens_cpu=None,
+    **kwargs,
 ):
     """S = (I - β k kᵀ) S + β k vᵀ, o = scale Sᵀ q; β [B, T, H]."""
     _, chunk = _options("chunk_delta_rule", kwargs, chunk_sizes=(16, 32, 64), legacy_layout=False)
