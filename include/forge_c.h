@@ -145,6 +145,14 @@ typedef struct forge_args {
                                        and shapes is the device's */
     forge_parallel_for parallel_for; /* CPU: NULL for the library's own threads */
     void* parallel_context;
+    /* States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] of the initial states and writes slot
+       final_slots[n] of the final ones; NULL: slot n. Both may be the same array, and both states the same pool, in place. A
+       sequence with a negative slot is skipped: its outputs are zero, its states stay. On a GPU slots are read by the kernels,
+       unchecked, and outputs must be dense. */
+    const void* initial_slots; /* [N], i64 if wide_slots, else i32 */
+    const void* final_slots;
+    const unsigned char* has_initial_state; /* [N], 0: start from zeros; NULL: all have a state */
+    int32_t wide_slots;
 } forge_args;
 
 /// Upper bounds of calls to come.

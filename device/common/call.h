@@ -21,7 +21,13 @@ struct Call {
     const int* segment_sequence; ///< per segment: its sequence
     Size segment_rows;           ///< tokens per segment
     Size sequences, heads, tiles;
+    StateSlots slots;
 };
+
+/// The slot of sequence n in a pool of states.
+inline Size slot_of(const void* slots, int wide, Size n) {
+    return !slots ? n : wide ? static_cast<const long long*>(slots)[n] : static_cast<const int*>(slots)[n];
+}
 
 /// One task per (sequence, head, tile), tiles fastest: all chunks of a sequence in order.
 inline Task scan_task(const Call& call, Size index) {
@@ -61,7 +67,10 @@ inline T* token_rows(const Call& call, int tensor, const Task& at, Size factor =
 template <class T>
 inline T* state_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];
-    return t.data ? static_cast<T*>(t.data) + at.sequence * t.sequence + at.head * t.head : nullptr;
+    const bool read = IsRead<T>::value;
+    const Size slot = slot_of(read ? call.slots.initial : call.slots.final, call.slots.wide, at.sequence);
+    if (!t.data || slot < 0 || (read && call.slots.has_initial && !call.slots.has_initial[at.sequence])) return nullptr;
+    return static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head;
 }
 
 template <class T>

@@ -16,6 +16,25 @@ struct CallTensor {
     Size group;
 };
 
+/// Where the states of sequences lie in a pool: sequence n has slot n of it, or those that `initial` and `final` say (i32, or i64
+/// if `wide`; null: n). A sequence with a negative slot is skipped.
+struct StateSlots {
+    const void* initial;
+    const void* final;
+    const unsigned char* has_initial;  ///< per sequence: 0 starts from zeros; null: all have a state
+    int wide;
+};
+
+/// Whether a state is read (a pointer to const) or written.
+template <class T>
+struct IsRead {
+    static constexpr bool value = false;
+};
+template <class T>
+struct IsRead<const T> {
+    static constexpr bool value = true;
+};
+
 /// The part of the work that one task does.
 struct Task {
     Size sequence, head, tile;

@@ -62,6 +62,11 @@ struct Call {
     std::map<std::string, double> scalars;
     std::map<std::string, TensorView> initial_states;  ///< f32 [N, heads, …]; absent: zeros. N: sequences
     std::map<std::string, TensorView> final_states;    ///< f32 [N, heads, …]; absent: not wanted
+    /// States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] and writes slot final_slots[n] (i32 or i64 [N], dense;
+    /// absent: slot n). They may be the same slots of the same pool. A sequence with a negative slot is skipped: its outputs are
+    /// zero, and its states stay. has_initial_state (bool [N]): whether a sequence has a state, or starts from zeros.
+    /// On a GPU slots are read by the kernels and not checked, and outputs must be dense.
+    std::optional<TensorView> initial_slots = {}, final_slots = {}, has_initial_state = {};
     /// Packed sequences: i32 or i64 [N + 1], offsets in tokens, from 0 to T; B must be 1 (or absent).
     std::optional<TensorView> cu_seqlens;
     /// At least workspace_bytes(call); 64-byte aligned, on a GPU 256. nullptr: allocated for the call (CPU only).

@@ -52,6 +52,10 @@ class Args(ctypes.Structure):
         ("stream", c_void_p),
         ("parallel_for", c_void_p),
         ("parallel_context", c_void_p),
+        ("initial_slots", c_void_p),
+        ("final_slots", c_void_p),
+        ("has_initial_state", c_void_p),
+        ("wide_slots", c_int32),
     ]
 
 

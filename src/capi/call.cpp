@@ -32,6 +32,17 @@ ParallelFor threads_of(forge_parallel_for parallel_for, void* context) {
     };
 }
 
+/// Of a call whose tensors are placed; what is wrong with their shapes is found later.
+std::int64_t sequences_of(const Call& call, const forge_attention& attention) {
+    if (call.cu_seqlens) return call.cu_seqlens->shape.empty() ? 0 : call.cu_seqlens->shape[0] - 1;
+    for (const Slot& slot : attention.slots) {
+        const auto view = call.tensors.find(slot.name);
+        if (slot.kind != Slot::Kind::Input || view == call.tensors.end()) continue;
+        return view->second.shape.size() > slot.type.shape.size() ? view->second.shape[0] : 1;
+    }
+    return 1;
+}
+
 }  // namespace
 
 template <class Struct>
@@ -73,6 +84,14 @@ Call call_without_tensors(const forge_attention& attention, const forge_args& ar
     return call;
 }
 
+void place_slots(Call& call, const forge_attention& attention, const forge_args& args) {
+    const std::int64_t sequences = sequences_of(call, attention);
+    const auto view = [&](const void* data, DType type) { return dense(const_cast<void*>(data), type, {sequences}); };  // NOLINT: views are untyped
+    if (args.initial_slots) call.initial_slots = view(args.initial_slots, args.wide_slots ? DType::I64 : DType::I32);
+    if (args.final_slots) call.final_slots = view(args.final_slots, args.wide_slots ? DType::I64 : DType::I32);
+    if (args.has_initial_state) call.has_initial_state = view(args.has_initial_state, DType::Bool);
+}
+
 void place(Call& call, const Slot& slot, TensorView view) {
     auto& group = slot.kind == Slot::Kind::InitialState ? call.initial_states
                   : slot.kind == Slot::Kind::FinalState ? call.final_states
@@ -96,6 +115,7 @@ forge_status forge_launch(const forge_attention* attention, const forge_args* gi
                 place(call, slot, forge::capi::view_of(tensor, slot.name));
         }
         if (args.cu_seqlens) call.cu_seqlens = forge::capi::view_of(*args.cu_seqlens, "cu_seqlens");
+        forge::capi::place_slots(call, *attention, args);
         attention->attention(call);
     });
 }

@@ -52,6 +52,7 @@ forge_status forge_launch_dlpack(const forge_attention* attention, const forge_a
             if (const DLTensor* tensor = required(tensors, "tensors")[i]) place(call, slot, view_of(*tensor, attention->options.device, slot.name));
         }
         if (cu_seqlens) call.cu_seqlens = view_of(*cu_seqlens, attention->options.device, "cu_seqlens");
+        place_slots(call, *attention, args);
         attention->attention(call);
     });
 }

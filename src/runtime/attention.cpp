@@ -17,6 +17,7 @@
 #include "ir/text.h"
 #include "runtime/binding.h"
 #include "runtime/cuda_program.h"
+#include "runtime/skip.h"
 #include "runtime/threads.h"
 #include "support/environment.h"
 #include "tune/select.h"
@@ -149,7 +150,9 @@ void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Work
                       bound.segment_rows,
                       bound.sequences,
                       bound.heads,
-                      1};
+                      1,
+                      bound.slots};
+    runtime::clear_skipped(impl.plan, bound);
     for (std::size_t k = 0; k < impl.kernels.size(); ++k) {
         const plan::Loop loop = impl.plan.kernels[k].graph.loop;
         args.tiles = impl.plan.tiles(impl.plan.kernels[k]);

@@ -26,6 +26,7 @@ class Binder {
         find_heads();
         find_sequences();
         for (const TensorSlot& slot : plan_.tensors) bound_.tensors.push_back(bind(slot));
+        find_slots();
         for (const std::string& name : plan_.scalars) bind_scalar(name);
         if (lengths_ == Lengths::OnHost) {
             find_chunks();
@@ -191,11 +192,57 @@ class Binder {
 
     void check_shape(const TensorSlot& slot, const TensorView& view) const {
         std::vector<std::int64_t> wanted;
-        if (is_state(slot)) wanted = {bound_.sequences, bound_.heads};
+        if (is_state(slot)) wanted = {slots_for(slot) && !view.shape.empty() ? view.shape[0] : bound_.sequences, bound_.heads};
         else if (view.shape.size() > static_cast<std::size_t>(slot.type.rank())) wanted = {batch_};
         for (const Dim& d : slot.type.shape) wanted.push_back(size_of(d));
         if (view.shape.size() == wanted.size() && view.shape == wanted) return;
         fail(argument_name(slot), "shape " + shown(wanted), shown(view.shape));
+    }
+
+    [[nodiscard]] const std::optional<TensorView>& slots_for(const TensorSlot& slot) const {
+        return slot.kind == Kind::InitialState ? call_.initial_slots : call_.final_slots;
+    }
+
+    void check_per_sequence(const std::optional<TensorView>& view, const char* name, std::initializer_list<DType> types) const {
+        if (!view) return;
+        if (std::find(types.begin(), types.end(), view->dtype) == types.end())
+            fail(name, types.size() > 1 ? "i32 or i64" : "bool", to_string(view->dtype));
+        if (view->shape != std::vector<std::int64_t>{bound_.sequences}) fail(name, fmt::format("shape [{}]", bound_.sequences), shown(view->shape));
+        if (view->shape[0] > 1 && view->strides != std::vector<std::int64_t>{1})
+            fail(name, "a dense array", fmt::format("stride {}", view->strides[0]));
+    }
+
+    void find_slots() {
+        check_per_sequence(call_.initial_slots, "initial_slots", {DType::I32, DType::I64});
+        check_per_sequence(call_.final_slots, "final_slots", {DType::I32, DType::I64});
+        check_per_sequence(call_.has_initial_state, "has_initial_state", {DType::Bool});
+        if (call_.initial_slots && call_.final_slots && call_.initial_slots->dtype != call_.final_slots->dtype)
+            fail("final_slots", to_string(call_.initial_slots->dtype) + " as initial_slots", to_string(call_.final_slots->dtype));
+        const auto data = [](const std::optional<TensorView>& view) { return view ? view->data : nullptr; };
+        const std::optional<TensorView>& any = call_.initial_slots ? call_.initial_slots : call_.final_slots;
+        bound_.slots = {data(call_.initial_slots), data(call_.final_slots), static_cast<const unsigned char*>(data(call_.has_initial_state)),
+                        any && any->dtype == DType::I64};
+        if (lengths_ == Lengths::OnHost) skip_sequences();
+    }
+
+    /// Sequences with a negative slot have no tokens for the kernels.
+    void skip_sequences() {
+        for (std::int64_t n = 0; n < bound_.sequences; ++n) {
+            bool skipped = false;
+            for (const TensorSlot& slot : plan_.tensors) {
+                if (!is_state(slot) || !slots_for(slot)) continue;
+                const TensorView* states = find(slot);
+                const std::int64_t at = offset(*slots_for(slot), n);
+                skipped = skipped || at < 0;
+                if (states && at >= states->shape[0])
+                    fail(slot.kind == Kind::InitialState ? "initial_slots" : "final_slots",
+                         fmt::format("slots below {}", states->shape[0]),
+                         std::to_string(at));
+            }
+            if (!skipped) continue;
+            bound_.skipped.push_back(n);
+            bound_.skipped_tokens.push_back(std::exchange(bound_.tokens[static_cast<std::size_t>(n)], 0));
+        }
     }
 
     void bind_scalar(const std::string& name) {

@@ -22,6 +22,8 @@ struct Bound {
     std::int64_t sequences = 0, heads = 0, chunks = 0, segments = 0;
     std::int64_t segment_rows = 0;
     std::int64_t length = 0;  ///< tokens of each sequence; of all, when they are packed
+    device::StateSlots slots{};
+    std::vector<std::int64_t> skipped, skipped_tokens;  ///< sequences whose outputs are zero, and their lengths; found on the host
     bool packed = false;      ///< known where lengths are read on the device
 
     /// As many blocks of so many tokens as there can be, whatever the lengths of packed sequences; each has one at least.

@@ -8,6 +8,7 @@
 #include "build/cuda_binary.h"
 #include "forge/error.h"
 #include "runtime/device_call.h"
+#include "runtime/skip.h"
 #include "schedule/channels.h"
 #include "schedule/shared_memory.h"
 #include "schedule/warp_groups.h"
@@ -59,6 +60,9 @@ void CudaProgram::launch(const plan::Plan& plan, const Call& call) const {
     const CudaDriver& cuda = CudaDriver::get();
     const CudaScope scope(device_);
     const auto stream = static_cast<CudaStream>(call.stream);
+    if (call.initial_slots || call.final_slots)  // some sequences may be skipped
+        for (const Memory& output : dense_outputs(plan, call))
+            cuda.check(cuda.fill_bytes(reinterpret_cast<CudaPointer>(output.data), 0, output.bytes, stream), "clearing outputs");  // NOLINT
     for (std::size_t k = 0; k < kernels_.size(); ++k) {
         const emit::Launch& how = kernels_[k].how;
         const std::int64_t tasks = arguments.select(plan.kernels[k], how);

@@ -50,6 +50,7 @@ DeviceCall::DeviceCall(const plan::Plan& plan, const Call& of, const Bound& boun
         call.offsets_stride = of.cu_seqlens->strides.empty() ? 1 : of.cu_seqlens->strides[0];
         call.wide_offsets = of.cu_seqlens->dtype == DType::I64;
     }
+    call.slots = bound.slots;
     call.tokens = bound.length;
     call.chunk_rows = plan.schedule.chunk;
     call.segment_rows = bound.segment_rows;

@@ -140,6 +140,8 @@ static forge_attention* compile(const char* strategy) {
     return attention;
 }
 
+static void test_slots(const forge_attention* attention);
+
 static void test_results(void) {
     const char* strategies[] = {"one-pass", "fused", "decoupled", "segmented"};
     for (int i = 0; i < 4; ++i) {
@@ -148,6 +150,7 @@ static void test_results(void) {
         give_workspace(p, attention);
         expect_right(p, attention);
         end_problem(p);
+        test_slots(attention);
         forge_destroy(attention);
     }
 }
@@ -267,6 +270,45 @@ static void test_without_states(const forge_attention* attention) {
     EXPECT(forge_launch(attention, &p->args) == FORGE_OK);
     EXPECT(memcmp(with_states, p->o, sizeof p->o) == 0);
     free(with_states);
+    end_problem(p);
+}
+
+/* A pool of states as serving engines have it: slots in any order, used in place, a padded sequence, one that starts anew. */
+static void test_slots(const forge_attention* attention) {
+    enum { SLOTS = 6, STATE = H * K * V };
+    Problem* p = new_problem(9);
+    give_workspace(p, attention);
+    const int64_t offsets[4] = {0, 70, 100, TOKENS};
+    memcpy(p->cu_seqlens, offsets, sizeof offsets);
+    memset(p->initial + 2 * STATE, 0, STATE * sizeof(float)); /* the last sequence starts anew */
+    expect_right(p, attention);
+    float *wanted = take(sizeof p->o), *pool = take(SLOTS * STATE * sizeof(float)), *before = take(SLOTS * STATE * sizeof(float));
+    memcpy(wanted, p->o, sizeof p->o);
+    for (int i = 0; i < SLOTS * STATE; ++i) pool[i] = 7.0F;
+    const int32_t slots[3] = {4, -1, 1};
+    const int64_t wide[3] = {4, -1, 1};
+    const unsigned char has[3] = {1, 1, 0};
+    memcpy(pool + 4 * STATE, p->initial, STATE * sizeof(float));
+    memcpy(before, pool, SLOTS * STATE * sizeof(float));
+    p->shape_state[0] = SLOTS;
+    p->tensors[5].data = p->tensors[6].data = pool;
+    p->args.has_initial_state = has;
+    for (int round = 0; round < 2; ++round) {
+        memcpy(pool, before, SLOTS * STATE * sizeof(float));
+        p->args.wide_slots = round;
+        p->args.initial_slots = p->args.final_slots = round ? (const void*)wide : (const void*)slots;
+        for (int i = 0; i < TOKENS * H * V; ++i) p->o[i] = NAN;
+        EXPECT(forge_launch(attention, &p->args) == FORGE_OK);
+        for (int i = 0; i < TOKENS * H * V; ++i) EXPECT(p->o[i] == (i >= 70 * H * V && i < 100 * H * V ? 0.0F : wanted[i]));
+        EXPECT(memcmp(pool + 4 * STATE, p->final, STATE * sizeof(float)) == 0);
+        EXPECT(memcmp(pool + 1 * STATE, p->final + 2 * STATE, STATE * sizeof(float)) == 0);
+        for (int slot = 0; slot < SLOTS; ++slot)
+            if (slot != 4 && slot != 1) EXPECT(memcmp(pool + slot * STATE, before + slot * STATE, STATE * sizeof(float)) == 0);
+    }
+    const int32_t beyond[3] = {4, 0, SLOTS};
+    p->args.wide_slots = 0, p->args.final_slots = beyond;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "'final_slots': expected slots below 6"));
+    free(wanted), free(pool), free(before);
     end_problem(p);
 }
 

@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 
-from forge import ops  # noqa: E402
+from forge import _c, ops  # noqa: E402
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1.5e-3}
 #: Against flash-linear-attention in float16: its own tests' tolerances (RMS of the difference over RMS of its result).
@@ -203,3 +203,34 @@ def test_program_to_result_from_a_cold_cache(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
     print(f"program to result: {done.stdout.strip()} s")
     assert float(done.stdout) < 10
+
+
+@pytest.mark.parametrize("tokens", [1, 130])
+@pytest.mark.parametrize("strategy", ["auto", "segmented"])
+def test_states_in_a_pool(tokens, strategy):
+    """Slots in any order, used in place; a padded sequence; one that starts anew. Through the C ABI, as an engine would."""
+    case = named("gated_delta_rule")
+    x = on_gpu(case, inputs_for(case, 4, tokens, 2, 64, 64), torch.bfloat16)
+    options = {"device": "cuda", "dtype": "bf16", "size.K": 64, "size.V": 64, "strategy": strategy}
+    compiled = _c.Compiled(_c.variant_definition("gated_delta_net"), options)
+    pool = torch.randn(9, 2, 64, 64, device="cuda")
+    before, o = pool.clone(), torch.full_like(x["v"], float("nan"))
+    slots = torch.tensor([7, -1, 0, 3], dtype=torch.int32, device="cuda")
+    started = torch.tensor([1, 1, 0, 1], dtype=torch.uint8, device="cuda")
+    names = {torch.bfloat16: "bf16", torch.float32: "f32"}
+    places = [*x.values(), o, pool, pool]
+    layout = _c.Layout(tuple((names[t.dtype], tuple(t.shape), t.stride()) for t in places), None, 1)
+    size = compiled.workspace_bytes(4, tokens, 2, False)
+    memory = torch.empty(max(1, size), dtype=torch.uint8, device="cuda")
+    layout.set([t.data_ptr() for t in places], [64**-0.5], memory.data_ptr(), size, torch.cuda.current_stream().cuda_stream)
+    layout.args.initial_slots = layout.args.final_slots = slots.data_ptr()
+    layout.args.has_initial_state = started.data_ptr()
+    _c.check(_c.library().forge_launch(compiled._handle, layout.address))
+    initial = before[[7, 1, 0, 3]]
+    initial[2] = 0
+    wanted, states = reference(case, as_float64(x), [initial.cpu().numpy()])
+    kept = [0, 2, 3]
+    assert relative_rms(o[kept].double().cpu(), wanted[kept]) < 8e-3 and not o[1].any()
+    assert relative_rms(pool[[7, 0, 3]].cpu(), states[0][kept]) < 8e-3
+    untouched = [1, 2, 4, 5, 6, 8]
+    assert torch.equal(pool[untouched], before[untouched])

@@ -35,6 +35,7 @@ struct Call {
     Size sequences, heads, tiles;
     int wide_offsets;  ///< whether offsets are i64
     Size tasks;        ///< of this kernel
+    device::StateSlots slots;
     void* exchange;    ///< where its tasks leave each other results; all bits 1 when it starts
 };
 
@@ -49,6 +50,15 @@ struct Task : device::Task {
 FORGE_DEVICE Size offset(const Call& call, Size n) {
     return call.wide_offsets ? static_cast<const long long*>(call.offsets)[n * call.offsets_stride]
                              : static_cast<const int*>(call.offsets)[n * call.offsets_stride];
+}
+
+/// The slot of sequence n in a pool of states.
+FORGE_DEVICE Size slot_of(const void* slots, int wide, Size n) {
+    return !slots ? n : wide ? static_cast<const long long*>(slots)[n] : static_cast<const int*>(slots)[n];
+}
+
+FORGE_DEVICE bool is_skipped(const Call& call, Size n) {
+    return slot_of(call.slots.initial, call.slots.wide, n) < 0 || slot_of(call.slots.final, call.slots.wide, n) < 0;
 }
 
 /// The first block of a sequence.
@@ -74,7 +84,7 @@ FORGE_DEVICE Task sequence_task(const Call& call, Size n, Size head, Size tile) 
     Task at{};
     at.sequence = n, at.head = head, at.tile = tile, at.last = true;
     at.start = call.offsets ? offset(call, n) : 0;
-    at.tokens = call.offsets ? offset(call, n + 1) - at.start : call.tokens;
+    at.tokens = is_skipped(call, n) ? 0 : call.offsets ? offset(call, n + 1) - at.start : call.tokens;
     return at;
 }
 
@@ -129,7 +139,10 @@ FORGE_DEVICE T* token_rows(const Call& call, int tensor, const Task& at, Size fa
 template <class T>
 FORGE_DEVICE T* state_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];
-    return t.data ? static_cast<T*>(t.data) + at.sequence * t.sequence + at.head * t.head : nullptr;
+    const bool read = device::IsRead<T>::value;
+    const Size slot = slot_of(read ? call.slots.initial : call.slots.final, call.slots.wide, at.sequence);
+    if (!t.data || slot < 0 || (read && call.slots.has_initial && !call.slots.has_initial[at.sequence])) return nullptr;
+    return static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head;
 }
 
 template <class T>

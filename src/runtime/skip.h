@@ -1,0 +1,18 @@
+/// Outputs of skipped sequences (those whose state has no slot) are zero: here on the CPU, on a GPU all outputs are cleared before
+/// the kernels write those of the others.
+#pragma once
+
+#include "runtime/binding.h"
+
+namespace forge::runtime {
+
+void clear_skipped(const plan::Plan& plan, const Bound& bound);
+
+/// A dense output's memory; RuntimeError if it is not dense.
+struct Memory {
+    void* data;
+    std::size_t bytes;
+};
+std::vector<Memory> dense_outputs(const plan::Plan& plan, const Call& call);
+
+}  // namespace forge::runtime
