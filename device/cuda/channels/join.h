@@ -55,6 +55,7 @@ struct Shared {
 template <int STATES, int TENSORS, int BYTES>
 FORGE_DEVICE Shared<STATES, TENSORS>& shared_memory() {
     static_assert(sizeof(Shared<STATES, TENSORS>) <= BYTES, "the launch reserves too little");
+    static_assert(sizeof(Places<TENSORS>) % 16 == 0, "what lies behind the places is loaded in fours");
     return *static_cast<Shared<STATES, TENSORS>*>(ptx::block_memory());
 }
 

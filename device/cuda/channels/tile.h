@@ -45,7 +45,7 @@ FORGE_DEVICE Part part_of(const Tile& at, int channels) {
 
 /// A tile, and the address of its first element in each token tensor of the kernel, in the kernel's order.
 template <int TENSORS>
-struct Places {
+struct alignas(16) Places {
     Tile tile;
     char* first[TENSORS];
 };

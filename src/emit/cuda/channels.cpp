@@ -231,7 +231,7 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     launch.exchange_bytes = states * kTileChannels * kWordBytes;
     constexpr std::int64_t kTileBytes = 160, kMapBytes = 8;
     const auto tensors = static_cast<std::int64_t>(token_tensors(plan, kernel.tiles.fn).size());
-    launch.shared_bytes = 3 * (kTileBytes + 8 * tensors) + states * kTileChannels * (warps * (kMapBytes + 4) + (kGroup - 1) * kMapBytes);
+    launch.shared_bytes = 3 * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + states * kTileChannels * (warps * (kMapBytes + 4) + (kGroup - 1) * kMapBytes);
     return launch;
 }
 
