@@ -33,6 +33,7 @@ bool Nvrtc::open(const char* file) {
     const bool whole = look_up(library, "nvrtcCreateProgram", create_) && look_up(library, "nvrtcCompileProgram", compile_) &&
                        look_up(library, "nvrtcGetProgramLogSize", log_size_) && look_up(library, "nvrtcGetProgramLog", log_) &&
                        look_up(library, "nvrtcGetCUBINSize", cubin_size_) && look_up(library, "nvrtcGetCUBIN", cubin_) &&
+                       look_up(library, "nvrtcGetPTXSize", ptx_size_) && look_up(library, "nvrtcGetPTX", ptx_) &&
                        look_up(library, "nvrtcDestroyProgram", destroy_);
     link_map* map = nullptr;
     if (whole && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) path_ = map->l_name;
@@ -67,6 +68,11 @@ Nvrtc::Result Nvrtc::compile(const std::string& name, const std::string& source,
     if (result.ok && cubin_size_(program, &size) == 0) {
         result.cubin.resize(size);
         cubin_(program, result.cubin.data());
+    }
+    if (result.ok && ptx_size_(program, &size) == 0 && size > 1) {
+        result.ptx.resize(size);
+        ptx_(program, result.ptx.data());
+        result.ptx.resize(size - 1);  // the final zero
     }
     destroy_(&program);
     return result;

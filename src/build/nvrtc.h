@@ -13,7 +13,8 @@ class Nvrtc {
 
     struct Result {
         bool ok = false;
-        std::string cubin;
+        std::string cubin;  ///< empty for a virtual architecture, compute_…
+        std::string ptx;
         std::string log;  ///< errors, or the assembler's report
     };
     [[nodiscard]] Result compile(const std::string& name, const std::string& source, const std::vector<std::string>& options) const;
@@ -29,6 +30,8 @@ class Nvrtc {
     int (*log_)(Program, char*) = nullptr;
     int (*cubin_size_)(Program, std::size_t*) = nullptr;
     int (*cubin_)(Program, char*) = nullptr;
+    int (*ptx_size_)(Program, std::size_t*) = nullptr;
+    int (*ptx_)(Program, char*) = nullptr;
     int (*destroy_)(Program*) = nullptr;
 };
 

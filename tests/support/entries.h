@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -25,6 +26,12 @@ inline std::vector<Entry> all_programs() {
     std::vector<Entry> list = variants::all();
     list.insert(list.end(), novel::all().begin(), novel::all().end());
     return list;
+}
+
+/// One of them, which must exist.
+inline const Entry& program_named(const std::string& name) {
+    static const std::vector<Entry> kAll = all_programs();
+    return *std::find_if(kAll.begin(), kAll.end(), [&](const Entry& e) { return e.name == name; });
 }
 
 }  // namespace forge::tests

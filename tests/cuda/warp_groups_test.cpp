@@ -1,0 +1,134 @@
+/// Kernels for warp groups, as far as a machine without a GPU can check them: which programs have them, that what is emitted
+/// is the same from run to run, and that the compiler keeps registers and leaves products under way.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "build/cache.h"
+#include "build/cuda_binary.h"
+#include "build/nvrtc.h"
+#include "check/problem.h"
+#include "emit/cuda/emit_cuda.h"
+#include "forge/error.h"
+#include "frontend/join.h"
+#include "frontend/trace.h"
+#include "graph/pipeline.h"
+#include "schedule/warp_groups.h"
+#include "support/environment.h"
+#include "tests/support/entries.h"
+
+namespace forge::tests {
+namespace {
+
+constexpr schedule::SharedMemory kHopper{220 * 1024, 132};  ///< of 227 KiB
+
+struct Case {
+    std::int64_t k = 128, v = 128;
+    DType dtype = BF16;
+    schedule::FitWishes wishes = {.expected_tokens = 32768, .expected_tasks = 32};
+};
+
+Case with_strategy(plan::Strategy strategy) {
+    Case c;
+    c.wishes.strategy = strategy;
+    return c;
+}
+
+/// NotForWarpGroups or CompileError if there is none.
+plan::Plan plan_for(const Entry& entry, const Case& c) {
+    const ir::Definition def = frontend::with_dtype(entry.make().define(), c.dtype);
+    const ir::Function program = graph::optimize(frontend::join(def));
+    const tile::Sizes sizes = check::sizes_for(def, {.sizes = {{"K", c.k}, {"V", c.v}}});
+    return plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, kHopper, c.wishes));
+}
+
+/// Why there is no plan; empty if there is one.
+std::string refusal(const std::string& name, const Case& c) {
+    try {
+        static_cast<void>(plan_for(program_named(name), c));
+    } catch (const plan::NotForWarpGroups& reason) {
+        return reason.what();
+    }
+    return "";
+}
+
+class WarpGroups : public testing::TestWithParam<Entry> {};
+
+TEST_P(WarpGroups, AreEmittedOrRefused) {
+    for (const plan::Strategy strategy : plan::all_strategies()) {
+        try {
+            const plan::Plan plan = plan_for(GetParam(), with_strategy(strategy));
+            EXPECT_TRUE(std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& k) { return k.fragments; }));
+            for (const plan::Kernel& kernel : plan.kernels) EXPECT_LE(kernel.tiles.scratch_floats * 4, kHopper.bytes) << kernel.graph.name;
+            const std::string text = emit::emit_cuda(plan);
+            EXPECT_NE(text.find("issue_multiply<"), std::string::npos) << plan::to_string(strategy);
+            EXPECT_EQ(text, emit::emit_cuda(plan_for(GetParam(), with_strategy(strategy)))) << plan::to_string(strategy);
+        } catch (const plan::NotForWarpGroups& reason) {
+            EXPECT_STRNE(reason.what(), "") << plan::to_string(strategy);
+        } catch (const CompileError&) {
+            EXPECT_EQ(strategy, plan::Strategy::Segmented);  // its decay is not affine
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WarpGroups, testing::ValuesIn(all_programs()), name_of);
+
+// Those with a matrix state, whatever the strategy; only delta_product, with two keys per token, has more operands than fit.
+TEST(WarpGroupVariants, AreThoseOfMatrixStates) {
+    const std::set<std::string> accepted = {"linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla",
+                                            "hgrn2", "rwkv6", "delta_net", "gated_delta_net", "kda"};
+    for (const Entry& entry : variants::all())
+        for (const plan::Strategy strategy : plan::all_strategies())
+            EXPECT_EQ(refusal(entry.name, with_strategy(strategy)).empty(), accepted.contains(entry.name))
+                << entry.name << ", " << plan::to_string(strategy);
+}
+
+TEST(WarpGroupRefusals, SayWhy) {
+    EXPECT_EQ(refusal("hgrn", {}), "no products");
+    EXPECT_NE(refusal("delta_product", {}).find("bytes of shared memory"), std::string::npos) << refusal("delta_product", {});
+    EXPECT_EQ(refusal("gla", {.dtype = F32}), "inputs of 32 bits");
+    EXPECT_EQ(refusal("gla", {.wishes = {.chunk = 32}}), "chunks of 32 tokens");
+    EXPECT_EQ(refusal("gla", {.v = 100}), "no axis of the states along which tasks could take blocks of 64");
+    EXPECT_NE(refusal("gla", {.k = 60}).find("no matrix of 64 x 64 blocks"), std::string::npos) << refusal("gla", {.k = 60});
+}
+
+// What the compiler makes of them. It reports products that it could not leave under way, or whose registers it had to wait
+// for, as C75xx.
+struct Compiled {
+    std::string program;
+    plan::Strategy strategy = plan::Strategy::OnePass;
+};
+
+class WarpGroupCompiler : public testing::TestWithParam<Compiled> {};
+
+TEST_P(WarpGroupCompiler, SpillsNothingAndLeavesProductsUnderWay) {
+    if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
+    const plan::Plan plan = plan_for(program_named(GetParam().program), with_strategy(GetParam().strategy));
+    const build::CudaBinary binary = build::build_cuda_binary(GetParam().program, emit::emit_cuda(plan), "sm_90a", support::default_cache_dir());
+    EXPECT_EQ(binary.kernels.size(), plan.kernels.size()) << binary.report;
+    for (const build::KernelReport& kernel : binary.kernels) EXPECT_EQ(kernel.spill_bytes, 0) << kernel.kernel << "\n" << binary.report;
+    std::istringstream report(binary.report);
+    for (std::string line; std::getline(report, line);) EXPECT_EQ(line.find("C75"), std::string::npos) << line;
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
+                         testing::Values(Compiled{"linear_attention"}, Compiled{"scalar_gla"},
+                                         Compiled{"scalar_gla", plan::Strategy::Segmented}, Compiled{"gla"}, Compiled{"delta_net"}, Compiled{"gated_delta_net"}, Compiled{"kda"}),
+                         [](const auto& test) { return test.param.program + (test.param.strategy == plan::Strategy::OnePass ? "" : "_segmented"); });
+
+// The instructions themselves, in PTX, which is made without the assembler.
+TEST(WarpGroupInstructions, AreAsynchronousProductsAndCopies) {
+    const build::Nvrtc* nvrtc = build::Nvrtc::find();
+    if (!nvrtc) GTEST_SKIP() << "libnvrtc is not on this machine";
+    const std::string headers = build::header_dir(build::open_cache(support::default_cache_dir())).string();
+    const std::string source = emit::emit_cuda(plan_for(program_named("linear_attention"), {}));
+    const auto result = nvrtc->compile("linear_attention.cu", source, {"-std=c++20", "-I" + headers, "--gpu-architecture=compute_90a"});
+    ASSERT_TRUE(result.ok) << result.log;
+    for (const char* instruction : {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "wgmma.wait_group", "cp.async.cg.shared.global"})
+        EXPECT_NE(result.ptx.find(instruction), std::string::npos) << instruction;
+}
+
+}  // namespace
+}  // namespace forge::tests
