@@ -6,6 +6,7 @@
 
 #include "forge/error.h"
 #include "graph/passes.h"
+#include "graph/slice.h"
 #include "ir/text.h"
 
 namespace forge::graph {
@@ -37,10 +38,21 @@ constexpr Pass kPipeline[] = {
     {"fuse_products", fuse_products, "accumulating products; structural zeros"},
 };
 
+/// The axis that back ends would cut: the first in order of preference.
+std::string value_axis(const ir::Function& fn) {
+    const auto axes = parallel_axes(fn);
+    return axes.empty() ? "" : axes[0];
+}
+
+// Those that the pipeline is made of, and those that plans for warp groups run after it.
 constexpr Pass kSingle[] = {
     {"canonicalize", canonicalize, ""},
     {"cse", cse, ""},
     {"dce", dce, ""},
+    {"late_factors", late_factors, "a factor that two terms share is applied once, last"},
+    {"hoist_scales", [](const ir::Function& fn) { return hoist_scales(fn, value_axis(fn)); }, "products read inputs as they came"},
+    {"merge_scales", [](const ir::Function& fn) { return merge_scales(fn, value_axis(fn)); }, "scales leave what every task computes"},
+    {"deepest_last", deepest_last, "a product runs while the other's operands are made"},
 };
 
 const Pass& pass_named(const std::string& name) {

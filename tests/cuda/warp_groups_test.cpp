@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -27,21 +28,23 @@ constexpr schedule::SharedMemory kHopper{220 * 1024, 132};  ///< of 227 KiB
 struct Case {
     std::int64_t k = 128, v = 128;
     DType dtype = BF16;
-    schedule::FitWishes wishes = {.expected_tokens = 32768, .expected_tasks = 32};
+    std::optional<plan::Strategy> strategy = {};
+    std::int64_t chunk = 0;  ///< 0: chosen
 };
 
-Case with_strategy(plan::Strategy strategy) {
-    Case c;
-    c.wishes.strategy = strategy;
-    return c;
-}
+Case with_strategy(plan::Strategy strategy) { return {.strategy = strategy}; }
 
 /// NotForWarpGroups or CompileError if there is none.
 plan::Plan plan_for(const Entry& entry, const Case& c) {
     const ir::Definition def = frontend::with_dtype(entry.make().define(), c.dtype);
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = {{"K", c.k}, {"V", c.v}}});
-    return plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, kHopper, c.wishes));
+    schedule::FitWishes wishes;
+    wishes.strategy = c.strategy;
+    wishes.chunk = c.chunk;
+    wishes.expected_tasks = 32;
+    wishes.expected_tokens = 32768;
+    return plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, kHopper, wishes));
 }
 
 /// Why there is no plan; empty if there is one.
@@ -89,7 +92,7 @@ TEST(WarpGroupRefusals, SayWhy) {
     EXPECT_EQ(refusal("hgrn", {}), "no products");
     EXPECT_NE(refusal("delta_product", {}).find("bytes of shared memory"), std::string::npos) << refusal("delta_product", {});
     EXPECT_EQ(refusal("gla", {.dtype = F32}), "inputs of 32 bits");
-    EXPECT_EQ(refusal("gla", {.wishes = {.chunk = 32}}), "chunks of 32 tokens");
+    EXPECT_EQ(refusal("gla", {.chunk = 32}), "chunks of 32 tokens");
     EXPECT_EQ(refusal("gla", {.v = 100}), "no axis of the states along which tasks could take blocks of 64");
     EXPECT_NE(refusal("gla", {.k = 60}).find("no matrix of 64 x 64 blocks"), std::string::npos) << refusal("gla", {.k = 60});
 }
@@ -115,7 +118,8 @@ TEST_P(WarpGroupCompiler, SpillsNothingAndLeavesProductsUnderWay) {
 
 INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
                          testing::Values(Compiled{"linear_attention"}, Compiled{"scalar_gla"},
-                                         Compiled{"scalar_gla", plan::Strategy::Segmented}, Compiled{"gla"}, Compiled{"delta_net"}, Compiled{"gated_delta_net"}, Compiled{"kda"}),
+                                         Compiled{"scalar_gla", plan::Strategy::Segmented}, Compiled{"gla"}, Compiled{"delta_net"},
+                                         Compiled{"gated_delta_net"}, Compiled{"kda"}),
                          [](const auto& test) { return test.param.program + (test.param.strategy == plan::Strategy::OnePass ? "" : "_segmented"); });
 
 // The instructions themselves, in PTX, which is made without the assembler.
