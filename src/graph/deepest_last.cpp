@@ -13,6 +13,7 @@ using ir::ValueId;
 
 Function deepest_last(const Function& fn) {
     const auto users = ir::users_of(fn);
+    const auto results = ir::result_uses(fn);
     std::vector<int> depth;  // products on the longest way to a value
     for (const Op& op : fn.ops) {
         int most = 0;
@@ -26,7 +27,8 @@ Function deepest_last(const Function& fn) {
         if (op.code != Opcode::MatmulAdd) return ir::keep(out, op, std::move(args));
         const ValueId addend = before.args[2];
         const Op& inner = fn.op(addend);
-        const bool swap = inner.code == Opcode::Matmul && inner.attrs.tri != ir::Tri::OutLower && users[static_cast<std::size_t>(addend)].size() == 1 && depth_of(inner) > depth_of(before);
+        const auto uses = users[static_cast<std::size_t>(addend)].size() + static_cast<std::size_t>(results[static_cast<std::size_t>(addend)]);
+        const bool swap = inner.code == Opcode::Matmul && inner.attrs.tri != ir::Tri::OutLower && uses == 1 && depth_of(inner) > depth_of(before);
         if (!swap) return ir::keep(out, op, std::move(args));
         Op first = op, last = op;
         first.code = Opcode::Matmul;

@@ -1,15 +1,20 @@
 /// What prints parses, and prints the same again: every variant and novel program at every level.
+#include "check/problem.h"
 #include "forge/error.h"
 #include "frontend/join.h"
+#include "frontend/trace.h"
 #include "graph/pipeline.h"
 #include "interp/semantics.h"
 #include "ir/text.h"
 #include "plan/plan.h"
+#include "schedule/warp_groups.h"
 #include "tests/support/entries.h"
 #include "tests/support/expected.h"
 
 namespace forge::tests {
 namespace {
+
+using Space = ir::Layout::Space;
 
 /// With locations only where every op has one: parsing gives the others their place in the text.
 void expect_fixpoint(const ir::Function& fn, const std::string& level, bool locations = false) {
@@ -53,6 +58,48 @@ TEST_P(RoundTrip, OfEveryKernel) {
         } catch (const CompileError&) {
             EXPECT_EQ(strategy, plan::Strategy::Segmented);  // its decay is not affine
         }
+    }
+}
+
+TEST_P(RoundTrip, OfEveryKernelForWarpGroups) {
+    const ir::Definition half = frontend::with_dtype(def, BF16);
+    const ir::Function program = graph::optimize(frontend::join(half));
+    const tile::Sizes sizes = check::sizes_for(half, {.sizes = {{"K", 128}, {"V", 128}}});
+    for (const plan::Strategy strategy : plan::all_strategies()) {
+        schedule::FitWishes wishes;
+        wishes.strategy = strategy;
+        try {
+            const plan::Plan plan = plan::make_plan(half, program, sizes, schedule::fit_warp_groups(half, program, sizes, {220 * 1024, 132}, wishes));
+            for (const plan::Kernel& kernel : plan.kernels) expect_fixpoint(kernel.tiles.fn, kernel.graph.name + " in fragments");
+        } catch (const plan::NotForWarpGroups&) {  // tests/cuda says which
+        } catch (const CompileError&) {
+            EXPECT_EQ(strategy, plan::Strategy::Segmented);  // its decay is not affine
+        }
+    }
+}
+
+// Each form, with and without what it may carry, as a value and as text.
+TEST(RoundTripLayouts, OfEverySpace) {
+    const std::vector<std::pair<ir::Layout, std::string>> layouts = {
+        {{.space = Space::Reg, .strides = {}}, " @ reg"},
+        {{.space = Space::Tile, .offset = 4096, .strides = {68, 1}}, " @ tile(4096, [68, 1])"},
+        {{.space = Space::Tile, .offset = 64, .strides = {1, 0}, .staged = true}, " @ tile(64, [1, 0], staged)"},
+        {{.space = Space::Spill, .offset = 8, .strides = {64, 1}}, " @ spill(8, [64, 1])"},
+        {{.space = Space::Operand, .offset = 2048, .strides = {}}, " @ operand(2048, parts=1)"},
+        {{.space = Space::Operand, .offset = 0, .strides = {}, .parts = 2, .staged = true}, " @ operand(0, parts=2, staged)"},
+        {{.space = Space::Fragment, .strides = {}}, " @ fragment"},
+        {{.space = Space::Transposed, .strides = {}}, " @ transposed"},
+    };
+    for (const auto& [layout, text] : layouts) {
+        ir::Function fn;
+        fn.name = "f";
+        ir::Attrs attrs;
+        attrs.name = "x";
+        fn.add({ir::Opcode::Param, {F32, {Dim(64), Dim(64)}}, {}, attrs, "x", {}, layout});
+        fn.results.push_back({"x", ir::Role::Input, 0});
+        const std::string printed = ir::print(fn);
+        EXPECT_NE(printed.find(text + "\n"), std::string::npos) << printed;
+        EXPECT_EQ(ir::parse_function(printed).op(0).layout, layout) << printed;
     }
 }
 

@@ -78,11 +78,12 @@ class Generator {
     /// One op, or one of the idioms that the passes look for.
     void grow(std::uint32_t choice) {
         random_ = check::Random(choice);
-        switch (below(12)) {
+        switch (below(13)) {
             case 0: return decay_under_tril();
             case 1: return decay_to_end();
             case 2: return tamed_product();
             case 3: return solve();
+            case 4: return scaled_products();
             default: break;
         }
         for (int i = 0; i < kAttempts; ++i)
@@ -234,6 +235,24 @@ class Generator {
         const ValueId small = emit(Opcode::Mul, {emit(Opcode::Tanh, {x}), constant(0.25)});
         const ValueId unit = emit(below(2) == 0 ? Opcode::Add : Opcode::Sub, {emit(Opcode::Identity, {}, {}, {F32, {C, C}}), tril(small, -1)});
         emit(Opcode::Matmul, {emit(Opcode::Inverse, {unit}), v});
+    }
+
+    /// A matrix of the shape times a scale along its rows, its columns, or neither.
+    ValueId scaled(const Shape& shape) {
+        const ValueId m = of_type({F32, shape});
+        const ValueId scale = below(3) == 0 ? of_type({F32, {}}) : below(2) == 0 ? unsqueeze(of_type({F32, {shape[0]}}), 1) : of_type({F32, {shape[1]}});
+        return emit(Opcode::Mul, {m, scale});
+    }
+
+    /// a @ b ± c @ d with scales on some of the operands, or with a first factor that both terms share; sometimes scaled as a whole.
+    void scaled_products() {
+        const bool shared = below(2) == 0;
+        const ValueId t = of_type({F32, {C, C}}), v = scaled({C, V});
+        const ValueId reads = emit(Opcode::Matmul, {scaled({C, K}), below(2) == 0 ? of_type({F32, {K, V}}) : scaled({K, V})});
+        const ValueId within = emit(Opcode::Matmul, {t, v});
+        const ValueId late = emit(Opcode::Matmul, {emit(Opcode::Matmul, {t, of_type({F32, {C, K}})}), of_type({F32, {K, V}})});
+        const ValueId sum = emit(below(2) == 0 ? Opcode::Add : Opcode::Sub, {within, shared ? late : reads});
+        if (below(2) == 0) emit(Opcode::Mul, {sum, of_type({F32, {}})});
     }
 
     RandomFunction result_;

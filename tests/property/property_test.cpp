@@ -71,6 +71,28 @@ RC_GTEST_PROP(Pipeline, KeepsResults, (const Choices& choices)) {
     assert_preserves(choices, [](const ir::Function& fn) { return graph::optimize(fn); });
 }
 
+// What plans for warp groups run after the pipeline, with each axis as the value axis, and without one.
+RC_GTEST_PROP(LateFactors, KeepsResults, (const Choices& choices)) {
+    assert_preserves(choices, [](const ir::Function& fn) { return graph::late_factors(graph::optimize(fn)); });
+}
+RC_GTEST_PROP(DeepestLast, KeepsResults, (const Choices& choices)) {
+    assert_preserves(choices, [](const ir::Function& fn) { return graph::deepest_last(graph::optimize(fn)); });
+}
+RC_GTEST_PROP(HoistScales, KeepsResults, (const Choices& choices)) {
+    const RandomFunction random = random_function(choices);
+    for (const char* axis : {"V", "K", ""}) assert_same_results(random, graph::hoist_scales(graph::optimize(random.fn), axis));
+}
+RC_GTEST_PROP(MergeScales, KeepsResults, (const Choices& choices)) {
+    const RandomFunction random = random_function(choices);
+    for (const char* axis : {"V", "K", ""}) assert_same_results(random, graph::merge_scales(graph::optimize(random.fn), axis));
+}
+
+ir::Function for_warp_groups(const ir::Function& fn) {
+    return graph::deepest_last(graph::merge_scales(graph::hoist_scales(graph::late_factors(graph::optimize(fn)), "V"), "V"));
+}
+
+RC_GTEST_PROP(ForWarpGroups, KeepsResults, (const Choices& choices)) { assert_preserves(choices, for_warp_groups); }
+
 /// What a back end may make of the marks: NaN above the diagonal of OutLower results, nothing read above that of
 /// triangular first operands.
 ir::Function with_zeros_used(const ir::Function& fn) {
@@ -88,6 +110,9 @@ ir::Function with_zeros_used(const ir::Function& fn) {
 
 RC_GTEST_PROP(FuseProducts, MarksTrueZeros, (const Choices& choices)) {
     assert_preserves(choices, [](const ir::Function& fn) { return with_zeros_used(graph::optimize(fn)); });
+}
+RC_GTEST_PROP(ForWarpGroups, MarksTrueZeros, (const Choices& choices)) {
+    assert_preserves(choices, [](const ir::Function& fn) { return with_zeros_used(for_warp_groups(fn)); });
 }
 
 }  // namespace
