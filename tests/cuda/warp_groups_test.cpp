@@ -19,6 +19,7 @@
 #include "schedule/warp_groups.h"
 #include "support/environment.h"
 #include "tests/support/entries.h"
+#include "tests/support/expected.h"
 
 namespace forge::tests {
 namespace {
@@ -95,6 +96,11 @@ TEST(WarpGroupRefusals, SayWhy) {
     EXPECT_EQ(refusal("gla", {.chunk = 32}), "chunks of 32 tokens");
     EXPECT_EQ(refusal("gla", {.v = 100}), "no axis of the states along which tasks could take blocks of 64");
     EXPECT_NE(refusal("gla", {.k = 60}).find("no matrix of 64 x 64 blocks"), std::string::npos) << refusal("gla", {.k = 60});
+}
+
+TEST(WarpGroupSource, IsAsBefore) {
+    const std::string source = emit::emit_cuda(plan_for(program_named("scalar_gla"), with_strategy(plan::Strategy::OnePass)));
+    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_warp_groups.cu", source));
 }
 
 // What the compiler makes of them. It reports products that it could not leave under way, or whose registers it had to wait
