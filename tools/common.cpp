@@ -87,6 +87,8 @@ CompileOptions compile_options(const ir::Definition& definition, const check::Pr
     CompileOptions o;
     o.dtype = problem.dtype;
     o.sizes = check::sizes_for(definition, problem);
+    o.device = options.device;
+    o.engine = options.engine;
     o.strategy = options.strategy;
     o.chunk = options.chunk;
     o.tiles = options.tiles;

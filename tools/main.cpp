@@ -61,6 +61,14 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
     app.add_option("--cache", build.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge")->group("Compilation");
 }
 
+/// For commands that call nothing: what they compile may be for a GPU of this machine.
+void add_device(CLI::App& app, BuildOptions& build) {
+    app.add_option("--device", build.device, "cpu, cuda or cuda:N")->group("Compilation");
+    app.add_option("--engine", build.engine, "kernels on a GPU: warp-groups are for Hopper's matrix units")
+        ->check(CLI::IsMember({"auto", "portable", "warp-groups"}))
+        ->group("Compilation");
+}
+
 void add_variant(CLI::App& app, std::string& variant) {
     app.add_option("variant", variant, "a name from `forge list`, or a file")->required()->type_name("VARIANT|FILE");
 }
@@ -179,6 +187,7 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_shape(*explain, o.explain.shape, false);
     add_dtype(*explain, o.explain.shape.dtype);
     add_build(*explain, o.explain.build);
+    add_device(*explain, o.explain.build);
     on_parse(*explain, chosen, o.explain, explain_variant);
 
     CLI::App* emit = add_command(app, "emit", "Write the generated sources of a variant", "forge emit kda -o /tmp/kda");
@@ -187,6 +196,7 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_shape(*emit, o.emit.shape, false);
     add_dtype(*emit, o.emit.shape.dtype);
     add_build(*emit, o.emit.build);
+    add_device(*emit, o.emit.build);
     on_parse(*emit, chosen, o.emit, emit_sources);
 }
 
