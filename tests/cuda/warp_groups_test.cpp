@@ -110,6 +110,8 @@ struct Compiled {
     plan::Strategy strategy = plan::Strategy::OnePass;
 };
 
+void PrintTo(const Compiled& c, std::ostream* out) { *out << c.program << ", " << plan::to_string(c.strategy); }
+
 class WarpGroupCompiler : public testing::TestWithParam<Compiled> {};
 
 TEST_P(WarpGroupCompiler, SpillsNothingAndLeavesProductsUnderWay) {

@@ -16,27 +16,27 @@ using namespace forge::cuda;
 //   %prev_s: f32[128, 64] = param() {name="s", role=state} @ transposed
 //   %q: f32[64, 128] = param() {name="q", role=input} @ operand(6144, parts=1, staged)
 //   %scale: f32[] = param() {name="scale", role=scalar} @ reg
+//   %6: f32[64, 64] = matmul(%q, %k) {trans_b=true, tri=out_lower} @ fragment
 //   %g.2: f32[64] = copy(%g) @ reg
-//   %7: f32[] = sum(%g.2) {dim=0} @ reg
-//   %8: f32[] = exp(%7) @ tile(10304, [], staged)
-//   %9: f32[64] = cumsum(%g.2) {dim=0, reverse=true, exclusive=true} @ reg
-//   %10: f32[128, 64] = mul(%prev_s, %8) @ transposed
+//   %8: f32[] = sum(%g.2) {dim=0} @ reg
+//   %9: f32[] = exp(%8) @ tile(10304, [], staged)
+//   %10: f32[64] = cumsum(%g.2) {dim=0, reverse=true, exclusive=true} @ reg
+//   %11: f32[64, 64] = matmul(%q, %prev_s) @ transposed
+//   %12: f32[128, 64] = mul(%prev_s, %9) @ transposed
 //   %v.2: f32[64, 64] = copy(%v) @ transposed
-//   %12: f32[64] = exp(%9) @ tile(10308, [1], staged)
-//   %13: f32[64, 1] = unsqueeze(%12) {dim=1} @ tile(10308, [1, 0], staged)
-//   %14: f32[64, 64] = mul(%v.2, %13) @ transposed
-//   %s: f32[128, 64] = matmul_add(%k, %14, %10) {trans_a=true} @ transposed
-//   %16: f32[64, 64] = matmul(%q, %k) {trans_b=true, tri=out_lower} @ fragment
-//   %17: f32[64, 64] = matmul(%q, %prev_s) @ transposed
+//   %14: f32[64] = exp(%10) @ tile(10308, [1], staged)
+//   %15: f32[64, 1] = unsqueeze(%14) {dim=1} @ tile(10308, [1, 0], staged)
+//   %16: f32[64, 64] = mul(%v.2, %15) @ transposed
+//   %s: f32[128, 64] = matmul_add(%k, %16, %12) {trans_a=true} @ transposed
 //   %18: f32[64, 64] = decay_mask(%g.2) @ tile(10372, [], staged)
 //   %19: f32[64] = cumsum(%g.2) {dim=0} @ reg
-//   %20: f32[64] = exp(%19) @ tile(10440, [1], staged)
-//   %21: f32[64, 1] = unsqueeze(%20) {dim=1} @ tile(10440, [1, 0], staged)
-//   %22: f32[64, 64] = mul(%16, %18) @ reg
-//   %23: f32[64, 64] = tril(%22) {diagonal=0} @ fragment
-//   %24: f32[64, 64] = copy(%23) @ operand(43008, parts=1)
-//   %25: f32[64, 64] = mul(%17, %21) @ transposed
-//   %26: f32[64, 64] = matmul_add(%24, %v, %25) {tri=a_lower} @ transposed
+//   %20: f32[64, 64] = mul(%6, %18) @ reg
+//   %21: f32[64, 64] = tril(%20) {diagonal=0} @ fragment
+//   %22: f32[64] = exp(%19) @ tile(10440, [1], staged)
+//   %23: f32[64, 64] = copy(%21) @ operand(43008, parts=1)
+//   %24: f32[64, 1] = unsqueeze(%22) {dim=1} @ tile(10440, [1, 0], staged)
+//   %25: f32[64, 64] = mul(%11, %24) @ transposed
+//   %26: f32[64, 64] = matmul_add(%23, %v, %25) {tri=a_lower} @ transposed
 //   %o: f32[64, 64] = mul(%26, %scale) @ transposed
 //   %o.2: f32[64, 64] = copy(%o) @ operand(43008, parts=1)
 //   return input "o" = %o.2, state "s" = %s
@@ -47,7 +47,7 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
     constexpr int kChunk = 64, kStages = 4;
     const Task at = scan_task(call, task);
     if (at.idle) return;
-    const Operand<bf16, 64, 64> v24(scratch + 43008);
+    const Operand<bf16, 64, 64> v23(scratch + 43008);
     const Operand<bf16, 64, 64> o_2(scratch + 43008);
     const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 64 * call.tensors[2].dim[0];
@@ -72,16 +72,16 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
         const int j = 2 * lane();
         const pair g_j = arrived_pair(arriving + 10240, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
         const pair g_2_j = g_j;
-        const pair v7_j = sum_of(g_2_j);
-        const pair v8_j = exp(v7_j);
-        store_first(arriving + 10304, v8_j);
-        const pair v9_j = running_sum<true, true>(g_2_j);
-        const pair v12_j = exp(v9_j);
-        store_pair(arriving + 10308 + j, v12_j);
+        const pair v8_j = sum_of(g_2_j);
+        const pair v9_j = exp(v8_j);
+        store_first(arriving + 10304, v9_j);
+        const pair v10_j = running_sum<true, true>(g_2_j);
+        const pair v14_j = exp(v10_j);
+        store_pair(arriving + 10308 + j, v14_j);
         store_decay_sums(arriving + 10372, g_2_j);
         const pair v19_j = running_sum<false, false>(g_2_j);
-        const pair v20_j = exp(v19_j);
-        store_pair(arriving + 10440 + j, v20_j);
+        const pair v22_j = exp(v19_j);
+        store_pair(arriving + 10440 + j, v22_j);
     };
     const auto rows_of = [&](Size row) { return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); };
     Size row = at.row, block = at.block;
@@ -99,58 +99,59 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
         const Operand<bf16, 64, 64> v(arrived + 4096);
         float* const g = arrived + 10240;  // [64]
         const Operand<bf16, 64, 128> q(arrived + 6144);
-        float* const v8 = arrived + 10304;  // []
-        float* const v12 = arrived + 10308;  // [64]
+        float* const v9 = arrived + 10304;  // []
+        float* const v14 = arrived + 10308;  // [64]
         float* const v18 = arrived + 10372;  // [64, 64]
-        float* const v20 = arrived + 10440;  // [64]
+        float* const v22 = arrived + 10440;  // [64]
         const auto prev_s_packed = pack<bf16>(prev_s);
         arrive<kStages - 2>();
-        Fragment<64, 128> v10;
-        each<64, 128>([&](const Spot& spot) {
-            const auto prev_s_j = prev_s.at(spot);
-            const auto v8_j = broadcast_pair(*(v8));
-            const auto v10_j = prev_s_j * v8_j;
-            v10.put(spot, v10_j);
-        });
-        Fragment<64, 64> v_2 = load_fragment<true, 64, 64>(v);
-        Fragment<64, 64> v14;
-        each<64, 64>([&](const Spot& spot) {
-            const auto v_2_j = v_2.at(spot);
-            const auto v13_j = load_pair(v12 + spot.j);
-            const auto v14_j = v_2_j * v13_j;
-            v14.put(spot, v14_j);
-        });
-        const auto v14_packed = pack<bf16>(v14);
-        Fragment<64, 128> s = v10;
-        issue_multiply<Acc::Add, Along::Rows>(s, v14_packed, k);
-        Fragment<64, 64> v16;
-        issue_multiply<Acc::Set, Along::Columns, Along::Columns, 128>(v16, q, k);
-        Fragment<64, 64> v17;
-        issue_multiply<Acc::Set, Along::Columns>(v17, prev_s_packed, q);
+        Fragment<64, 64> v6;
+        issue_multiply<Acc::Set, Along::Columns, Along::Columns, 128>(v6, q, k);
         if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + (kStages - 1) * call.heads, stage == 0 ? kStages - 1 : stage - 1);
         started();
-        finish<1>(s, v16);
-        Fragment<64, 64> v23;
-        each<64, 64>([&](const Spot& spot) {
-            const auto v16_j = v16.at(spot);
-            const auto v18_j = decays<false>(v18, spot.i, spot.j);
-            const auto v22_j = v16_j * v18_j;
-            const auto v23_j = tril(v22_j, spot.i, spot.j, 0);
-            v23.put(spot, v23_j);
+        if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));
+        Fragment<64, 64> v11;
+        issue_multiply<Acc::Set, Along::Columns>(v11, prev_s_packed, q);
+        Fragment<64, 128> v12;
+        each<64, 128>([&](const Spot& spot) {
+            const auto prev_s_j = prev_s.at(spot);
+            const auto v9_j = broadcast_pair(*(v9));
+            const auto v12_j = prev_s_j * v9_j;
+            v12.put(spot, v12_j);
         });
-        store_fragment<false>(v24, v23);
-        finish<0>(v17);
+        Fragment<64, 64> v_2 = load_fragment<true, 64, 64>(v);
+        Fragment<64, 64> v16;
+        each<64, 64>([&](const Spot& spot) {
+            const auto v_2_j = v_2.at(spot);
+            const auto v15_j = load_pair(v14 + spot.j);
+            const auto v16_j = v_2_j * v15_j;
+            v16.put(spot, v16_j);
+        });
+        const auto v16_packed = pack<bf16>(v16);
+        Fragment<64, 128> s = v12;
+        issue_multiply<Acc::Add, Along::Rows>(s, v16_packed, k);
+        finish<2>(v6);
+        Fragment<64, 64> v21;
+        each<64, 64>([&](const Spot& spot) {
+            const auto v6_j = v6.at(spot);
+            const auto v18_j = decays<false>(v18, spot.i, spot.j);
+            const auto v20_j = v6_j * v18_j;
+            const auto v21_j = tril(v20_j, spot.i, spot.j, 0);
+            v21.put(spot, v21_j);
+        });
+        store_fragment<false>(v23, v21);
+        finish<1>(v11);
         Fragment<64, 64> v25;
         each<64, 64>([&](const Spot& spot) {
-            const auto v17_j = v17.at(spot);
-            const auto v21_j = load_pair(v20 + spot.j);
-            const auto v25_j = v17_j * v21_j;
+            const auto v11_j = v11.at(spot);
+            const auto v24_j = load_pair(v22 + spot.j);
+            const auto v25_j = v11_j * v24_j;
             v25.put(spot, v25_j);
         });
         publish();
         Fragment<64, 64> v26 = v25;
-        issue_multiply<Acc::Add, Along::Rows, Along::Columns, 64>(v26, v, v24);
-        finish<0>(v26);
+        issue_multiply<Acc::Add, Along::Rows, Along::Columns, 64>(v26, v, v23);
+        finish<0>(s, v26);
         Fragment<64, 64> o;
         each<64, 64>([&](const Spot& spot) {
             const auto v26_j = v26.at(spot);
@@ -161,8 +162,7 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
         store_fragment<true>(o_2, o);
         publish();
         store_operand(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o_2, rows);
-        if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));
-        prev_s = s;
+        prev_s = copied(s);
     }
     publish();
     if (float* const final = state_block<float>(call, 6, at)) {
