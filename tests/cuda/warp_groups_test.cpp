@@ -126,7 +126,7 @@ TEST_P(WarpGroupCompiler, KeepsRegistersAndLeavesProductsUnderWay) {
     for (std::string line; std::getline(report, line);) EXPECT_EQ(line.find("C75"), std::string::npos) << line;
 }
 
-// The segments' scan of scalar_gla takes all 255 registers and spills one address more.
+// The segments' scan of scalar_gla takes all 255 registers, and stores and loads one pair of them once a chunk.
 INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
                          testing::Values(Compiled{"linear_attention"}, Compiled{"scalar_gla"},
                                          Compiled{"scalar_gla", plan::Strategy::Segmented, 16}, Compiled{"gla"}, Compiled{"delta_net"},
