@@ -28,6 +28,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1.5e-3}
 #: Against flash-linear-attention in float16: its own tests' tolerances (RMS of the difference over RMS of its result).
 FLA_TOLERANCE = {"chunk_delta_rule": 6e-3}
 FLA_DEFAULT = 5e-3
+FLA_MODULES = {"chunk_hgrn": "fla.ops.hgrn.chunk", "chunk_gated_delta_product": "fla.ops.gated_delta_product"}
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +95,7 @@ NOT_IN_FLA = ("simple_gla grouped", "simple_gla with both gates")
 def test_against_flash_linear_attention(case):
     os.environ["FLA_DISABLE_BACKEND_DISPATCH"] = "1"
     pytest.importorskip("fla.ops")
-    module = importlib.import_module("fla.ops.hgrn.chunk" if case.op == "chunk_hgrn" else "fla.ops")
+    module = importlib.import_module(FLA_MODULES.get(case.op, "fla.ops"))
     x = on_gpu(case, inputs_for(case, 2, 500, 2, 64, 64), torch.float16)
     if case.op == "chunk_kda" and not case.raw_gate:
         x["g"] = x["g"].clamp(min=-5)
