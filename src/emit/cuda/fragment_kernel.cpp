@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "emit/cuda/fragment_inputs.h"
 #include "emit/cuda/fragment_loops.h"
 #include "emit/cuda/products.h"
 #include "emit/kernel.h"
@@ -30,7 +31,7 @@ using Space = Layout::Space;
 class FragmentKernel {
  public:
     FragmentKernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel)
-        : c_(out, dialect, plan, kernel), transfers_(c_), products_(out, c_.barriers), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn) {}
+        : c_(out, dialect, plan, kernel), transfers_(c_), inputs_(c_, transfers_), products_(out, c_.barriers), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn) {}
 
     void write() {
         out_.open(fmt::format("FORGE_KERNEL void {}({})", kernel_symbol(c_.kernel), c_.dialect.arguments));
@@ -39,14 +40,13 @@ class FragmentKernel {
         declare_buffers(false);
         transfers_.declare_tensors();
         before_chunks();
-        declare_start();
-        declare_vectors();
-        first_start();
+        inputs_.declare();
+        inputs_.start_first();
         if (plan::in_order(loop_)) out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
         begin_chunk();
         for (ValueId v = 0; v < fn_.size(); ++v) operation(v);
-        start_later_chunk();
-        vectors_of_next();
+        inputs_.start_later();
+        inputs_.make_next_vectors();
         products_.finish_all();
         for (const ir::Result& r : fn_.results)
             if (tile::is_carried(r.role)) keep(r);
@@ -67,25 +67,13 @@ class FragmentKernel {
         if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
     }
 
-    [[nodiscard]] std::string half() const {
-        const auto& inputs = plan_.definition.inputs;
-        const bool bf16 = std::any_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return in.type.dtype == BF16; });
-        return bf16 ? "bf16" : "f16";
-    }
-
-    [[nodiscard]] std::string operand_type(ValueId v) const {
-        const Op& op = fn_.op(v);
-        const std::string parts = op.layout->parts == 1 ? "" : fmt::format(", {}", op.layout->parts);
-        return fmt::format("Operand<{}, {}, {}{}>", half(), size_of(op.type, 0), size_of(op.type, 1), parts);
-    }
-
     /// Tiles and operands: those that arrive with each chunk, or the others.
     void declare_buffers(bool staged) {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
             if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged != staged) continue;
             const std::string place = fmt::format("{} + {}", staged ? "arrived" : "scratch", op.layout->offset);
-            if (c_.is_operand(v)) out_.line("const {} {}({});", operand_type(v), c_.name(v), place);
+            if (c_.is_operand(v)) out_.line("const {} {}({});", inputs_.operand_type(v), c_.name(v), place);
             else out_.line("float* const {} = {};  // {}", c_.name(v), place, forge::to_string(op.type.shape));
         }
     }
@@ -154,105 +142,6 @@ class FragmentKernel {
         out_.line("each{}([&](const Spot& spot) {{ {}.put(spot, {}); }});", type.substr(std::string("Fragment").size()), c_.name(v), value);
     }
 
-    // What a chunk reads is asked for while the chunk before is computed: matrices and spills by copies that run on their
-    // own, vectors of tokens through registers.
-
-    [[nodiscard]] bool is_vector(ValueId v) const {
-        const auto& vectors = c_.kernel.tiles.vectors;
-        return std::find(vectors.begin(), vectors.end(), v) != vectors.end();
-    }
-    [[nodiscard]] bool through_registers(ValueId v) const { return c_.is_param(v, Role::Input) && is_vector(v); }
-
-    /// Where a token matrix's rows of a chunk begin, and its strides.
-    [[nodiscard]] static std::string token_matrix(const std::string& name, int tensor) {
-        return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]", cpp_identifier(name), tensor);
-    }
-
-    [[nodiscard]] std::string token_vector(ValueId v) const {
-        return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token", cpp_identifier(fn_.op(v).attrs.name), transfers_.tensor_of(fn_.op(v)));
-    }
-
-    /// Where a buffer lies that is filled for chunk number `stage` of those in flight.
-    [[nodiscard]] std::string arriving(ValueId v) const {
-        return fmt::format("{} + {}", fn_.op(v).layout->staged ? "arriving" : "scratch", fn_.op(v).layout->offset);
-    }
-
-    void declare_start() {
-        out_.open("const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage)");
-        out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
-        for (ValueId v = 0; v < fn_.size(); ++v) {
-            const Op& op = fn_.op(v);
-            if (c_.is_param(v, Role::Spill)) {
-                const std::string from = transfers_.spill_pointer(op.attrs.name, "block");
-                if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
-                else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
-            } else if (through_registers(v)) {
-                out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
-            } else if (c_.is_param(v, Role::Input)) {
-                const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
-                if (c_.is_operand(v)) out_.line("start_operand({}({}), {}, rows);", operand_type(v), arriving(v), from);
-                else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], arriving(v), from);
-            }
-        }
-        if (!plan::in_order(loop_)) out_.line("started();");
-        out_.close("};");
-    }
-
-    /// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
-    void declare_vectors() {
-        if (c_.kernel.tiles.vectors.empty()) return;
-        out_.open("const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage)");
-        out_.line("if (warp() != 0) return;");
-        out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
-        out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
-        out_.line("const int j = 2 * lane();");
-        for (const ValueId v : c_.kernel.tiles.vectors) vector(v);
-        out_.close("};");
-    }
-
-    [[nodiscard]] const TensorSlot& input_slot(ValueId v) const { return plan_.tensors[static_cast<std::size_t>(transfers_.tensor_of(fn_.op(v)))]; }
-
-    void vector(ValueId v) {
-        const Op& op = fn_.op(v);
-        const auto name = [&](ValueId a) { return c_.name(a) + "_j"; };
-        const bool stored = op.layout->space == Space::Tile && op.code != Opcode::Param;
-        if (op.code == Opcode::DecayMask) return out_.line("store_decay_sums({}, {});", arriving(v), name(op.args[0]));
-        std::string value;
-        if (op.code == Opcode::Param) value = fmt::format("arrived_pair({}, {}, rows, {})", arriving(v), token_vector(v), float_literal(input_slot(v).pad));
-        else if (op.code == Opcode::Cumsum) value = fmt::format("running_sum<{}, {}>({})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]));
-        else if (op.code == Opcode::Sum) value = fmt::format("sum_of({})", name(op.args[0]));
-        else {
-            std::vector<std::string> operands;
-            for (const ValueId a : op.args) {
-                const Op& arg = fn_.op(a);
-                if (is_vector(a)) operands.push_back(name(a));
-                else operands.push_back(fmt::format("broadcast_pair({})", arg.code == Opcode::Constant ? float_literal(arg.attrs.value) : c_.name(a)));
-            }
-            value = op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands);
-        }
-        out_.line("const pair {} = {};", name(v), value);
-        if (stored) out_.line("{}, {});", op.type.rank() == 0 ? "store_first(" + arriving(v) : fmt::format("store_pair({} + j", arriving(v)), name(v));
-    }
-
-    [[nodiscard]] bool has_vectors() const { return !c_.kernel.tiles.vectors.empty(); }
-
-    void first_start() {
-        out_.line("const auto rows_of = [&](Size row) {{ return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); }};");
-        out_.line("Size row = at.row, block = at.block;");
-        if (!plan::in_order(loop_)) {
-            out_.line("start(row, rows_of(row), block, 0);");
-            if (has_vectors()) out_.line("make_vectors(row, rows_of(row), 0);");
-            return;
-        }
-        out_.line("[[maybe_unused]] const auto after = [](int stage) {{ return stage + 1 == kStages ? 0 : stage + 1; }};");
-        out_.line("int stage = 0;");
-        out_.open("for (int ahead = 0; ahead < kStages - 1; ++ahead)");
-        out_.line("if (row + ahead * kChunk < at.end) start(row + ahead * kChunk, rows_of(row + ahead * kChunk), block + ahead * call.heads, ahead);");
-        out_.line("started();");
-        out_.close();
-        if (has_vectors()) out_.line("if (row < at.end) make_vectors(row, rows_of(row), stage);");
-    }
-
     void begin_chunk() {
         out_.line("[[maybe_unused]] const int rows = rows_of(row);");
         if (plan::in_order(loop_)) {
@@ -268,16 +157,6 @@ class FragmentKernel {
         c_.barriers.passed();
     }
 
-    /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Asked for as soon as products keep
-    /// the matrix units busy.
-    void start_later_chunk() {
-        if (!plan::in_order(loop_) || later_started_) return;
-        later_started_ = true;
-        out_.line("if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + (kStages - 1) * call.heads, stage == 0 ? kStages - 1 : stage - 1);");
-        out_.line("started();");
-        if (c_.kernel.tiles.stages > 2) vectors_of_next();  // they have arrived, and the other warps wait for products
-    }
-
     /// While no product is under way: the compiler would wait for one before it lets go of registers that the last chunk's
     /// products wrote.
     void pack_states() {
@@ -288,18 +167,12 @@ class FragmentKernel {
         }
     }
 
-    void vectors_of_next() {
-        if (!has_vectors() || !plan::in_order(loop_) || vectors_made_) return;
-        vectors_made_ = true;
-        out_.line("if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));");
-    }
-
     // The chunk.
 
     void operation(ValueId v) {
         const Op& op = fn_.op(v);
-        if (products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg && !ir::is_view(op.code)) start_later_chunk();
-        if (op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !is_vector(v)) {
+        if (products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg && !ir::is_view(op.code)) inputs_.start_later();
+        if (op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !inputs_.is_vector(v)) {
             if (ir::is_matmul(op.code)) product(v);
             else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
             else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
@@ -435,7 +308,7 @@ class FragmentKernel {
     void pack(ValueId v) {
         if (!packed_.insert(v).second) return;
         products_.need(fragment_name(v));
-        out_.line("const auto {0}_packed = pack<{1}>({0});", fragment_name(v), half());
+        out_.line("const auto {0}_packed = pack<{1}>({0});", fragment_name(v), inputs_.half());
     }
 
     // Results.
@@ -446,7 +319,7 @@ class FragmentKernel {
         if (!c_.is_operand(v)) return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
         c_.reads(v);
         if (r.role == Role::Spill) return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
-        out_.line("store_operand({}, {}, rows);", token_matrix(r.name, plan_.tensor(Kind::Output, r.name)), c_.name(v));
+        out_.line("store_operand({}, {}, rows);", FragmentInputs::token_matrix(r.name, plan_.tensor(Kind::Output, r.name)), c_.name(v));
     }
 
     [[nodiscard]] ValueId carried_param(const ir::Result& r) const {
@@ -491,12 +364,12 @@ class FragmentKernel {
 
     Context c_;
     Transfers transfers_;
+    FragmentInputs inputs_;
     Products products_;
     Writer& out_;
     const plan::Plan& plan_;
     Loop loop_;
     const Function& fn_;
-    bool later_started_ = false, vectors_made_ = false;  ///< written into the text
     std::set<ValueId> made_;  ///< together with an earlier value
     std::set<ValueId> packed_;
     std::set<ValueId> copied_;  ///< carried fragments that must be copied from chunk to chunk

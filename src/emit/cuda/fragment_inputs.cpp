@@ -1,0 +1,145 @@
+#include "emit/cuda/fragment_inputs.h"
+
+#include <algorithm>
+
+#include "emit/loops.h"
+
+namespace forge::emit {
+
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using plan::TensorSlot;
+using tile::size_of;
+using Space = Layout::Space;
+
+void FragmentInputs::declare() {
+    declare_start();
+    declare_vectors();
+}
+
+std::string FragmentInputs::half() const {
+    const auto& inputs = plan_.definition.inputs;
+    const bool bf16 = std::any_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return in.type.dtype == BF16; });
+    return bf16 ? "bf16" : "f16";
+}
+
+std::string FragmentInputs::operand_type(ValueId v) const {
+    const Op& op = fn_.op(v);
+    const std::string parts = op.layout->parts == 1 ? "" : fmt::format(", {}", op.layout->parts);
+    return fmt::format("Operand<{}, {}, {}{}>", half(), size_of(op.type, 0), size_of(op.type, 1), parts);
+}
+
+bool FragmentInputs::is_vector(ValueId v) const {
+    const auto& vectors = c_.kernel.tiles.vectors;
+    return std::find(vectors.begin(), vectors.end(), v) != vectors.end();
+}
+
+bool FragmentInputs::through_registers(ValueId v) const { return c_.is_param(v, Role::Input) && is_vector(v); }
+
+std::string FragmentInputs::token_matrix(const std::string& name, int tensor) {
+    return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]", cpp_identifier(name), tensor);
+}
+
+std::string FragmentInputs::token_vector(ValueId v) const {
+    return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token", cpp_identifier(fn_.op(v).attrs.name), transfers_.tensor_of(fn_.op(v)));
+}
+
+std::string FragmentInputs::arriving(ValueId v) const {
+    return fmt::format("{} + {}", fn_.op(v).layout->staged ? "arriving" : "scratch", fn_.op(v).layout->offset);
+}
+
+void FragmentInputs::declare_start() {
+    out_.open("const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage)");
+    out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        const Op& op = fn_.op(v);
+        if (c_.is_param(v, Role::Spill)) {
+            const std::string from = transfers_.spill_pointer(op.attrs.name, "block");
+            if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
+            else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
+        } else if (through_registers(v)) {
+            out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
+        } else if (c_.is_param(v, Role::Input)) {
+            const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
+            if (c_.is_operand(v)) out_.line("start_operand({}({}), {}, rows);", operand_type(v), arriving(v), from);
+            else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], arriving(v), from);
+        }
+    }
+    if (!plan::in_order(loop_)) out_.line("started();");
+    out_.close("};");
+}
+
+/// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
+void FragmentInputs::declare_vectors() {
+    if (!has_vectors()) return;
+    out_.open("const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage)");
+    out_.line("if (warp() != 0) return;");
+    out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
+    out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
+    out_.line("const int j = 2 * lane();");
+    for (const ValueId v : c_.kernel.tiles.vectors) vector(v);
+    out_.close("};");
+}
+
+const TensorSlot& FragmentInputs::input_slot(ValueId v) const { return plan_.tensors[static_cast<std::size_t>(transfers_.tensor_of(fn_.op(v)))]; }
+
+void FragmentInputs::vector(ValueId v) {
+    const Op& op = fn_.op(v);
+    const auto name = [&](ValueId a) { return c_.name(a) + "_j"; };
+    const bool stored = op.layout->space == Space::Tile && op.code != Opcode::Param;
+    if (op.code == Opcode::DecayMask) return out_.line("store_decay_sums({}, {});", arriving(v), name(op.args[0]));
+    std::string value;
+    if (op.code == Opcode::Param) value = fmt::format("arrived_pair({}, {}, rows, {})", arriving(v), token_vector(v), float_literal(input_slot(v).pad));
+    else if (op.code == Opcode::Cumsum) value = fmt::format("running_sum<{}, {}>({})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]));
+    else if (op.code == Opcode::Sum) value = fmt::format("sum_of({})", name(op.args[0]));
+    else {
+        std::vector<std::string> operands;
+        for (const ValueId a : op.args) {
+            const Op& arg = fn_.op(a);
+            if (is_vector(a)) operands.push_back(name(a));
+            else operands.push_back(fmt::format("broadcast_pair({})", arg.code == Opcode::Constant ? float_literal(arg.attrs.value) : c_.name(a)));
+        }
+        value = op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands);
+    }
+    out_.line("const pair {} = {};", name(v), value);
+    if (stored) out_.line("{}, {});", op.type.rank() == 0 ? "store_first(" + arriving(v) : fmt::format("store_pair({} + j", arriving(v)), name(v));
+}
+
+bool FragmentInputs::has_vectors() const { return !c_.kernel.tiles.vectors.empty(); }
+
+void FragmentInputs::start_first() {
+    out_.line("const auto rows_of = [&](Size row) {{ return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); }};");
+    out_.line("Size row = at.row, block = at.block;");
+    if (!plan::in_order(loop_)) {
+        out_.line("start(row, rows_of(row), block, 0);");
+        if (has_vectors()) out_.line("make_vectors(row, rows_of(row), 0);");
+        return;
+    }
+    out_.line("[[maybe_unused]] const auto after = [](int stage) {{ return stage + 1 == kStages ? 0 : stage + 1; }};");
+    out_.line("int stage = 0;");
+    out_.open("for (int ahead = 0; ahead < kStages - 1; ++ahead)");
+    out_.line("if (row + ahead * kChunk < at.end) start(row + ahead * kChunk, rows_of(row + ahead * kChunk), block + ahead * call.heads, ahead);");
+    out_.line("started();");
+    out_.close();
+    if (has_vectors()) out_.line("if (row < at.end) make_vectors(row, rows_of(row), stage);");
+}
+
+void FragmentInputs::start_later() {
+    if (!plan::in_order(loop_) || later_started_) return;
+    later_started_ = true;
+    out_.line("if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + (kStages - 1) * call.heads, stage == 0 ? kStages - 1 : "
+              "stage - 1);");
+    out_.line("started();");
+    if (c_.kernel.tiles.stages > 2) make_next_vectors();  // they have arrived, and the other warps wait for products
+}
+
+void FragmentInputs::make_next_vectors() {
+    if (!has_vectors() || !plan::in_order(loop_) || vectors_made_) return;
+    vectors_made_ = true;
+    out_.line("if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));");
+}
+
+}  // namespace forge::emit

@@ -1,0 +1,265 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tile/fragment_steps.h"
+#include "tile/order.h"
+
+namespace forge::tile {
+namespace {
+
+using ir::Function;
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using Space = Layout::Space;
+
+/// The form of every value of a function whose types are sizes.
+class Forms {
+ public:
+    Forms(const Function& symbolic, const Function& fn, const FragmentRules& rules)
+        : symbolic_(symbolic), fn_(fn), rules_(rules), users_(ir::users_of(fn)), results_(ir::result_uses(fn)), form_(fn.ops.size(), Space::Reg), decided_(fn.ops.size(), false) {
+        for (ValueId v = 0; v < fn.size(); ++v) decide(v);
+        for (ValueId v = fn.size() - 1; v >= 0; --v)
+            if (!decided_[index(v)]) form_[index(v)] = wanted(v);
+    }
+
+    [[nodiscard]] Space operator[](ValueId v) const { return form_[index(v)]; }
+
+    /// The form in which an elementwise value is evaluated: its own, or that of the loop it stands in.
+    [[nodiscard]] Space evaluated(ValueId v) const {
+        while (form_[index(v)] == Space::Reg && !users_[index(v)].empty()) v = users_[index(v)][0];
+        return form_[index(v)];
+    }
+
+    /// Of a matrix whose columns run along the value axis, or of any other.
+    [[nodiscard]] Space fragment(ValueId v) const {
+        const Shape& shape = symbolic_.op(v).type.shape;
+        return !rules_.value_axis.empty() && shape[1].symbol == rules_.value_axis && shape[0].symbol != rules_.value_axis ? Space::Transposed : Space::Fragment;
+    }
+
+ private:
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+    [[nodiscard]] bool is_matrix(ValueId v) const { return is_block_matrix(fn_.op(v).type); }
+
+    void decide(ValueId v) {
+        const Op& op = fn_.op(v);
+        decided_[index(v)] = true;
+        if (op.code == Opcode::Param) form_[index(v)] = parameter(v);
+        else if (op.code == Opcode::Constant || op.code == Opcode::Identity) form_[index(v)] = Space::Reg;
+        else if (ir::is_view(op.code)) form_[index(v)] = form_[index(op.args[0])] == Space::Reg ? Space::Reg : Space::Tile;
+        else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
+        else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
+        else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
+        else elementwise(v);
+    }
+
+    [[nodiscard]] Space parameter(ValueId v) const {
+        const Op& op = fn_.op(v);
+        switch (op.attrs.role) {
+            case Role::Scalar: return Space::Reg;
+            case Role::Head: return op.type.rank() == 0 ? Space::Reg : Space::Tile;
+            case Role::State:
+            case Role::Ones:
+            case Role::Eye:
+                return is_matrix(v) ? fragment(v) : Space::Tile;
+            case Role::Spill: return is_matrix(v) ? Space::Operand : Space::Tile;
+            case Role::Input: return input(v);
+            case Role::Shifted:
+                if (op.type.rank() != 1) refuse(fn_, v, "rows one token earlier");
+                return Space::Tile;
+            default: return Space::Tile;
+        }
+    }
+
+    [[nodiscard]] Space input(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (op.type.rank() == 1) return Space::Tile;
+        const FragmentRules::Input& in = rules_.inputs.at(op.attrs.name);
+        if (op.type.rank() != 2 || !is_matrix(v)) refuse(fn_, v, "an input that is no matrix of 64 x 64 blocks");
+        if (in.pad != 0) refuse(fn_, v, "an input that is not padded by 0");
+        if (in.dtype == rules_.half) return Space::Operand;
+        if (in.dtype != DType::F32) refuse(fn_, v, "an input of another 16-bit type");
+        return Space::Tile;
+    }
+
+    [[nodiscard]] Space product(ValueId v) const {
+        const Op& op = fn_.op(v);
+        for (std::size_t i = 0; i < 2; ++i)
+            if (!is_matrix(op.args[i])) refuse(fn_, v, "an operand that is no matrix of 64 x 64 blocks");
+        return fragment(v);
+    }
+
+    [[nodiscard]] Space decay_product(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const bool fits = is_matrix(op.args[0]) && is_matrix(op.args[1]) && op.type.shape[0].factor == kBlock;
+        return fits ? Space::Fragment : Space::Tile;
+    }
+
+    /// Numbers and vectors are tiles or stand in their user's loop, matrices that are computed from fragments fragments;
+    /// for other matrices their users decide.
+    void elementwise(ValueId v) {
+        if (stands_in_loop(v)) return;
+        form_[index(v)] = is_matrix(v) ? from_fragment(v) : Space::Tile;
+        decided_[index(v)] = form_[index(v)] != Space::Reg;
+    }
+
+    [[nodiscard]] bool stands_in_loop(ValueId v) const {
+        const auto& users = users_[index(v)];
+        if (results_[index(v)] > 0 || users.empty()) return false;
+        if (!std::all_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_elementwise(fn_.op(u).code); })) return false;
+        const std::set<ValueId> distinct(users.begin(), users.end());
+        const bool bool_valued = fn_.op(v).type.dtype == DType::Bool;
+        if (distinct.size() > 1 && !bool_valued) return false;
+        return bool_valued || fn_.op(*distinct.begin()).type.shape == fn_.op(v).type.shape || !costly(fn_.op(v).code);
+    }
+
+    /// The fragment form of the first fragment that the value's loop reads; Reg if it reads none.
+    [[nodiscard]] Space from_fragment(ValueId v) const {
+        for (const ValueId a : fn_.op(v).args) {
+            const Space form = form_[index(a)];
+            if (is_fragment(form)) return form;
+            if (form == Space::Reg && ir::is_elementwise(fn_.op(a).code))
+                if (const Space inner = from_fragment(a); inner != Space::Reg) return inner;
+        }
+        return Space::Reg;
+    }
+
+    /// The form that suits the users of an elementwise matrix.
+    [[nodiscard]] Space wanted(ValueId v) const {
+        bool operand = false;
+        Space as_fragment = Space::Reg;
+        for (const ir::Result& r : fn_.results) {
+            if (r.value != v) continue;
+            if (is_carried(r.role)) as_fragment = fragment(v);
+            else operand = true;
+        }
+        for (const ValueId u : users_[index(v)]) {
+            const Op& user = fn_.op(u);
+            if (ir::is_matmul(user.code)) {
+                for (std::size_t i = 0; i < user.args.size(); ++i) {
+                    if (user.args[i] != v) continue;
+                    const Space first = first_operand_form(fn_, u, form_[index(u)]);
+                    if (i == 2) as_fragment = form_[index(u)];
+                    else if (i == first_operand(form_[index(u)])) as_fragment = first;
+                    else operand = true;
+                }
+            } else if (user.code == Opcode::DecayMatmul && is_fragment(form_[index(u)]) && user.args[2] != v) {
+                operand = true;
+            } else if (!ir::is_elementwise(user.code) || !is_fragment(evaluated(u))) {
+                return Space::Tile;
+            } else if (users_[index(v)].size() > 1) {
+                return Space::Tile;
+            }
+        }
+        return operand || as_fragment == Space::Reg ? Space::Operand : as_fragment;
+    }
+
+ public:
+    /// Which operand of a product shares its result's rows as the fragment has them, and the form it would have in registers.
+    static std::size_t first_operand(Space result) { return result == Space::Transposed ? 1 : 0; }
+    static Space first_operand_form(const Function& fn, ValueId v, Space result) {
+        const Op& op = fn.op(v);
+        if (result == Space::Transposed) return op.attrs.trans_b ? Space::Fragment : Space::Transposed;
+        return op.attrs.trans_a ? Space::Transposed : Space::Fragment;
+    }
+
+ private:
+    const Function& symbolic_;
+    const Function& fn_;
+    const FragmentRules& rules_;
+    std::vector<std::vector<ValueId>> users_;
+    std::vector<int> results_;
+    std::vector<Space> form_;
+    std::vector<bool> decided_;
+};
+
+/// The function with a copy wherever a value is wanted in another form.
+class Copies {
+ public:
+    Copies(const Function& fn, const Forms& forms, const FragmentRules& rules) : fn_(fn), forms_(forms), rules_(rules) { out_.name = fn.name; }
+
+    Function run() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            Op op = fn_.op(v);
+            for (std::size_t i = 0; i < op.args.size(); ++i) op.args[i] = in_form(op.args[i], operand_form(v, i));
+            map_.push_back(add(std::move(op), forms_[v]));
+        }
+        for (ir::Result r : fn_.results) {
+            r.value = stored(r);
+            out_.results.push_back(r);
+        }
+        return std::move(out_);
+    }
+
+ private:
+    ValueId add(Op op, Space form) {
+        op.layout = Layout{};
+        op.layout->space = form;
+        if (form == Space::Operand) {
+            Function probe = out_;  // parts follow from how the value is made
+            const ValueId v = probe.add(op);
+            op.layout->parts = parts_of(probe, v, rules_.parts);
+        }
+        return out_.add(std::move(op));
+    }
+
+    [[nodiscard]] Space operand_form(ValueId v, std::size_t i) const {
+        const Op& op = fn_.op(v);
+        const Space now = forms_[op.args[i]];
+        if (ir::is_matmul(op.code)) {
+            if (i == 2) return forms_[v];
+            if (i != Forms::first_operand(forms_[v])) return Space::Operand;
+            return now == Forms::first_operand_form(fn_, v, forms_[v]) ? now : Space::Operand;
+        }
+        if (op.code == Opcode::DecayMatmul && is_fragment(forms_[v]) && i < 2) return Space::Operand;
+        if (now == Space::Reg) return now;
+        if (!ir::is_elementwise(op.code)) {
+            if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(fn_, v, "a decay mask as a whole");
+            return Space::Tile;
+        }
+        const Space loop = forms_.evaluated(v);
+        if (is_fragment(loop)) return now == Space::Tile || now == loop ? now : now == Space::Operand ? loop : Space::Tile;
+        return is_fragment(now) ? Space::Tile : now;
+    }
+
+    ValueId in_form(ValueId v, Space form) {
+        const ValueId mapped = map_[static_cast<std::size_t>(v)];
+        if (forms_[v] == form) return mapped;
+        if (const auto it = made_.find({v, form}); it != made_.end()) return it->second;
+        const Op& from = out_.op(mapped);
+        if (is_fragment(form) && from.layout->space == Space::Operand && from.layout->parts != 1) refuse(fn_, v, "a precise operand that is read elementwise");
+        Op copy{Opcode::Copy, from.type, {mapped}, {}, from.name, from.where, std::nullopt};
+        return made_[{v, form}] = add(std::move(copy), form);
+    }
+
+    /// Results are stored from operands and tiles of their own, states kept as fragments.
+    ValueId stored(const ir::Result& r) {
+        const Op& op = fn_.op(r.value);
+        const bool matrix = is_block_matrix(op.type);
+        if (is_carried(r.role)) return matrix ? in_form(r.value, forms_.fragment(r.value)) : fresh(r.value);
+        return matrix ? in_form(r.value, Space::Operand) : fresh(r.value);
+    }
+
+    ValueId fresh(ValueId v) {
+        const ValueId mapped = in_form(v, Space::Tile);
+        const Op& op = out_.op(mapped);
+        if (op.code != Opcode::Param && !ir::is_view(op.code)) return mapped;
+        return add(Op{Opcode::Copy, op.type, {mapped}, {}, op.name, op.where, std::nullopt}, Space::Tile);
+    }
+
+    const Function& fn_;
+    const Forms& forms_;
+    const FragmentRules& rules_;
+    Function out_;
+    std::vector<ValueId> map_;
+    std::map<std::pair<ValueId, Space>, ValueId> made_;
+};
+
+}  // namespace
+
+Function in_forms(const Function& symbolic, const Function& fn, const FragmentRules& rules) { return Copies(fn, Forms(symbolic, fn, rules), rules).run(); }
+
+}  // namespace forge::tile

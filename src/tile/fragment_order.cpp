@@ -1,0 +1,228 @@
+#include <algorithm>
+
+#include "ir/rebuild.h"
+#include "tile/fragment_steps.h"
+#include "tile/order.h"
+
+namespace forge::tile {
+namespace {
+
+using ir::Function;
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using Space = Layout::Space;
+
+/// What an operation costs, in cycles: of the threads, and of the matrix units beside them.
+struct Cost {
+    double threads = 0, units = 0;
+};
+
+Cost cost_of(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    constexpr double kLatency = 60, kBarrier = 40, kPerRegister = 4, kPerInstruction = 4;
+    if (op.code == Opcode::Param || ir::is_view(op.code) || op.layout->space == Space::Reg) return {};
+    const double elements = op.type.rank() == 2 ? static_cast<double>(size_of(op.type, 0) * size_of(op.type, 1)) : 64;
+    if (ir::is_matmul(op.code)) {
+        const Op& a = fn.op(op.args[0]);
+        const double depth = static_cast<double>(size_of(a.type, op.attrs.trans_a ? 0 : 1)), parts = a.layout->parts * fn.op(op.args[1]).layout->parts;
+        return {kPerInstruction * elements * depth * parts / (64 * 64 * 16), kLatency + elements * depth * parts / (64 * 2 * 16)};
+    }
+    if (!is_block_matrix(op.type)) return {kBarrier + 60, 0};
+    if (op.code == Opcode::Inverse) return {6000, 0};
+    if (op.code == Opcode::DecayMatmul) return {5000, 0};
+    const double registers = elements / 128;
+    return {kPerRegister * registers + (in_memory(op.layout->space) ? kBarrier : 0), 0};
+}
+
+/// The operations in an order that keeps the matrix units busy while the threads do other work: what lies on the longest
+/// way to the end first, and nothing that must wait while something else need not.
+class Overlapping {
+ public:
+    explicit Overlapping(const Function& fn) : fn_(fn), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1) {
+        constexpr double kNextChunk = 1000;  // waits for the carried states, and for nothing else
+        const auto users = ir::users_of(fn);
+        std::vector<bool> carried(fn.ops.size(), false);
+        for (const ir::Result& r : fn.results)
+            if (is_carried(r.role)) carried[index(r.value)] = true;
+        for (ValueId v = fn.size() - 1; v >= 0; --v) {
+            double after = carried[index(v)] ? kNextChunk : 0;
+            for (const ValueId u : users[index(v)]) after = std::max(after, left_[index(u)]);
+            const Cost c = cost_of(fn, v);
+            left_[index(v)] = after + c.threads + c.units;
+        }
+    }
+
+    Function run() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (fn_.op(v).code == Opcode::Param) take(v);
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (from_carried(v)) take_with_operands(v);
+        while (static_cast<int>(order_.size()) < fn_.size()) take(next());
+        return ir::permuted(fn_, order_);
+    }
+
+ private:
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    /// What follows from a carried fragment, vectors and numbers comes before all products: the compiler does not see that
+    /// the last chunk's have ended once others are under way.
+    [[nodiscard]] bool from_carried(ValueId v) const {
+        if (!ir::is_elementwise(fn_.op(v).code) || !is_fragment(fn_.op(v).layout->space)) return false;
+        const auto read = tiles_read_by(fn_, v);
+        return std::all_of(read.begin(), read.end(), [&](ValueId t) { return fn_.op(t).code == Opcode::Param; }) &&
+               std::any_of(read.begin(), read.end(), [&](ValueId t) { return is_fragment(fn_.op(t).layout->space); });
+    }
+    void take_with_operands(ValueId v) {
+        for (const ValueId a : fn_.op(v).args)
+            if (done_[index(a)] < 0) take_with_operands(a);
+        if (done_[index(v)] < 0) take(v);
+    }
+
+    /// When the operands are there; negative if one has not been asked for.
+    [[nodiscard]] double ready(ValueId v) const {
+        double at = 0;
+        for (const ValueId a : fn_.op(v).args) {
+            if (done_[index(a)] < 0) return -1;
+            at = std::max(at, done_[index(a)]);
+        }
+        return at;
+    }
+
+    [[nodiscard]] ValueId next() const {
+        ValueId best = ir::kNoValue;
+        double best_start = 0;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (done_[index(v)] >= 0) continue;
+            const double at = ready(v);
+            if (at < 0) continue;
+            const double start = std::max(at, now_);
+            const bool better = best == ir::kNoValue || start < best_start || (start == best_start && urgency(v) > urgency(best));
+            if (better) best = v, best_start = start;
+        }
+        return best;
+    }
+
+    /// The way that is left, but before all else what puts idle matrix units to work.
+    [[nodiscard]] double urgency(ValueId v) const {
+        constexpr double kFirst = 1e6;
+        return left_[index(v)] + (units_ <= now_ && ir::is_matmul(fn_.op(v).code) ? kFirst : 0);
+    }
+
+    void take(ValueId v) {
+        const Cost c = cost_of(fn_, v);
+        const double start = std::max(std::max(0.0, ready(v)), c.threads > 0 ? now_ : 0.0);
+        if (c.threads > 0) now_ = start + c.threads;
+        done_[index(v)] = c.threads > 0 ? now_ : start;
+        if (c.units > 0) units_ = done_[index(v)] = std::max(units_, now_) + c.units;
+        order_.push_back(v);
+    }
+
+    const Function& fn_;
+    std::vector<double> left_;  ///< cycles from an operation's start to the end
+    std::vector<double> done_;  ///< when a value is there
+    std::vector<ValueId> order_;
+    double now_ = 0, units_ = 0;
+};
+
+
+/// The operations of a task of a single chunk, in an order that needs little memory, so that many tasks are in flight:
+/// products of what has arrived first, then one result after the other, each time the one that leaves least behind.
+class Thrifty {
+ public:
+    explicit Thrifty(const Function& fn) : fn_(fn), users_(ir::users_of(fn)), done_(fn.ops.size(), false) {}
+
+    Function run() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (fn_.op(v).code == Opcode::Param) take(v);
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (early_product(v)) take_all(needed(v));
+        std::vector<ValueId> results;
+        for (const ir::Result& r : fn_.results) results.push_back(r.value);
+        while (!results.empty()) {
+            const auto best = std::min_element(results.begin(), results.end(), [&](ValueId a, ValueId b) { return room(a) < room(b); });
+            take_all(needed(*best));
+            results.erase(best);
+        }
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (!done_[index(v)]) take(v);
+        return ir::permuted(fn_, order_);
+    }
+
+ private:
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+    void take(ValueId v) {
+        done_[index(v)] = true;
+        order_.push_back(v);
+    }
+    void take_all(const std::vector<ValueId>& values) {
+        for (const ValueId v : values) take(v);
+    }
+
+    /// A product of what is made from parameters by neither products nor long steps.
+    [[nodiscard]] bool early_product(ValueId v) const {
+        const auto product = [](const Op& op) { return ir::is_matmul(op.code) || op.code == Opcode::DecayMatmul; };
+        if (!product(fn_.op(v)) || done_[index(v)]) return false;
+        const auto values = needed(v);
+        return std::none_of(values.begin(), values.end(), [&](ValueId u) { return u != v && (product(fn_.op(u)) || fn_.op(u).code == Opcode::Inverse); });
+    }
+
+    /// What is yet to be made for a value, itself last.
+    [[nodiscard]] std::vector<ValueId> needed(ValueId v) const {
+        std::vector<ValueId> values;
+        const auto flags = ir::needed_for(fn_, {v});
+        for (ValueId u = 0; u <= v; ++u)
+            if (flags[index(u)] && !done_[index(u)]) values.push_back(u);
+        return values;
+    }
+
+    /// The most floats that are held while this result is made, and those still wanted once it has been stored. What is
+    /// computed in the place of an operand that is wanted no more is taken to need no room.
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> room(ValueId result) const {
+        std::vector<bool> made = done_;
+        std::int64_t most = 0;
+        for (const ValueId v : needed(result)) {
+            const std::int64_t before = wanted(made);
+            made[index(v)] = true;
+            most = std::max(most, before + (in_place(v, made) ? 0 : floats(v)));
+        }
+        return {std::max(most, wanted(made)), wanted(made)};
+    }
+    [[nodiscard]] std::int64_t wanted(const std::vector<bool>& made) const {
+        std::int64_t sum = 0;
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (made[index(v)] && is_wanted(v, made)) sum += floats(v);
+        return sum;
+    }
+    /// Whether something that is yet to be made reads the value, if only from within a loop.
+    [[nodiscard]] bool is_wanted(ValueId v, const std::vector<bool>& made) const {
+        return std::any_of(users_[index(v)].begin(), users_[index(v)].end(),
+                           [&](ValueId u) { return !made[index(u)] || (fn_.op(u).layout->space == Space::Reg && is_wanted(u, made)); });
+    }
+    [[nodiscard]] std::int64_t floats(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (!in_memory(op.layout->space) || !is_block_matrix(op.type)) return 0;
+        return size_of(op.type, 0) * size_of(op.type, 1) / (op.layout->space == Space::Operand ? 2 : 1);
+    }
+    [[nodiscard]] bool in_place(ValueId v, const std::vector<bool>& made) const {
+        if (!ir::is_elementwise(fn_.op(v).code) && fn_.op(v).code != Opcode::Cumsum) return false;
+        const auto read = tiles_read_by(fn_, v);
+        return std::any_of(read.begin(), read.end(), [&](ValueId t) {
+            return floats(t) == floats(v) && fn_.op(t).layout->space == fn_.op(v).layout->space && !is_wanted(t, made);
+        });
+    }
+
+    const Function& fn_;
+    std::vector<std::vector<ValueId>> users_;
+    std::vector<bool> done_;
+    std::vector<ValueId> order_;
+};
+
+}  // namespace
+
+Function overlapped(const Function& fn) { return Overlapping(fn).run(); }
+Function thrifty(const Function& fn) { return Thrifty(fn).run(); }
+
+}  // namespace forge::tile
