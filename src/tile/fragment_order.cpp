@@ -41,7 +41,7 @@ Cost cost_of(const Function& fn, ValueId v) {
 /// way to the end first, and nothing that must wait while something else need not.
 class Overlapping {
  public:
-    explicit Overlapping(const Function& fn) : fn_(fn), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1) {
+    Overlapping(const Function& fn, bool alone) : fn_(fn), alone_(alone), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1) {
         constexpr double kNextChunk = 1000;  // waits for the carried states, and for nothing else
         const auto users = ir::users_of(fn);
         std::vector<bool> carried(fn.ops.size(), false);
@@ -105,10 +105,10 @@ class Overlapping {
         return best;
     }
 
-    /// The way that is left, but before all else what puts idle matrix units to work.
+    /// The way that is left; but before all else what puts idle matrix units to work, if no other task does.
     [[nodiscard]] double urgency(ValueId v) const {
         constexpr double kFirst = 1e6;
-        return left_[index(v)] + (units_ <= now_ && ir::is_matmul(fn_.op(v).code) ? kFirst : 0);
+        return left_[index(v)] + (alone_ && units_ <= now_ && ir::is_matmul(fn_.op(v).code) ? kFirst : 0);
     }
 
     void take(ValueId v) {
@@ -121,6 +121,7 @@ class Overlapping {
     }
 
     const Function& fn_;
+    bool alone_;
     std::vector<double> left_;  ///< cycles from an operation's start to the end
     std::vector<double> done_;  ///< when a value is there
     std::vector<ValueId> order_;
@@ -222,7 +223,7 @@ class Thrifty {
 
 }  // namespace
 
-Function overlapped(const Function& fn) { return Overlapping(fn).run(); }
+Function overlapped(const Function& fn, bool alone) { return Overlapping(fn, alone).run(); }
 Function thrifty(const Function& fn) { return Thrifty(fn).run(); }
 
 }  // namespace forge::tile

@@ -19,8 +19,9 @@ inline bool in_memory(ir::Layout::Space space) { return space == ir::Layout::Spa
 /// function as `fn` before its types became sizes.
 ir::Function in_forms(const ir::Function& symbolic, const ir::Function& fn, const FragmentRules& rules);
 
-/// An order that keeps the matrix units busy while the threads do other work, for chunks that follow one another.
-ir::Function overlapped(const ir::Function& fn);
+/// An order that keeps the matrix units busy while the threads do other work, for chunks that follow one another. `alone`: no
+/// other task shares the multiprocessor.
+ir::Function overlapped(const ir::Function& fn, bool alone);
 /// An order that needs little memory, for tasks of a single chunk: where these abound, they hide each other's waits.
 ir::Function thrifty(const ir::Function& fn);
 

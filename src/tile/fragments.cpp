@@ -19,6 +19,8 @@ using ir::ValueId;
 
 namespace {
 
+constexpr int kStagesOfTwo = 2;  ///< where two tasks share a multiprocessor, they have so many stages each
+
 /// Vectors of tokens arrive as they lie in memory; everybody reads a copy.
 Function with_copied_vectors(const Function& fn) {
     return ir::rebuild(fn, [](Function& out, const Op& op, std::vector<ValueId> args) {
@@ -58,7 +60,7 @@ std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel,
         Function fn = symbolic;
         for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
         const Function formed = in_forms(symbolic, fn, rules);
-        return with_memory(rules.stages > 1 ? overlapped(formed) : thrifty(formed), rules.stages);
+        return with_memory(rules.stages > 1 ? overlapped(formed, rules.stages > kStagesOfTwo) : thrifty(formed), rules.stages);
     } catch (const Obstacle& obstacle) {
         return obstacle.what;
     }
