@@ -42,6 +42,8 @@ struct Context {
         if (!in_tile(base) && !is_operand(base)) return {};
         return {{fn.op(base).layout->offset, fn.op(base).layout->offset + floats(base)}};
     }
+    /// Where the next chunk reads what this one carries to it; kNoValue if it does not.
+    [[nodiscard]] ir::ValueId carried_param(const ir::Result& r) const;
     /// Whether a value wants more than the 10 mantissa bits of tf32: unless tensors are bf16 (f16 has as many bits itself,
     /// and sums that cancel would lose some), and for what is inverted.
     [[nodiscard]] bool needs_float(ir::ValueId v) const;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <sstream>
 
-#include "emit/cuda/fragment_kernel.h"
 #include "emit/loops.h"
 #include "emit/transfers.h"
 #include "graph/transition.h"
 #include "ir/text.h"
+#include "tile/order.h"
 
 namespace forge::emit {
 namespace {
@@ -20,8 +20,6 @@ using ir::Role;
 using ir::ValueId;
 using plan::Loop;
 using tile::size_of;
-
-bool is_carried(Role role) { return role == Role::State || role == Role::Ones || role == Role::Eye; }
 
 class KernelWriter {
  public:
@@ -157,20 +155,13 @@ class KernelWriter {
         if (loop_ == Loop::Carries) return;
         if (loop_ == Loop::Segments) out_.line("if (!at.last) return;");
         for (const ir::Result& r : fn_.results) {
-            if (!is_carried(r.role)) continue;
-            const ValueId kept = carried_param(r);
+            if (!tile::is_carried(r.role)) continue;
+            const ValueId kept = c_.carried_param(r);
             const ValueId v = kept == ir::kNoValue ? r.value : kept;
             if (loop_ == Loop::Summaries)
                 transfers_.store_spill(r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name), v, "at.segment");
             else transfers_.store_final_state(r.name, v);
         }
-    }
-
-    /// Where the next chunk reads what this one carries to it.
-    [[nodiscard]] ValueId carried_param(const ir::Result& r) const {
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (c_.is_param(v, r.role) && fn_.op(v).attrs.name == r.name) return v;
-        return ir::kNoValue;
     }
 
     void chunk_body() {
@@ -192,7 +183,7 @@ class KernelWriter {
             store_results(v);
         }
         for (const ir::Result& r : fn_.results)
-            if (is_carried(r.role)) keep(r);
+            if (tile::is_carried(r.role)) keep(r);
     }
 
     [[nodiscard]] const tile::Stream* stream_of(ValueId v) const {
@@ -265,7 +256,7 @@ class KernelWriter {
 
     /// The state after the chunk goes where the next chunk reads it, unless it was made there.
     void keep(const ir::Result& r) {
-        const ValueId kept = carried_param(r);
+        const ValueId kept = c_.carried_param(r);
         if (kept == ir::kNoValue || fn_.op(kept).layout->offset == fn_.op(r.value).layout->offset) return;
         c_.barriers.before(out_, c_.memory(r.value), c_.memory(kept));
         out_.line("copy_floats<{}>({}, {});", c_.floats(kept), c_.name(kept), c_.name(r.value));
@@ -306,7 +297,7 @@ void write_title(Writer& out, const plan::Kernel& kernel) {
     comment(out, fmt::format("{}: {}.\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.tiles.fn)));
 }
 
-std::string write_source(const plan::Plan& plan, const Dialect& dialect) {
+std::string write_source(const plan::Plan& plan, const Dialect& dialect, const WriteKernel& write) {
     Writer out;
     write_title(out, plan);
     for (const std::string& define : dialect.defines) out.line("#define {}", define);
@@ -315,8 +306,7 @@ std::string write_source(const plan::Plan& plan, const Dialect& dialect) {
     for (const std::string& name : dialect.namespaces) out.line("using namespace {};", name);
     for (const plan::Kernel& kernel : plan.kernels) {
         write_title(out, kernel);
-        if (kernel.fragments) write_fragment_kernel(out, dialect, plan, kernel);
-        else write_kernel(out, dialect, plan, kernel);
+        write(out, dialect, plan, kernel);
     }
     return out.text();
 }

@@ -51,6 +51,7 @@ double product_flops(const ir::Function& fn, const Op& op) {
 const char* to_string(Engine engine) {
     switch (engine) {
         case Engine::Tiles: return "tiles";
+        case Engine::WarpGroups: return "warp groups";
         case Engine::Channels: return "channels";
     }
     return "?";
@@ -61,7 +62,7 @@ std::string to_string(const Schedule& s) {
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
     if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence", s.segments);
     if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);
-    if (s.warp_groups) text += fmt::format(", for warp groups{}", s.share ? ", with work ahead of the scan" : "");
+    if (s.warp_groups()) text += fmt::format(", for warp groups{}", s.share ? ", with work ahead of the scan" : "");
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
 }
 
@@ -126,35 +127,35 @@ class Planning {
 
     Plan run() {
         const Schedule& s = plan_.schedule;
-        const bool share = s.share && (s.warp_groups ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
-        ir::Function program = plan_.program;
-        if (s.warp_groups) program = graph::hoist_scales(graph::late_factors(program), s.tile_axis);
-        if (s.warp_groups && share) program = graph::merge_scales(program, s.tile_axis);
-        if (s.warp_groups) program = graph::deepest_last(program);
-        for (KernelGraph& graph : place(program, s.strategy, share ? s.tile_axis : "", s.warp_groups)) add(std::move(graph));
+        const bool share = s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
+        for (KernelGraph& graph : place(s.warp_groups() ? for_matrix_units(share) : plan_.program, s.strategy, share ? s.tile_axis : "", s.warp_groups())) add(std::move(graph));
         return std::move(plan_);
     }
 
  private:
     [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }
 
+    [[nodiscard]] ir::Function for_matrix_units(bool share) const {
+        const std::string& axis = plan_.schedule.tile_axis;
+        const ir::Function program = graph::hoist_scales(graph::late_factors(plan_.program), axis);
+        return graph::deepest_last(share ? graph::merge_scales(program, axis) : program);
+    }
+
     void add(KernelGraph graph) {
         const Schedule& s = plan_.schedule;
         graph.tiled = tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis)));
-        const bool fragments = s.warp_groups && graph.loop != Loop::Carries;  // those are few, and want all of float's bits
+        const bool carries = s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
+        const Engine engine = carries ? Engine::Tiles : s.engine;
         for (const ir::Result& r : graph.fn.results)
             if (auto slot = spill_of(graph, r)) add_spill(graph, r, std::move(*slot));
-        const tile::Sizes& sizes = graph.tiled ? part_ : whole_;
-        tile::TileKernel tiles = s.engine == Engine::Channels ? channel_kernel(graph.fn)
-                                 : fragments                  ? lowered_to_fragments(graph, sizes)
-                                                              : tile::lower(graph.fn, sizes, whole_, s.rules());
-        plan_.kernels.push_back({std::move(graph), std::move(tiles), fragments, s.engine});
+        tile::TileKernel tiles = lowered(graph, graph.tiled ? part_ : whole_, engine);
+        plan_.kernels.push_back({std::move(graph), std::move(tiles), engine});
     }
 
     void add_spill(const KernelGraph& graph, const ir::Result& r, SpillSlot slot) {
         const Schedule& s = plan_.schedule;
         const ir::Type type = tile::with_sizes(slot.type, whole_);
-        if (s.warp_groups && !slot.per_segment && tile::is_block_matrix(type)) {
+        if (s.warp_groups() && !slot.per_segment && tile::is_block_matrix(type)) {
             slot.parts = tile::parts_of(graph.fn, r.value, parts_);
             slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
             parts_[slot.name] = slot.parts;
@@ -165,6 +166,15 @@ class Planning {
             slot.floats = tile::tile_floats(type, s.rules());
         }
         plan_.spills.push_back(std::move(slot));
+    }
+
+    [[nodiscard]] tile::TileKernel lowered(const KernelGraph& graph, const tile::Sizes& sizes, Engine engine) const {
+        switch (engine) {
+            case Engine::Tiles: return tile::lower(graph.fn, sizes, whole_, plan_.schedule.rules());
+            case Engine::WarpGroups: return lowered_to_fragments(graph, sizes);
+            case Engine::Channels: return channel_kernel(graph.fn);
+        }
+        throw InternalError("plan: unknown engine");
     }
 
     [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes) const {

@@ -16,6 +16,7 @@ namespace forge::plan {
 /// What a kernel's graph is lowered to, and so which emitter writes it and how it is launched.
 enum class Engine : std::uint8_t {
     Tiles,     ///< tile operations in a task's own memory: the CPU, and the portable path of GPUs
+    WarpGroups,  ///< fragments and operands of a Hopper GPU's warp-group matrix units, by 128 threads
     Channels,  ///< the work of one token and channel, in the registers of a GPU's thread; segments are joined on the way
 };
 const char* to_string(Engine engine);
@@ -32,12 +33,12 @@ struct Schedule {
     std::int64_t vector_width = 16;
     bool shared_memory = false;   ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
     int block_threads = 256;      ///< … of so many
-    bool warp_groups = false;     ///< kernels for a GPU's warp-group matrix units, of 128 threads
-    int stages = 2;               ///< … chunks whose inputs are held at a time by kernels that go through chunks in order
+    int stages = 2;               ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     bool share = true;            ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
     Engine engine = Engine::Tiles;
     std::string reason;
 
+    [[nodiscard]] bool warp_groups() const { return engine == Engine::WarpGroups; }
     [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory}; }
 };
 std::string to_string(const Schedule& schedule);
@@ -63,8 +64,7 @@ struct SpillSlot {
 struct Kernel {
     KernelGraph graph;
     tile::TileKernel tiles;  ///< Channels: the token program with its transitions, which has no tiles
-    bool fragments = false;  ///< lowered for the warp-group matrix units
-    Engine engine = Engine::Tiles;
+    Engine engine = Engine::Tiles;  ///< the schedule's, but for kernels that want all of float's bits
 };
 
 /// Why a program cannot have kernels for warp groups.
@@ -90,7 +90,7 @@ struct Plan {
 };
 
 /// `definition` in its final types; `program` joined and optimised from it.
-/// With `warp_groups`: NotForWarpGroups if a kernel cannot be lowered so.
+/// For warp groups: NotForWarpGroups if a kernel cannot be lowered so.
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const Schedule& schedule);
 
 /// Useful floating-point operations per chunk and head of a lowered program: products (a triangle counts half) and

@@ -73,7 +73,8 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     Schedule s;
     s.chunk = kBlock;
     s.vector_width = 4;
-    s.shared_memory = s.warp_groups = s.tile_chunks = true;
+    s.shared_memory = s.tile_chunks = true;
+    s.engine = plan::Engine::WarpGroups;
     s.block_threads = kThreads;
     s.tile_axis = value_axis(program, sizes);
     s.tiles = wishes.tiles ? wishes.tiles : sizes.at(s.tile_axis) / kBlock;

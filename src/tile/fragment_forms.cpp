@@ -16,6 +16,14 @@ using ir::Role;
 using ir::ValueId;
 using Space = Layout::Space;
 
+/// Which operand of a product shares its result's rows as the fragment has them, and the form it would have in registers.
+std::size_t first_operand(Space result) { return result == Space::Transposed ? 1 : 0; }
+Space first_operand_form(const Function& fn, ValueId v, Space result) {
+    const Op& op = fn.op(v);
+    if (result == Space::Transposed) return op.attrs.trans_b ? Space::Fragment : Space::Transposed;
+    return op.attrs.trans_a ? Space::Transposed : Space::Fragment;
+}
+
 /// The form of every value of a function whose types are sizes.
 class Forms {
  public:
@@ -157,16 +165,6 @@ class Forms {
         return operand || as_fragment == Space::Reg ? Space::Operand : as_fragment;
     }
 
- public:
-    /// Which operand of a product shares its result's rows as the fragment has them, and the form it would have in registers.
-    static std::size_t first_operand(Space result) { return result == Space::Transposed ? 1 : 0; }
-    static Space first_operand_form(const Function& fn, ValueId v, Space result) {
-        const Op& op = fn.op(v);
-        if (result == Space::Transposed) return op.attrs.trans_b ? Space::Fragment : Space::Transposed;
-        return op.attrs.trans_a ? Space::Transposed : Space::Fragment;
-    }
-
- private:
     const Function& symbolic_;
     const Function& fn_;
     const FragmentRules& rules_;
@@ -198,12 +196,9 @@ class Copies {
     ValueId add(Op op, Space form) {
         op.layout = Layout{};
         op.layout->space = form;
-        if (form == Space::Operand) {
-            Function probe = out_;  // parts follow from how the value is made
-            const ValueId v = probe.add(op);
-            op.layout->parts = parts_of(probe, v, rules_.parts);
-        }
-        return out_.add(std::move(op));
+        const ValueId v = out_.add(std::move(op));
+        if (form == Space::Operand) out_.op(v).layout->parts = parts_of(out_, v, rules_.parts);
+        return v;
     }
 
     [[nodiscard]] Space operand_form(ValueId v, std::size_t i) const {
@@ -211,8 +206,8 @@ class Copies {
         const Space now = forms_[op.args[i]];
         if (ir::is_matmul(op.code)) {
             if (i == 2) return forms_[v];
-            if (i != Forms::first_operand(forms_[v])) return Space::Operand;
-            return now == Forms::first_operand_form(fn_, v, forms_[v]) ? now : Space::Operand;
+            if (i != first_operand(forms_[v])) return Space::Operand;
+            return now == first_operand_form(fn_, v, forms_[v]) ? now : Space::Operand;
         }
         if (op.code == Opcode::DecayMatmul && is_fragment(forms_[v]) && i < 2) return Space::Operand;
         if (now == Space::Reg) return now;

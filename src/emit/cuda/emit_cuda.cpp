@@ -1,6 +1,7 @@
 #include "emit/cuda/emit_cuda.h"
 
 #include "emit/cuda/channels.h"
+#include "emit/cuda/fragment_kernel.h"
 #include "forge/error.h"
 
 namespace forge::emit {
@@ -25,7 +26,7 @@ std::string emit_cuda(const plan::Plan& plan) {
     if (plan.schedule.engine == plan::Engine::Channels) return emit_channels(plan);
     Dialect cuda;
     cuda.defines = {fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
-    const bool warp_groups = plan.schedule.warp_groups;
+    const bool warp_groups = plan.schedule.warp_groups();
     cuda.includes = {warp_groups ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
     if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.barrier = "publish();";
     cuda.namespaces = {"forge::cuda"};
@@ -34,7 +35,9 @@ std::string emit_cuda(const plan::Plan& plan) {
     cuda.idle = "if (at.idle) return;";
     cuda.cooperative = true;
     cuda.threads = plan.schedule.block_threads;
-    return write_source(plan, cuda);
+    return write_source(plan, cuda, [](Writer& out, const Dialect& dialect, const plan::Plan& p, const plan::Kernel& kernel) {
+        (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, dialect, p, kernel);
+    });
 }
 
 }  // namespace forge::emit

@@ -246,18 +246,15 @@ class FragmentKernel {
     /// A fragment is about to be read by the threads. The compiler does not see that the last chunk's products have ended
     /// if others have begun since: then the carried fragment must have been copied in between.
     void read_fragment(ValueId v) {
-        products_.need(fragment_name(v));
+        products_.need(c_.name(v));
         if (fn_.op(v).code == Opcode::Param && products_.any()) copied_.insert(v);
     }
 
-    /// A fragment's C++ variable.
-    [[nodiscard]] const std::string& fragment_name(ValueId v) const { return c_.name(v); }
-
     void store_fragment(ValueId v) {
         const ValueId from = fn_.op(v).args[0];
-        products_.need(fragment_name(from));
+        products_.need(c_.name(from));
         before({}, c_.memory(v));
-        out_.line("store_fragment<{}>({}, {});", fn_.op(from).layout->space == Space::Transposed, c_.name(v), fragment_name(from));
+        out_.line("store_fragment<{}>({}, {});", fn_.op(from).layout->space == Space::Transposed, c_.name(v), c_.name(from));
     }
 
     void load_fragment(ValueId v) {
@@ -274,8 +271,8 @@ class FragmentKernel {
         const std::int64_t row = fn_.op(v).layout->strides[0];
         const std::string type = fragment_type(from);
         out_.open(fmt::format("each{}([&](const Spot& spot)", type.substr(std::string("Fragment").size())));
-        if (transposed) out_.line("{0}[spot.j * {1} + spot.i] = {2}.at(spot).x[0], {0}[(spot.j + 1) * {1} + spot.i] = {2}.at(spot).x[1];", c_.name(v), row, fragment_name(from));
-        else out_.line("store_pair({} + spot.i * {} + spot.j, {}.at(spot));", c_.name(v), row, fragment_name(from));
+        if (transposed) out_.line("{0}[spot.j * {1} + spot.i] = {2}.at(spot).x[0], {0}[(spot.j + 1) * {1} + spot.i] = {2}.at(spot).x[1];", c_.name(v), row, c_.name(from));
+        else out_.line("store_pair({} + spot.i * {} + spot.j, {}.at(spot));", c_.name(v), row, c_.name(from));
         out_.close("});");
     }
 
@@ -291,14 +288,14 @@ class FragmentKernel {
         const ValueId a = op.args[first], b = op.args[second];
         const bool registers = c_.is_fragment(a);
         if (registers) pack(a);
-        if (op.args.size() == 3) products_.need(fragment_name(op.args[2]));
+        if (op.args.size() == 3) products_.need(c_.name(op.args[2]));
         Ranges reads = c_.memory(b);
         for (const Range& r : c_.memory(a)) reads.push_back(r);
         before(reads, {});
         const std::string type = fragment_type(v);
-        out_.line("{} {}{};", type, c_.name(v), op.args.size() == 3 ? " = " + fragment_name(op.args[2]) : "");
+        out_.line("{} {}{};", type, c_.name(v), op.args.size() == 3 ? " = " + c_.name(op.args[2]) : "");
         const char* acc = op.code == Opcode::MatmulAdd ? "Add" : op.code == Opcode::MatmulSub ? "Sub" : "Set";
-        if (registers) out_.line("issue_multiply<Acc::{}, {}>({}, {}_packed, {});", acc, along(op, second), c_.name(v), fragment_name(a), c_.name(b));
+        if (registers) out_.line("issue_multiply<Acc::{}, {}>({}, {}_packed, {});", acc, along(op, second), c_.name(v), c_.name(a), c_.name(b));
         else
             out_.line("issue_multiply<Acc::{}, {}, {}, {}>({}, {}, {});", acc, along(op, first), along(op, second), size_of(fn_.op(op.args[0]).type, op.attrs.trans_a ? 0 : 1), c_.name(v),
                       c_.name(a), c_.name(b));
@@ -307,8 +304,8 @@ class FragmentKernel {
 
     void pack(ValueId v) {
         if (!packed_.insert(v).second) return;
-        products_.need(fragment_name(v));
-        out_.line("const auto {0}_packed = pack<{1}>({0});", fragment_name(v), inputs_.half());
+        products_.need(c_.name(v));
+        out_.line("const auto {0}_packed = pack<{1}>({0});", c_.name(v), inputs_.half());
     }
 
     // Results.
@@ -322,14 +319,8 @@ class FragmentKernel {
         out_.line("store_operand({}, {}, rows);", FragmentInputs::token_matrix(r.name, plan_.tensor(Kind::Output, r.name)), c_.name(v));
     }
 
-    [[nodiscard]] ValueId carried_param(const ir::Result& r) const {
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (c_.is_param(v, r.role) && fn_.op(v).attrs.name == r.name) return v;
-        return ir::kNoValue;
-    }
-
     void keep(const ir::Result& r) {
-        const ValueId kept = carried_param(r);
+        const ValueId kept = c_.carried_param(r);
         if (kept == ir::kNoValue || kept == r.value || loop_ == Loop::Chunks) return;
         if (c_.is_fragment(kept)) return out_.line("{} = {};", c_.name(kept), copied_.contains(kept) ? fmt::format("copied({})", c_.name(r.value)) : c_.name(r.value));
         before(c_.memory(r.value), c_.memory(kept));
@@ -340,7 +331,7 @@ class FragmentKernel {
         if (loop_ == Loop::Segments) out_.line("if (!at.last) return;");
         for (const ir::Result& r : fn_.results) {
             if (!tile::is_carried(r.role)) continue;
-            const ValueId v = carried_param(r) == ir::kNoValue ? r.value : carried_param(r);
+            const ValueId v = c_.carried_param(r) == ir::kNoValue ? r.value : c_.carried_param(r);
             if (loop_ == Loop::Summaries) store_summary(r, v);
             else if (c_.is_fragment(v)) store_final(r.name, v);
             else transfers_.store_final_state(r.name, v);

@@ -30,7 +30,8 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
 
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel) {
     switch (kernel.engine) {
-        case plan::Engine::Tiles: return launch_of_tiles(plan, kernel);
+        case plan::Engine::Tiles:
+        case plan::Engine::WarpGroups: return launch_of_tiles(plan, kernel);
         case plan::Engine::Channels: return launch_of_channels(plan, kernel);
     }
     throw InternalError("launch: unknown engine");
