@@ -6,10 +6,8 @@
 //
 // For back ends whose products take inputs straight from memory as 16-bit numbers, and have results in registers, where a
 // scale costs next to nothing.
-#include <algorithm>
-#include <optional>
-
 #include "graph/passes.h"
+#include "graph/scales.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
 
@@ -22,17 +20,6 @@ using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
 
-/// The axis of a matrix along which a value of at most its rank changes: 0, 1, -1 for neither, nullopt for both.
-std::optional<int> varying_axis(const ir::Type& type, int rank) {
-    std::optional<int> axis = -1;
-    for (int d = 0; d < type.rank(); ++d) {
-        if (type.shape[static_cast<std::size_t>(d)] == Dim(1)) continue;
-        if (axis != -1) return std::nullopt;
-        axis = d + rank - type.rank();
-    }
-    return axis;
-}
-
 /// An operand as a matrix times scales along its rows, its columns, or neither.
 struct Peeled {
     ValueId matrix;
@@ -41,23 +28,16 @@ struct Peeled {
 
 Peeled peel(const Function& fn, ValueId v) {
     Peeled p{v, {}, {}, {}};
-    while (fn.op(p.matrix).code == Opcode::Mul) {
-        const Op& mul = fn.op(p.matrix);
-        int scale = -1;
-        for (int i = 0; i < 2 && scale < 0; ++i)
-            if (varying_axis(fn.op(mul.args[static_cast<std::size_t>(i)]).type, 2) && fn.op(mul.args[static_cast<std::size_t>(1 - i)]).type.shape == mul.type.shape) scale = i;
-        if (scale < 0) break;
-        const ValueId s = mul.args[static_cast<std::size_t>(scale)];
-        const int axis = *varying_axis(fn.op(s).type, 2);
-        (axis == 0 ? p.rows : axis == 1 ? p.cols : p.both).push_back(s);
-        p.matrix = mul.args[static_cast<std::size_t>(1 - scale)];
+    while (const auto part = scaled(fn, p.matrix)) {
+        (part->axis == 0 ? p.rows : part->axis == 1 ? p.cols : p.both).push_back(part->scale);
+        p.matrix = part->matrix;
     }
     return p;
 }
 
 bool is_input(const Function& fn, ValueId v) { return fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == ir::Role::Input; }
 
-ValueId scaled(Function& out, ValueId v, const std::vector<ValueId>& scales) {
+ValueId times(Function& out, ValueId v, const std::vector<ValueId>& scales) {
     for (const ValueId s : scales) v = ir::emit(out, Opcode::Mul, {v, s}, {}, out.op(v).where);
     return v;
 }
@@ -65,7 +45,7 @@ ValueId scaled(Function& out, ValueId v, const std::vector<ValueId>& scales) {
 /// A scale along one axis of a matrix, for the other axis or the same.
 ValueId along(Function& out, ValueId scale, int axis) {
     const Op op = out.op(scale);
-    const std::optional<int> now = varying_axis(op.type, 2);
+    const std::optional<int> now = scale_axis(op.type);
     if (*now == axis || *now < 0) return scale;
     if (op.type.rank() == 1) {  // along the columns as it stands
         Attrs attrs;
@@ -98,9 +78,9 @@ class Hoisting {
         const bool right = !value_axis_.empty() && op.type.shape[1].symbol == value_axis_;
         ValueId left_operand = a.matrix, right_operand = b.matrix;
         if (right) {
-            right_operand = scaled(out, scaled(out, b.matrix, b_inner), along(out, a_inner, op.attrs.trans_b ? 1 : 0));
+            right_operand = times(out, times(out, b.matrix, b_inner), along(out, a_inner, op.attrs.trans_b ? 1 : 0));
         } else {
-            left_operand = scaled(out, scaled(out, a.matrix, a_inner), along(out, b_inner, op.attrs.trans_a ? 0 : 1));
+            left_operand = times(out, times(out, a.matrix, a_inner), along(out, b_inner, op.attrs.trans_a ? 0 : 1));
         }
         std::vector<ValueId> outer = along(out, a_outer, 0);
         for (const ValueId s : along(out, b_outer, 1)) outer.push_back(s);
@@ -119,7 +99,7 @@ class Hoisting {
         }
         const bool sum = args.size() == 3;
         if (sum) product.code = Opcode::Matmul;
-        const ValueId scaled_product = scaled(out, ir::keep(out, product, {a, b}), outer);
+        const ValueId scaled_product = times(out, ir::keep(out, product, {a, b}), outer);
         if (!sum) return scaled_product;
         const Op addend = out.op(args[2]);
         if (op.code == Opcode::MatmulAdd && addend.code == Opcode::Matmul && addend.attrs.tri != ir::Tri::OutLower)

@@ -8,9 +8,9 @@
 //
 // For back ends in which such values t are made ahead, for all chunks at once, and scaling x is work of every task.
 #include <algorithm>
-#include <optional>
 
 #include "graph/passes.h"
+#include "graph/scales.h"
 #include "graph/slice.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
@@ -23,34 +23,6 @@ using ir::Function;
 using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
-
-/// The axis along which a scale of a matrix changes: 0, 1, -1 for a number; nullopt for a matrix.
-std::optional<int> scale_axis(const ir::Type& type) {
-    std::optional<int> axis = -1;
-    for (int d = 0; d < type.rank(); ++d) {
-        if (type.shape[static_cast<std::size_t>(d)] == Dim(1)) continue;
-        if (axis != -1) return std::nullopt;
-        axis = d + 2 - type.rank();
-    }
-    return axis;
-}
-
-struct Scaled {
-    ValueId matrix = ir::kNoValue, scale = ir::kNoValue;
-    int axis = -1;
-};
-
-/// A matrix times a scale; the matrix keeps the shape.
-std::optional<Scaled> scaled(const Function& fn, ValueId v) {
-    const Op& op = fn.op(v);
-    if (op.code != Opcode::Mul || op.type.rank() != 2) return std::nullopt;
-    for (std::size_t i = 0; i < 2; ++i) {
-        const Op &scale = fn.op(op.args[i]), &matrix = fn.op(op.args[1 - i]);
-        if (matrix.type.shape == op.type.shape && scale_axis(matrix.type) == std::nullopt)
-            if (const auto axis = scale_axis(scale.type)) return Scaled{op.args[1 - i], op.args[i], *axis};
-    }
-    return std::nullopt;
-}
 
 /// The product of two scales along one axis, multiplied as vectors and numbers if they are.
 ValueId joined(Function& out, ValueId a, ValueId b, const Location& where) {
