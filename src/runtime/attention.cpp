@@ -88,6 +88,8 @@ void check_sizes(const ir::Definition& def, const tile::Sizes& sizes) {
 void check_options(const CompileOptions& o) {
     if (o.chunk != 0 && o.chunk != 16 && o.chunk != 32 && o.chunk != 64 && o.chunk != 128)
         throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
+    if (o.engine != "auto" && o.engine != "portable" && o.engine != "warp-groups")
+        throw RuntimeError(fmt::format("engine: expected auto, portable or warp-groups, got '{}'", o.engine));
     if (o.dtype != F32 && !is_half(o.dtype)) throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
 }
 

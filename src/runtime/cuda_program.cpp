@@ -95,8 +95,10 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     if (options.engine == "auto")
         if (auto schedule = schedule::fit_channels(definition, program, wishes, threads)) return *schedule;
     const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors};
-    if (device.major == 9 && options.engine != "portable" && (options.threads == 0 || options.threads == 128)) {
+    if (options.engine != "portable") {
         try {
+            if (device.major != 9) throw plan::NotForWarpGroups(fmt::format("a GPU of compute capability {}.{}, only 9.0", device.major, device.minor));
+            if (options.threads != 0 && options.threads != 128) throw plan::NotForWarpGroups(fmt::format("{} threads per task, only 128", options.threads));
             return schedule::fit_warp_groups(definition, program, options.sizes, memory, wishes);
         } catch (const plan::NotForWarpGroups& reason) {
             if (options.engine == "warp-groups") throw RuntimeError(fmt::format("{}: engine: warp-groups cannot have {}", definition.name, reason.what()));
