@@ -49,6 +49,12 @@ std::string Transfers::tile_offset(int tensor, std::size_t leading) const {
     return "";
 }
 
+std::string Transfers::first_column(int tensor) const {
+    const Dim& columns = slot(tensor).type.shape.back();
+    const bool part = c_.kernel.graph.tiled && columns.symbol == plan_.schedule.tile_axis;
+    return part ? fmt::format("at.tile * {}", columns.factor * plan_.schedule.tile_size) : "0";
+}
+
 std::string Transfers::all_rows(const ir::Type& type) const { return type.rank() == 0 ? "1" : std::to_string(size_of(type, 0)); }
 
 void Transfers::declare_token_tensor(const std::string& pointer, int tensor, bool constant) {
@@ -59,6 +65,11 @@ void Transfers::declare_token_tensor(const std::string& pointer, int tensor, boo
 }
 
 void Transfers::declare_tensors() {
+    declare_inputs();
+    declare_outputs();
+}
+
+void Transfers::declare_inputs() {
     std::vector<int> declared;
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (!c_.is_param(v, Role::Input) && !c_.is_param(v, Role::Shifted)) continue;
@@ -66,6 +77,9 @@ void Transfers::declare_tensors() {
         if (std::find(declared.begin(), declared.end(), tensor) == declared.end()) declare_token_tensor(global(fn_.op(v).attrs.name), tensor, true);
         declared.push_back(tensor);
     }
+}
+
+void Transfers::declare_outputs() {
     for (const ir::Result& r : fn_.results)
         if (r.role == Role::Input) declare_token_tensor(global(r.name), plan_.tensor(Kind::Output, r.name), false);
 }

@@ -11,6 +11,8 @@ class Transfers {
     explicit Transfers(Context& context) : c_(context), out_(context.out), plan_(context.plan), fn_(context.fn) {}
 
     void declare_tensors();  ///< one pointer per token tensor that the kernel reads or writes
+    void declare_inputs();   ///< … reads
+    void declare_outputs();  ///< … writes
     void load_tokens(ir::ValueId v);
 
     /// A token tensor for a row loop: read or written where it lies if that can be, else through the value's tile.
@@ -30,6 +32,8 @@ class Transfers {
     [[nodiscard]] int tensor_of(const ir::Op& param) const;  ///< in the call
     /// ` + …`, to the task's part of the tiled axis; axes before `leading` are not among a tensor's dims.
     [[nodiscard]] std::string tile_offset(int tensor, std::size_t leading) const;
+    /// The first column of a token matrix that the task moves.
+    [[nodiscard]] std::string first_column(int tensor) const;
     void load_head(ir::ValueId v);
     void load_initial_state(ir::ValueId v);
     void store_output(const ir::Result& r);

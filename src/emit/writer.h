@@ -22,6 +22,7 @@ class Writer {
         --depth_;
         put(tail);
     }
+    void indent() { ++depth_; }
     [[nodiscard]] const std::string& text() const { return text_; }
 
  private:

@@ -62,7 +62,7 @@ std::string to_string(const Schedule& s) {
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
     if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence", s.segments);
     if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);
-    if (s.warp_groups()) text += fmt::format(", for warp groups{}", s.share ? ", with work ahead of the scan" : "");
+    if (s.warp_groups()) text += fmt::format(", for warp groups{}{}", s.share ? ", with work ahead of the scan" : "", s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
 }
 
@@ -182,6 +182,7 @@ class Planning {
         rules.value_axis = plan_.schedule.tile_axis;
         rules.parts = parts_;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
+        rules.output_groups = plan_.schedule.output_groups;
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;

@@ -34,6 +34,7 @@ struct Schedule {
     bool shared_memory = false;   ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
     int block_threads = 256;      ///< … of so many
     int stages = 2;               ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
+    int output_groups = 0;        ///< … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs
     bool share = true;            ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
     Engine engine = Engine::Tiles;
     std::string reason;

@@ -56,6 +56,10 @@ class CudaDriver {
     int (*event_record)(CudaEvent, CudaStream) = nullptr;
     int (*event_synchronize)(CudaEvent) = nullptr;
     int (*event_elapsed_ms)(float*, CudaEvent, CudaEvent) = nullptr;
+    /// Of a tensor's map: element type, axes, sizes, byte strides of all axes but the first, box, steps, interleaving, swizzle,
+    /// what comes into the second-level cache, what stands for elements beyond the ends.
+    int (*encode_map)(void* map, int type, unsigned rank, void* address, const std::uint64_t* sizes, const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* steps,
+                      int interleave, int swizzle, int promotion, int fill) = nullptr;
     int (*error_text)(int, const char**) = nullptr;
 
     /// RuntimeError unless the result is 0.

@@ -9,6 +9,7 @@
 #include "forge/error.h"
 #include "runtime/device_call.h"
 #include "runtime/skip.h"
+#include "runtime/tensor_maps.h"
 #include "schedule/channels.h"
 #include "schedule/shared_memory.h"
 #include "schedule/warp_groups.h"
@@ -72,7 +73,8 @@ void CudaProgram::launch(const plan::Plan& plan, const Call& call) const {
         if (arguments.exchange_bytes > 0)
             cuda.check(cuda.fill_bytes(reinterpret_cast<CudaPointer>(arguments.call.exchange), 0xFF, arguments.exchange_bytes, stream),  // NOLINT: the driver's pointers are numbers
                        "clearing the workspace");
-        void* parameters[] = {&arguments.call};
+        cuda::TensorMaps maps = tensor_maps(plan, how, arguments.call);
+        void* parameters[] = {&arguments.call, &maps};  // kernels without roles take the first alone
         cuda.check(cuda.launch(kernels_[k].function, static_cast<unsigned>(resident > 0 ? std::min(tasks, resident) : tasks), 1, 1, static_cast<unsigned>(how.threads), 1, 1,
                                static_cast<unsigned>(how.shared_bytes), stream, parameters, nullptr),
                    "launching a kernel");
@@ -94,7 +96,7 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;
     if (options.engine == "auto")
         if (auto schedule = schedule::fit_channels(definition, program, wishes, threads)) return *schedule;
-    const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors};
+    const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors, device.shared_bytes};
     if (options.engine != "portable") {
         try {
             if (device.major != 9) throw plan::NotForWarpGroups(fmt::format("a GPU of compute capability {}.{}, only 9.0", device.major, device.minor));

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-static_assert(sizeof(cuda::Call) <= 4096, "CUDA's limit for the arguments of a kernel");
+static_assert(sizeof(cuda::Call) + sizeof(cuda::TensorMaps) <= 4096, "CUDA's limit for the arguments of a kernel");
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 

@@ -12,6 +12,7 @@ namespace forge::schedule {
 struct SharedMemory {
     std::int64_t bytes = 99 * 1024;  ///< of tiles, per block of threads
     int multiprocessors = 108;
+    std::int64_t all_bytes = 0;       ///< … where nothing but tiles lies in shared memory; 0: no more than `bytes`
 };
 
 struct FitWishes {

@@ -44,24 +44,55 @@ bool cheap_summaries(const ir::Function& program) {
     return std::all_of(all.begin(), all.end(), [](const graph::Transition& t) { return t.composable() && !t.is_matrix(); });
 }
 
-/// The most stages with which tasks that go through chunks in order still fit: one per multiprocessor, or two.
+/// What a plan's kernels need of shared memory, in bytes.
+struct Needs {
+    std::int64_t in_order = 0;  ///< those that go through chunks in order
+    std::int64_t most = 0;
+    std::string largest;
+};
+
+Needs needs_of(const plan::Plan& plan) {
+    Needs needs;
+    for (const plan::Kernel& kernel : plan.kernels) {
+        const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
+        if (kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments) needs.in_order = std::max(needs.in_order, bytes);
+        else if (bytes > needs.most) needs.most = bytes, needs.largest = kernel.graph.name;
+    }
+    return needs;
+}
+
+constexpr int kMostStages = 4;
+
+/// One warp group per task, and the most stages with which tasks that go through chunks in order still fit: one per
+/// multiprocessor, or two.
 template <class MakePlan>
 Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
-    constexpr int kMostStages = 4;
     for (s.stages = kMostStages; s.stages >= 2; --s.stages) {
-        std::int64_t in_order = 0;
-        std::string largest;
-        std::int64_t most = 0;
-        for (const plan::Kernel& kernel : make_plan(s).kernels) {
-            const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
-            if (kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments) in_order = bytes;
-            if (bytes > most) most = bytes, largest = kernel.graph.name;
-        }
-        const bool fits = most <= memory.bytes && (!two_tasks || 2 * in_order <= memory.bytes);
+        const Needs needs = needs_of(make_plan(s));
+        const std::int64_t most = std::max(needs.most, needs.in_order);
+        const bool fits = most <= memory.bytes && (!two_tasks || 2 * needs.in_order <= memory.bytes);
         if (fits || (s.stages == 2 && most <= memory.bytes)) return s;
-        if (s.stages == 2) throw NotForWarpGroups(fmt::format("{} needs {} bytes of shared memory", largest, most));
+        if (s.stages == 2) throw NotForWarpGroups(fmt::format("{} needs {} bytes of shared memory", needs.most > memory.bytes ? needs.largest : "a scan", most));
     }
     throw NotForWarpGroups("shared memory");
+}
+
+/// Several warp groups per task: with two that make outputs rather than one, if there is room for three chunks' inputs.
+template <class MakePlan>
+std::optional<Schedule> with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
+    const auto fits = [&](int output_groups, int stages) {
+        s.output_groups = output_groups, s.stages = stages;
+        const Needs needs = needs_of(make_plan(s));
+        return needs.most <= memory.bytes && needs.in_order <= std::max(memory.bytes, memory.all_bytes);
+    };
+    try {
+        for (const int output_groups : {2, 1})
+            for (int stages = kMostStages; stages >= 3; --stages)
+                if (fits(output_groups, stages)) return s;
+        if (fits(1, 2)) return s;
+    } catch (const NotForWarpGroups&) {  // groups would have to share more than they can
+    }
+    return std::nullopt;
 }
 
 }  // namespace
@@ -84,9 +115,11 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, wishes.expected_tokens / (kLeastChunks * kBlock));
     s.strategy = wishes.strategy.value_or(segments >= kLeastSegments && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
     if (s.strategy == Strategy::Segmented) s.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
-    return with_stages(s, memory, s.strategy == Strategy::Segmented || tasks > memory.multiprocessors, [&](const Schedule& tried) {
-        return plan::make_plan(definition, program, sizes, tried);
-    });
+    const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
+    const bool two_tasks = s.strategy == Strategy::Segmented || tasks > memory.multiprocessors;
+    if (!two_tasks)
+        if (const auto roles = with_roles(s, memory, make_plan)) return *roles;
+    return with_stages(s, memory, two_tasks, make_plan);
 }
 
 }  // namespace forge::schedule

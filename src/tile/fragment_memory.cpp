@@ -17,7 +17,8 @@ using ir::Role;
 using ir::ValueId;
 using Space = Layout::Space;
 
-/// Vectors of one number per token, and what follows from them alone: one warp can make them ahead, in its registers.
+}  // namespace
+
 std::vector<ValueId> vectors_alone(const Function& fn) {
     std::vector<bool> alone(fn.ops.size(), false);
     std::vector<ValueId> found;
@@ -39,11 +40,14 @@ std::vector<ValueId> vectors_alone(const Function& fn) {
     return found;
 }
 
+namespace {
+
 /// Memory for tiles and operands: what arrives from global memory in stages, the rest by its lives. Operands begin at
-/// multiples of 1024 bytes, so they and all that is large share one arena, and vectors another.
+/// multiples of 1024 bytes, so they and all that is large share one arena, and vectors another. Groups that make outputs
+/// have arenas of their own.
 class Memory {
  public:
-    Memory(Function fn, int stages) : fn_(std::move(fn)), stages_(stages), vectors_(vectors_alone(fn_)) {}
+    Memory(Function fn, int stages, std::optional<Roles> roles) : fn_(std::move(fn)), stages_(stages), roles_(std::move(roles)), vectors_(vectors_alone(fn_)) {}
 
     TileKernel run() {
         keep_in_registers();
@@ -51,16 +55,17 @@ class Memory {
         for (const ValueId v : vectors_) place(v);  // they are made before anything else
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (!is_vector(v)) place(v);
-            if (const std::int64_t work = work_floats(fn_, v, rules()); work > 0) work_[v] = large_.take(rounded(work));
+            if (const std::int64_t work = work_floats(fn_, v, rules()); work > 0) work_[v] = states_.large.take(rounded(work));
             release(v);
-            if (work_.contains(v)) large_.give(work_[v], rounded(work_floats(fn_, v, rules())));
+            if (work_.contains(v)) states_.large.give(work_[v], rounded(work_floats(fn_, v, rules())));
         }
-        join_regions();
-        TileKernel kernel{std::move(fn_), 0, std::move(work_)};
-        kernel.stage_floats = stage_;
+        TileKernel kernel;
+        join_regions(kernel);
+        kernel.fn = std::move(fn_);
+        kernel.work = std::move(work_);
         kernel.stages = stages_;
-        kernel.vectors = vectors_;
-        kernel.scratch_floats = stages() * stage_ + rounded(large_.size()) + rounded(small_.size());
+        kernel.vectors = std::move(vectors_);
+        kernel.roles = std::move(roles_);
         return kernel;
     }
 
@@ -99,6 +104,14 @@ class Memory {
     }
     [[nodiscard]] bool is_large(ValueId v) const { return fn_.op(v).layout->space == Space::Operand || floats(v) >= kOperandFloats; }
 
+    /// Of one kind of warp groups: matrices, and numbers.
+    struct Arenas {
+        Arena large{true}, small{true};
+        Arena& of(bool is_large) { return is_large ? large : small; }
+    };
+    [[nodiscard]] bool is_outputs(ValueId v) const { return roles_ && fn_.op(v).code != Opcode::Param && !roles_->does(Roles::kStates, v); }
+    Arenas& arenas(ValueId v) { return is_outputs(v) ? outputs_ : states_; }
+
     void find_lives() {
         last_read_.assign(fn_.ops.size(), -1);
         for (ValueId v = 0; v < fn_.size(); ++v) {
@@ -131,7 +144,7 @@ class Memory {
             op.layout->offset = large ? stage_large_ : stage_small_;
             (large ? stage_large_ : stage_small_) += size;
         } else {
-            op.layout->offset = (large ? large_ : small_).take(size);
+            op.layout->offset = arenas(v).of(large).take(size);
         }
     }
 
@@ -157,31 +170,59 @@ class Memory {
         for (ValueId t = 0; t <= v; ++t) {
             if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || is_permanent(t) || moved_.contains(t)) continue;
             const bool large = is_large(t);
-            (large ? large_ : small_).give(fn_.op(t).layout->offset, large ? rounded(floats(t)) : (floats(t) + 3) / 4 * 4);
+            arenas(t).of(large).give(fn_.op(t).layout->offset, large ? rounded(floats(t)) : (floats(t) + 3) / 4 * 4);
         }
     }
 
     [[nodiscard]] std::int64_t stages() const { return stages_ > 1 ? stages_ : 0; }
 
-    /// A stage: its large buffers, then its small ones. All stages, then the large arena, then the small one.
-    void join_regions() {
-        stage_ = stage_large_ + rounded(stage_small_);
-        const std::int64_t large = stages() * stage_, small = large + rounded(large_.size());
+    /// All stages' matrices, matrices of the states' group (or of all), what each of the outputs' groups has, what is passed
+    /// between them; then numbers: those in no stage, those of all stages, barriers.
+    void join_regions(TileKernel& kernel) {
+        constexpr std::int64_t kBarrierFloats = 2;
+        const std::int64_t large = stages() * stage_large_;
+        std::int64_t end = large + rounded(states_.large.size()), outputs = end;
+        if (roles_) {
+            roles_->output_floats = rounded(outputs_.large.size() + outputs_.small.size());
+            end += roles_->output_groups * roles_->output_floats;
+            for (Roles::Passed& p : roles_->passed) {
+                p.offset = end;
+                end += roles_->output_groups * passed_floats(p);
+            }
+        }
+        const std::int64_t small = end;
+        end += (states_.small.size() + 3) / 4 * 4;
+        kernel.stage_floats = stage_large_, kernel.number_floats = (stage_small_ + 3) / 4 * 4, kernel.stage_numbers = end;
+        end += stages() * kernel.number_floats;
+        if (roles_) {
+            roles_->barriers = end;
+            end += 2 * kBarrierFloats * (stages() + roles_->output_groups * static_cast<std::int64_t>(roles_->passed.size()));
+        }
+        kernel.scratch_floats = (end + 3) / 4 * 4;
         for (auto& [v, offset] : work_) offset += large;
         for (ValueId v = 0; v < fn_.size(); ++v) {
             Op& op = fn_.op(v);
             if (!in_memory(op.layout->space)) continue;
             const ValueId base = buffer_of(fn_, v);
-            if (op.layout->staged) op.layout->offset += is_large(base) ? 0 : stage_large_;
-            else op.layout->offset += is_large(base) ? large : small;
+            const bool is_matrix = is_large(base);
+            if (op.layout->staged) op.layout->offset += is_matrix ? 0 : stage_large_;
+            else if (is_outputs(base)) op.layout->offset += outputs + (is_matrix ? 0 : outputs_.large.size());
+            else op.layout->offset += is_matrix ? large : small;
         }
+    }
+
+    /// A fragment as its 128 threads hold it.
+    [[nodiscard]] std::int64_t passed_floats(const Roles::Passed& p) const {
+        const ir::Type& type = fn_.op(p.value).type;
+        return size_of(type, 0) * size_of(type, 1) / (p.packed ? 2 : 1);
     }
 
     Function fn_;
     int stages_;
+    std::optional<Roles> roles_;
     std::vector<ValueId> vectors_;
-    Arena large_{true}, small_{true};
-    std::int64_t stage_large_ = 0, stage_small_ = 0, stage_ = 0;
+    Arenas states_, outputs_;
+    std::int64_t stage_large_ = 0, stage_small_ = 0;
     std::vector<int> last_read_;
     std::map<ValueId, std::int64_t> work_;
     std::set<ValueId> moved_;  ///< whose buffer another value has taken over
@@ -189,6 +230,6 @@ class Memory {
 
 }  // namespace
 
-TileKernel with_memory(Function fn, int stages) { return Memory(std::move(fn), stages).run(); }
+TileKernel with_memory(Function fn, int stages, std::optional<Roles> roles) { return Memory(std::move(fn), stages, std::move(roles)).run(); }
 
 }  // namespace forge::tile

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "ir/rebuild.h"
 #include "tile/fragment_steps.h"
@@ -38,10 +39,11 @@ Cost cost_of(const Function& fn, ValueId v) {
 }
 
 /// The operations in an order that keeps the matrix units busy while the threads do other work: what lies on the longest
-/// way to the end first, and nothing that must wait while something else need not.
+/// way to the end first, and nothing that must wait while something else need not. Groups with roles of their own have
+/// threads of their own.
 class Overlapping {
  public:
-    Overlapping(const Function& fn, bool alone) : fn_(fn), alone_(alone), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1) {
+    Overlapping(const Function& fn, bool alone, const Roles* roles) : fn_(fn), alone_(alone), roles_(roles), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1) {
         constexpr double kNextChunk = 1000;  // waits for the carried states, and for nothing else
         const auto users = ir::users_of(fn);
         std::vector<bool> carried(fn.ops.size(), false);
@@ -98,7 +100,7 @@ class Overlapping {
             if (done_[index(v)] >= 0) continue;
             const double at = ready(v);
             if (at < 0) continue;
-            const double start = std::max(at, now_);
+            const double start = std::max(at, clock(v));
             const bool better = best == ir::kNoValue || start < best_start || (start == best_start && urgency(v) > urgency(best));
             if (better) best = v, best_start = start;
         }
@@ -108,26 +110,32 @@ class Overlapping {
     /// The way that is left; but before all else what puts idle matrix units to work, if no other task does.
     [[nodiscard]] double urgency(ValueId v) const {
         constexpr double kFirst = 1e6;
-        return left_[index(v)] + (alone_ && units_ <= now_ && ir::is_matmul(fn_.op(v).code) ? kFirst : 0);
+        return left_[index(v)] + (alone_ && units_ <= clock(v) && ir::is_matmul(fn_.op(v).code) ? kFirst : 0);
     }
 
     void take(ValueId v) {
         const Cost c = cost_of(fn_, v);
-        const double start = std::max(std::max(0.0, ready(v)), c.threads > 0 ? now_ : 0.0);
-        if (c.threads > 0) now_ = start + c.threads;
-        done_[index(v)] = c.threads > 0 ? now_ : start;
-        if (c.units > 0) units_ = done_[index(v)] = std::max(units_, now_) + c.units;
+        double& now = clock(v);
+        const double start = std::max(std::max(0.0, ready(v)), c.threads > 0 ? now : 0.0);
+        if (c.threads > 0) now = start + c.threads;
+        done_[index(v)] = c.threads > 0 ? now : start;
+        if (c.units > 0) units_ = done_[index(v)] = std::max(units_, now) + c.units;
         order_.push_back(v);
     }
 
+    /// When the threads that compute the value are done with all that they have been given.
+    [[nodiscard]] const double& clock(ValueId v) const { return now_[roles_ && !roles_->does(Roles::kStates, v) ? 1 : 0]; }
+    double& clock(ValueId v) { return now_[roles_ && !roles_->does(Roles::kStates, v) ? 1 : 0]; }
+
     const Function& fn_;
     bool alone_;
+    const Roles* roles_;
     std::vector<double> left_;  ///< cycles from an operation's start to the end
     std::vector<double> done_;  ///< when a value is there
     std::vector<ValueId> order_;
-    double now_ = 0, units_ = 0;
+    std::array<double, 2> now_ = {};
+    double units_ = 0;
 };
-
 
 /// The operations of a task of a single chunk, in an order that needs little memory, so that many tasks are in flight:
 /// products of what has arrived first, then one result after the other, each time the one that leaves least behind.
@@ -223,7 +231,7 @@ class Thrifty {
 
 }  // namespace
 
-Function overlapped(const Function& fn, bool alone) { return Overlapping(fn, alone).run(); }
+Function overlapped(const Function& fn, bool alone, const Roles* roles) { return Overlapping(fn, alone, roles).run(); }
 Function thrifty(const Function& fn) { return Thrifty(fn).run(); }
 
 }  // namespace forge::tile

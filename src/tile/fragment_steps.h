@@ -19,13 +19,16 @@ inline bool in_memory(ir::Layout::Space space) { return space == ir::Layout::Spa
 /// function as `fn` before its types became sizes.
 ir::Function in_forms(const ir::Function& symbolic, const ir::Function& fn, const FragmentRules& rules);
 
+/// Vectors of one number per token, and what follows from them alone: one warp can make them ahead, in its registers.
+std::vector<ir::ValueId> vectors_alone(const ir::Function& fn);
+
 /// An order that keeps the matrix units busy while the threads do other work, for chunks that follow one another. `alone`: no
-/// other task shares the multiprocessor.
-ir::Function overlapped(const ir::Function& fn, bool alone);
+/// other task shares the multiprocessor. `roles`: of the warp groups that share the task; null: there is one.
+ir::Function overlapped(const ir::Function& fn, bool alone, const Roles* roles);
 /// An order that needs little memory, for tasks of a single chunk: where these abound, they hide each other's waits.
 ir::Function thrifty(const ir::Function& fn);
 
 /// Memory for tiles and operands, and which vectors one warp makes ahead.
-TileKernel with_memory(ir::Function fn, int stages);
+TileKernel with_memory(ir::Function fn, int stages, std::optional<Roles> roles);
 
 }  // namespace forge::tile

@@ -60,7 +60,12 @@ std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel,
         Function fn = symbolic;
         for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
         const Function formed = in_forms(symbolic, fn, rules);
-        return with_memory(rules.stages > 1 ? overlapped(formed, rules.stages > kStagesOfTwo) : thrifty(formed), rules.stages);
+        if (rules.stages == 1) return with_memory(thrifty(formed), 1, {});
+        if (rules.output_groups == 0) return with_memory(overlapped(formed, rules.stages > kStagesOfTwo, nullptr), rules.stages, {});
+        const auto divided = [&](const Function& f) { return roles_of(f, vectors_alone(f), rules.output_groups); };
+        const Roles roles = divided(formed);
+        const Function in_order = overlapped(formed, true, &roles);
+        return with_memory(in_order, rules.stages, divided(in_order));
     } catch (const Obstacle& obstacle) {
         return obstacle.what;
     }

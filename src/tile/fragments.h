@@ -24,6 +24,7 @@ struct FragmentRules {
     std::map<std::string, Input> inputs;  ///< token inputs, as they lie in memory
     std::map<std::string, int> parts;     ///< of spills that are operands
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
+    int output_groups = 0;                ///< warp groups that take chunks by turns to make outputs; 0: one group does everything
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so

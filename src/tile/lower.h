@@ -4,9 +4,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ir/function.h"
+#include "tile/roles.h"
 #include "tile/stream.h"
 
 namespace forge::tile {
@@ -29,9 +31,13 @@ struct TileKernel {
     std::int64_t scratch_floats = 0;
     std::map<ir::ValueId, std::int64_t> work;  ///< shared memory: where an op's device function has memory of its own
     std::vector<Stream> streams = {};  ///< row loops; not in shared memory, where each op is shared out over threads
-    std::int64_t stage_floats = 0;             ///< of what arrives from global memory for one chunk, where chunks overlap
+    // Where chunks overlap: what arrives from global memory for one. Matrices at `stage * stage_floats`; numbers, whose
+    // offsets begin at stage_floats, at `stage_numbers + stage * number_floats`.
+    std::int64_t stage_floats = 0, number_floats = 0, stage_numbers = 0;
     int stages = 1;
-    std::vector<ir::ValueId> vectors = {};     ///< for warp groups: vectors of tokens and what follows from them alone, made ahead by one warp
+    // For warp groups.
+    std::vector<ir::ValueId> vectors = {};  ///< of tokens and what follows from them alone, made ahead by one warp
+    std::optional<Roles> roles = {};        ///< of several that share a task
 };
 
 /// `sizes`: of this kernel's part of the work; `whole`: of all of it, which spills are laid out for.

@@ -14,6 +14,7 @@
 #define FORGE_RESIDENT 1  // blocks per multiprocessor, for which registers must do
 #endif
 #define FORGE_KERNEL extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, FORGE_RESIDENT)
+#define FORGE_KERNEL_OF(GROUPS) extern "C" __global__ __launch_bounds__((GROUPS) * forge::cuda::kThreads, 1)
 #endif
 
 namespace forge::cuda {
@@ -37,6 +38,15 @@ struct Call {
     Size tasks;        ///< of this kernel
     device::StateSlots slots;
     void* exchange;    ///< where its tasks leave each other results; all bits 1 when it starts
+};
+
+constexpr int kMaxMaps = 8;
+
+/// Token tensors as the hardware's tensor copies take them (CUtensorMap): columns, rows of the token axis, heads, sequences;
+/// boxes of 64 columns and 64 rows, in the 128-byte swizzle. An argument of its own.
+struct TensorMaps {
+    alignas(64) unsigned long long map[kMaxMaps][16];
+    unsigned usable;  ///< whether all tensors can be described so
 };
 
 #ifdef __CUDACC__

@@ -16,6 +16,9 @@ FORGE_DEVICE float __builtin_inff() { return __int_as_float(0x7f800000); }
 FORGE_DEVICE float __builtin_nanf(const char*) { return __int_as_float(0x7fffffff); }
 #endif
 
+#ifdef FORGE_GROUPS
+#include "../ptx/barrier.h"
+#endif
 #include "../ptx/thread.h"
 
 namespace forge::cuda {
@@ -26,8 +29,13 @@ constexpr int kWarps = kThreads / kLanes;
 
 /// The number of this thread. Read anew in every operation: were it one value, the compiler would compute the addresses of
 /// all operations of a chunk ahead of the loop over chunks, and run out of registers.
+/// Where several groups of kThreads share a block (FORGE_GROUPS), its number in the group.
 FORGE_DEVICE int thread() {
+#ifdef FORGE_GROUPS
+    const unsigned number = ptx::thread_in_block() % kThreads;
+#else
     const unsigned number = ptx::thread_in_block();
+#endif
     __builtin_assume(number < kThreads);
     return static_cast<int>(number);
 }
@@ -35,7 +43,11 @@ FORGE_DEVICE int lane() { return thread() % kLanes; }
 FORGE_DEVICE int warp() { return thread() / kLanes; }
 
 /// What any thread wrote before is seen by every thread after.
+#ifdef FORGE_GROUPS
+FORGE_DEVICE void sync() { ptx::barrier_sync(1 + ptx::thread_in_block() / kThreads, kThreads); }
+#else
 FORGE_DEVICE void sync() { __syncthreads(); }
+#endif
 
 __host__ __device__ constexpr int min(int a, int b) { return a < b ? a : b; }
 __host__ __device__ constexpr int max(int a, int b) { return a > b ? a : b; }

@@ -8,3 +8,6 @@
 #include "move.h"
 #include "multiply.h"
 #include "operand.h"
+#ifdef FORGE_GROUPS
+#include "roles.h"
+#endif

@@ -1,5 +1,7 @@
 #include "emit/cuda/emit_cuda.h"
 
+#include <algorithm>
+
 #include "emit/cuda/channels.h"
 #include "emit/cuda/fragment_kernel.h"
 #include "forge/error.h"
@@ -29,6 +31,7 @@ std::string emit_cuda(const plan::Plan& plan) {
     const bool warp_groups = plan.schedule.warp_groups();
     cuda.includes = {warp_groups ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
     if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.barrier = "publish();";
+    if (std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& k) { return k.tiles.roles.has_value(); })) cuda.defines.emplace_back("FORGE_GROUPS");
     cuda.namespaces = {"forge::cuda"};
     cuda.arguments = "const __grid_constant__ Call call";
     cuda.prologue = {fmt::format("extern __shared__ __align__({}) float scratch[];", warp_groups ? 1024 : 16), "const Size task = blockIdx.x;"};

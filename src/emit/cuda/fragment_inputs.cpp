@@ -47,24 +47,47 @@ std::string FragmentInputs::token_vector(ValueId v) const {
     return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token", cpp_identifier(fn_.op(v).attrs.name), transfers_.tensor_of(fn_.op(v)));
 }
 
-std::string FragmentInputs::arriving(ValueId v) const {
-    return fmt::format("{} + {}", fn_.op(v).layout->staged ? "arriving" : "scratch", fn_.op(v).layout->offset);
+std::string FragmentInputs::place(ValueId v, const char* matrices, const char* numbers) const {
+    const Layout& layout = *fn_.op(v).layout;
+    if (!layout.staged) return fmt::format("scratch + {}", layout.offset);
+    const std::int64_t first_number = c_.kernel.tiles.stage_floats;
+    return layout.offset < first_number ? fmt::format("{} + {}", matrices, layout.offset) : fmt::format("{} + {}", numbers, layout.offset - first_number);
 }
+
+bool FragmentInputs::is_mapped(int tensor) const { return std::find(maps_.begin(), maps_.end(), tensor) != maps_.end(); }
+
+void FragmentInputs::declare_map(const std::string& name, int tensor) {
+    const auto map = std::find(maps_.begin(), maps_.end(), tensor);
+    if (map == maps_.end()) return;
+    out_.line("const Mapped {}_map(maps, {}, call, {}, at, {});", cpp_identifier(name), map - maps_.begin(), tensor, transfers_.first_column(tensor));
+}
+
+void FragmentInputs::declare_stage(const char* matrices, const char* numbers, const char* stage) {
+    if (!plan::in_order(loop_)) return;
+    const tile::TileKernel& tiles = c_.kernel.tiles;
+    out_.line("[[maybe_unused]] float* const {} = scratch + {} * {};", matrices, stage, tiles.stage_floats);
+    if (tiles.number_floats > 0) out_.line("[[maybe_unused]] float* const {} = scratch + {} + {} * {};", numbers, tiles.stage_numbers, stage, tiles.number_floats);
+}
+
+std::string FragmentInputs::arriving(ValueId v) const { return place(v, "arriving", "arriving_numbers"); }
 
 void FragmentInputs::declare_start() {
     out_.open("const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage)");
-    out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
+    declare_stage("arriving", "arriving_numbers", "stage");
+    if (c_.kernel.tiles.roles) start_copies();
     for (ValueId v = 0; v < fn_.size(); ++v) {
         const Op& op = fn_.op(v);
-        if (c_.is_param(v, Role::Spill)) {
+        if (c_.is_param(v, Role::Spill) && !c_.kernel.tiles.roles) {
             const std::string from = transfers_.spill_pointer(op.attrs.name, "block");
             if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
             else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
         } else if (through_registers(v)) {
             out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
         } else if (c_.is_param(v, Role::Input)) {
-            const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
-            if (c_.is_operand(v)) out_.line("start_operand({}({}), {}, rows);", operand_type(v), arriving(v), from);
+            const int tensor = transfers_.tensor_of(op);
+            const std::string from = token_matrix(op.attrs.name, tensor);
+            const char* function = c_.kernel.tiles.roles ? "start_rows" : "start_operand";
+            if (c_.is_operand(v)) out_.line("{}{}({}({}), {}, rows);", is_mapped(tensor) ? "if (!by_copy) " : "", function, operand_type(v), arriving(v), from);
             else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], arriving(v), from);
         }
     }
@@ -72,13 +95,38 @@ void FragmentInputs::declare_start() {
     out_.close("};");
 }
 
+/// What one thread has the hardware copy: spills, and matrices that have maps.
+void FragmentInputs::start_copies() {
+    std::int64_t spills = 0, matrices = 0;
+    std::vector<std::string> copies;
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        const Op& op = fn_.op(v);
+        if (c_.is_param(v, Role::Spill)) {
+            const std::string from = transfers_.spill_pointer(op.attrs.name, "block");
+            spills += c_.floats(v) * 4;
+            copies.push_back(c_.is_operand(v) ? fmt::format("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from)
+                                              : fmt::format("copy_numbers<{}>(filled, {}, {});", c_.floats(v), arriving(v), from));
+        } else if (c_.is_param(v, Role::Input) && c_.is_operand(v) && is_mapped(transfers_.tensor_of(op))) {
+            matrices += c_.floats(v) * 4;
+            copies.push_back(fmt::format("if (by_copy) copy_operand(filled, {}({}), {}_map, row);", operand_type(v), arriving(v), cpp_identifier(op.attrs.name)));
+        }
+    }
+    if (matrices > 0) out_.line("const bool by_copy = by_copies(maps, call, rows, kChunk);");
+    if (copies.empty()) return;
+    out_.open("if (thread() == 0)");
+    out_.line("const unsigned filled = stages.filled(stage);");
+    out_.line("ptx::barrier_expect(filled, {}{});", spills, matrices > 0 ? fmt::format(" + (by_copy ? {} : 0)", matrices) : "");
+    for (const std::string& copy : copies) out_.put(copy);
+    out_.close();
+}
+
 /// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
 void FragmentInputs::declare_vectors() {
     if (!has_vectors()) return;
     out_.open("const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage)");
     out_.line("if (warp() != 0) return;");
-    out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
-    out_.line("[[maybe_unused]] float* const arriving = scratch + stage * {};", c_.kernel.tiles.stage_floats);
+    if (!c_.kernel.tiles.roles) out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
+    declare_stage("arriving", "arriving_numbers", "stage");
     out_.line("const int j = 2 * lane();");
     for (const ValueId v : c_.kernel.tiles.vectors) vector(v);
     out_.close("};");
@@ -110,9 +158,40 @@ void FragmentInputs::vector(ValueId v) {
 
 bool FragmentInputs::has_vectors() const { return !c_.kernel.tiles.vectors.empty(); }
 
-void FragmentInputs::start_first() {
+void FragmentInputs::declare_rows() {
     out_.line("const auto rows_of = [&](Size row) {{ return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); }};");
-    out_.line("Size row = at.row, block = at.block;");
+    out_.line("[[maybe_unused]] Size row = at.row, block = at.block;");
+}
+
+/// Chunks are announced in order, as soon as what threads copy has arrived; if there are vectors, while those of a younger
+/// chunk are under way. Other copies report to the barriers themselves.
+void FragmentInputs::ask_for_all() {
+    transfers_.declare_inputs();
+    for (ValueId v = 0; v < fn_.size(); ++v)
+        if (c_.is_param(v, Role::Input)) declare_map(fn_.op(v).attrs.name, transfers_.tensor_of(fn_.op(v)));
+    declare();
+    out_.line("Turn<kStages> asked, arrived;");
+    out_.line("Size next = row;  // the first chunk that has not been announced");
+    out_.open("const auto announce = [&]");
+    if (has_vectors()) out_.line("make_vectors(next, rows_of(next), arrived.at);");
+    out_.line("settle();");
+    out_.line("stages.is_filled(arrived);");
+    out_.line("arrived.next(), next += kChunk;");
+    out_.close("};");
+    out_.open("for (; row < at.end; row += kChunk, block += call.heads, asked.next())");
+    out_.line("stages.wait_empty(asked);");
+    out_.line("start(row, rows_of(row), block, asked.at);");
+    out_.line("started();");
+    const int lag = has_vectors() && c_.kernel.tiles.stages > 2 ? 1 : 0;
+    out_.line("ptx::copy_wait<{}>();", lag);
+    out_.put(lag > 0 ? "if (next < row) announce();" : "announce();");
+    out_.close();
+    if (lag == 0) return;
+    out_.line("ptx::copy_wait<0>();");
+    out_.line("if (next < at.end) announce();");
+}
+
+void FragmentInputs::start_first() {
     if (!plan::in_order(loop_)) {
         out_.line("start(row, rows_of(row), block, 0);");
         if (has_vectors()) out_.line("make_vectors(row, rows_of(row), 0);");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "emit/context.h"
+#include "emit/cuda/launch.h"
 #include "emit/transfers.h"
 
 namespace forge::emit {
@@ -10,17 +11,29 @@ namespace forge::emit {
 class FragmentInputs {
  public:
     FragmentInputs(Context& context, Transfers& transfers)
-        : c_(context), transfers_(transfers), out_(context.out), plan_(context.plan), loop_(context.kernel.graph.loop), fn_(context.fn) {}
+        : c_(context), transfers_(transfers), out_(context.out), plan_(context.plan), loop_(context.kernel.graph.loop), fn_(context.fn), maps_(mapped_tensors(plan_, context.kernel)) {}
 
     void declare();            ///< the functions `start` and `make_vectors`
+    void declare_rows();       ///< where the walk through chunks begins, and how many rows a chunk has
     void start_first();        ///< the first chunks' inputs are asked for; the first one's vectors are made
     /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Written once per chunk.
     void start_later();
     void make_next_vectors();  ///< the next chunk's; written once per chunk
 
+    /// Where one warp group asks for the inputs of all chunks, and does nothing else.
+    void ask_for_all();
+
+    /// Where a buffer lies, given the names of where its stage's matrices and numbers lie.
+    [[nodiscard]] std::string place(ir::ValueId v, const char* matrices, const char* numbers) const;
+    /// Declares these names, for the stage of this number.
+    void declare_stage(const char* matrices, const char* numbers, const char* stage);
+
     [[nodiscard]] bool is_vector(ir::ValueId v) const;
     [[nodiscard]] std::string half() const;                     ///< the element type of operands
     [[nodiscard]] std::string operand_type(ir::ValueId v) const;
+    /// Declares what tensor copies of a token matrix need; whether there are such copies.
+    void declare_map(const std::string& name, int tensor);
+    [[nodiscard]] bool is_mapped(int tensor) const;
     /// Where a token matrix's rows of a chunk begin, and its strides.
     [[nodiscard]] static std::string token_matrix(const std::string& name, int tensor);
 
@@ -31,6 +44,7 @@ class FragmentInputs {
     [[nodiscard]] std::string arriving(ir::ValueId v) const;    ///< where a buffer lies that is filled for chunk number `stage` of those in flight
     [[nodiscard]] const plan::TensorSlot& input_slot(ir::ValueId v) const;
     void declare_start();
+    void start_copies();
     void declare_vectors();
     void vector(ir::ValueId v);
 
@@ -40,6 +54,7 @@ class FragmentInputs {
     const plan::Plan& plan_;
     plan::Loop loop_;
     const ir::Function& fn_;
+    std::vector<int> maps_;  ///< tensors that tensor copies move
     bool later_started_ = false, vectors_made_ = false;  ///< written into the text
 };
 

@@ -31,37 +31,139 @@ using Space = Layout::Space;
 class FragmentKernel {
  public:
     FragmentKernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel)
-        : c_(out, dialect, plan, kernel), transfers_(c_), inputs_(c_, transfers_), products_(out, c_.barriers), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn) {}
+        : c_(out, dialect, plan, kernel), transfers_(c_), inputs_(c_, transfers_), products_(out, c_.barriers), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn), roles_(kernel.tiles.roles ? &*kernel.tiles.roles : nullptr) {}
 
     void write() {
-        out_.open(fmt::format("FORGE_KERNEL void {}({})", kernel_symbol(c_.kernel), c_.dialect.arguments));
+        const std::string macro = roles_ ? fmt::format("FORGE_KERNEL_OF({})", roles_->groups()) : "FORGE_KERNEL";
+        out_.open(fmt::format("{} void {}({}{})", macro, kernel_symbol(c_.kernel), c_.dialect.arguments, roles_ ? ", const __grid_constant__ TensorMaps maps" : ""));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
         begin_task();
-        declare_buffers(false);
-        transfers_.declare_tensors();
-        before_chunks();
-        inputs_.declare();
-        inputs_.start_first();
-        if (plan::in_order(loop_)) out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
-        begin_chunk();
-        for (ValueId v = 0; v < fn_.size(); ++v) operation(v);
-        inputs_.start_later();
-        inputs_.make_next_vectors();
-        products_.finish_all();
-        for (const ir::Result& r : fn_.results)
-            if (tile::is_carried(r.role)) keep(r);
-        if (plan::in_order(loop_)) {
-            out_.close();
-            out_.put(c_.dialect.barrier);
-            store_carried();
-        }
+        if (!roles_) transfers_.declare_tensors();
+        declare_parameters();
+        inputs_.declare_rows();
+        if (roles_) write_roles();
+        else write_alone();
         out_.close();
     }
 
  private:
+    /// One warp group does everything.
+    void write_alone() {
+        declare_buffers(false);
+        start_states();
+        inputs_.declare();
+        inputs_.start_first();
+        if (plan::in_order(loop_)) out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
+        begin_chunk("arrive<kStages - 2>();");
+        for (ValueId v = 0; v < fn_.size(); ++v) operation(v);
+        inputs_.start_later();
+        inputs_.make_next_vectors();
+        products_.finish_all();
+        if (!plan::in_order(loop_)) return;
+        keep_all();
+        out_.close();
+        out_.put(c_.dialect.barrier);
+        store_carried();
+    }
+
+    // Several warp groups, each with a role.
+
+    /// Registers per thread of the first group, the states' and the outputs', of 512 for as many groups.
+    struct Registers {
+        int inputs, states, outputs;
+    };
+    [[nodiscard]] Registers registers() const { return roles_->output_groups == 1 ? Registers{56, 224, 224} : Registers{72, 168, 136}; }
+
+    void write_roles() {
+        out_.line("const Handover<kStages, {}> stages(scratch + {});", roles_->output_groups > 0 ? 2 : 1, roles_->barriers);
+        std::string begin = "stages.begin();";
+        std::int64_t barriers = roles_->barriers + 4 * c_.kernel.tiles.stages;
+        for (const tile::Roles::Passed& p : roles_->passed) {
+            const std::string fragment = fragment_type(p.value), packed = fmt::format("Packed<{}, {}", inputs_.half(), fragment.substr(std::string("Fragment<").size()));
+            out_.line("const Passing<{}, kOutputs> {}_passing(scratch + {}, scratch + {});", p.packed ? packed : fragment, c_.name(p.value), p.offset, barriers);
+            begin += fmt::format(" {}_passing.handover.begin();", c_.name(p.value));
+            barriers += 4 * roles_->output_groups;
+        }
+        out_.line("if (group() == 0 && thread() == 0) {{ {} }}", begin);
+        out_.line("__syncthreads();");
+        out_.open("if (group() == 0)");
+        if (roles_->output_groups > 0) out_.line("ptx::fewer_registers<{}>();", registers().inputs);
+        inputs_.ask_for_all();
+        write_role(tile::Roles::kStates);
+        if (roles_->output_groups > 0) write_role(tile::Roles::kOutputs);
+        out_.close();
+    }
+
+    void write_role(std::uint8_t role) {
+        role_ = role;
+        packed_.clear(), passed_.clear(), c_.barriers.passed();
+        storing_ = false;
+        const bool states = role == tile::Roles::kStates;
+        out_.close(states && roles_->output_groups > 0 ? "} else if (group() == 1) {" : "} else {");
+        out_.indent();
+        if (roles_->output_groups > 0) out_.line("ptx::{}_registers<{}>();", states || registers().outputs > 128 ? "more" : "fewer", states ? registers().states : registers().outputs);
+        declare_buffers(false);
+        if (states) {
+            start_states();
+            out_.line("Turn<kStages> stage;");
+            if (roles_->output_groups > 0) out_.line("[[maybe_unused]] Turn<kOutputs> to;");
+            out_.open(fmt::format("for (; row < at.end; row += kChunk, stage.next(){})", roles_->output_groups > 0 ? ", to.next()" : ""));
+        } else {
+            transfers_.declare_outputs();
+            for (const ir::Result& r : fn_.results)
+                if (r.role == Role::Input) inputs_.declare_map(r.name, plan_.tensor(Kind::Output, r.name));
+            out_.line("Turn<kStages> stage;");
+            out_.line("[[maybe_unused]] Turn<kOutputs> to;");
+            out_.line("stage.skip(group() - 2), to.skip(group() - 2);");
+            out_.open("for (row += (group() - 2) * kChunk; row < at.end; row += kOutputs * kChunk, stage.skip(kOutputs), to.lap ^= 1u)");
+        }
+        begin_chunk(!states ? "stores_read(), stages.wait_filled(stage), sync();" : writes_memory() ? "stages.wait_filled(stage), sync();" : "stages.wait_filled(stage);");
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (roles_->does(role, v)) operation(v), give(false);
+        products_.finish_all();
+        give(true);
+        out_.line("stages.is_empty(stage);");
+        if (states) keep_all();
+        out_.close();
+        if (states) store_carried();
+        else out_.line("stores_read();");
+    }
+
+    [[nodiscard]] bool is_mine(ValueId v) const { return !roles_ || role_ == 0 || roles_->does(role_, v); }
+    [[nodiscard]] bool writes_memory() const {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (fn_.op(v).code != Opcode::Param && !ir::is_view(fn_.op(v).code) && roles_->does(role_, v) && !inputs_.is_vector(v) && (c_.in_tile(v) || c_.is_operand(v))) return true;
+        return false;
+    }
+
+    /// To the outputs' groups, what they wait for: while products are under way, or at last.
+    void give(bool at_last) {
+        if (role_ != tile::Roles::kStates) return;
+        for (const tile::Roles::Passed& p : roles_->passed) {
+            const std::string& name = c_.name(p.value);
+            const bool made = fn_.op(p.value).code == Opcode::Param || defined_.contains(p.value);
+            if (passed_.contains(p.value) || !made || (!at_last && (!products_.any() || products_.under_way(name)))) continue;
+            passed_.insert(p.value);
+            if (p.packed) pack(p.value);
+            out_.line("{0}_passing.give(to, {0}{1});", name, p.packed ? "_packed" : "");
+        }
+    }
+
+    /// From the states' group, what an operation reads.
+    void take(ValueId v) {
+        if (!roles_ || role_ != tile::Roles::kOutputs) return;
+        for (const ValueId t : tile::tiles_read_by(fn_, v)) {
+            const tile::Roles::Passed* p = roles_->find(t);
+            if (!p || !passed_.insert(t).second) continue;
+            out_.line("const auto {0}{1} = {0}_passing.take(to);", c_.name(t), p->packed ? "_packed" : "");
+            if (p->packed) packed_.insert(t);
+        }
+    }
+
     void begin_task() {
         const bool scan = loop_ == Loop::Scan;
-        out_.line("constexpr int kChunk = {}{};", plan_.schedule.chunk, plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "");
+        out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk, plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
+                  roles_ && roles_->output_groups > 0 ? fmt::format(", kOutputs = {}", roles_->output_groups) : "");
         out_.line("const Task at = {}(call, task{});", scan ? "scan_task" : loop_ == Loop::Chunks ? "chunk_task" : "segment_task", scan ? "" : ", kChunk");
         out_.put(c_.dialect.idle);
         if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
@@ -69,22 +171,41 @@ class FragmentKernel {
 
     /// Tiles and operands: those that arrive with each chunk, or the others.
     void declare_buffers(bool staged) {
+        if (role_ == tile::Roles::kOutputs && !staged && writes_memory()) out_.line("float* const own = scratch + (group() - 2) * {};", roles_->output_floats);
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
-            if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged != staged) continue;
-            const std::string place = fmt::format("{} + {}", staged ? "arrived" : "scratch", op.layout->offset);
+            if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged != staged || !is_read_here(v)) continue;
+            const bool own = role_ == tile::Roles::kOutputs && !staged && op.code != Opcode::Param;
+            const std::string place = own ? fmt::format("own + {}", op.layout->offset) : inputs_.place(v, "arrived", "arrived_numbers");
             if (c_.is_operand(v)) out_.line("const {} {}({});", inputs_.operand_type(v), c_.name(v), place);
             else out_.line("float* const {} = {};  // {}", c_.name(v), place, forge::to_string(op.type.shape));
         }
     }
 
+    /// Whether the group whose text this is reads or writes the value's buffer.
+    [[nodiscard]] bool is_read_here(ValueId v) const {
+        if (!roles_ || role_ == 0) return true;
+        if (roles_->does(role_, v) && fn_.op(v).code != Opcode::Param) return true;
+        for (ValueId u = 0; u < fn_.size(); ++u) {
+            if (!roles_->does(role_, u)) continue;
+            for (const ValueId t : tile::tiles_read_by(fn_, u))
+                if (t == v) return true;
+        }
+        return false;
+    }
+
     // Before the chunks.
 
-    void before_chunks() {
+    void declare_parameters() {
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            const Op& op = fn_.op(v);
-            if (c_.is_param(v, Role::Scalar)) out_.line("const float {} = call.scalars[{}];", c_.name(v), plan_.scalar(op.attrs.name));
-            if (c_.is_param(v, Role::Head)) transfers_.load_head(v);
+            if (c_.is_param(v, Role::Scalar)) out_.line("const float {} = call.scalars[{}];", c_.name(v), plan_.scalar(fn_.op(v).attrs.name));
+            if (c_.is_param(v, Role::Head) && fn_.op(v).type.rank() == 0) transfers_.load_head(v);
+        }
+    }
+
+    void start_states() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (c_.is_param(v, Role::Head) && fn_.op(v).type.rank() > 0) transfers_.load_head(v);
             if (c_.is_param(v, Role::State)) start_state(v);
             if (c_.is_param(v, Role::Ones) || c_.is_param(v, Role::Eye)) start_transition(v);
         }
@@ -142,18 +263,17 @@ class FragmentKernel {
         out_.line("each{}([&](const Spot& spot) {{ {}.put(spot, {}); }});", type.substr(std::string("Fragment").size()), c_.name(v), value);
     }
 
-    void begin_chunk() {
+    /// `arrive`: waits until the chunk's inputs are there.
+    void begin_chunk(const char* arrive) {
         out_.line("[[maybe_unused]] const int rows = rows_of(row);");
-        if (plan::in_order(loop_)) {
-            out_.line("[[maybe_unused]] float* const arrived = scratch + stage * {};", c_.kernel.tiles.stage_floats);
-            declare_buffers(true);
-        }
-        pack_states();
+        inputs_.declare_stage("arrived", "arrived_numbers", roles_ ? "stage.at" : "stage");
+        if (plan::in_order(loop_)) declare_buffers(true);
+        if (role_ != tile::Roles::kOutputs) pack_states();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (c_.is_param(v, Role::Mask)) out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
             if (c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
         }
-        out_.line("arrive<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
+        out_.put(plan::in_order(loop_) ? arrive : "arrive<0>();");
         c_.barriers.passed();
     }
 
@@ -161,18 +281,23 @@ class FragmentKernel {
     /// products wrote.
     void pack_states() {
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (!ir::is_matmul(fn_.op(v).code)) continue;
+            if (!ir::is_matmul(fn_.op(v).code) || !is_mine(v)) continue;
             const ValueId a = fn_.op(v).args[fn_.op(v).layout->space == Space::Transposed ? 1 : 0];
             if (c_.is_fragment(a) && fn_.op(a).code == Opcode::Param) pack(a);
         }
+        if (!roles_) return;
+        for (const tile::Roles::Passed& p : roles_->passed)
+            if (p.packed && fn_.op(p.value).code == Opcode::Param) pack(p.value);
     }
 
     // The chunk.
 
     void operation(ValueId v) {
         const Op& op = fn_.op(v);
-        if (products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg && !ir::is_view(op.code)) inputs_.start_later();
+        if (!roles_ && products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg && !ir::is_view(op.code)) inputs_.start_later();
         if (op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !inputs_.is_vector(v)) {
+            take(v);
+            defined_.insert(v);
             if (ir::is_matmul(op.code)) product(v);
             else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
             else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
@@ -213,6 +338,10 @@ class FragmentKernel {
 
     /// Waits for what an operation on memory and fragments needs.
     void before(const Ranges& reads, const Ranges& writes) {
+        if (storing_ && !writes.empty()) {
+            out_.line("stores_read(), sync();");
+            storing_ = false;
+        }
         products_.overwrite(writes);
         c_.barriers.before(out_, reads, writes);
     }
@@ -316,7 +445,16 @@ class FragmentKernel {
         if (!c_.is_operand(v)) return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
         c_.reads(v);
         if (r.role == Role::Spill) return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
+        if (inputs_.is_mapped(plan_.tensor(Kind::Output, r.name))) {
+            storing_ = true;
+            return out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows);", cpp_identifier(r.name), FragmentInputs::token_matrix(r.name, plan_.tensor(Kind::Output, r.name)), c_.name(v));
+        }
         out_.line("store_operand({}, {}, rows);", FragmentInputs::token_matrix(r.name, plan_.tensor(Kind::Output, r.name)), c_.name(v));
+    }
+
+    void keep_all() {
+        for (const ir::Result& r : fn_.results)
+            if (tile::is_carried(r.role)) keep(r);
     }
 
     void keep(const ir::Result& r) {
@@ -364,6 +502,10 @@ class FragmentKernel {
     std::set<ValueId> made_;  ///< together with an earlier value
     std::set<ValueId> packed_;
     std::set<ValueId> copied_;  ///< carried fragments that must be copied from chunk to chunk
+    const tile::Roles* roles_;  ///< null: one warp group does everything
+    std::uint8_t role_ = 0;     ///< whose text is being written
+    std::set<ValueId> passed_, defined_;
+    bool storing_ = false;  ///< a tensor copy that began in this chunk may still read memory
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/cuda/portable/call.h"
 #include "emit/cuda/channels.h"
 #include "forge/error.h"
 
@@ -20,13 +21,30 @@ bool has_partial_vectors(const ir::Function& fn) {
 Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
     const std::int64_t slack = has_partial_vectors(kernel.tiles.fn) ? kSlackFloats : 0;
     Launch launch;
-    launch.threads = plan.schedule.block_threads;
+    launch.threads = plan.schedule.block_threads * (kernel.tiles.roles ? kernel.tiles.roles->groups() : 1);
     launch.shared_bytes = (kernel.tiles.scratch_floats + slack) * static_cast<std::int64_t>(sizeof(float));
     launch.parts = plan.tiles(kernel);
+    launch.maps = mapped_tensors(plan, kernel);
     return launch;
 }
 
 }  // namespace
+
+std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kernel) {
+    std::vector<int> tensors;
+    if (!kernel.tiles.roles) return tensors;
+    const ir::Function& fn = kernel.tiles.fn;
+    const auto add = [&](ir::ValueId v, plan::TensorSlot::Kind kind, const std::string& name) {
+        const int tensor = plan.tensor(kind, name);
+        const bool row_per_token = plan.tensors[static_cast<std::size_t>(tensor)].type.shape[0].factor == 1;
+        if (row_per_token && fn.op(v).layout->space == ir::Layout::Space::Operand && tensors.size() < cuda::kMaxMaps) tensors.push_back(tensor);
+    };
+    for (ir::ValueId v = 0; v < fn.size(); ++v)
+        if (fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == ir::Role::Input) add(v, plan::TensorSlot::Kind::Input, fn.op(v).attrs.name);
+    for (const ir::Result& r : fn.results)
+        if (r.role == ir::Role::Input) add(r.value, plan::TensorSlot::Kind::Output, r.name);
+    return tensors;
+}
 
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel) {
     switch (kernel.engine) {

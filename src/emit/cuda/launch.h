@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "plan/plan.h"
 
@@ -17,10 +18,15 @@ struct Launch {
     std::int64_t unit_rows = 0;
     /// 0: one block of threads per task. Otherwise at most so many blocks per multiprocessor, which take tasks in order.
     int resident_blocks = 0;
+    /// Tensors of the call that the kernel moves by tensor copies, in the order of their maps.
+    std::vector<int> maps = {};
     /// Workspace in which the tasks of one launch leave each other results: set to 0xFF, in the stream, before each launch.
     std::int64_t exchange_bytes = 0;           ///< per task
     std::int64_t exchange_header_bytes = 0;    ///< and once
 };
+
+/// The 16-bit token matrices of a kernel whose warp groups have roles, as far as there are maps.
+std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kernel);
 
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel);
 

@@ -1,0 +1,161 @@
+/// Several warp groups that share a task (FORGE_GROUPS): the first asks for the inputs of one chunk after the other, the
+/// second goes from state to state, the others make outputs and take chunks by turns. Within a group everything is as where
+/// a group is alone: thread(), sync() and all functions are the group's.
+///
+/// A buffer passes from group to group by two barriers: `filled`, and `empty` again. A phase of theirs is a chunk.
+#pragma once
+
+#include "../ptx/barrier.h"
+#include "../ptx/bulk.h"
+#include "move.h"
+
+namespace forge::cuda {
+
+/// The number of this thread's warp group.
+FORGE_DEVICE int group() { return static_cast<int>(ptx::thread_in_block()) / kThreads; }
+
+/// Where a walk through N buffers, again and again, stands; `lap` is the parity of the round.
+template <int N>
+struct Turn {
+    int at = 0;
+    unsigned lap = 0;
+    FORGE_DEVICE void next() {
+        if (++at == N) at = 0, lap ^= 1u;
+    }
+    FORGE_DEVICE void skip(int turns) {
+        for (int n = 0; n < turns; ++n) next();
+    }
+};
+
+namespace detail {
+
+FORGE_DEVICE void wait(unsigned barrier, unsigned parity) {
+    while (!ptx::barrier_passed(barrier, parity)) {}
+}
+
+/// A warp has done something; all its threads call this.
+FORGE_DEVICE void arrive_warp(unsigned barrier) {
+    __syncwarp();
+    if (lane() == 0) ptx::barrier_arrive(barrier);
+}
+
+}  // namespace detail
+
+/// The barriers of N buffers, 4 N floats; READERS groups read each.
+template <int N, int READERS>
+struct Handover {
+    unsigned barriers;
+
+    FORGE_DEVICE explicit Handover(float* words) : barriers(ptx::shared_address(words)) {}
+    /// By one thread, before all else.
+    FORGE_DEVICE void begin() const {
+        for (int n = 0; n < N; ++n) ptx::barrier_begin(filled(n), kWarps), ptx::barrier_begin(empty(n), READERS * kWarps);
+    }
+    FORGE_DEVICE unsigned filled(int n) const { return barriers + 16u * static_cast<unsigned>(n); }
+    FORGE_DEVICE unsigned empty(int n) const { return filled(n) + 8u; }
+
+    FORGE_DEVICE void wait_empty(const Turn<N>& t) const { detail::wait(empty(t.at), t.lap ^ 1u); }  // a fresh barrier lets pass
+    FORGE_DEVICE void wait_filled(const Turn<N>& t) const { detail::wait(filled(t.at), t.lap); }
+    FORGE_DEVICE void is_filled(const Turn<N>& t) const { detail::arrive_warp(filled(t.at)); }
+    FORGE_DEVICE void is_empty(const Turn<N>& t) const { detail::arrive_warp(empty(t.at)); }
+};
+
+/// Fragments, or packed ones, that a group gives to N others by turns; thread by thread, so that no layout matters.
+template <class F, int N>
+struct Passing {
+    static constexpr int kWords = sizeof(F) / 16;  ///< of 16 bytes, per thread
+    float4* data;                                  ///< N times kWords * kThreads
+    Handover<N, 1> handover;
+
+    FORGE_DEVICE Passing(float* memory, float* barriers) : data(reinterpret_cast<float4*>(memory)), handover(barriers) {}
+    FORGE_DEVICE void give(const Turn<N>& t, const F& f) const {
+        handover.wait_empty(t);
+#pragma unroll
+        for (int n = 0; n < kWords; ++n) place(t)[n * kThreads] = reinterpret_cast<const float4*>(&f)[n];
+        handover.is_filled(t);
+    }
+    FORGE_DEVICE F take(const Turn<N>& t) const {
+        F f;
+        handover.wait_filled(t);
+#pragma unroll
+        for (int n = 0; n < kWords; ++n) reinterpret_cast<float4*>(&f)[n] = place(t)[n * kThreads];
+        handover.is_empty(t);
+        return f;
+    }
+
+ private:
+    FORGE_DEVICE float4* place(const Turn<N>& t) const { return data + t.at * kWords * kThreads + thread(); }
+};
+
+/// What this thread wrote to shared memory, or had copied there itself, may be handed over to the matrix units.
+FORGE_DEVICE void settle() { ptx::fence_async(); }
+
+/// A task's rows of a token tensor, for tensor copies.
+struct Mapped {
+    const void* map;
+    int col, row, head, sequence;  ///< of the task's first row
+
+    FORGE_DEVICE Mapped(const TensorMaps& maps, int index, const Call& call, int tensor, const Task& at, Size column)
+        : map(maps.map[index]), col(static_cast<int>(column)), row(static_cast<int>(at.start)), head(static_cast<int>(at.head / call.tensors[tensor].group)),
+          sequence(call.offsets ? 0 : static_cast<int>(at.sequence)) {}
+};
+
+/// Whether tensor copies may move these rows of a chunk of `all`: they do not know where a packed sequence ends.
+FORGE_DEVICE bool by_copies(const TensorMaps& maps, const Call& call, int rows, int all) { return maps.usable && (rows == all || !call.offsets); }
+
+// Copies that one thread asks for, and that report to the barrier `filled`, which expects their bytes.
+
+template <class O>
+FORGE_DEVICE void copy_operand(unsigned filled, const O& o, const Mapped& m, Size first) {
+#pragma unroll
+    for (int col = 0; col < O::kCols; col += kPanel)
+        ptx::tensor_load(ptx::shared_address(o.data) + col * O::kRows * 2, m.map, m.col + col, m.row + static_cast<int>(first), m.head, m.sequence, filled);
+}
+
+/// The operand as an earlier kernel stored it.
+template <class O>
+FORGE_DEVICE void copy_image(unsigned filled, const O& o, const float* src) {
+    ptx::bulk_load(ptx::shared_address(o.data), src, O::kPieces * 16, filled);
+}
+
+template <int FLOATS>
+FORGE_DEVICE void copy_numbers(unsigned filled, float* dst, const float* src) {
+    ptx::bulk_load(ptx::shared_address(dst), src, FLOATS * 4, filled);
+}
+
+/// What tensor copies cannot move, thread by thread, with few registers; as start_operand otherwise.
+template <class O>
+FORGE_DEVICE void start_rows(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
+    constexpr int kRow = O::kCols / kPiece;
+    if (detail::in_pieces(src, row_stride, col_stride)) {
+#pragma unroll 1
+        for (int n = thread(); n < O::kPieces; n += kThreads) {
+            const int row = n / kRow, col = n % kRow * kPiece;
+            ptx::copy_16(ptx::shared_address(o.data + O::place(row, col)), row < rows ? src + row * row_stride + col : src, row < rows ? 16 : 0);
+        }
+    } else {
+#pragma unroll 1
+        for (int n = thread(); n < O::kPart; n += kThreads) {
+            const int row = n / O::kCols, col = n % O::kCols;
+            o.data[O::place(row, col)] = row < rows ? src[row * row_stride + col * col_stride] : typename O::T{0};
+        }
+    }
+}
+
+/// As in move.h, or by a copy. The operand's memory may be written again after stores_read().
+template <class O>
+FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typename O::T* dst, Size row_stride, Size col_stride, const O& o, int rows) {
+    if (!by_copy) return store_operand(dst, row_stride, col_stride, o, rows);
+    if (thread() != 0) return;
+#pragma unroll
+    for (int col = 0; col < O::kCols; col += kPanel)
+        ptx::tensor_store(m.map, m.col + col, m.row + static_cast<int>(first), m.head, m.sequence, ptx::shared_address(o.data) + col * O::kRows * 2);
+    ptx::bulk_commit();
+}
+
+/// Memory that this group's stores read may be written after the group's next barrier.
+FORGE_DEVICE void stores_read() {
+    if (thread() == 0) ptx::bulk_wait_read<0>();
+}
+
+}  // namespace forge::cuda

@@ -1,0 +1,105 @@
+#include "tile/roles.h"
+
+#include <algorithm>
+
+#include "tile/fragment_steps.h"
+#include "tile/order.h"
+
+namespace forge::tile {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using Space = ir::Layout::Space;
+
+class Division {
+ public:
+    Division(const Function& fn, const std::vector<ValueId>& vectors, int output_groups) : fn_(fn), vectors_(vectors) {
+        roles_.of.assign(fn.ops.size(), 0);
+        std::vector<ValueId> carried, others;
+        for (const ir::Result& r : fn.results) (is_carried(r.role) ? carried : others).push_back(r.value);
+        mark(carried, Roles::kStates);
+        mark(others, Roles::kOutputs);
+        for (std::uint8_t& of : roles_.of)
+            if ((of & Roles::kStates) != 0) of = Roles::kStates;
+        roles_.output_groups = others.empty() ? 0 : output_groups;
+    }
+
+    Roles run() {
+        for (ValueId v = fn_.size() - 1; v >= 0; --v) {
+            if (!is_written(v)) continue;
+            check(v);
+            if (roles_.does(Roles::kOutputs, v)) get_operands(v);
+        }
+        // What stands in loops, and views, belong to whoever reads them: nothing is written for them.
+        std::sort(roles_.passed.begin(), roles_.passed.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
+        for (Roles::Passed& p : roles_.passed) p.packed = only_multiplied(p.value);
+        return std::move(roles_);
+    }
+
+ private:
+    void mark(const std::vector<ValueId>& roots, std::uint8_t role) {
+        const auto needed = ir::needed_for(fn_, roots);
+        for (std::size_t v = 0; v < needed.size(); ++v)
+            if (needed[v]) roles_.of[v] |= role;
+    }
+
+    [[nodiscard]] bool is_vector(ValueId v) const { return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end(); }
+    /// Whether there is text of its own for the value in a group's loop.
+    [[nodiscard]] bool is_written(ValueId v) const {
+        const Op& op = fn_.op(v);
+        return op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !is_vector(v);
+    }
+
+    /// Device functions that have shared memory of their own cannot be called by two groups at a time.
+    void check(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const bool simple = ir::is_matmul(op.code) || ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity;
+        if (!simple) refuse(fn_, v, "a step that only one warp group at a time can take");
+        for (const ValueId t : tiles_read_by(fn_, v)) check_parameter(t);
+    }
+    void check_parameter(ValueId t) const {
+        const Op& op = fn_.op(t);
+        if (op.code != Opcode::Param) return;
+        const bool staged = op.attrs.role == Role::Input || op.attrs.role == Role::Spill || is_vector(t);
+        const bool fixed = op.attrs.role == Role::Scalar || (op.attrs.role == Role::Head && op.type.rank() == 0);
+        if (!staged && !fixed && !is_fragment(op.layout->space)) refuse(fn_, t, "a parameter in memory that warp groups would share");
+    }
+
+    /// What an operation of the outputs' groups reads must be theirs, arrive with the chunk, or be passed.
+    void get_operands(ValueId v) {
+        for (const ValueId t : tiles_read_by(fn_, v)) {
+            const Op& op = fn_.op(t);
+            const bool state = op.code == Opcode::Param && is_fragment(op.layout->space);
+            if (!state && (op.code == Opcode::Param || is_vector(t) || roles_.does(Roles::kOutputs, t))) continue;
+            const bool loaded = op.code == Opcode::Copy && fn_.op(op.args[0]).code == Opcode::Param && !is_fragment(fn_.op(op.args[0]).layout->space);
+            if (loaded && is_fragment(op.layout->space)) roles_.of[static_cast<std::size_t>(t)] |= Roles::kOutputs;  // each loads it for itself
+            else if (!is_fragment(op.layout->space)) refuse(fn_, t, "memory that warp groups would share");
+            else if (!roles_.find(t)) roles_.passed.push_back({t, false});
+        }
+    }
+
+    [[nodiscard]] bool only_multiplied(ValueId passed) const {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            if (!is_written(v) || !roles_.does(Roles::kOutputs, v)) continue;
+            const auto read = tiles_read_by(fn_, v);
+            if (std::find(read.begin(), read.end(), passed) == read.end()) continue;
+            if (!ir::is_matmul(op.code) || (op.args.size() == 3 && op.args[2] == passed)) return false;
+        }
+        return true;
+    }
+
+    const Function& fn_;
+    const std::vector<ValueId>& vectors_;
+    Roles roles_;
+};
+
+}  // namespace
+
+Roles roles_of(const Function& fn, const std::vector<ValueId>& vectors, int output_groups) { return Division(fn, vectors, output_groups).run(); }
+
+}  // namespace forge::tile

@@ -1,0 +1,42 @@
+/// Who does what where several warp groups share a task that goes through chunks in order: one asks for inputs, one goes
+/// from state to state, and others, which take chunks by turns, make the outputs. What the last need of the states' group
+/// passes through shared memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/function.h"
+
+namespace forge::tile {
+
+struct Roles {
+    static constexpr std::uint8_t kStates = 1, kOutputs = 2;
+
+    /// A fragment that the outputs' groups get from the states' group.
+    struct Passed {
+        ir::ValueId value;
+        bool packed;              ///< rounded to 16 bits: it is only ever a product's first operand
+        std::int64_t offset = 0;  ///< of its copies, one per group, in shared memory
+    };
+
+    std::vector<std::uint8_t> of;  ///< per value: the groups that compute it
+    std::vector<Passed> passed;
+    int output_groups = 0;             ///< 0: the kernel has no outputs
+    std::int64_t output_floats = 0;    ///< of memory that each of these has for itself; `scratch` stands for its own
+    std::int64_t barriers = 0;         ///< where the barriers lie in shared memory
+
+    [[nodiscard]] int groups() const { return 2 + output_groups; }
+    [[nodiscard]] bool does(std::uint8_t role, ir::ValueId v) const { return (of[static_cast<std::size_t>(v)] & role) != 0; }
+    /// kNoValue-safe search; null if the value is not passed.
+    [[nodiscard]] const Passed* find(ir::ValueId v) const {
+        for (const Passed& p : passed)
+            if (p.value == v) return &p;
+        return nullptr;
+    }
+};
+
+/// Of a function whose values have forms. An Obstacle if the groups would have to share more than fragments.
+Roles roles_of(const ir::Function& fn, const std::vector<ir::ValueId>& vectors, int output_groups);
+
+}  // namespace forge::tile
