@@ -29,6 +29,7 @@ class Forms {
  public:
     Forms(const Function& symbolic, const Function& fn, const FragmentRules& rules)
         : symbolic_(symbolic), fn_(fn), rules_(rules), users_(ir::users_of(fn)), results_(ir::result_uses(fn)), form_(fn.ops.size(), Space::Reg), decided_(fn.ops.size(), false) {
+        if (rules.output_groups > 0) find_outputs();
         for (ValueId v = 0; v < fn.size(); ++v) decide(v);
         for (ValueId v = fn.size() - 1; v >= 0; --v)
             if (!decided_[index(v)]) form_[index(v)] = wanted(v);
@@ -42,14 +43,26 @@ class Forms {
         return form_[index(v)];
     }
 
-    /// Of a matrix whose columns run along the value axis, or of any other.
+    /// Of a matrix whose columns run along the value axis, or of any other. Groups that only make outputs have no states to
+    /// chain: theirs are never transposed, so that scores feed the product with values from registers.
     [[nodiscard]] Space fragment(ValueId v) const {
+        if (!outputs_.empty() && outputs_[index(v)]) return Space::Fragment;
         const Shape& shape = symbolic_.op(v).type.shape;
         return !rules_.value_axis.empty() && shape[1].symbol == rules_.value_axis && shape[0].symbol != rules_.value_axis ? Space::Transposed : Space::Fragment;
     }
 
  private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    /// What no carried state needs.
+    void find_outputs() {
+        std::vector<ValueId> carried;
+        for (const ir::Result& r : fn_.results)
+            if (is_carried(r.role)) carried.push_back(r.value);
+        outputs_ = ir::needed_for(fn_, carried);
+        outputs_.flip();
+    }
+
     [[nodiscard]] bool is_matrix(ValueId v) const { return is_block_matrix(fn_.op(v).type); }
 
     void decide(ValueId v) {
@@ -170,6 +183,7 @@ class Forms {
     const FragmentRules& rules_;
     std::vector<std::vector<ValueId>> users_;
     std::vector<int> results_;
+    std::vector<bool> outputs_;  ///< empty: one warp group does everything
     std::vector<Space> form_;
     std::vector<bool> decided_;
 };

@@ -75,7 +75,8 @@ class Memory {
     static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
     static std::int64_t rounded(std::int64_t floats) { return (floats + kOperandFloats - 1) / kOperandFloats * kOperandFloats; }
 
-    [[nodiscard]] bool owns_buffer(ValueId v) const { return in_memory(fn_.op(v).layout->space) && !ir::is_view(fn_.op(v).code); }
+    [[nodiscard]] bool owns_buffer(ValueId v) const { return in_memory(fn_.op(v).layout->space) && !ir::is_view(fn_.op(v).code) && !is_passed(v); }
+    [[nodiscard]] bool is_passed(ValueId v) const { return roles_ && roles_->find(v); }
     [[nodiscard]] bool is_param(ValueId v, Role role) const { return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == role; }
     [[nodiscard]] bool is_vector(ValueId v) const { return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end(); }
     [[nodiscard]] bool is_staged(ValueId v) const { return stages_ > 1 && (is_param(v, Role::Input) || is_param(v, Role::Spill) || is_vector(v)); }
@@ -186,8 +187,9 @@ class Memory {
             roles_->output_floats = rounded(outputs_.large.size() + outputs_.small.size());
             end += roles_->output_groups * roles_->output_floats;
             for (Roles::Passed& p : roles_->passed) {
-                p.offset = end;
-                end += roles_->output_groups * passed_floats(p);
+                p.floats = rounded(floats(p.value));
+                fn_.op(p.value).layout->offset = p.offset = end;
+                end += roles_->output_groups * p.floats;
             }
         }
         const std::int64_t small = end;
@@ -202,19 +204,13 @@ class Memory {
         for (auto& [v, offset] : work_) offset += large;
         for (ValueId v = 0; v < fn_.size(); ++v) {
             Op& op = fn_.op(v);
-            if (!in_memory(op.layout->space)) continue;
+            if (!in_memory(op.layout->space) || is_passed(v)) continue;
             const ValueId base = buffer_of(fn_, v);
             const bool is_matrix = is_large(base);
             if (op.layout->staged) op.layout->offset += is_matrix ? 0 : stage_large_;
             else if (is_outputs(base)) op.layout->offset += outputs + (is_matrix ? 0 : outputs_.large.size());
             else op.layout->offset += is_matrix ? large : small;
         }
-    }
-
-    /// A fragment as its 128 threads hold it.
-    [[nodiscard]] std::int64_t passed_floats(const Roles::Passed& p) const {
-        const ir::Type& type = fn_.op(p.value).type;
-        return size_of(type, 0) * size_of(type, 1) / (p.packed ? 2 : 1);
     }
 
     Function fn_;

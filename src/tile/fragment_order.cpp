@@ -72,10 +72,15 @@ class Overlapping {
     /// What follows from a carried fragment, vectors and numbers comes before all products: the compiler does not see that
     /// the last chunk's have ended once others are under way.
     [[nodiscard]] bool from_carried(ValueId v) const {
+        if (roles_ && roles_->find(v)) return is_accumulated_onto(fn_.op(v).args[0]);
         if (!ir::is_elementwise(fn_.op(v).code) || !is_fragment(fn_.op(v).layout->space)) return false;
         const auto read = tiles_read_by(fn_, v);
         return std::all_of(read.begin(), read.end(), [&](ValueId t) { return fn_.op(t).code == Opcode::Param; }) &&
                std::any_of(read.begin(), read.end(), [&](ValueId t) { return is_fragment(fn_.op(t).layout->space); });
+    }
+    [[nodiscard]] bool is_accumulated_onto(ValueId carried) const {
+        return fn_.op(carried).code == Opcode::Param &&
+               std::any_of(fn_.ops.begin(), fn_.ops.end(), [&](const Op& op) { return ir::is_matmul(op.code) && op.args.size() == 3 && op.args[2] == carried; });
     }
     void take_with_operands(ValueId v) {
         for (const ValueId a : fn_.op(v).args)

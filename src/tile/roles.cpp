@@ -28,19 +28,29 @@ class Division {
         roles_.output_groups = others.empty() ? 0 : output_groups;
     }
 
+    /// What stands in loops, and views, belong to whoever reads them: nothing is written for them.
     Roles run() {
+        for (ValueId v = 0; v < fn_.size(); ++v) pass(v);
         for (ValueId v = fn_.size() - 1; v >= 0; --v) {
             if (!is_written(v)) continue;
             check(v);
             if (roles_.does(Roles::kOutputs, v)) get_operands(v);
         }
-        // What stands in loops, and views, belong to whoever reads them: nothing is written for them.
-        std::sort(roles_.passed.begin(), roles_.passed.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
-        for (Roles::Passed& p : roles_.passed) p.packed = only_multiplied(p.value);
         return std::move(roles_);
     }
 
  private:
+    /// Copies of the states' fragments into operands for the outputs are made by those who have the fragments.
+    void pass(ValueId v) {
+        const Op& op = fn_.op(v);
+        if (op.code != Opcode::Copy || op.layout->space != Space::Operand || roles_.of[static_cast<std::size_t>(v)] != Roles::kOutputs) return;
+        const ValueId from = op.args[0];
+        const bool state = fn_.op(from).code == Opcode::Param || roles_.does(Roles::kStates, from);
+        if (!is_fragment(fn_.op(from).layout->space) || !state) return;
+        roles_.of[static_cast<std::size_t>(v)] = Roles::kStates;
+        roles_.passed.push_back({v});
+    }
+
     void mark(const std::vector<ValueId>& roots, std::uint8_t role) {
         const auto needed = ir::needed_for(fn_, roots);
         for (std::size_t v = 0; v < needed.size(); ++v)
@@ -74,23 +84,11 @@ class Division {
         for (const ValueId t : tiles_read_by(fn_, v)) {
             const Op& op = fn_.op(t);
             const bool state = op.code == Opcode::Param && is_fragment(op.layout->space);
-            if (!state && (op.code == Opcode::Param || is_vector(t) || roles_.does(Roles::kOutputs, t))) continue;
+            if (!state && (op.code == Opcode::Param || is_vector(t) || roles_.does(Roles::kOutputs, t) || roles_.find(t))) continue;
             const bool loaded = op.code == Opcode::Copy && fn_.op(op.args[0]).code == Opcode::Param && !is_fragment(fn_.op(op.args[0]).layout->space);
-            if (loaded && is_fragment(op.layout->space)) roles_.of[static_cast<std::size_t>(t)] |= Roles::kOutputs;  // each loads it for itself
-            else if (!is_fragment(op.layout->space)) refuse(fn_, t, "memory that warp groups would share");
-            else if (!roles_.find(t)) roles_.passed.push_back({t, false});
+            if (!loaded || !is_fragment(op.layout->space)) refuse(fn_, t, "what warp groups would share");
+            roles_.of[static_cast<std::size_t>(t)] |= Roles::kOutputs;  // each loads it for itself
         }
-    }
-
-    [[nodiscard]] bool only_multiplied(ValueId passed) const {
-        for (ValueId v = 0; v < fn_.size(); ++v) {
-            const Op& op = fn_.op(v);
-            if (!is_written(v) || !roles_.does(Roles::kOutputs, v)) continue;
-            const auto read = tiles_read_by(fn_, v);
-            if (std::find(read.begin(), read.end(), passed) == read.end()) continue;
-            if (!ir::is_matmul(op.code) || (op.args.size() == 3 && op.args[2] == passed)) return false;
-        }
-        return true;
     }
 
     const Function& fn_;

@@ -13,11 +13,10 @@ namespace forge::tile {
 struct Roles {
     static constexpr std::uint8_t kStates = 1, kOutputs = 2;
 
-    /// A fragment that the outputs' groups get from the states' group.
+    /// A copy of a fragment into an operand, by the states' group for the outputs' groups, which have one buffer each.
     struct Passed {
         ir::ValueId value;
-        bool packed;              ///< rounded to 16 bits: it is only ever a product's first operand
-        std::int64_t offset = 0;  ///< of its copies, one per group, in shared memory
+        std::int64_t offset = 0, floats = 0;  ///< of the first buffer, and of each
     };
 
     std::vector<std::uint8_t> of;  ///< per value: the groups that compute it
@@ -28,7 +27,7 @@ struct Roles {
 
     [[nodiscard]] int groups() const { return 2 + output_groups; }
     [[nodiscard]] bool does(std::uint8_t role, ir::ValueId v) const { return (of[static_cast<std::size_t>(v)] & role) != 0; }
-    /// kNoValue-safe search; null if the value is not passed.
+    /// Null if the value is not passed.
     [[nodiscard]] const Passed* find(ir::ValueId v) const {
         for (const Passed& p : passed)
             if (p.value == v) return &p;
@@ -36,7 +35,7 @@ struct Roles {
     }
 };
 
-/// Of a function whose values have forms. An Obstacle if the groups would have to share more than fragments.
+/// Of a function whose values have forms. An Obstacle if the groups would have to share more than such operands.
 Roles roles_of(const ir::Function& fn, const std::vector<ir::ValueId>& vectors, int output_groups);
 
 }  // namespace forge::tile

@@ -117,12 +117,17 @@ FORGE_DEVICE Fragment<M, N> load_fragment(const O& operand) {
     return unpack(load_packed<TRANSPOSE, M, N>(operand));
 }
 
+template <bool TRANSPOSE, class O, class T, int M, int N>
+FORGE_DEVICE void store_fragment(const O& operand, const Packed<T, M, N>& p) {
+    detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) { ptx::store_blocks<TRANSPOSE>(address, p.x[m][n]); });
+}
+
 /// The fragment, or its transpose, as an operand.
 template <bool TRANSPOSE, class O, int M, int N>
 FORGE_DEVICE void store_fragment(const O& operand, const Fragment<M, N>& f) {
     using T = typename O::T;
     const Packed<T, M, N> p = pack<T>(f);
-    detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) { ptx::store_blocks<TRANSPOSE>(address, p.x[m][n]); });
+    store_fragment<TRANSPOSE>(operand, p);
     if constexpr (O::kParts == 2) {
         const Fragment<M, N> rounded = unpack(p);
         Fragment<M, N> rest;

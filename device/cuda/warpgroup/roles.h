@@ -60,33 +60,6 @@ struct Handover {
     FORGE_DEVICE void is_empty(const Turn<N>& t) const { detail::arrive_warp(empty(t.at)); }
 };
 
-/// Fragments, or packed ones, that a group gives to N others by turns; thread by thread, so that no layout matters.
-template <class F, int N>
-struct Passing {
-    static constexpr int kWords = sizeof(F) / 16;  ///< of 16 bytes, per thread
-    float4* data;                                  ///< N times kWords * kThreads
-    Handover<N, 1> handover;
-
-    FORGE_DEVICE Passing(float* memory, float* barriers) : data(reinterpret_cast<float4*>(memory)), handover(barriers) {}
-    FORGE_DEVICE void give(const Turn<N>& t, const F& f) const {
-        handover.wait_empty(t);
-#pragma unroll
-        for (int n = 0; n < kWords; ++n) place(t)[n * kThreads] = reinterpret_cast<const float4*>(&f)[n];
-        handover.is_filled(t);
-    }
-    FORGE_DEVICE F take(const Turn<N>& t) const {
-        F f;
-        handover.wait_filled(t);
-#pragma unroll
-        for (int n = 0; n < kWords; ++n) reinterpret_cast<float4*>(&f)[n] = place(t)[n * kThreads];
-        handover.is_empty(t);
-        return f;
-    }
-
- private:
-    FORGE_DEVICE float4* place(const Turn<N>& t) const { return data + t.at * kWords * kThreads + thread(); }
-};
-
 /// What this thread wrote to shared memory, or had copied there itself, may be handed over to the matrix units.
 FORGE_DEVICE void settle() { ptx::fence_async(); }
 

@@ -72,16 +72,15 @@ class FragmentKernel {
     struct Registers {
         int inputs, states, outputs;
     };
-    [[nodiscard]] Registers registers() const { return roles_->output_groups == 1 ? Registers{56, 224, 224} : Registers{72, 168, 136}; }
+    [[nodiscard]] Registers registers() const { return roles_->output_groups == 1 ? Registers{56, 224, 224} : Registers{72, 184, 128}; }
 
     void write_roles() {
         out_.line("const Handover<kStages, {}> stages(scratch + {});", roles_->output_groups > 0 ? 2 : 1, roles_->barriers);
         std::string begin = "stages.begin();";
         std::int64_t barriers = roles_->barriers + 4 * c_.kernel.tiles.stages;
         for (const tile::Roles::Passed& p : roles_->passed) {
-            const std::string fragment = fragment_type(p.value), packed = fmt::format("Packed<{}, {}", inputs_.half(), fragment.substr(std::string("Fragment<").size()));
-            out_.line("const Passing<{}, kOutputs> {}_passing(scratch + {}, scratch + {});", p.packed ? packed : fragment, c_.name(p.value), p.offset, barriers);
-            begin += fmt::format(" {}_passing.handover.begin();", c_.name(p.value));
+            out_.line("const Handover<kOutputs, 1> {}_passing(scratch + {});", c_.name(p.value), barriers);
+            begin += fmt::format(" {}_passing.begin();", c_.name(p.value));
             barriers += 4 * roles_->output_groups;
         }
         out_.line("if (group() == 0 && thread() == 0) {{ {} }}", begin);
@@ -96,12 +95,13 @@ class FragmentKernel {
 
     void write_role(std::uint8_t role) {
         role_ = role;
-        packed_.clear(), passed_.clear(), c_.barriers.passed();
-        storing_ = false;
+        packed_.clear(), waited_.clear(), c_.barriers.passed();
+        storing_ = released_ = false;
+        last_arrived_ = last_reader();
         const bool states = role == tile::Roles::kStates;
         out_.close(states && roles_->output_groups > 0 ? "} else if (group() == 1) {" : "} else {");
         out_.indent();
-        if (roles_->output_groups > 0) out_.line("ptx::{}_registers<{}>();", states || registers().outputs > 128 ? "more" : "fewer", states ? registers().states : registers().outputs);
+        if (roles_->output_groups > 0) out_.line("ptx::{}_registers<{}>();", states || registers().outputs >= 128 ? "more" : "fewer", states ? registers().states : registers().outputs);
         declare_buffers(false);
         if (states) {
             start_states();
@@ -119,10 +119,12 @@ class FragmentKernel {
         }
         begin_chunk(!states ? "stores_read(), stages.wait_filled(stage), sync();" : writes_memory() ? "stages.wait_filled(stage), sync();" : "stages.wait_filled(stage);");
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (roles_->does(role, v)) operation(v), give(false);
+            if (roles_->does(role, v)) {
+                operation(v);
+                release_after(v + 1);
+            }
         products_.finish_all();
-        give(true);
-        out_.line("stages.is_empty(stage);");
+        release();
         if (states) keep_all();
         out_.close();
         if (states) store_carried();
@@ -132,32 +134,39 @@ class FragmentKernel {
     [[nodiscard]] bool is_mine(ValueId v) const { return !roles_ || role_ == 0 || roles_->does(role_, v); }
     [[nodiscard]] bool writes_memory() const {
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (fn_.op(v).code != Opcode::Param && !ir::is_view(fn_.op(v).code) && roles_->does(role_, v) && !inputs_.is_vector(v) && (c_.in_tile(v) || c_.is_operand(v))) return true;
+            if (!roles_->find(v) && fn_.op(v).code != Opcode::Param && !ir::is_view(fn_.op(v).code) && roles_->does(role_, v) && !inputs_.is_vector(v) && (c_.in_tile(v) || c_.is_operand(v))) return true;
         return false;
     }
 
-    /// To the outputs' groups, what they wait for: while products are under way, or at last.
-    void give(bool at_last) {
-        if (role_ != tile::Roles::kStates) return;
-        for (const tile::Roles::Passed& p : roles_->passed) {
-            const std::string& name = c_.name(p.value);
-            const bool made = fn_.op(p.value).code == Opcode::Param || defined_.contains(p.value);
-            if (passed_.contains(p.value) || !made || (!at_last && (!products_.any() || products_.under_way(name)))) continue;
-            passed_.insert(p.value);
-            if (p.packed) pack(p.value);
-            out_.line("{0}_passing.give(to, {0}{1});", name, p.packed ? "_packed" : "");
+    /// The last operation of this group that reads what arrived or was passed.
+    [[nodiscard]] ValueId last_reader() const {
+        ValueId last = 0;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (!roles_->does(role_, v) || fn_.op(v).code == Opcode::Param || inputs_.is_vector(v)) continue;
+            for (const ValueId t : tile::tiles_read_by(fn_, v))
+                if (fn_.op(t).layout->staged || roles_->find(t)) last = v;
         }
+        return last;
+    }
+
+    /// Before an operation, or at the end: as soon as neither it nor a later one, nor a product, reads what arrived.
+    void release_after(ValueId next) {
+        if (role_ != 0 && next > last_arrived_ && !products_.any()) release();
+    }
+
+    void release() {
+        if (released_) return;
+        released_ = true;
+        out_.line("stages.is_empty(stage);");
+        for (const tile::Roles::Passed& p : roles_->passed)
+            if (role_ == tile::Roles::kOutputs) out_.line("{}_passing.is_empty(to);", c_.name(p.value));
     }
 
     /// From the states' group, what an operation reads.
-    void take(ValueId v) {
-        if (!roles_ || role_ != tile::Roles::kOutputs) return;
-        for (const ValueId t : tile::tiles_read_by(fn_, v)) {
-            const tile::Roles::Passed* p = roles_->find(t);
-            if (!p || !passed_.insert(t).second) continue;
-            out_.line("const auto {0}{1} = {0}_passing.take(to);", c_.name(t), p->packed ? "_packed" : "");
-            if (p->packed) packed_.insert(t);
-        }
+    void wait_for_passed(ValueId v) {
+        if (role_ != tile::Roles::kOutputs) return;
+        for (const ValueId t : tile::tiles_read_by(fn_, v))
+            if (roles_->find(t) && waited_.insert(t).second) out_.line("{}_passing.wait_filled(to);", c_.name(t));
     }
 
     void begin_task() {
@@ -176,6 +185,8 @@ class FragmentKernel {
             const Op& op = fn_.op(v);
             if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged != staged || !is_read_here(v)) continue;
             const bool own = role_ == tile::Roles::kOutputs && !staged && op.code != Opcode::Param;
+            const tile::Roles::Passed* passed = roles_ ? roles_->find(v) : nullptr;
+            if (passed && !staged) continue;  // a buffer per group: declared for each chunk
             const std::string place = own ? fmt::format("own + {}", op.layout->offset) : inputs_.place(v, "arrived", "arrived_numbers");
             if (c_.is_operand(v)) out_.line("const {} {}({});", inputs_.operand_type(v), c_.name(v), place);
             else out_.line("float* const {} = {};  // {}", c_.name(v), place, forge::to_string(op.type.shape));
@@ -268,6 +279,8 @@ class FragmentKernel {
         out_.line("[[maybe_unused]] const int rows = rows_of(row);");
         inputs_.declare_stage("arrived", "arrived_numbers", roles_ ? "stage.at" : "stage");
         if (plan::in_order(loop_)) declare_buffers(true);
+        if (roles_)
+            for (const tile::Roles::Passed& p : roles_->passed) out_.line("const {} {}(scratch + {} + to.at * {});", inputs_.operand_type(p.value), c_.name(p.value), p.offset, p.floats);
         if (role_ != tile::Roles::kOutputs) pack_states();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (c_.is_param(v, Role::Mask)) out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
@@ -285,9 +298,6 @@ class FragmentKernel {
             const ValueId a = fn_.op(v).args[fn_.op(v).layout->space == Space::Transposed ? 1 : 0];
             if (c_.is_fragment(a) && fn_.op(a).code == Opcode::Param) pack(a);
         }
-        if (!roles_) return;
-        for (const tile::Roles::Passed& p : roles_->passed)
-            if (p.packed && fn_.op(p.value).code == Opcode::Param) pack(p.value);
     }
 
     // The chunk.
@@ -296,8 +306,7 @@ class FragmentKernel {
         const Op& op = fn_.op(v);
         if (!roles_ && products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg && !ir::is_view(op.code)) inputs_.start_later();
         if (op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !inputs_.is_vector(v)) {
-            take(v);
-            defined_.insert(v);
+            wait_for_passed(v);
             if (ir::is_matmul(op.code)) product(v);
             else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
             else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
@@ -353,6 +362,7 @@ class FragmentKernel {
             if (c_.is_fragment(t)) read_fragment(t);
             for (const Range& r : c_.memory(t)) reads.push_back(r);
         }
+        release_after(v);
         if (op.code == Opcode::DecayMatmul && c_.is_fragment(v)) {
             if (made_.contains(v)) return;
             writes.push_back(decay_sums(v));
@@ -381,9 +391,14 @@ class FragmentKernel {
 
     void store_fragment(ValueId v) {
         const ValueId from = fn_.op(v).args[0];
-        products_.need(c_.name(from));
-        before({}, c_.memory(v));
-        out_.line("store_fragment<{}>({}, {});", fn_.op(from).layout->space == Space::Transposed, c_.name(v), c_.name(from));
+        const bool passed = roles_ && roles_->find(v);
+        const bool packed = packed_.contains(from) && fn_.op(v).layout->parts == 1;
+        if (!packed) products_.need(c_.name(from));
+        release_after(v);
+        if (passed) out_.line("{}_passing.wait_empty(to);", c_.name(v));
+        else before({}, c_.memory(v));
+        out_.line("store_fragment<{}>({}, {}{});", fn_.op(from).layout->space == Space::Transposed, c_.name(v), c_.name(from), packed ? "_packed" : "");
+        if (passed) out_.line("settle(), {}_passing.is_filled(to);", c_.name(v));
     }
 
     void load_fragment(ValueId v) {
@@ -504,7 +519,9 @@ class FragmentKernel {
     std::set<ValueId> copied_;  ///< carried fragments that must be copied from chunk to chunk
     const tile::Roles* roles_;  ///< null: one warp group does everything
     std::uint8_t role_ = 0;     ///< whose text is being written
-    std::set<ValueId> passed_, defined_;
+    std::set<ValueId> waited_;  ///< passed values that are there
+    ValueId last_arrived_ = 0;
+    bool released_ = false;
     bool storing_ = false;  ///< a tensor copy that began in this chunk may still read memory
 };
 
