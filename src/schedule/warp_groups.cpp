@@ -20,7 +20,7 @@ using tile::kBlock;
 constexpr int kThreads = 128;
 constexpr std::int64_t kTasksPerProcessor = 2;   ///< that hide each other's waits
 constexpr std::int64_t kLeastChunks = 16;        ///< of a segment that is worth its summary
-constexpr std::int64_t kLeastSegments = 3;       ///< fewer do not make up for two more kernels
+constexpr std::int64_t kLeastSegments = 3;       ///< fewer do not make up for two more kernels, where one warp group does everything
 
 bool has_halves(const ir::Definition& definition) {
     return std::any_of(definition.inputs.begin(), definition.inputs.end(), [](const ir::InputDecl& in) { return is_half(in.type.dtype); });
@@ -112,14 +112,17 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     s.tile_size = sizes.at(s.tile_axis) / s.tiles;
     s.share = has_long_steps(program);
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
-    const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, wishes.expected_tokens / (kLeastChunks * kBlock));
-    s.strategy = wishes.strategy.value_or(segments >= kLeastSegments && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
-    if (s.strategy == Strategy::Segmented) s.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
-    const bool two_tasks = s.strategy == Strategy::Segmented || tasks > memory.multiprocessors;
-    if (!two_tasks)
-        if (const auto roles = with_roles(s, memory, make_plan)) return *roles;
-    return with_stages(s, memory, two_tasks, make_plan);
+    const auto segmented = [&](Schedule tried, std::int64_t tasks_per_processor, std::int64_t least) {
+        const std::int64_t segments = std::min(tasks_per_processor * memory.multiprocessors / tasks, wishes.expected_tokens / (kLeastChunks * kBlock));
+        tried.strategy = wishes.strategy.value_or(segments >= least && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
+        if (tried.strategy == Strategy::Segmented) tried.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
+        return tried;
+    };
+    if (tasks <= memory.multiprocessors)
+        if (const auto roles = with_roles(segmented(s, 1, 2), memory, make_plan)) return *roles;
+    s = segmented(s, kTasksPerProcessor, kLeastSegments);
+    return with_stages(s, memory, s.strategy == Strategy::Segmented || tasks > memory.multiprocessors, make_plan);
 }
 
 }  // namespace forge::schedule

@@ -31,7 +31,7 @@ std::vector<ValueId> vectors_alone(const Function& fn) {
             return alone[static_cast<std::size_t>(a)] || (arg.layout->space == Space::Reg && arg.type.rank() == 0);
         });
         const bool from_vectors = std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return alone[static_cast<std::size_t>(a)]; });
-        if (op.code == Opcode::Param) alone[i] = op.attrs.role == Role::Input && op.type.rank() == 1 && small(op.type);
+        if (op.code == Opcode::Param) alone[i] = (op.attrs.role == Role::Input || op.attrs.role == Role::Mask) && op.type.rank() == 1 && small(op.type);
         else if (op.code == Opcode::DecayMask) alone[i] = from_vectors && small(fn.op(op.args[0]).type);
         else if (op.code == Opcode::Cumsum || op.code == Opcode::Sum) alone[i] = from_vectors && small(fn.op(op.args[0]).type);
         else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy) alone[i] = from_vectors && from_numbers && small(op.type) && op.type.dtype != DType::Bool;
@@ -91,7 +91,7 @@ class Memory {
         const auto results = ir::result_uses(fn_);
         for (const ValueId v : vectors_) {
             const auto& readers = users[static_cast<std::size_t>(v)];
-            if (fn_.op(v).code == Opcode::Param) continue;  // as it lies in global memory
+            if (is_param(v, Role::Input)) continue;  // as it lies in global memory
             const bool inside = results[static_cast<std::size_t>(v)] == 0 && std::all_of(readers.begin(), readers.end(), [&](ValueId u) { return is_vector(u); });
             if (inside) fn_.op(v).layout->space = Space::Reg;
         }

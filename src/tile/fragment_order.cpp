@@ -43,7 +43,7 @@ Cost cost_of(const Function& fn, ValueId v) {
 /// threads of their own.
 class Overlapping {
  public:
-    Overlapping(const Function& fn, bool alone, const Roles* roles) : fn_(fn), alone_(alone), roles_(roles), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1) {
+    Overlapping(const Function& fn, bool alone, const Roles* roles) : fn_(fn), alone_(alone), roles_(roles), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1), taken_(fn.ops.size(), false) {
         constexpr double kNextChunk = 1000;  // waits for the carried states, and for nothing else
         const auto users = ir::users_of(fn);
         std::vector<bool> carried(fn.ops.size(), false);
@@ -55,6 +55,10 @@ class Overlapping {
             const Cost c = cost_of(fn, v);
             left_[index(v)] = after + c.threads + c.units;
         }
+        // States do not wait for outputs: those of the chunk before are there when the outputs' groups come to ask for them.
+        if (roles_)
+            for (const Roles::Passed& p : roles_->passed)
+                if (fn.op(fn.op(p.value).args[0]).code == Opcode::Param) done_[index(p.value)] = 0;
     }
 
     Function run() {
@@ -84,8 +88,8 @@ class Overlapping {
     }
     void take_with_operands(ValueId v) {
         for (const ValueId a : fn_.op(v).args)
-            if (done_[index(a)] < 0) take_with_operands(a);
-        if (done_[index(v)] < 0) take(v);
+            if (!taken_[index(a)]) take_with_operands(a);
+        if (!taken_[index(v)]) take(v);
     }
 
     /// When the operands are there; negative if one has not been asked for.
@@ -102,7 +106,7 @@ class Overlapping {
         ValueId best = ir::kNoValue;
         double best_start = 0;
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (done_[index(v)] >= 0) continue;
+            if (taken_[index(v)]) continue;
             const double at = ready(v);
             if (at < 0) continue;
             const double start = std::max(at, clock(v));
@@ -125,6 +129,7 @@ class Overlapping {
         if (c.threads > 0) now = start + c.threads;
         done_[index(v)] = c.threads > 0 ? now : start;
         if (c.units > 0) units_ = done_[index(v)] = std::max(units_, now) + c.units;
+        taken_[index(v)] = true;
         order_.push_back(v);
     }
 
@@ -137,6 +142,7 @@ class Overlapping {
     const Roles* roles_;
     std::vector<double> left_;  ///< cycles from an operation's start to the end
     std::vector<double> done_;  ///< when a value is there
+    std::vector<bool> taken_;   ///< whether it has its place in the order
     std::vector<ValueId> order_;
     std::array<double, 2> now_ = {};
     double units_ = 0;

@@ -67,6 +67,7 @@ class Division {
     /// Device functions that have shared memory of their own cannot be called by two groups at a time.
     void check(ValueId v) const {
         const Op& op = fn_.op(v);
+        if (roles_.output_groups == 0) return;
         const bool simple = ir::is_matmul(op.code) || ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity;
         if (!simple) refuse(fn_, v, "a step that only one warp group at a time can take");
         for (const ValueId t : tiles_read_by(fn_, v)) check_parameter(t);

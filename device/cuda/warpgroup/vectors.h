@@ -40,6 +40,18 @@ FORGE_DEVICE pair arrived_pair(const float* words, const T* src, Size stride, in
     return x;
 }
 
+/// This lane's two of the numbers of `rows` tokens, from where they lie; `pad` for tokens from `rows` on.
+template <class T>
+FORGE_DEVICE pair token_pair(const T* src, Size stride, int rows, float pad) {
+    pair x;
+#pragma unroll
+    for (int l = 0; l < 2; ++l) x.x[l] = 2 * lane() + l < rows ? to_float(src[(2 * lane() + l) * stride]) : pad;
+    return x;
+}
+
+/// 1 for tokens that are there, 0 from `rows` on.
+FORGE_DEVICE pair mask_pair(int rows) { return {{2 * lane() < rows ? 1.0f : 0.0f, 2 * lane() + 1 < rows ? 1.0f : 0.0f}}; }
+
 /// The sum of all numbers up to each one; REVERSE: from the end; EXCLUSIVE: without the number itself. A sum of numbers,
 /// never a difference of sums.
 template <bool REVERSE, bool EXCLUSIVE>

@@ -82,7 +82,7 @@ void FragmentInputs::declare_start() {
             if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
             else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
         } else if (through_registers(v)) {
-            out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
+            if (!c_.kernel.tiles.roles) out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
         } else if (c_.is_param(v, Role::Input)) {
             const int tensor = transfers_.tensor_of(op);
             const std::string from = token_matrix(op.attrs.name, tensor);
@@ -134,25 +134,45 @@ void FragmentInputs::declare_vectors() {
 
 const TensorSlot& FragmentInputs::input_slot(ValueId v) const { return plan_.tensors[static_cast<std::size_t>(transfers_.tensor_of(fn_.op(v)))]; }
 
+std::string FragmentInputs::next_vector(ValueId v) const { return c_.name(v) + "_next"; }
+
+/// A vector of the chunk that begins at a row, read by a warp that needs it a chunk later.
+std::string FragmentInputs::later_vector(ValueId v, const char* row) const {
+    const int tensor = transfers_.tensor_of(fn_.op(v));
+    return fmt::format("token_pair({0}_rows + ({1}) * call.tensors[{2}].token, call.tensors[{2}].token, rows_of({1}), {3})", cpp_identifier(fn_.op(v).attrs.name), row, tensor,
+                       float_literal(input_slot(v).pad));
+}
+
+/// A number that is no vector's: of parameters, constants, and what follows from them.
+std::string FragmentInputs::number(ValueId v) const {
+    const Op& op = fn_.op(v);
+    if (op.code == Opcode::Param) return fmt::format("broadcast_pair({})", c_.name(v));
+    if (op.code == Opcode::Constant) return fmt::format("broadcast_pair({})", float_literal(op.attrs.value));
+    std::vector<std::string> operands;
+    for (const ValueId a : op.args) operands.push_back(number(a));
+    return op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands);
+}
+
 void FragmentInputs::vector(ValueId v) {
     const Op& op = fn_.op(v);
     const auto name = [&](ValueId a) { return c_.name(a) + "_j"; };
-    const bool stored = op.layout->space == Space::Tile && op.code != Opcode::Param;
+    const bool stored = op.layout->space == Space::Tile && !through_registers(v);
     if (op.code == Opcode::DecayMask) return out_.line("store_decay_sums({}, {});", arriving(v), name(op.args[0]));
     std::string value;
-    if (op.code == Opcode::Param) value = fmt::format("arrived_pair({}, {}, rows, {})", arriving(v), token_vector(v), float_literal(input_slot(v).pad));
+    if (c_.is_param(v, Role::Mask)) value = "mask_pair(rows)";
+    else if (c_.kernel.tiles.roles && op.code == Opcode::Param) value = next_vector(v);
+    else if (op.code == Opcode::Param) value = fmt::format("arrived_pair({}, {}, rows, {})", arriving(v), token_vector(v), float_literal(input_slot(v).pad));
     else if (op.code == Opcode::Cumsum) value = fmt::format("running_sum<{}, {}>({})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]));
     else if (op.code == Opcode::Sum) value = fmt::format("sum_of({})", name(op.args[0]));
     else {
         std::vector<std::string> operands;
         for (const ValueId a : op.args) {
-            const Op& arg = fn_.op(a);
-            if (is_vector(a)) operands.push_back(name(a));
-            else operands.push_back(fmt::format("broadcast_pair({})", arg.code == Opcode::Constant ? float_literal(arg.attrs.value) : c_.name(a)));
+            operands.push_back(is_vector(a) ? name(a) : number(a));
         }
         value = op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands);
     }
     out_.line("const pair {} = {};", name(v), value);
+    if (value == next_vector(v)) out_.line("if (row + kChunk < at.end) {} = {};", value, later_vector(v, "row + kChunk"));
     if (stored) out_.line("{}, {});", op.type.rank() == 0 ? "store_first(" + arriving(v) : fmt::format("store_pair({} + j", arriving(v)), name(v));
 }
 
@@ -163,32 +183,23 @@ void FragmentInputs::declare_rows() {
     out_.line("[[maybe_unused]] Size row = at.row, block = at.block;");
 }
 
-/// Chunks are announced in order, as soon as what threads copy has arrived; if there are vectors, while those of a younger
-/// chunk are under way. Other copies report to the barriers themselves.
+/// What threads copy has arrived when a chunk is announced; other copies report to the barriers themselves.
 void FragmentInputs::ask_for_all() {
     transfers_.declare_inputs();
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (c_.is_param(v, Role::Input)) declare_map(fn_.op(v).attrs.name, transfers_.tensor_of(fn_.op(v)));
+    for (ValueId v = 0; v < fn_.size(); ++v)
+        if (through_registers(v)) out_.line("pair {} = {};", next_vector(v), later_vector(v, "row"));
     declare();
-    out_.line("Turn<kStages> asked, arrived;");
-    out_.line("Size next = row;  // the first chunk that has not been announced");
-    out_.open("const auto announce = [&]");
-    if (has_vectors()) out_.line("make_vectors(next, rows_of(next), arrived.at);");
-    out_.line("settle();");
-    out_.line("stages.is_filled(arrived);");
-    out_.line("arrived.next(), next += kChunk;");
-    out_.close("};");
-    out_.open("for (; row < at.end; row += kChunk, block += call.heads, asked.next())");
-    out_.line("stages.wait_empty(asked);");
-    out_.line("start(row, rows_of(row), block, asked.at);");
+    out_.line("Turn<kStages> stage;");
+    out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage.next())");
+    out_.line("stages.wait_empty(stage);");
+    out_.line("start(row, rows_of(row), block, stage.at);");
     out_.line("started();");
-    const int lag = has_vectors() && c_.kernel.tiles.stages > 2 ? 1 : 0;
-    out_.line("ptx::copy_wait<{}>();", lag);
-    out_.put(lag > 0 ? "if (next < row) announce();" : "announce();");
-    out_.close();
-    if (lag == 0) return;
+    if (has_vectors()) out_.line("make_vectors(row, rows_of(row), stage.at);");
     out_.line("ptx::copy_wait<0>();");
-    out_.line("if (next < at.end) announce();");
+    out_.line("settle(), stages.is_filled(stage);");
+    out_.close();
 }
 
 void FragmentInputs::start_first() {

@@ -47,6 +47,9 @@ class FragmentInputs {
     void start_copies();
     void declare_vectors();
     void vector(ir::ValueId v);
+    [[nodiscard]] std::string number(ir::ValueId v) const;
+    [[nodiscard]] std::string next_vector(ir::ValueId v) const;
+    [[nodiscard]] std::string later_vector(ir::ValueId v, const char* row) const;
 
     Context& c_;
     Transfers& transfers_;

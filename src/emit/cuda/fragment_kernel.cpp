@@ -283,7 +283,7 @@ class FragmentKernel {
             for (const tile::Roles::Passed& p : roles_->passed) out_.line("const {} {}(scratch + {} + to.at * {});", inputs_.operand_type(p.value), c_.name(p.value), p.offset, p.floats);
         if (role_ != tile::Roles::kOutputs) pack_states();
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (c_.is_param(v, Role::Mask)) out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
+            if (c_.is_param(v, Role::Mask) && !inputs_.is_vector(v)) out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
             if (c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
         }
         out_.put(plan::in_order(loop_) ? arrive : "arrive<0>();");
