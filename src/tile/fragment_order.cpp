@@ -67,6 +67,8 @@ class Overlapping {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (from_carried(v)) take_with_operands(v);
         while (static_cast<int>(order_.size()) < fn_.size()) take(next());
+        // One group's text after the other's: outputs may come before a state that they take from the chunk before.
+        if (roles_) std::stable_partition(order_.begin(), order_.end(), [&](ValueId v) { return fn_.op(v).code == Opcode::Param || roles_->does(Roles::kStates, v); });
         return ir::permuted(fn_, order_);
     }
 

@@ -1,11 +1,13 @@
 /// Kernels for warp groups, as far as a machine without a GPU can check them: which programs have them, that what is emitted
 /// is the same from run to run, and that the compiler keeps registers and leaves products under way.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <vector>
 
 #include "build/cache.h"
 #include "build/cuda_binary.h"
@@ -24,16 +26,18 @@
 namespace forge::tests {
 namespace {
 
-constexpr schedule::SharedMemory kHopper{220 * 1024, 132};  ///< of 227 KiB
+constexpr schedule::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
+constexpr std::int64_t kFewTasks = 32, kManyTasks = 512;  ///< several warp groups per task, or one
 
 struct Case {
     std::int64_t k = 128, v = 128;
     DType dtype = BF16;
     std::optional<plan::Strategy> strategy = {};
     std::int64_t chunk = 0;  ///< 0: chosen
+    std::int64_t tasks = kFewTasks;
 };
 
-Case with_strategy(plan::Strategy strategy) { return {.strategy = strategy}; }
+Case with_strategy(plan::Strategy strategy, std::int64_t tasks = kFewTasks) { return {.strategy = strategy, .tasks = tasks}; }
 
 /// NotForWarpGroups or CompileError if there is none.
 plan::Plan plan_for(const Entry& entry, const Case& c) {
@@ -43,7 +47,7 @@ plan::Plan plan_for(const Entry& entry, const Case& c) {
     schedule::FitWishes wishes;
     wishes.strategy = c.strategy;
     wishes.chunk = c.chunk;
-    wishes.expected_tasks = 32;
+    wishes.expected_tasks = c.tasks;
     wishes.expected_tokens = 32768;
     return plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, kHopper, wishes));
 }
@@ -60,21 +64,25 @@ std::string refusal(const std::string& name, const Case& c) {
 
 class WarpGroups : public testing::TestWithParam<Entry> {};
 
-TEST_P(WarpGroups, AreEmittedOrRefused) {
-    for (const plan::Strategy strategy : plan::all_strategies()) {
-        try {
-            const plan::Plan plan = plan_for(GetParam(), with_strategy(strategy));
-            EXPECT_TRUE(std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& k) { return k.engine == plan::Engine::WarpGroups; }));
-            for (const plan::Kernel& kernel : plan.kernels) EXPECT_LE(kernel.tiles.scratch_floats * 4, kHopper.bytes) << kernel.graph.name;
-            const std::string text = emit::emit_cuda(plan);
-            EXPECT_NE(text.find("issue_multiply<"), std::string::npos) << plan::to_string(strategy);
-            EXPECT_EQ(text, emit::emit_cuda(plan_for(GetParam(), with_strategy(strategy)))) << plan::to_string(strategy);
-        } catch (const plan::NotForWarpGroups& reason) {
-            EXPECT_STRNE(reason.what(), "") << plan::to_string(strategy);
-        } catch (const CompileError&) {
-            EXPECT_EQ(strategy, plan::Strategy::Segmented);  // its decay is not affine
-        }
+void expect_emitted_or_refused(const Entry& entry, const Case& c) {
+    const std::string what = fmt::format("{}, {} tasks", plan::to_string(*c.strategy), c.tasks);
+    try {
+        const plan::Plan plan = plan_for(entry, c);
+        EXPECT_TRUE(std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& k) { return k.engine == plan::Engine::WarpGroups; }));
+        for (const plan::Kernel& kernel : plan.kernels) EXPECT_LE(kernel.tiles.scratch_floats * 4, kernel.tiles.roles ? kHopper.all_bytes : kHopper.bytes) << kernel.graph.name;
+        const std::string text = emit::emit_cuda(plan);
+        EXPECT_NE(text.find("issue_multiply<"), std::string::npos) << what;
+        EXPECT_EQ(text, emit::emit_cuda(plan_for(entry, c))) << what;
+    } catch (const plan::NotForWarpGroups& reason) {
+        EXPECT_STRNE(reason.what(), "") << what;
+    } catch (const CompileError&) {
+        EXPECT_EQ(*c.strategy, plan::Strategy::Segmented);  // its decay is not affine
     }
+}
+
+TEST_P(WarpGroups, AreEmittedOrRefused) {
+    for (const plan::Strategy strategy : plan::all_strategies())
+        for (const std::int64_t tasks : {kFewTasks, kManyTasks}) expect_emitted_or_refused(GetParam(), with_strategy(strategy, tasks));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WarpGroups, testing::ValuesIn(all_programs()), name_of);
@@ -98,9 +106,19 @@ TEST(WarpGroupRefusals, SayWhy) {
     EXPECT_NE(refusal("gla", {.k = 60}).find("no matrix of 64 x 64 blocks"), std::string::npos) << refusal("gla", {.k = 60});
 }
 
+// Few tasks have several warp groups each, many one.
+TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
+    for (const char* name : {"linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla", "rwkv6", "delta_net", "gated_delta_net", "kda"}) {
+        const Entry entry = program_named(name);
+        EXPECT_GT(plan_for(entry, with_strategy(plan::Strategy::OnePass)).schedule.output_groups, 0) << name;
+        EXPECT_EQ(plan_for(entry, with_strategy(plan::Strategy::OnePass, kManyTasks)).schedule.output_groups, 0) << name;
+    }
+}
+
 TEST(WarpGroupSource, IsAsBefore) {
-    const std::string source = emit::emit_cuda(plan_for(program_named("scalar_gla"), with_strategy(plan::Strategy::OnePass)));
-    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_warp_groups.cu", source));
+    const auto source = [](std::int64_t tasks) { return emit::emit_cuda(plan_for(program_named("scalar_gla"), with_strategy(plan::Strategy::OnePass, tasks))); };
+    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_warp_groups.cu", source(kFewTasks)));
+    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_one_warp_group.cu", source(kManyTasks)));
 }
 
 // What the compiler makes of them. It reports products that it could not leave under way, or whose registers it had to wait
@@ -108,15 +126,16 @@ TEST(WarpGroupSource, IsAsBefore) {
 struct Compiled {
     std::string program;
     plan::Strategy strategy = plan::Strategy::OnePass;
+    std::int64_t tasks = kFewTasks;
 };
 
-void PrintTo(const Compiled& c, std::ostream* out) { *out << c.program << ", " << plan::to_string(c.strategy); }
+void PrintTo(const Compiled& c, std::ostream* out) { *out << c.program << ", " << plan::to_string(c.strategy) << ", " << c.tasks << " tasks"; }
 
 class WarpGroupCompiler : public testing::TestWithParam<Compiled> {};
 
 TEST_P(WarpGroupCompiler, KeepsRegistersAndLeavesProductsUnderWay) {
     if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
-    const plan::Plan plan = plan_for(program_named(GetParam().program), with_strategy(GetParam().strategy));
+    const plan::Plan plan = plan_for(program_named(GetParam().program), with_strategy(GetParam().strategy, GetParam().tasks));
     const build::CudaBinary binary = build::build_cuda_binary(GetParam().program, emit::emit_cuda(plan), "sm_90a", support::default_cache_dir());
     EXPECT_EQ(binary.kernels.size(), plan.kernels.size()) << binary.report;
     for (const build::KernelReport& kernel : binary.kernels)
@@ -128,19 +147,33 @@ TEST_P(WarpGroupCompiler, KeepsRegistersAndLeavesProductsUnderWay) {
 INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
                          testing::Values(Compiled{"linear_attention"}, Compiled{"scalar_gla"},
                                          Compiled{"scalar_gla", plan::Strategy::Segmented}, Compiled{"gla"}, Compiled{"delta_net"},
-                                         Compiled{"gated_delta_net"}, Compiled{"kda"}),
-                         [](const auto& test) { return test.param.program + (test.param.strategy == plan::Strategy::OnePass ? "" : "_segmented"); });
+                                         Compiled{"gated_delta_net"}, Compiled{"kda"},
+                                         Compiled{"scalar_gla", plan::Strategy::OnePass, kManyTasks},
+                                         Compiled{"gated_delta_net", plan::Strategy::OnePass, kManyTasks}),
+                         [](const auto& test) {
+                             return test.param.program + (test.param.strategy == plan::Strategy::OnePass ? "" : "_segmented") +
+                                    (test.param.tasks == kFewTasks ? "" : "_one_group");
+                         });
 
 // The instructions themselves, in PTX, which is made without the assembler.
-TEST(WarpGroupInstructions, AreAsynchronousProductsAndCopies) {
+void expect_instructions(const char* program, std::int64_t tasks, const std::vector<const char*>& instructions) {
     const build::Nvrtc* nvrtc = build::Nvrtc::find();
     if (!nvrtc) GTEST_SKIP() << "libnvrtc is not on this machine";
     const std::string headers = build::header_dir(build::open_cache(support::default_cache_dir())).string();
-    const std::string source = emit::emit_cuda(plan_for(program_named("linear_attention"), {}));
-    const auto result = nvrtc->compile("linear_attention.cu", source, {"-std=c++20", "-I" + headers, "--gpu-architecture=compute_90a"});
+    const std::string source = emit::emit_cuda(plan_for(program_named(program), with_strategy(plan::Strategy::OnePass, tasks)));
+    const auto result = nvrtc->compile("program.cu", source, {"-std=c++20", "-I" + headers, "--gpu-architecture=compute_90a"});
     ASSERT_TRUE(result.ok) << result.log;
-    for (const char* instruction : {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "wgmma.wait_group", "cp.async.cg.shared.global"})
-        EXPECT_NE(result.ptx.find(instruction), std::string::npos) << instruction;
+    for (const char* instruction : instructions) EXPECT_NE(result.ptx.find(instruction), std::string::npos) << instruction;
+}
+
+TEST(WarpGroupInstructions, OfOneGroupAreAsynchronousProductsAndCopies) {
+    expect_instructions("linear_attention", kManyTasks, {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "wgmma.wait_group", "cp.async.cg.shared.global"});
+}
+
+TEST(WarpGroupInstructions, OfRolesAreTensorCopiesAndBarriersBetweenGroups) {
+    expect_instructions("gated_delta_net", kFewTasks,
+                        {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "cp.async.bulk.tensor.4d.shared::cluster.global.tile", "cp.async.bulk.shared::cluster.global",
+                         "cp.async.bulk.tensor.4d.global.shared::cta", "mbarrier.try_wait.parity", "setmaxnreg.inc", "setmaxnreg.dec"});
 }
 
 }  // namespace
