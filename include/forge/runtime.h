@@ -78,6 +78,10 @@ struct Call {
     ParallelFor parallel_for = {};  ///< CPU: the caller's threads; empty: the library's own
 };
 
+namespace runtime {
+class PreparedCall;
+}
+
 /// A generated source file.
 struct GeneratedSource {
     std::string name;
@@ -92,6 +96,9 @@ class Attention {
 
     /// Throws RuntimeError naming the argument, what was expected and what came.
     void operator()(const Call& call) const;
+    /// For the library's own front ends: on a GPU the call, checked and laid out once for launches with other addresses, which end
+    /// before this Attention and its copies do; nullptr on the CPU. Throws as a call does; the workspace is left aside.
+    [[nodiscard]] std::shared_ptr<const runtime::PreparedCall> prepare(const Call& call) const;
     [[nodiscard]] std::size_t workspace_bytes(const Call& call) const;
     /// Enough for every call within the bounds; does not fall when a bound rises.
     [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const;

@@ -6,6 +6,7 @@ Neither library is imported here before an array of it is seen.
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from . import _c
 from ._types import dtype_name
@@ -19,13 +20,13 @@ class NumPy:
 
         self._np = numpy
         self._names = {
-            numpy.dtype(n): n2 for n, n2 in (("float32", "f32"), ("float16", "f16"), ("float64", "f64"), ("int32", "i32"), ("int64", "i64"))
+            numpy.dtype(n): n2 for n, n2 in (("float32", "f32"), ("float16", "f16"), ("float64", "f64"), ("int32", "i32"), ("int64", "i64"), ("uint8", "u8"))
         }
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
 
-    def entry(self, x):
-        """What identifies the layout of an array: a hashable value."""
-        return x.dtype, x.shape, x.strides
+    def layouts(self, xs: list) -> tuple:
+        """What identifies the layouts of arrays: a hashable value. AttributeError for things that are no arrays."""
+        return tuple([(x.dtype, x.shape, x.strides) for x in xs])
 
     def dtype(self, x) -> str:
         name = self._names.get(x.dtype)
@@ -44,8 +45,9 @@ class NumPy:
     def device(self, x) -> str:
         return "cpu"
 
-    def stream(self, device: str) -> int:
-        return 0
+    def current_stream(self, device: str):
+        """A function that gives the CUstream on which work for a device is to be launched at the moment; 0 on the CPU."""
+        return lambda: 0
 
     def numpy_dtype(self, name: str):
         if name == "bf16" and name not in self._dtypes:
@@ -54,13 +56,13 @@ class NumPy:
             self._dtypes[name] = self._np.dtype(ml_dtypes.bfloat16)
         return self._dtypes[name]
 
-    def empty(self, shape, dtype: str, like):
-        return self._np.empty(shape, self.numpy_dtype(dtype))
+    def template(self, shape: tuple, dtype: str, like):
+        """What `new` makes dense arrays of this shape and type from, where `like` is."""
+        return self._np.broadcast_to(self._np.empty((), self.numpy_dtype(dtype)), shape)
 
-    def workspace(self, size: int, like):
-        """(owner, address) of a workspace, aligned to 64 bytes."""
-        memory = self._np.empty(size + 63, self._np.uint8)
-        return memory, (self.address(memory) + 63) & ~63
+    def new(self, template):
+        """An array without contents."""
+        return self._np.empty(template.shape, template.dtype)
 
     def float32(self, x):
         return x.astype(self._np.float32)
@@ -83,12 +85,15 @@ class Torch:
             torch.float64: "f64",
             torch.int32: "i32",
             torch.int64: "i64",
+            torch.uint8: "u8",
         }
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self.new = torch.empty_like  # of a template: the fastest way to a tensor
+        self.address = torch.Tensor.data_ptr
 
-    def entry(self, x):
-        return x.dtype, x.shape, x.stride(), x.device
+    def layouts(self, xs: list) -> tuple:
+        return tuple([(x.dtype, x.shape, x.stride(), x.device) for x in xs])
 
     def dtype(self, x) -> str:
         name = self._names.get(x.dtype)
@@ -97,29 +102,20 @@ class Torch:
     def strides(self, x) -> tuple[int, ...]:
         return x.stride()
 
-    def address(self, x) -> int:
-        return x.data_ptr()
-
     def device(self, x) -> str:
         device = x.device
         return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
 
-    def stream(self, device: str) -> int:
+    def current_stream(self, device: str):
         if device == "cpu":
-            return 0
-        index = int(device.partition(":")[2])
+            return lambda: 0
+        index = int(device.partition(":")[2] or 0)
         if self._raw_stream is not None:
-            return self._raw_stream(index)
-        return self._torch.cuda.current_stream(index).cuda_stream
+            return partial(self._raw_stream, index)
+        return lambda: self._torch.cuda.current_stream(index).cuda_stream
 
-    def empty(self, shape, dtype: str, like):
-        return self._torch.empty(shape, dtype=self._dtypes[dtype], device=like.device)
-
-    def workspace(self, size: int, like):
-        """On a GPU from PyTorch's allocator, whose memory is aligned to 512 bytes."""
-        memory = self._torch.empty(size if like.is_cuda else size + 63, dtype=self._torch.uint8, device=like.device)
-        address = memory.data_ptr()
-        return memory, address if like.is_cuda else (address + 63) & ~63
+    def template(self, shape: tuple, dtype: str, like):
+        return self._torch.empty((), dtype=self._dtypes[dtype], device=like.device).expand(shape)
 
     def float32(self, x):
         return x.float()

@@ -1,7 +1,7 @@
 """libforge.so through ctypes: the C ABI of include/forge_c.h, its errors as exceptions, and fast launches.
 
 Nothing here knows NumPy or PyTorch: tensors are (data type, shape, strides, address). A *signature*, the tuple of a call's
-types, shapes and strides, is turned into C structs once; the launches that follow only write addresses into them.
+types, shapes and strides, is turned into C structs once, by a Launcher; launches only write addresses into them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ _PROTOTYPES = {
     "forge_launch": (c_int32, [c_void_p, c_void_p]),
 }
 
-_MOST_LAYOUTS = 4096
 _lock = threading.Lock()
 _library = None
 
@@ -176,9 +175,12 @@ def infer(operation: str) -> str:
 
 
 class Layout:
-    """The C structs of one signature, with places for addresses. Used by one launch at a time (see Compiled.launch)."""
+    """The C structs of one signature, with places for addresses. Used by one launch at a time (see Launcher).
 
-    def __init__(self, signature: tuple, offsets: tuple | None, scalar_count: int):
+    `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens.
+    """
+
+    def __init__(self, signature: tuple, offsets: tuple | None, scalar_count: int, workspace_bytes: int = 0):
         count = len(signature)
         entries = [*signature, offsets]
         self._axes = (c_int64 * max(1, sum(2 * len(e[1]) for e in entries if e)))()
@@ -195,6 +197,7 @@ class Layout:
             at += 2 * rank
         self._scalars = (c_double * max(1, scalar_count))()
         self.args = Args(ctypes.sizeof(Args), ctypes.addressof(self._tensors), count, ctypes.addressof(self._scalars), scalar_count)
+        self.args.workspace_bytes = workspace_bytes
         if offsets is not None:
             self.args.cu_seqlens = ctypes.addressof(self._tensors) + count * ctypes.sizeof(Tensor)
         self.address = ctypes.addressof(self.args)
@@ -202,17 +205,44 @@ class Layout:
         words = ctypes.sizeof(Tensor) // 8
         self.addresses = memoryview(self._tensors).cast("B").cast("N")[::words]
         self.scalars = memoryview(self._scalars).cast("B").cast("d")
-        self._call = memoryview(self.args).cast("B").cast("N")
+        self.call = memoryview(self.args).cast("B").cast("N")
 
-    def set(self, addresses, scalars, workspace: int, workspace_bytes: int, stream: int) -> None:
-        """Fills in one call: the tensors' addresses in the order of the signature, and cu_seqlens's last if there is one."""
-        places = self.addresses
-        for i, address in enumerate(addresses):
-            places[i] = address
-        for i, value in enumerate(scalars):
-            self.scalars[i] = value
-        call = self._call
-        call[6], call[7], call[8] = workspace, workspace_bytes, stream
+
+#: Words of Args that change from call to call.
+_WORKSPACE, _STREAM = Args.workspace.offset // 8, Args.stream.offset // 8
+
+
+class Launcher:
+    """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses."""
+
+    def __init__(self, compiled: Compiled, signature: tuple, offsets: tuple | None = None, workspace_bytes: int = 0):
+        self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes
+        entries = [*signature, offsets]
+        self._places = [i for i, entry in enumerate(entries) if entry is not None]
+        self._compiled, self._launch, self._handle = compiled, compiled._launch, compiled._handle
+        self._free: list[Layout] = []
+
+    def __call__(self, addresses, scalars=(), workspace: int = 0, stream: int = 0) -> None:
+        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens last), the scalars, the
+        workspace's address, a CUstream. The caller keeps everything alive."""
+        try:
+            layout = self._free.pop()  # taking and giving back are atomic: no two threads share a layout
+        except IndexError:
+            layout = Layout(*self._made_from)
+        places = layout.addresses
+        for place, address in zip(self._places, addresses):
+            places[place] = address
+        if scalars:
+            places = layout.scalars
+            for place, value in enumerate(scalars):
+                places[place] = value
+        call = layout.call
+        call[_WORKSPACE] = workspace
+        call[_STREAM] = stream
+        status = self._launch(self._handle, layout.address)
+        self._free.append(layout)
+        if status:
+            check(status)
 
 
 class Compiled:
@@ -228,7 +258,6 @@ class Compiled:
         self.info = json.loads(lib.forge_describe(handle))
         self.tensors = self.info["tensors"]
         self.scalars = self.info["scalars"]
-        self._layouts: dict[tuple, list[Layout]] = {}
         self._workspaces: dict[tuple, int] = {}
 
     def __del__(self):
@@ -266,21 +295,3 @@ class Compiled:
             check(library().forge_workspace_bytes(self._handle, byref(bounds), byref(size), byref(alignment)))
             known = self._workspaces[key] = size.value
         return known
-
-    def launch(self, signature: tuple, addresses, scalars=(), offsets=None, workspace: int = 0, workspace_bytes: int = 0, stream: int = 0):
-        """Runs one call. `signature` has (dtype, shape, strides) or None for each of `tensors`, `addresses` their addresses (and
-        that of cu_seqlens at the end, if `offsets` gives its (dtype, shape, strides)). The caller keeps everything alive."""
-        pool = self._layouts.get((signature, offsets))
-        if pool is None:
-            if len(self._layouts) >= _MOST_LAYOUTS:  # of servers that see every length once
-                self._layouts.clear()
-            pool = self._layouts.setdefault((signature, offsets), [])
-        try:
-            layout = pool.pop()  # taking and giving back are atomic: no two threads share a layout
-        except IndexError:
-            layout = Layout(signature, offsets, len(self.scalars))
-        layout.set(addresses, scalars, workspace, workspace_bytes, stream)
-        status = self._launch(self._handle, layout.address)
-        pool.append(layout)
-        if status:
-            check(status)

@@ -140,31 +140,49 @@ def rounded_up(n: int, base: int, least: int) -> int:
 
 
 class Plan:
-    """All that the shapes of a call decide."""
+    """All that the shapes of a call decide: from arrays to results without looking at a shape again."""
 
-    __slots__ = ("compiled", "final_shapes", "offsets", "output_shapes", "signature", "workspace_bytes")
+    __slots__ = ("_address", "_launch", "_new", "_outputs", "_padding", "_results", "_stream", "_workspace")
 
-    def __init__(self, compiled: _c.Compiled, shape: Shape, entries: list, initial: list, final: bool, offsets, packed: bool):
-        self.compiled, self.offsets = compiled, offsets
+    def __init__(self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets):
+        """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
+        there are none) and cu_seqlens. `final`: whether final states are wanted."""
         lead = () if shape.batch is None else (shape.batch,)
-        self.output_shapes, self.final_shapes = [], []
-        places = list(entries)
-        initial_entries = iter(initial)
+        outputs, final_states, places, initial_entries = [], [], list(entries), iter(initial or ())
         for t in compiled.tensors:
             dims = [str(d) for d in t["shape"]]
             if t["kind"] == "output":
                 size = (*lead, *shape.of(dims))
-                self.output_shapes.append((size, t["dtype"]))
+                outputs.append((size, t["dtype"]))
                 places.append((t["dtype"], size, dense_strides(size)))
             elif t["kind"] == "initial_state":
-                places.append(next(initial_entries))
+                places.append(next(initial_entries, None))
             elif t["kind"] == "final_state":
                 size = (shape.sequences, shape.most_heads, *shape.of(dims[2:]))
                 if final:
-                    self.final_shapes.append(size)
+                    final_states.append((size, "f32"))
                 places.append(("f32", size, dense_strides(size)) if final else None)
-        self.signature = tuple(places)
-        self.workspace_bytes = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, packed)
+        size = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
+        device = compiled.info["device"]
+        self._new, self._address, self._stream, self._outputs = arrays.new, arrays.address, arrays.current_stream(device), len(outputs)
+        self._padding = 63 if device == "cpu" else 0  # a GPU's allocator aligns by more than is needed
+        self._results = [arrays.template(result, dtype, like) for result, dtype in [*outputs, *final_states]]
+        self._workspace = arrays.template((size + self._padding,), "u8", like) if size else None
+        self._launch = _c.Launcher(compiled, tuple(places), offsets, size)
+
+    def run(self, tensors: list, scalars: list, initial: list | None, cu_seqlens) -> list:
+        """Outputs, then final states if they are wanted. Launches on the current stream."""
+        new, address = self._new, self._address
+        results = [new(template) for template in self._results]
+        given = tensors + results if initial is None else [*tensors, *results[: self._outputs], *initial, *results[self._outputs :]]
+        if cu_seqlens is not None:
+            given.append(cu_seqlens)
+        at = 0
+        if self._workspace is not None:
+            memory = new(self._workspace)  # it lives until this returns: on a GPU it then goes back to the stream's pool
+            at = (address(memory) + self._padding) & ~self._padding
+        self._launch(map(address, given), scalars, at, self._stream())
+        return results
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -65,49 +65,40 @@ class Attention:
         scalars = [kwargs.get(name, defaults.get(name)) for name in self._scalar_names]
         if None in scalars:
             self._refuse(kwargs)
-        arrays = library_of(tensors[0])
         initial = self._initial_states(initial_state) if initial_state is not None else None
+        results = self.run(tensors, scalars, initial, output_final_state, cu_seqlens)
+        count = len(self.signature.outputs)
+        outputs, final = results[:count], results[count:]
+        return (outputs[0] if count == 1 else tuple(outputs)), (None if not final else final[0] if len(final) == 1 else tuple(final))
+
+    def run(self, tensors: list, scalars: list, initial: list | None, final: bool, cu_seqlens) -> list:
+        """The outputs, then the final states if `final`. All arguments, and what `initial` has, in the order of declaration."""
+        arrays = library_of(tensors[0])
+        given = tensors
+        if initial is not None or cu_seqlens is not None:
+            given = [*tensors, *(initial or ()), *(() if cu_seqlens is None else (cu_seqlens,))]
         try:
-            entry = arrays.entry
-            key = (*[entry(x) for x in tensors], output_final_state, *([entry(s) for s in initial] if initial else ()),
-                   entry(cu_seqlens) if cu_seqlens is not None else None)  # fmt: skip
-            plan = self._plans.get(key)
+            key = final, initial is None, cu_seqlens is None, arrays.layouts(given)
         except AttributeError:
             raise self._not_an_array([*tensors, *(initial or []), cu_seqlens]) from None
-        if arrays.wants_gradients([*tensors, *(initial or [])]):
+        if arrays.wants_gradients(given):
             raise NotImplementedError(f"{self.name}: Forge has no gradients yet; call it under torch.no_grad(), or detach the inputs")
-        if plan is None or initial:
-            if initial:
-                initial = [s if arrays.dtype(s) == "f32" else arrays.float32(s) for s in initial]
-            plan = plan or self._new_plan(key, arrays, tensors, initial, output_final_state, cu_seqlens)
-        return self._run(plan, arrays, tensors, initial, cu_seqlens, scalars)
-
-    def _run(self, plan: Plan, arrays, tensors: list, initial: list | None, cu_seqlens, scalars: list):
-        first, address = tensors[0], arrays.address
-        outputs = [arrays.empty(shape, dtype, first) for shape, dtype in plan.output_shapes]
-        final = [arrays.empty(shape, "f32", first) for shape in plan.final_shapes]
-        memory, at = arrays.workspace(plan.workspace_bytes, first) if plan.workspace_bytes else (None, 0)
-        addresses = [address(x) for x in tensors]
-        addresses += [address(x) for x in outputs]
-        states = len(self.signature.states)
-        addresses += [address(x) for x in initial] if initial else [0] * states
-        addresses += [address(x) for x in final] if final else [0] * states
-        if cu_seqlens is not None:
-            addresses.append(address(cu_seqlens))
-        plan.compiled.launch(plan.signature, addresses, scalars, plan.offsets, at, plan.workspace_bytes, arrays.stream(plan.compiled.info["device"]))
-        del memory  # on a GPU it returns to the stream's pool
-        return (outputs[0] if len(outputs) == 1 else tuple(outputs)), (None if not final else final[0] if len(final) == 1 else tuple(final))
+        if initial is not None:
+            initial = [s if arrays.dtype(s) == "f32" else arrays.float32(s) for s in initial]
+        plan = self._plans.get(key) or self._new_plan(key, arrays, tensors, initial, final, cu_seqlens)
+        return plan.run(tensors, scalars, initial, cu_seqlens)
 
     def _new_plan(self, key, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens) -> Plan:
-        for x in [*tensors, *(initial or []), *([cu_seqlens] if cu_seqlens is not None else [])]:
+        names = [*self._tensor_names, *["initial_state"] * len(initial or []), *["cu_seqlens"] * (cu_seqlens is not None)]
+        given = [*tensors, *(initial or []), *([cu_seqlens] if cu_seqlens is not None else [])]
+        for x in given:
             if library_of(x) is not arrays:
                 raise TypeError(f"{self.name}: expected arrays of one library, got {type(tensors[0]).__name__} and {type(x).__name__}")
         device = arrays.device(tensors[0])
-        names = [*self._tensor_names, *["initial_state"] * len(initial or []), "cu_seqlens"]
-        for name, x in zip(names, [*tensors, *(initial or []), *([cu_seqlens] if cu_seqlens is not None else [])]):
+        for name, x in zip(names, given):
             if arrays.device(x) != device:
                 raise _c.RuntimeError(
-                    f"{self.name}: argument '{name}': expected an array on {device} as '{self._tensor_names[0]}', got one on {arrays.device(x)}"
+                    f"{self.name}: argument '{name}': expected an array on {device} as '{names[0]}', got one on {arrays.device(x)}"
                 )
         shape = read_shapes(
             self.signature, [tuple(x.shape) for x in tensors], self._allowed, cu_seqlens.shape[0] - 1 if cu_seqlens is not None else None
@@ -117,14 +108,14 @@ class Attention:
                 raise ValueError(
                     f"{self.name}: argument 'initial_state': expected {shape.sequences} states, one per sequence, got shape {list(s.shape)}"
                 )
-        dtypes = [arrays.dtype(x) for x in tensors]
-        entries = [(d, tuple(x.shape), arrays.strides(x)) for d, x in zip(dtypes, tensors)]
-        states = [("f32", tuple(s.shape), arrays.strides(s)) for s in initial] if initial else [None] * len(self.signature.states)
-        offsets = (arrays.dtype(cu_seqlens), tuple(cu_seqlens.shape), arrays.strides(cu_seqlens)) if cu_seqlens is not None else None
+        entries = [(arrays.dtype(x), tuple(x.shape), arrays.strides(x)) for x in given]
+        inputs, states = entries[: len(tensors)], entries[len(tensors) : len(tensors) + len(initial or [])]
         compiled = self._compiled_for(
-            device, dtype_of_call(self.signature, dtypes), shape.sizes, shape.sequences, shape.tokens, shape.most_heads, offsets is not None
-        )
-        plan = Plan(compiled, shape, entries, states, final, offsets, offsets is not None)
+            device, dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes, shape.sequences, shape.tokens, shape.most_heads,
+            cu_seqlens is not None,
+        )  # fmt: skip
+        offsets = entries[-1] if cu_seqlens is not None else None
+        plan = Plan(compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[key] = plan

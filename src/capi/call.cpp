@@ -104,18 +104,32 @@ void place(Call& call, const Slot& slot, TensorView view) {
 using forge::capi::guarded;
 using forge::capi::required;
 
+namespace {
+
+forge::Call call_of(const forge_attention& attention, const forge_args& args) {
+    using namespace forge::capi;
+    forge::Call call = call_without_tensors(attention, args);
+    for (std::size_t i = 0; i < args.tensor_count; ++i) {
+        const Slot& slot = attention.slots[i];
+        if (const forge_tensor& tensor = required(args.tensors, "tensors")[i]; tensor.rank != 0) place(call, slot, view_of(tensor, slot.name));
+    }
+    if (args.cu_seqlens) call.cu_seqlens = view_of(*args.cu_seqlens, "cu_seqlens");
+    place_slots(call, attention, args);
+    return call;
+}
+
+}  // namespace
+
 forge_status forge_launch(const forge_attention* attention, const forge_args* given) {
     return guarded([&] {
         required(attention, "attention");
         const forge_args args = forge::capi::known_part(given, "args");
-        forge::Call call = forge::capi::call_without_tensors(*attention, args);
-        for (std::size_t i = 0; i < args.tensor_count; ++i) {
-            const forge::capi::Slot& slot = attention->slots[i];
-            if (const forge_tensor& tensor = required(args.tensors, "tensors")[i]; tensor.rank != 0)
-                place(call, slot, forge::capi::view_of(tensor, slot.name));
+        if (attention->layouts.launch(args)) return;
+        const forge::Call call = call_of(*attention, args);
+        if (auto prepared = attention->attention.prepare(call)) {
+            attention->layouts.remember(args, std::move(prepared));
+            if (attention->layouts.launch(args)) return;  // not if the workspace does not do
         }
-        if (args.cu_seqlens) call.cu_seqlens = forge::capi::view_of(*args.cu_seqlens, "cu_seqlens");
-        forge::capi::place_slots(call, *attention, args);
         attention->attention(call);
     });
 }

@@ -78,8 +78,9 @@ forge_status forge_compile(const char* definition, const char* file, const forge
         auto slots = forge::capi::slots_of(compiled.definition());
         auto scalars = forge::capi::scalars_of(compiled.definition());
         std::string description = forge::capi::describe(compiled, parsed, slots, scalars);
-        *attention = new forge_attention{
-            std::move(compiled), std::move(declared), parsed, std::move(slots), std::move(scalars), std::move(description), {}, {}};
+        const std::size_t tensor_count = slots.size(), scalar_count = scalars.size();
+        *attention = new forge_attention{std::move(compiled), std::move(declared), parsed, std::move(slots), std::move(scalars), std::move(description),
+                                         {tensor_count, scalar_count}, {}, {}};
     });
 }
 

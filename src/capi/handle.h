@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "capi/layouts.h"
 #include "forge/runtime.h"
 #include "ir/definition.h"
 
@@ -36,6 +37,7 @@ struct forge_attention {
     std::vector<forge::capi::Slot> slots;
     std::vector<std::string> scalars;
     std::string description;
+    mutable forge::capi::Layouts layouts;  ///< of calls on a GPU
     mutable std::once_flag explained;
     mutable std::string explanation;
 };

@@ -15,8 +15,7 @@
 #include "graph/transition.h"
 #include "interp/semantics.h"
 #include "ir/text.h"
-#include "runtime/binding.h"
-#include "runtime/cuda_program.h"
+#include "runtime/prepared_call.h"
 #include "runtime/skip.h"
 #include "runtime/threads.h"
 #include "support/environment.h"
@@ -183,7 +182,10 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
 }
 
 void Attention::operator()(const Call& call) const {
-    if (impl_->cuda) return impl_->cuda->launch(impl_->plan, call);
+    if (const auto prepared = prepare(call)) {
+        runtime::check_workspace(impl_->plan, call, prepared->workspace_bytes());
+        return prepared->launch(runtime::addresses_of(impl_->plan, call));
+    }
     const runtime::Bound bound = runtime::bind(impl_->plan, call);
     const Workspace w = lay_out(*impl_, bound);
     if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes);
@@ -193,12 +195,17 @@ void Attention::operator()(const Call& call) const {
     launch(*impl_, bound, w, memory.get(), call.parallel_for);
 }
 
+std::shared_ptr<const runtime::PreparedCall> Attention::prepare(const Call& call) const {
+    return impl_->cuda ? std::make_shared<const runtime::PreparedCall>(impl_->plan, *impl_->cuda, call) : nullptr;
+}
+
 std::size_t Attention::workspace_bytes(const Call& call) const {
-    return impl_->cuda ? runtime::cuda_workspace_bytes(impl_->plan, runtime::bind(impl_->plan, call, runtime::Lengths::OnDevice)) : lay_out(*impl_, runtime::bind(impl_->plan, call)).bytes;
+    if (impl_->cuda) return runtime::device_workspace_bytes(impl_->plan, runtime::bind(impl_->plan, call, runtime::Lengths::OnDevice));
+    return lay_out(*impl_, runtime::bind(impl_->plan, call)).bytes;
 }
 std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
     const runtime::Bound bound = runtime::bind(impl_->plan, bounds);
-    return impl_->cuda ? runtime::cuda_workspace_bytes(impl_->plan, bound) : lay_out(*impl_, bound).bytes;
+    return impl_->cuda ? runtime::device_workspace_bytes(impl_->plan, bound) : lay_out(*impl_, bound).bytes;
 }
 const ir::Definition& Attention::definition() const { return impl_->plan.definition; }
 std::string Attention::strategy() const { return plan::to_string(impl_->plan.schedule.strategy); }

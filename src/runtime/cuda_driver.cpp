@@ -61,6 +61,7 @@ CudaDriver::CudaDriver() {
     look_up(library, "cuModuleLoadData", module_load);
     look_up(library, "cuModuleUnload", module_unload);
     look_up(library, "cuTensorMapEncodeTiled", encode_map);
+    look_up(library, "cuTensorMapReplaceAddress", replace_map_address);
     look_up(library, "cuModuleGetFunction", module_function);
     look_up(library, "cuFuncSetAttribute", function_set);
     look_up(library, "cuLaunchKernel", launch);

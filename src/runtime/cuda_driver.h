@@ -60,6 +60,7 @@ class CudaDriver {
     /// what comes into the second-level cache, what stands for elements beyond the ends.
     int (*encode_map)(void* map, int type, unsigned rank, void* address, const std::uint64_t* sizes, const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* steps,
                       int interleave, int swizzle, int promotion, int fill) = nullptr;
+    int (*replace_map_address)(void* map, void* address) = nullptr;
     int (*error_text)(int, const char**) = nullptr;
 
     /// RuntimeError unless the result is 0.

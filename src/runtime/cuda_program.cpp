@@ -2,14 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <limits>
-
 #include "build/cuda_binary.h"
 #include "forge/error.h"
-#include "runtime/device_call.h"
-#include "runtime/skip.h"
-#include "runtime/tensor_maps.h"
+#include "device/cuda/portable/call.h"
 #include "schedule/channels.h"
 #include "schedule/shared_memory.h"
 #include "schedule/warp_groups.h"
@@ -53,35 +48,6 @@ CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& source, cons
 CudaProgram::~CudaProgram() {
     if (module_) CudaDriver::get().module_unload(module_);
 }
-
-void CudaProgram::launch(const plan::Plan& plan, const Call& call) const {
-    const Bound bound = bind(plan, call, Lengths::OnDevice);
-    check_workspace(plan, call, device_workspace_bytes(plan, bound));
-    DeviceCall arguments(plan, call, bound);
-    const CudaDriver& cuda = CudaDriver::get();
-    const CudaScope scope(device_);
-    const auto stream = static_cast<CudaStream>(call.stream);
-    if (call.initial_slots || call.final_slots)  // some sequences may be skipped
-        for (const Memory& output : dense_outputs(plan, call))
-            cuda.check(cuda.fill_bytes(reinterpret_cast<CudaPointer>(output.data), 0, output.bytes, stream), "clearing outputs");  // NOLINT
-    for (std::size_t k = 0; k < kernels_.size(); ++k) {
-        const emit::Launch& how = kernels_[k].how;
-        const std::int64_t tasks = arguments.select(plan.kernels[k], how);
-        if (tasks == 0) continue;
-        if (tasks > std::numeric_limits<int>::max()) throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, tasks));
-        const std::int64_t resident = static_cast<std::int64_t>(how.resident_blocks) * device_.multiprocessors;
-        if (arguments.exchange_bytes > 0)
-            cuda.check(cuda.fill_bytes(reinterpret_cast<CudaPointer>(arguments.call.exchange), 0xFF, arguments.exchange_bytes, stream),  // NOLINT: the driver's pointers are numbers
-                       "clearing the workspace");
-        cuda::TensorMaps maps = tensor_maps(plan, how, arguments.call);
-        void* parameters[] = {&arguments.call, &maps};  // kernels without roles take the first alone
-        cuda.check(cuda.launch(kernels_[k].function, static_cast<unsigned>(resident > 0 ? std::min(tasks, resident) : tasks), 1, 1, static_cast<unsigned>(how.threads), 1, 1,
-                               static_cast<unsigned>(how.shared_bytes), stream, parameters, nullptr),
-                   "launching a kernel");
-    }
-}
-
-std::size_t cuda_workspace_bytes(const plan::Plan& plan, const Bound& bound) { return device_workspace_bytes(plan, bound); }
 
 plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options, const CudaDevice& device) {
     schedule::FitWishes wishes;

@@ -1,13 +1,12 @@
-/// A plan's kernels on a GPU: compiled, loaded, and launched on the caller's stream without allocation, copies or
-/// synchronisation. Grids and workspace come from the shapes of a call alone; lengths of packed sequences are read by the
-/// kernels, so that a captured graph can be replayed with others.
+/// A plan's kernels on a GPU: compiled and loaded. runtime/prepared_call launches them, on the caller's stream without allocation,
+/// copies or synchronisation. Grids and workspace come from the shapes of a call alone; lengths of packed sequences are read by
+/// the kernels, so that a captured graph can be replayed with others.
 #pragma once
 
 #include "emit/cuda/emit_cuda.h"
 #include "emit/cuda/launch.h"
-#include "runtime/cuda_driver.h"
 #include "forge/runtime.h"
-#include "runtime/binding.h"
+#include "runtime/cuda_driver.h"
 
 namespace forge::runtime {
 
@@ -18,23 +17,22 @@ class CudaProgram {
     CudaProgram(const CudaProgram&) = delete;
     CudaProgram& operator=(const CudaProgram&) = delete;
 
-    void launch(const plan::Plan& plan, const Call& call) const;
-    [[nodiscard]] bool from_cache() const { return from_cache_; }
-    [[nodiscard]] const std::string& report() const { return report_; }  ///< the assembler's
-
- private:
     struct Kernel {
         CudaFunction function = nullptr;
         emit::Launch how;
     };
+    [[nodiscard]] const CudaDevice& device() const { return device_; }
+    [[nodiscard]] const std::vector<Kernel>& kernels() const { return kernels_; }  ///< in the plan's order
+    [[nodiscard]] bool from_cache() const { return from_cache_; }
+    [[nodiscard]] const std::string& report() const { return report_; }  ///< the assembler's
+
+ private:
     const CudaDevice& device_;
     CudaModuleHandle module_ = nullptr;
     std::vector<Kernel> kernels_;
     std::string report_;
     bool from_cache_ = false;
 };
-
-std::size_t cuda_workspace_bytes(const plan::Plan& plan, const Bound& bound);
 
 /// The schedule for a device: what the caller asked for, fitted to its shared memory.
 plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options, const CudaDevice& device);

@@ -37,34 +37,65 @@ std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound) {
     return bytes;
 }
 
-DeviceCall::DeviceCall(const plan::Plan& plan, const Call& of, const Bound& bound) : bound_(bound) {
-    std::copy(bound.tensors.begin(), bound.tensors.end(), call.tensors);
-    std::copy(bound.scalars.begin(), bound.scalars.end(), call.scalars);
-    exchange_ = static_cast<char*>(of.workspace);
-    for (std::size_t i = 0; i < plan.spills.size(); ++i) {
-        call.spills[i] = reinterpret_cast<float*>(exchange_);  // NOLINT: workspace is bytes
-        exchange_ += bytes_of(plan.spills[i], bound);
+Addresses addresses_of(const plan::Plan& plan, const Call& call) {
+    using Kind = plan::TensorSlot::Kind;
+    Addresses addresses{};
+    for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+        const Kind kind = plan.tensors[i].kind;
+        const auto& group = kind == Kind::InitialState ? call.initial_states : kind == Kind::FinalState ? call.final_states : call.tensors;
+        const auto view = group.find(plan.tensors[i].name);
+        addresses.tensors[i] = view == group.end() ? nullptr : view->second.data;
     }
-    if (of.cu_seqlens) {
-        call.offsets = of.cu_seqlens->data;
-        call.offsets_stride = of.cu_seqlens->strides.empty() ? 1 : of.cu_seqlens->strides[0];
-        call.wide_offsets = of.cu_seqlens->dtype == DType::I64;
-    }
-    call.slots = bound.slots;
-    call.tokens = bound.length;
-    call.chunk_rows = plan.schedule.chunk;
-    call.segment_rows = bound.segment_rows;
-    call.sequences = bound.sequences;
-    call.heads = bound.heads;
+    for (std::size_t i = 0; i < plan.scalars.size(); ++i) addresses.scalars[i] = call.scalars.at(plan.scalars[i]);
+    const auto data = [](const std::optional<TensorView>& view) { return view ? view->data : nullptr; };
+    addresses.offsets = data(call.cu_seqlens);
+    addresses.initial_slots = data(call.initial_slots);
+    addresses.final_slots = data(call.final_slots);
+    addresses.has_initial_state = static_cast<const unsigned char*>(data(call.has_initial_state));
+    addresses.workspace = static_cast<char*>(call.workspace);
+    addresses.stream = call.stream;
+    return addresses;
 }
 
-std::int64_t DeviceCall::select(const plan::Kernel& kernel, const emit::Launch& how) {
-    call.tiles = how.parts;
-    call.tasks = tasks_of(kernel, how, bound_);
-    call.exchange = exchange_;
-    exchange_bytes = exchange_bytes_of(kernel, how, bound_);
-    exchange_ += exchange_bytes;
-    return call.tasks;
+DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound) : tensors_(bound.tensors.size()), scalars_(plan.scalars.size()) {
+    std::copy(bound.tensors.begin(), bound.tensors.end(), common_.tensors);
+    if (call.cu_seqlens) {
+        common_.offsets_stride = call.cu_seqlens->strides.empty() ? 1 : call.cu_seqlens->strides[0];
+        common_.wide_offsets = call.cu_seqlens->dtype == DType::I64;
+    }
+    common_.slots.wide = bound.slots.wide;
+    common_.tokens = bound.length;
+    common_.chunk_rows = plan.schedule.chunk;
+    common_.segment_rows = bound.segment_rows;
+    common_.sequences = bound.sequences;
+    common_.heads = bound.heads;
+    for (const plan::SpillSlot& spill : plan.spills) {
+        spills_.push_back(workspace_bytes_);
+        workspace_bytes_ += bytes_of(spill, bound);
+    }
+    for (const plan::Kernel& kernel : plan.kernels) {
+        const emit::Launch how = emit::launch_of(plan, kernel);
+        kernels_.push_back({tasks_of(kernel, how, bound), how.parts, workspace_bytes_, exchange_bytes_of(kernel, how, bound)});
+        workspace_bytes_ += kernels_.back().exchange_bytes;
+    }
+}
+
+cuda::Call DeviceLayout::with(const Addresses& addresses) const {
+    cuda::Call call = common_;
+    for (std::size_t i = 0; i < tensors_; ++i) call.tensors[i].data = addresses.tensors[i];
+    for (std::size_t i = 0; i < scalars_; ++i) call.scalars[i] = static_cast<float>(addresses.scalars[i]);
+    for (std::size_t i = 0; i < spills_.size(); ++i) call.spills[i] = reinterpret_cast<float*>(addresses.workspace + spills_[i]);  // NOLINT: workspace is bytes
+    call.offsets = addresses.offsets;
+    call.slots.initial = addresses.initial_slots;
+    call.slots.final = addresses.final_slots;
+    call.slots.has_initial = addresses.has_initial_state;
+    return call;
+}
+
+void DeviceLayout::select(cuda::Call& call, const KernelCall& kernel, const Addresses& addresses) {
+    call.tiles = kernel.parts;
+    call.tasks = kernel.tasks;
+    call.exchange = addresses.workspace + kernel.exchange;
 }
 
 }  // namespace forge::runtime

@@ -1,5 +1,6 @@
 /// A call in the terms of a plan's kernels on a GPU: the arguments that each is launched with, where its part of the
-/// workspace lies, how many tasks it has. Plain data; nothing is launched.
+/// workspace lies, how many tasks it has. Plain data; nothing is launched. What follows from shapes, strides and types is
+/// worked out once, in a DeviceLayout; each launch adds its Addresses.
 #pragma once
 
 #include "device/cuda/portable/call.h"
@@ -10,19 +11,43 @@ namespace forge::runtime {
 
 std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound);
 
-class DeviceCall {
+/// What differs between launches of one layout. Whoever fills it in keeps to the layout: a tensor that was there is there again.
+struct Addresses {
+    void* tensors[cuda::kMaxTensors];  ///< in the order of the plan's; null: absent
+    double scalars[cuda::kMaxScalars];
+    const void* offsets;  ///< of packed sequences
+    const void* initial_slots;
+    const void* final_slots;
+    const unsigned char* has_initial_state;
+    char* workspace;
+    void* stream;  ///< CUstream
+};
+Addresses addresses_of(const plan::Plan& plan, const Call& call);
+
+class DeviceLayout {
  public:
-    DeviceCall(const plan::Plan& plan, const Call& call, const Bound& bound);
+    /// What one kernel of the plan is launched with, beside what all of them share.
+    struct KernelCall {
+        std::int64_t tasks = 0, parts = 0;
+        std::size_t exchange = 0, exchange_bytes = 0;  ///< its part of the workspace, to be filled with 0xFF before the kernel starts
+    };
 
-    /// Makes `call` that of the next of the plan's kernels, and returns the number of its tasks.
-    std::int64_t select(const plan::Kernel& kernel, const emit::Launch& how);
+    DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound);
 
-    cuda::Call call{};
-    std::size_t exchange_bytes = 0;  ///< from call.exchange on, to be filled with 0xFF before the kernel starts
+    /// What all kernels of a call with these addresses are launched with.
+    [[nodiscard]] cuda::Call with(const Addresses& addresses) const;
+    /// Makes `call` that of one kernel.
+    static void select(cuda::Call& call, const KernelCall& kernel, const Addresses& addresses);
+
+    [[nodiscard]] const std::vector<KernelCall>& kernels() const { return kernels_; }
+    [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
-    const Bound& bound_;
-    char* exchange_ = nullptr;  ///< of the next kernel
+    cuda::Call common_{};
+    std::size_t tensors_, scalars_;
+    std::vector<std::size_t> spills_;  ///< offsets in the workspace
+    std::vector<KernelCall> kernels_;
+    std::size_t workspace_bytes_ = 0;
 };
 
 }  // namespace forge::runtime

@@ -40,9 +40,10 @@ void clear_skipped(const plan::Plan& plan, const Bound& bound) {
     }
 }
 
-std::vector<Memory> dense_outputs(const plan::Plan& plan, const Call& call) {
-    std::vector<Memory> found;
-    for (const plan::TensorSlot& slot : plan.tensors) {
+std::vector<OutputMemory> dense_outputs(const plan::Plan& plan, const Call& call) {
+    std::vector<OutputMemory> found;
+    for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+        const plan::TensorSlot& slot = plan.tensors[i];
         if (slot.kind != plan::TensorSlot::Kind::Output) continue;
         const TensorView& view = call.tensors.at(slot.name);
         std::int64_t elements = 1;
@@ -50,7 +51,7 @@ std::vector<Memory> dense_outputs(const plan::Plan& plan, const Call& call) {
             if (view.shape[d] > 1 && view.strides[d] != elements)
                 throw RuntimeError(fmt::format("{}: argument '{}': expected a dense tensor with slots of states, got strides [{}]",
                                                plan.definition.name, slot.name, fmt::join(view.strides, ", ")));
-        if (elements > 0) found.push_back({view.data, static_cast<std::size_t>(elements) * size_in_bytes(view.dtype)});
+        if (elements > 0) found.push_back({i, static_cast<std::size_t>(elements) * size_in_bytes(view.dtype)});
     }
     return found;
 }

@@ -8,11 +8,11 @@ namespace forge::runtime {
 
 void clear_skipped(const plan::Plan& plan, const Bound& bound);
 
-/// A dense output's memory; RuntimeError if it is not dense.
-struct Memory {
-    void* data;
+/// An output's place in the plan's tensors and its size; RuntimeError if it is not dense. Empty ones are left out.
+struct OutputMemory {
+    std::size_t tensor;
     std::size_t bytes;
 };
-std::vector<Memory> dense_outputs(const plan::Plan& plan, const Call& call);
+std::vector<OutputMemory> dense_outputs(const plan::Plan& plan, const Call& call);
 
 }  // namespace forge::runtime

@@ -1,4 +1,5 @@
-/// The maps by which a kernel's tensor copies know the tensors of a call. Plain data, made anew for every call.
+/// The maps by which a kernel's tensor copies know the tensors of a call. They are encoded once for a layout; each launch puts its
+/// addresses into them.
 #pragma once
 
 #include "device/cuda/portable/call.h"
@@ -7,7 +8,17 @@
 
 namespace forge::runtime {
 
-/// Not usable if a tensor's address or strides are no multiples of 16 bytes, or its columns are not dense.
-cuda::TensorMaps tensor_maps(const plan::Plan& plan, const emit::Launch& how, const cuda::Call& call);
+class MapLayout {
+ public:
+    /// `call`: any call of the layout.
+    MapLayout(const plan::Plan& plan, const emit::Launch& how, const cuda::Call& call);
+
+    /// Not usable if a tensor's address or strides are no multiples of 16 bytes, or its columns are not dense.
+    [[nodiscard]] cuda::TensorMaps with(const cuda::Call& call) const;
+
+ private:
+    std::vector<int> tensors_;  ///< of each map
+    cuda::TensorMaps maps_{};
+};
 
 }  // namespace forge::runtime

@@ -130,11 +130,15 @@ class EmulatedKernel {
         const runtime::Bound bound = runtime::bind(plan_, call, runtime::Lengths::OnDevice);
         std::vector<std::max_align_t> workspace(runtime::device_workspace_bytes(plan_, bound) / sizeof(std::max_align_t) + 1);
         call.workspace = workspace.data();
-        runtime::DeviceCall arguments(plan_, call, bound);
+        const runtime::DeviceLayout layout(plan_, call, bound);
+        const runtime::DeviceLayout::KernelCall& kernel = layout.kernels()[0];
+        if (kernel.tasks == 0) return;
+        const runtime::Addresses addresses = runtime::addresses_of(plan_, call);
+        cuda::Call arguments = layout.with(addresses);
+        runtime::DeviceLayout::select(arguments, kernel, addresses);
+        std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
         const emit::Launch how = emit::launch_of(plan_, plan_.kernels[0]);
-        if (arguments.select(plan_.kernels[0], how) == 0) return;
-        std::memset(arguments.call.exchange, 0xFF, arguments.exchange_bytes);
-        emulated::run(*machine_, {blocks, how.threads, static_cast<std::size_t>(how.shared_bytes), seed}, [&] { kernel_(arguments.call); });
+        emulated::run(*machine_, {blocks, how.threads, static_cast<std::size_t>(how.shared_bytes), seed}, [&] { kernel_(arguments); });
     }
 
  private:

@@ -220,10 +220,13 @@ def test_states_in_a_pool(tokens, strategy):
     started = torch.tensor([1, 1, 0, 1], dtype=torch.uint8, device="cuda")
     names = {torch.bfloat16: "bf16", torch.float32: "f32"}
     places = [*x.values(), o, pool, pool]
-    layout = _c.Layout(tuple((names[t.dtype], tuple(t.shape), t.stride()) for t in places), None, 1)
     size = compiled.workspace_bytes(4, tokens, 2, False)
     memory = torch.empty(max(1, size), dtype=torch.uint8, device="cuda")
-    layout.set([t.data_ptr() for t in places], [64**-0.5], memory.data_ptr(), size, torch.cuda.current_stream().cuda_stream)
+    layout = _c.Layout(tuple((names[t.dtype], tuple(t.shape), t.stride()) for t in places), None, 1, size)
+    for i, x_i in enumerate(places):
+        layout.addresses[i] = x_i.data_ptr()
+    layout.scalars[0] = 64**-0.5
+    layout.args.workspace, layout.args.stream = memory.data_ptr(), torch.cuda.current_stream().cuda_stream
     layout.args.initial_slots = layout.args.final_slots = slots.data_ptr()
     layout.args.has_initial_state = started.data_ptr()
     _c.check(_c.library().forge_launch(compiled._handle, layout.address))

@@ -38,6 +38,8 @@ def _checked(name: str, q, initial_state, cu_seqlens) -> None:
 
 def _options(name: str, kwargs: dict, state_v_first: bool = False, chunk_sizes: tuple[int, ...] = (), legacy_layout: bool = True) -> tuple[bool, str]:
     """(state_v_first, the part of a program's key that the chunk size makes) from keywords beyond the signature."""
+    if not kwargs:
+        return state_v_first, ""
     if "head_first" in kwargs:
         raise DeprecationWarning("head_first has been removed: tensors are [B, T, H, ...]")
     if legacy_layout and "transpose_state_layout" in kwargs:
@@ -66,8 +68,13 @@ def _like(x, q):
 def _wide(x):
     """x in float32, as gates are."""
     if hasattr(x, "float"):
-        return x.float()
+        return x if x.dtype is torch.float32 else x.float()
     return x if x.dtype == "float32" else x.astype("float32")
+
+
+def _one_head(x, axis: int):
+    """x with an axis of one head."""
+    return x.unsqueeze(axis) if hasattr(x, "unsqueeze") else x[(slice(None),) * axis + (None,)]
 
 
 def _swapped(x):
@@ -111,7 +118,7 @@ def chunk_retention(q, k, v, scale=None, initial_state=None, output_final_state=
     """S = γ S + k vᵀ with γ = 1 - 2^(-5-h) for head h, o = scale Sᵀ q."""
     _, chunk = _options("chunk_retention", kwargs, chunk_sizes=(16, 32, 64, 128), legacy_layout=False)
     _checked("chunk_retention", q, initial_state, cu_seqlens)
-    gamma = _constant(q, tuple(math.log1p(-(2.0 ** (-5 - h))) for h in range(q.shape[2])))
+    gamma = _constant(q, _retention_gates, q.shape[2])
     return _attend("retnet" + chunk, [q, k, v, gamma], [_scale(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
@@ -119,8 +126,7 @@ def chunk_lightning_attn(q, k, v, layer_idx, num_layers, scale=None, initial_sta
     """S = e^-s S + k vᵀ with s = 8 h / H (1 - layer_idx / num_layers) for head h, o = scale Sᵀ q."""
     _, chunk = _options("chunk_lightning_attn", kwargs, chunk_sizes=(16, 32, 64, 128), legacy_layout=False)
     _checked("chunk_lightning_attn", q, initial_state, cu_seqlens)
-    H = q.shape[2]
-    slope = _constant(q, tuple(8 / H * (1 - layer_idx / num_layers) * h for h in range(H)))
+    slope = _constant(q, _lightning_slopes, q.shape[2], layer_idx, num_layers)
     return _attend("lightning_attention" + chunk, [q, k, v, slope], [_scale(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
@@ -171,9 +177,10 @@ def chunk_rwkv6(r, k, v, w, u, scale=None, initial_state=None, output_final_stat
 
 def chunk_hgrn(x, g, initial_state=None, output_final_state=False):
     """h = e^g h + x, o = h; x and g [B, T, D], states [B, D]."""
-    heads = [a[:, :, None] for a in (x, _like(g, x))]
-    o, final = _attend("gated_scan", heads, [], None if initial_state is None else initial_state[:, None], output_final_state, None)
-    return o[:, :, 0], final[:, 0] if final is not None else None
+    heads = [_one_head(a, 2) for a in (x, _like(g, x))]
+    initial = None if initial_state is None else _one_head(initial_state, 1)
+    o, final = _attend("gated_scan", heads, [], initial, output_final_state, None)
+    return o.squeeze(2), final.squeeze(1) if final is not None else None
 
 
 # ------------------------------------------------------------------------------------------------- the delta rule
@@ -297,17 +304,25 @@ def chunk_gated_delta_product(
 # ------------------------------------------------------------------------------------------------- constants of heads
 
 
+def _retention_gates(heads: int) -> list[float]:
+    return [math.log1p(-(2.0 ** (-5 - h))) for h in range(heads)]
+
+
+def _lightning_slopes(heads: int, layer_idx: int, num_layers: int) -> list[float]:
+    return [8 / heads * (1 - layer_idx / num_layers) * h for h in range(heads)]
+
+
 @cache
-def _on_device(values: tuple[float, ...], device: str):
-    return torch.tensor(values, dtype=torch.float32, device=device)
+def _on_device(device, values, *args):
+    return torch.tensor(values(*args), dtype=torch.float32, device=device)
 
 
-def _constant(q, values: tuple[float, ...]):
-    """float32 numbers, one per head, where q is."""
+def _constant(q, values, *args):
+    """float32 numbers, one per head, where q is: values(*args)."""
     if torch is None or not isinstance(q, torch.Tensor):
         import numpy
 
-        return numpy.array(values, numpy.float32)
+        return numpy.array(values(*args), numpy.float32)
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=q.device)
-    return _on_device(values, str(q.device))
+        return torch.tensor(values(*args), dtype=torch.float32, device=q.device)
+    return _on_device(q.device, values, *args)

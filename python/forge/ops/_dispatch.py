@@ -10,30 +10,21 @@ try:
     import torch
 except ImportError:  # NumPy arrays are enough
     torch = None
+#: Types whose arrays nothing looks at but torch.compile.
+_ORDINARY = () if torch is None else (torch.Tensor, torch.nn.Parameter)
+_is_compiling = None if torch is None else torch.compiler.is_compiling
 
 
 def run(key: str, tensors: list, scalars: list[float], initial: list | None, final: bool, cu_seqlens) -> list:
     """[outputs…, final states… if `final`] of the program that `key` names, with its tensors and scalars in their order."""
-    if torch is None or not isinstance(tensors[0], torch.Tensor):
-        return _now(key, tensors, scalars, initial, final, cu_seqlens)
+    kind = type(tensors[0])
+    if (kind in _ORDINARY and not _is_compiling()) or torch is None or not issubclass(kind, torch.Tensor):
+        return program(key).run(tensors, scalars, initial, final, cu_seqlens)
     if torch.is_grad_enabled():
         for x in [*tensors, *(initial or [])]:
             if x.requires_grad:
-                raise NotImplementedError("forge.ops has no gradients yet: call it under torch.no_grad(), or detach the inputs")
-    if torch.compiler.is_compiling() or type(tensors[0]) not in (torch.Tensor, torch.nn.Parameter):
-        return torch.ops.forge.attention(key, tensors, scalars, initial or [], final, cu_seqlens)
-    return _now(key, tensors, scalars, initial, final, cu_seqlens)
-
-
-def _now(key: str, tensors: list, scalars: list, initial: list | None, final: bool, cu_seqlens) -> list:
-    attention = program(key)
-    given = dict(zip(attention._tensor_names, tensors))
-    given.update(zip([s.name for s in attention.signature.scalars], scalars))
-    outputs, states = attention(**given, initial_state=initial, output_final_state=final, cu_seqlens=cu_seqlens)
-    found = list(outputs) if isinstance(outputs, tuple) else [outputs]
-    if final:
-        found += states if isinstance(states, tuple) else [states]
-    return found
+                _no_gradient()
+    return torch.ops.forge.attention(key, tensors, scalars, initial or [], final, cu_seqlens)
 
 
 # ------------------------------------------------------------------------------------------------- torch.ops.forge.attention
@@ -71,7 +62,7 @@ def _fake(key: str, tensors: list, scalars: list[float], initial_states: list, o
 
 
 def _real(key: str, tensors: list, scalars: list[float], initial_states: list, output_final_state: bool, cu_seqlens) -> list:
-    return _now(key, tensors, scalars, initial_states or None, output_final_state, cu_seqlens)
+    return program(key).run(tensors, scalars, initial_states or None, output_final_state, cu_seqlens)
 
 
 def _no_gradient(*_):

@@ -1,0 +1,48 @@
+#include "runtime/prepared_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace forge::runtime {
+namespace {
+
+CudaPointer pointer(const void* data) { return reinterpret_cast<CudaPointer>(data); }  // NOLINT: the driver's pointers are numbers
+
+}  // namespace
+
+PreparedCall::PreparedCall(const plan::Plan& plan, const CudaProgram& program, const Call& call)
+    : device_(program.device()), layout_(plan, call, bind(plan, call, Lengths::OnDevice)) {
+    const cuda::Call arguments = layout_.with(addresses_of(plan, call));
+    for (std::size_t k = 0; k < plan.kernels.size(); ++k) {
+        const emit::Launch& how = program.kernels()[k].how;
+        const std::int64_t tasks = layout_.kernels()[k].tasks, resident = static_cast<std::int64_t>(how.resident_blocks) * device_.multiprocessors;
+        if (tasks == 0) continue;
+        if (tasks > std::numeric_limits<int>::max())
+            throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, tasks));
+        const std::int64_t blocks = resident > 0 ? std::min(tasks, resident) : tasks;
+        starts_.push_back({program.kernels()[k].function, static_cast<unsigned>(blocks), static_cast<unsigned>(how.threads),
+                           static_cast<unsigned>(how.shared_bytes), layout_.kernels()[k], MapLayout(plan, how, arguments)});
+    }
+    if (call.initial_slots || call.final_slots) cleared_ = dense_outputs(plan, call);
+}
+
+void PreparedCall::launch(const Addresses& addresses) const {
+    const CudaDriver& cuda = CudaDriver::get();
+    const CudaScope scope(device_);
+    const auto stream = static_cast<CudaStream>(addresses.stream);
+    for (const OutputMemory& output : cleared_)
+        cuda.check(cuda.fill_bytes(pointer(addresses.tensors[output.tensor]), 0, output.bytes, stream), "clearing outputs");
+    cuda::Call arguments = layout_.with(addresses);
+    for (const Start& start : starts_) {
+        DeviceLayout::select(arguments, start.call, addresses);
+        if (start.call.exchange_bytes > 0)
+            cuda.check(cuda.fill_bytes(pointer(arguments.exchange), 0xFF, start.call.exchange_bytes, stream), "clearing the workspace");
+        cuda::TensorMaps maps = start.maps.with(arguments);
+        void* parameters[] = {&arguments, &maps};  // kernels without roles take the first alone
+        cuda.check(cuda.launch(start.function, start.blocks, 1, 1, start.threads, 1, 1, start.shared_bytes, stream, parameters, nullptr), "launching a kernel");
+    }
+}
+
+}  // namespace forge::runtime

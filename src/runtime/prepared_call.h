@@ -1,0 +1,34 @@
+/// A call on a GPU whose shapes, strides and types have been checked and laid out: launched as often as one likes with other
+/// addresses, scalars and streams, without allocation. Immutable, so that threads share it.
+#pragma once
+
+#include "runtime/cuda_program.h"
+#include "runtime/device_call.h"
+#include "runtime/skip.h"
+#include "runtime/tensor_maps.h"
+
+namespace forge::runtime {
+
+class PreparedCall {
+ public:
+    /// RuntimeError for a call that is wrong in anything but its workspace. The program must outlive this.
+    PreparedCall(const plan::Plan& plan, const CudaProgram& program, const Call& call);
+
+    [[nodiscard]] std::size_t workspace_bytes() const { return layout_.workspace_bytes(); }
+    /// Launches only. The addresses keep to the layout, and the workspace is large enough.
+    void launch(const Addresses& addresses) const;
+
+ private:
+    struct Start {
+        CudaFunction function = nullptr;
+        unsigned blocks = 0, threads = 0, shared_bytes = 0;
+        DeviceLayout::KernelCall call;
+        MapLayout maps;
+    };
+    const CudaDevice& device_;
+    DeviceLayout layout_;
+    std::vector<Start> starts_;
+    std::vector<OutputMemory> cleared_;  ///< before the kernels, as some sequences may be skipped
+};
+
+}  // namespace forge::runtime

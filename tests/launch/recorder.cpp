@@ -1,0 +1,94 @@
+#include "tests/launch/recorder.h"
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+using forge::recorder::kMost;
+
+namespace {
+
+forge::recorder::Record record;
+std::atomic<int> launches{0}, fills{0};
+
+void* const kSomething = &record;  ///< what handles are
+
+// CUdevice_attribute, as cuda.h numbers them, of an H100.
+int attribute(int number) { return number == 16 ? 132 : number == 75 ? 9 : number == 97 ? 232448 : 0; }
+
+void* pointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }  // NOLINT: the driver's pointers are numbers
+
+}  // namespace
+
+// NOLINTBEGIN: the driver's names
+extern "C" {
+
+const forge::recorder::Record* forge_record() {
+    record.launches = launches, record.fills = fills;
+    return &record;
+}
+void forge_record_clear() { launches = 0, fills = 0; }
+
+int cuInit(unsigned) { return 0; }
+int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuGetExportTable(const void**, const void*) { return 801; }  // NVRTC asks
+int cuDeviceGetCount(int* count) { return *count = 1, 0; }
+int cuDeviceGetAttribute(int* value, int number, int) { return *value = attribute(number), 0; }
+int cuDeviceGetName(char* name, int size, int) { return std::snprintf(name, static_cast<std::size_t>(size), "recorder"), 0; }
+int cuDevicePrimaryCtxRetain(void** context, int) { return *context = kSomething, 0; }
+int cuCtxPushCurrent_v2(void*) { return 0; }
+int cuCtxPopCurrent_v2(void** context) { return *context = kSomething, 0; }
+int cuCtxSynchronize() { return 0; }
+int cuModuleLoadData(void** module, const void*) { return *module = kSomething, 0; }
+int cuModuleUnload(void*) { return 0; }
+int cuModuleGetFunction(void** function, void*, const char*) { return *function = kSomething, 0; }
+int cuFuncSetAttribute(void*, int, int) { return 0; }
+
+int cuLaunchKernel(void*, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned shared_bytes, void* stream, void** arguments,
+                   void**) {
+    const int at = launches++;
+    if (at >= kMost) return 0;
+    forge::recorder::Launch& launch = record.launch[at];
+    launch = {blocks, threads, shared_bytes, stream, {}, {}};
+    std::memcpy(&launch.arguments, arguments[0], sizeof(launch.arguments));
+    std::memcpy(&launch.maps, arguments[1], sizeof(launch.maps));
+    return 0;
+}
+
+int cuTensorMapEncodeTiled(void* map, int, unsigned, void* address, const std::uint64_t*, const std::uint64_t*, const std::uint32_t*, const std::uint32_t*, int,
+                           int, int, int) {
+    return std::memcpy(map, &address, sizeof(address)), 0;
+}
+int cuTensorMapReplaceAddress(void* map, void* address) { return std::memcpy(map, &address, sizeof(address)), 0; }
+
+int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t bytes, void* stream) {
+    const int at = fills++;
+    if (at < kMost) record.fill[at] = {address, value, bytes, stream};
+    return 0;
+}
+
+int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) { return *address = reinterpret_cast<std::uint64_t>(std::calloc(1, bytes)), 0; }
+int cuMemFree_v2(std::uint64_t address) { return std::free(pointer(address)), 0; }
+int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) { return std::memcpy(pointer(to), from, bytes), 0; }
+int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) { return std::memcpy(to, pointer(from), bytes), 0; }
+int cuMemcpyDtoDAsync_v2(std::uint64_t, std::uint64_t, std::size_t, void*) { return 0; }
+int cuStreamCreate(void** stream, unsigned) { return *stream = kSomething, 0; }
+int cuStreamDestroy_v2(void*) { return 0; }
+int cuStreamSynchronize(void*) { return 0; }
+int cuStreamBeginCapture_v2(void*, int) { return 0; }
+int cuStreamEndCapture(void*, void** graph) { return *graph = kSomething, 0; }
+int cuGraphInstantiateWithFlags(void** exec, void*, unsigned long long) { return *exec = kSomething, 0; }
+int cuGraphLaunch(void*, void*) { return 0; }
+int cuGraphExecDestroy(void*) { return 0; }
+int cuGraphDestroy(void*) { return 0; }
+int cuEventCreate(void** event, unsigned) { return *event = kSomething, 0; }
+int cuEventDestroy_v2(void*) { return 0; }
+int cuEventRecord(void*, void*) { return 0; }
+int cuEventSynchronize(void*) { return 0; }
+int cuEventElapsedTime(float* milliseconds, void*, void*) { return *milliseconds = 1, 0; }
+int cuGetErrorString(int, const char** text) { return *text = "an error of the recorder", 0; }
+
+}  // extern "C"
+// NOLINTEND
