@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "commands.h"
+#include "gpu.h"
 #include "json.h"
 
 namespace forge::tools {
@@ -77,6 +77,7 @@ int bench_variants(const BenchOptions& options) {
         names.clear();
         for (const variants::Entry& entry : variants::all()) names.push_back(entry.name);
     }
+    if (on_gpu(options.build)) return bench_on_gpu(options, names);
     const check::Problem problem = problem_of(options.shape);
     BenchResult result{options.shape.dtype, problem.B, problem.T, problem.H, options.shape.K, options.shape.V,
                        thread_count(options.build.threads), {}, {}};

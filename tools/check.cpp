@@ -8,7 +8,7 @@
 #include "check/parallel.h"
 #include "check/suite.h"
 #include "check/tolerance.h"
-#include "commands.h"
+#include "gpu.h"
 #include "json.h"
 #include "variants/variants.h"
 
@@ -47,16 +47,19 @@ std::int64_t row_chunk(const std::vector<std::optional<Attention>>& built) {
     return 0;
 }
 
+/// Calls with buffers of the host, wherever the kernels run.
+using Caller = std::function<void(const Attention&, check::Buffers&)>;
+
 /// Runs one compiled strategy over the prepared cases.
 class Examination {
  public:
-    Examination(CheckRow row, CheckResult& result) : row_(std::move(row)), result_(result) {}
+    Examination(CheckRow row, CheckResult& result, const Caller& call) : row_(std::move(row)), result_(result), call_(call) {}
 
     void run(const Attention& attention, Prepared& prepared) {
         ++row_.cases;
         try {
             check::clear_results(prepared.buffers);
-            attention(prepared.buffers.call());
+            call_(attention, prepared.buffers);
             note(check::compare(prepared.buffers, prepared.reference), prepared.name);
         } catch (const std::exception& error) {
             row_.ok = false;
@@ -82,10 +85,11 @@ class Examination {
 
     CheckRow row_;
     CheckResult& result_;
+    const Caller& call_;
 };
 
 /// One definition at one element type: references once, then every strategy.
-void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, Progress& progress,
+void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, const Caller& call, Progress& progress,
              CheckResult& result) {
     const std::vector<std::string> strategies = choices(options.strategy, {"one-pass", "fused", "decoupled", "segmented"});
     const std::vector<check::Case> cases = cases_for(def, options, dtype);
@@ -113,7 +117,7 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
         CheckRow row{def.name, dtype, strategies[i], reasons[i], 0, 0, 0, check::tolerance(dtype_named(dtype)), {}, {}, true, true};
         row.ok = built[i].has_value();
         if (built[i]) row.chunk = built[i]->chunk(), row.strategy = built[i]->strategy();
-        Examination examination(std::move(row), result);
+        Examination examination(std::move(row), result, call);
         if (built[i])
             for (Prepared& p : prepared) examination.run(*built[i], p);
         result.rows.push_back(examination.finish());
@@ -182,11 +186,17 @@ int check_variants(const CheckOptions& options) {
     }
     const std::vector<std::string> dtypes = choices(options.dtype, {"f32", "bf16", "f16"});
     CheckResult result;
+    std::optional<gpu::Session> session;
+    if (on_gpu(options.build)) session.emplace(options.build.device);
+    const Caller call = [&](const Attention& attention, check::Buffers& buffers) {
+        if (session) session->run(attention, buffers);
+        else attention(buffers.call());
+    };
     {
         Progress progress(2 * names.size() * dtypes.size());
         for (const std::string& name : names) {
             const ir::Definition def = find_variant(name);
-            for (const std::string& dtype : dtypes) examine(def, dtype, options, progress, result);
+            for (const std::string& dtype : dtypes) examine(def, dtype, options, call, progress, result);
         }
     }
     const bool ok = std::all_of(result.rows.begin(), result.rows.end(), [](const CheckRow& row) { return row.ok; });

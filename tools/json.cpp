@@ -83,4 +83,17 @@ std::string json_of(const BenchResult& result) {
         .dump(2);
 }
 
+std::string json_of(const GpuBenchResult& result) {
+    Json rows = Json::array();
+    for (const GpuBenchRow& row : result.rows)
+        rows.push_back({{"variant", row.variant}, {"strategy", row.strategy}, {"schedule", row.schedule}, {"kernels", row.kernels},
+                        {"seconds", row.timing.seconds}, {"least_seconds", row.timing.least}, {"most_seconds", row.timing.most},
+                        {"end_to_end_seconds", row.timing.end_to_end_seconds}, {"host_seconds", row.timing.host_seconds},
+                        {"floor_seconds", row.floor_seconds}, {"gbps", row.gbps}, {"tflops", row.tflops},
+                        {"build_seconds", row.build_seconds}, {"from_cache", row.from_cache}});
+    return Json{{"problem", {{"B", result.B}, {"T", result.T}, {"H", result.H}, {"K", result.K}, {"V", result.V}, {"dtype", result.dtype}}},
+                {"device", result.device}, {"copy_gbps", result.copy_gbps}, {"rows", rows}}
+        .dump(2);
+}
+
 }  // namespace forge::tools

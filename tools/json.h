@@ -8,6 +8,7 @@
 #include "bench.h"
 #include "check.h"
 #include "forge/runtime.h"
+#include "gpu.h"
 #include "variants/variants.h"
 
 namespace forge::tools {
@@ -16,5 +17,6 @@ std::string json_of(const std::vector<variants::Entry>& entries);
 std::string json_of(const CheckResult& result);
 std::string json_of(const Attention& attention);
 std::string json_of(const BenchResult& result);
+std::string json_of(const GpuBenchResult& result);
 
 }  // namespace forge::tools

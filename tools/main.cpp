@@ -41,7 +41,7 @@ void add_shape(CLI::App& app, ShapeOptions& shape, bool with_seed = true) {
 }
 
 void add_dtype(CLI::App& app, std::string& dtype) {
-    app.add_option("--dtype", dtype, "element type of inputs and outputs")->check(CLI::IsMember({"f32", "bf16", "f16"}))->group("Shape");
+    app.add_option("--dtype", dtype, "element type of inputs and outputs; on a GPU bf16 unless it is given")->check(CLI::IsMember({"f32", "bf16", "f16"}))->group("Shape");
 }
 
 void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
@@ -57,13 +57,12 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
         ->group("Compilation");
     app.add_flag("--untuned", build.untuned, "leave measurements of `forge tune` aside")->group("Compilation");
     app.add_option("--isa", build.isa, "instruction set")->check(CLI::IsMember({"auto", "avx512", "avx2", "plain"}))->group("Compilation");
-    app.add_option("--threads", build.threads, "0: all cores")->check(at_least(0))->group("Compilation");
+    app.add_option("--threads", build.threads, "0: all cores; on a GPU 128, 256 or 512 per task, 0: chosen")->check(at_least(0))->group("Compilation");
     app.add_option("--cache", build.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge")->group("Compilation");
 }
 
-/// For commands that call nothing: what they compile may be for a GPU of this machine.
 void add_device(CLI::App& app, BuildOptions& build) {
-    app.add_option("--device", build.device, "cpu, cuda or cuda:N")->group("Compilation");
+    app.add_option("--device", build.device, "cpu, or a GPU: cuda or cuda:N")->group("Compilation");
     app.add_option("--engine", build.engine, "kernels on a GPU: warp-groups are for Hopper's matrix units")
         ->check(CLI::IsMember({"auto", "portable", "warp-groups"}))
         ->group("Compilation");
@@ -93,6 +92,15 @@ void on_parse(CLI::App& command, Command& chosen, const Options& options, int (*
     command.callback([&chosen, &options, run] { chosen = [&options, run] { return run(options); }; });
 }
 
+/// The same for commands with a shape and a device: what is usual on a GPU is bf16.
+template <class Options>
+void on_parse_with_device(CLI::App& command, Command& chosen, Options& options, int (*run)(const Options&)) {
+    command.callback([&chosen, &options, &command, run] {
+        if (options.build.device != "cpu" && command.get_option("--dtype")->count() == 0) options.shape.dtype = "bf16";
+        chosen = [&options, run] { return run(options); };
+    });
+}
+
 struct AllOptions {
     ListOptions list;
     RunOptions run;
@@ -120,6 +128,7 @@ void add_check(CLI::App& app, CheckOptions& o, Command& chosen) {
     c->add_flag("--verbose", o.verbose, "a line for every output and state");
     add_shape(*c, o.shape);
     add_build(*c, o.build, false);
+    add_device(*c, o.build);
     c->get_option("--T")->description("one problem of this many tokens (with --B, --H, --HV) instead of the suite")->default_str("the suite");
     c->callback([&o, &chosen, c] {
         if (o.variants.empty() && !o.all) throw CLI::RequiredError("VARIANT or --all");
@@ -129,7 +138,7 @@ void add_check(CLI::App& app, CheckOptions& o, Command& chosen) {
 }
 
 void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
-    CLI::App* c = add_command(app, "bench", "Measure time, and how near it comes to this machine's sgemm and memcpy",
+    CLI::App* c = add_command(app, "bench", "Measure time, and how near it comes to this machine's sgemm and memcpy; on a GPU, to the floor\nthat its memory sets",
                               "forge bench gated_delta_net --T 16384");
     o.shape.T = 8192;
     auto* names = c->add_option("variants", o.variants, "names or files; default: linear_attention, scalar_gla, gla, delta_net, gated_delta_net")
@@ -140,7 +149,8 @@ void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
     add_shape(*c, o.shape);
     add_dtype(*c, o.shape.dtype);
     add_build(*c, o.build);
-    on_parse(*c, chosen, o, bench_variants);
+    add_device(*c, o.build);
+    on_parse_with_device(*c, chosen, o, bench_variants);
 }
 
 void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
@@ -153,7 +163,8 @@ void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
     add_shape(*c, o.shape);
     add_dtype(*c, o.shape.dtype);
     add_build(*c, o.build);
-    on_parse(*c, chosen, o, tune_variant);
+    add_device(*c, o.build);
+    on_parse_with_device(*c, chosen, o, tune_variant);
 }
 
 void add_demo(CLI::App& app, DemoOptions& o, Command& chosen) {
@@ -177,7 +188,8 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_shape(*run, o.run.shape);
     add_dtype(*run, o.run.shape.dtype);
     add_build(*run, o.run.build);
-    on_parse(*run, chosen, o.run, run_variant);
+    add_device(*run, o.run.build);
+    on_parse_with_device(*run, chosen, o.run, run_variant);
 
     CLI::App* explain = add_command(app, "explain", "Show a variant at every level, its kernels, and why they were chosen",
                                     "forge explain delta_net --strategy decoupled");
@@ -188,7 +200,7 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_dtype(*explain, o.explain.shape.dtype);
     add_build(*explain, o.explain.build);
     add_device(*explain, o.explain.build);
-    on_parse(*explain, chosen, o.explain, explain_variant);
+    on_parse_with_device(*explain, chosen, o.explain, explain_variant);
 
     CLI::App* emit = add_command(app, "emit", "Write the generated sources of a variant", "forge emit kda -o /tmp/kda");
     add_variant(*emit, o.emit.variant);
@@ -197,7 +209,7 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_dtype(*emit, o.emit.shape.dtype);
     add_build(*emit, o.emit.build);
     add_device(*emit, o.emit.build);
-    on_parse(*emit, chosen, o.emit, emit_sources);
+    on_parse_with_device(*emit, chosen, o.emit, emit_sources);
 }
 
 void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {

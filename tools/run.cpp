@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "commands.h"
+#include "gpu.h"
 
 namespace forge::tools {
 namespace {
@@ -17,7 +17,14 @@ std::string shape_text(const check::OwnedTensor& x) { return fmt::format("{}[{}]
 
 }  // namespace
 
+void print_results(const check::Buffers& buffers) {
+    for (const auto& [name, x] : buffers.outputs) fmt::print("output {}: {}, RMS {:.6g}\n", name, shape_text(x), rms(x));
+    for (const auto& [name, x] : buffers.final_states)
+        fmt::print("final state {}: {}, RMS {:.6g}\n", name, shape_text(x), rms(x));
+}
+
 int run_variant(const RunOptions& options) {
+    if (on_gpu(options.build)) return run_on_gpu(options);
     const ir::Definition definition = find_variant(options.variant);
     const check::Problem problem = problem_of(options.shape);
     const Attention attention = build(definition, problem, options.build);
@@ -33,9 +40,7 @@ int run_variant(const RunOptions& options) {
     fmt::print("{} for {} tokens of {} heads: {:.3g} tokens/s, {:.1f} GFLOP/s\n", seconds_text(seconds), problem.tokens(),
                buffers.heads(), tokens / seconds,
                attention.flops_per_token() * tokens * static_cast<double>(buffers.heads()) / seconds * 1e-9);
-    for (const auto& [name, x] : buffers.outputs) fmt::print("output {}: {}, RMS {:.6g}\n", name, shape_text(x), rms(x));
-    for (const auto& [name, x] : buffers.final_states)
-        fmt::print("final state {}: {}, RMS {:.6g}\n", name, shape_text(x), rms(x));
+    print_results(buffers);
     fmt::print("{}", Contention::warning(timing.others));
     return 0;
 }

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <memory>
 
-#include "commands.h"
+#include "gpu.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "schedule/probe.h"
@@ -116,6 +116,7 @@ void print(const schedule::Choice& choice, const std::vector<Trial>& trials, dou
 }  // namespace
 
 int tune_variant(const TuneOptions& options) {
+    if (on_gpu(options.build)) return tune_on_gpu(options);
     const ir::Definition declared = find_variant(options.variant);
     const check::Problem problem = problem_of(options.shape);
     CompileOptions o = compile_options(declared, problem, options.build);

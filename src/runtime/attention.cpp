@@ -19,6 +19,7 @@
 #include "runtime/skip.h"
 #include "runtime/threads.h"
 #include "support/environment.h"
+#include "tune/gpu.h"
 #include "tune/select.h"
 
 namespace forge {
@@ -101,12 +102,26 @@ double flops_of(const plan::Plan& plan) {
 
 std::string cache_dir(const CompileOptions& options) { return options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir; }
 
+/// The schedule that measurements say is the fastest; none if there are none, or they are of a version that had other schedules.
+std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir::Function& program, const CompileOptions& options,
+                                             const runtime::CudaDevice& device) {
+    const auto tuned = tune::tuned_options(options, tune::gpu_key(program, options, device.tuning_class()));
+    if (!tuned) return std::nullopt;
+    try {
+        return runtime::cuda_schedule(def, program, *tuned, device);
+    } catch (const RuntimeError&) {
+        return std::nullopt;
+    }
+}
+
 std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> impl, const ir::Definition& def, const ir::Function& program,
                                                const CompileOptions& options) {
     const runtime::CudaDevice& device = runtime::cuda_device(options.device);
     impl->isa = device.arch();
-    impl->choice.schedule = runtime::cuda_schedule(def, program, options, device);
+    const auto tuned = tuned_schedule(def, program, options, device);
+    impl->choice.schedule = tuned ? *tuned : runtime::cuda_schedule(def, program, options, device);
     impl->plan = plan::make_plan(def, program, options.sizes, impl->choice.schedule);
+    if (tuned) impl->choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
     impl->sources = {{def.name + ".cu", emit::emit_cuda(impl->plan)}};
     impl->cuda = std::make_unique<runtime::CudaProgram>(impl->plan, impl->sources[0].text, device, cache_dir(options));
     impl->flops_per_token = flops_of(impl->plan);

@@ -103,6 +103,8 @@ void CudaDriver::check(int result, const char* what) const {
 
 std::string CudaDevice::arch() const { return fmt::format("sm_{}{}{}", major, minor, major == 9 ? "a" : ""); }
 
+std::string CudaDevice::tuning_class() const { return fmt::format("{} x {}", name, multiprocessors); }
+
 const CudaDevice& cuda_device(const std::string& name) {
     int index = 0;
     const std::string number = name.starts_with("cuda:") ? name.substr(5) : "0";

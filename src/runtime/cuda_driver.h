@@ -80,6 +80,7 @@ struct CudaDevice {
     std::int64_t shared_bytes = 0;  ///< that one block of threads can have
 
     [[nodiscard]] std::string arch() const;  ///< sm_80; sm_90a: with what only this chip has
+    [[nodiscard]] std::string tuning_class() const;  ///< what a measurement holds for: "NVIDIA H200 x 132"
 };
 
 /// "cuda" or "cuda:<n>"; RuntimeError for anything else, and for a device that is not there or is too old.

@@ -41,7 +41,8 @@ void PreparedCall::launch(const Addresses& addresses) const {
             cuda.check(cuda.fill_bytes(pointer(arguments.exchange), 0xFF, start.call.exchange_bytes, stream), "clearing the workspace");
         cuda::TensorMaps maps = start.maps.with(arguments);
         void* parameters[] = {&arguments, &maps};  // kernels without roles take the first alone
-        cuda.check(cuda.launch(start.function, start.blocks, 1, 1, start.threads, 1, 1, start.shared_bytes, stream, parameters, nullptr), "launching a kernel");
+        cuda.check(cuda.launch(start.function, start.blocks, 1, 1, start.threads, 1, 1, start.shared_bytes, stream, parameters, nullptr),
+                   "launching a kernel");
     }
 }
 

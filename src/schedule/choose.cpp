@@ -88,7 +88,8 @@ Rule rule_named(const std::string& name) {
 }
 
 bool same_choice(const Schedule& a, const Schedule& b) {
-    return a.strategy == b.strategy && a.chunk == b.chunk && a.tiles == b.tiles && a.segments == b.segments && (a.tiles == 1 || a.tile_axis == b.tile_axis);
+    return a.strategy == b.strategy && a.chunk == b.chunk && a.tiles == b.tiles && a.segments == b.segments && (a.tiles == 1 || a.tile_axis == b.tile_axis) &&
+           a.engine == b.engine && a.block_threads == b.block_threads;
 }
 
 Choice choose_schedule(const ir::Definition& definition, const ir::Function& program, const Problem& problem, const Device& device, const Wishes& wishes,

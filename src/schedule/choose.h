@@ -29,7 +29,7 @@ struct Measurement {
     plan::Schedule schedule;
     double seconds = 0;
 };
-/// Whether two schedules make the same kernels: strategy, chunk, tiles and segments.
+/// Whether two schedules make the same kernels: strategy, chunk, tiles, segments, and on a GPU engine and threads.
 bool same_choice(const plan::Schedule& a, const plan::Schedule& b);
 
 struct Candidate {

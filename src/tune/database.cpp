@@ -28,6 +28,25 @@ std::int64_t power_of_two(std::int64_t n) {
     return up - n <= n - up / 2 ? up : up / 2;
 }
 
+plan::Engine engine_named(const std::string& name) {
+    for (const plan::Engine engine : {plan::Engine::Tiles, plan::Engine::WarpGroups, plan::Engine::Channels})
+        if (plan::to_string(engine) == name) return engine;
+    throw RuntimeError("engine: unknown '" + name + "'");
+}
+
+/// Every choice; a GPU's engine and threads too.
+Json json_of(const plan::Schedule& s) {
+    Json json = {{"strategy", plan::to_string(s.strategy)},
+                 {"chunk", s.chunk},
+                 {"tile_axis", s.tile_axis},
+                 {"tiles", s.tiles},
+                 {"segments", s.segments}};
+    if (!s.shared_memory && s.engine == plan::Engine::Tiles) return json;
+    json["engine"] = plan::to_string(s.engine);
+    json["threads"] = s.block_threads;
+    return json;
+}
+
 Entry entry_of(const Json& json) {
     Entry e;
     e.key = {json.at("program"), json.at("device"), json.at("shape")};
@@ -39,6 +58,8 @@ Entry entry_of(const Json& json) {
     schedule.tile_axis = s.value("tile_axis", "");
     schedule.tiles = s.value("tiles", std::int64_t{1});
     schedule.segments = s.value("segments", std::int64_t{1});
+    schedule.engine = engine_named(s.value("engine", std::string(plan::to_string(plan::Engine::Tiles))));
+    schedule.block_threads = s.value("threads", schedule.block_threads);
     e.measurement.seconds = json.at("seconds");
     if (!(e.measurement.seconds > 0)) throw RuntimeError("seconds: expected a positive number");
     return e;
@@ -82,12 +103,11 @@ std::vector<schedule::Measurement> Database::find(const Key& key) const {
 }
 
 std::string print(const Entry& e) {
-    const plan::Schedule& s = e.measurement.schedule;
     return Json{{"name", e.name},
                 {"program", e.key.program},
                 {"device", e.key.device},
                 {"shape", e.key.shape},
-                {"schedule", {{"strategy", plan::to_string(s.strategy)}, {"chunk", s.chunk}, {"tile_axis", s.tile_axis}, {"tiles", s.tiles}, {"segments", s.segments}}},
+                {"schedule", json_of(e.measurement.schedule)},
                 {"seconds", e.measurement.seconds}}
         .dump();
 }

@@ -11,7 +11,7 @@ namespace forge::tune {
 /// What a measurement holds for.
 struct Key {
     std::string program;  ///< support::hash of the printed optimised program
-    std::string device;   ///< "avx512 x 2"
+    std::string device;   ///< "avx512 x 2", "NVIDIA H200 x 132"
     std::string shape;    ///< see shape_class()
     friend bool operator==(const Key&, const Key&) = default;
 };

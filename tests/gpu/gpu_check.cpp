@@ -16,8 +16,8 @@
 
 #include "check/check.h"
 #include "check/suite.h"
-#include "device_buffers.h"
 #include "frontend/trace.h"
+#include "gpu/session.h"
 #include "plan/place.h"
 #include "tests/novel/novel.h"
 #include "timing.h"
@@ -85,8 +85,8 @@ struct Row {
 
 class Examination {
  public:
-    explicit Examination(Options options) : options_(std::move(options)), device_(runtime::cuda_device(options_.device)), scope_(device_) {
-        fmt::print("{}: {} multiprocessors, {}\n", device_.name, device_.multiprocessors, device_.arch());
+    explicit Examination(Options options) : options_(std::move(options)), session_(options_.device) {
+        fmt::print("{}: {} multiprocessors, {}\n", session_.device().name, session_.device().multiprocessors, session_.device().arch());
     }
 
     int run() {
@@ -157,14 +157,14 @@ class Examination {
     void check_case(const Attention& attention, Prepared& p, Row& row) {
         check::clear_results(p.buffers);
         DeviceBuffers device(p.buffers);
-        const Call& call = device.call(attention, stream_);
+        const Call& call = device.call(attention, session_.stream());
         attention(call);
-        stream_.synchronize();
+        session_.stream().synchronize();
         device.fetch(p.buffers);
         note(check::compare(p.buffers, reference_for(p, attention.chunk())), p.name, row);
         const auto first = p.buffers.outputs;
         attention(call);
-        stream_.synchronize();
+        session_.stream().synchronize();
         device.fetch(p.buffers);
         for (const auto& [name, x] : p.buffers.outputs)
             if (x.storage != first.at(name).storage) fail(row, p.name, fmt::format("output {} differs from run to run", name));
@@ -180,13 +180,13 @@ class Examination {
         check::clear_results(p.buffers);
         DeviceBuffers device(p.buffers);
         device.set_offsets(other);
-        const Call& call = device.call(attention, stream_);
-        const Graph graph(stream_, [&] { attention(call); });
-        graph.replay(stream_);
-        stream_.synchronize();
+        const Call& call = device.call(attention, session_.stream());
+        const Graph graph(session_.stream(), [&] { attention(call); });
+        graph.replay(session_.stream());
+        session_.stream().synchronize();
         device.set_offsets(p.buffers);
-        graph.replay(stream_);
-        stream_.synchronize();
+        graph.replay(session_.stream());
+        session_.stream().synchronize();
         device.fetch(p.buffers);
         note(check::compare(p.buffers, reference_for(p, attention.chunk())), p.name, row);
     }
@@ -224,9 +224,7 @@ class Examination {
     }
 
     Options options_;
-    const runtime::CudaDevice& device_;
-    runtime::CudaScope scope_;
-    Stream stream_;
+    Session session_;
     std::vector<Row> rows_;
     int failed_ = 0;
 };

@@ -140,7 +140,7 @@ TEST_P(Launching, AKnownLayoutHasItsOwnAddressesAndAllocatesNothing) {
         EXPECT_EQ(a.arguments.tasks, b.arguments.tasks);
         for (int i = 0; i < cuda::kMaxSpills; ++i) {
             if (!a.arguments.spills[i]) continue;
-            EXPECT_EQ(reinterpret_cast<char*>(a.arguments.spills[i]) - static_cast<char*>(first.args.workspace),  // NOLINT: workspace is bytes
+            EXPECT_EQ(reinterpret_cast<char*>(a.arguments.spills[i]) - static_cast<char*>(first.args.workspace),    // NOLINT: workspace is bytes
                       reinterpret_cast<char*>(b.arguments.spills[i]) - static_cast<char*>(second.args.workspace));  // NOLINT
         }
     }
@@ -244,7 +244,7 @@ TEST_P(Launching, ThreadsDoNotMixTheirCalls) {
     ASSERT_EQ(record().launches, kThreads * kCalls * kernels);
     for (int i = 0; i < record().launches; ++i) {
         const recorder::Launch& launch = record().launch[i];
-        const auto base = reinterpret_cast<std::uintptr_t>(launch.stream);  // NOLINT: an address
+        const auto base = reinterpret_cast<std::uintptr_t>(launch.stream);                    // NOLINT: an address
         EXPECT_EQ(launch.arguments.tensors[0].data, reinterpret_cast<void*>(base + 0x1000));  // NOLINT: an address
         EXPECT_EQ(launch.arguments.tokens, 64 + 64 * static_cast<long>((base / 0x10000000 - 1) % 2));
     }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 using forge::recorder::kMost;
 
@@ -12,6 +13,9 @@ namespace {
 
 forge::recorder::Record record;
 std::atomic<int> launches{0}, fills{0};
+std::atomic<int> pieces{0};  ///< of work: kernels and copies
+int captured_from = 0;       ///< … when a capture began
+int replayed = 0;            ///< … in replays of graphs since a time was read
 
 void* const kSomething = &record;  ///< what handles are
 
@@ -46,8 +50,9 @@ int cuModuleUnload(void*) { return 0; }
 int cuModuleGetFunction(void** function, void*, const char*) { return *function = kSomething, 0; }
 int cuFuncSetAttribute(void*, int, int) { return 0; }
 
-int cuLaunchKernel(void*, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned shared_bytes, void* stream, void** arguments,
-                   void**) {
+int cuLaunchKernel(void*, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned shared_bytes, void* stream,
+                   void** arguments, void**) {
+    ++pieces;
     const int at = launches++;
     if (at >= kMost) return 0;
     forge::recorder::Launch& launch = record.launch[at];
@@ -73,21 +78,23 @@ int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) { return *address =
 int cuMemFree_v2(std::uint64_t address) { return std::free(pointer(address)), 0; }
 int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) { return std::memcpy(pointer(to), from, bytes), 0; }
 int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) { return std::memcpy(to, pointer(from), bytes), 0; }
-int cuMemcpyDtoDAsync_v2(std::uint64_t, std::uint64_t, std::size_t, void*) { return 0; }
+int cuMemcpyDtoDAsync_v2(std::uint64_t, std::uint64_t, std::size_t, void*) { return ++pieces, 0; }
 int cuStreamCreate(void** stream, unsigned) { return *stream = kSomething, 0; }
 int cuStreamDestroy_v2(void*) { return 0; }
 int cuStreamSynchronize(void*) { return 0; }
-int cuStreamBeginCapture_v2(void*, int) { return 0; }
-int cuStreamEndCapture(void*, void** graph) { return *graph = kSomething, 0; }
-int cuGraphInstantiateWithFlags(void** exec, void*, unsigned long long) { return *exec = kSomething, 0; }
-int cuGraphLaunch(void*, void*) { return 0; }
+
+// A graph is the number of its kernels and copies, and each of them takes a millisecond.
+int cuStreamBeginCapture_v2(void*, int) { return captured_from = pieces, 0; }
+int cuStreamEndCapture(void*, void** graph) { return *graph = pointer(static_cast<std::uint64_t>(pieces - captured_from)), 0; }
+int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) { return *exec = graph, 0; }
+int cuGraphLaunch(void* exec, void*) { return replayed += static_cast<int>(reinterpret_cast<std::uint64_t>(exec)), 0; }
 int cuGraphExecDestroy(void*) { return 0; }
 int cuGraphDestroy(void*) { return 0; }
 int cuEventCreate(void** event, unsigned) { return *event = kSomething, 0; }
 int cuEventDestroy_v2(void*) { return 0; }
 int cuEventRecord(void*, void*) { return 0; }
 int cuEventSynchronize(void*) { return 0; }
-int cuEventElapsedTime(float* milliseconds, void*, void*) { return *milliseconds = 1, 0; }
+int cuEventElapsedTime(float* milliseconds, void*, void*) { return *milliseconds = static_cast<float>(std::exchange(replayed, 0)), 0; }
 int cuGetErrorString(int, const char** text) { return *text = "an error of the recorder", 0; }
 
 }  // extern "C"

@@ -1,14 +1,15 @@
-/// The arguments of a call on a GPU: copies of host buffers, a stream, a graph of launches, and times by events. For tests
-/// and measurements.
+/// What a program beside the compiler needs of a GPU: device memory, a stream, a graph of launches that is replayed. For checks
+/// and measurements; calls themselves allocate nothing. A device's context must be current (runtime::CudaScope).
 #pragma once
 
 #include <functional>
-#include <vector>
+#include <utility>
 
-#include "check/problem.h"
 #include "runtime/cuda_driver.h"
 
 namespace forge::gpu {
+
+class Stream;
 
 /// Device memory that is freed with its owner.
 class Memory {
@@ -23,7 +24,9 @@ class Memory {
     [[nodiscard]] void* data() const { return reinterpret_cast<void*>(pointer_); }  // NOLINT: the driver's pointers are numbers
     [[nodiscard]] runtime::CudaPointer at(std::size_t offset) const { return pointer_ + offset; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
-    void fill(unsigned char value) const;
+    void fill(unsigned char value, const Stream* stream = nullptr) const;
+    /// Copies from the host to `offset`.
+    void upload(const void* from, std::size_t bytes, std::size_t offset = 0) const;
 
  private:
     runtime::CudaPointer pointer_ = 0;
@@ -55,25 +58,6 @@ class Graph {
  private:
     runtime::CudaGraph graph_ = nullptr;
     runtime::CudaGraphExec exec_ = nullptr;
-};
-
-/// Seconds of each of `runs` replays, with `flush` overwritten in between so that nothing is found in the L2 cache.
-std::vector<double> replay_seconds(const Graph& graph, const Stream& stream, const Memory& flush, int runs);
-
-/// Host buffers and their copies on the device.
-class DeviceBuffers {
- public:
-    explicit DeviceBuffers(check::Buffers& host);
-    /// Another workspace is made if the attention needs more.
-    Call& call(const Attention& attention, const Stream& stream);
-    void set_offsets(const check::Buffers& other);  ///< the packed lengths of another problem with as many sequences
-    void fetch(check::Buffers& into) const;  ///< outputs and final states
-
- private:
-    void upload(const check::OwnedTensor& x, TensorView& view);
-    check::Buffers& host_;
-    Call call_;
-    std::vector<Memory> memory_;
 };
 
 }  // namespace forge::gpu

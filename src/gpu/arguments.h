@@ -1,0 +1,46 @@
+/// The arguments of a call on a GPU: copies of host buffers, or a pattern of tokens repeated to any length.
+#pragma once
+
+#include <vector>
+
+#include "check/problem.h"
+#include "gpu/memory.h"
+
+namespace forge::gpu {
+
+/// Host buffers and their copies on the device.
+class DeviceBuffers {
+ public:
+    explicit DeviceBuffers(check::Buffers& host);
+    /// With a workspace that the attention can do with, filled with NaN.
+    Call& call(const Attention& attention, const Stream& stream);
+    void set_offsets(const check::Buffers& other);  ///< the packed lengths of another problem with as many sequences
+    void fetch(check::Buffers& into) const;         ///< outputs and final states
+
+ private:
+    void upload(const check::OwnedTensor& x, TensorView& view);
+    check::Buffers& host_;
+    Call call_;
+    std::vector<Memory> memory_;
+};
+
+/// The problem whose random inputs are repeated for one of any length: at most 1024 tokens of one sequence.
+check::Problem pattern_of(check::Problem problem);
+
+/// A call without states whose token tensors repeat those of a pattern: long sequences would take minutes to make on the host. For
+/// measurements.
+class RepeatedCall {
+ public:
+    /// B sequences of T tokens; `pattern`: dense buffers of pattern_of such a problem.
+    RepeatedCall(const check::Buffers& pattern, std::int64_t B, std::int64_t T);
+    /// With a workspace for this attention. Valid until the next one.
+    const Call& call(const Attention& attention, const Stream& stream);
+    [[nodiscard]] double bytes() const { return bytes_; }  ///< of inputs and outputs
+
+ private:
+    Call call_;
+    std::vector<Memory> tensors_, workspace_;
+    double bytes_ = 0;
+};
+
+}  // namespace forge::gpu

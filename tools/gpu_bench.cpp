@@ -1,0 +1,82 @@
+// `forge bench` and `forge run` on a GPU.
+#include <fmt/format.h>
+
+#include "gpu.h"
+#include "json.h"
+
+namespace forge::tools {
+namespace {
+
+GpuBenchRow measure(const gpu::Session& session, const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options,
+                    double bandwidth) {
+    const Attention attention = build(definition, problem, options);
+    const check::Buffers pattern(definition, gpu::pattern_of(problem));
+    gpu::RepeatedCall arguments(pattern, problem.B, problem.T);
+    GpuBenchRow row{definition.name,           attention.strategy(),  attention.schedule(), attention.kernels().size(), {}, 0, 0, 0,
+                    attention.build_seconds(), attention.from_cache()};
+    row.timing = session.time(attention, arguments.call(attention, session.stream()));
+    row.floor_seconds = arguments.bytes() / bandwidth;
+    row.tflops = attention.flops_per_token() * static_cast<double>(problem.tokens() * pattern.heads()) / row.timing.seconds * 1e-12;
+    row.gbps = arguments.bytes() / row.timing.seconds * 1e-9;
+    return row;
+}
+
+std::string device_text(const gpu::Session& session) {
+    return fmt::format("{} ({}, {} multiprocessors)", session.device().name, session.device().arch(), session.device().multiprocessors);
+}
+
+void print(const GpuBenchResult& result) {
+    fmt::print("B={} T={} H={} K={} V={} {} on {}\n", result.B, result.T, result.H, result.K, result.V, result.dtype, result.device);
+    fmt::print("copy: {:.0f} GB/s (read + written); floor: inputs read once and outputs written once at that rate\n\n", result.copy_gbps);
+    Table table(
+        {"variant", "strategy", ">kernels", ">GPU time", ">floor", ">time / floor", ">GB/s", ">TFLOP/s", ">end to end", ">host", ">built in"});
+    for (const GpuBenchRow& row : result.rows)
+        table.row({row.variant, row.strategy, std::to_string(row.kernels), seconds_text(row.timing.seconds), seconds_text(row.floor_seconds),
+                   fmt::format("{:.2f}", row.timing.seconds / row.floor_seconds), fmt::format("{:.0f}", row.gbps), fmt::format("{:.1f}", row.tflops),
+                   seconds_text(row.timing.end_to_end_seconds), seconds_text(row.timing.host_seconds),
+                   seconds_text(row.build_seconds) + (row.from_cache ? " (cache)" : "")});
+    fmt::print("{}", table.text());
+    for (const GpuBenchRow& row : result.rows) fmt::print("\n{}: {}", row.variant, row.schedule);
+    fmt::print("\n");
+}
+
+}  // namespace
+
+int bench_on_gpu(const BenchOptions& options, const std::vector<std::string>& variants) {
+    const gpu::Session session(options.build.device);
+    const check::Problem problem = problem_of(options.shape);
+    const double bandwidth = session.copy_bandwidth();
+    GpuBenchResult result{device_text(session), options.shape.dtype, problem.B,        problem.T, problem.H,
+                          options.shape.K,      options.shape.V,     bandwidth * 1e-9, {}};
+    {
+        Progress progress(variants.size());
+        for (const std::string& name : variants) {
+            progress.step(name);
+            result.rows.push_back(measure(session, find_variant(name), problem, options.build, bandwidth));
+        }
+    }
+    if (options.json) fmt::print("{}\n", json_of(result));
+    else print(result);
+    return 0;
+}
+
+int run_on_gpu(const RunOptions& options) {
+    const gpu::Session session(options.build.device);
+    const ir::Definition definition = find_variant(options.variant);
+    const check::Problem problem = problem_of(options.shape);
+    const Attention attention = build(definition, problem, options.build);
+    check::Buffers buffers(definition, problem);
+    session.run(attention, buffers);
+    gpu::DeviceBuffers arguments(buffers);
+    const gpu::Timing timing = session.time(attention, arguments.call(attention, session.stream()));
+    fmt::print("{}: {} on {}; built in {}{}\n", definition.name, attention.schedule(), device_text(session), seconds_text(attention.build_seconds()),
+               attention.from_cache() ? " (from the cache)" : "");
+    const auto tokens = static_cast<double>(problem.tokens());
+    fmt::print("{} ({} end to end) for {} tokens of {} heads: {:.3g} tokens/s, {:.2f} TFLOP/s\n", seconds_text(timing.seconds),
+               seconds_text(timing.end_to_end_seconds), problem.tokens(), buffers.heads(), tokens / timing.seconds,
+               attention.flops_per_token() * tokens * static_cast<double>(buffers.heads()) / timing.seconds * 1e-12);
+    print_results(buffers);
+    return 0;
+}
+
+}  // namespace forge::tools

@@ -1,0 +1,96 @@
+// `forge tune` on a GPU: the candidates, measured there and remembered for later compilations.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "check/parallel.h"
+#include "frontend/join.h"
+#include "frontend/trace.h"
+#include "gpu.h"
+#include "gpu/candidates.h"
+#include "graph/pipeline.h"
+#include "support/environment.h"
+#include "tune/gpu.h"
+
+namespace forge::tools {
+namespace {
+
+struct Trial {
+    gpu::Candidate candidate;
+    std::optional<Attention> attention;
+    double seconds = 0;
+    std::string error;
+};
+
+std::vector<Trial> compiled(const ir::Definition& declared, const std::vector<gpu::Candidate>& candidates) {
+    std::vector<Trial> trials;
+    for (const gpu::Candidate& c : candidates) trials.push_back({c, std::nullopt, 0, ""});
+    check::parallel_for(static_cast<std::int64_t>(trials.size()), [&](std::int64_t i) {
+        Trial& trial = trials[static_cast<std::size_t>(i)];
+        try {
+            trial.attention = compile(declared, trial.candidate.options);
+        } catch (const std::exception& error) {
+            trial.error = error.what();
+        }
+    });
+    return trials;
+}
+
+void measure(const gpu::Session& session, gpu::RepeatedCall& arguments, int runs, std::vector<Trial>& trials) {
+    Progress progress(trials.size());
+    for (Trial& trial : trials) {
+        progress.step(plan::to_string(trial.candidate.schedule));
+        if (!trial.attention) continue;
+        try {
+            trial.seconds = session.time(*trial.attention, arguments.call(*trial.attention, session.stream()), runs).seconds;
+        } catch (const RuntimeError& error) {  // no memory for its workspace, say
+            trial.error = error.what();
+        }
+    }
+}
+
+void print(const std::vector<Trial>& trials, const plan::Schedule& unasked, double unasked_s, double floor_s) {
+    Table table({"schedule", ">measured", ">time / floor", ""});
+    for (const Trial& t : trials) {
+        const bool ok = t.error.empty();
+        std::string note = ok ? "" : t.error.substr(0, t.error.find('\n'));
+        if (ok && schedule::same_choice(t.candidate.schedule, unasked)) note = "taken unasked";
+        if (&t == &trials.front() && ok) note = note.empty() ? "fastest" : "fastest, " + note;
+        table.row(
+            {plan::to_string(t.candidate.schedule), ok ? seconds_text(t.seconds) : "-", ok ? fmt::format("{:.2f}", t.seconds / floor_s) : "-", note});
+    }
+    fmt::print("{}", table.text());
+    if (unasked_s > 0) fmt::print("\nwhat is taken unasked takes {:.2f} times the fastest\n", unasked_s / trials.front().seconds);
+}
+
+}  // namespace
+
+int tune_on_gpu(const TuneOptions& options) {
+    const gpu::Session session(options.build.device);
+    const ir::Definition declared = find_variant(options.variant);
+    const check::Problem problem = problem_of(options.shape);
+    const CompileOptions o = compile_options(declared, problem, options.build);
+    const ir::Definition definition = frontend::with_dtype(declared, o.dtype);
+    const ir::Function program = graph::optimize(frontend::join(definition));
+    std::vector<Trial> trials =
+        compiled(declared, gpu::candidates(definition, program, o, session.device(), static_cast<std::size_t>(options.candidates)));
+    if (trials.empty()) throw RuntimeError(fmt::format("{}: no schedule is as these options want it", definition.name));
+
+    const check::Buffers pattern(declared, gpu::pattern_of(problem));
+    gpu::RepeatedCall arguments(pattern, problem.B, problem.T);
+    measure(session, arguments, options.runs, trials);
+    const plan::Schedule unasked = trials.front().candidate.schedule;
+    const double unasked_s = trials.front().seconds;
+    std::stable_sort(trials.begin(), trials.end(),
+                     [](const Trial& a, const Trial& b) { return a.error.empty() != b.error.empty() ? a.error.empty() : a.seconds < b.seconds; });
+    const tune::Key key = tune::gpu_key(program, o, session.device().tuning_class());
+    std::vector<tune::Entry> entries;
+    for (const Trial& t : trials)
+        if (t.error.empty()) entries.push_back({key, definition.name, {t.candidate.schedule, t.seconds}});
+    tune::append(o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir, entries);
+    fmt::print("{} on {}, {}: {} candidates\n\n", definition.name, key.device, key.shape, trials.size());
+    print(trials, unasked, unasked_s, arguments.bytes() / session.copy_bandwidth());
+    return entries.empty() ? 1 : 0;
+}
+
+}  // namespace forge::tools
