@@ -20,7 +20,7 @@ struct GpuBenchRow {
     std::string variant, strategy, schedule;
     std::size_t kernels = 0;
     gpu::Timing timing;
-    double floor_seconds = 0;  ///< inputs read once and outputs written once, at the rate of a copy
+    double floor_seconds = 0;  ///< inputs read once and outputs written once, at the memory's highest rate
     double tflops = 0, gbps = 0;
     double build_seconds = 0;
     bool from_cache = false;
@@ -29,7 +29,7 @@ struct GpuBenchRow {
 struct GpuBenchResult {
     std::string device, dtype;
     std::int64_t B = 0, T = 0, H = 0, K = 0, V = 0;
-    double copy_gbps = 0;  ///< read and written
+    double memory_gbps = 0, copy_gbps = 0;  ///< read and written: the highest, and what a copy reaches
     std::vector<GpuBenchRow> rows;
 };
 

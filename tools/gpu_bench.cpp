@@ -7,15 +7,14 @@
 namespace forge::tools {
 namespace {
 
-GpuBenchRow measure(const gpu::Session& session, const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options,
-                    double bandwidth) {
+GpuBenchRow measure(const gpu::Session& session, const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options) {
     const Attention attention = build(definition, problem, options);
     const check::Buffers pattern(definition, gpu::pattern_of(problem));
     gpu::RepeatedCall arguments(pattern, problem.B, problem.T);
     GpuBenchRow row{definition.name,           attention.strategy(),  attention.schedule(), attention.kernels().size(), {}, 0, 0, 0,
                     attention.build_seconds(), attention.from_cache()};
     row.timing = session.time(attention, arguments.call(attention, session.stream()));
-    row.floor_seconds = arguments.bytes() / bandwidth;
+    row.floor_seconds = arguments.bytes() / session.device().memory_bandwidth;
     row.tflops = attention.flops_per_token() * static_cast<double>(problem.tokens() * pattern.heads()) / row.timing.seconds * 1e-12;
     row.gbps = arguments.bytes() / row.timing.seconds * 1e-9;
     return row;
@@ -27,7 +26,8 @@ std::string device_text(const gpu::Session& session) {
 
 void print(const GpuBenchResult& result) {
     fmt::print("B={} T={} H={} K={} V={} {} on {}\n", result.B, result.T, result.H, result.K, result.V, result.dtype, result.device);
-    fmt::print("copy: {:.0f} GB/s (read + written); floor: inputs read once and outputs written once at that rate\n\n", result.copy_gbps);
+    fmt::print("memory: {:.0f} GB/s at most, {:.0f} in a copy (read + written); floor: inputs read once and outputs written once, at the highest rate\n\n",
+               result.memory_gbps, result.copy_gbps);
     Table table(
         {"variant", "strategy", ">kernels", ">GPU time", ">floor", ">time / floor", ">GB/s", ">TFLOP/s", ">end to end", ">host", ">built in"});
     for (const GpuBenchRow& row : result.rows)
@@ -45,14 +45,17 @@ void print(const GpuBenchResult& result) {
 int bench_on_gpu(const BenchOptions& options, const std::vector<std::string>& variants) {
     const gpu::Session session(options.build.device);
     const check::Problem problem = problem_of(options.shape);
-    const double bandwidth = session.copy_bandwidth();
-    GpuBenchResult result{device_text(session), options.shape.dtype, problem.B,        problem.T, problem.H,
-                          options.shape.K,      options.shape.V,     bandwidth * 1e-9, {}};
+    GpuBenchResult result;
+    result.device = device_text(session);
+    result.dtype = options.shape.dtype;
+    result.B = problem.B, result.T = problem.T, result.H = problem.H, result.K = options.shape.K, result.V = options.shape.V;
+    result.memory_gbps = session.device().memory_bandwidth * 1e-9;
+    result.copy_gbps = session.copy_bandwidth() * 1e-9;
     {
         Progress progress(variants.size());
         for (const std::string& name : variants) {
             progress.step(name);
-            result.rows.push_back(measure(session, find_variant(name), problem, options.build, bandwidth));
+            result.rows.push_back(measure(session, find_variant(name), problem, options.build));
         }
     }
     if (options.json) fmt::print("{}\n", json_of(result));

@@ -89,7 +89,7 @@ int tune_on_gpu(const TuneOptions& options) {
         if (t.error.empty()) entries.push_back({key, definition.name, {t.candidate.schedule, t.seconds}});
     tune::append(o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir, entries);
     fmt::print("{} on {}, {}: {} candidates\n\n", definition.name, key.device, key.shape, trials.size());
-    print(trials, unasked, unasked_s, arguments.bytes() / session.copy_bandwidth());
+    print(trials, unasked, unasked_s, arguments.bytes() / session.device().memory_bandwidth);
     return entries.empty() ? 1 : 0;
 }
 

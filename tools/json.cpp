@@ -92,7 +92,7 @@ std::string json_of(const GpuBenchResult& result) {
                         {"floor_seconds", row.floor_seconds}, {"gbps", row.gbps}, {"tflops", row.tflops},
                         {"build_seconds", row.build_seconds}, {"from_cache", row.from_cache}});
     return Json{{"problem", {{"B", result.B}, {"T", result.T}, {"H", result.H}, {"K", result.K}, {"V", result.V}, {"dtype", result.dtype}}},
-                {"device", result.device}, {"copy_gbps", result.copy_gbps}, {"rows", rows}}
+                {"device", result.device}, {"memory_gbps", result.memory_gbps}, {"copy_gbps", result.copy_gbps}, {"rows", rows}}
         .dump(2);
 }
 

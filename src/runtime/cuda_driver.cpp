@@ -14,7 +14,7 @@ namespace forge::runtime {
 namespace {
 
 // CUdevice_attribute, as cuda.h numbers them.
-constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76, kSharedBytesPerBlock = 97;
+constexpr int kMultiprocessors = 16, kMemoryKilohertz = 36, kMemoryBits = 37, kMajor = 75, kMinor = 76, kSharedBytesPerBlock = 97;
 constexpr int kOldestMajor = 8;
 
 template <class Function>
@@ -33,11 +33,13 @@ CudaDevice open_device(int index) {
     std::array<char, 256> name{};
     cuda.check(cuda.device_name(name.data(), static_cast<int>(name.size()), index), "reading a device's name");
     device.name = name.data();
-    int shared = 0;
-    for (const auto& [attribute, value] : {std::pair{kMajor, &device.major}, std::pair{kMinor, &device.minor}, std::pair{kMultiprocessors, &device.multiprocessors},
-                                           std::pair{kSharedBytesPerBlock, &shared}})
+    int shared = 0, kilohertz = 0, bits = 0;
+    for (const auto& [attribute, value] :
+         {std::pair{kMajor, &device.major}, std::pair{kMinor, &device.minor}, std::pair{kMultiprocessors, &device.multiprocessors},
+          std::pair{kSharedBytesPerBlock, &shared}, std::pair{kMemoryKilohertz, &kilohertz}, std::pair{kMemoryBits, &bits}})
         cuda.check(cuda.device_attribute(value, attribute, index), "reading a device's attributes");
     device.shared_bytes = shared;
+    device.memory_bandwidth = 2.0 * kilohertz * 1e3 * bits / 8;  // double data rate
     if (device.major < kOldestMajor)
         throw RuntimeError(fmt::format("device cuda:{} ({}): expected compute capability {}.0 or later, got {}.{}", index, device.name, kOldestMajor, device.major, device.minor));
     cuda.check(cuda.primary_context_retain(&device.context, index), "retaining a device's context");

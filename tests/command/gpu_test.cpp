@@ -55,7 +55,8 @@ TEST_F(WithRecorder, BenchReportsWhatTheEventsSay) {
     ASSERT_EQ(done.status, 0) << done.output;
     const auto json = nlohmann::json::parse(done.output);
     EXPECT_EQ(json["problem"]["dtype"], "bf16");
-    const double per_second = json["copy_gbps"].get<double>() * 1e9;
+    const double per_second = json["memory_gbps"].get<double>() * 1e9;
+    EXPECT_NEAR(per_second, 2 * 2619e6 * 5120 / 8, 1e6);
     for (const auto& row : json["rows"]) {
         EXPECT_NEAR(row["seconds"].get<double>(), row["kernels"].get<double>() * 1e-3, 1e-6);
         EXPECT_GE(row["end_to_end_seconds"].get<double>(), row["host_seconds"].get<double>());

@@ -20,7 +20,16 @@ int replayed = 0;            ///< … in replays of graphs since a time was read
 void* const kSomething = &record;  ///< what handles are
 
 // CUdevice_attribute, as cuda.h numbers them, of an H100.
-int attribute(int number) { return number == 16 ? 132 : number == 75 ? 9 : number == 97 ? 232448 : 0; }
+int attribute(int number) {
+    switch (number) {
+        case 16: return 132;      // multiprocessors
+        case 36: return 2619000;  // kHz of the memory
+        case 37: return 5120;     // bits of its bus
+        case 75: return 9;        // compute capability
+        case 97: return 232448;   // bytes of shared memory
+        default: return 0;
+    }
+}
 
 void* pointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }  // NOLINT: the driver's pointers are numbers
 
