@@ -275,8 +275,9 @@ def rows_from_children(wanted: list, arguments: list[str]):
 
 def header() -> list[str]:
     probe = (
-        "import torch, triton; from importlib.metadata import version as v; p = torch.cuda.get_device_properties(0); "
-        "print(p.name, '|', p.multi_processor_count, 'SMs | torch', torch.__version__, '| triton', triton.__version__, '| fla-core', v('fla-core'))"
+        "import torch, triton; from importlib.metadata import distributions; p = torch.cuda.get_device_properties(0); "
+        "fla = next((d.version for d in distributions() if d.metadata['Name'] == 'fla-core'), 'none'); "
+        "print(p.name, '|', p.multi_processor_count, 'SMs | torch', torch.__version__, '| triton', triton.__version__, '| fla-core', fla)"
     )
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     driver = subprocess.run(
