@@ -18,6 +18,21 @@ using CudaGraph = struct CUgraph_st*;
 using CudaGraphExec = struct CUgraphExec_st*;
 using CudaPointer = std::uint64_t;
 
+/// CUlaunchAttribute: the one kind that is used.
+struct CudaLaunchAttribute {
+    static constexpr int kMayOverlap = 6;  ///< CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    alignas(8) int id = kMayOverlap;
+    alignas(8) int value[16] = {1};
+};
+
+/// CUlaunchConfig.
+struct CudaLaunch {
+    unsigned grid_x = 1, grid_y = 1, grid_z = 1, block_x = 1, block_y = 1, block_z = 1, shared_bytes = 0;
+    CudaStream stream = nullptr;
+    CudaLaunchAttribute* attributes = nullptr;
+    unsigned attribute_count = 0;
+};
+
 class CudaDriver {
  public:
     /// RuntimeError if this machine has no driver.
@@ -34,8 +49,7 @@ class CudaDriver {
     int (*module_unload)(CudaModuleHandle) = nullptr;
     int (*module_function)(CudaFunction*, CudaModuleHandle, const char* name) = nullptr;
     int (*function_set)(CudaFunction, int attribute, int value) = nullptr;
-    int (*launch)(CudaFunction, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                  CudaStream, void** arguments, void** extra) = nullptr;
+    int (*launch)(const CudaLaunch*, CudaFunction, void** arguments, void** extra) = nullptr;
     int (*allocate)(CudaPointer*, std::size_t bytes) = nullptr;
     int (*release)(CudaPointer) = nullptr;
     int (*copy_to_device)(CudaPointer, const void*, std::size_t bytes) = nullptr;

@@ -23,7 +23,7 @@ PreparedCall::PreparedCall(const plan::Plan& plan, const CudaProgram& program, c
             throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, tasks));
         const std::int64_t blocks = resident > 0 ? std::min(tasks, resident) : tasks;
         starts_.push_back({program.kernels()[k].function, static_cast<unsigned>(blocks), static_cast<unsigned>(how.threads),
-                           static_cast<unsigned>(how.shared_bytes), layout_.kernels()[k], MapLayout(plan, how, arguments)});
+                           static_cast<unsigned>(how.shared_bytes), how.waits && !starts_.empty(), layout_.kernels()[k], MapLayout(plan, how, arguments)});
     }
     if (call.initial_slots || call.final_slots) cleared_ = dense_outputs(plan, call);
 }
@@ -41,8 +41,11 @@ void PreparedCall::launch(const Addresses& addresses) const {
             cuda.check(cuda.fill_bytes(pointer(arguments.exchange), 0xFF, start.call.exchange_bytes, stream), "clearing the workspace");
         cuda::TensorMaps maps = start.maps.with(arguments);
         void* parameters[] = {&arguments, &maps};  // kernels without roles take the first alone
-        cuda.check(cuda.launch(start.function, start.blocks, 1, 1, start.threads, 1, 1, start.shared_bytes, stream, parameters, nullptr),
-                   "launching a kernel");
+        CudaLaunchAttribute overlap;
+        CudaLaunch how;
+        how.grid_x = start.blocks, how.block_x = start.threads, how.shared_bytes = start.shared_bytes, how.stream = stream;
+        if (start.may_overlap) how.attributes = &overlap, how.attribute_count = 1;
+        cuda.check(cuda.launch(&how, start.function, parameters, nullptr), "launching a kernel");
     }
 }
 

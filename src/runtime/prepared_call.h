@@ -22,6 +22,7 @@ class PreparedCall {
     struct Start {
         CudaFunction function = nullptr;
         unsigned blocks = 0, threads = 0, shared_bytes = 0;
+        bool may_overlap = false;  ///< with the kernel before, whose end it waits for itself
         DeviceLayout::KernelCall call;
         MapLayout maps;
     };

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/cuda_driver.h"
+
 using forge::recorder::kMost;
 
 namespace {
@@ -59,13 +61,12 @@ int cuModuleUnload(void*) { return 0; }
 int cuModuleGetFunction(void** function, void*, const char*) { return *function = kSomething, 0; }
 int cuFuncSetAttribute(void*, int, int) { return 0; }
 
-int cuLaunchKernel(void*, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned shared_bytes, void* stream,
-                   void** arguments, void**) {
+int cuLaunchKernelEx(const forge::runtime::CudaLaunch* how, void*, void** arguments, void**) {
     ++pieces;
     const int at = launches++;
     if (at >= kMost) return 0;
     forge::recorder::Launch& launch = record.launch[at];
-    launch = {blocks, threads, shared_bytes, stream, {}, {}};
+    launch = {how->grid_x, how->block_x, how->shared_bytes, how->stream, {}, {}};
     std::memcpy(&launch.arguments, arguments[0], sizeof(launch.arguments));
     std::memcpy(&launch.maps, arguments[1], sizeof(launch.maps));
     return 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../portable/kernel.h"
+#include "../ptx/overlap.h"
 #include "decays.h"
 #include "fragment.h"
 #include "move.h"

@@ -4,6 +4,7 @@
 
 #include "emit/cuda/channels.h"
 #include "emit/cuda/fragment_kernel.h"
+#include "emit/cuda/launch.h"
 #include "forge/error.h"
 
 namespace forge::emit {
@@ -39,7 +40,10 @@ std::string emit_cuda(const plan::Plan& plan) {
     cuda.cooperative = true;
     cuda.threads = plan.schedule.block_threads;
     return write_source(plan, cuda, [](Writer& out, const Dialect& dialect, const plan::Plan& p, const plan::Kernel& kernel) {
-        (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, dialect, p, kernel);
+        Dialect own = dialect;
+        if (p.schedule.warp_groups() && &kernel != &p.kernels.back()) own.prologue.emplace_back("ptx::let_next_kernel_start();");
+        if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.prologue.emplace_back("ptx::wait_for_kernel_before();");
+        (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);
     });
 }
 

@@ -174,6 +174,7 @@ class FragmentKernel {
         out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk, plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
                   roles_ && roles_->output_groups > 0 ? fmt::format(", kOutputs = {}", roles_->output_groups) : "");
         out_.line("const Task at = {}(call, task{});", scan ? "scan_task" : loop_ == Loop::Chunks ? "chunk_task" : "segment_task", scan ? "" : ", kChunk");
+        if (waits_for_kernel_before(plan_, c_.kernel)) out_.line("ptx::wait_for_kernel_before();");  // idle tasks too: the next kernel relies on it
         out_.put(c_.dialect.idle);
         if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
     }

@@ -24,11 +24,14 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
     launch.threads = plan.schedule.block_threads * (kernel.tiles.roles ? kernel.tiles.roles->groups() : 1);
     launch.shared_bytes = (kernel.tiles.scratch_floats + slack) * static_cast<std::int64_t>(sizeof(float));
     launch.parts = plan.tiles(kernel);
+    launch.waits = waits_for_kernel_before(plan, kernel);
     launch.maps = mapped_tensors(plan, kernel);
     return launch;
 }
 
 }  // namespace
+
+bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) { return plan.schedule.warp_groups() && &kernel != &plan.kernels.front(); }
 
 std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kernel) {
     std::vector<int> tensors;

@@ -18,6 +18,8 @@ struct Launch {
     std::int64_t unit_rows = 0;
     /// 0: one block of threads per task. Otherwise at most so many blocks per multiprocessor, which take tasks in order.
     int resident_blocks = 0;
+    /// It may start before the plan's kernel ahead of it has ended, and waits for that itself before it reads results.
+    bool waits = false;
     /// Tensors of the call that the kernel moves by tensor copies, in the order of their maps.
     std::vector<int> maps = {};
     /// Workspace in which the tasks of one launch leave each other results: set to 0xFF, in the stream, before each launch.
@@ -27,6 +29,9 @@ struct Launch {
 
 /// The 16-bit token matrices of a kernel whose warp groups have roles, as far as there are maps.
 std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kernel);
+
+/// Whether the plan's kernels overlap so; `kernel` is one of them.
+bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel);
 
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel);
 
