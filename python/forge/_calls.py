@@ -139,28 +139,37 @@ def rounded_up(n: int, base: int, least: int) -> int:
     return least
 
 
+def with_one_head(entry: tuple, dims_after: int) -> tuple:
+    """(dtype, shape, strides) of an array without the axis of heads, with one of one head before the last `dims_after`."""
+    dtype, shape, strides = entry
+    at = len(shape) - dims_after
+    return dtype, (*shape[:at], 1, *shape[at:]), (*strides[:at], 1, *strides[at:])
+
+
 class Plan:
     """All that the shapes of a call decide: from arrays to results without looking at a shape again."""
 
     __slots__ = ("_address", "_launch", "_new", "_outputs", "_padding", "_results", "_stream", "_workspace")
 
-    def __init__(self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets):
+    def __init__(
+        self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets, one_head: bool = False
+    ):
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
-        there are none) and cu_seqlens. `final`: whether final states are wanted."""
+        there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads."""
         lead = () if shape.batch is None else (shape.batch,)
         outputs, final_states, places, initial_entries = [], [], list(entries), iter(initial or ())
         for t in compiled.tensors:
             dims = [str(d) for d in t["shape"]]
             if t["kind"] == "output":
                 size = (*lead, *shape.of(dims))
-                outputs.append((size, t["dtype"]))
+                outputs.append((without(size, len(lead) + 1) if one_head else size, t["dtype"]))
                 places.append((t["dtype"], size, dense_strides(size)))
             elif t["kind"] == "initial_state":
                 places.append(next(initial_entries, None))
             elif t["kind"] == "final_state":
                 size = (shape.sequences, shape.most_heads, *shape.of(dims[2:]))
                 if final:
-                    final_states.append((size, "f32"))
+                    final_states.append((without(size, 1) if one_head else size, "f32"))
                 places.append(("f32", size, dense_strides(size)) if final else None)
         size = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
         device = compiled.info["device"]
@@ -183,6 +192,10 @@ class Plan:
             at = (address(memory) + self._padding) & ~self._padding
         self._launch(map(address, given), scalars, at, self._stream())
         return results
+
+
+def without(shape: tuple, axis: int) -> tuple:
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import _c, _measure
 from ._arrays import library_of
-from ._calls import Plan, Signature, dtype_of_call, read_shapes, rounded_up
+from ._calls import Plan, Signature, dtype_of_call, read_shapes, rounded_up, with_one_head
 from ._program import Meta, Program
 from ._trace import Location
 
@@ -20,16 +20,24 @@ _MOST_PLANS = 4096
 class Attention:
     """A variant of linear attention: a definition in text form, compiled for the types, sizes and device of its calls.
 
-    `options` are compile options of include/forge_c.h, such as {"strategy": "fused", "chunk": 64}; they hold for every call.
+    `options` are compile options of include/forge_c.h, such as {"strategy": "fused", "chunk": 64}; they hold for every call. `one_head`:
+    arrays come and go without the axis of heads, of which there is one.
     """
 
     def __init__(
-        self, definition: str, *, options: Mapping | None = None, defaults: Mapping[str, float] | None = None, allowed: Mapping | None = None
+        self,
+        definition: str,
+        *,
+        options: Mapping | None = None,
+        defaults: Mapping[str, float] | None = None,
+        allowed: Mapping | None = None,
+        one_head: bool = False,
     ):
         self.definition = definition
         self.signature = Signature(definition)
         self.name = self.signature.name
         self.options = dict(options or {})
+        self.one_head = one_head
         self._defaults = dict(defaults or {})  #: of scalars
         self._allowed = dict(allowed or {})  #: the values that ConstExpr leave a symbol
         self._tensor_names = [i.name for i in self.signature.tensors]
@@ -104,22 +112,24 @@ class Attention:
                 raise _c.RuntimeError(
                     f"{self.name}: argument '{name}': expected an array on {device} as '{names[0]}', got one on {arrays.device(x)}"
                 )
-        shape = read_shapes(
-            self.signature, [tuple(x.shape) for x in tensors], self._allowed, cu_seqlens.shape[0] - 1 if cu_seqlens is not None else None
-        )
+        entries = [(arrays.dtype(x), tuple(x.shape), arrays.strides(x)) for x in given]
+        inputs, states = entries[: len(tensors)], entries[len(tensors) : len(tensors) + len(initial or [])]
+        if self.one_head:
+            inputs = [with_one_head(e, len(i.dims) - (2 if i.kind == "input" else 1)) for e, i in zip(inputs, self.signature.tensors)]
+            states = [with_one_head(e, len(dims)) for e, dims in zip(states, self.signature.states.values())]
+        sequences = cu_seqlens.shape[0] - 1 if cu_seqlens is not None else None
+        shape = read_shapes(self.signature, [size for _, size, _ in inputs], self._allowed, sequences)
         for s in initial or []:
             if tuple(s.shape)[:1] != (shape.sequences,):
                 raise ValueError(
                     f"{self.name}: argument 'initial_state': expected {shape.sequences} states, one per sequence, got shape {list(s.shape)}"
                 )
-        entries = [(arrays.dtype(x), tuple(x.shape), arrays.strides(x)) for x in given]
-        inputs, states = entries[: len(tensors)], entries[len(tensors) : len(tensors) + len(initial or [])]
         compiled = self._compiled_for(
             device, dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes, shape.sequences, shape.tokens, shape.most_heads,
             cu_seqlens is not None,
         )  # fmt: skip
         offsets = entries[-1] if cu_seqlens is not None else None
-        plan = Plan(compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets)
+        plan = Plan(compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets, self.one_head)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[key] = plan

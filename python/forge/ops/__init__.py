@@ -72,11 +72,6 @@ def _wide(x):
     return x if x.dtype == "float32" else x.astype("float32")
 
 
-def _one_head(x, axis: int):
-    """x with an axis of one head."""
-    return x.unsqueeze(axis) if hasattr(x, "unsqueeze") else x[(slice(None),) * axis + (None,)]
-
-
 def _swapped(x):
     return x.transpose(-1, -2) if hasattr(x, "float") else x.swapaxes(-1, -2)
 
@@ -177,10 +172,7 @@ def chunk_rwkv6(r, k, v, w, u, scale=None, initial_state=None, output_final_stat
 
 def chunk_hgrn(x, g, initial_state=None, output_final_state=False):
     """h = e^g h + x, o = h; x and g [B, T, D], states [B, D]."""
-    heads = [_one_head(a, 2) for a in (x, _like(g, x))]
-    initial = None if initial_state is None else _one_head(initial_state, 1)
-    o, final = _attend("gated_scan", heads, [], initial, output_final_state, None)
-    return o.squeeze(2), final.squeeze(1) if final is not None else None
+    return _attend("gated_scan", [x, _like(g, x)], [], initial_state, output_final_state, None)
 
 
 # ------------------------------------------------------------------------------------------------- the delta rule

@@ -30,34 +30,40 @@ def run(key: str, tensors: list, scalars: list[float], initial: list | None, fin
 # ------------------------------------------------------------------------------------------------- torch.ops.forge.attention
 
 
-def _sizes(signature, tensors: list) -> dict:
+def _sizes(attention, tensors: list) -> dict:
     """Symbols of a call, T and the batch included, symbolic sizes as they are."""
     sizes = {}
-    for i, x in zip(signature.tensors, tensors):
-        lead = x.dim() - len(i.dims)
+    for i, x in zip(attention.signature.tensors, tensors):
+        dims = _visible(attention, i.dims, 1 if i.kind == "input" else 0)
+        lead = x.dim() - len(dims)
         if lead:
             sizes.setdefault("B", x.shape[0])
-        for at, dim in enumerate(i.dims):
+        for at, dim in enumerate(dims):
             if not dim.isdigit() and factor_of(dim) == 1:
                 sizes.setdefault(dim, x.shape[lead + at])
     return sizes
 
 
+def _visible(attention, dims: list[str], head_at: int) -> list[str]:
+    """The axes that arrays have."""
+    return [*dims[:head_at], *dims[head_at + 1 :]] if attention.one_head else dims
+
+
 def _fake(key: str, tensors: list, scalars: list[float], initial_states: list, output_final_state: bool, cu_seqlens) -> list:
     """Results without numbers: shapes, types and devices."""
-    signature, first = program(key).signature, tensors[0]
-    sizes = _sizes(signature, tensors)
+    attention, first = program(key), tensors[0]
+    signature, sizes = attention.signature, _sizes(attention, tensors)
     lead = [sizes["B"]] if "B" in sizes else []
 
     def shape(dims):
         return [int(d) if d.isdigit() else factor_of(d) * sizes[symbol_of(d)] for d in dims]
 
-    results = [first.new_empty([*lead, *shape(dims)]) for dims in signature.outputs.values()]
+    results = [first.new_empty([*lead, *shape(_visible(attention, dims, 1))]) for dims in signature.outputs.values()]
     if output_final_state:
         sequences = cu_seqlens.shape[0] - 1 if cu_seqlens is not None else sizes.get("B", 1)
         heads = next(iter(signature.outputs.values()))[1]  # outputs and states have the same
         states = signature.states.values()
-        results += [first.new_empty([sequences, *shape([heads]), *shape(dims)], dtype=torch.float32) for dims in states]
+        results += [first.new_empty([sequences, *shape(_visible(attention, [heads, *dims], 0))], dtype=torch.float32) for dims in states]
     return results
 
 

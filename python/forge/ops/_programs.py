@@ -157,4 +157,4 @@ def program(key: str) -> Attention:
         text = delta_product_of(int(base.partition("=")[2])).definition
     else:
         text = _OWN[base]().definition if base in _OWN else getattr(variants, base).definition
-    return Attention(_rewritten(text, base, parts), options=options)
+    return Attention(_rewritten(text, base, parts), options=options, one_head=base == "gated_scan")
