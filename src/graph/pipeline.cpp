@@ -52,6 +52,7 @@ constexpr Pass kSingle[] = {
     {"late_factors", late_factors, "a factor that two terms share is applied once, last"},
     {"hoist_scales", [](const ir::Function& fn) { return hoist_scales(fn, value_axis(fn)); }, "products read inputs as they came"},
     {"merge_scales", [](const ir::Function& fn) { return merge_scales(fn, value_axis(fn)); }, "scales leave what every task computes"},
+    {"decay_rows", decay_rows, "rows decayed to either end of the chunk follow from what a decay product computes"},
     {"deepest_last", deepest_last, "a product runs while the other's operands are made"},
 };
 

@@ -125,6 +125,8 @@ Value Evaluation::run(const Op& op) const {
         case Opcode::MatmulSub: return map(in(2), product(in(0), in(1), attrs), std::minus<>());
         case Opcode::DecayMask:
             return decay_product(in(0), attrs.exclusive, [](std::int64_t, std::int64_t) { return 1.0; });
+        case Opcode::DecayRows:
+            return map(in(2), map(in(0), cumsum(in(1), 0, attrs.reverse, attrs.exclusive), [](double x, double g) { return x * std::exp(g); }), std::multiplies<>());
         case Opcode::DecayApply: return decay_apply(in(0), in(1), in(2), attrs.exclusive);
         case Opcode::DecayMatmul:
             return decay_product(in(2), attrs.exclusive,

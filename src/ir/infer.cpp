@@ -239,6 +239,10 @@ Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const 
         }
         case Opcode::DecayMask:
         case Opcode::DecayMatmul: return infer_decay(code, in);
+        case Opcode::DecayRows:
+            if (in[0].rank() != 2 || in[0].shape != in[1].shape || in[2].rank() != 0)
+                return TypeFault{"decay_rows: operand shapes", "[C, K], [C, K], []", to_string(in[0]), ""};
+            return Type{DType::F32, in[0].shape};
         case Opcode::DecayApply:
             if (in[0].rank() != 2 || in[1].rank() != 2 || in[1].shape != in[2].shape || in[0].shape != Shape{in[1].shape[0], in[1].shape[0]})
                 return TypeFault{"decay_apply: operand shapes", "[C, C], [C, V], [C, V]", to_string(in[0]), ""};

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "tile/decay_group.h"
 #include "tile/fragment_steps.h"
 #include "tile/order.h"
 
@@ -73,6 +74,7 @@ class Forms {
         else if (ir::is_view(op.code)) form_[index(v)] = form_[index(op.args[0])] == Space::Reg ? Space::Reg : Space::Tile;
         else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
         else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
+        else if (op.code == Opcode::DecayRows) form_[index(v)] = Space::Spill;  // written as soon as it is known
         else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
         else elementwise(v);
     }
@@ -103,7 +105,7 @@ class Forms {
         if (in.pad != 0) refuse(fn_, v, "an input that is not padded by 0");
         if (in.dtype == rules_.half) return Space::Operand;
         if (in.dtype != DType::F32) refuse(fn_, v, "an input of another 16-bit type");
-        return Space::Tile;
+        return only_decays(fn_, v) ? Space::Spill : Space::Tile;
     }
 
     [[nodiscard]] Space product(ValueId v) const {
@@ -115,8 +117,7 @@ class Forms {
 
     [[nodiscard]] Space decay_product(ValueId v) const {
         const Op& op = fn_.op(v);
-        const bool fits = is_matrix(op.args[0]) && is_matrix(op.args[1]) && op.type.shape[0].factor == kBlock;
-        return fits ? Space::Fragment : Space::Tile;
+        return is_block_decay(op.type, fn_.op(op.args[0]).type) ? Space::Fragment : Space::Tile;
     }
 
     /// Numbers and vectors are tiles or stand in their user's loop, matrices that are computed from fragments fragments;
@@ -168,6 +169,8 @@ class Forms {
                     else operand = true;
                 }
             } else if (user.code == Opcode::DecayMatmul && is_fragment(form_[index(u)]) && user.args[2] != v) {
+                operand = true;
+            } else if (user.code == Opcode::DecayRows && user.args[1] != v) {
                 operand = true;
             } else if (!ir::is_elementwise(user.code) || !is_fragment(evaluated(u))) {
                 return Space::Tile;
@@ -224,7 +227,8 @@ class Copies {
             return now == first_operand_form(fn_, v, forms_[v]) ? now : Space::Operand;
         }
         if (op.code == Opcode::DecayMatmul && is_fragment(forms_[v]) && i < 2) return Space::Operand;
-        if (now == Space::Reg) return now;
+        if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
+        if (now == Space::Reg || now == Space::Spill) return now;
         if (!ir::is_elementwise(op.code)) {
             if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(fn_, v, "a decay mask as a whole");
             return Space::Tile;
@@ -247,6 +251,7 @@ class Copies {
     /// Results are stored from operands and tiles of their own, states kept as fragments.
     ValueId stored(const ir::Result& r) {
         const Op& op = fn_.op(r.value);
+        if (forms_[r.value] == Space::Spill) return map_[static_cast<std::size_t>(r.value)];
         const bool matrix = is_block_matrix(op.type);
         if (is_carried(r.role)) return matrix ? in_form(r.value, forms_.fragment(r.value)) : fresh(r.value);
         return matrix ? in_form(r.value, Space::Operand) : fresh(r.value);

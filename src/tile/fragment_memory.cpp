@@ -2,6 +2,7 @@
 #include <set>
 
 #include "tile/arena.h"
+#include "tile/decay_group.h"
 #include "tile/fragment_steps.h"
 #include "tile/layout.h"
 #include "tile/order.h"
@@ -47,17 +48,21 @@ namespace {
 /// have arenas of their own.
 class Memory {
  public:
-    Memory(Function fn, int stages, std::optional<Roles> roles) : fn_(std::move(fn)), stages_(stages), roles_(std::move(roles)), vectors_(vectors_alone(fn_)) {}
+    Memory(Function fn, int stages, std::optional<Roles> roles) : fn_(std::move(fn)), stages_(stages), roles_(std::move(roles)), vectors_(vectors_alone(fn_)), groups_(decay_groups(fn_)) {}
 
     TileKernel run() {
         keep_in_registers();
         find_lives();
         for (const ValueId v : vectors_) place(v);  // they are made before anything else
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (!is_vector(v)) place(v);
-            if (const std::int64_t work = work_floats(fn_, v, rules()); work > 0) work_[v] = states_.large.take(rounded(work));
+            const DecayGroup* const group = group_of(v);
+            if (group && group->head() == v) place_group(*group);
+            if (!is_vector(v) && !group) place(v);
+            const std::int64_t work = group ? 0 : work_floats(fn_, v, rules());
+            if (work > 0) work_[v] = states_.large.take(rounded(work));
             release(v);
-            if (work_.contains(v)) states_.large.give(work_[v], rounded(work_floats(fn_, v, rules())));
+            if (work > 0) states_.large.give(work_[v], rounded(work));
+            if (group && group->members().back() == v) states_.large.give(work_[group->head()], rounded(group_floats(fn_, *group)));
         }
         TileKernel kernel;
         join_regions(kernel);
@@ -117,11 +122,27 @@ class Memory {
         last_read_.assign(fn_.ops.size(), -1);
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (fn_.op(v).layout->space == Space::Reg || ir::is_view(fn_.op(v).code)) continue;
-            for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = v;
+            const DecayGroup* const group = group_of(v);
+            for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = group ? group->members().back() : v;
             last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], v);
         }
         for (const ir::Result& r : fn_.results)
             if (is_carried(r.role)) last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = fn_.size();
+    }
+
+    /// The group that a value is made with.
+    [[nodiscard]] const DecayGroup* group_of(ValueId v) const {
+        for (const DecayGroup& group : groups_) {
+            const auto members = group.members();
+            if (std::find(members.begin(), members.end(), v) != members.end()) return &group;
+        }
+        return nullptr;
+    }
+
+    /// All that is made together is written while all that it is made from is read.
+    void place_group(const DecayGroup& group) {
+        for (const ValueId v : group.members()) place(v);
+        work_[group.head()] = states_.large.take(rounded(group_floats(fn_, group)));
     }
 
     void place(ValueId v) {
@@ -217,6 +238,7 @@ class Memory {
     int stages_;
     std::optional<Roles> roles_;
     std::vector<ValueId> vectors_;
+    std::vector<DecayGroup> groups_;
     Arenas states_, outputs_;
     std::int64_t stage_large_ = 0, stage_small_ = 0;
     std::vector<int> last_read_;

@@ -6,6 +6,7 @@
 
 #include "ir/infer.h"
 #include "ir/rebuild.h"
+#include "tile/decay_group.h"
 #include "tile/fragment_steps.h"
 #include "tile/order.h"
 
@@ -56,15 +57,15 @@ int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& sp
 
 std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules) {
     try {
-        const Function symbolic = ordered(with_copied_vectors(kernel));
+        const Function symbolic = ordered(with_decay_rows(with_copied_vectors(kernel), sizes));
         Function fn = symbolic;
         for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
         const Function formed = in_forms(symbolic, fn, rules);
-        if (rules.stages == 1) return with_memory(thrifty(formed), 1, {});
-        if (rules.output_groups == 0) return with_memory(overlapped(formed, rules.stages > kStagesOfTwo, nullptr), rules.stages, {});
+        if (rules.stages == 1) return with_memory(gathered(thrifty(formed)), 1, {});
+        if (rules.output_groups == 0) return with_memory(gathered(overlapped(formed, rules.stages > kStagesOfTwo, nullptr)), rules.stages, {});
         const auto divided = [&](const Function& f) { return roles_of(f, vectors_alone(f), rules.output_groups); };
         const Roles roles = divided(formed);
-        const Function in_order = overlapped(formed, true, &roles);
+        const Function in_order = gathered(overlapped(formed, true, &roles));
         return with_memory(in_order, rules.stages, divided(in_order));
     } catch (const Obstacle& obstacle) {
         return obstacle.what;

@@ -146,7 +146,7 @@ TEST_P(WarpGroupCompiler, KeepsRegistersAndLeavesProductsUnderWay) {
 
 INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
                          testing::Values(Compiled{"linear_attention"}, Compiled{"scalar_gla"},
-                                         Compiled{"scalar_gla", plan::Strategy::Segmented}, Compiled{"gla"}, Compiled{"delta_net"},
+                                         Compiled{"scalar_gla", plan::Strategy::Segmented}, Compiled{"gla"}, Compiled{"rwkv6"}, Compiled{"delta_net"},
                                          Compiled{"gated_delta_net"}, Compiled{"kda"},
                                          Compiled{"scalar_gla", plan::Strategy::OnePass, kManyTasks},
                                          Compiled{"gated_delta_net", plan::Strategy::OnePass, kManyTasks}),

@@ -123,6 +123,8 @@ const std::vector<Rule> kRules = {
     {Opcode::DecayMask, {{F32, {C, K}}}, {}, "decay_mask: operand shapes"},
     {Opcode::DecayMatmul, {{F32, {C, K}}, {F32, {C, K}}, {F32, {C, K}}}, {}, "f32[C, C]"},
     {Opcode::DecayMatmul, {{F32, {C, K}}, {F32, {C, V}}, {F32, {C, K}}}, {}, "decay_matmul: operand shapes"},
+    {Opcode::DecayRows, {{F32, {C, K}}, {F32, {C, K}}, {F32, {}}}, {}, "f32[C, K]"},
+    {Opcode::DecayRows, {{F32, {C, K}}, {F32, {C, K}}, {F32, {K}}}, {}, "decay_rows: operand shapes"},
     {Opcode::DecayApply, {{F32, {C, C}}, {F32, {C, V}}, {F32, {C, V}}}, {}, "f32[C, V]"},
     {Opcode::DecayApply, {{F32, {C, K}}, {F32, {C, V}}, {F32, {C, V}}}, {}, "decay_apply: operand shapes"},
 };

@@ -52,4 +52,11 @@ __device__ __forceinline__ float sqrt_approximate(float x) {
     return y;
 }
 
+/// The larger number; NaN if either is.
+__device__ __forceinline__ float maximum_or_nan(float x, float y) {
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+}
+
 }  // namespace forge::cuda::ptx

@@ -4,6 +4,7 @@
 
 #include "../portable/kernel.h"
 #include "../ptx/overlap.h"
+#include "decay_products.h"
 #include "decays.h"
 #include "fragment.h"
 #include "move.h"

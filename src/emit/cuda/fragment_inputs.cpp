@@ -83,7 +83,7 @@ void FragmentInputs::declare_start() {
             else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
         } else if (through_registers(v)) {
             if (!c_.kernel.tiles.roles) out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
-        } else if (c_.is_param(v, Role::Input)) {
+        } else if (c_.is_param(v, Role::Input) && op.layout->space != Space::Spill) {
             const int tensor = transfers_.tensor_of(op);
             const std::string from = token_matrix(op.attrs.name, tensor);
             const char* function = c_.kernel.tiles.roles ? "start_rows" : "start_operand";
@@ -205,7 +205,6 @@ void FragmentInputs::ask_for_all() {
 void FragmentInputs::start_first() {
     if (!plan::in_order(loop_)) {
         out_.line("start(row, rows_of(row), block, 0);");
-        if (has_vectors()) out_.line("make_vectors(row, rows_of(row), 0);");
         return;
     }
     out_.line("[[maybe_unused]] const auto after = [](int stage) {{ return stage + 1 == kStages ? 0 : stage + 1; }};");
@@ -214,7 +213,12 @@ void FragmentInputs::start_first() {
     out_.line("if (row + ahead * kChunk < at.end) start(row + ahead * kChunk, rows_of(row + ahead * kChunk), block + ahead * call.heads, ahead);");
     out_.line("started();");
     out_.close();
-    if (has_vectors()) out_.line("if (row < at.end) make_vectors(row, rows_of(row), stage);");
+}
+
+void FragmentInputs::make_first_vectors() {
+    if (!has_vectors()) return;
+    if (plan::in_order(loop_)) out_.line("if (row < at.end) make_vectors(row, rows_of(row), stage);");
+    else out_.line("make_vectors(row, rows_of(row), 0);");
 }
 
 void FragmentInputs::start_later() {

@@ -15,7 +15,8 @@ class FragmentInputs {
 
     void declare();            ///< the functions `start` and `make_vectors`
     void declare_rows();       ///< where the walk through chunks begins, and how many rows a chunk has
-    void start_first();        ///< the first chunks' inputs are asked for; the first one's vectors are made
+    void start_first();        ///< the first chunks' inputs are asked for
+    void make_first_vectors();
     /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Written once per chunk.
     void start_later();
     void make_next_vectors();  ///< the next chunk's; written once per chunk

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "emit/cuda/decay_groups.h"
 #include "emit/cuda/fragment_inputs.h"
 #include "emit/cuda/fragment_loops.h"
 #include "emit/cuda/products.h"
@@ -31,7 +32,7 @@ using Space = Layout::Space;
 class FragmentKernel {
  public:
     FragmentKernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel)
-        : c_(out, dialect, plan, kernel), transfers_(c_), inputs_(c_, transfers_), products_(out, c_.barriers), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn), roles_(kernel.tiles.roles ? &*kernel.tiles.roles : nullptr) {}
+        : c_(out, dialect, plan, kernel), transfers_(c_), inputs_(c_, transfers_), decays_(c_, transfers_), products_(out, c_.barriers), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn), roles_(kernel.tiles.roles ? &*kernel.tiles.roles : nullptr) {}
 
     void write() {
         const std::string macro = roles_ ? fmt::format("FORGE_KERNEL_OF({})", roles_->groups()) : "FORGE_KERNEL";
@@ -53,6 +54,8 @@ class FragmentKernel {
         start_states();
         inputs_.declare();
         inputs_.start_first();
+        sum_first_gates();
+        inputs_.make_first_vectors();
         if (plan::in_order(loop_)) out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
         begin_chunk("arrive<kStages - 2>();");
         for (ValueId v = 0; v < fn_.size(); ++v) operation(v);
@@ -308,7 +311,9 @@ class FragmentKernel {
         if (!roles_ && products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg && !ir::is_view(op.code)) inputs_.start_later();
         if (op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !inputs_.is_vector(v)) {
             wait_for_passed(v);
-            if (ir::is_matmul(op.code)) product(v);
+            if (const tile::DecayGroup* const group = decays_.with(v)) {
+                if (group->head() == v) decay_group(*group);
+            } else if (ir::is_matmul(op.code)) product(v);
             else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
             else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
             else compute(v);
@@ -317,33 +322,24 @@ class FragmentKernel {
             if (r.value == v) store_result(r);
     }
 
-    /// Running sums of the log decays, for a decay product.
-    Range decay_sums(ValueId v) {
-        const ValueId gates = fn_.op(v).args[2];
-        const Range room{c_.kernel.tiles.work.at(v), c_.kernel.tiles.work.at(v) + tile::work_floats(fn_, v, plan_.schedule.rules())};
-        before(c_.memory(gates), {room});
-        const Op& g = fn_.op(gates);
-        out_.line("decay_column_sums<{}, {}, {}>({}, scratch + {});", size_of(g.type, 1), g.layout->strides[0], size_of(g.type, 1) + 4, tile_pointer(fn_, gates, c_.names), room.begin);
-        return room;
+    /// A decay group that comes before all else may sum its gates while the other inputs are on their way.
+    void sum_first_gates() {
+        if (plan::in_order(loop_) || !decays_.starts_kernel()) return;
+        decays_.sum_gates(decays_.groups()[0], "rows_of(row)");
+        summed_ = true;
     }
 
-    /// A decay product, together with the next one if that has the same second operand and decays, and all that it needs.
-    void decay_products(ValueId v) {
-        const Op& op = fn_.op(v);
-        const std::int64_t row = size_of(fn_.op(op.args[2]).type, 1) + 4;
-        constexpr std::int64_t kPartFloats = tile::kBlock * tile::kBlock;  // what the warps exchange, per product
-        std::vector<ValueId> together = {v};
-        for (ValueId u = v + 1; u < fn_.size() && together.size() == 1; ++u) {
-            const Op& other = fn_.op(u);
-            const bool alike = other.code == Opcode::DecayMatmul && other.args[1] == op.args[1] && other.args[2] == op.args[2] && other.attrs == op.attrs && other.args[0] < v;
-            if (alike && 2 * kPartFloats <= tile::kBlock * row) together.push_back(u), made_.insert(u);
+    void decay_group(const tile::DecayGroup& group) {
+        const Ranges room = decays_.room(group);
+        if (!summed_) {
+            before(decays_.gates(group), room);
+            decays_.sum_gates(group, "rows");
         }
-        std::string factors;
-        for (const ValueId u : together) {
-            out_.line("Fragment<64, 64> {};", c_.name(u));
-            factors += fmt::format(", DecayFactor{{{}, {}}}", c_.name(fn_.op(u).args[0]), c_.name(u));
-        }
-        out_.line("decay_products<{}, {}>(scratch + {}, {}{});", op.attrs.exclusive, row, c_.kernel.tiles.work.at(v), c_.name(op.args[1]), factors);
+        summed_ = false;
+        Ranges reads = decays_.operands(group);
+        reads.insert(reads.end(), room.begin(), room.end());
+        before(reads, room);
+        decays_.multiply(group);
     }
 
     /// Waits for what an operation on memory and fragments needs.
@@ -364,16 +360,10 @@ class FragmentKernel {
             for (const Range& r : c_.memory(t)) reads.push_back(r);
         }
         release_after(v);
-        if (op.code == Opcode::DecayMatmul && c_.is_fragment(v)) {
-            if (made_.contains(v)) return;
-            writes.push_back(decay_sums(v));
-        }
-        if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end() && !c_.is_fragment(v))
+        if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
             writes.push_back({work->second, work->second + tile::work_floats(fn_, v, plan_.schedule.rules())});
         before(reads, writes);
-        if (op.code == Opcode::DecayMatmul && c_.is_fragment(v)) {
-            decay_products(v);
-        } else if (op.code == Opcode::DecayMask) {
+        if (op.code == Opcode::DecayMask) {
             out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v), c_.name(op.args[0]));
         } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
             if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
@@ -458,6 +448,7 @@ class FragmentKernel {
     void store_result(const ir::Result& r) {
         if (tile::is_carried(r.role)) return;
         const ValueId v = r.value;
+        if (fn_.op(v).layout->space == Space::Spill) return;  // as it is made
         if (!c_.is_operand(v)) return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
         c_.reads(v);
         if (r.role == Role::Spill) return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
@@ -510,12 +501,13 @@ class FragmentKernel {
     Context c_;
     Transfers transfers_;
     FragmentInputs inputs_;
+    DecayGroups decays_;
     Products products_;
     Writer& out_;
     const plan::Plan& plan_;
     Loop loop_;
     const Function& fn_;
-    std::set<ValueId> made_;  ///< together with an earlier value
+    bool summed_ = false;  ///< the first decay group's gates, ahead of it
     std::set<ValueId> packed_;
     std::set<ValueId> copied_;  ///< carried fragments that must be copied from chunk to chunk
     const tile::Roles* roles_;  ///< null: one warp group does everything

@@ -1,0 +1,247 @@
+/// Products of matrices [64, K] in which every channel decays on its own from token to token, and the rows of these
+/// matrices decayed from the chunk's beginning or to its end. For operands of 16 bits: products are those of tf32, and
+/// decays have the error of a difference of fp32 sums, below 1e-3.
+///
+/// With S the running sums of the log decays within a block of 16 rows and T_b the total of block b, what decays from j in
+/// block b to i in a later block r is exp2(S_i) exp2(T_{r-1}) … exp2(T_{b+1}) exp2(T_b - S_j), none of which exceeds 1 if no
+/// gate does. So k_j exp2(T_b - S_j) is formed once, where S_j lay, and q_i exp2(S_i) once; each block in between costs one
+/// factor per channel. Within a block the factor is exp2(-T_b), the inverse of a decay; where it is out of range, the block's
+/// entries are summed one by one. What decays from the beginning or to the end is one more factor of the same numbers.
+#pragma once
+
+#include "../ptx/mma.h"
+#include "fragment.h"
+#include "gate_sums.h"
+
+namespace forge::cuda {
+
+/// Rows that are wanted nowhere.
+struct NoRows {};
+
+/// Rows times `scale` go to the image of an operand in global memory.
+struct RowsTo {
+    float* image;
+    float scale;
+};
+
+/// A product's first operand, where the product goes, and where its rows go, each decayed from the chunk's beginning.
+template <class Q, class Rows>
+struct DecayFactor {
+    const Q& q;
+    Fragment<64, 64>& product;
+    Rows rows;
+};
+
+/// The products' second operand, and where its rows go, each decayed to the chunk's end.
+template <class K, class Rows>
+struct DecayedTokens {
+    const K& k;
+    Rows rows;
+};
+
+namespace detail {
+
+constexpr float kDecayRange = 100.0f;      ///< powers of two that a decay within a block may take for its inverse to be formed
+constexpr float kRoundedUp = 0.00140854f;  ///< 2 log2(1 + 2^-11): the matrix units cut what rounding would round, of two factors
+
+FORGE_DEVICE vec exp2_of(const vec& x) { return each(x, [](float y) { return ptx::exp2_approximate(y); }); }
+
+/// Of its warp's 16 rows, a block, a lane has `row` and `row` + 8, and of each 16 channels four, from `col` on.
+struct DecayLane {
+    int block, within, row, col;
+    FORGE_DEVICE DecayLane() {
+        const int self = thread();
+        block = __shfl_sync(kAllLanes, self / kLanes, 0);  // the compiler sees that it is the warp's
+        within = self % kLanes / 4;
+        row = block * 16 + within;
+        col = self % 4 * 4;
+    }
+};
+
+/// A lane's numbers of 16 channels.
+struct DecayPatch {
+    vec rows[2];
+};
+
+template <class O>
+FORGE_DEVICE void put_rows(const NoRows&, const O&, int, int, const DecayPatch&, const vec&) {}
+/// Four channels from `col` on of rows `row` and `row` + 8, times a factor per channel, as rows of an operand like this one.
+template <class O>
+FORGE_DEVICE void put_rows(const RowsTo& to, const O&, int row, int col, const DecayPatch& x, const vec& decay) {
+    using Half = HalfOf<typename O::T>;
+    const vec factor = decay * broadcast(to.scale);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const vec y = x.rows[h] * factor;
+        *reinterpret_cast<uint2*>(reinterpret_cast<typename O::T*>(to.image) + O::place(row + 8 * h, col)) =
+            make_uint2(Half::pack(y.x[0], y.x[1]), Half::pack(y.x[2], y.x[3]));
+    }
+}
+
+/// Whether a block has a channel whose decay is out of range.
+template <int K>
+FORGE_DEVICE bool is_steep(const GateSums<K>& sums, int block) {
+    bool steep = false;
+#pragma unroll 1
+    for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
+        const vec total = load(sums.total(block, d));
+#pragma unroll
+        for (int l = 0; l < kWidth; ++l) steep = steep || -total.x[l] > kDecayRange;
+    }
+    return __any_sync(kAllLanes, steep);
+}
+
+template <class O>
+FORGE_DEVICE float number_at(const O& o, int row, int col) {
+    return to_float(o.data[O::place(row, col)]);
+}
+
+/// Entry (i, j) of a product, of one block, channel by channel.
+template <bool EXCLUSIVE, class Q, class K>
+FORGE_DEVICE float steep_entry(const Q& q, const K& k, const GateSums<K::kCols>& sums, int i, int j) {
+    if (j + EXCLUSIVE > i) return 0.0f;
+    float sum = 0.0f;
+#pragma unroll 2
+    for (int d = 0; d < K::kCols; ++d) sum += number_at(q, i, d) * number_at(k, j, d) * ptx::exp2_approximate(*sums.at(i - EXCLUSIVE, d) - *sums.at(j, d));
+    return sum;  // for EXCLUSIVE, j is before i: so is row i - 1 of the block
+}
+
+/// Zeros; in this warp's own block what matrix units cannot compute, if it is steep.
+template <bool EXCLUSIVE, class Q, class Rows, class K>
+FORGE_DEVICE void start_product(const DecayLane& at, const DecayFactor<Q, Rows>& factor, const K& k, const GateSums<K::kCols>& sums, bool steep) {
+    constexpr int kOwn = 8;  // numbers that a lane has of a block of 16 x 16
+    float own[kOwn] = {};
+    if (steep) {
+#pragma unroll 1
+        for (int n = 0; n < kOwn; ++n) {
+            const float x = steep_entry<EXCLUSIVE>(factor.q, k, sums, at.row + n / 2 % 2 * 8, at.block * 16 + n / 4 * 8 + at.col / 2 + n % 2);
+#pragma unroll
+            for (int m = 0; m < kOwn; ++m) own[m] = m == n ? x : own[m];
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < Fragment<64, 64>::kRegisters; ++n) factor.product.x[n] = n / kOwn == at.block ? own[n % kOwn] : 0.0f;
+}
+
+/// For 16 channels: k decayed to the end of its block, where its sums lay; returns what has decayed since the block's beginning.
+template <bool EXCLUSIVE, class K, class Rows>
+FORGE_DEVICE DecayPatch decay_tokens(const DecayLane& at, int col, const DecayedTokens<K, Rows>& tokens, const GateSums<K::kCols>& sums) {
+    const vec total = load(sums.total(at.block, col)) + broadcast(kRoundedUp);
+    DecayPatch sum, since, k;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const int row = at.row + 8 * h;
+        sum.rows[h] = load(sums.at(row, col));
+        vec to = sum.rows[h];
+        if constexpr (EXCLUSIVE) to = row % 16 == 0 ? broadcast(0.0f) : load(sums.at(row - 1, col));
+        since.rows[h] = exp2_of(to);
+    }
+    if constexpr (EXCLUSIVE) __syncwarp();  // another lane's row has been read
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        k.rows[h] = tokens.k.four_at(at.row + 8 * h, col) * exp2_of(total - sum.rows[h]);
+        store(sums.at(at.row + 8 * h, col), k.rows[h]);
+    }
+    put_rows(tokens.rows, tokens.k, at.row, col, k, load(sums.after(at.block, col)));
+    return since;
+}
+
+/// First operands' 16 channels, decayed since the block's beginning.
+template <int COUNT>
+struct DecayedRows {
+    DecayPatch x[COUNT];
+};
+
+/// Adds 16 channels of column block B to the products: q kᵀ, the latter times a factor per channel if OWN.
+template <int B, bool OWN, int COUNT, int K>
+FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q, const DecayLane& at, int col, const GateSums<K>& sums) {
+    vec inverse;
+    if constexpr (OWN) inverse = exp2_of(-load(sums.total(B, col)));
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        vec k = load(sums.at(B * 16 + 8 * h + at.within, col));
+        if constexpr (OWN) k = k * inverse;
+#pragma unroll
+        for (int d = 0; d < 4; d += 2)  // the order of channels within a step is free if both operands have the same
+#pragma unroll
+            for (int c = 0; c < COUNT; ++c) {
+                const vec &upper = q.x[c].rows[0], &lower = q.x[c].rows[1];
+                const unsigned a[] = {__float_as_uint(upper.x[d]), __float_as_uint(lower.x[d]), __float_as_uint(upper.x[d + 1]), __float_as_uint(lower.x[d + 1])};
+                const unsigned b[] = {__float_as_uint(k.x[d]), __float_as_uint(k.x[d + 1])};
+                ptx::mma_m16n8k8_tf32(products[c][2 * B + h], a, b);
+            }
+    }
+}
+
+/// Adds 16 channels of the column blocks from B down to the products, of those that the rows see. On the way q takes what
+/// decays in the blocks that it has left behind.
+template <int B, int COUNT, int K>
+FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], DecayedRows<COUNT>& q, bool own_done, const DecayLane& at, int col, const GateSums<K>& sums) {
+    if (B < at.block) {
+        if (B + 1 < at.block) {
+            const vec decay = exp2_of(load(sums.total(B + 1, col)));
+#pragma unroll
+            for (int c = 0; c < COUNT; ++c)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) q.x[c].rows[h] = q.x[c].rows[h] * decay;
+        }
+        multiply_decayed<B, false>(products, q, at, col, sums);
+    } else if (B == at.block && !own_done) {
+        multiply_decayed<B, true>(products, q, at, col, sums);
+    }
+    if constexpr (B > 0) add_decay_blocks<B - 1>(products, q, own_done, at, col, sums);
+}
+
+/// A factor's 16 channels, decayed since the block's beginning; `before`: what has decayed before it.
+template <class Q, class Rows>
+FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const DecayLane& at, int col, const DecayPatch& since, const vec& before) {
+    DecayPatch x;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) x.rows[h] = factor.q.four_at(at.row + 8 * h, col) * since.rows[h];
+    put_rows(factor.rows, factor.q, at.row, col, x, before);
+    return x;
+}
+
+/// Adds 16 channels to the products, for the column blocks up to the rows' own, or before it if that is done.
+template <int K, class... Factors>
+FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, const DecayPatch& since, bool own_done, const GateSums<K>& sums, const Factors&... factors) {
+    constexpr int kCount = sizeof...(Factors);
+    const vec before = load(sums.before(at.block, col));
+    float(*const products[kCount])[4] = {reinterpret_cast<float(*)[4]>(factors.product.x)...};
+    DecayedRows<kCount> q = {{decayed_rows(factors, at, col, since, before)...}};
+    add_decay_blocks<3>(products, q, own_done, at, col, sums);
+}
+
+template <bool EXCLUSIVE>
+FORGE_DEVICE void drop_above_diagonal(Fragment<64, 64>& f) {
+    each<64, 64>([&](const Spot& s) { f.put(s, tril(f.at(s), s.i, s.j, -static_cast<int>(EXCLUSIVE))); });
+}
+
+}  // namespace detail
+
+/// For each factor: product[i, j] = sum over d of q[i, d] k[j, d] exp(g[j + 1, d] + … + g[i, d]) for j <= i, EXCLUSIVE:
+/// exp(g[j + 1, d] + … + g[i - 1, d]) for j < i; else 0. A factor's rows: q[i, d] exp(g[0, d] + … + g[i, d]), EXCLUSIVE:
+/// up to g[i - 1, d]. The tokens' rows: k[j, d] exp(g[j + 1, d] + … + g[63, d]). `whole`, if not null: g's sum over the
+/// tokens, [K]. `sums` are as sum_gates left them for g, as every thread sees them; lost afterwards. q and k stay.
+template <bool EXCLUSIVE, class K, class Rows, class... Factors>
+FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, const DecayedTokens<K, Rows>& tokens, const Factors&... factors) {
+    using namespace detail;
+    constexpr int kGroup = 16, kAtOnce = 32;  // channels
+    const DecayLane at;
+    make_block_factors(sums, at.block, whole);
+    const bool steep = is_steep(sums, at.block);
+    (start_product<EXCLUSIVE>(at, factors, tokens.k, sums, steep), ...);
+    __syncwarp();  // before sums are overwritten
+#pragma unroll 1
+    for (int begin = 0; begin < K::kCols; begin += kAtOnce) {
+        DecayPatch since[kAtOnce / kGroup];
+#pragma unroll
+        for (int n = 0; n < kAtOnce / kGroup; ++n) since[n] = decay_tokens<EXCLUSIVE>(at, begin + n * kGroup + at.col, tokens, sums);
+        sync();
+#pragma unroll
+        for (int n = 0; n < kAtOnce / kGroup; ++n) add_decay_channels(at, begin + n * kGroup + at.col, since[n], steep, sums, factors...);
+    }
+    (drop_above_diagonal<EXCLUSIVE>(factors.product), ...);
+}
+
+}  // namespace forge::cuda

@@ -1,0 +1,81 @@
+/// Running sums of log decays [64, K] down the columns of each block of 16 tokens, in powers of two. A log decay below -126
+/// counts as -126, whose exponential is 0 in fp32: -inf gives 0 and no NaN. NaN stays NaN.
+#pragma once
+
+#include "../portable/io.h"
+#include "../ptx/convert.h"
+
+namespace forge::cuda {
+
+/// The sums as they lie in shared memory: 64 rows, then for each block one of totals, and two of factors: what has decayed
+/// from the chunk's beginning to the block's, and what decays from the block's end to the chunk's. In odd rows every other 16
+/// columns change places, so that a warp's reads of 16 columns from each of eight rows meet no bank of memory twice.
+template <int K>
+struct GateSums {
+    static_assert(K % 32 == 0, "whole pairs of 16 columns");
+    static constexpr int kColumns = K, kBlock = 16, kBlocks = 4, kFloats = (64 + 3 * kBlocks) * K;
+    float* data;  ///< 16-byte aligned
+
+    FORGE_DEVICE explicit GateSums(float* scratch) : data(scratch) {}
+    FORGE_DEVICE float* at(int row, int col) const { return data + row * K + (col ^ row % 2 * 16); }
+    FORGE_DEVICE float* total(int block, int col) const { return data + (64 + block) * K + col; }
+    FORGE_DEVICE float* before(int block, int col) const { return data + (68 + block) * K + col; }
+    FORGE_DEVICE float* after(int block, int col) const { return data + (72 + block) * K + col; }
+};
+
+/// The running sums and totals of gates(i, d) = gates[i * row_stride + d * col_stride], of 0 for i >= rows. A warp sums its
+/// own block.
+template <int K>
+FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows) {
+    constexpr float kLog2E = 1.44269504f;
+    constexpr int kRows = GateSums<K>::kBlock;
+    static_assert(kWarps == GateSums<K>::kBlocks);
+    const int block = warp(), row0 = block * kRows;
+    const bool vectors = col_stride == 1 && (reinterpret_cast<Size>(gates) | row_stride * 4) % 16 == 0;
+#pragma unroll 1
+    for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
+        const float* from = gates + row0 * row_stride + d * col_stride;
+        vec g[kRows];  // all are asked for before the first is used
+        if (vectors) {
+#pragma unroll
+            for (int i = 0; i < kRows; ++i, from += row_stride) g[i] = row0 + i < rows ? load(from) : broadcast(0.0f);
+        } else {
+#pragma unroll
+            for (int i = 0; i < kRows; ++i, from += row_stride)
+#pragma unroll
+                for (int l = 0; l < kWidth; ++l) g[i].x[l] = row0 + i < rows ? from[l * col_stride] : 0.0f;
+        }
+        vec sum = broadcast(0.0f);
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+            sum = sum + each(g[i], [](float x) { return ptx::maximum_or_nan(x, -126.0f); }) * broadcast(kLog2E);
+            store(sums.at(row0 + i, d), sum);
+        }
+        store(sums.total(block, d), sum);
+    }
+}
+
+/// The factors of this warp's block, from the totals as every thread sees them; for this warp. `whole`, if not null, gets
+/// each column's sum as it is, [K].
+template <int K>
+FORGE_DEVICE void make_block_factors(const GateSums<K>& sums, int block, float* whole) {
+    constexpr float kLn2 = 0.693147181f;
+    const auto exp2_of = [](const vec& x) { return each(x, [](float y) { return ptx::exp2_approximate(y); }); };
+#pragma unroll 1
+    for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
+        vec before = broadcast(0.0f), after = before, all = before;
+#pragma unroll
+        for (int b = 0; b < GateSums<K>::kBlocks; ++b) {
+            const vec total = load(sums.total(b, d));
+            all = all + total;
+            if (b < block) before = all;
+            if (b > block) after = after + total;
+        }
+        store(sums.before(block, d), exp2_of(before));
+        store(sums.after(block, d), exp2_of(after));
+        if (whole && block == 0) store(whole + d, all * broadcast(kLn2));
+    }
+    __syncwarp();
+}
+
+}  // namespace forge::cuda

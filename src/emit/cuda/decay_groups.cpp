@@ -1,0 +1,83 @@
+#include "emit/cuda/decay_groups.h"
+
+#include <algorithm>
+
+#include "emit/cuda/fragment_inputs.h"
+#include "emit/loops.h"
+
+namespace forge::emit {
+
+using ir::Layout;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+using tile::DecayGroup;
+using Space = Layout::Space;
+
+const DecayGroup* DecayGroups::with(ValueId v) const {
+    for (const DecayGroup& group : groups_) {
+        const auto members = group.members();
+        if (std::find(members.begin(), members.end(), v) != members.end()) return &group;
+    }
+    return nullptr;
+}
+
+bool DecayGroups::starts_kernel() const {
+    if (groups_.empty() || fn_.op(fn_.op(groups_[0].head()).args[2]).layout->space != Space::Spill) return false;
+    const auto& vectors = c_.kernel.tiles.vectors;
+    for (ValueId v = 0; v < groups_[0].head(); ++v) {
+        const Op& op = fn_.op(v);
+        const bool made_ahead = std::find(vectors.begin(), vectors.end(), v) != vectors.end();
+        if (op.code != Opcode::Param && op.layout->space != Space::Reg && !ir::is_view(op.code) && !made_ahead) return false;
+    }
+    return true;
+}
+
+Ranges DecayGroups::room(const DecayGroup& group) const {
+    const std::int64_t begin = c_.kernel.tiles.work.at(group.head());
+    Ranges ranges = {{begin, begin + tile::group_floats(fn_, group)}};
+    if (group.sum != ir::kNoValue) ranges.push_back(c_.memory(group.sum)[0]);
+    return ranges;
+}
+
+Ranges DecayGroups::gates(const DecayGroup& group) const { return c_.memory(fn_.op(group.head()).args[2]); }
+
+Ranges DecayGroups::operands(const DecayGroup& group) const {
+    Ranges ranges = c_.memory(fn_.op(group.head()).args[1]);
+    for (const DecayGroup::Factor& f : group.factors) ranges.push_back(c_.memory(fn_.op(f.product).args[0])[0]);
+    return ranges;
+}
+
+std::string DecayGroups::sums(const DecayGroup& group) const {
+    return fmt::format("GateSums<{}>(scratch + {})", tile::size_of(fn_.op(fn_.op(group.head()).args[1]).type, 1), c_.kernel.tiles.work.at(group.head()));
+}
+
+void DecayGroups::sum_gates(const DecayGroup& group, const char* rows) const {
+    const ValueId gates = fn_.op(group.head()).args[2];
+    const Op& op = fn_.op(gates);
+    const bool global = op.layout->space == Space::Spill;
+    const std::string from = global ? FragmentInputs::token_matrix(op.attrs.name, transfers_.tensor_of(op))
+                                    : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names), op.layout->strides[0], op.layout->strides[1]);
+    c_.out.line("sum_gates({}, {}, {});", sums(group), from, global ? rows : "kChunk");
+}
+
+std::string DecayGroups::rows_to(ValueId rows) const {
+    if (rows == ir::kNoValue) return "NoRows{}";
+    const auto result = std::find_if(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == rows; });
+    const ValueId scale = fn_.op(rows).args[2];
+    const bool constant = fn_.op(scale).code == Opcode::Constant;
+    return fmt::format("RowsTo{{{}, {}}}", transfers_.spill_pointer(result->name, "block"), constant ? float_literal(fn_.op(scale).attrs.value) : c_.name(scale));
+}
+
+void DecayGroups::multiply(const DecayGroup& group) const {
+    const Op& head = fn_.op(group.head());
+    std::string factors;
+    for (const DecayGroup::Factor& f : group.factors) {
+        c_.out.line("Fragment<64, 64> {};", c_.name(f.product));
+        factors += fmt::format(", DecayFactor{{{}, {}, {}}}", c_.name(fn_.op(f.product).args[0]), c_.name(f.product), rows_to(f.rows));
+    }
+    c_.out.line("decay_products<{}>({}, {}, DecayedTokens{{{}, {}}}{});", head.attrs.exclusive, sums(group), group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum),
+                c_.name(head.args[1]), rows_to(group.rows), factors);
+}
+
+}  // namespace forge::emit

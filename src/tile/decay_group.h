@@ -1,0 +1,37 @@
+/// Decay products in fragments and what is made together with them: a second product of the same second operand and gates,
+/// rows that are stored with their decays, and the gates' sum.
+#pragma once
+
+#include <vector>
+
+#include "tile/lower.h"
+
+namespace forge::tile {
+
+struct DecayGroup {
+    struct Factor {
+        ir::ValueId product = ir::kNoValue, rows = ir::kNoValue;  ///< rows: kNoValue if they are not wanted
+    };
+    std::vector<Factor> factors;  ///< one or two
+    ir::ValueId rows = ir::kNoValue;  ///< of the second operand
+    ir::ValueId sum = ir::kNoValue;
+
+    [[nodiscard]] ir::ValueId head() const { return factors[0].product; }
+    [[nodiscard]] std::vector<ir::ValueId> members() const;  ///< the head first
+};
+
+/// The groups of a function whose values have forms, in order of their heads.
+std::vector<DecayGroup> decay_groups(const ir::Function& fn);
+/// The same operations with every group's members side by side.
+ir::Function gathered(const ir::Function& fn);
+/// Floats of memory that a group needs while it is made.
+std::int64_t group_floats(const ir::Function& fn, const DecayGroup& group);
+
+/// Whether a decay product of these operands can be a fragment: matrices of whole blocks, 64 rows.
+bool is_block_decay(const ir::Type& product, const ir::Type& q);
+/// The kernel with `decay_rows`, if all its decay products can be fragments.
+ir::Function with_decay_rows(const ir::Function& fn, const Sizes& sizes);
+/// Whether a function's gates are read by decay groups alone, from where they lie in global memory.
+bool only_decays(const ir::Function& fn, ir::ValueId gates);
+
+}  // namespace forge::tile
