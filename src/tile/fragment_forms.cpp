@@ -74,6 +74,7 @@ class Forms {
         else if (ir::is_view(op.code)) form_[index(v)] = form_[index(op.args[0])] == Space::Reg ? Space::Reg : Space::Tile;
         else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
         else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
+        else if (op.code == Opcode::Inverse) form_[index(v)] = is_block_inverse(op) ? Space::Fragment : Space::Tile;
         else if (op.code == Opcode::DecayRows) form_[index(v)] = Space::Spill;  // written as soon as it is known
         else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
         else elementwise(v);
@@ -224,10 +225,12 @@ class Copies {
         if (ir::is_matmul(op.code)) {
             if (i == 2) return forms_[v];
             if (i != first_operand(forms_[v])) return Space::Operand;
-            return now == first_operand_form(fn_, v, forms_[v]) ? now : Space::Operand;
+            const bool precise = parts_of(fn_, op.args[i], rules_.parts) > 1;  // of which registers would hold one part
+            return now == first_operand_form(fn_, v, forms_[v]) && !precise ? now : Space::Operand;
         }
         if (op.code == Opcode::DecayMatmul && is_fragment(forms_[v]) && i < 2) return Space::Operand;
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
+        if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
         if (now == Space::Reg || now == Space::Spill) return now;
         if (!ir::is_elementwise(op.code)) {
             if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(fn_, v, "a decay mask as a whole");

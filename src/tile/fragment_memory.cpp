@@ -58,7 +58,7 @@ class Memory {
             const DecayGroup* const group = group_of(v);
             if (group && group->head() == v) place_group(*group);
             if (!is_vector(v) && !group) place(v);
-            const std::int64_t work = group ? 0 : work_floats(fn_, v, rules());
+            const std::int64_t work = group ? 0 : fragment_work_floats(fn_, v);
             if (work > 0) work_[v] = states_.large.take(rounded(work));
             release(v);
             if (work > 0) states_.large.give(work_[v], rounded(work));

@@ -208,7 +208,7 @@ class Thrifty {
         for (const ValueId v : needed(result)) {
             const std::int64_t before = wanted(made);
             made[index(v)] = true;
-            most = std::max(most, before + (in_place(v, made) ? 0 : floats(v)));
+            most = std::max(most, before + fragment_work_floats(fn_, v) + (in_place(v, made) ? 0 : floats(v)));
         }
         return {std::max(most, wanted(made)), wanted(made)};
     }

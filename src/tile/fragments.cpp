@@ -42,6 +42,15 @@ bool is_block_matrix(const ir::Type& type) {
     return type.rank() == 2 && std::all_of(type.shape.begin(), type.shape.end(), [](const Dim& d) { return d.is_constant() && d.factor % kBlock == 0; });
 }
 
+bool is_block_inverse(const Op& op) { return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor == kBlock; }
+
+std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
+    constexpr std::int64_t kInverseFloats = 2 * kBlock * 72;  // the device library's
+    if (is_block_inverse(fn.op(v))) return kInverseFloats;
+    const Op& op = fn.op(v);
+    return op.layout && is_fragment(op.layout->space) ? 0 : work_floats(fn, v, {4, true});
+}
+
 int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& spill_parts) {
     const Op& op = fn.op(v);
     if (op.code == Opcode::Inverse) return 2;

@@ -31,6 +31,10 @@ inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smalles
 
 /// Whether a lowered type is a matrix of whole blocks.
 bool is_block_matrix(const ir::Type& type);
+/// Whether an inverse is of one block, which is held in registers.
+bool is_block_inverse(const ir::Op& op);
+/// Floats of memory of its own that an operation of these kernels needs.
+std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 /// The parts that an operand with this value needs: two for inverses, however scaled.
 int parts_of(const ir::Function& fn, ir::ValueId v, const std::map<std::string, int>& spill_parts);
 

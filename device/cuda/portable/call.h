@@ -57,6 +57,20 @@ struct Task : device::Task {
     bool idle;   ///< nothing to do: a block that was set apart for tokens that are not there
 };
 
+/// a / b, both below 2^31 and b most often 1: the quotient of 64-bit numbers takes a hundred instructions.
+FORGE_DEVICE Size quotient(Size a, Size b) { return b == 1 ? a : static_cast<Size>(static_cast<unsigned>(a) / static_cast<unsigned>(b)); }
+
+/// Which (block, head, tile) a task is, tiles fastest.
+struct TaskNumber {
+    Size block, head, tile;
+    FORGE_DEVICE TaskNumber(const Call& call, Size index) {
+        const Size row = quotient(index, call.tiles);
+        block = quotient(row, call.heads);
+        tile = index - row * call.tiles;
+        head = row - block * call.heads;
+    }
+};
+
 FORGE_DEVICE Size offset(const Call& call, Size n) {
     return call.wide_offsets ? static_cast<const long long*>(call.offsets)[n * call.offsets_stride]
                              : static_cast<const int*>(call.offsets)[n * call.offsets_stride];
@@ -100,7 +114,8 @@ FORGE_DEVICE Task sequence_task(const Call& call, Size n, Size head, Size tile) 
 
 /// One block of threads per (sequence, head, tile), tiles fastest: all chunks of a sequence in order.
 FORGE_DEVICE Task scan_task(const Call& call, Size index) {
-    Task at = sequence_task(call, index / call.tiles / call.heads, index / call.tiles % call.heads, index % call.tiles);
+    const TaskNumber number(call, index);
+    Task at = sequence_task(call, number.block, number.head, number.tile);
     at.end = at.tokens;
     at.block = first_block(call, at.sequence, call.chunk_rows) * call.heads + at.head;
     return at;
@@ -108,8 +123,9 @@ FORGE_DEVICE Task scan_task(const Call& call, Size index) {
 
 /// One per (chunk, head, tile), tiles fastest.
 FORGE_DEVICE Task chunk_task(const Call& call, Size index, Size chunk_size) {
-    const Size block = index / call.tiles / call.heads, n = sequence_of(call, block, chunk_size);
-    Task at = sequence_task(call, n, index / call.tiles % call.heads, index % call.tiles);
+    const TaskNumber number(call, index);
+    const Size block = number.block, n = sequence_of(call, block, chunk_size);
+    Task at = sequence_task(call, n, number.head, number.tile);
     at.row = (block - first_block(call, n, chunk_size)) * chunk_size;
     at.end = at.row + chunk_size;
     at.block = block * call.heads + at.head;
@@ -119,8 +135,9 @@ FORGE_DEVICE Task chunk_task(const Call& call, Size index, Size chunk_size) {
 
 /// One per (segment, head, tile), tiles fastest: the chunks of a segment in order. An empty sequence has one segment.
 FORGE_DEVICE Task segment_task(const Call& call, Size index, Size chunk_size) {
-    const Size segment = index / call.tiles / call.heads, n = sequence_of(call, segment, call.segment_rows);
-    Task at = sequence_task(call, n, index / call.tiles % call.heads, index % call.tiles);
+    const TaskNumber number(call, index);
+    const Size segment = number.block, n = sequence_of(call, segment, call.segment_rows);
+    Task at = sequence_task(call, n, number.head, number.tile);
     at.row = (segment - first_block(call, n, call.segment_rows)) * call.segment_rows;
     at.idle = at.row > 0 && at.row >= at.tokens;
     at.end = at.row + call.segment_rows < at.tokens ? at.row + call.segment_rows : at.tokens;
@@ -132,7 +149,8 @@ FORGE_DEVICE Task segment_task(const Call& call, Size index, Size chunk_size) {
 
 /// One per (sequence, head, tile): all segments of a sequence in order.
 FORGE_DEVICE Task carry_task(const Call& call, Size index) {
-    Task at = sequence_task(call, index / call.tiles / call.heads, index / call.tiles % call.heads, index % call.tiles);
+    const TaskNumber number(call, index);
+    Task at = sequence_task(call, number.block, number.head, number.tile);
     const Size segments = (at.tokens + call.segment_rows - 1) / call.segment_rows;
     at.end = segments > 1 ? segments : 1;
     at.block = first_block(call, at.sequence, call.segment_rows) * call.heads + at.head;
@@ -143,7 +161,7 @@ FORGE_DEVICE Task carry_task(const Call& call, Size index) {
 template <class T>
 FORGE_DEVICE T* token_rows(const Call& call, int tensor, const Task& at, Size factor = 1) {
     const CallTensor& t = call.tensors[tensor];
-    return static_cast<T*>(t.data) + at.sequence * t.sequence + at.start * factor * t.token + at.head / t.group * t.head;
+    return static_cast<T*>(t.data) + at.sequence * t.sequence + at.start * factor * t.token + quotient(at.head, t.group) * t.head;
 }
 
 template <class T>
@@ -158,7 +176,7 @@ FORGE_DEVICE T* state_block(const Call& call, int tensor, const Task& at) {
 template <class T>
 FORGE_DEVICE T* head_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];
-    return static_cast<T*>(t.data) + at.head / t.group * t.head;
+    return static_cast<T*>(t.data) + quotient(at.head, t.group) * t.head;
 }
 
 #endif

@@ -51,7 +51,7 @@ struct DecayLane {
     int block, within, row, col;
     FORGE_DEVICE DecayLane() {
         const int self = thread();
-        block = __shfl_sync(kAllLanes, self / kLanes, 0);  // the compiler sees that it is the warp's
+        block = uniform(self / kLanes);
         within = self % kLanes / 4;
         row = block * 16 + within;
         col = self % 4 * 4;
@@ -214,7 +214,7 @@ FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, const DecayPa
 
 template <bool EXCLUSIVE>
 FORGE_DEVICE void drop_above_diagonal(Fragment<64, 64>& f) {
-    each<64, 64>([&](const Spot& s) { f.put(s, tril(f.at(s), s.i, s.j, -static_cast<int>(EXCLUSIVE))); });
+    each_lower([&](const Spot& s) { f.put(s, tril(f.at(s), s.i, s.j, -static_cast<int>(EXCLUSIVE))); });
 }
 
 }  // namespace detail

@@ -39,6 +39,21 @@ FORGE_DEVICE void each(F f) {
     for (int n = 0; n < M * N / 128; n += 2) f(Spot{n, n / (N / 2) * 64 + i + n / 2 % 2 * 8, n % (N / 2) / 4 * 8 + j});
 }
 
+/// A number that is the same for all lanes, which the compiler then sees.
+FORGE_DEVICE int uniform(int x) { return __shfl_sync(kAllLanes, x, 0); }
+
+/// f(spot) for what this thread holds of the blocks of 16 x 16 on and below the diagonal of a 64 x 64 fragment.
+template <class F>
+FORGE_DEVICE void each_lower(F f) {
+    constexpr int kBlock = 8;  // registers
+    const int self = thread() % 128, own = uniform(self / kLanes), i = self / kLanes * 16 + self % kLanes / 4, j = self % 4 * 2;
+#pragma unroll
+    for (int b = 0; b < 4; ++b)
+        if (b <= own)
+#pragma unroll
+            for (int n = b * kBlock; n < (b + 1) * kBlock; n += 2) f(Spot{n, i + n / 2 % 2 * 8, n / 4 * 8 + j});
+}
+
 /// Holds the compiler to the order of the text: what follows does not move ahead of this, nor what precedes behind it.
 template <int M, int N>
 FORGE_DEVICE void pin(Fragment<M, N>& f) {

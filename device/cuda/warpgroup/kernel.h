@@ -7,6 +7,7 @@
 #include "decay_products.h"
 #include "decays.h"
 #include "fragment.h"
+#include "inverse.h"
 #include "move.h"
 #include "multiply.h"
 #include "operand.h"

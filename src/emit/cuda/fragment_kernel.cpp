@@ -361,10 +361,12 @@ class FragmentKernel {
         }
         release_after(v);
         if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
-            writes.push_back({work->second, work->second + tile::work_floats(fn_, v, plan_.schedule.rules())});
+            writes.push_back({work->second, work->second + tile::fragment_work_floats(fn_, v)});
         before(reads, writes);
         if (op.code == Opcode::DecayMask) {
             out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v), c_.name(op.args[0]));
+        } else if (op.code == Opcode::Inverse && c_.is_fragment(v)) {
+            out_.line("const Fragment<64, 64> {} = unit_lower_inverse({}, scratch + {});", c_.name(v), c_.name(op.args[0]), c_.kernel.tiles.work.at(v));
         } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
             if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
             else write_fragment_loop(c_, v);

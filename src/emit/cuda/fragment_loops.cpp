@@ -4,6 +4,7 @@
 
 #include "emit/loops.h"
 #include "ir/triangular.h"
+#include "tile/fragments.h"
 
 namespace forge::emit {
 namespace {
@@ -24,8 +25,8 @@ class Loop {
         const Op& op = fn_.op(root_);
         const std::string value = op.code == Opcode::Copy ? evaluate(op.args[0]) : evaluate_op(root_);
         if (in_fragment()) {
-            c_.out.line("Fragment<{}, {}> {};", rows(), cols(), c_.name(root_));
-            c_.out.open(fmt::format("each<{}, {}>([&](const Spot& spot)", rows(), cols()));
+            c_.out.line("Fragment<{}, {}> {}{};", rows(), cols(), c_.name(root_), lower() ? " = {}" : "");
+            c_.out.open(lower() ? "each_lower([&](const Spot& spot)" : fmt::format("each<{}, {}>([&](const Spot& spot)", rows(), cols()));
         } else {
             const std::int64_t row = (cols() + 3) / 4;
             if (rows() * row > c_.dialect.threads) c_.out.put("#pragma unroll 4");
@@ -40,6 +41,10 @@ class Loop {
 
  private:
     [[nodiscard]] bool in_fragment() const { return space_ == Space::Fragment || space_ == Space::Transposed; }
+    /// Whether nothing above the diagonal of a single block need be computed.
+    [[nodiscard]] bool lower() const {
+        return space_ == Space::Fragment && rows() == tile::kBlock && cols() == tile::kBlock && ir::triangle_of(fn_, root_) != ir::Triangle::Full;
+    }
     [[nodiscard]] int rank() const { return fn_.op(root_).type.rank(); }
     /// Of the loop: a fragment of a transpose has the value's columns as rows.
     [[nodiscard]] std::int64_t extent(int axis) const { return axis < 0 ? 1 : size_of(fn_.op(root_).type, axis); }
