@@ -155,30 +155,32 @@ struct DecayedRows {
 /// Adds 16 channels of column block B to the products: q kᵀ, the latter times a factor per channel if OWN.
 template <int B, bool OWN, int COUNT, int K>
 FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q, const DecayLane& at, int col, const GateSums<K>& sums) {
-    vec inverse;
-    if constexpr (OWN) inverse = exp2_of(-load(sums.total(B, col)));
+    vec k[] = {load(sums.at(B * 16 + at.within, col)), load(sums.at(B * 16 + 8 + at.within, col))};
+    if constexpr (OWN) {
+        const vec inverse = exp2_of(-load(sums.total(B, col)));
+        k[0] = k[0] * inverse, k[1] = k[1] * inverse;
+    }
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        vec k = load(sums.at(B * 16 + 8 * h + at.within, col));
-        if constexpr (OWN) k = k * inverse;
+    for (int d = 0; d < 4; d += 2)  // the order of channels within a step is free if both operands have the same
 #pragma unroll
-        for (int d = 0; d < 4; d += 2)  // the order of channels within a step is free if both operands have the same
+        for (int h = 0; h < 2; ++h)
 #pragma unroll
             for (int c = 0; c < COUNT; ++c) {
                 const vec &upper = q.x[c].rows[0], &lower = q.x[c].rows[1];
                 const unsigned a[] = {__float_as_uint(upper.x[d]), __float_as_uint(lower.x[d]), __float_as_uint(upper.x[d + 1]), __float_as_uint(lower.x[d + 1])};
-                const unsigned b[] = {__float_as_uint(k.x[d]), __float_as_uint(k.x[d + 1])};
+                const unsigned b[] = {__float_as_uint(k[h].x[d]), __float_as_uint(k[h].x[d + 1])};
                 ptx::mma_m16n8k8_tf32(products[c][2 * B + h], a, b);
             }
-    }
 }
 
-/// Adds 16 channels of the column blocks from B down to the products, of those that the rows see. On the way q takes what
-/// decays in the blocks that it has left behind.
-template <int B, int COUNT, int K>
+/// Adds 16 channels to the products of row block R: its own column block, unless that is done, and those from B down. On the
+/// way q takes what decays in the blocks that it has left behind.
+template <int R, int B, int COUNT, int K>
 FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], DecayedRows<COUNT>& q, bool own_done, const DecayLane& at, int col, const GateSums<K>& sums) {
-    if (B < at.block) {
-        if (B + 1 < at.block) {
+    if constexpr (B == R) {
+        if (!own_done) multiply_decayed<B, true>(products, q, at, col, sums);
+    } else {
+        if constexpr (B + 1 < R) {
             const vec decay = exp2_of(load(sums.total(B + 1, col)));
 #pragma unroll
             for (int c = 0; c < COUNT; ++c)
@@ -186,10 +188,8 @@ FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], Decayed
                 for (int h = 0; h < 2; ++h) q.x[c].rows[h] = q.x[c].rows[h] * decay;
         }
         multiply_decayed<B, false>(products, q, at, col, sums);
-    } else if (B == at.block && !own_done) {
-        multiply_decayed<B, true>(products, q, at, col, sums);
     }
-    if constexpr (B > 0) add_decay_blocks<B - 1>(products, q, own_done, at, col, sums);
+    if constexpr (B > 0) add_decay_blocks<R, B - 1>(products, q, own_done, at, col, sums);
 }
 
 /// A factor's 16 channels, decayed since the block's beginning; `before`: what has decayed before it.
@@ -209,7 +209,12 @@ FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, const DecayPa
     const vec before = load(sums.before(at.block, col));
     float(*const products[kCount])[4] = {reinterpret_cast<float(*)[4]>(factors.product.x)...};
     DecayedRows<kCount> q = {{decayed_rows(factors, at, col, since, before)...}};
-    add_decay_blocks<3>(products, q, own_done, at, col, sums);
+    switch (at.block) {
+        case 0: add_decay_blocks<0, 0>(products, q, own_done, at, col, sums); break;
+        case 1: add_decay_blocks<1, 1>(products, q, own_done, at, col, sums); break;
+        case 2: add_decay_blocks<2, 2>(products, q, own_done, at, col, sums); break;
+        case 3: add_decay_blocks<3, 3>(products, q, own_done, at, col, sums); break;
+    }
 }
 
 template <bool EXCLUSIVE>
