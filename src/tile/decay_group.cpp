@@ -132,4 +132,14 @@ bool only_decays(const Function& fn, ValueId gates) {
     return decays;
 }
 
+bool only_first_factor(const Function& fn, ValueId input) {
+    const auto product = std::find_if(fn.ops.begin(), fn.ops.end(), [&](const Op& op) { return op.code == Opcode::DecayMatmul && op.args[0] == input; });
+    if (product == fn.ops.end() || !is_block_decay(product->type, fn.op(input).type)) return false;
+    return std::all_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
+        const auto reads = std::count(op.args.begin(), op.args.end(), input);
+        if (op.code == Opcode::DecayMatmul && &op != &*product) return reads == 0 && !alike(op, *product);
+        return reads == 0 || (reads == 1 && op.args[0] == input && (&op == &*product || (op.code == Opcode::DecayRows && !op.attrs.reverse)));
+    });
+}
+
 }  // namespace forge::tile

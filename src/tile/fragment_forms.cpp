@@ -104,7 +104,7 @@ class Forms {
         const FragmentRules::Input& in = rules_.inputs.at(op.attrs.name);
         if (op.type.rank() != 2 || !is_matrix(v)) refuse(fn_, v, "an input that is no matrix of 64 x 64 blocks");
         if (in.pad != 0) refuse(fn_, v, "an input that is not padded by 0");
-        if (in.dtype == rules_.half) return Space::Operand;
+        if (in.dtype == rules_.half) return results_[index(v)] == 0 && only_first_factor(fn_, v) ? Space::Spill : Space::Operand;
         if (in.dtype != DType::F32) refuse(fn_, v, "an input of another 16-bit type");
         return only_decays(fn_, v) ? Space::Spill : Space::Tile;
     }
@@ -228,10 +228,11 @@ class Copies {
             const bool precise = parts_of(fn_, op.args[i], rules_.parts) > 1;  // of which registers would hold one part
             return now == first_operand_form(fn_, v, forms_[v]) && !precise ? now : Space::Operand;
         }
+        if (now == Space::Spill) return now;  // read where it lies
         if (op.code == Opcode::DecayMatmul && is_fragment(forms_[v]) && i < 2) return Space::Operand;
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
-        if (now == Space::Reg || now == Space::Spill) return now;
+        if (now == Space::Reg) return now;
         if (!ir::is_elementwise(op.code)) {
             if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(fn_, v, "a decay mask as a whole");
             return Space::Tile;

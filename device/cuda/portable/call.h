@@ -13,6 +13,8 @@
 #ifndef FORGE_RESIDENT
 #define FORGE_RESIDENT 1  // blocks per multiprocessor, for which registers must do
 #endif
+/// TASKS: how many share a multiprocessor.
+#define FORGE_KERNEL_TASKS(TASKS) extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, TASKS)
 #define FORGE_KERNEL extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, FORGE_RESIDENT)
 #define FORGE_KERNEL_OF(GROUPS) extern "C" __global__ __launch_bounds__((GROUPS) * forge::cuda::kThreads, 1)
 #endif

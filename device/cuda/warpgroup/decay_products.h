@@ -12,6 +12,7 @@
 #include "../ptx/mma.h"
 #include "fragment.h"
 #include "gate_sums.h"
+#include "token_rows.h"
 
 namespace forge::cuda {
 
@@ -24,7 +25,7 @@ struct RowsTo {
     float scale;
 };
 
-/// A product's first operand, where the product goes, and where its rows go, each decayed from the chunk's beginning.
+/// A product's first operand, in shared memory or where it lies, where the product goes, and where its rows go, each decayed from the chunk's beginning.
 template <class Q, class Rows>
 struct DecayFactor {
     const Q& q;
@@ -91,18 +92,13 @@ FORGE_DEVICE bool is_steep(const GateSums<K>& sums, int block) {
     return __any_sync(kAllLanes, steep);
 }
 
-template <class O>
-FORGE_DEVICE float number_at(const O& o, int row, int col) {
-    return to_float(o.data[O::place(row, col)]);
-}
-
 /// Entry (i, j) of a product, of one block, channel by channel.
 template <bool EXCLUSIVE, class Q, class K>
 FORGE_DEVICE float steep_entry(const Q& q, const K& k, const GateSums<K::kCols>& sums, int i, int j) {
     if (j + EXCLUSIVE > i) return 0.0f;
     float sum = 0.0f;
 #pragma unroll 2
-    for (int d = 0; d < K::kCols; ++d) sum += number_at(q, i, d) * number_at(k, j, d) * ptx::exp2_approximate(*sums.at(i - EXCLUSIVE, d) - *sums.at(j, d));
+    for (int d = 0; d < K::kCols; ++d) sum += q.number(i, d) * k.number(j, d) * ptx::exp2_approximate(*sums.at(i - EXCLUSIVE, d) - *sums.at(j, d));
     return sum;  // for EXCLUSIVE, j is before i: so is row i - 1 of the block
 }
 
@@ -192,23 +188,62 @@ FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], Decayed
     if constexpr (B > 0) add_decay_blocks<R, B - 1>(products, q, own_done, at, col, sums);
 }
 
-/// A factor's 16 channels, decayed since the block's beginning; `before`: what has decayed before it.
-template <class Q, class Rows>
-FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const DecayLane& at, int col, const DecayPatch& since, const vec& before) {
+constexpr int kDecayGroups = 2;  ///< of 16 channels, which are computed at a time
+
+/// What is on its way for a lane's channels of a factor that is read where it lies.
+struct DecayAhead {
+    uint2 rows[kDecayGroups][2];
+};
+
+template <class T, int R, int C>
+FORGE_DEVICE DecayAhead ask_ahead(const Operand<T, R, C>&, const DecayLane&, int) {
+    return {};
+}
+template <bool TOGETHER, class T>
+FORGE_DEVICE void ask_rows(DecayAhead& ahead, const TokenRows<T>& q, const DecayLane& at, int begin) {
+#pragma unroll
+    for (int n = 0; n < kDecayGroups; ++n)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) ahead.rows[n][h] = q.template four<TOGETHER>(at.row + 8 * h, begin + 16 * n);
+}
+template <class T>
+FORGE_DEVICE DecayAhead ask_ahead(const TokenRows<T>& q, const DecayLane& at, int begin) {
+    DecayAhead ahead;
+    if (q.together) ask_rows<true>(ahead, q, at, begin);
+    else ask_rows<false>(ahead, q, at, begin);
+    return ahead;
+}
+template <class T, int R, int C>
+FORGE_DEVICE vec four_of(const Operand<T, R, C>& q, const uint2&, int row, int col) {
+    return q.four_at(row, col);
+}
+template <class T>
+FORGE_DEVICE vec four_of(const TokenRows<T>&, const uint2& ahead, int, int) {
+    const pair a = HalfOf<T>::unpack(ahead.x), b = HalfOf<T>::unpack(ahead.y);
+    return {{a.x[0], a.x[1], b.x[0], b.x[1]}};
+}
+
+/// A factor's 16 channels, decayed since the block's beginning; `before`: what has decayed before it. Its rows are stored as
+/// those of an operand like k.
+template <class Q, class Rows, class K>
+FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const uint2 (&ahead)[2], const K& k, const DecayLane& at, int col, const DecayPatch& since,
+                                     const vec& before) {
     DecayPatch x;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) x.rows[h] = factor.q.four_at(at.row + 8 * h, col) * since.rows[h];
-    put_rows(factor.rows, factor.q, at.row, col, x, before);
+    for (int h = 0; h < 2; ++h) x.rows[h] = four_of(factor.q, ahead[h], at.row + 8 * h, col) * since.rows[h];
+    put_rows(factor.rows, k, at.row, col, x, before);
     return x;
 }
 
 /// Adds 16 channels to the products, for the column blocks up to the rows' own, or before it if that is done.
-template <int K, class... Factors>
-FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, const DecayPatch& since, bool own_done, const GateSums<K>& sums, const Factors&... factors) {
+template <class K, class... Factors>
+FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, int group, const DecayPatch& since, const DecayAhead (&ahead)[sizeof...(Factors)], bool own_done, const K& k,
+                                     const GateSums<K::kCols>& sums, const Factors&... factors) {
     constexpr int kCount = sizeof...(Factors);
     const vec before = load(sums.before(at.block, col));
     float(*const products[kCount])[4] = {reinterpret_cast<float(*)[4]>(factors.product.x)...};
-    DecayedRows<kCount> q = {{decayed_rows(factors, at, col, since, before)...}};
+    int count = 0;
+    DecayedRows<kCount> q = {{decayed_rows(factors, ahead[count++].rows[group], k, at, col, since, before)...}};
     switch (at.block) {
         case 0: add_decay_blocks<0, 0>(products, q, own_done, at, col, sums); break;
         case 1: add_decay_blocks<1, 1>(products, q, own_done, at, col, sums); break;
@@ -231,20 +266,21 @@ FORGE_DEVICE void drop_above_diagonal(Fragment<64, 64>& f) {
 template <bool EXCLUSIVE, class K, class Rows, class... Factors>
 FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, const DecayedTokens<K, Rows>& tokens, const Factors&... factors) {
     using namespace detail;
-    constexpr int kGroup = 16, kAtOnce = 32;  // channels
+    constexpr int kGroup = 16, kAtOnce = kDecayGroups * kGroup;  // channels
     const DecayLane at;
     make_block_factors(sums, at.block, whole);
     const bool steep = is_steep(sums, at.block);
     (start_product<EXCLUSIVE>(at, factors, tokens.k, sums, steep), ...);
     __syncwarp();  // before sums are overwritten
 #pragma unroll 1
-    for (int begin = 0; begin < K::kCols; begin += kAtOnce) {
-        DecayPatch since[kAtOnce / kGroup];
+    for (int begin = at.col; begin < K::kCols; begin += kAtOnce) {
+        const DecayAhead ahead[] = {ask_ahead(factors.q, at, begin)...};
+        DecayPatch since[kDecayGroups];
 #pragma unroll
-        for (int n = 0; n < kAtOnce / kGroup; ++n) since[n] = decay_tokens<EXCLUSIVE>(at, begin + n * kGroup + at.col, tokens, sums);
+        for (int n = 0; n < kDecayGroups; ++n) since[n] = decay_tokens<EXCLUSIVE>(at, begin + n * kGroup, tokens, sums);
         sync();
 #pragma unroll
-        for (int n = 0; n < kAtOnce / kGroup; ++n) add_decay_channels(at, begin + n * kGroup + at.col, since[n], steep, sums, factors...);
+        for (int n = 0; n < kDecayGroups; ++n) add_decay_channels(at, begin + n * kGroup, n, since[n], ahead, steep, tokens.k, sums, factors...);
     }
     (drop_above_diagonal<EXCLUSIVE>(factors.product), ...);
 }

@@ -65,6 +65,7 @@ struct Operand {
         return static_cast<unsigned>(part * kPart * 2 + col / kPanel * Rows * 128 + row * 128 + col % kPanel * 2) >> 4;
     }
 
+    FORGE_DEVICE float number(int row, int col) const { return to_float(data[place(row, col)]); }
     /// Elements (row, col) and (row, col + 1); col is even.
     FORGE_DEVICE pair at(int row, int col) const {
         pair x = HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + place(row, col)));

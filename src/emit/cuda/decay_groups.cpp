@@ -44,7 +44,8 @@ Ranges DecayGroups::gates(const DecayGroup& group) const { return c_.memory(fn_.
 
 Ranges DecayGroups::operands(const DecayGroup& group) const {
     Ranges ranges = c_.memory(fn_.op(group.head()).args[1]);
-    for (const DecayGroup::Factor& f : group.factors) ranges.push_back(c_.memory(fn_.op(f.product).args[0])[0]);
+    for (const DecayGroup::Factor& f : group.factors)
+        for (const Range& r : c_.memory(fn_.op(f.product).args[0])) ranges.push_back(r);
     return ranges;
 }
 
@@ -69,12 +70,20 @@ std::string DecayGroups::rows_to(ValueId rows) const {
     return fmt::format("RowsTo{{{}, {}}}", transfers_.spill_pointer(result->name, "block"), constant ? float_literal(fn_.op(scale).attrs.value) : c_.name(scale));
 }
 
+/// An operand in shared memory, or an input where it lies.
+std::string DecayGroups::first_operand(ValueId q) const {
+    const Op& op = fn_.op(q);
+    if (op.layout->space != Space::Spill) return c_.name(q);
+    const int tensor = transfers_.tensor_of(op);
+    return fmt::format("TokenRows<{}>({}, rows)", storage_type(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.dtype), FragmentInputs::token_matrix(op.attrs.name, tensor));
+}
+
 void DecayGroups::multiply(const DecayGroup& group) const {
     const Op& head = fn_.op(group.head());
     std::string factors;
     for (const DecayGroup::Factor& f : group.factors) {
         c_.out.line("Fragment<64, 64> {};", c_.name(f.product));
-        factors += fmt::format(", DecayFactor{{{}, {}, {}}}", c_.name(fn_.op(f.product).args[0]), c_.name(f.product), rows_to(f.rows));
+        factors += fmt::format(", DecayFactor{{{}, {}, {}}}", first_operand(fn_.op(f.product).args[0]), c_.name(f.product), rows_to(f.rows));
     }
     c_.out.line("decay_products<{}>({}, {}, DecayedTokens{{{}, {}}}{});", head.attrs.exclusive, sums(group), group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum),
                 c_.name(head.args[1]), rows_to(group.rows), factors);

@@ -26,6 +26,7 @@ class DecayGroups {
 
  private:
     [[nodiscard]] std::string sums(const tile::DecayGroup& group) const;
+    [[nodiscard]] std::string first_operand(ir::ValueId q) const;
     [[nodiscard]] std::string rows_to(ir::ValueId rows) const;
 
     Context& c_;

@@ -35,7 +35,7 @@ class FragmentKernel {
         : c_(out, dialect, plan, kernel), transfers_(c_), inputs_(c_, transfers_), decays_(c_, transfers_), products_(out, c_.barriers), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn), roles_(kernel.tiles.roles ? &*kernel.tiles.roles : nullptr) {}
 
     void write() {
-        const std::string macro = roles_ ? fmt::format("FORGE_KERNEL_OF({})", roles_->groups()) : "FORGE_KERNEL";
+        const std::string macro = roles_ ? fmt::format("FORGE_KERNEL_OF({})", roles_->groups()) : plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once());
         out_.open(fmt::format("{} void {}({}{})", macro, kernel_symbol(c_.kernel), c_.dialect.arguments, roles_ ? ", const __grid_constant__ TensorMaps maps" : ""));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
         begin_task();
@@ -48,6 +48,13 @@ class FragmentKernel {
     }
 
  private:
+    /// How many tasks of single chunks share a multiprocessor: as many as its memory holds, but each with 100 registers per
+    /// thread.
+    [[nodiscard]] std::int64_t tasks_at_once() const {
+        constexpr std::int64_t kBytes = 228 * 1024, kReserved = 1024, kMostTasks = 5;  // of memory: for each task, beside its own
+        return std::clamp<std::int64_t>(kBytes / (4 * c_.kernel.tiles.scratch_floats + kReserved), 1, kMostTasks);
+    }
+
     /// One warp group does everything.
     void write_alone() {
         declare_buffers(false);
