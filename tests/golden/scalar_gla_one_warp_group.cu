@@ -133,8 +133,8 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
         if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + (kStages - 1) * call.heads, stage == 0 ? kStages - 1 : stage - 1);
         started();
         finish<1>(s, v16);
-        Fragment<64, 64> v23;
-        each<64, 64>([&](const Spot& spot) {
+        Fragment<64, 64> v23 = {};
+        each_lower([&](const Spot& spot) {
             const auto v16_j = v16.at(spot);
             const auto v18_j = decays<false>(v18, spot.i, spot.j);
             const auto v22_j = v16_j * v18_j;

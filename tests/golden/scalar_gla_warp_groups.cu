@@ -181,8 +181,8 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
             Fragment<64, 64> v18;
             issue_multiply<Acc::Set, Along::Columns, Along::Rows, 128>(v18, q, prev_s_2);
             finish<1>(v17);
-            Fragment<64, 64> v23;
-            each<64, 64>([&](const Spot& spot) {
+            Fragment<64, 64> v23 = {};
+            each_lower([&](const Spot& spot) {
                 const auto v17_j = v17.at(spot);
                 const auto v20_j = decays<false>(v20, spot.i, spot.j);
                 const auto v22_j = v17_j * v20_j;
