@@ -82,7 +82,7 @@ class FragmentKernel {
     struct Registers {
         int inputs, states, outputs;
     };
-    [[nodiscard]] Registers registers() const { return roles_->output_groups == 1 ? Registers{56, 224, 224} : Registers{72, 184, 128}; }
+    [[nodiscard]] Registers registers() const { return roles_->output_groups == 1 ? Registers{72, 216, 216} : Registers{72, 184, 128}; }
 
     void write_roles() {
         out_.line("const Handover<kStages, {}> stages(scratch + {});", roles_->output_groups > 0 ? 2 : 1, roles_->barriers);
