@@ -20,7 +20,10 @@ class Division {
     Division(const Function& fn, const std::vector<ValueId>& vectors, int output_groups) : fn_(fn), vectors_(vectors) {
         roles_.of.assign(fn.ops.size(), 0);
         std::vector<ValueId> carried, others;
-        for (const ir::Result& r : fn.results) (is_carried(r.role) ? carried : others).push_back(r.value);
+        for (const ir::Result& r : fn.results) {
+            if (r.role == Role::Spill) refuse(fn, r.value, "what later kernels read");
+            (is_carried(r.role) ? carried : others).push_back(r.value);
+        }
         mark(carried, Roles::kStates);
         mark(others, Roles::kOutputs);
         for (std::uint8_t& of : roles_.of)

@@ -64,7 +64,7 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
         const Mapped k_map(maps, 0, call, 1, at, 0);
         const Mapped v_map(maps, 1, call, 2, at, at.tile * 64);
         const Mapped q_map(maps, 2, call, 0, at, 0);
-        pair g_next = token_pair(g_rows + (row) * call.tensors[3].token, call.tensors[3].token, rows_of(row), 0.0f);
+        pair g_next = token_pair(g_rows + (row) * call.tensors[3].token, call.tensors[3].token, rows_of(row), 0.0f), g_next_but_one = token_pair(g_rows + (row + kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + kChunk), 0.0f);
         const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage) {
             [[maybe_unused]] float* const arriving = scratch + stage * 10240;
             [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 264;
@@ -86,7 +86,6 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
             [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 264;
             const int j = 2 * lane();
             const pair g_j = g_next;
-            if (row + kChunk < at.end) g_next = token_pair(g_rows + (row + kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + kChunk), 0.0f);
             const pair g_2_j = g_j;
             const pair v7_j = sum_of(g_2_j);
             const pair v8_j = exp(v7_j);
@@ -107,6 +106,7 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
             make_vectors(row, rows_of(row), stage.at);
             ptx::copy_wait<0>();
             settle(), stages.is_filled(stage);
+            g_next = g_next_but_one, g_next_but_one = token_pair(g_rows + (row + 2 * kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + 2 * kChunk), 0.0f);
         }
     } else if (group() == 1) {
         ptx::more_registers<184>();

@@ -136,7 +136,7 @@ const TensorSlot& FragmentInputs::input_slot(ValueId v) const { return plan_.ten
 
 std::string FragmentInputs::next_vector(ValueId v) const { return c_.name(v) + "_next"; }
 
-/// A vector of the chunk that begins at a row, read by a warp that needs it a chunk later.
+/// A vector of the chunk that begins at a row; none of it is there beyond the sequence's end.
 std::string FragmentInputs::later_vector(ValueId v, const char* row) const {
     const int tensor = transfers_.tensor_of(fn_.op(v));
     return fmt::format("token_pair({0}_rows + ({1}) * call.tensors[{2}].token, call.tensors[{2}].token, rows_of({1}), {3})", cpp_identifier(fn_.op(v).attrs.name), row, tensor,
@@ -172,7 +172,6 @@ void FragmentInputs::vector(ValueId v) {
         value = op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands);
     }
     out_.line("const pair {} = {};", name(v), value);
-    if (value == next_vector(v)) out_.line("if (row + kChunk < at.end) {} = {};", value, later_vector(v, "row + kChunk"));
     if (stored) out_.line("{}, {});", op.type.rank() == 0 ? "store_first(" + arriving(v) : fmt::format("store_pair({} + j", arriving(v)), name(v));
 }
 
@@ -188,8 +187,13 @@ void FragmentInputs::ask_for_all() {
     transfers_.declare_inputs();
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (c_.is_param(v, Role::Input)) declare_map(fn_.op(v).attrs.name, transfers_.tensor_of(fn_.op(v)));
-    for (ValueId v = 0; v < fn_.size(); ++v)
-        if (through_registers(v)) out_.line("pair {} = {};", next_vector(v), later_vector(v, "row"));
+    std::vector<std::string> next;
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        if (!through_registers(v)) continue;
+        const std::string name = next_vector(v);
+        out_.line("pair {} = {}, {}_but_one = {};", name, later_vector(v, "row"), name, later_vector(v, "row + kChunk"));
+        next.push_back(fmt::format("{0} = {0}_but_one, {0}_but_one = {1};", name, later_vector(v, "row + 2 * kChunk")));
+    }
     declare();
     out_.line("Turn<kStages> stage;");
     out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage.next())");
@@ -199,6 +203,7 @@ void FragmentInputs::ask_for_all() {
     if (has_vectors()) out_.line("make_vectors(row, rows_of(row), stage.at);");
     out_.line("ptx::copy_wait<0>();");
     out_.line("settle(), stages.is_filled(stage);");
+    for (const std::string& ask : next) out_.put(ask);  // after the barrier, which would wait for it
     out_.close();
 }
 
