@@ -31,7 +31,8 @@ class Finder {
 
     /// The rows that v is, if it is stored and nothing reads it.
     [[nodiscard]] std::optional<Rows> rows(ValueId v) const {
-        const bool stored = std::any_of(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == v && r.role == Role::Spill; });
+        const bool stored =
+            std::any_of(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == v && r.role == Role::Spill; });
         if (!stored || results_[index(v)] != 1 || !users_[index(v)].empty()) return std::nullopt;
         std::vector<ValueId> factors;
         collect(v, factors);
@@ -72,7 +73,8 @@ class Finder {
     [[nodiscard]] bool of_a_product(const Rows& rows) const {
         return std::any_of(fn_.ops.begin(), fn_.ops.end(), [&](const Op& op) {
             if (op.code != Opcode::DecayMatmul || op.args[2] != rows.gates) return false;
-            return rows.attrs.reverse ? rows.attrs.exclusive && op.args[1] == rows.x : op.attrs.exclusive == rows.attrs.exclusive && op.args[0] == rows.x;
+            return rows.attrs.reverse ? rows.attrs.exclusive && op.args[1] == rows.x
+                                      : op.attrs.exclusive == rows.attrs.exclusive && op.args[0] == rows.x;
         });
     }
 
@@ -96,7 +98,8 @@ Function decay_rows(const Function& fn) {
         if (rows && made.insert(rows->key()).second) {
             ir::Attrs one;
             one.value = 1;
-            const ValueId scale = rows->scale == ir::kNoValue ? out.add({Opcode::Constant, {DType::F32, {}}, {}, one, "", op.where, std::nullopt}) : at(rows->scale);
+            const ValueId scale =
+                rows->scale == ir::kNoValue ? out.add({Opcode::Constant, {DType::F32, {}}, {}, one, "", op.where, std::nullopt}) : at(rows->scale);
             map.push_back(ir::emit(out, Opcode::DecayRows, {at(rows->x), at(rows->gates), scale}, rows->attrs, op.where, op.name));
         } else {
             std::vector<ValueId> args;

@@ -49,13 +49,17 @@ class Groups {
             if (v == head || (is_product(fn_.op(v)) && !taken_[index(v)] && alike(fn_.op(v), op) && !late_[index(fn_.op(v).args[0])]))
                 group.factors.push_back({take(v), ir::kNoValue});
         for (DecayGroup::Factor& f : group.factors)
-            f.rows = first([&](const Op& u) { return is_rows(u, op.args[2], false) && u.args[0] == fn_.op(f.product).args[0] && u.attrs.exclusive == op.attrs.exclusive; });
+            f.rows = first([&](const Op& u) {
+                return is_rows(u, op.args[2], false) && u.args[0] == fn_.op(f.product).args[0] && u.attrs.exclusive == op.attrs.exclusive;
+            });
         group.rows = first([&](const Op& u) { return is_rows(u, op.args[2], true) && u.args[0] == op.args[1]; });
         group.sum = first([&](const Op& u) { return u.code == Opcode::Sum && u.attrs.dim == 0 && u.args[0] == op.args[2]; });
         return group;
     }
 
-    static bool is_rows(const Op& op, ValueId gates, bool reverse) { return op.code == Opcode::DecayRows && op.args[1] == gates && op.attrs.reverse == reverse; }
+    static bool is_rows(const Op& op, ValueId gates, bool reverse) {
+        return op.code == Opcode::DecayRows && op.args[1] == gates && op.attrs.reverse == reverse;
+    }
 
     template <class Wanted>
     ValueId first(Wanted wanted) {
@@ -110,7 +114,9 @@ std::int64_t group_floats(const Function& fn, const DecayGroup& group) {
     return kRows * size_of(fn.op(fn.op(group.head()).args[1]).type, 1);
 }
 
-bool is_block_decay(const ir::Type& product, const ir::Type& q) { return is_block_matrix(q) && product.shape[0].is_constant() && product.shape[0].factor == kBlock; }
+bool is_block_decay(const ir::Type& product, const ir::Type& q) {
+    return is_block_matrix(q) && product.shape[0].is_constant() && product.shape[0].factor == kBlock;
+}
 
 Function with_decay_rows(const Function& fn, const Sizes& sizes) {
     const bool blocks = std::all_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
@@ -133,7 +139,8 @@ bool only_decays(const Function& fn, ValueId gates) {
 }
 
 bool only_first_factor(const Function& fn, ValueId input) {
-    const auto product = std::find_if(fn.ops.begin(), fn.ops.end(), [&](const Op& op) { return op.code == Opcode::DecayMatmul && op.args[0] == input; });
+    const auto product =
+        std::find_if(fn.ops.begin(), fn.ops.end(), [&](const Op& op) { return op.code == Opcode::DecayMatmul && op.args[0] == input; });
     if (product == fn.ops.end() || !is_block_decay(product->type, fn.op(input).type)) return false;
     return std::all_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
         const auto reads = std::count(op.args.begin(), op.args.end(), input);

@@ -25,7 +25,8 @@ struct RowsTo {
     float scale;
 };
 
-/// A product's first operand, in shared memory or where it lies, where the product goes, and where its rows go, each decayed from the chunk's beginning.
+/// A product's first operand, in shared memory or where it lies, where the product goes, and where its rows go, each decayed from the chunk's
+/// beginning.
 template <class Q, class Rows>
 struct DecayFactor {
     const Q& q;
@@ -150,7 +151,8 @@ struct DecayedRows {
 
 /// Adds 16 channels of column block B to the products: q kᵀ, the latter times a factor per channel if OWN.
 template <int B, bool OWN, int COUNT, int K>
-FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q, const DecayLane& at, int col, const GateSums<K>& sums) {
+FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q, const DecayLane& at, int col,
+                                   const GateSums<K>& sums) {
     vec k[] = {load(sums.at(B * 16 + at.within, col)), load(sums.at(B * 16 + 8 + at.within, col))};
     if constexpr (OWN) {
         const vec inverse = exp2_of(-load(sums.total(B, col)));
@@ -163,7 +165,8 @@ FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const D
 #pragma unroll
             for (int c = 0; c < COUNT; ++c) {
                 const vec &upper = q.x[c].rows[0], &lower = q.x[c].rows[1];
-                const unsigned a[] = {__float_as_uint(upper.x[d]), __float_as_uint(lower.x[d]), __float_as_uint(upper.x[d + 1]), __float_as_uint(lower.x[d + 1])};
+                const unsigned a[] = {__float_as_uint(upper.x[d]), __float_as_uint(lower.x[d]), __float_as_uint(upper.x[d + 1]),
+                                      __float_as_uint(lower.x[d + 1])};
                 const unsigned b[] = {__float_as_uint(k[h].x[d]), __float_as_uint(k[h].x[d + 1])};
                 ptx::mma_m16n8k8_tf32(products[c][2 * B + h], a, b);
             }
@@ -172,7 +175,8 @@ FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const D
 /// Adds 16 channels to the products of row block R: its own column block, unless that is done, and those from B down. On the
 /// way q takes what decays in the blocks that it has left behind.
 template <int R, int B, int COUNT, int K>
-FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], DecayedRows<COUNT>& q, bool own_done, const DecayLane& at, int col, const GateSums<K>& sums) {
+FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], DecayedRows<COUNT>& q, bool own_done, const DecayLane& at, int col,
+                                   const GateSums<K>& sums) {
     if constexpr (B == R) {
         if (!own_done) multiply_decayed<B, true>(products, q, at, col, sums);
     } else {
@@ -226,8 +230,8 @@ FORGE_DEVICE vec four_of(const TokenRows<T>&, const uint2& ahead, int, int) {
 /// A factor's 16 channels, decayed since the block's beginning; `before`: what has decayed before it. Its rows are stored as
 /// those of an operand like k.
 template <class Q, class Rows, class K>
-FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const uint2 (&ahead)[2], const K& k, const DecayLane& at, int col, const DecayPatch& since,
-                                     const vec& before) {
+FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const uint2 (&ahead)[2], const K& k, const DecayLane& at, int col,
+                                     const DecayPatch& since, const vec& before) {
     DecayPatch x;
 #pragma unroll
     for (int h = 0; h < 2; ++h) x.rows[h] = four_of(factor.q, ahead[h], at.row + 8 * h, col) * since.rows[h];
@@ -237,8 +241,8 @@ FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const u
 
 /// Adds 16 channels to the products, for the column blocks up to the rows' own, or before it if that is done.
 template <class K, class... Factors>
-FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, int group, const DecayPatch& since, const DecayAhead (&ahead)[sizeof...(Factors)], bool own_done, const K& k,
-                                     const GateSums<K::kCols>& sums, const Factors&... factors) {
+FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, int group, const DecayPatch& since, const DecayAhead (&ahead)[sizeof...(Factors)],
+                                     bool own_done, const K& k, const GateSums<K::kCols>& sums, const Factors&... factors) {
     constexpr int kCount = sizeof...(Factors);
     const vec before = load(sums.before(at.block, col));
     float(*const products[kCount])[4] = {reinterpret_cast<float(*)[4]>(factors.product.x)...};

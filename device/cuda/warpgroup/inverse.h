@@ -72,14 +72,16 @@ struct SlabProduct {
     template <int FROM>
     FORGE_DEVICE void add(const float* a, const float* b) {
         const int g = lane() / 4, t = lane() % 4;
-        const Parts<Precision::Float> right[] = {Parts<Precision::Float>(b[2 * t * kInverseRow + g]), Parts<Precision::Float>(b[(2 * t + 1) * kInverseRow + g])};
+        const Parts<Precision::Float> right[] = {Parts<Precision::Float>(b[2 * t * kInverseRow + g]),
+                                                 Parts<Precision::Float>(b[(2 * t + 1) * kInverseRow + g])};
         const unsigned right_high[] = {right[0].high, right[1].high}, right_low[] = {right[0].low, right[1].low};
 #pragma unroll
         for (int r = FROM; r < ROWS; ++r) {
             const pair upper = load_pair(a + (16 * r + g) * kInverseRow + 2 * t), lower = load_pair(a + (16 * r + 8 + g) * kInverseRow + 2 * t);
-            Parts<Precision::Float> left[] = {Parts<Precision::Float>(upper.x[0]), Parts<Precision::Float>(lower.x[0]), Parts<Precision::Float>(upper.x[1]),
-                                              Parts<Precision::Float>(lower.x[1])};
-            const unsigned high[] = {left[0].high, left[1].high, left[2].high, left[3].high}, low[] = {left[0].low, left[1].low, left[2].low, left[3].low};
+            Parts<Precision::Float> left[] = {Parts<Precision::Float>(upper.x[0]), Parts<Precision::Float>(lower.x[0]),
+                                              Parts<Precision::Float>(upper.x[1]), Parts<Precision::Float>(lower.x[1])};
+            const unsigned high[] = {left[0].high, left[1].high, left[2].high, left[3].high},
+                           low[] = {left[0].low, left[1].low, left[2].low, left[3].low};
             ptx::mma_m16n8k8_tf32(small[r], low, right_high);
             ptx::mma_m16n8k8_tf32(large[r], high, right_high);
             ptx::mma_m16n8k8_tf32(small[r], high, right_low);

@@ -24,7 +24,9 @@ struct TokenRows {
     /// Numbers (row, col) to (row, col + 3); col is a multiple of 4.
     template <bool TOGETHER>
     FORGE_DEVICE uint2 four(int row, int col) const {
-        if constexpr (TOGETHER) return *reinterpret_cast<const uint2*>(data + (static_cast<unsigned>(row) * static_cast<unsigned>(row_stride) + static_cast<unsigned>(col)));
+        if constexpr (TOGETHER)
+            return *reinterpret_cast<const uint2*>(data +
+                                                   (static_cast<unsigned>(row) * static_cast<unsigned>(row_stride) + static_cast<unsigned>(col)));
         else return make_uint2(HalfOf<T>::pack(number(row, col), number(row, col + 1)), HalfOf<T>::pack(number(row, col + 2), number(row, col + 3)));
     }
 };

@@ -50,7 +50,8 @@ Ranges DecayGroups::operands(const DecayGroup& group) const {
 }
 
 std::string DecayGroups::sums(const DecayGroup& group) const {
-    return fmt::format("GateSums<{}>(scratch + {})", tile::size_of(fn_.op(fn_.op(group.head()).args[1]).type, 1), c_.kernel.tiles.work.at(group.head()));
+    return fmt::format("GateSums<{}>(scratch + {})", tile::size_of(fn_.op(fn_.op(group.head()).args[1]).type, 1),
+                       c_.kernel.tiles.work.at(group.head()));
 }
 
 void DecayGroups::sum_gates(const DecayGroup& group, const char* rows) const {
@@ -67,7 +68,8 @@ std::string DecayGroups::rows_to(ValueId rows) const {
     const auto result = std::find_if(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == rows; });
     const ValueId scale = fn_.op(rows).args[2];
     const bool constant = fn_.op(scale).code == Opcode::Constant;
-    return fmt::format("RowsTo{{{}, {}}}", transfers_.spill_pointer(result->name, "block"), constant ? float_literal(fn_.op(scale).attrs.value) : c_.name(scale));
+    return fmt::format("RowsTo{{{}, {}}}", transfers_.spill_pointer(result->name, "block"),
+                       constant ? float_literal(fn_.op(scale).attrs.value) : c_.name(scale));
 }
 
 /// An operand in shared memory, or an input where it lies.
@@ -75,7 +77,8 @@ std::string DecayGroups::first_operand(ValueId q) const {
     const Op& op = fn_.op(q);
     if (op.layout->space != Space::Spill) return c_.name(q);
     const int tensor = transfers_.tensor_of(op);
-    return fmt::format("TokenRows<{}>({}, rows)", storage_type(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.dtype), FragmentInputs::token_matrix(op.attrs.name, tensor));
+    return fmt::format("TokenRows<{}>({}, rows)", storage_type(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.dtype),
+                       FragmentInputs::token_matrix(op.attrs.name, tensor));
 }
 
 void DecayGroups::multiply(const DecayGroup& group) const {
@@ -85,8 +88,8 @@ void DecayGroups::multiply(const DecayGroup& group) const {
         c_.out.line("Fragment<64, 64> {};", c_.name(f.product));
         factors += fmt::format(", DecayFactor{{{}, {}, {}}}", first_operand(fn_.op(f.product).args[0]), c_.name(f.product), rows_to(f.rows));
     }
-    c_.out.line("decay_products<{}>({}, {}, DecayedTokens{{{}, {}}}{});", head.attrs.exclusive, sums(group), group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum),
-                c_.name(head.args[1]), rows_to(group.rows), factors);
+    c_.out.line("decay_products<{}>({}, {}, DecayedTokens{{{}, {}}}{});", head.attrs.exclusive, sums(group),
+                group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum), c_.name(head.args[1]), rows_to(group.rows), factors);
 }
 
 }  // namespace forge::emit

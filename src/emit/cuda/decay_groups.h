@@ -9,7 +9,8 @@ namespace forge::emit {
 
 class DecayGroups {
  public:
-    DecayGroups(Context& context, const Transfers& transfers) : c_(context), transfers_(transfers), fn_(context.fn), groups_(tile::decay_groups(fn_)) {}
+    DecayGroups(Context& context, const Transfers& transfers)
+        : c_(context), transfers_(transfers), fn_(context.fn), groups_(tile::decay_groups(fn_)) {}
 
     [[nodiscard]] const std::vector<tile::DecayGroup>& groups() const { return groups_; }
     /// The group that a value is made with; null if none.
