@@ -116,7 +116,8 @@ FORGE_DEVICE Task sequence_task(const Call& call, Size n, Size head, Size tile) 
 
 /// One block of threads per (sequence, head, tile), tiles fastest: all chunks of a sequence in order.
 FORGE_DEVICE Task scan_task(const Call& call, Size index) {
-    Task at = sequence_task(call, index / call.tiles / call.heads, index / call.tiles % call.heads, index % call.tiles);
+    const TaskNumber number(call, index);
+    Task at = sequence_task(call, number.block, number.head, number.tile);
     at.end = at.tokens;
     at.block = first_block(call, at.sequence, call.chunk_rows) * call.heads + at.head;
     return at;
@@ -162,7 +163,7 @@ FORGE_DEVICE Task carry_task(const Call& call, Size index) {
 template <class T>
 FORGE_DEVICE T* token_rows(const Call& call, int tensor, const Task& at, Size factor = 1) {
     const CallTensor& t = call.tensors[tensor];
-    return static_cast<T*>(t.data) + at.sequence * t.sequence + at.start * factor * t.token + at.head / t.group * t.head;
+    return static_cast<T*>(t.data) + at.sequence * t.sequence + at.start * factor * t.token + quotient(at.head, t.group) * t.head;
 }
 
 template <class T>
@@ -177,7 +178,7 @@ FORGE_DEVICE T* state_block(const Call& call, int tensor, const Task& at) {
 template <class T>
 FORGE_DEVICE T* head_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];
-    return static_cast<T*>(t.data) + at.head / t.group * t.head;
+    return static_cast<T*>(t.data) + quotient(at.head, t.group) * t.head;
 }
 
 #endif
