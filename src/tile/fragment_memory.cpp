@@ -201,7 +201,6 @@ class Memory {
     /// All stages' matrices, matrices of the states' group (or of all), what each of the outputs' groups has, what is passed
     /// between them; then numbers: those in no stage, those of all stages, barriers.
     void join_regions(TileKernel& kernel) {
-        constexpr std::int64_t kBarrierFloats = 2;
         const std::int64_t large = stages() * stage_large_;
         std::int64_t end = large + rounded(states_.large.size()), outputs = end;
         if (roles_) {
@@ -219,7 +218,7 @@ class Memory {
         end += stages() * kernel.number_floats;
         if (roles_) {
             roles_->barriers = end;
-            end += 2 * kBarrierFloats * (stages() + roles_->output_groups * static_cast<std::int64_t>(roles_->passed.size()));
+            end += Roles::kHandoverFloats * (stages() + roles_->output_groups * static_cast<std::int64_t>(roles_->passed.size()));
         }
         kernel.scratch_floats = (end + 3) / 4 * 4;
         for (auto& [v, offset] : work_) offset += large;

@@ -12,6 +12,8 @@ namespace forge::tile {
 
 struct Roles {
     static constexpr std::uint8_t kStates = 1, kOutputs = 2;
+    static constexpr int kFirstOutput = 2;      ///< the number of the first group that makes outputs
+    static constexpr int kHandoverFloats = 4;   ///< of the two barriers by which a buffer passes from group to group
 
     /// A copy of a fragment into an operand, by the states' group for the outputs' groups, which have one buffer each.
     struct Passed {
@@ -25,7 +27,7 @@ struct Roles {
     std::int64_t output_floats = 0;    ///< of memory that each of these has for itself; `scratch` stands for its own
     std::int64_t barriers = 0;         ///< where the barriers lie in shared memory
 
-    [[nodiscard]] int groups() const { return 2 + output_groups; }
+    [[nodiscard]] int groups() const { return kFirstOutput + output_groups; }
     [[nodiscard]] bool does(std::uint8_t role, ir::ValueId v) const { return (of[static_cast<std::size_t>(v)] & role) != 0; }
     /// Null if the value is not passed.
     [[nodiscard]] const Passed* find(ir::ValueId v) const {

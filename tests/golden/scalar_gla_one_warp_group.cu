@@ -47,14 +47,14 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
     constexpr int kChunk = 64, kStages = 2;
     const Task at = scan_task(call, task);
     if (at.idle) return;
+    const float scale = call.scalars[0];
+    const auto rows_of = [&](Size row) { return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); };
+    [[maybe_unused]] Size row = at.row, block = at.block;
     const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 64 * call.tensors[2].dim[0];
     const float* const g_rows = token_rows<const float>(call, 3, at);
     const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
     bf16* const o_rows = token_rows<bf16>(call, 4, at) + at.tile * 64 * call.tensors[4].dim[0];
-    const float scale = call.scalars[0];
-    const auto rows_of = [&](Size row) { return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); };
-    [[maybe_unused]] Size row = at.row, block = at.block;
     const Operand<bf16, 64, 64> v24(scratch + 20480);
     const Operand<bf16, 64, 64> o_2(scratch + 20480);
     Fragment<64, 128> prev_s;

@@ -160,10 +160,11 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
         const Operand<bf16, 64, 64> o_2(own + 40960);
         bf16* const o_rows = token_rows<bf16>(call, 4, at) + at.tile * 64 * call.tensors[4].dim[0];
         const Mapped o_map(maps, 3, call, 4, at, at.tile * 64);
+        const int own_turn = group() - 2;
         Turn<kStages> stage;
         [[maybe_unused]] Turn<kOutputs> to;
-        stage.skip(group() - 2), to.skip(group() - 2);
-        for (row += (group() - 2) * kChunk; row < at.end; row += kOutputs * kChunk, stage.skip(kOutputs), to.lap ^= 1u) {
+        stage.skip(own_turn), to.skip(own_turn);
+        for (row += own_turn * kChunk; row < at.end; row += kOutputs * kChunk, stage.skip(kOutputs), to.lap ^= 1u) {
             [[maybe_unused]] const int rows = rows_of(row);
             [[maybe_unused]] float* const arrived = scratch + stage.at * 10240;
             [[maybe_unused]] float* const arrived_numbers = scratch + 53248 + stage.at * 264;

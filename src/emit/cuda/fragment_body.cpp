@@ -1,0 +1,326 @@
+#include "emit/cuda/fragment_body.h"
+
+#include <algorithm>
+
+#include "emit/cuda/fragment_loops.h"
+#include "emit/cuda/fragment_states.h"
+#include "emit/kernel.h"
+#include "tile/fragments.h"
+#include "tile/order.h"
+
+namespace forge::emit {
+
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+using tile::Roles;
+using tile::size_of;
+using Kind = plan::TensorSlot::Kind;
+using Space = ir::Layout::Space;
+
+FragmentBody::FragmentBody(Context& context, Transfers& transfers, FragmentInputs& inputs, std::uint8_t role)
+    : c_(context),
+      transfers_(transfers),
+      inputs_(inputs),
+      out_(context.out),
+      plan_(context.plan),
+      loop_(context.kernel.graph.loop),
+      fn_(context.fn),
+      roles_(context.kernel.tiles.roles ? &*context.kernel.tiles.roles : nullptr),
+      role_(role),
+      decays_(context, transfers),
+      products_(context.out, context.barriers) {
+    c_.barriers.passed();
+    if (role_ != 0) last_reader_ = last_reader();
+}
+
+bool FragmentBody::is_written(ValueId v) const {
+    const Op& op = fn_.op(v);
+    return op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !inputs_.is_vector(v);
+}
+
+bool FragmentBody::writes_memory() const {
+    for (ValueId v = 0; v < fn_.size(); ++v)
+        if (is_written(v) && is_mine(v) && !is_passed(v) && (c_.in_tile(v) || c_.is_operand(v))) return true;
+    return false;
+}
+
+/// Whether the group reads or writes the value's buffer.
+bool FragmentBody::touches(ValueId v) const {
+    if (role_ == 0 || (is_mine(v) && fn_.op(v).code != Opcode::Param)) return true;
+    for (ValueId u = 0; u < fn_.size(); ++u) {
+        const auto read = tile::tiles_read_by(fn_, u);
+        if (is_mine(u) && std::find(read.begin(), read.end(), v) != read.end()) return true;
+    }
+    return false;
+}
+
+ValueId FragmentBody::last_reader() const {
+    ValueId last = 0;
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        if (!is_mine(v) || fn_.op(v).code == Opcode::Param || inputs_.is_vector(v)) continue;
+        for (const ValueId t : tile::tiles_read_by(fn_, v))
+            if (fn_.op(t).layout->staged || is_passed(t)) last = v;
+    }
+    return last;
+}
+
+// Memory.
+
+void FragmentBody::declare_buffer(ValueId v, const std::string& place) {
+    if (c_.is_operand(v)) out_.line("const {} {}({});", inputs_.operand_type(v), c_.name(v), place);
+    else out_.line("float* const {} = {};  // {}", c_.name(v), place, forge::to_string(fn_.op(v).type.shape));
+}
+
+void FragmentBody::declare_buffers() {
+    if (is_outputs() && writes_memory()) out_.line("float* const own = scratch + (group() - {}) * {};", Roles::kFirstOutput, roles_->output_floats);
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        const Op& op = fn_.op(v);
+        if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged || is_passed(v) || !touches(v)) continue;
+        const bool own = is_outputs() && op.code != Opcode::Param;
+        declare_buffer(v, fmt::format("{} + {}", own ? "own" : "scratch", op.layout->offset));
+    }
+}
+
+/// What arrived for the chunk, and, with roles, what passes from group to group: they have a buffer each.
+void FragmentBody::declare_arrived() {
+    inputs_.declare_stage("arrived", "arrived_numbers", role_ != 0 ? "stage.at" : "stage");
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        const bool buffer = (c_.in_tile(v) || c_.is_operand(v)) && !ir::is_view(fn_.op(v).code);
+        if (buffer && fn_.op(v).layout->staged && touches(v)) declare_buffer(v, inputs_.place(v, "arrived", "arrived_numbers"));
+    }
+    if (role_ == 0) return;
+    for (const Roles::Passed& p : roles_->passed) declare_buffer(p.value, fmt::format("scratch + {} + to.at * {}", p.offset, p.floats));
+}
+
+void FragmentBody::begin_chunk(const std::string& arrive) {
+    out_.line("[[maybe_unused]] const int rows = rows_of(row);");
+    if (plan::in_order(loop_)) declare_arrived();
+    if (!is_outputs()) pack_states();
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        if (c_.is_param(v, Role::Mask) && !inputs_.is_vector(v)) out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
+        if (c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
+    }
+    out_.put(arrive);
+    c_.barriers.passed();
+}
+
+/// While no product is under way: the compiler would wait for one before it lets go of registers that the last chunk's
+/// products wrote.
+void FragmentBody::pack_states() {
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        if (!ir::is_matmul(fn_.op(v).code) || !is_mine(v)) continue;
+        const ValueId a = fn_.op(v).args[fn_.op(v).layout->space == Space::Transposed ? 1 : 0];
+        if (c_.is_fragment(a) && fn_.op(a).code == Opcode::Param) pack(a);
+    }
+}
+
+// Operations.
+
+void FragmentBody::operations() {
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        if (!is_mine(v)) continue;
+        operation(v);
+        release_before(v + 1);
+    }
+    if (role_ == 0) inputs_.start_later(), inputs_.make_next_vectors();
+    products_.finish_all();
+    release();
+}
+
+void FragmentBody::operation(ValueId v) {
+    const Op& op = fn_.op(v);
+    if (role_ == 0 && products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg && !ir::is_view(op.code)) inputs_.start_later();
+    if (is_written(v)) {
+        wait_for_passed(v);
+        if (const tile::DecayGroup* const group = decays_.with(v)) {
+            if (group->head() == v) decay_group(*group);
+        } else if (ir::is_matmul(op.code)) product(v);
+        else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
+        else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
+        else compute(v);
+    }
+    for (const ir::Result& r : fn_.results)
+        if (r.value == v) store_result(r);
+}
+
+void FragmentBody::sum_first_gates() {
+    if (plan::in_order(loop_) || !decays_.starts_kernel()) return;
+    decays_.sum_gates(decays_.groups()[0], "rows_of(row)");
+    summed_ = true;
+}
+
+void FragmentBody::decay_group(const tile::DecayGroup& group) {
+    const Ranges room = decays_.room(group);
+    if (!summed_) {
+        before(decays_.gates(group), room);
+        decays_.sum_gates(group, "rows");
+    }
+    summed_ = false;
+    Ranges reads = decays_.operands(group);
+    reads.insert(reads.end(), room.begin(), room.end());
+    before(reads, room);
+    decays_.multiply(group);
+}
+
+void FragmentBody::compute(ValueId v) {
+    const Op& op = fn_.op(v);
+    Ranges reads, writes = c_.memory(v);
+    for (const ValueId t : tile::tiles_read_by(fn_, v)) {
+        if (c_.is_fragment(t)) read_fragment(t);
+        for (const Range& r : c_.memory(t)) reads.push_back(r);
+    }
+    release_before(v);
+    if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
+        writes.push_back({work->second, work->second + tile::fragment_work_floats(fn_, v)});
+    before(reads, writes);
+    if (op.code == Opcode::DecayMask) {
+        out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v), c_.name(op.args[0]));
+    } else if (op.code == Opcode::Inverse && c_.is_fragment(v)) {
+        out_.line("const Fragment<64, 64> {} = unit_lower_inverse({}, scratch + {});", c_.name(v), c_.name(op.args[0]), c_.kernel.tiles.work.at(v));
+    } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
+        if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
+        else write_fragment_loop(c_, v);
+    } else {
+        write_device_call(c_, v);
+    }
+}
+
+namespace {
+
+/// The operand's axis that a product contracts, in memory.
+const char* along(const Op& op, std::size_t operand) {
+    const bool rows = operand == 0 ? op.attrs.trans_a : !op.attrs.trans_b;
+    return rows ? "Along::Rows" : "Along::Columns";
+}
+
+}  // namespace
+
+void FragmentBody::product(ValueId v) {
+    const Op& op = fn_.op(v);
+    const std::size_t first = op.layout->space == Space::Transposed ? 1 : 0, second = 1 - first;
+    const ValueId a = op.args[first], b = op.args[second];
+    if (c_.is_fragment(a)) pack(a);
+    if (op.args.size() == 3) products_.need(c_.name(op.args[2]));
+    Ranges reads = c_.memory(b);
+    for (const Range& r : c_.memory(a)) reads.push_back(r);
+    before(reads, {});
+    const std::string& name = c_.name(v);
+    const char* acc = op.code == Opcode::MatmulAdd ? "Add" : op.code == Opcode::MatmulSub ? "Sub" : "Set";
+    out_.line("{} {}{};", fragment_type(fn_, v), name, op.args.size() == 3 ? " = " + c_.name(op.args[2]) : "");
+    if (c_.is_fragment(a)) {
+        out_.line("issue_multiply<Acc::{}, {}>({}, {}_packed, {});", acc, along(op, second), name, c_.name(a), c_.name(b));
+    } else {
+        const std::int64_t depth = size_of(fn_.op(op.args[0]).type, op.attrs.trans_a ? 0 : 1);
+        out_.line("issue_multiply<Acc::{}, {}, {}, {}>({}, {}, {});", acc, along(op, first), along(op, second), depth, name, c_.name(a), c_.name(b));
+    }
+    products_.started(name, reads);
+}
+
+void FragmentBody::store_fragment(ValueId v) {
+    const ValueId from = fn_.op(v).args[0];
+    const bool packed = packed_.contains(from) && fn_.op(v).layout->parts == 1;
+    if (!packed) products_.need(c_.name(from));
+    release_before(v);
+    if (is_passed(v)) out_.line("{}_passing.wait_empty(to);", c_.name(v));
+    else before({}, c_.memory(v));
+    out_.line("store_fragment<{}>({}, {}{});", fn_.op(from).layout->space == Space::Transposed, c_.name(v), c_.name(from), packed ? "_packed" : "");
+    if (is_passed(v)) out_.line("settle(), {}_passing.is_filled(to);", c_.name(v));
+}
+
+void FragmentBody::load_fragment(ValueId v) {
+    const ValueId from = fn_.op(v).args[0];
+    before(c_.memory(from), {});
+    const std::string parameters = fragment_parameters(fn_, v).substr(1);
+    out_.line("{} {} = load_fragment<{}, {}({});", fragment_type(fn_, v), c_.name(v), fn_.op(v).layout->space == Space::Transposed, parameters, c_.name(from));
+}
+
+/// A fragment into a tile.
+void FragmentBody::spread_fragment(ValueId v) {
+    const ValueId from = fn_.op(v).args[0];
+    const std::int64_t row = fn_.op(v).layout->strides[0];
+    const std::string &to = c_.name(v), &fragment = c_.name(from);
+    out_.open(fmt::format("each{}([&](const Spot& spot)", fragment_parameters(fn_, from)));
+    if (fn_.op(from).layout->space == Space::Transposed)
+        out_.line("{0}[spot.j * {1} + spot.i] = {2}.at(spot).x[0], {0}[(spot.j + 1) * {1} + spot.i] = {2}.at(spot).x[1];", to, row, fragment);
+    else out_.line("store_pair({} + spot.i * {} + spot.j, {}.at(spot));", to, row, fragment);
+    out_.close("});");
+}
+
+void FragmentBody::pack(ValueId v) {
+    if (!packed_.insert(v).second) return;
+    products_.need(c_.name(v));
+    out_.line("const auto {0}_packed = pack<{1}>({0});", c_.name(v), inputs_.half());
+}
+
+// Waits.
+
+/// A fragment is about to be read by the threads. The compiler does not see that the last chunk's products have ended if
+/// others have begun since: then the carried fragment must have been copied in between.
+void FragmentBody::read_fragment(ValueId v) {
+    products_.need(c_.name(v));
+    if (fn_.op(v).code == Opcode::Param && products_.any()) copied_.insert(v);
+}
+
+/// For what an operation on memory and fragments needs.
+void FragmentBody::before(const Ranges& reads, const Ranges& writes) {
+    if (storing_ && !writes.empty()) {
+        out_.line("stores_read(), sync();");
+        storing_ = false;
+    }
+    products_.overwrite(writes);
+    c_.barriers.before(out_, reads, writes);
+}
+
+/// From the states' group, what an operation reads.
+void FragmentBody::wait_for_passed(ValueId v) {
+    if (!is_outputs()) return;
+    for (const ValueId t : tile::tiles_read_by(fn_, v))
+        if (is_passed(t) && waited_.insert(t).second) out_.line("{}_passing.wait_filled(to);", c_.name(t));
+}
+
+/// As soon as neither this operation nor a later one, nor a product, reads what arrived.
+void FragmentBody::release_before(ValueId next) {
+    if (next > last_reader_ && !products_.any()) release();
+}
+
+void FragmentBody::release() {
+    if (role_ == 0 || released_) return;
+    released_ = true;
+    out_.line("stages.is_empty(stage);");
+    for (const Roles::Passed& p : roles_->passed)
+        if (is_outputs()) out_.line("{}_passing.is_empty(to);", c_.name(p.value));
+}
+
+// Results.
+
+void FragmentBody::store_result(const ir::Result& r) {
+    if (tile::is_carried(r.role)) return;
+    const ValueId v = r.value;
+    if (fn_.op(v).layout->space == Space::Spill) return;  // as it is made
+    if (!c_.is_operand(v)) return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
+    c_.reads(v);
+    if (r.role == Role::Spill) return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
+    const int tensor = plan_.tensor(Kind::Output, r.name);
+    const std::string rows = FragmentInputs::token_matrix(r.name, tensor);
+    if (!inputs_.is_mapped(tensor)) return out_.line("store_operand({}, {}, rows);", rows, c_.name(v));
+    storing_ = true;
+    out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows);", cpp_identifier(r.name), rows, c_.name(v));
+}
+
+void FragmentBody::keep_carried() {
+    for (const ir::Result& r : fn_.results)
+        if (tile::is_carried(r.role)) keep(r);
+}
+
+void FragmentBody::keep(const ir::Result& r) {
+    const ValueId kept = c_.carried_param(r);
+    if (kept == ir::kNoValue || kept == r.value) return;
+    const std::string &to = c_.name(kept), &from = c_.name(r.value);
+    if (c_.is_fragment(kept)) return out_.line("{} = {};", to, copied_.contains(kept) ? fmt::format("copied({})", from) : from);
+    before(c_.memory(r.value), c_.memory(kept));
+    out_.line("copy_floats<{}>({}, {});", c_.floats(kept), to, from);
+}
+
+}  // namespace forge::emit

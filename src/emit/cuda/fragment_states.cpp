@@ -1,0 +1,107 @@
+#include "emit/cuda/fragment_states.h"
+
+#include "graph/transition.h"
+#include "tile/order.h"
+
+namespace forge::emit {
+
+using ir::Op;
+using ir::Role;
+using ir::ValueId;
+using plan::Loop;
+using tile::size_of;
+using Kind = plan::TensorSlot::Kind;
+using Space = ir::Layout::Space;
+
+std::string fragment_parameters(const ir::Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    const bool transposed = op.layout->space == Space::Transposed;
+    return fmt::format("<{}, {}>", size_of(op.type, transposed ? 1 : 0), size_of(op.type, transposed ? 0 : 1));
+}
+
+std::string fragment_type(const ir::Function& fn, ValueId v) { return "Fragment" + fragment_parameters(fn, v); }
+
+void FragmentStates::start() {
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        if (c_.is_param(v, Role::Head) && fn_.op(v).type.rank() > 0) transfers_.load_head(v);
+        if (c_.is_param(v, Role::State)) start_state(v);
+        if (c_.is_param(v, Role::Ones) || c_.is_param(v, Role::Eye)) start_transition(v);
+    }
+}
+
+void FragmentStates::start_state(ValueId v) {
+    if (!c_.is_fragment(v)) return start_small_state(v);
+    const std::string& name = c_.name(v);
+    const std::string& state = fn_.op(v).attrs.name;
+    out_.line("{} {};", fragment_type(fn_, v), name);
+    if (loop_ == Loop::Summaries) return fill(v, "broadcast_pair(0.0f)");
+    if (loop_ == Loop::Segments) {
+        const std::string spill = graph::carry_spill(state);
+        return out_.line("load_state({}, {}, {});", name, transfers_.spill_pointer(spill, "at.segment"), spill_strides(v, spill));
+    }
+    const int tensor = plan_.tensor(Kind::InitialState, state);
+    const std::string offset = transfers_.tile_offset(tensor, 0);
+    out_.line("const float* const {}_initial = state_block<const float>(call, {}, at);", name, tensor);
+    out_.line("load_state({0}, {0}_initial{1}, {2});", name, offset.empty() ? "" : fmt::format(" ? {}_initial{} : nullptr", name, offset), tensor_strides(v, tensor));
+}
+
+void FragmentStates::start_small_state(ValueId v) {
+    if (loop_ == Loop::Segments) return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
+    if (loop_ != Loop::Summaries) return transfers_.load_initial_state(v);
+    c_.writes(v);
+    out_.line("fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
+}
+
+/// The transition of nothing: ones, or the identity.
+void FragmentStates::start_transition(ValueId v) {
+    if (c_.is_fragment(v)) {
+        out_.line("{} {};", fragment_type(fn_, v), c_.name(v));
+        return fill(v, fn_.op(v).attrs.role == Role::Eye ? "eye_pair(spot.i, spot.j)" : "broadcast_pair(1.0f)");
+    }
+    c_.writes(v);
+    out_.line("fill<{}>({}, 1.0f);", c_.floats(v), c_.name(v));
+}
+
+void FragmentStates::fill(ValueId v, const char* value) {
+    out_.line("each{}([&](const Spot& spot) {{ {}.put(spot, {}); }});", fragment_parameters(fn_, v), c_.name(v), value);
+}
+
+void FragmentStates::store() {
+    if (loop_ == Loop::Segments) out_.line("if (!at.last) return;");
+    for (const ir::Result& r : fn_.results) {
+        if (!tile::is_carried(r.role)) continue;
+        const ValueId v = c_.carried_param(r) == ir::kNoValue ? r.value : c_.carried_param(r);
+        if (loop_ == Loop::Summaries) store_summary(r, v);
+        else if (c_.is_fragment(v)) store_final(r.name, v);
+        else transfers_.store_final_state(r.name, v);
+    }
+}
+
+void FragmentStates::store_summary(const ir::Result& r, ValueId v) {
+    const std::string spill = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
+    if (!c_.is_fragment(v)) return transfers_.store_spill(spill, v, "at.segment");
+    out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, "at.segment"), spill_strides(v, spill), c_.name(v));
+}
+
+void FragmentStates::store_final(const std::string& state, ValueId v) {
+    const int tensor = plan_.tensor(Kind::FinalState, state);
+    out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
+    out_.line("store_state(final{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor), c_.name(v));
+    out_.close();
+}
+
+/// Of the rows and columns of a fragment, from those of the value that it holds.
+std::string FragmentStates::strides(ValueId v, const std::string& rows, const std::string& cols) const {
+    return fn_.op(v).layout->space == Space::Transposed ? cols + ", " + rows : rows + ", " + cols;
+}
+
+std::string FragmentStates::spill_strides(ValueId v, const std::string& spill) const {
+    const auto& memory = plan_.spills[static_cast<std::size_t>(plan_.spill(spill))].strides;
+    return strides(v, std::to_string(memory[0]), std::to_string(memory[1]));
+}
+
+std::string FragmentStates::tensor_strides(ValueId v, int tensor) const {
+    return strides(v, fmt::format("call.tensors[{}].dim[0]", tensor), fmt::format("call.tensors[{}].dim[1]", tensor));
+}
+
+}  // namespace forge::emit

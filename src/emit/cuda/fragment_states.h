@@ -1,0 +1,41 @@
+/// How carried states, and the transitions of segments, come into a warp group's registers and tiles before the first chunk
+/// and go out after the last.
+#pragma once
+
+#include "emit/context.h"
+#include "emit/transfers.h"
+
+namespace forge::emit {
+
+/// The type of a fragment that holds a value, as emitted, and its parameters alone: `<M, N>`.
+std::string fragment_type(const ir::Function& fn, ir::ValueId v);
+std::string fragment_parameters(const ir::Function& fn, ir::ValueId v);
+
+class FragmentStates {
+ public:
+    FragmentStates(Context& context, Transfers& transfers)
+        : c_(context), transfers_(transfers), out_(context.out), plan_(context.plan), loop_(context.kernel.graph.loop), fn_(context.fn) {}
+
+    void start();  ///< and what belongs to heads
+    void store();
+
+ private:
+    void start_state(ir::ValueId v);
+    void start_small_state(ir::ValueId v);
+    void start_transition(ir::ValueId v);
+    void fill(ir::ValueId v, const char* value);
+    void store_summary(const ir::Result& r, ir::ValueId v);
+    void store_final(const std::string& state, ir::ValueId v);
+    [[nodiscard]] std::string strides(ir::ValueId v, const std::string& rows, const std::string& cols) const;
+    [[nodiscard]] std::string spill_strides(ir::ValueId v, const std::string& spill) const;
+    [[nodiscard]] std::string tensor_strides(ir::ValueId v, int tensor) const;
+
+    Context& c_;
+    Transfers& transfers_;
+    Writer& out_;
+    const plan::Plan& plan_;
+    plan::Loop loop_;
+    const ir::Function& fn_;
+};
+
+}  // namespace forge::emit
