@@ -7,6 +7,7 @@
 #include "graph/slice.h"
 #include "graph/transition.h"
 #include "tile/fragments.h"
+#include "tile/order.h"
 
 namespace forge::schedule {
 namespace {
@@ -44,6 +45,15 @@ bool cheap_summaries(const ir::Function& program) {
     return std::all_of(all.begin(), all.end(), [](const graph::Transition& t) { return t.composable() && !t.is_matrix(); });
 }
 
+/// Whether segments, one per multiprocessor, save more time than their summaries and two more kernels take: in chunks of a
+/// scan, as measured on an H200. A summary's chunk costs almost as much. Work ahead of the scan fills the GPU without segments,
+/// and two shorten what is left too little.
+bool segments_pay(std::int64_t chunks, std::int64_t segments, bool work_ahead) {
+    constexpr double kSummaryChunk = 0.8, kTwoKernels = 40;
+    if (segments < (work_ahead ? 3 : 2)) return false;
+    return static_cast<double>(chunks) * (1 - (1 + kSummaryChunk) / static_cast<double>(segments)) > kTwoKernels;
+}
+
 /// What a plan's kernels need of shared memory, in bytes.
 struct Needs {
     std::int64_t in_order = 0;  ///< those that go through chunks in order
@@ -77,12 +87,28 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, Mak
     throw NotForWarpGroups("shared memory");
 }
 
+/// Whether the states' group computes functions of matrices, and so needs the registers of a second group of outputs.
+bool has_heavy_states(const plan::Plan& plan) {
+    const auto is_function = [](const ir::Op& op) {
+        return ir::is_elementwise(op.code) && op.code != Opcode::Copy && tile::costly(op.code) && tile::is_block_matrix(op.type);
+    };
+    return std::any_of(plan.kernels.begin(), plan.kernels.end(), [&](const plan::Kernel& kernel) {
+        if (!kernel.tiles.roles) return false;
+        const ir::Function& fn = kernel.tiles.fn;
+        for (ir::ValueId v = 0; v < fn.size(); ++v)
+            if (kernel.tiles.roles->does(tile::Roles::kStates, v) && is_function(fn.op(v))) return true;
+        return false;
+    });
+}
+
 /// Several warp groups per task: with two that make outputs rather than one, if there is room for three chunks' inputs.
 template <class MakePlan>
 std::optional<Schedule> with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
     const auto fits = [&](int output_groups, int stages) {
         s.output_groups = output_groups, s.stages = stages;
-        const Needs needs = needs_of(make_plan(s));
+        const plan::Plan plan = make_plan(s);
+        const Needs needs = needs_of(plan);
+        if (output_groups > 1 && has_heavy_states(plan)) return false;
         return needs.most <= memory.bytes && needs.in_order <= std::max(memory.bytes, memory.all_bytes);
     };
     try {
@@ -113,15 +139,18 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     s.share = has_long_steps(program);
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
-    const auto segmented = [&](Schedule tried, std::int64_t tasks_per_processor, std::int64_t least) {
-        const std::int64_t segments = std::min(tasks_per_processor * memory.multiprocessors / tasks, wishes.expected_tokens / (kLeastChunks * kBlock));
-        tried.strategy = wishes.strategy.value_or(segments >= least && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
+    const auto with_strategy = [&](Schedule tried, std::int64_t segments, bool pay) {
+        tried.strategy = wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
         if (tried.strategy == Strategy::Segmented) tried.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
         return tried;
     };
-    if (tasks <= memory.multiprocessors)
-        if (const auto roles = with_roles(segmented(s, 1, 2), memory, make_plan)) return *roles;
-    s = segmented(s, kTasksPerProcessor, kLeastSegments);
+    const std::int64_t chunks = wishes.expected_tokens / kBlock;
+    if (tasks <= memory.multiprocessors) {
+        const std::int64_t segments = std::min(memory.multiprocessors / tasks, chunks / kLeastChunks);
+        if (const auto roles = with_roles(with_strategy(s, segments, segments_pay(chunks, segments, s.share)), memory, make_plan)) return *roles;
+    }
+    const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
+    s = with_strategy(s, segments, segments >= kLeastSegments);
     return with_stages(s, memory, s.strategy == Strategy::Segmented || tasks > memory.multiprocessors, make_plan);
 }
 

@@ -35,6 +35,7 @@ struct Case {
     std::optional<plan::Strategy> strategy = {};
     std::int64_t chunk = 0;  ///< 0: chosen
     std::int64_t tasks = kFewTasks;
+    std::int64_t tokens = 32768;
 };
 
 Case with_strategy(plan::Strategy strategy, std::int64_t tasks = kFewTasks) { return {.strategy = strategy, .tasks = tasks}; }
@@ -48,7 +49,7 @@ plan::Plan plan_for(const Entry& entry, const Case& c) {
     wishes.strategy = c.strategy;
     wishes.chunk = c.chunk;
     wishes.expected_tasks = c.tasks;
-    wishes.expected_tokens = 32768;
+    wishes.expected_tokens = c.tokens;
     return plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, kHopper, wishes));
 }
 
@@ -104,6 +105,25 @@ TEST(WarpGroupRefusals, SayWhy) {
     EXPECT_EQ(refusal("gla", {.chunk = 32}), "chunks of 32 tokens");
     EXPECT_EQ(refusal("gla", {.v = 100}), "no axis of the states along which tasks could take blocks of 64");
     EXPECT_NE(refusal("gla", {.k = 60}).find("no matrix of 64 x 64 blocks"), std::string::npos) << refusal("gla", {.k = 60});
+}
+
+// Two groups make outputs where there is room for them, and the states need few registers.
+TEST(WarpGroupRoles, AreAsManyAsFit) {
+    const auto groups = [](const char* name) { return plan_for(program_named(name), with_strategy(plan::Strategy::OnePass)).schedule.output_groups; };
+    for (const char* name : {"linear_attention", "retnet", "scalar_gla", "gla"}) EXPECT_EQ(groups(name), 2) << name;
+    for (const char* name : {"gated_delta_net", "kda", "squashed"}) EXPECT_EQ(groups(name), 1) << name;
+}
+
+// One segment per multiprocessor, where sequences are long enough for what segments cost.
+TEST(WarpGroupSegments, AreChosenForLongSequences) {
+    const auto strategy = [](const char* name, std::int64_t tasks, std::int64_t tokens) {
+        return plan_for(program_named(name), {.tasks = tasks, .tokens = tokens}).schedule.strategy;
+    };
+    EXPECT_EQ(strategy("scalar_gla", 32, 4096), plan::Strategy::OnePass);
+    EXPECT_EQ(strategy("scalar_gla", 32, 32768), plan::Strategy::Segmented);
+    EXPECT_EQ(strategy("scalar_gla", 4, 8192), plan::Strategy::Segmented);
+    EXPECT_EQ(strategy("gla", 32, 32768), plan::Strategy::OnePass);
+    EXPECT_EQ(strategy("gated_delta_net", 4, 32768), plan::Strategy::OnePass);  // a matrix as a transition
 }
 
 // Few tasks have several warp groups each, many one.
