@@ -52,7 +52,9 @@ CudaDriver::CudaDriver() {
     void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) throw RuntimeError("device: this machine has no NVIDIA driver (libcuda.so.1 was not found); use device = \"cpu\"");
     int (*initialize)(unsigned) = nullptr;
+    int (*driver_version)(int*) = nullptr;
     look_up(library, "cuInit", initialize);
+    look_up(library, "cuDriverGetVersion", driver_version);
     look_up(library, "cuDeviceGetCount", device_count);
     look_up(library, "cuDeviceGetAttribute", device_attribute);
     look_up(library, "cuDeviceGetName", device_name);
@@ -89,6 +91,10 @@ CudaDriver::CudaDriver() {
     look_up(library, "cuEventElapsedTime", event_elapsed_ms);
     look_up(library, "cuGetErrorString", error_text);
     check(initialize(0), "starting the driver");
+    constexpr int kOverlapInGraphs = 12040;
+    int version = 0;
+    check(driver_version(&version), "reading the driver's version");
+    kernels_overlap = version >= kOverlapInGraphs;
 }
 
 const CudaDriver& CudaDriver::get() {

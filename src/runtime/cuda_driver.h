@@ -77,6 +77,9 @@ class CudaDriver {
     int (*replace_map_address)(void* map, void* address) = nullptr;
     int (*error_text)(int, const char**) = nullptr;
 
+    /// Whether kernels of a stream may overlap, in captured graphs too: since CUDA 12.4.
+    bool kernels_overlap = false;
+
     /// RuntimeError unless the result is 0.
     void check(int result, const char* what) const;
 

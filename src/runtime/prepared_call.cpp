@@ -23,7 +23,7 @@ PreparedCall::PreparedCall(const plan::Plan& plan, const CudaProgram& program, c
             throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, tasks));
         const std::int64_t blocks = resident > 0 ? std::min(tasks, resident) : tasks;
         starts_.push_back({program.kernels()[k].function, static_cast<unsigned>(blocks), static_cast<unsigned>(how.threads),
-                           static_cast<unsigned>(how.shared_bytes), how.waits && !starts_.empty(), layout_.kernels()[k], MapLayout(plan, how, arguments)});
+                           static_cast<unsigned>(how.shared_bytes), how.waits && !starts_.empty() && CudaDriver::get().kernels_overlap, layout_.kernels()[k], MapLayout(plan, how, arguments)});
     }
     if (call.initial_slots || call.final_slots) cleared_ = dense_outputs(plan, call);
 }
