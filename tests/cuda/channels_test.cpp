@@ -1,14 +1,8 @@
 /// Channel kernels, run: the emitted source, compiled for the CPU with fibers for threads (emulated/), against the float64
 /// recurrence. Blocks run in orders that differ from seed to seed and must leave the same bits.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "build/cuda_binary.h"
-#include "build/device_sources.h"
 #include "check/check.h"
 #include "check/suite.h"
 #include "emit/cuda/emit_cuda.h"
@@ -18,15 +12,14 @@
 #include "runtime/device_call.h"
 #include "schedule/channels.h"
 #include "support/environment.h"
-#include "support/process.h"
 #include "tests/cuda/emulated/blocks.h"
+#include "tests/cuda/emulated/kernels.h"
 #include "tests/novel/novel.h"
 #include "tests/support/expected.h"
 
 namespace forge {
 namespace {
 
-namespace fs = std::filesystem;
 using variants::Entry;
 
 std::optional<plan::Schedule> schedule_for(const ir::Definition& def, int threads) {
@@ -81,50 +74,13 @@ TEST(ChannelPrograms, SourceIsAsBefore) {
     EXPECT_TRUE(tests::same_as_file(tests::root() / "tests/golden/hgrn_channels.cu", source));
 }
 
-/// The device library with the CPU's versions of the PTX functions, in a directory that goes with the test.
-class EmulatedDevice {
- public:
-    EmulatedDevice() : dir_(fs::temp_directory_path() / fmt::format("forge-emulated-{}", getpid())) {
-        for (const DeviceSource& source : device_sources()) write(dir_ / source.path, source.text);
-        const fs::path ours = tests::root() / "tests/cuda/emulated";
-        write(dir_ / "machine.h", tests::read_file(ours / "machine.h"));
-        for (const auto& entry : fs::directory_iterator(ours / "ptx")) write(dir_ / "cuda/ptx" / entry.path().filename(), tests::read_file(entry.path()));
-    }
-    ~EmulatedDevice() { fs::remove_all(dir_); }
-    EmulatedDevice(const EmulatedDevice&) = delete;
-    EmulatedDevice& operator=(const EmulatedDevice&) = delete;
-
-    /// A shared library of the emitted kernels.
-    [[nodiscard]] fs::path build(const std::string& name, const std::string& source) const {
-        const fs::path cpp = dir_ / (name + ".cpp"), so = dir_ / (name + ".so");
-        write(cpp, "#define FORGE_EMULATED\n#include \"machine.h\"\n" + source);
-        const support::Finished done =
-            support::run_process({"g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-ffp-contract=fast", "-w", "-iquote", dir_.string(), "-o", so.string(), cpp.string()});
-        EXPECT_EQ(done.status, 0) << done.output.substr(0, 4000);
-        return so;
-    }
-
- private:
-    static void write(const fs::path& path, const std::string& text) {
-        fs::create_directories(path.parent_path());
-        std::ofstream(path) << text;
-    }
-    fs::path dir_;
-};
-
 /// A program's kernel, ready to be called with tensors in the CPU's memory.
 class EmulatedKernel {
  public:
-    EmulatedKernel(const EmulatedDevice& device, const ir::Definition& def, const tile::Sizes& sizes, int threads)
-        : plan_(plan::make_plan(def, graph::optimize(frontend::join(def)), sizes, *schedule_for(def, threads))) {
-        library_ = dlopen(device.build(def.name, emit::emit_cuda(plan_)).c_str(), RTLD_NOW | RTLD_LOCAL);
-        if (!library_) throw std::runtime_error(dlerror());
-        machine_ = static_cast<emulated::Machine*>(dlsym(library_, "forge_machine"));
-        kernel_ = reinterpret_cast<Kernel>(dlsym(library_, emit::kernel_symbol(plan_.kernels[0]).c_str()));  // NOLINT: dlsym
-    }
-    ~EmulatedKernel() { dlclose(library_); }
-    EmulatedKernel(const EmulatedKernel&) = delete;
-    EmulatedKernel& operator=(const EmulatedKernel&) = delete;
+    EmulatedKernel(const emulated::Device& device, const ir::Definition& def, const tile::Sizes& sizes, int threads)
+        : plan_(plan::make_plan(def, graph::optimize(frontend::join(def)), sizes, *schedule_for(def, threads))),
+          library_(device.build(def.name, emit::emit_cuda(plan_))),
+          kernel_(reinterpret_cast<Kernel>(library_.kernel(emit::kernel_symbol(plan_.kernels[0])))) {}  // NOLINT: dlsym
 
     void run(Call call, int blocks, unsigned seed) const {
         const runtime::Bound bound = runtime::bind(plan_, call, runtime::Lengths::OnDevice);
@@ -138,15 +94,14 @@ class EmulatedKernel {
         runtime::DeviceLayout::select(arguments, kernel, addresses);
         std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
         const emit::Launch how = emit::launch_of(plan_, plan_.kernels[0]);
-        emulated::run(*machine_, {blocks, how.threads, static_cast<std::size_t>(how.shared_bytes), seed}, [&] { kernel_(arguments); });
+        emulated::run(library_.machine(), {blocks, how.threads, static_cast<std::size_t>(how.shared_bytes), seed}, [&] { kernel_(arguments); });
     }
 
  private:
     using Kernel = void (*)(cuda::Call);
     plan::Plan plan_;
-    void* library_ = nullptr;
-    emulated::Machine* machine_ = nullptr;
-    Kernel kernel_ = nullptr;
+    emulated::Library library_;
+    Kernel kernel_;
 };
 
 struct Example {
@@ -168,7 +123,7 @@ class ChannelKernels : public testing::TestWithParam<Example> {
 
 TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
     const Example& run = GetParam();
-    const EmulatedDevice device;
+    const emulated::Device device;
     const std::vector<Entry> programs = channel_programs();
     const ir::Definition declared = std::find_if(programs.begin(), programs.end(), [&](const Entry& e) { return e.name == run.program; })->make().define();
     const std::map<std::string, std::int64_t> sizes = {{"K", run.channels}, {"V", run.channels}, {"D", run.channels}};
@@ -193,7 +148,7 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
 // A decay of 0 forgets all earlier states, so that tiles need not wait for one another, unless the last may overwrite what
 // the first has yet to read.
 TEST(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
-    const EmulatedDevice device;
+    const emulated::Device device;
     const ir::Definition def = frontend::with_dtype(variants::find("hgrn")->make().define(), F32);
     const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
     const EmulatedKernel kernel(device, def, sizes, 64);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/cuda_driver.h"
+#include "tests/cuda/emulated/tensor_map.h"
 
 using forge::recorder::kMost;
 
@@ -72,9 +73,16 @@ int cuLaunchKernelEx(const forge::runtime::CudaLaunch* how, void*, void** argume
     return 0;
 }
 
-int cuTensorMapEncodeTiled(void* map, int, unsigned, void* address, const std::uint64_t*, const std::uint64_t*, const std::uint32_t*, const std::uint32_t*, int,
-                           int, int, int) {
-    return std::memcpy(map, &address, sizeof(address)), 0;
+int cuTensorMapEncodeTiled(void* map, int, unsigned axes, void* address, const std::uint64_t* sizes, const std::uint64_t* strides, const std::uint32_t* box,
+                           const std::uint32_t*, int, int swizzle, int, int) {
+    forge::emulated::TensorMap plain{};
+    if (axes != forge::emulated::TensorMap::kAxes) return 1;
+    std::memcpy(&plain.address, &address, sizeof(address));
+    std::memcpy(plain.sizes, sizes, sizeof(plain.sizes));
+    std::memcpy(plain.strides, strides, sizeof(plain.strides));
+    std::memcpy(plain.box, box, sizeof(plain.box));
+    plain.axes = axes, plain.swizzle = static_cast<std::uint32_t>(swizzle);
+    return std::memcpy(map, &plain, sizeof(plain)), 0;
 }
 int cuTensorMapReplaceAddress(void* map, void* address) { return std::memcpy(map, &address, sizeof(address)), 0; }
 

@@ -54,11 +54,11 @@ FORGE_DEVICE void each_lower(F f) {
             for (int n = b * kBlock; n < (b + 1) * kBlock; n += 2) f(Spot{n, i + n / 2 % 2 * 8, n / 4 * 8 + j});
 }
 
-/// Holds the compiler to the order of the text: what follows does not move ahead of this, nor what precedes behind it.
+/// ptx::hold, with all of its registers.
 template <int M, int N>
 FORGE_DEVICE void pin(Fragment<M, N>& f) {
 #pragma unroll
-    for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) asm volatile("" : "+f"(f.x[n])::"memory");
+    for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) ptx::hold(f.x[n]);
 }
 
 /// The same numbers (but 0 for -0) in registers that no product has written.

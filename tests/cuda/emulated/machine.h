@@ -1,6 +1,6 @@
-/// A GPU's blocks of threads on a CPU, as far as kernels without warp instructions need them: every thread is a fiber that
-/// runs until it waits. Included by the emitted source in place of what CUDA's compiler declares by itself, and by the
-/// test that runs it.
+/// A GPU's blocks of threads on a CPU: every thread is a fiber that runs until it waits. What kernels without warp instructions
+/// need is here, the rest in hardware.h. Included by the emitted source in place of what CUDA's compiler declares by itself,
+/// and by the test that runs it.
 #pragma once
 
 #include <math.h>
@@ -46,6 +46,7 @@ struct alignas(16) uint4 {
 struct alignas(8) uint2 {
     unsigned x, y;
 };
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline float __uint_as_float(unsigned x) {
@@ -58,5 +59,7 @@ inline unsigned __float_as_uint(float x) {
     memcpy(&y, &x, sizeof y);
     return y;
 }
+
+#include "warp.h"
 
 #endif

@@ -1,0 +1,122 @@
+#include "tests/cuda/emulated/copies.h"
+
+#include "tests/cuda/emulated/tensor_map.h"
+
+namespace forge::emulated {
+namespace {
+
+constexpr unsigned kPanelBytes = 128, kSwizzleBytes = 1024, kPieceBytes = 16;
+
+const TensorMap& map_of(const Hardware::Box& box) { return *static_cast<const TensorMap*>(box.map); }
+
+unsigned bytes_of(const Hardware::Box& box) {
+    const TensorMap& map = map_of(box);
+    if (map.axes != TensorMap::kAxes || map.swizzle != TensorMap::kSwizzle128 || map.box[0] * TensorMap::kHalfBytes != kPanelBytes || map.box[2] != 1 || map.box[3] != 1)
+        throw std::runtime_error("a tensor copy whose map is not that of panels in the 128-byte swizzle");
+    return map.box[0] * map.box[1] * TensorMap::kHalfBytes;
+}
+
+/// Where an element of a box lies in the tensor; null beyond its ends.
+std::byte* element(const TensorMap& map, const std::array<int, 4>& at) {
+    std::uint64_t address = map.address + static_cast<std::uint64_t>(at[0]) * TensorMap::kHalfBytes;
+    for (std::size_t n = 0; n < at.size(); ++n) {
+        if (at[n] < 0 || static_cast<std::uint64_t>(at[n]) >= map.sizes[n]) return nullptr;
+        if (n > 0) address += static_cast<std::uint64_t>(at[n]) * map.strides[n - 1];
+    }
+    return reinterpret_cast<std::byte*>(address);  // NOLINT: maps hold numbers
+}
+
+}  // namespace
+
+void Copies::start(int thread, unsigned shared, const void* global, int bytes, int valid) {
+    const auto count = static_cast<std::size_t>(bytes);
+    if (reinterpret_cast<std::uintptr_t>(global) % count != 0) throw std::runtime_error("a copy from an address that is not aligned");
+    memory_.poison(shared, count, count);
+    threads_[static_cast<std::size_t>(thread)].open.push_back({shared, global, bytes, valid});
+}
+
+void Copies::commit(int thread) {
+    Thread& t = threads_[static_cast<std::size_t>(thread)];
+    t.groups.push_back(std::move(t.open));
+    t.open.clear();
+}
+
+void Copies::wait(int thread, int pending) {
+    auto& groups = threads_[static_cast<std::size_t>(thread)].groups;
+    while (groups.size() > static_cast<std::size_t>(pending)) {
+        carry_out(groups.front());
+        groups.erase(groups.begin());
+    }
+}
+
+void Copies::carry_out(std::vector<Piece>& group) const {
+    for (const Piece& p : group) {
+        std::byte* const to = memory_.at(p.shared, static_cast<std::size_t>(p.bytes), static_cast<std::size_t>(p.bytes));
+        std::memset(to, 0, static_cast<std::size_t>(p.bytes));
+        if (p.valid > 0) std::memcpy(to, p.global, static_cast<std::size_t>(p.valid));
+    }
+    group.clear();
+}
+
+void Copies::start_bulk(unsigned shared, const void* global, unsigned bytes, unsigned barrier) {
+    if (reinterpret_cast<std::uintptr_t>(global) % kPieceBytes != 0 || bytes % kPieceBytes != 0) throw std::runtime_error("a bulk copy that is not aligned");
+    memory_.poison(shared, bytes, kPieceBytes);
+    bulk_.push_back({false, shared, bytes, barrier, global, {}, 0, 0});
+}
+
+void Copies::start_load(unsigned shared, const Hardware::Box& box, unsigned barrier) {
+    memory_.poison(shared, bytes_of(box), kSwizzleBytes);
+    bulk_.push_back({false, shared, bytes_of(box), barrier, nullptr, box, 0, 0});
+}
+
+void Copies::start_store(int thread, const Hardware::Box& box, unsigned shared) {
+    static_cast<void>(memory_.at(shared, bytes_of(box), kSwizzleBytes));
+    bulk_.push_back({true, shared, bytes_of(box), 0, nullptr, box, thread, threads_[static_cast<std::size_t>(thread)].store_groups});
+}
+
+void Copies::commit_stores(int thread) { ++threads_[static_cast<std::size_t>(thread)].store_groups; }
+
+void Copies::wait_for_stores(int thread, int pending) {
+    const int before = threads_[static_cast<std::size_t>(thread)].store_groups - pending;
+    for (std::size_t n = 0; n < bulk_.size();)
+        if (bulk_[n].is_store && bulk_[n].thread == thread && bulk_[n].group < before) carry_out_bulk(n);
+        else ++n;
+}
+
+void Copies::carry_out_bulk(std::size_t n) {
+    const Bulk copy = bulk_[n];
+    bulk_.erase(bulk_.begin() + static_cast<std::ptrdiff_t>(n));
+    if (copy.global) std::memcpy(memory_.at(copy.shared, copy.bytes, kPieceBytes), copy.global, copy.bytes);
+    else move_box(copy);
+    if (!copy.is_store) barriers_.complete(copy.barrier, copy.bytes);
+}
+
+void Copies::move_box(const Bulk& copy) const {
+    const TensorMap& map = map_of(copy.box);
+    for (unsigned row = 0; row < map.box[1]; ++row)
+        for (unsigned col = 0; col < map.box[0]; ++col) {
+            const unsigned address = copy.shared + row * kPanelBytes + col * TensorMap::kHalfBytes, swizzled = address ^ (address >> 7 & 7u) << 4;
+            std::byte* const here = memory_.at(swizzled, TensorMap::kHalfBytes, TensorMap::kHalfBytes);
+            std::byte* const there = element(map, {copy.box.at[0] + static_cast<int>(col), copy.box.at[1] + static_cast<int>(row), copy.box.at[2], copy.box.at[3]});
+            if (!copy.is_store && there) std::memcpy(here, there, TensorMap::kHalfBytes);
+            else if (!copy.is_store) std::memset(here, 0, TensorMap::kHalfBytes);
+            else if (there) std::memcpy(there, here, TensorMap::kHalfBytes);
+        }
+}
+
+bool Copies::carry_out_any(std::mt19937& random) {
+    auto& groups = threads_[random() % threads_.size()].groups;
+    if (!groups.empty()) carry_out(groups[random() % groups.size()]);
+    if (bulk_.empty()) return false;
+    carry_out_bulk(random() % bulk_.size());
+    return true;
+}
+
+void Copies::expect_none() const {
+    if (!bulk_.empty()) throw std::runtime_error(fmt::format("{} bulk copies were under way when the block ended", bulk_.size()));
+    for (const Thread& thread : threads_)
+        for (const auto& group : thread.groups)
+            if (!group.empty()) throw std::runtime_error("copies that nobody has waited for were under way when the block ended");
+}
+
+}  // namespace forge::emulated

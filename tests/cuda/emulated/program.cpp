@@ -1,0 +1,73 @@
+#include "tests/cuda/emulated/program.h"
+
+#include <memory>
+
+#include "emit/cuda/emit_cuda.h"
+#include "emit/kernel.h"
+#include "runtime/device_call.h"
+#include "runtime/tensor_maps.h"
+#include "tests/cuda/emulated/warps.h"
+
+namespace forge::emulated {
+namespace {
+
+/// One call: its kernels, each with the one before.
+class Launches {
+ public:
+    Launches(const plan::Plan& plan, const Library& library, const Call& call, unsigned seed)
+        : plan_(plan), library_(library), addresses_(runtime::addresses_of(plan, call)), layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice)),
+          seed_(seed) {}
+
+    /// The kernel and all before it; one that may start early does.
+    void run(std::size_t k) const {
+        const plan::Kernel& kernel = plan_.kernels[k];
+        const emit::Launch how = emit::launch_of(plan_, kernel);
+        const runtime::DeviceLayout::KernelCall& part = layout_.kernels()[k];
+        const bool waits = how.waits && k > 0 && part.tasks > 0;
+        const std::function<void()> before = [&] { run(k - 1); };
+        if (k > 0 && !waits) before();
+        if (part.tasks == 0) return;
+        cuda::Call arguments = layout_.with(addresses_);
+        runtime::DeviceLayout::select(arguments, part, addresses_);
+        const cuda::TensorMaps maps = runtime::MapLayout(plan_, how, arguments).with(arguments);
+        void* const function = library_.kernel(emit::kernel_symbol(kernel));
+        const WarpGrid grid{static_cast<int>(part.tasks), how.threads, library_.memory(static_cast<std::size_t>(how.shared_bytes)), seed_,
+                            waits ? before : nullptr};
+        // NOLINTBEGIN: dlsym
+        if (kernel.tiles.roles) run_warps(library_.hardware(), grid, [&] { reinterpret_cast<void (*)(cuda::Call, cuda::TensorMaps)>(function)(arguments, maps); });
+        else run_warps(library_.hardware(), grid, [&] { reinterpret_cast<void (*)(cuda::Call)>(function)(arguments); });
+        // NOLINTEND
+    }
+
+ private:
+    const plan::Plan& plan_;
+    const Library& library_;
+    runtime::Addresses addresses_;
+    runtime::DeviceLayout layout_;
+    unsigned seed_;
+};
+
+/// So that ptx/thread.h, which knows blocks of any kernel, finds the thread.
+void connect(const Library& library) {
+    static Hardware** hardware = nullptr;
+    hardware = &library.hardware();
+    library.machine().thread = [] { return (*hardware)->thread(); };
+    library.machine().sync = [] { (*hardware)->sync(0, 0); };
+}
+
+}  // namespace
+
+Program::Program(const Device& device, const std::string& name, plan::Plan plan) : plan_(std::move(plan)), library_(device.build(name, emit::emit_cuda(plan_))) {}
+
+void Program::run(Call call, unsigned seed) const {
+    connect(library_);
+    constexpr std::size_t kAlignment = 256;
+    std::vector<std::byte> workspace(runtime::device_workspace_bytes(plan_, runtime::bind(plan_, call, runtime::Lengths::OnDevice)) + kAlignment,
+                                     static_cast<std::byte>(SharedMemory::kPoison));
+    void* aligned = workspace.data();
+    std::size_t space = workspace.size();
+    call.workspace = std::align(kAlignment, 1, aligned, space);
+    Launches(plan_, library_, call, seed).run(plan_.kernels.size() - 1);
+}
+
+}  // namespace forge::emulated

@@ -1,0 +1,24 @@
+/// A plan's kernels for a GPU, emitted, compiled for the CPU and called with tensors in its memory, one kernel after the other as a
+/// stream would. Tensor maps come from the driver that this process finds: tests/launch/recorder.
+#pragma once
+
+#include "forge/runtime.h"
+#include "plan/plan.h"
+#include "tests/cuda/emulated/kernels.h"
+
+namespace forge::emulated {
+
+class Program {
+ public:
+    Program(const Device& device, const std::string& name, plan::Plan plan);
+
+    [[nodiscard]] const plan::Plan& plan() const { return plan_; }
+    /// Of tasks and threads in an order that the seed decides. The workspace is NaN before.
+    void run(Call call, unsigned seed) const;
+
+ private:
+    plan::Plan plan_;
+    Library library_;
+};
+
+}  // namespace forge::emulated

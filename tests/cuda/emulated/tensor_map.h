@@ -1,0 +1,19 @@
+/// A tensor as the driver of tests (tests/launch/recorder) describes it for tensor copies, in the 128 bytes of a CUtensorMap: what
+/// cuTensorMapEncodeTiled was told, in plain numbers. The address comes first.
+#pragma once
+
+#include <cstdint>
+
+namespace forge::emulated {
+
+struct TensorMap {
+    static constexpr int kAxes = 4, kHalfBytes = 2, kSwizzle128 = 3;
+    std::uint64_t address;
+    std::uint64_t sizes[kAxes];        ///< columns first
+    std::uint64_t strides[kAxes - 1];  ///< bytes, of the axes after the first
+    std::uint32_t box[kAxes];
+    std::uint32_t axes, swizzle;
+};
+static_assert(sizeof(TensorMap) <= 128);
+
+}  // namespace forge::emulated

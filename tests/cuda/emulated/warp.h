@@ -1,0 +1,76 @@
+/// What CUDA's compiler declares by itself for warps and shared memory. Included by the emitted source alone.
+#pragma once
+
+#include "hardware.h"
+
+extern "C" {
+forge::emulated::Hardware* forge_hardware;
+alignas(1024) thread_local float scratch[(228 << 10) / 4];  ///< the block's shared memory, as the emitted source names it
+void* forge_shared_memory() { return scratch; }
+}
+
+/// Blocks of one OS thread run one after the other.
+#define __shared__ thread_local
+#define __align__(bytes) __attribute__((aligned(bytes)))
+
+struct BlockIndex {
+    int x;
+};
+#define blockIdx (BlockIndex{forge_hardware->block()})
+
+inline unsigned __cvta_generic_to_shared(const void* p) {
+    return static_cast<unsigned>(static_cast<const char*>(p) - reinterpret_cast<const char*>(scratch));
+}
+
+inline int lane_of_warp() { return forge_hardware->thread() % forge::emulated::kLanes; }
+
+/// A lane's part in an exchange of registers.
+template <class T>
+struct Exchanged {
+    T mine, got;
+    int from;
+};
+
+/// What lane `from` has as x; one's own where there is no such lane.
+template <class T>
+T exchange(T x, int from) {
+    using forge::emulated::kLanes;
+    Exchanged<T> e{x, x, from < 0 || from >= kLanes ? lane_of_warp() : from};
+    forge_hardware->together(&e, [](void* const* lanes) {
+        for (int l = 0; l < kLanes; ++l) {
+            auto* const to = static_cast<Exchanged<T>*>(lanes[l]);
+            to->got = static_cast<Exchanged<T>*>(lanes[to->from])->mine;
+        }
+    });
+    return e.got;
+}
+
+template <class T>
+T __shfl_sync(unsigned, T x, int from) {
+    return exchange(x, from);
+}
+template <class T>
+T __shfl_up_sync(unsigned, T x, int n) {
+    return exchange(x, lane_of_warp() - n);
+}
+template <class T>
+T __shfl_down_sync(unsigned, T x, int n) {
+    return exchange(x, lane_of_warp() + n);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T x, int n) {
+    return exchange(x, lane_of_warp() ^ n);
+}
+
+inline void __syncwarp() {
+    forge_hardware->together(nullptr, [](void* const*) {});
+}
+
+inline bool __any_sync(unsigned, bool x) {
+    forge_hardware->together(&x, [](void* const* lanes) {
+        bool any = false;
+        for (int l = 0; l < forge::emulated::kLanes; ++l) any = any || *static_cast<bool*>(lanes[l]);
+        for (int l = 0; l < forge::emulated::kLanes; ++l) *static_cast<bool*>(lanes[l]) = any;
+    });
+    return x;
+}
