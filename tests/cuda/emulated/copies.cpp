@@ -11,7 +11,8 @@ const TensorMap& map_of(const Hardware::Box& box) { return *static_cast<const Te
 
 unsigned bytes_of(const Hardware::Box& box) {
     const TensorMap& map = map_of(box);
-    if (map.axes != TensorMap::kAxes || map.swizzle != TensorMap::kSwizzle128 || map.box[0] * TensorMap::kHalfBytes != kPanelBytes || map.box[2] != 1 || map.box[3] != 1)
+    const bool panel = map.axes == TensorMap::kAxes && map.swizzle == TensorMap::kSwizzle128 && map.box[0] * TensorMap::kHalfBytes == kPanelBytes;
+    if (!panel || map.box[2] != 1 || map.box[3] != 1)
         throw std::runtime_error("a tensor copy whose map is not that of panels in the 128-byte swizzle");
     return map.box[0] * map.box[1] * TensorMap::kHalfBytes;
 }
@@ -59,7 +60,8 @@ void Copies::carry_out(std::vector<Piece>& group) const {
 }
 
 void Copies::start_bulk(unsigned shared, const void* global, unsigned bytes, unsigned barrier) {
-    if (reinterpret_cast<std::uintptr_t>(global) % kPieceBytes != 0 || bytes % kPieceBytes != 0) throw std::runtime_error("a bulk copy that is not aligned");
+    if (reinterpret_cast<std::uintptr_t>(global) % kPieceBytes != 0 || bytes % kPieceBytes != 0)
+        throw std::runtime_error("a bulk copy that is not aligned");
     memory_.poison(shared, bytes, kPieceBytes);
     bulk_.push_back({false, shared, bytes, barrier, global, {}, 0, 0});
 }
@@ -95,9 +97,11 @@ void Copies::move_box(const Bulk& copy) const {
     const TensorMap& map = map_of(copy.box);
     for (unsigned row = 0; row < map.box[1]; ++row)
         for (unsigned col = 0; col < map.box[0]; ++col) {
-            const unsigned address = copy.shared + row * kPanelBytes + col * TensorMap::kHalfBytes, swizzled = address ^ (address >> 7 & 7u) << 4;
-            std::byte* const here = memory_.at(swizzled, TensorMap::kHalfBytes, TensorMap::kHalfBytes);
-            std::byte* const there = element(map, {copy.box.at[0] + static_cast<int>(col), copy.box.at[1] + static_cast<int>(row), copy.box.at[2], copy.box.at[3]});
+            const unsigned address = copy.shared + row * kPanelBytes + col * TensorMap::kHalfBytes;
+            std::byte* const here = memory_.at(swizzled(address), TensorMap::kHalfBytes, TensorMap::kHalfBytes);
+            std::array<int, 4> at = copy.box.at;
+            at[0] += static_cast<int>(col), at[1] += static_cast<int>(row);
+            std::byte* const there = element(map, at);
             if (!copy.is_store && there) std::memcpy(here, there, TensorMap::kHalfBytes);
             else if (!copy.is_store) std::memset(here, 0, TensorMap::kHalfBytes);
             else if (there) std::memcpy(there, here, TensorMap::kHalfBytes);

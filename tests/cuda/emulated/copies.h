@@ -12,7 +12,8 @@ namespace forge::emulated {
 
 class Copies {
  public:
-    Copies(SharedMemory memory, Barriers& barriers, int threads) : memory_(memory), barriers_(barriers), threads_(static_cast<std::size_t>(threads)) {}
+    Copies(SharedMemory memory, Barriers& barriers, int threads)
+        : memory_(memory), barriers_(barriers), threads_(static_cast<std::size_t>(threads)) {}
 
     // By a thread.
     void start(int thread, unsigned shared, const void* global, int bytes, int valid);

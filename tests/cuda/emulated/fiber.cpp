@@ -6,7 +6,7 @@
 namespace forge::emulated {
 namespace {
 
-constexpr std::size_t kStackBytes = 1 << 17;
+constexpr std::size_t kStackBytes = 1 << 16;
 Fiber* entering = nullptr;
 
 }  // namespace

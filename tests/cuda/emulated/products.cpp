@@ -9,8 +9,11 @@ namespace forge::emulated {
 namespace {
 
 constexpr int kRows = 16, kDepth = 16;  ///< of a warp's part of an instruction, and its contraction
+constexpr int kMostColumns = 128;
 
-float to_float(std::uint16_t x, bool bf16) { return bf16 ? std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16) : static_cast<float>(std::bit_cast<_Float16>(x)); }
+float to_float(std::uint16_t x, bool bf16) {
+    return bf16 ? std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16) : static_cast<float>(std::bit_cast<_Float16>(x));
+}
 
 /// f(lane, register, row, column) for a warp's part of a result.
 template <class F>
@@ -34,7 +37,9 @@ std::shared_ptr<Products::Sum> Products::sum_for(const Product& product) const {
     if (found) return found;
     const std::size_t numbers = index(kRows, product.columns, 0);
     auto sum = std::make_shared<Sum>(Sum{product.d, product.columns, 0, std::vector<float>(numbers)});
-    each_register(product.columns, [&](std::size_t lane, int n, int row, int column) { sum->x[index(row, product.columns, column)] = product.d[lane][n]; });
+    each_register(product.columns, [&](std::size_t lane, int n, int row, int column) {
+        sum->x[index(row, product.columns, column)] = product.d[lane][n];
+    });
     return sum;
 }
 
@@ -59,7 +64,9 @@ void Products::wait(int pending) {
         for (const Issued& i : groups_.front()) {
             Sum& sum = *i.sum;
             if (--sum.users > 0) continue;
-            each_register(sum.columns, [&](std::size_t lane, int n, int row, int column) { sum.d[lane][n] = sum.x[index(row, sum.columns, column)]; });
+            each_register(sum.columns, [&](std::size_t lane, int n, int row, int column) {
+                sum.d[lane][n] = sum.x[index(row, sum.columns, column)];
+            });
         }
     }
 }
@@ -69,8 +76,8 @@ void Products::carry_out(Group& group) const {
         if (!i.done) multiply(i.product, *i.sum), i.done = true;
 }
 
-/// An element of an operand in shared memory, by the place beside the contraction and that in it, as its descriptor says. PTX ISA, "Matrix
-/// Descriptor Format" and "Strides", for the 128-byte swizzle.
+/// An element of an operand in shared memory, by the place beside the contraction and that in it, as its descriptor says. PTX ISA,
+/// "Matrix Descriptor Format" and "Strides", for the 128-byte swizzle.
 float Products::number(unsigned long long descriptor, bool along_rows, int other, int contraction, bool bf16) const {
     const auto field = [&](int bit) { return static_cast<unsigned>(descriptor >> bit & 0x3fff) << 4; };
     if (descriptor >> 62 != 1) throw std::runtime_error("an operand that is not in the 128-byte swizzle");
@@ -78,7 +85,7 @@ float Products::number(unsigned long long descriptor, bool along_rows, int other
     const auto row = static_cast<unsigned>(along_rows ? contraction : other), column = static_cast<unsigned>(along_rows ? other : contraction);
     const unsigned address = start + (along_rows ? column / 64 * panel : 0) + row / 8 * eight_rows + row % 8 * 128 + column % 64 * 2;
     std::uint16_t bits = 0;
-    std::memcpy(&bits, memory_.at(address ^ (address >> 7 & 7u) << 4, sizeof(bits), sizeof(bits)), sizeof(bits));
+    std::memcpy(&bits, memory_.at(swizzled(address), sizeof(bits), sizeof(bits)), sizeof(bits));
     return to_float(bits, bf16);
 }
 
@@ -94,14 +101,14 @@ void Products::multiply(const Product& p, Sum& sum) const {
         for (int i = 0; i < kRows; ++i)
             for (int k = 0; k < kDepth; ++k) a[i][k] = number(p.a, p.rows_a, warp_ * kRows + i, k, p.bf16);
     }
-    std::vector<float> b(index(kDepth, p.columns, 0));
+    float b[kDepth][kMostColumns];
     for (int k = 0; k < kDepth; ++k)
-        for (int j = 0; j < p.columns; ++j) b[index(k, p.columns, j)] = number(p.b, p.rows_b, j, k, p.bf16) * static_cast<float>(p.sign);
+        for (int j = 0; j < p.columns; ++j) b[k][j] = number(p.b, p.rows_b, j, k, p.bf16) * static_cast<float>(p.sign);
     for (int i = 0; i < kRows; ++i) {
         float* const row = sum.x.data() + index(i, p.columns, 0);
         if (!p.accumulate) std::fill(row, row + p.columns, 0.0f);
         for (int k = 0; k < kDepth; ++k)
-            for (int j = 0; j < p.columns; ++j) row[j] += a[i][k] * b[index(k, p.columns, j)];
+            for (int j = 0; j < p.columns; ++j) row[j] += a[i][k] * b[k][j];
     }
 }
 

@@ -1,5 +1,7 @@
 #include "tests/cuda/emulated/program.h"
 
+#include <dlfcn.h>
+
 #include <memory>
 
 #include "emit/cuda/emit_cuda.h"
@@ -15,8 +17,8 @@ namespace {
 class Launches {
  public:
     Launches(const plan::Plan& plan, const Library& library, const Call& call, unsigned seed)
-        : plan_(plan), library_(library), addresses_(runtime::addresses_of(plan, call)), layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice)),
-          seed_(seed) {}
+        : plan_(plan), library_(library), addresses_(runtime::addresses_of(plan, call)),
+          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice)), seed_(seed) {}
 
     /// The kernel and all before it; one that may start early does.
     void run(std::size_t k) const {
@@ -34,9 +36,10 @@ class Launches {
         const WarpGrid grid{static_cast<int>(part.tasks), how.threads, library_.memory(static_cast<std::size_t>(how.shared_bytes)), seed_,
                             waits ? before : nullptr};
         // NOLINTBEGIN: dlsym
-        if (kernel.tiles.roles) run_warps(library_.hardware(), grid, [&] { reinterpret_cast<void (*)(cuda::Call, cuda::TensorMaps)>(function)(arguments, maps); });
-        else run_warps(library_.hardware(), grid, [&] { reinterpret_cast<void (*)(cuda::Call)>(function)(arguments); });
+        const auto alone = reinterpret_cast<void (*)(cuda::Call)>(function);
+        const auto with_maps = reinterpret_cast<void (*)(cuda::Call, cuda::TensorMaps)>(function);
         // NOLINTEND
+        run_warps(library_.hardware(), grid, [&] { kernel.tiles.roles ? with_maps(arguments, maps) : alone(arguments); });
     }
 
  private:
@@ -46,6 +49,12 @@ class Launches {
     runtime::DeviceLayout layout_;
     unsigned seed_;
 };
+
+/// The driver that the loader finds from now on encodes tensor maps as plain numbers.
+void open_recorder() {
+    static void* const kDriver = dlopen(FORGE_RECORDER, RTLD_NOW | RTLD_LOCAL);
+    if (!kDriver) throw std::runtime_error(dlerror());
+}
 
 /// So that ptx/thread.h, which knows blocks of any kernel, finds the thread.
 void connect(const Library& library) {
@@ -57,9 +66,11 @@ void connect(const Library& library) {
 
 }  // namespace
 
-Program::Program(const Device& device, const std::string& name, plan::Plan plan) : plan_(std::move(plan)), library_(device.build(name, emit::emit_cuda(plan_))) {}
+Program::Program(const Device& device, const std::string& name, plan::Plan plan)
+    : plan_(std::move(plan)), library_(device.build(name, emit::emit_cuda(plan_))) {}
 
 void Program::run(Call call, unsigned seed) const {
+    open_recorder();
     connect(library_);
     constexpr std::size_t kAlignment = 256;
     std::vector<std::byte> workspace(runtime::device_workspace_bytes(plan_, runtime::bind(plan_, call, runtime::Lengths::OnDevice)) + kAlignment,

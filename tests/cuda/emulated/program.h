@@ -1,5 +1,5 @@
 /// A plan's kernels for a GPU, emitted, compiled for the CPU and called with tensors in its memory, one kernel after the other as a
-/// stream would. Tensor maps come from the driver that this process finds: tests/launch/recorder.
+/// stream would. Tensor maps are those of the driver of tests/launch/recorder, which this process then has.
 #pragma once
 
 #include "forge/runtime.h"

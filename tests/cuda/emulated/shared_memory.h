@@ -23,4 +23,7 @@ struct SharedMemory {
     void poison(unsigned address, std::size_t count, std::size_t alignment) const { std::memset(at(address, count, alignment), kPoison, count); }
 };
 
+/// Where a byte lies in the hardware's 128-byte swizzle.
+inline unsigned swizzled(unsigned address) { return address ^ (address >> 7 & 7u) << 4; }
+
 }  // namespace forge::emulated

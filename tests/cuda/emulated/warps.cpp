@@ -86,6 +86,7 @@ class Block final : public Hardware {
     const WarpGrid& grid_;
     int number_, running_ = 0, free_registers_ = 0;
     unsigned turn_ = 0;
+    bool overtaken_ = false;  ///< the running warp, other lanes of which may not have come as far
     std::vector<Thread>& threads_;
     std::mt19937& random_;
     const std::function<void()>& wait_for_kernel_before_;
@@ -112,7 +113,9 @@ void Block::leave(Wait wait) {
 
 /// Others may see what this thread has done before it goes on, or not.
 void Block::may_be_overtaken() {
-    if (random_() % 4 == 0) leave({Wait::For::Turn, turn_});
+    if (random_() % 4 > 0) return;
+    overtaken_ = true;
+    leave({Wait::For::Turn, turn_});
 }
 
 void Block::together(void* mine, Act act) {
@@ -166,13 +169,13 @@ bool Block::may_run_warp(std::size_t warp) {
     return std::any_of(first, first + kLanes, [&](const Thread& t) { return may_run(t); });
 }
 
-/// Until all its lanes wait.
+/// Until all its lanes wait, or others go first.
 void Block::run_warp(std::size_t warp) {
-    ++turn_;
     const bool upwards = random_() % 2 == 0;
+    overtaken_ = false;
     for (bool any = true; any;) {
         any = false;
-        for (std::size_t l = 0; l < kLanes; ++l) {
+        for (std::size_t l = 0; l < kLanes && !overtaken_; ++l) {
             const std::size_t number = warp * kLanes + (upwards ? l : kLanes - 1 - l);
             Thread& thread = threads_[number];
             if (!may_run(thread)) continue;
