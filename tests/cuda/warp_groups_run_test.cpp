@@ -26,12 +26,12 @@ constexpr std::int64_t kFewTasks = 32, kManyTasks = 512;  ///< several warp grou
 struct Example {
     std::string program;
     DType dtype = BF16;
-    std::int64_t size = 128;  ///< K and V
+    std::int64_t k = 128, v = 128;
 
-    [[nodiscard]] std::map<std::string, std::int64_t> sizes() const { return {{"K", size}, {"V", size}}; }
+    [[nodiscard]] std::map<std::string, std::int64_t> sizes() const { return {{"K", k}, {"V", v}}; }
 };
 
-void PrintTo(const Example& e, std::ostream* out) { *out << e.program << ", " << to_string(e.dtype) << ", " << e.size; }
+void PrintTo(const Example& e, std::ostream* out) { *out << e.program << ", " << to_string(e.dtype) << ", " << e.k << " x " << e.v; }
 
 /// Nothing if the strategy is not for the program, or it has no kernels for warp groups.
 std::optional<plan::Plan> plan_for(const ir::Definition& def, const Example& example, plan::Strategy strategy, std::int64_t tasks) {
@@ -140,12 +140,13 @@ std::vector<Example> all_examples() {
 }
 
 std::string name_of_example(const testing::TestParamInfo<Example>& test) {
-    return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.size);
+    return fmt::format("{}_{}_{}x{}", test.param.program, to_string(test.param.dtype), test.param.k, test.param.v);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WarpGroupKernels, testing::ValuesIn(all_examples()), name_of_example);
-INSTANTIATE_TEST_SUITE_P(Small, WarpGroupKernels,
-                         testing::Values(Example{"linear_attention", F16, 64}, Example{"gla", F16, 64}, Example{"gated_delta_net", F16, 64}),
+INSTANTIATE_TEST_SUITE_P(OfOtherSizes, WarpGroupKernels,
+                         testing::Values(Example{"linear_attention", F16, 64, 64}, Example{"gla", F16, 64, 64}, Example{"gated_delta_net", F16, 64, 64},
+                                         Example{"linear_attention", BF16, 192, 64}, Example{"scalar_gla", BF16, 256, 64}),
                          name_of_example);
 
 }  // namespace

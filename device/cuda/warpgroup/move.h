@@ -14,31 +14,62 @@ FORGE_DEVICE bool in_pieces(const T* p, Size row_stride, Size col_stride) {
     return col_stride == 1 && (reinterpret_cast<Size>(p) | row_stride * static_cast<Size>(sizeof(T))) % 16 == 0;
 }
 
+/// How a thread's pieces of an operand follow from turn to turn of all threads.
+template <class O>
+struct Turns {
+    static constexpr int kRow = O::kCols / kPiece, kStep = kThreads / kRow;  ///< pieces of a row, rows that move at a time
+    /// Whether they have one column and one swizzle.
+    static constexpr bool kAlike = kThreads % kRow == 0 && O::kRows % kStep == 0 && kStep % 8 == 0;
+};
+
+/// f(row, column) for each of this thread's pieces.
+template <class O, class F>
+FORGE_DEVICE void each_piece(F f) {
+    constexpr int kRow = Turns<O>::kRow;
+#pragma unroll 1
+    for (int n = thread(); n < O::kRows * kRow; n += kThreads) f(n / kRow, n % kRow * kPiece);
+}
+
+/// Piece by piece.
+template <class O>
+FORGE_DEVICE void start_pieces(const O& o, const typename O::T* src, Size row_stride, int rows) {
+    each_piece<O>([&](int row, int col) {
+        ptx::copy_16(ptx::shared_address(o.data + O::place(row, col)), row < rows ? src + row * row_stride + col : src, row < rows ? 16 : 0);
+    });
+}
+
+/// Number by number.
+template <class O>
+FORGE_DEVICE void move_numbers(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
+#pragma unroll 1
+    for (int n = thread(); n < O::kPart; n += kThreads) {
+        const int row = n / O::kCols, col = n % O::kCols;
+        o.data[O::place(row, col)] = row < rows ? src[row * row_stride + col * col_stride] : typename O::T{0};
+    }
+}
+
 }  // namespace detail
 
 /// ROWS x COLS numbers into an operand.
 template <class O>
 FORGE_DEVICE void start_operand(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
-    constexpr int kRow = O::kCols / kPiece, kStep = kThreads / kRow;  // rows that all threads together move at a time
-    static_assert(kThreads % kRow == 0 && O::kRows % kStep == 0 && kStep % 8 == 0, "every turn finds the same swizzle");
-    const int self = thread();
-    if (detail::in_pieces(src, row_stride, col_stride)) {
-        const int row = self / kRow, col = self % kRow * kPiece;
+    using Turns = detail::Turns<O>;
+    if (!detail::in_pieces(src, row_stride, col_stride)) {
+        detail::move_numbers(o, src, row_stride, col_stride, rows);
+    } else if constexpr (Turns::kAlike) {
+        const int self = thread(), row = self / Turns::kRow, col = self % Turns::kRow * kPiece;
         const unsigned to = ptx::shared_address(o.data + O::place(row, col));
         const typename O::T* from = src + row * row_stride + col;
         if (rows >= O::kRows) {
 #pragma unroll
-            for (int n = 0; n < O::kRows; n += kStep, from += kStep * row_stride) ptx::copy_16(to + n * kPanel * 2, from, 16);
+            for (int n = 0; n < O::kRows; n += Turns::kStep, from += Turns::kStep * row_stride) ptx::copy_16(to + n * kPanel * 2, from, 16);
         } else {
 #pragma unroll
-            for (int n = 0; n < O::kRows; n += kStep, from += kStep * row_stride) ptx::copy_16(to + n * kPanel * 2, row + n < rows ? from : src, row + n < rows ? 16 : 0);
+            for (int n = 0; n < O::kRows; n += Turns::kStep, from += Turns::kStep * row_stride)
+                ptx::copy_16(to + n * kPanel * 2, row + n < rows ? from : src, row + n < rows ? 16 : 0);
         }
     } else {
-#pragma unroll 1
-        for (int n = self; n < O::kPart; n += kThreads) {
-            const int row = n / O::kCols, col = n % O::kCols;
-            o.data[O::place(row, col)] = row < rows ? src[row * row_stride + col * col_stride] : typename O::T{0};
-        }
+        detail::start_pieces(o, src, row_stride, rows);
     }
 }
 
@@ -97,19 +128,23 @@ FORGE_DEVICE void publish() {
 /// `rows` rows of an operand to rows of a matrix.
 template <class O>
 FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_stride, const O& o, int rows) {
-    constexpr int kRow = O::kCols / kPiece, kStep = kThreads / kRow;
+    using Turns = detail::Turns<O>;
     const int self = thread();
-    if (detail::in_pieces(dst, row_stride, col_stride)) {
-        const int row = self / kRow, col = self % kRow * kPiece;
-        const typename O::T* const from = o.data + O::place(row, col);
-        typename O::T* to = dst + row * row_stride + col;
-#pragma unroll
-        for (int n = 0; n < O::kRows; n += kStep, to += kStep * row_stride)
-            if (row + n < rows) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from + n * kPanel);
-    } else {
+    if (!detail::in_pieces(dst, row_stride, col_stride)) {
 #pragma unroll 1
         for (int n = self; n < O::kPart; n += kThreads)
             if (n / O::kCols < rows) dst[n / O::kCols * row_stride + n % O::kCols * col_stride] = o.data[O::place(n / O::kCols, n % O::kCols)];
+    } else if constexpr (Turns::kAlike) {
+        const int row = self / Turns::kRow, col = self % Turns::kRow * kPiece;
+        const typename O::T* const from = o.data + O::place(row, col);
+        typename O::T* to = dst + row * row_stride + col;
+#pragma unroll
+        for (int n = 0; n < O::kRows; n += Turns::kStep, to += Turns::kStep * row_stride)
+            if (row + n < rows) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from + n * kPanel);
+    } else {
+        detail::each_piece<O>([&](int row, int col) {
+            if (row < rows) *reinterpret_cast<uint4*>(dst + row * row_stride + col) = *reinterpret_cast<const uint4*>(o.data + O::place(row, col));
+        });
     }
 }
 

@@ -99,20 +99,8 @@ FORGE_DEVICE void copy_numbers(unsigned filled, float* dst, const float* src) {
 /// What tensor copies cannot move, thread by thread, with few registers; as start_operand otherwise.
 template <class O>
 FORGE_DEVICE void start_rows(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
-    constexpr int kRow = O::kCols / kPiece;
-    if (detail::in_pieces(src, row_stride, col_stride)) {
-#pragma unroll 1
-        for (int n = thread(); n < O::kPieces; n += kThreads) {
-            const int row = n / kRow, col = n % kRow * kPiece;
-            ptx::copy_16(ptx::shared_address(o.data + O::place(row, col)), row < rows ? src + row * row_stride + col : src, row < rows ? 16 : 0);
-        }
-    } else {
-#pragma unroll 1
-        for (int n = thread(); n < O::kPart; n += kThreads) {
-            const int row = n / O::kCols, col = n % O::kCols;
-            o.data[O::place(row, col)] = row < rows ? src[row * row_stride + col * col_stride] : typename O::T{0};
-        }
-    }
+    if (detail::in_pieces(src, row_stride, col_stride)) detail::start_pieces(o, src, row_stride, rows);
+    else detail::move_numbers(o, src, row_stride, col_stride, rows);
 }
 
 /// As in move.h, or by a copy. The operand's memory may be written again after stores_read().
