@@ -59,15 +59,21 @@ void Copies::carry_out(std::vector<Piece>& group) const {
     group.clear();
 }
 
+/// For a bulk copy.
+void Copies::poison(unsigned shared, std::size_t bytes, std::size_t alignment) const {
+    memory_.poison(shared, bytes, alignment);
+    view_.written(shared, bytes);
+}
+
 void Copies::start_bulk(unsigned shared, const void* global, unsigned bytes, unsigned barrier) {
     if (reinterpret_cast<std::uintptr_t>(global) % kPieceBytes != 0 || bytes % kPieceBytes != 0)
         throw std::runtime_error("a bulk copy that is not aligned");
-    memory_.poison(shared, bytes, kPieceBytes);
+    poison(shared, bytes, kPieceBytes);
     bulk_.push_back({false, shared, bytes, barrier, global, {}, 0, 0});
 }
 
 void Copies::start_load(unsigned shared, const Hardware::Box& box, unsigned barrier) {
-    memory_.poison(shared, bytes_of(box), kSwizzleBytes);
+    poison(shared, bytes_of(box), kSwizzleBytes);
     bulk_.push_back({false, shared, bytes_of(box), barrier, nullptr, box, 0, 0});
 }
 
@@ -90,7 +96,9 @@ void Copies::carry_out_bulk(std::size_t n) {
     bulk_.erase(bulk_.begin() + static_cast<std::ptrdiff_t>(n));
     if (copy.global) std::memcpy(memory_.at(copy.shared, copy.bytes, kPieceBytes), copy.global, copy.bytes);
     else move_box(copy);
-    if (!copy.is_store) barriers_.complete(copy.barrier, copy.bytes);
+    if (copy.is_store) return;
+    view_.written(copy.shared, copy.bytes);
+    barriers_.complete(copy.barrier, copy.bytes);
 }
 
 void Copies::move_box(const Bulk& copy) const {
@@ -98,7 +106,7 @@ void Copies::move_box(const Bulk& copy) const {
     for (unsigned row = 0; row < map.box[1]; ++row)
         for (unsigned col = 0; col < map.box[0]; ++col) {
             const unsigned address = copy.shared + row * kPanelBytes + col * TensorMap::kHalfBytes;
-            std::byte* const here = memory_.at(swizzled(address), TensorMap::kHalfBytes, TensorMap::kHalfBytes);
+            std::byte* const here = (copy.is_store ? view_.seen() : memory_).at(swizzled(address), TensorMap::kHalfBytes, TensorMap::kHalfBytes);
             std::array<int, 4> at = copy.box.at;
             at[0] += static_cast<int>(col), at[1] += static_cast<int>(row);
             std::byte* const there = element(map, at);
@@ -109,8 +117,12 @@ void Copies::move_box(const Bulk& copy) const {
 }
 
 bool Copies::carry_out_any(std::mt19937& random) {
-    auto& groups = threads_[random() % threads_.size()].groups;
-    if (!groups.empty()) carry_out(groups[random() % groups.size()]);
+    const std::size_t thread = random() % threads_.size();
+    auto& groups = threads_[thread].groups;
+    if (!groups.empty()) {
+        carry_out(groups[random() % groups.size()]);
+        view_.note_writes(thread / kLanes);
+    }
     if (bulk_.empty()) return false;
     carry_out_bulk(random() % bulk_.size());
     return true;

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/cuda/emulated/async_view.h"
 #include "tests/cuda/emulated/barriers.h"
 #include "tests/cuda/emulated/hardware.h"
 
@@ -12,8 +13,8 @@ namespace forge::emulated {
 
 class Copies {
  public:
-    Copies(SharedMemory memory, Barriers& barriers, int threads)
-        : memory_(memory), barriers_(barriers), threads_(static_cast<std::size_t>(threads)) {}
+    Copies(SharedMemory memory, AsyncView& view, Barriers& barriers, int threads)
+        : memory_(memory), view_(view), barriers_(barriers), threads_(static_cast<std::size_t>(threads)) {}
 
     // By a thread.
     void start(int thread, unsigned shared, const void* global, int bytes, int valid);
@@ -49,10 +50,12 @@ class Copies {
         int thread, group;
     };
     void carry_out(std::vector<Piece>& group) const;
+    void poison(unsigned shared, std::size_t bytes, std::size_t alignment) const;
     void carry_out_bulk(std::size_t n);
     void move_box(const Bulk& copy) const;
 
     SharedMemory memory_;
+    AsyncView& view_;
     Barriers& barriers_;
     std::vector<Thread> threads_;
     std::vector<Bulk> bulk_;

@@ -35,6 +35,7 @@ class Hardware {
     /// Barrier `number` of the block, for so many threads; 0: all.
     virtual void sync(unsigned number, unsigned threads) = 0;
     virtual void set_registers(int count) = 0;
+    virtual void fence_async() = 0;
     virtual void wait_for_kernel_before() = 0;
 
     virtual void barrier_begin(unsigned barrier, unsigned arrivals) = 0;

@@ -15,7 +15,7 @@ namespace forge::emulated {
 /// The products of one warp.
 class Products {
  public:
-    /// `warp`: its number in the warp group.
+    /// `memory`: as matrix units see it. `warp`: its number in the warp group.
     Products(SharedMemory memory, int warp) : memory_(memory), warp_(warp) {}
 
     void issue(const Product& product, std::mt19937& random);

@@ -38,6 +38,11 @@ struct Numbered {
     unsigned threads = 0, arrived = 0, generation = 0;
 };
 
+SharedMemory poisoned(SharedMemory memory) {
+    memory.poison(0, memory.bytes, 1);
+    return memory;
+}
+
 /// One block while it runs.
 class Block final : public Hardware {
  public:
@@ -50,6 +55,7 @@ class Block final : public Hardware {
     void together(void* mine, Act act) override;
     void sync(unsigned number, unsigned threads) override;
     void set_registers(int count) override;
+    void fence_async() override { view_.fence(warp()); }
     void wait_for_kernel_before() override { leave({Wait::For::KernelBefore}); }
 
     void barrier_begin(unsigned barrier, unsigned arrivals) override { barriers_.begin(barrier, arrivals); }
@@ -91,6 +97,7 @@ class Block final : public Hardware {
     std::mt19937& random_;
     const std::function<void()>& wait_for_kernel_before_;
     bool kernel_before_ended_ = false;
+    AsyncView view_;
     Barriers barriers_;
     Copies copies_;
     std::vector<Products> products_;  ///< of each warp
@@ -99,10 +106,9 @@ class Block final : public Hardware {
 };
 
 Block::Block(const WarpGrid& grid, int number, std::vector<Thread>& threads, std::mt19937& random, const std::function<void()>& wait_for_kernel_before)
-    : grid_(grid), number_(number), threads_(threads), random_(random), wait_for_kernel_before_(wait_for_kernel_before), barriers_(grid.memory),
-      copies_(grid.memory, barriers_, grid.threads), meetings_(threads.size() / kLanes) {
-    for (int w = 0; w < grid.threads / kLanes; ++w) products_.emplace_back(grid.memory, w % (kWarpGroup / kLanes));
-    grid.memory.poison(0, grid.memory.bytes, 1);
+    : grid_(grid), number_(number), threads_(threads), random_(random), wait_for_kernel_before_(wait_for_kernel_before), view_(poisoned(grid.memory), grid.threads / kLanes),
+      barriers_(grid.memory), copies_(grid.memory, view_, barriers_, grid.threads), meetings_(threads.size() / kLanes) {
+    for (int w = 0; w < grid.threads / kLanes; ++w) products_.emplace_back(view_.seen(), w % (kWarpGroup / kLanes));
 }
 
 void Block::leave(Wait wait) {
@@ -185,6 +191,7 @@ void Block::run_warp(std::size_t warp) {
             any = true;
         }
     }
+    view_.note_writes(warp);
 }
 
 bool Block::run_a_warp() {

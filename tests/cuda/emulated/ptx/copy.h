@@ -12,7 +12,7 @@ template <int PENDING>
 void copy_wait() {
     forge_hardware->copy_wait(PENDING);
 }
-inline void fence_async() {}
+inline void fence_async() { forge_hardware->fence_async(); }
 
 namespace detail {
 
