@@ -9,6 +9,9 @@ __device__ __forceinline__ void barrier_begin(unsigned shared, unsigned arrivals
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared), "r"(arrivals) : "memory");
 }
 
+/// Barriers that this thread has begun are seen by bulk copies that start after the next barrier of the block.
+__device__ __forceinline__ void barriers_begun() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
 /// What this thread did before is seen by those that waited for the phase.
 __device__ __forceinline__ void barrier_arrive(unsigned shared) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(shared) : "memory");

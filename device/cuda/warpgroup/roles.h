@@ -50,6 +50,7 @@ struct Handover {
     /// By one thread, before all else.
     FORGE_DEVICE void begin() const {
         for (int n = 0; n < N; ++n) ptx::barrier_begin(filled(n), kWarps), ptx::barrier_begin(empty(n), READERS * kWarps);
+        ptx::barriers_begun();
     }
     FORGE_DEVICE unsigned filled(int n) const { return barriers + 16u * static_cast<unsigned>(n); }
     FORGE_DEVICE unsigned empty(int n) const { return filled(n) + 8u; }

@@ -9,7 +9,11 @@ constexpr std::uint64_t kMark = 0x6d62617272696572;  // "mbarrier"
 
 void Barriers::begin(unsigned barrier, unsigned arrivals) {
     std::memcpy(memory_.at(barrier, sizeof(kMark), sizeof(kMark)), &kMark, sizeof(kMark));
-    states_[barrier] = {arrivals, arrivals, 0, 0};
+    states_[barrier] = {arrivals, arrivals};
+}
+
+void Barriers::begun() {
+    for (auto& [address, state] : states_) state.seen_by_copies = true;
 }
 
 Barriers::State& Barriers::at(unsigned barrier) {
@@ -37,6 +41,7 @@ void Barriers::expect(unsigned barrier, unsigned bytes) { at(barrier).bytes += b
 
 void Barriers::complete(unsigned barrier, unsigned bytes) {
     State& state = at(barrier);
+    if (!state.seen_by_copies) throw std::runtime_error(fmt::format("a bulk copy does not see that the barrier at {} has begun", barrier));
     state.bytes -= bytes;
     end_phase_if_complete(state);
 }

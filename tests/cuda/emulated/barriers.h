@@ -15,8 +15,11 @@ class Barriers {
     explicit Barriers(SharedMemory memory) : memory_(memory) {}
 
     void begin(unsigned barrier, unsigned arrivals);
+    /// From now on bulk copies see those that have begun.
+    void begun();
     void arrive(unsigned barrier);
     void expect(unsigned barrier, unsigned bytes);
+    /// By a bulk copy.
     void complete(unsigned barrier, unsigned bytes);
     /// Whether the phase of this parity has ended: the current one has the other.
     [[nodiscard]] bool passed(unsigned barrier, unsigned parity);
@@ -26,6 +29,7 @@ class Barriers {
  private:
     struct State {
         unsigned arrivals = 0, awaited = 0, phase = 0;
+        bool seen_by_copies = false;
         long long bytes = 0;  ///< may be negative for a while: bytes may arrive before they are expected
     };
     State& at(unsigned barrier);

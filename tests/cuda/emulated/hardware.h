@@ -39,6 +39,7 @@ class Hardware {
     virtual void wait_for_kernel_before() = 0;
 
     virtual void barrier_begin(unsigned barrier, unsigned arrivals) = 0;
+    virtual void barriers_begun() = 0;
     virtual void barrier_arrive(unsigned barrier) = 0;
     virtual void barrier_expect(unsigned barrier, unsigned bytes) = 0;
     virtual void barrier_wait(unsigned barrier, unsigned parity) = 0;

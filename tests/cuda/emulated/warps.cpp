@@ -59,6 +59,7 @@ class Block final : public Hardware {
     void wait_for_kernel_before() override { leave({Wait::For::KernelBefore}); }
 
     void barrier_begin(unsigned barrier, unsigned arrivals) override { barriers_.begin(barrier, arrivals); }
+    void barriers_begun() override { barriers_.begun(); }
     void barrier_arrive(unsigned barrier) override { barriers_.arrive(barrier), may_be_overtaken(); }
     void barrier_expect(unsigned barrier, unsigned bytes) override { barriers_.expect(barrier, bytes); }
     void barrier_wait(unsigned barrier, unsigned parity) override;

@@ -4,6 +4,7 @@
 namespace forge::cuda::ptx {
 
 inline void barrier_begin(unsigned shared, unsigned arrivals) { forge_hardware->barrier_begin(shared, arrivals); }
+inline void barriers_begun() { forge_hardware->barriers_begun(); }
 inline void barrier_arrive(unsigned shared) { forge_hardware->barrier_arrive(shared); }
 inline bool barrier_passed(unsigned shared, unsigned parity) {
     forge_hardware->barrier_wait(shared, parity);
