@@ -67,27 +67,27 @@ std::vector<std::pair<std::string, plan::Plan>> plans_for(const ir::Definition& 
 /// A problem with what the recurrence makes of it.
 struct Solved {
     std::string name;
-    bool many_chunks;  ///< more than there are buffers for
+    unsigned orders;  ///< how many are tried, where warp groups have roles
     check::Buffers buffers;
     check::Reference reference;
 };
 
 std::vector<Solved> problems_for(const ir::Definition& declared, const Example& example) {
     std::vector<Solved> solved;
-    const auto add = [&](const std::string& name, check::Problem problem, bool many_chunks = false) {
+    const auto add = [&](const std::string& name, unsigned orders, check::Problem problem) {
         problem.sizes = example.sizes(), problem.dtype = example.dtype;
         check::Buffers buffers(declared, problem);
         check::Reference reference = check::reference(buffers, 64);
-        solved.push_back({name, many_chunks, std::move(buffers), std::move(reference)});
+        solved.push_back({name, orders, std::move(buffers), std::move(reference)});
     };
-    add("ragged", {.T = 150, .H = 1, .initial_state = true});
-    add("many chunks", {.T = 330, .H = 1, .initial_state = true}, true);
-    add("short", {.B = 2, .T = 20, .H = 1});
-    add("one chunk", {.T = 64, .H = 2});
-    add("packed", {.H = 1, .lengths = {70, 0, 1, 130}});
-    add("packed, initial states", {.H = 1, .lengths = {0, 66, 128}, .initial_state = true});
-    add("not aligned", {.T = 100, .H = 1, .initial_state = true, .strided = true});
-    if (check::has_grouped_heads(declared)) add("grouped heads", {.T = 70, .H = 1, .HV = 2});
+    add("ragged", 2, {.T = 150, .H = 1, .initial_state = true});
+    add("more chunks than buffers", 3, {.T = 330, .H = 1, .initial_state = true});
+    add("short", 1, {.B = 2, .T = 20, .H = 1});
+    add("one chunk", 1, {.T = 64, .H = 1});
+    add("packed", 2, {.H = 1, .lengths = {70, 0, 1, 130}});
+    add("packed, initial states", 1, {.H = 1, .lengths = {0, 66, 128}, .initial_state = true});
+    add("not aligned", 1, {.T = 100, .H = 1, .initial_state = true, .strided = true});
+    if (check::has_grouped_heads(declared)) add("grouped heads", 1, {.T = 70, .H = 1, .HV = 2});
     return solved;
 }
 
@@ -98,9 +98,9 @@ std::vector<std::vector<std::byte>> results(const check::Buffers& buffers) {
     return all;
 }
 
-void expect_solved(const emulated::Program& program, Solved& problem, const std::vector<unsigned>& seeds) {
+void expect_solved(const emulated::Program& program, Solved& problem, unsigned orders) {
     std::vector<std::vector<std::byte>> first;
-    for (const unsigned seed : seeds) {
+    for (unsigned seed = 1; seed <= orders; ++seed) {
         SCOPED_TRACE(fmt::format("{}, seed {}", problem.name, seed));
         check::clear_results(problem.buffers);
         ASSERT_NO_THROW(program.run(problem.buffers.call(), seed));
@@ -114,22 +114,56 @@ void expect_solved(const emulated::Program& program, Solved& problem, const std:
 class WarpGroupKernels : public testing::TestWithParam<Example> {};
 
 TEST_P(WarpGroupKernels, DoWhatTheRecurrenceSays) {
-    static const emulated::Device device;
     const Example& example = GetParam();
     const ir::Definition declared = program_named(example.program).make().define();
     std::vector<Solved> problems = problems_for(declared, example);
     int count = 0;
     for (const auto& [name, plan] : plans_for(frontend::with_dtype(declared, example.dtype), example)) {
         SCOPED_TRACE(name);
-        const emulated::Program program(device, fmt::format("{}_{}", example.program, count++), plan);
-        for (Solved& problem : problems) {
-            if (!has_roles(plan)) expect_solved(program, problem, {1});
-            else if (problem.many_chunks) expect_solved(program, problem, {1, 2, 3});
-            else expect_solved(program, problem, {1, 2});
-        }
+        const emulated::Program program(fmt::format("{}_{}", example.program, count++), plan);
+        for (Solved& problem : problems) expect_solved(program, problem, has_roles(plan) ? problem.orders : 1);
     }
     EXPECT_GT(count, 0);
 }
+
+// What the runs above rest on: a wait, a fence or a barrier that is missing shows as NaN, wrong numbers, threads that wait for ever or an error.
+struct Fault {
+    std::string name, from, to;
+};
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+
+class WarpGroupFaults : public testing::TestWithParam<Fault> {};
+
+TEST_P(WarpGroupFaults, AreFound) {
+    const Example example{"scalar_gla", BF16, 64, 64};
+    const ir::Definition def = program_named(example.program).make().define();
+    const emulated::Program program(GetParam().name, plan_for(def, example, plan::Strategy::OnePass, kFewTasks).value(), [](std::string& source) {
+        const std::size_t at = source.find(GetParam().from);
+        ASSERT_NE(at, std::string::npos);
+        source.replace(at, GetParam().from.size(), GetParam().to);
+    });
+    check::Buffers buffers(def, {.T = 530, .H = 1, .sizes = example.sizes(), .dtype = BF16});
+    const check::Reference reference = check::reference(buffers, 64);
+    bool found = false;
+    for (unsigned seed = 1; seed <= 20 && !found; ++seed) {
+        check::clear_results(buffers);
+        try {
+            program.run(buffers.call(), seed);
+            found = !check::compare(buffers, reference).ok;
+        } catch (const std::runtime_error&) {
+            found = true;
+        }
+    }
+    EXPECT_TRUE(found);
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, WarpGroupFaults,
+                         testing::Values(Fault{"buffers_not_empty", "stages.wait_empty(stage);", ""}, Fault{"inputs_not_there", "stages.wait_filled(stage);", ""},
+                                         Fault{"states_not_there", "prev_s_2_passing.wait_filled(to);", ""},
+                                         Fault{"not_fenced", "settle(), prev_s_2_passing", "prev_s_2_passing"},
+                                         Fault{"product_under_way", "finish<1>(v17);", ""}, Fault{"stores_under_way", "stores_read(), stages", "stages"},
+                                         Fault{"not_published", "publish();", ""}, Fault{"too_many_registers", "more_registers<184>", "more_registers<192>"}),
+                         [](const auto& test) { return test.param.name; });
 
 /// Whatever has such kernels, in bf16.
 std::vector<Example> all_examples() {

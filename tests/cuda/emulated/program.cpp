@@ -64,10 +64,17 @@ void connect(const Library& library) {
     library.machine().sync = [] { (*hardware)->sync(0, 0); };
 }
 
+std::filesystem::path build(const std::string& name, const plan::Plan& plan, const std::function<void(std::string&)>& edit) {
+    static const Device device;
+    std::string source = emit::emit_cuda(plan);
+    edit(source);
+    return device.build(name, source);
+}
+
 }  // namespace
 
-Program::Program(const Device& device, const std::string& name, plan::Plan plan)
-    : plan_(std::move(plan)), library_(device.build(name, emit::emit_cuda(plan_))) {}
+Program::Program(const std::string& name, plan::Plan plan, const std::function<void(std::string&)>& edit)
+    : plan_(std::move(plan)), library_(build(name, plan_, edit)) {}
 
 void Program::run(Call call, unsigned seed) const {
     open_recorder();

@@ -2,6 +2,8 @@
 /// stream would. Tensor maps are those of the driver of tests/launch/recorder, which this process then has.
 #pragma once
 
+#include <functional>
+
 #include "forge/runtime.h"
 #include "plan/plan.h"
 #include "tests/cuda/emulated/kernels.h"
@@ -10,7 +12,8 @@ namespace forge::emulated {
 
 class Program {
  public:
-    Program(const Device& device, const std::string& name, plan::Plan plan);
+    /// `edit` may change the emitted source.
+    Program(const std::string& name, plan::Plan plan, const std::function<void(std::string&)>& edit = [](std::string&) {});
 
     [[nodiscard]] const plan::Plan& plan() const { return plan_; }
     /// Of tasks and threads in an order that the seed decides. The workspace is NaN before.
