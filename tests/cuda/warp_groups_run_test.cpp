@@ -87,6 +87,7 @@ std::vector<Solved> problems_for(const ir::Definition& declared, const Example& 
     add("packed", 2, {.H = 1, .lengths = {70, 0, 1, 130}});
     add("packed, initial states", 1, {.H = 1, .lengths = {0, 66, 128}, .initial_state = true});
     add("not aligned", 1, {.T = 100, .H = 1, .initial_state = true, .strided = true});
+    if (check::has_gates(declared)) add("steep gates", 1, {.T = 70, .H = 1, .gate = -5.0});
     if (check::has_grouped_heads(declared)) add("grouped heads", 1, {.T = 70, .H = 1, .HV = 2});
     return solved;
 }
@@ -126,7 +127,8 @@ TEST_P(WarpGroupKernels, DoWhatTheRecurrenceSays) {
     EXPECT_GT(count, 0);
 }
 
-// What the runs above rest on: a wait, a fence or a barrier that is missing shows as NaN, wrong numbers, threads that wait for ever or an error.
+// What the runs above rest on: a wait, a fence or a barrier that is missing shows as NaN, wrong numbers, threads that wait for ever or
+// an error.
 struct Fault {
     std::string name, from, to;
 };
