@@ -37,7 +37,8 @@ fs::path Device::build(const std::string& name, const std::string& source) const
     const fs::path cpp = dir_ / (name + ".cpp"), so = dir_ / (name + ".so");
     write(cpp, "#define FORGE_EMULATED\n#include \"machine.h\"\n" + source);
     const support::Finished done = support::run_process(
-        {"g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-ffp-contract=fast", "-fno-strict-aliasing",
+        {"g++", "-std=c++20", "-O0",  // compiling takes longer than running, even so
+         "-shared", "-fPIC", "-ffp-contract=fast", "-fno-strict-aliasing",
          "-fno-gnu-unique",  // of which the loader would keep one for all libraries, and those for ever
          "-w", "-iquote", dir_.string(), "-o", so.string(), cpp.string()});
     if (done.status != 0) throw std::runtime_error(done.output.substr(0, 4000));
