@@ -139,7 +139,8 @@ class WarpGroupFaults : public testing::TestWithParam<Fault> {};
 TEST_P(WarpGroupFaults, AreFound) {
     const Example example{"scalar_gla", BF16, 64, 64};
     const ir::Definition def = program_named(example.program).make().define();
-    const emulated::Program program(GetParam().name, plan_for(def, example, plan::Strategy::OnePass, kFewTasks).value(), [](std::string& source) {
+    const plan::Plan plan = plan_for(def, example, plan::Strategy::OnePass, kFewTasks).value();
+    const emulated::Program program(GetParam().name, plan, [](std::string& source) {
         const std::size_t at = source.find(GetParam().from);
         ASSERT_NE(at, std::string::npos);
         source.replace(at, GetParam().from.size(), GetParam().to);
@@ -160,11 +161,14 @@ TEST_P(WarpGroupFaults, AreFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, WarpGroupFaults,
-                         testing::Values(Fault{"buffers_not_empty", "stages.wait_empty(stage);", ""}, Fault{"inputs_not_there", "stages.wait_filled(stage);", ""},
+                         testing::Values(Fault{"buffers_not_empty", "stages.wait_empty(stage);", ""},
+                                         Fault{"inputs_not_there", "stages.wait_filled(stage);", ""},
                                          Fault{"states_not_there", "prev_s_2_passing.wait_filled(to);", ""},
                                          Fault{"not_fenced", "settle(), prev_s_2_passing", "prev_s_2_passing"},
-                                         Fault{"product_under_way", "finish<1>(v17);", ""}, Fault{"stores_under_way", "stores_read(), stages", "stages"},
-                                         Fault{"not_published", "publish();", ""}, Fault{"too_many_registers", "more_registers<184>", "more_registers<192>"}),
+                                         Fault{"product_under_way", "finish<1>(v17);", ""},
+                                         Fault{"stores_under_way", "stores_read(), stages", "stages"},
+                                         Fault{"not_published", "publish();", ""},
+                                         Fault{"too_many_registers", "more_registers<184>", "more_registers<192>"}),
                          [](const auto& test) { return test.param.name; });
 
 /// Whatever has such kernels, in bf16.

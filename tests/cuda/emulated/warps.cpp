@@ -67,7 +67,9 @@ class Block final : public Hardware {
     void copy(unsigned shared, const void* global, int bytes, int valid) override { copies_.start(running_, shared, global, bytes, valid); }
     void copy_commit() override { copies_.commit(running_); }
     void copy_wait(int pending) override { copies_.wait(running_, pending); }
-    void bulk_load(unsigned shared, const void* global, unsigned bytes, unsigned barrier) override { copies_.start_bulk(shared, global, bytes, barrier); }
+    void bulk_load(unsigned shared, const void* global, unsigned bytes, unsigned barrier) override {
+        copies_.start_bulk(shared, global, bytes, barrier);
+    }
     void tensor_load(unsigned shared, const Box& box, unsigned barrier) override { copies_.start_load(shared, box, barrier); }
     void tensor_store(const Box& box, unsigned shared) override { copies_.start_store(running_, box, shared); }
     void bulk_commit() override { copies_.commit_stores(running_), may_be_overtaken(); }
@@ -107,7 +109,8 @@ class Block final : public Hardware {
 };
 
 Block::Block(const WarpGrid& grid, int number, std::vector<Thread>& threads, std::mt19937& random, const std::function<void()>& wait_for_kernel_before)
-    : grid_(grid), number_(number), threads_(threads), random_(random), wait_for_kernel_before_(wait_for_kernel_before), view_(poisoned(grid.memory), grid.threads / kLanes),
+    : grid_(grid), number_(number), threads_(threads), random_(random), wait_for_kernel_before_(wait_for_kernel_before),
+      view_(poisoned(grid.memory), grid.threads / kLanes),
       barriers_(grid.memory), copies_(grid.memory, view_, barriers_, grid.threads), meetings_(threads.size() / kLanes) {
     for (int w = 0; w < grid.threads / kLanes; ++w) products_.emplace_back(view_.seen(), w % (kWarpGroup / kLanes));
 }
@@ -139,7 +142,8 @@ void Block::together(void* mine, Act act) {
 void Block::sync(unsigned number, unsigned threads) {
     if (threads == 0) threads = static_cast<unsigned>(grid_.threads);
     Numbered& barrier = numbered_[number];
-    if (barrier.arrived > 0 && barrier.threads != threads) throw std::runtime_error(fmt::format("barrier {} for {} threads and for {}", number, barrier.threads, threads));
+    if (barrier.arrived > 0 && barrier.threads != threads)
+        throw std::runtime_error(fmt::format("barrier {} for {} threads and for {}", number, barrier.threads, threads));
     barrier.threads = threads;
     if (++barrier.arrived == threads) barrier.arrived = 0, ++barrier.generation;
     else leave({Wait::For::Barrier, number, barrier.generation});
@@ -230,7 +234,8 @@ void Block::expect_order() const {
     copies_.expect_none();
     for (std::size_t w = 0; w < products_.size(); ++w) {
         if (products_[w].under_way()) throw std::runtime_error(fmt::format("warp {} ended before its products", w));
-        if (products_[w].issued() != products_[w / 4 * 4].issued()) throw std::runtime_error(fmt::format("warp {} did not issue the products of its group", w));
+        if (products_[w].issued() != products_[w / 4 * 4].issued())
+            throw std::runtime_error(fmt::format("warp {} did not issue the products of its group", w));
     }
 }
 
@@ -244,7 +249,8 @@ std::string Block::waits() {
             const Wait& wait = thread.wait;
             if (thread.fiber.ended()) reasons.insert("ended");
             else if (wait.what == Wait::For::Warp) reasons.insert("other lanes");
-            else if (wait.what == Wait::For::Barrier) reasons.insert(fmt::format("barrier {}: {} of {} threads", wait.a, numbered_[wait.a].arrived, numbered_[wait.a].threads));
+            else if (wait.what == Wait::For::Barrier)
+                reasons.insert(fmt::format("barrier {}: {} of {} threads", wait.a, numbered_[wait.a].arrived, numbered_[wait.a].threads));
             else if (wait.what == Wait::For::Phase) reasons.insert(fmt::format("parity {} at {}: {}", wait.b, wait.a, barriers_.missing(wait.a)));
             else if (wait.what == Wait::For::Registers) reasons.insert(fmt::format("{} registers of {} free ones", wait.a, free_registers_));
         }

@@ -4,7 +4,9 @@
 namespace forge::cuda::ptx {
 
 inline void barrier_expect(unsigned barrier, unsigned bytes) { forge_hardware->barrier_expect(barrier, bytes); }
-inline void bulk_load(unsigned shared, const void* global, unsigned bytes, unsigned barrier) { forge_hardware->bulk_load(shared, global, bytes, barrier); }
+inline void bulk_load(unsigned shared, const void* global, unsigned bytes, unsigned barrier) {
+    forge_hardware->bulk_load(shared, global, bytes, barrier);
+}
 inline void tensor_load(unsigned shared, const void* map, int c, int r, int p, int q, unsigned barrier) {
     forge_hardware->tensor_load(shared, {map, {c, r, p, q}}, barrier);
 }
