@@ -1,6 +1,7 @@
 #include "runtime/device_call.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace forge::runtime {
 namespace {
@@ -28,14 +29,23 @@ std::size_t exchange_bytes_of(const plan::Kernel& kernel, const emit::Launch& ho
     return how.exchange_bytes == 0 ? 0 : aligned(static_cast<std::size_t>(how.exchange_header_bytes + tasks_of(kernel, how, bound) * how.exchange_bytes));
 }
 
+/// Where each spill and each kernel's exchange begins, spills first, and where the last ends.
+struct Workspace {
+    std::vector<std::size_t> spills, exchanges;
+    std::size_t bytes = 0;
+
+    Workspace(const plan::Plan& plan, const Bound& bound) {
+        for (const plan::SpillSlot& spill : plan.spills) spills.push_back(take(bytes_of(spill, bound)));
+        for (const plan::Kernel& kernel : plan.kernels) exchanges.push_back(take(exchange_bytes_of(kernel, emit::launch_of(plan, kernel), bound)));
+    }
+
+ private:
+    std::size_t take(std::size_t size) { return std::exchange(bytes, bytes + size); }
+};
+
 }  // namespace
 
-std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound) {
-    std::size_t bytes = 0;
-    for (const auto& spill : plan.spills) bytes += bytes_of(spill, bound);
-    for (const plan::Kernel& kernel : plan.kernels) bytes += exchange_bytes_of(kernel, emit::launch_of(plan, kernel), bound);
-    return bytes;
-}
+std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound) { return Workspace(plan, bound).bytes; }
 
 Addresses addresses_of(const plan::Plan& plan, const Call& call) {
     using Kind = plan::TensorSlot::Kind;
@@ -69,14 +79,12 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
     common_.segment_rows = bound.segment_rows;
     common_.sequences = bound.sequences;
     common_.heads = bound.heads;
-    for (const plan::SpillSlot& spill : plan.spills) {
-        spills_.push_back(workspace_bytes_);
-        workspace_bytes_ += bytes_of(spill, bound);
-    }
-    for (const plan::Kernel& kernel : plan.kernels) {
-        const emit::Launch how = emit::launch_of(plan, kernel);
-        kernels_.push_back({tasks_of(kernel, how, bound), how.parts, workspace_bytes_, exchange_bytes_of(kernel, how, bound)});
-        workspace_bytes_ += kernels_.back().exchange_bytes;
+    const Workspace workspace(plan, bound);
+    workspace_bytes_ = workspace.bytes;
+    spills_ = workspace.spills;
+    for (std::size_t k = 0; k < plan.kernels.size(); ++k) {
+        const emit::Launch how = emit::launch_of(plan, plan.kernels[k]);
+        kernels_.push_back({tasks_of(plan.kernels[k], how, bound), how.parts, workspace.exchanges[k], exchange_bytes_of(plan.kernels[k], how, bound)});
     }
 }
 
