@@ -96,7 +96,7 @@ class Memory {
         const auto results = ir::result_uses(fn_);
         for (const ValueId v : vectors_) {
             const auto& readers = users[static_cast<std::size_t>(v)];
-            if (is_param(v, Role::Input)) continue;  // as it lies in global memory
+            if (is_param(v, Role::Input) && !roles_) continue;  // as it lies in global memory; with roles it comes in registers
             const bool inside = results[static_cast<std::size_t>(v)] == 0 && std::all_of(readers.begin(), readers.end(), [&](ValueId u) { return is_vector(u); });
             if (inside) fn_.op(v).layout->space = Space::Reg;
         }

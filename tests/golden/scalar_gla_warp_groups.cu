@@ -13,29 +13,29 @@ using namespace forge::cuda;
 // func @scalar_gla_scan {
 //   %k: f32[64, 128] = param() {name="k", role=input} @ operand(0, parts=1, staged)
 //   %v: f32[64, 64] = param() {name="v", role=input} @ operand(4096, parts=1, staged)
-//   %g: f32[64] = param() {name="g", role=input} @ tile(10240, [1], staged)
+//   %g: f32[64] = param() {name="g", role=input} @ reg
 //   %prev_s: f32[128, 64] = param() {name="s", role=state} @ transposed
 //   %q: f32[64, 128] = param() {name="q", role=input} @ operand(6144, parts=1, staged)
 //   %scale: f32[] = param() {name="scale", role=scalar} @ reg
 //   %g.2: f32[64] = copy(%g) @ reg
 //   %7: f32[] = sum(%g.2) {dim=0} @ reg
-//   %8: f32[] = exp(%7) @ tile(10304, [], staged)
+//   %8: f32[] = exp(%7) @ tile(10240, [], staged)
 //   %9: f32[64] = cumsum(%g.2) {dim=0, reverse=true, exclusive=true} @ reg
 //   %10: f32[128, 64] = mul(%prev_s, %8) @ transposed
 //   %v.2: f32[64, 64] = copy(%v) @ transposed
-//   %12: f32[64] = exp(%9) @ tile(10308, [1], staged)
-//   %13: f32[64, 1] = unsqueeze(%12) {dim=1} @ tile(10308, [1, 0], staged)
+//   %12: f32[64] = exp(%9) @ tile(10244, [1], staged)
+//   %13: f32[64, 1] = unsqueeze(%12) {dim=1} @ tile(10244, [1, 0], staged)
 //   %14: f32[64, 64] = mul(%v.2, %13) @ transposed
 //   %s: f32[128, 64] = matmul_add(%k, %14, %10) {trans_a=true} @ transposed
 //   %prev_s.2: f32[128, 64] = copy(%prev_s) @ operand(45056, parts=1)
 //   %17: f32[64, 64] = matmul(%q, %k) {trans_b=true, tri=out_lower} @ fragment
 //   %18: f32[64, 64] = matmul(%q, %prev_s.2) @ fragment
 //   %19: f32[64] = cumsum(%g.2) {dim=0} @ reg
-//   %20: f32[64, 64] = decay_mask(%g.2) @ tile(10372, [], staged)
-//   %21: f32[64] = exp(%19) @ tile(10440, [1], staged)
+//   %20: f32[64, 64] = decay_mask(%g.2) @ tile(10308, [], staged)
+//   %21: f32[64] = exp(%19) @ tile(10376, [1], staged)
 //   %22: f32[64, 64] = mul(%17, %20) @ reg
 //   %23: f32[64, 64] = tril(%22) {diagonal=0} @ fragment
-//   %24: f32[64, 1] = unsqueeze(%21) {dim=1} @ tile(10440, [1, 0], staged)
+//   %24: f32[64, 1] = unsqueeze(%21) {dim=1} @ tile(10376, [1, 0], staged)
 //   %25: f32[64, 64] = mul(%18, %24) @ fragment
 //   %26: f32[64, 64] = matmul_add(%23, %v, %25) {tri=a_lower} @ fragment
 //   %o: f32[64, 64] = mul(%26, %scale) @ fragment
@@ -51,8 +51,8 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
     const float scale = call.scalars[0];
     const auto rows_of = [&](Size row) { return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); };
     [[maybe_unused]] Size row = at.row, block = at.block;
-    const Handover<kStages, 2> stages(scratch + 54304);
-    const Handover<kOutputs, 1> prev_s_2_passing(scratch + 54320);
+    const Handover<kStages, 2> stages(scratch + 54048);
+    const Handover<kOutputs, 1> prev_s_2_passing(scratch + 54064);
     if (group() == 0 && thread() == 0) { stages.begin(); prev_s_2_passing.begin(); }
     __syncthreads();
     if (group() == 0) {
@@ -64,39 +64,43 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
         const Mapped k_map(maps, 0, call, 1, at, 0);
         const Mapped v_map(maps, 1, call, 2, at, at.tile * 64);
         const Mapped q_map(maps, 2, call, 0, at, 0);
-        pair g_next = token_pair(g_rows + (row) * call.tensors[3].token, call.tensors[3].token, rows_of(row), 0.0f), g_next_but_one = token_pair(g_rows + (row + kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + kChunk), 0.0f);
+        pair g_next = token_pair(g_rows + row * call.tensors[3].token, call.tensors[3].token, rows_of(row), 0.0f);
+        pair g_next_but_one = token_pair(g_rows + (row + kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + kChunk), 0.0f);
         const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage) {
             [[maybe_unused]] float* const arriving = scratch + stage * 10240;
-            [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 264;
+            [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 200;
             const bool by_copy = by_copies(maps, call, rows, kChunk);
             if (thread() == 0) {
                 const unsigned filled = stages.filled(stage);
-                ptx::barrier_expect(filled, 0 + (by_copy ? 40960 : 0));
-                if (by_copy) copy_operand(filled, Operand<bf16, 64, 128>(arriving + 0), k_map, row);
-                if (by_copy) copy_operand(filled, Operand<bf16, 64, 64>(arriving + 4096), v_map, row);
-                if (by_copy) copy_operand(filled, Operand<bf16, 64, 128>(arriving + 6144), q_map, row);
+                ptx::barrier_expect(filled, by_copy ? 40960 : 0);
+                if (by_copy) {
+                    copy_operand(filled, Operand<bf16, 64, 128>(arriving + 0), k_map, row);
+                    copy_operand(filled, Operand<bf16, 64, 64>(arriving + 4096), v_map, row);
+                    copy_operand(filled, Operand<bf16, 64, 128>(arriving + 6144), q_map, row);
+                }
             }
-            if (!by_copy) start_rows(Operand<bf16, 64, 128>(arriving + 0), k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
-            if (!by_copy) start_rows(Operand<bf16, 64, 64>(arriving + 4096), v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
-            if (!by_copy) start_rows(Operand<bf16, 64, 128>(arriving + 6144), q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
+            if (by_copy) return;
+            start_rows(Operand<bf16, 64, 128>(arriving + 0), k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
+            start_rows(Operand<bf16, 64, 64>(arriving + 4096), v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
+            start_rows(Operand<bf16, 64, 128>(arriving + 6144), q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
         };
         const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage) {
             if (warp() != 0) return;
             [[maybe_unused]] float* const arriving = scratch + stage * 10240;
-            [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 264;
+            [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 200;
             const int j = 2 * lane();
             const pair g_j = g_next;
             const pair g_2_j = g_j;
             const pair v7_j = sum_of(g_2_j);
             const pair v8_j = exp(v7_j);
-            store_first(arriving_numbers + 64, v8_j);
+            store_first(arriving_numbers + 0, v8_j);
             const pair v9_j = running_sum<true, true>(g_2_j);
             const pair v12_j = exp(v9_j);
-            store_pair(arriving_numbers + 68 + j, v12_j);
+            store_pair(arriving_numbers + 4 + j, v12_j);
             const pair v19_j = running_sum<false, false>(g_2_j);
-            store_decay_sums(arriving_numbers + 132, g_2_j);
+            store_decay_sums(arriving_numbers + 68, g_2_j);
             const pair v21_j = exp(v19_j);
-            store_pair(arriving_numbers + 200 + j, v21_j);
+            store_pair(arriving_numbers + 136 + j, v21_j);
         };
         Turn<kStages> stage;
         for (; row < at.end; row += kChunk, block += call.heads, stage.next()) {
@@ -118,12 +122,11 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
         for (; row < at.end; row += kChunk, stage.next(), to.next()) {
             [[maybe_unused]] const int rows = rows_of(row);
             [[maybe_unused]] float* const arrived = scratch + stage.at * 10240;
-            [[maybe_unused]] float* const arrived_numbers = scratch + 53248 + stage.at * 264;
+            [[maybe_unused]] float* const arrived_numbers = scratch + 53248 + stage.at * 200;
             const Operand<bf16, 64, 128> k(arrived + 0);
             const Operand<bf16, 64, 64> v(arrived + 4096);
-            float* const g = arrived_numbers + 0;  // [64]
-            float* const v8 = arrived_numbers + 64;  // []
-            float* const v12 = arrived_numbers + 68;  // [64]
+            float* const v8 = arrived_numbers + 0;  // []
+            float* const v12 = arrived_numbers + 4;  // [64]
             const Operand<bf16, 128, 64> prev_s_2(scratch + 45056 + to.at * 4096);
             stages.wait_filled(stage);
             Fragment<64, 128> v10;
@@ -167,13 +170,12 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
         for (row += own_turn * kChunk; row < at.end; row += kOutputs * kChunk, stage.skip(kOutputs), to.lap ^= 1u) {
             [[maybe_unused]] const int rows = rows_of(row);
             [[maybe_unused]] float* const arrived = scratch + stage.at * 10240;
-            [[maybe_unused]] float* const arrived_numbers = scratch + 53248 + stage.at * 264;
+            [[maybe_unused]] float* const arrived_numbers = scratch + 53248 + stage.at * 200;
             const Operand<bf16, 64, 128> k(arrived + 0);
             const Operand<bf16, 64, 64> v(arrived + 4096);
-            float* const g = arrived_numbers + 0;  // [64]
             const Operand<bf16, 64, 128> q(arrived + 6144);
-            float* const v20 = arrived_numbers + 132;  // [64, 64]
-            float* const v21 = arrived_numbers + 200;  // [64]
+            float* const v20 = arrived_numbers + 68;  // [64, 64]
+            float* const v21 = arrived_numbers + 136;  // [64]
             const Operand<bf16, 128, 64> prev_s_2(scratch + 45056 + to.at * 4096);
             stores_read(), stages.wait_filled(stage), sync();
             Fragment<64, 64> v17;

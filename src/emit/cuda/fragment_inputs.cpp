@@ -71,53 +71,81 @@ void FragmentInputs::declare_stage(const char* matrices, const char* numbers, co
 
 std::string FragmentInputs::arriving(ValueId v) const { return place(v, "arriving", "arriving_numbers"); }
 
+namespace {
+
+constexpr const char* kStart = "const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage)";
+
+}  // namespace
+
 void FragmentInputs::declare_start() {
-    out_.open("const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage)");
+    out_.open(kStart);
     declare_stage("arriving", "arriving_numbers", "stage");
-    if (c_.kernel.tiles.roles) start_copies();
     for (ValueId v = 0; v < fn_.size(); ++v) {
-        const Op& op = fn_.op(v);
-        if (c_.is_param(v, Role::Spill) && !c_.kernel.tiles.roles) {
-            const std::string from = transfers_.spill_pointer(op.attrs.name, "block");
+        if (c_.is_param(v, Role::Spill)) {
+            const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
             if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
             else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
         } else if (through_registers(v)) {
-            if (!c_.kernel.tiles.roles) out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
-        } else if (c_.is_param(v, Role::Input) && op.layout->space != Space::Spill) {
-            const int tensor = transfers_.tensor_of(op);
-            const std::string from = token_matrix(op.attrs.name, tensor);
-            const char* function = c_.kernel.tiles.roles ? "start_rows" : "start_operand";
-            if (c_.is_operand(v)) out_.line("{}{}({}({}), {}, rows);", is_mapped(tensor) ? "if (!by_copy) " : "", function, operand_type(v), arriving(v), from);
-            else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], arriving(v), from);
+            out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
+        } else if (is_matrix(v)) {
+            start_matrix(v, "start_operand");
         }
     }
     if (!plan::in_order(loop_)) out_.line("started();");
     out_.close("};");
 }
 
-/// What one thread has the hardware copy: spills, and matrices that have maps.
-void FragmentInputs::start_copies() {
-    std::int64_t spills = 0, matrices = 0;
-    std::vector<std::string> copies;
+/// Where one warp group does nothing else: one thread has the hardware copy spills, and matrices that have maps; vectors are
+/// read later.
+void FragmentInputs::declare_copying_start() {
+    std::vector<ValueId> spills, mapped;
     for (ValueId v = 0; v < fn_.size(); ++v) {
-        const Op& op = fn_.op(v);
-        if (c_.is_param(v, Role::Spill)) {
-            const std::string from = transfers_.spill_pointer(op.attrs.name, "block");
-            spills += c_.floats(v) * 4;
-            copies.push_back(c_.is_operand(v) ? fmt::format("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from)
-                                              : fmt::format("copy_numbers<{}>(filled, {}, {});", c_.floats(v), arriving(v), from));
-        } else if (c_.is_param(v, Role::Input) && c_.is_operand(v) && is_mapped(transfers_.tensor_of(op))) {
-            matrices += c_.floats(v) * 4;
-            copies.push_back(fmt::format("if (by_copy) copy_operand(filled, {}({}), {}_map, row);", operand_type(v), arriving(v), cpp_identifier(op.attrs.name)));
-        }
+        if (c_.is_param(v, Role::Spill)) spills.push_back(v);
+        else if (is_matrix(v) && c_.is_operand(v) && is_mapped(transfers_.tensor_of(fn_.op(v)))) mapped.push_back(v);
     }
-    if (matrices > 0) out_.line("const bool by_copy = by_copies(maps, call, rows, kChunk);");
-    if (copies.empty()) return;
+    out_.open(kStart);
+    declare_stage("arriving", "arriving_numbers", "stage");
+    if (!mapped.empty()) out_.line("const bool by_copy = by_copies(maps, call, rows, kChunk);");
+    if (!spills.empty() || !mapped.empty()) copy_by_one_thread(spills, mapped);
+    for (ValueId v = 0; v < fn_.size(); ++v)
+        if (is_matrix(v) && std::find(mapped.begin(), mapped.end(), v) == mapped.end()) start_matrix(v, "start_rows");
+    if (!mapped.empty()) out_.line("if (by_copy) return;");
+    for (const ValueId v : mapped) start_matrix(v, "start_rows");
+    out_.close("};");
+}
+
+void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, const std::vector<ValueId>& mapped) {
+    const auto bytes = [&](const std::vector<ValueId>& values) {
+        std::int64_t sum = 0;
+        for (const ValueId v : values) sum += c_.floats(v) * static_cast<std::int64_t>(sizeof(float));
+        return sum;
+    };
+    const std::int64_t least = bytes(spills), all = least + bytes(mapped);
     out_.open("if (thread() == 0)");
     out_.line("const unsigned filled = stages.filled(stage);");
-    out_.line("ptx::barrier_expect(filled, {}{});", spills, matrices > 0 ? fmt::format(" + (by_copy ? {} : 0)", matrices) : "");
-    for (const std::string& copy : copies) out_.put(copy);
+    out_.line("ptx::barrier_expect(filled, {});", mapped.empty() ? std::to_string(all) : fmt::format("by_copy ? {} : {}", all, least));
+    for (const ValueId v : spills) {
+        const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
+        if (c_.is_operand(v)) out_.line("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from);
+        else out_.line("copy_numbers<{}>(filled, {}, {});", c_.floats(v), arriving(v), from);
+    }
+    if (!mapped.empty()) {
+        out_.open("if (by_copy)");
+        for (const ValueId v : mapped) out_.line("copy_operand(filled, {}({}), {}_map, row);", operand_type(v), arriving(v), cpp_identifier(fn_.op(v).attrs.name));
+        out_.close();
+    }
     out_.close();
+}
+
+bool FragmentInputs::is_matrix(ValueId v) const {
+    return c_.is_param(v, Role::Input) && !through_registers(v) && fn_.op(v).layout->space != Space::Spill;
+}
+
+void FragmentInputs::start_matrix(ValueId v, const char* operand_function) {
+    const Op& op = fn_.op(v);
+    const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
+    if (c_.is_operand(v)) out_.line("{}({}({}), {}, rows);", operand_function, operand_type(v), arriving(v), from);
+    else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], arriving(v), from);
 }
 
 /// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
@@ -136,11 +164,12 @@ const TensorSlot& FragmentInputs::input_slot(ValueId v) const { return plan_.ten
 
 std::string FragmentInputs::next_vector(ValueId v) const { return c_.name(v) + "_next"; }
 
-/// A vector of the chunk that begins at a row; none of it is there beyond the sequence's end.
-std::string FragmentInputs::later_vector(ValueId v, const char* row) const {
+/// A vector of the chunk at `row` + `chunks`; none of it is there beyond the sequence's end.
+std::string FragmentInputs::later_vector(ValueId v, const char* chunks) const {
     const int tensor = transfers_.tensor_of(fn_.op(v));
-    return fmt::format("token_pair({0}_rows + ({1}) * call.tensors[{2}].token, call.tensors[{2}].token, rows_of({1}), {3})", cpp_identifier(fn_.op(v).attrs.name), row, tensor,
-                       float_literal(input_slot(v).pad));
+    const std::string row = fmt::format("row{}", chunks);
+    return fmt::format("token_pair({}_rows + {} * call.tensors[{}].token, call.tensors[{}].token, rows_of({}), {})", cpp_identifier(fn_.op(v).attrs.name),
+                       *chunks ? "(" + row + ")" : row, tensor, tensor, row, float_literal(input_slot(v).pad));
 }
 
 /// A number that is no vector's: of parameters, constants, and what follows from them.
@@ -191,10 +220,12 @@ void FragmentInputs::ask_for_all() {
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (!through_registers(v)) continue;
         const std::string name = next_vector(v);
-        out_.line("pair {} = {}, {}_but_one = {};", name, later_vector(v, "row"), name, later_vector(v, "row + kChunk"));
-        next.push_back(fmt::format("{0} = {0}_but_one, {0}_but_one = {1};", name, later_vector(v, "row + 2 * kChunk")));
+        out_.line("pair {} = {};", name, later_vector(v, ""));
+        out_.line("pair {}_but_one = {};", name, later_vector(v, " + kChunk"));
+        next.push_back(fmt::format("{0} = {0}_but_one, {0}_but_one = {1};", name, later_vector(v, " + 2 * kChunk")));
     }
-    declare();
+    declare_copying_start();
+    declare_vectors();
     out_.line("Turn<kStages> stage;");
     out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage.next())");
     out_.line("stages.wait_empty(stage);");

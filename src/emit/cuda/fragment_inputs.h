@@ -45,12 +45,15 @@ class FragmentInputs {
     [[nodiscard]] std::string arriving(ir::ValueId v) const;    ///< where a buffer lies that is filled for chunk number `stage` of those in flight
     [[nodiscard]] const plan::TensorSlot& input_slot(ir::ValueId v) const;
     void declare_start();
-    void start_copies();
+    void declare_copying_start();
+    void copy_by_one_thread(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
+    [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory
+    void start_matrix(ir::ValueId v, const char* operand_function);
     void declare_vectors();
     void vector(ir::ValueId v);
     [[nodiscard]] std::string number(ir::ValueId v) const;
     [[nodiscard]] std::string next_vector(ir::ValueId v) const;
-    [[nodiscard]] std::string later_vector(ir::ValueId v, const char* row) const;
+    [[nodiscard]] std::string later_vector(ir::ValueId v, const char* chunks) const;
 
     Context& c_;
     Transfers& transfers_;
