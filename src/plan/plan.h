@@ -15,9 +15,9 @@ namespace forge::plan {
 
 /// What a kernel's graph is lowered to, and so which emitter writes it and how it is launched.
 enum class Engine : std::uint8_t {
-    Tiles,     ///< tile operations in a task's own memory: the CPU, and the portable path of GPUs
-    WarpGroups,  ///< fragments and operands of a Hopper GPU's warp-group matrix units, by 128 threads
-    Channels,  ///< the work of one token and channel, in the registers of a GPU's thread; segments are joined on the way
+    Tiles,       ///< tile operations in a task's own memory: the CPU, and the portable path of GPUs
+    WarpGroups,  ///< fragments and operands of a Hopper GPU's warp-group matrix units, by one group of 128 threads or several
+    Channels,    ///< the work of one token and channel, in the registers of a GPU's thread; segments are joined on the way
 };
 const char* to_string(Engine engine);
 

@@ -1,5 +1,6 @@
-/// Schedules for kernels on a Hopper GPU's warp-group matrix units: one warp group per task, 64 tokens per chunk, 64 columns
-/// of the value axis per task. A pure function of plain data.
+/// Schedules for kernels on a Hopper GPU's warp-group matrix units: 64 tokens per chunk, 64 columns of the value axis per task,
+/// and several warp groups with roles (tile/roles.h) where a task has a multiprocessor to itself, else one. A pure function of
+/// plain data.
 #pragma once
 
 #include "schedule/shared_memory.h"

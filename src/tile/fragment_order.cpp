@@ -126,7 +126,7 @@ class Overlapping {
 
     void take(ValueId v) {
         const Cost c = cost_of(fn_, v);
-        double& now = clock(v);
+        double& now = now_[threads_of(v)];
         const double start = std::max(std::max(0.0, ready(v)), c.threads > 0 ? now : 0.0);
         if (c.threads > 0) now = start + c.threads;
         done_[index(v)] = c.threads > 0 ? now : start;
@@ -136,8 +136,8 @@ class Overlapping {
     }
 
     /// When the threads that compute the value are done with all that they have been given.
-    [[nodiscard]] const double& clock(ValueId v) const { return now_[roles_ && !roles_->does(Roles::kStates, v) ? 1 : 0]; }
-    double& clock(ValueId v) { return now_[roles_ && !roles_->does(Roles::kStates, v) ? 1 : 0]; }
+    [[nodiscard]] double clock(ValueId v) const { return now_[threads_of(v)]; }
+    [[nodiscard]] std::size_t threads_of(ValueId v) const { return roles_ && !roles_->does(Roles::kStates, v) ? 1 : 0; }
 
     const Function& fn_;
     bool alone_;

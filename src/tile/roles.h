@@ -24,7 +24,7 @@ struct Roles {
     std::vector<std::uint8_t> of;  ///< per value: the groups that compute it
     std::vector<Passed> passed;
     int output_groups = 0;             ///< 0: the kernel has no outputs
-    std::int64_t output_floats = 0;    ///< of memory that each of these has for itself; `scratch` stands for its own
+    std::int64_t output_floats = 0;    ///< of memory that each of these has for itself, side by side
     std::int64_t barriers = 0;         ///< where the barriers lie in shared memory
 
     [[nodiscard]] int groups() const { return kFirstOutput + output_groups; }

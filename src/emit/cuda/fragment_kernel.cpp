@@ -1,7 +1,5 @@
 #include "emit/cuda/fragment_kernel.h"
 
-#include <algorithm>
-
 #include "emit/cuda/fragment_body.h"
 #include "emit/cuda/fragment_roles.h"
 #include "emit/cuda/fragment_states.h"
@@ -34,14 +32,7 @@ class FragmentKernel {
  private:
     [[nodiscard]] std::string launch_bounds() const {
         if (const auto& roles = c_.kernel.tiles.roles) return fmt::format("FORGE_KERNEL_OF({})", roles->groups());
-        return plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once());
-    }
-
-    /// How many tasks of single chunks share a multiprocessor: as many as its memory holds, but each with 100 registers per
-    /// thread.
-    [[nodiscard]] std::int64_t tasks_at_once() const {
-        constexpr std::int64_t kBytes = 228 * 1024, kReserved = 1024, kMostTasks = 5;  // of memory: for each task, beside its own
-        return std::clamp<std::int64_t>(kBytes / (4 * c_.kernel.tiles.scratch_floats + kReserved), 1, kMostTasks);
+        return plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once(c_.kernel));
     }
 
     void begin_task() {

@@ -49,6 +49,11 @@ std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kern
     return tensors;
 }
 
+std::int64_t tasks_at_once(const plan::Kernel& kernel) {
+    constexpr std::int64_t kBytes = 228 * 1024, kReserved = 1024, kMostTasks = 5;  // of a Hopper GPU's; for each task, beside its own
+    return std::clamp<std::int64_t>(kBytes / (4 * kernel.tiles.scratch_floats + kReserved), 1, kMostTasks);
+}
+
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel) {
     switch (kernel.engine) {
         case plan::Engine::Tiles:

@@ -33,6 +33,10 @@ std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kern
 /// Whether the plan's kernels overlap so; `kernel` is one of them.
 bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel);
 
+/// How many tasks of a kernel for single chunks share a multiprocessor: as many as its memory holds, but each with 100 registers
+/// per thread.
+std::int64_t tasks_at_once(const plan::Kernel& kernel);
+
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel);
 
 }  // namespace forge::emit

@@ -11,10 +11,6 @@ void Products::need(const std::string& fragment) {
         if (groups_[i - 1].fragment == fragment) return finish(i);
 }
 
-bool Products::under_way(const std::string& fragment) const {
-    return std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return g.fragment == fragment; });
-}
-
 void Products::overwrite(const Ranges& writes) {
     for (std::size_t i = groups_.size(); i > 0; --i)
         if (meet(groups_[i - 1].reads, writes)) return finish(i);

@@ -21,7 +21,6 @@ class Products {
     /// These ranges are about to be written.
     void overwrite(const Ranges& writes);
     [[nodiscard]] bool any() const { return !groups_.empty(); }
-    [[nodiscard]] bool under_way(const std::string& fragment) const;
     void finish_all() { finish(groups_.size()); }
 
  private:
