@@ -51,7 +51,7 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
     const float scale = call.scalars[0];
     const auto rows_of = [&](Size row) { return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); };
     [[maybe_unused]] Size row = at.row, block = at.block;
-    const Handover<kStages, 2> stages(scratch + 54048);
+    const Handover<kStages, 2, 1> stages(scratch + 54048);
     const Handover<kOutputs, 1> prev_s_2_passing(scratch + 54064);
     if (group() == 0 && thread() == 0) { stages.begin(); prev_s_2_passing.begin(); }
     __syncthreads();
@@ -64,13 +64,14 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
         const Mapped k_map(maps, 0, call, 1, at, 0);
         const Mapped v_map(maps, 1, call, 2, at, at.tile * 64);
         const Mapped q_map(maps, 2, call, 0, at, 0);
+        Turn<kStages> stage;
+        stage.skip(warp()), row += warp() * kChunk, block += warp() * call.heads;
         pair g_next = token_pair(g_rows + row * call.tensors[3].token, call.tensors[3].token, rows_of(row), 0.0f);
-        pair g_next_but_one = token_pair(g_rows + (row + kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + kChunk), 0.0f);
         const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage) {
             [[maybe_unused]] float* const arriving = scratch + stage * 10240;
             [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 200;
             const bool by_copy = by_copies(maps, call, rows, kChunk);
-            if (thread() == 0) {
+            if (lane() == 0) {
                 const unsigned filled = stages.filled(stage);
                 ptx::barrier_expect(filled, by_copy ? 40960 : 0);
                 if (by_copy) {
@@ -85,7 +86,6 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
             start_rows(Operand<bf16, 64, 128>(arriving + 6144), q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
         };
         const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage) {
-            if (warp() != 0) return;
             [[maybe_unused]] float* const arriving = scratch + stage * 10240;
             [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 200;
             const int j = 2 * lane();
@@ -102,15 +102,14 @@ FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call,
             const pair v21_j = exp(v19_j);
             store_pair(arriving_numbers + 136 + j, v21_j);
         };
-        Turn<kStages> stage;
-        for (; row < at.end; row += kChunk, block += call.heads, stage.next()) {
+        for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, stage.lap ^= 1u) {
             stages.wait_empty(stage);
             start(row, rows_of(row), block, stage.at);
             started();
             make_vectors(row, rows_of(row), stage.at);
             ptx::copy_wait<0>();
             settle(), stages.is_filled(stage);
-            g_next = g_next_but_one, g_next_but_one = token_pair(g_rows + (row + 2 * kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + 2 * kChunk), 0.0f);
+            g_next = token_pair(g_rows + (row + kStages * kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + kStages * kChunk), 0.0f);
         }
     } else if (group() == 1) {
         ptx::more_registers<184>();

@@ -7,6 +7,16 @@
 
 namespace forge::cuda {
 
+/// Who moves something together: the threads of a warp group, or of one warp, which takes longer and few registers.
+struct Group {
+    static constexpr int kCount = kThreads, kUnroll = 64;
+    FORGE_DEVICE static int self() { return thread(); }
+};
+struct Warp {
+    static constexpr int kCount = kLanes, kUnroll = 1;
+    FORGE_DEVICE static int self() { return lane(); }
+};
+
 namespace detail {
 
 template <class T>
@@ -23,26 +33,26 @@ struct Turns {
 };
 
 /// f(row, column) for each of this thread's pieces.
-template <class O, class F>
+template <class Who, class O, class F>
 FORGE_DEVICE void each_piece(F f) {
     constexpr int kRow = Turns<O>::kRow;
 #pragma unroll 1
-    for (int n = thread(); n < O::kRows * kRow; n += kThreads) f(n / kRow, n % kRow * kPiece);
+    for (int n = Who::self(); n < O::kRows * kRow; n += Who::kCount) f(n / kRow, n % kRow * kPiece);
 }
 
 /// Piece by piece.
-template <class O>
+template <class Who, class O>
 FORGE_DEVICE void start_pieces(const O& o, const typename O::T* src, Size row_stride, int rows) {
-    each_piece<O>([&](int row, int col) {
+    each_piece<Who, O>([&](int row, int col) {
         ptx::copy_16(ptx::shared_address(o.data + O::place(row, col)), row < rows ? src + row * row_stride + col : src, row < rows ? 16 : 0);
     });
 }
 
 /// Number by number.
-template <class O>
+template <class Who, class O>
 FORGE_DEVICE void move_numbers(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
 #pragma unroll 1
-    for (int n = thread(); n < O::kPart; n += kThreads) {
+    for (int n = Who::self(); n < O::kPart; n += Who::kCount) {
         const int row = n / O::kCols, col = n % O::kCols;
         o.data[O::place(row, col)] = row < rows ? src[row * row_stride + col * col_stride] : typename O::T{0};
     }
@@ -55,7 +65,7 @@ template <class O>
 FORGE_DEVICE void start_operand(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
     using Turns = detail::Turns<O>;
     if (!detail::in_pieces(src, row_stride, col_stride)) {
-        detail::move_numbers(o, src, row_stride, col_stride, rows);
+        detail::move_numbers<Group>(o, src, row_stride, col_stride, rows);
     } else if constexpr (Turns::kAlike) {
         const int self = thread(), row = self / Turns::kRow, col = self % Turns::kRow * kPiece;
         const unsigned to = ptx::shared_address(o.data + O::place(row, col));
@@ -69,7 +79,7 @@ FORGE_DEVICE void start_operand(const O& o, const typename O::T* src, Size row_s
                 ptx::copy_16(to + n * kPanel * 2, row + n < rows ? from : src, row + n < rows ? 16 : 0);
         }
     } else {
-        detail::start_pieces(o, src, row_stride, rows);
+        detail::start_pieces<Group>(o, src, row_stride, rows);
     }
 }
 
@@ -84,20 +94,20 @@ FORGE_DEVICE void start_image(const O& o, const float* src) {
 }
 
 /// M x N floats into a tile with rows LD apart; N is a multiple of 4.
-template <int M, int N, int LD>
+template <int M, int N, int LD, class Who = Group>
 FORGE_DEVICE void start_tile(float* tile, const float* src, Size row_stride, Size col_stride, int rows) {
     constexpr int kRow = N / kWidth;
-    const int self = thread();
+    const int self = Who::self();
     if (detail::in_pieces(src, row_stride, col_stride)) {
-#pragma unroll
-        for (int n = 0; n < M * kRow; n += kThreads) {
+#pragma unroll Who::kUnroll
+        for (int n = 0; n < M * kRow; n += Who::kCount) {
             const int row = (n + self) / kRow, col = (n + self) % kRow * kWidth;
-            if (M * kRow % kThreads == 0 || n + self < M * kRow)
+            if (M * kRow % Who::kCount == 0 || n + self < M * kRow)
                 ptx::copy_16(ptx::shared_address(tile + row * LD + col), src + (row < rows ? row * row_stride + col : 0), row < rows ? 16 : 0);
         }
     } else {
 #pragma unroll 1
-        for (int n = self; n < M * N; n += kThreads) tile[n / N * LD + n % N] = n / N < rows ? src[n / N * row_stride + n % N * col_stride] : 0.0f;
+        for (int n = self; n < M * N; n += Who::kCount) tile[n / N * LD + n % N] = n / N < rows ? src[n / N * row_stride + n % N * col_stride] : 0.0f;
     }
 }
 
@@ -142,7 +152,7 @@ FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_st
         for (int n = 0; n < O::kRows; n += Turns::kStep, to += Turns::kStep * row_stride)
             if (row + n < rows) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from + n * kPanel);
     } else {
-        detail::each_piece<O>([&](int row, int col) {
+        detail::each_piece<Group, O>([&](int row, int col) {
             if (row < rows) *reinterpret_cast<uint4*>(dst + row * row_stride + col) = *reinterpret_cast<const uint4*>(o.data + O::place(row, col));
         });
     }

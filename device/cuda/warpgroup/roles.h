@@ -1,5 +1,5 @@
-/// Several warp groups that share a task (FORGE_GROUPS): the first asks for the inputs of one chunk after the other, the
-/// second goes from state to state, the others make outputs and take chunks by turns. Within a group everything is as where
+/// Several warp groups that share a task (FORGE_GROUPS): the first asks for the chunks' inputs, each of its warps for those
+/// that one stage will hold, the second goes from state to state, the others make outputs and take chunks by turns. Within a group everything is as where
 /// a group is alone: thread(), sync() and all functions are the group's.
 ///
 /// A buffer passes from group to group by two barriers: `filled`, and `empty` again. A phase of theirs is a chunk.
@@ -41,15 +41,15 @@ FORGE_DEVICE void arrive_warp(unsigned barrier) {
 
 }  // namespace detail
 
-/// The barriers of N buffers, 4 N floats; READERS groups read each.
-template <int N, int READERS>
+/// The barriers of N buffers, 4 N floats; WRITERS warps fill each, READERS groups read each.
+template <int N, int READERS, int WRITERS = kWarps>
 struct Handover {
     unsigned barriers;
 
     FORGE_DEVICE explicit Handover(float* words) : barriers(ptx::shared_address(words)) {}
     /// By one thread, before all else.
     FORGE_DEVICE void begin() const {
-        for (int n = 0; n < N; ++n) ptx::barrier_begin(filled(n), kWarps), ptx::barrier_begin(empty(n), READERS * kWarps);
+        for (int n = 0; n < N; ++n) ptx::barrier_begin(filled(n), WRITERS), ptx::barrier_begin(empty(n), READERS * kWarps);
         ptx::barriers_begun();
     }
     FORGE_DEVICE unsigned filled(int n) const { return barriers + 16u * static_cast<unsigned>(n); }
@@ -97,11 +97,11 @@ FORGE_DEVICE void copy_numbers(unsigned filled, float* dst, const float* src) {
     ptx::bulk_load(ptx::shared_address(dst), src, FLOATS * 4, filled);
 }
 
-/// What tensor copies cannot move, thread by thread, with few registers; as start_operand otherwise.
+/// What tensor copies cannot move, by a warp; as start_operand otherwise.
 template <class O>
 FORGE_DEVICE void start_rows(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
-    if (detail::in_pieces(src, row_stride, col_stride)) detail::start_pieces(o, src, row_stride, rows);
-    else detail::move_numbers(o, src, row_stride, col_stride, rows);
+    if (detail::in_pieces(src, row_stride, col_stride)) detail::start_pieces<Warp>(o, src, row_stride, rows);
+    else detail::move_numbers<Warp>(o, src, row_stride, col_stride, rows);
 }
 
 /// As in move.h, or by a copy. The operand's memory may be written again after stores_read().

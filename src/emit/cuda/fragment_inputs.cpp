@@ -95,7 +95,7 @@ void FragmentInputs::declare_start() {
     out_.close("};");
 }
 
-/// Where one warp group does nothing else: one thread has the hardware copy spills, and matrices that have maps; vectors are
+/// Where warps do nothing else: one thread has the hardware copy spills, and matrices that have maps; vectors are
 /// read later.
 void FragmentInputs::declare_copying_start() {
     std::vector<ValueId> spills, mapped;
@@ -121,7 +121,7 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
         return sum;
     };
     const std::int64_t least = bytes(spills), all = least + bytes(mapped);
-    out_.open("if (thread() == 0)");
+    out_.open("if (lane() == 0)");
     out_.line("const unsigned filled = stages.filled(stage);");
     out_.line("ptx::barrier_expect(filled, {});", mapped.empty() ? std::to_string(all) : fmt::format("by_copy ? {} : {}", all, least));
     for (const ValueId v : spills) {
@@ -145,15 +145,17 @@ void FragmentInputs::start_matrix(ValueId v, const char* operand_function) {
     const Op& op = fn_.op(v);
     const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
     if (c_.is_operand(v)) out_.line("{}({}({}), {}, rows);", operand_function, operand_type(v), arriving(v), from);
-    else out_.line("start_tile<{}, {}, {}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], arriving(v), from);
+    else out_.line("start_tile<{}, {}, {}{}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], c_.kernel.tiles.roles ? ", Warp" : "", arriving(v), from);
 }
 
 /// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
 void FragmentInputs::declare_vectors() {
     if (!has_vectors()) return;
     out_.open("const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage)");
-    out_.line("if (warp() != 0) return;");
-    if (!c_.kernel.tiles.roles) out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
+    if (!c_.kernel.tiles.roles) {
+        out_.line("if (warp() != 0) return;");
+        out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
+    }
     declare_stage("arriving", "arriving_numbers", "stage");
     out_.line("const int j = 2 * lane();");
     for (const ValueId v : c_.kernel.tiles.vectors) vector(v);
@@ -211,30 +213,30 @@ void FragmentInputs::declare_rows() {
     out_.line("[[maybe_unused]] Size row = at.row, block = at.block;");
 }
 
-/// What threads copy has arrived when a chunk is announced; other copies report to the barriers themselves.
+/// Each warp has a stage, so that vectors are asked for as many chunks ahead as there are stages. What threads copy has arrived
+/// when a chunk is announced; other copies report to the barriers themselves.
 void FragmentInputs::ask_for_all() {
     transfers_.declare_inputs();
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (c_.is_param(v, Role::Input)) declare_map(fn_.op(v).attrs.name, transfers_.tensor_of(fn_.op(v)));
-    std::vector<std::string> next;
+    out_.line("Turn<kStages> stage;");
+    out_.line("stage.skip(warp()), row += warp() * kChunk, block += warp() * call.heads;");
+    std::vector<std::string> ask_for_next;
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (!through_registers(v)) continue;
-        const std::string name = next_vector(v);
-        out_.line("pair {} = {};", name, later_vector(v, ""));
-        out_.line("pair {}_but_one = {};", name, later_vector(v, " + kChunk"));
-        next.push_back(fmt::format("{0} = {0}_but_one, {0}_but_one = {1};", name, later_vector(v, " + 2 * kChunk")));
+        out_.line("pair {} = {};", next_vector(v), later_vector(v, ""));
+        ask_for_next.push_back(fmt::format("{} = {};", next_vector(v), later_vector(v, " + kStages * kChunk")));
     }
     declare_copying_start();
     declare_vectors();
-    out_.line("Turn<kStages> stage;");
-    out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage.next())");
+    out_.open("for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, stage.lap ^= 1u)");
     out_.line("stages.wait_empty(stage);");
     out_.line("start(row, rows_of(row), block, stage.at);");
     out_.line("started();");
     if (has_vectors()) out_.line("make_vectors(row, rows_of(row), stage.at);");
     out_.line("ptx::copy_wait<0>();");
     out_.line("settle(), stages.is_filled(stage);");
-    for (const std::string& ask : next) out_.put(ask);  // after the barrier, which would wait for it
+    for (const std::string& ask : ask_for_next) out_.put(ask);  // after the barrier, which would wait for it
     out_.close();
 }
 

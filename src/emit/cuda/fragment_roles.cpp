@@ -14,7 +14,7 @@ struct Registers {
 };
 
 /// Groups that make outputs by turns hold little at a time.
-Registers registers_for(int output_groups) { return output_groups == 1 ? Registers{72, 216, 216} : Registers{72, 184, 128}; }
+Registers registers_for(int output_groups) { return output_groups == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128}; }
 
 class RolesWriter {
  public:
@@ -40,7 +40,7 @@ class RolesWriter {
 
     void begin_handovers() {
         std::int64_t barriers = roles_.barriers;
-        out_.line("const Handover<kStages, {}> stages(scratch + {});", has_outputs() ? 2 : 1, barriers);
+        out_.line("const Handover<kStages, {}, 1> stages(scratch + {});", has_outputs() ? 2 : 1, barriers);
         barriers += Roles::kHandoverFloats * c_.kernel.tiles.stages;
         std::string begin = "stages.begin();";
         for (const Roles::Passed& p : roles_.passed) {
