@@ -36,6 +36,7 @@ struct Schedule {
     int stages = 2;               ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     int output_groups = 0;        ///< … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs
     bool share = true;            ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
+    double beside = 0;            ///< … which runs beside the scan if not 0: what a task of it costs a multiprocessor, in the scan's chunks
     Engine engine = Engine::Tiles;
     std::string reason;
 
@@ -62,6 +63,9 @@ struct SpillSlot {
     int parts = 0;             ///< of an operand of the matrix units, which it is stored as; 0: stored as floats
 };
 
+/// Where work ahead of a scan that runs beside it says what it has made: a word per chunk and head.
+constexpr const char* kMadeSpill = "made";
+
 struct Kernel {
     KernelGraph graph;
     tile::TileKernel tiles;  ///< Channels: the token program with its transitions, which has no tiles
@@ -87,6 +91,8 @@ struct Plan {
     [[nodiscard]] int tensor(TensorSlot::Kind kind, const std::string& name) const;
     [[nodiscard]] int scalar(const std::string& name) const;
     [[nodiscard]] int spill(const std::string& name) const;
+    /// Whether the kernel is the work ahead of a scan that runs beside it, or that scan.
+    [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const { return schedule.beside > 0 && kernel.graph.loop == loop; }
     [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const { return kernel.graph.tiled ? schedule.tiles : 1; }
 };
 

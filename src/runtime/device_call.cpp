@@ -67,7 +67,21 @@ Addresses addresses_of(const plan::Plan& plan, const Call& call) {
     return addresses;
 }
 
-DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound) : tensors_(bound.tensors.size()), scalars_(plan.scalars.size()) {
+namespace {
+
+/// Work beside a scan: its blocks, one per multiprocessor, stay where the scan has none. What they could not make as fast as the
+/// scan asks for it is made before by more blocks, which then leave their multiprocessors to the scan.
+void place_beside(DeviceLayout::KernelCall& ahead, const emit::Launch& how, const DeviceLayout::KernelCall& scan, std::int64_t multiprocessors) {
+    ahead.staying = std::min(ahead.tasks, scan.tasks < multiprocessors ? multiprocessors - scan.tasks : multiprocessors);
+    const double asked_per_step = static_cast<double>(scan.tasks) / static_cast<double>(scan.parts);
+    const double in_time = std::min(1.0, static_cast<double>(ahead.staying) / (how.steps_beside * asked_per_step));
+    ahead.common = static_cast<std::int64_t>((1 - in_time) * static_cast<double>(ahead.tasks));
+    ahead.blocks = ahead.common > 0 ? std::min(ahead.tasks, multiprocessors) : ahead.staying;
+}
+
+}  // namespace
+
+DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound, int multiprocessors) : tensors_(bound.tensors.size()), scalars_(plan.scalars.size()) {
     std::copy(bound.tensors.begin(), bound.tensors.end(), common_.tensors);
     if (call.cu_seqlens) {
         common_.offsets_stride = call.cu_seqlens->strides.empty() ? 1 : call.cu_seqlens->strides[0];
@@ -84,8 +98,14 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
     spills_ = workspace.spills;
     for (std::size_t k = 0; k < plan.kernels.size(); ++k) {
         const emit::Launch how = emit::launch_of(plan, plan.kernels[k]);
-        kernels_.push_back({tasks_of(plan.kernels[k], how, bound), how.parts, workspace.exchanges[k], exchange_bytes_of(plan.kernels[k], how, bound)});
+        KernelCall kernel;
+        kernel.tasks = tasks_of(plan.kernels[k], how, bound), kernel.parts = how.parts;
+        kernel.blocks = how.resident_blocks > 0 ? std::min<std::int64_t>(kernel.tasks, std::int64_t{how.resident_blocks} * multiprocessors) : kernel.tasks;
+        kernel.exchange = workspace.exchanges[k], kernel.exchange_bytes = exchange_bytes_of(plan.kernels[k], how, bound);
+        kernels_.push_back(kernel);
     }
+    for (std::size_t k = 0; k < kernels_.size(); ++k)
+        if (const emit::Launch how = emit::launch_of(plan, plan.kernels[k]); how.groups_beside > 0) place_beside(kernels_[k], how, kernels_[k + 1], multiprocessors);
 }
 
 cuda::Call DeviceLayout::with(const Addresses& addresses) const {
@@ -103,6 +123,7 @@ cuda::Call DeviceLayout::with(const Addresses& addresses) const {
 void DeviceLayout::select(cuda::Call& call, const KernelCall& kernel, const Addresses& addresses) {
     call.tiles = kernel.parts;
     call.tasks = kernel.tasks;
+    call.common = kernel.common, call.staying = kernel.staying;
     call.exchange = addresses.workspace + kernel.exchange;
 }
 

@@ -29,10 +29,12 @@ class DeviceLayout {
     /// What one kernel of the plan is launched with, beside what all of them share.
     struct KernelCall {
         std::int64_t tasks = 0, parts = 0;
+        std::int64_t blocks = 0;               ///< of threads
+        std::int64_t common = 0, staying = 0;  ///< of work beside a scan: cuda::Call
         std::size_t exchange = 0, exchange_bytes = 0;  ///< its part of the workspace, to be filled with 0xFF before the kernel starts
     };
 
-    DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound);
+    DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound, int multiprocessors);
 
     /// What all kernels of a call with these addresses are launched with.
     [[nodiscard]] cuda::Call with(const Addresses& addresses) const;

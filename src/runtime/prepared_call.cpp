@@ -13,15 +13,14 @@ CudaPointer pointer(const void* data) { return reinterpret_cast<CudaPointer>(dat
 }  // namespace
 
 PreparedCall::PreparedCall(const plan::Plan& plan, const CudaProgram& program, const Call& call)
-    : device_(program.device()), layout_(plan, call, bind(plan, call, Lengths::OnDevice)) {
+    : device_(program.device()), layout_(plan, call, bind(plan, call, Lengths::OnDevice), device_.multiprocessors) {
     const cuda::Call arguments = layout_.with(addresses_of(plan, call));
     for (std::size_t k = 0; k < plan.kernels.size(); ++k) {
         const emit::Launch& how = program.kernels()[k].how;
-        const std::int64_t tasks = layout_.kernels()[k].tasks, resident = static_cast<std::int64_t>(how.resident_blocks) * device_.multiprocessors;
+        const std::int64_t tasks = layout_.kernels()[k].tasks, blocks = layout_.kernels()[k].blocks;
         if (tasks == 0) continue;
         if (tasks > std::numeric_limits<int>::max())
             throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, tasks));
-        const std::int64_t blocks = resident > 0 ? std::min(tasks, resident) : tasks;
         starts_.push_back({program.kernels()[k].function, static_cast<unsigned>(blocks), static_cast<unsigned>(how.threads),
                            static_cast<unsigned>(how.shared_bytes), how.waits && !starts_.empty() && CudaDriver::get().kernels_overlap, layout_.kernels()[k], MapLayout(plan, how, arguments)});
     }

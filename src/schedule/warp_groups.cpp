@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "graph/slice.h"
 #include "graph/transition.h"
@@ -121,6 +122,34 @@ std::optional<Schedule> with_roles(Schedule s, const SharedMemory& memory, MakeP
     return std::nullopt;
 }
 
+/// What a task of the work ahead takes a multiprocessor that is full of them, and a chunk of a scan with roles, in microseconds on
+/// an H200: fitted to linear and delta rules with scalar and vector decay. Only their ratio is used.
+double microseconds_ahead(const ir::Function& fn) {
+    constexpr double kProduct = 0.25, kInverse = 1.2, kDecays = 3.5, kMoreDecays = 0.4, kMask = 0.3, kStored = 0.2;
+    double sum = 0;
+    bool decays = false;
+    for (const ir::Op& op : fn.ops) {
+        if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply) sum += std::exchange(decays, true) ? kMoreDecays : kDecays;
+        else if (ir::is_matmul(op.code)) sum += kProduct;
+        else if (op.code == Opcode::Inverse) sum += kInverse;
+        else if (op.code == Opcode::DecayMask) sum += kMask;
+    }
+    for (const ir::Result& r : fn.results) sum += tile::is_block_matrix(fn.op(r.value).type) ? kStored : 0;
+    return sum;
+}
+double microseconds_of_chunk(const ir::Function& scan) {
+    constexpr double kProduct = 0.25;
+    return kProduct * static_cast<double>(std::count_if(scan.ops.begin(), scan.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }));
+}
+
+/// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free and nothing else comes between.
+Schedule with_work_beside(Schedule s, const plan::Plan& plan) {
+    const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks && plan.kernels[1].graph.loop == plan::Loop::Scan;
+    if (two && plan.tiles(plan.kernels[0]) == 1 && plan.kernels[1].tiles.roles)
+        s.beside = microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan.kernels[1].tiles.fn);
+    return s;
+}
+
 }  // namespace
 
 Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
@@ -147,7 +176,7 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     if (tasks <= memory.multiprocessors) {
         const std::int64_t segments = std::min(memory.multiprocessors / tasks, chunks / kLeastChunks);
-        if (const auto roles = with_roles(with_strategy(s, segments, segments_pay(chunks, segments, s.share)), memory, make_plan)) return *roles;
+        if (const auto roles = with_roles(with_strategy(s, segments, segments_pay(chunks, segments, s.share)), memory, make_plan)) return with_work_beside(*roles, make_plan(*roles));
     }
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     s = with_strategy(s, segments, segments >= kLeastSegments);

@@ -86,7 +86,7 @@ class EmulatedKernel {
         const runtime::Bound bound = runtime::bind(plan_, call, runtime::Lengths::OnDevice);
         std::vector<std::max_align_t> workspace(runtime::device_workspace_bytes(plan_, bound) / sizeof(std::max_align_t) + 1);
         call.workspace = workspace.data();
-        const runtime::DeviceLayout layout(plan_, call, bound);
+        const runtime::DeviceLayout layout(plan_, call, bound, blocks);
         const runtime::DeviceLayout::KernelCall& kernel = layout.kernels()[0];
         if (kernel.tasks == 0) return;
         const runtime::Addresses addresses = runtime::addresses_of(plan_, call);

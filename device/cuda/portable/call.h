@@ -38,6 +38,7 @@ struct Call {
     Size sequences, heads, tiles;
     int wide_offsets;  ///< whether offsets are i64
     Size tasks;        ///< of this kernel
+    Size common, staying;  ///< work beside a scan: so many tasks are for all blocks, the others for so many blocks, the first ones
     device::StateSlots slots;
     void* exchange;    ///< where its tasks leave each other results; all bits 1 when it starts
 };

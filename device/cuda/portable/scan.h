@@ -14,8 +14,13 @@ namespace detail {
 /// A few floats that any function may use between its own sync()s; it begins with one, as the function before may still
 /// be reading.
 FORGE_DEVICE float* work() {
+#ifdef FORGE_GROUPS
+    __shared__ float floats[FORGE_GROUPS * 2 * kThreads];
+    return floats + ptx::thread_in_block() / kThreads * 2 * kThreads;
+#else
     __shared__ float floats[2 * kThreads];
     return floats;
+#endif
 }
 
 struct Plus {

@@ -1,4 +1,5 @@
-/// Kernels of one stream that overlap: the next one may start while this one ends. One function per instruction.
+/// Kernels of one stream that overlap: the next one may start while this one runs, and read words that this one writes. One
+/// function per instruction.
 #pragma once
 
 namespace forge::cuda::ptx {
@@ -8,5 +9,20 @@ __device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepc
 
 /// Until the kernel before has ended, and its results can be read.
 __device__ __forceinline__ void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// What this thread wrote before is there for the whole device.
+__device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+/// What this thread wrote, and what it has seen others write, is there for whoever acquires the word.
+__device__ __forceinline__ void store_release(unsigned* p, unsigned x) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
+
+__device__ __forceinline__ unsigned load_acquire(const unsigned* p) {
+    unsigned x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+
+/// What this thread may read of global memory, copies that it starts may read too.
+__device__ __forceinline__ void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 }  // namespace forge::cuda::ptx

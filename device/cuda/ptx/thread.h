@@ -12,7 +12,7 @@ __device__ __forceinline__ unsigned thread_in_block() {
 
 /// The block's dynamic shared memory.
 __device__ __forceinline__ void* block_memory() {
-    extern __shared__ __align__(16) unsigned char dynamic_shared_memory[];
+    extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[];
     return dynamic_shared_memory;
 }
 

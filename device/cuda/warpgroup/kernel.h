@@ -12,5 +12,6 @@
 #include "multiply.h"
 #include "operand.h"
 #ifdef FORGE_GROUPS
+#include "beside.h"
 #include "roles.h"
 #endif

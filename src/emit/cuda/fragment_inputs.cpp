@@ -230,6 +230,8 @@ void FragmentInputs::ask_for_all() {
     declare_copying_start();
     declare_vectors();
     out_.open("for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, stage.lap ^= 1u)");
+    const bool beside = plan_.is_beside(c_.kernel, plan::Loop::Scan);
+    if (beside) out_.line("if (lane() == 0) wait_until_made(call.spills[{}], block);", plan_.spill(plan::kMadeSpill));
     out_.line("stages.wait_empty(stage);");
     out_.line("start(row, rows_of(row), block, stage.at);");
     out_.line("started();");
@@ -238,6 +240,7 @@ void FragmentInputs::ask_for_all() {
     out_.line("settle(), stages.is_filled(stage);");
     for (const std::string& ask : ask_for_next) out_.put(ask);  // after the barrier, which would wait for it
     out_.close();
+    if (beside) out_.line("ptx::wait_for_kernel_before();  // what follows in the stream relies on it");
 }
 
 void FragmentInputs::start_first() {

@@ -21,29 +21,41 @@ class FragmentKernel {
         const bool roles = c_.kernel.tiles.roles.has_value();
         out_.open(fmt::format("{} void {}({}{})", launch_bounds(), kernel_symbol(c_.kernel), c_.dialect.arguments, roles ? ", const __grid_constant__ TensorMaps maps" : ""));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
-        begin_task();
-        declare_parameters();
-        inputs_.declare_rows();
-        if (roles) write_fragment_roles(c_, transfers_, inputs_);
-        else write_alone();
+        out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk, plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
+                  roles && c_.kernel.tiles.roles->output_groups > 0 ? fmt::format(", kOutputs = {}", c_.kernel.tiles.roles->output_groups) : "");
+        if (plan_.is_beside(c_.kernel, Loop::Chunks)) write_tasks_beside();
+        else write_task(fmt::format("{}(call, task{})", loop_ == Loop::Scan ? "scan_task" : loop_ == Loop::Chunks ? "chunk_task" : "segment_task", loop_ == Loop::Scan ? "" : ", kChunk"), c_.dialect.idle);
         out_.close();
     }
 
  private:
     [[nodiscard]] std::string launch_bounds() const {
         if (const auto& roles = c_.kernel.tiles.roles) return fmt::format("FORGE_KERNEL_OF({})", roles->groups());
+        if (plan_.is_beside(c_.kernel, Loop::Chunks)) return fmt::format("FORGE_KERNEL_OF({})", groups_beside(c_.kernel));
         return plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once(c_.kernel));
     }
 
-    void begin_task() {
-        const bool scan = loop_ == Loop::Scan;
-        const auto& roles = c_.kernel.tiles.roles;
-        out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk, plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
-                  roles && roles->output_groups > 0 ? fmt::format(", kOutputs = {}", roles->output_groups) : "");
-        out_.line("const Task at = {}(call, task{});", scan ? "scan_task" : loop_ == Loop::Chunks ? "chunk_task" : "segment_task", scan ? "" : ", kChunk");
-        if (waits_for_kernel_before(plan_, c_.kernel)) out_.line("ptx::wait_for_kernel_before();");  // idle tasks too: the next kernel relies on it
-        out_.put(c_.dialect.idle);
+    void write_task(const std::string& task, const std::string& idle) {
+        out_.line("const Task at = {};", task);
+        if (waits_for_kernel_before(plan_, c_.kernel) && !plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("ptx::wait_for_kernel_before();");  // idle tasks too: the next kernel relies on it
+        out_.put(idle);
         if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
+        declare_parameters();
+        inputs_.declare_rows();
+        if (c_.kernel.tiles.roles) write_fragment_roles(c_, transfers_, inputs_);
+        else write_alone();
+    }
+
+    /// Each warp group takes tasks by itself, while the scan waits for them.
+    void write_tasks_beside() {
+        const std::string made = fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill));
+        out_.line("constexpr int kGroups = {};", groups_beside(c_.kernel));
+        out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
+        out_.open("for (int n = 0; task_beside<kGroups>(call, n) < call.tasks; ++n)");
+        out_.line("float* const scratch = group_scratch({});", floats_beside(c_.kernel));
+        write_task("chunk_task(call, in_order_of_scans(call, task_beside<kGroups>(call, n), kChunk), kChunk)", "if (at.idle) continue;");
+        out_.line("is_made({}, at.block);", made);
+        out_.close();
     }
 
     void declare_parameters() {

@@ -26,6 +26,7 @@ class Hardware {
     virtual ~Hardware() = default;
 
     [[nodiscard]] virtual int block() const = 0;
+    [[nodiscard]] virtual int blocks() const = 0;
     [[nodiscard]] virtual int thread() const = 0;
     [[noreturn]] virtual void fail(const char* what) const = 0;
 

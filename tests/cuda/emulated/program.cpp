@@ -13,12 +13,14 @@
 namespace forge::emulated {
 namespace {
 
+constexpr int kMultiprocessors = 3;  ///< so few that work beside a scan has several tasks for each warp group
+
 /// One call: its kernels, each with the one before.
 class Launches {
  public:
     Launches(const plan::Plan& plan, const Library& library, const Call& call, unsigned seed)
         : plan_(plan), library_(library), addresses_(runtime::addresses_of(plan, call)),
-          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice)), seed_(seed) {}
+          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice), kMultiprocessors), seed_(seed) {}
 
     /// The kernel and all before it; one that may start early does.
     void run(std::size_t k) const {
@@ -33,7 +35,7 @@ class Launches {
         runtime::DeviceLayout::select(arguments, part, addresses_);
         const cuda::TensorMaps maps = runtime::MapLayout(plan_, how, arguments).with(arguments);
         void* const function = library_.kernel(emit::kernel_symbol(kernel));
-        const WarpGrid grid{static_cast<int>(part.tasks), how.threads, library_.memory(static_cast<std::size_t>(how.shared_bytes)), seed_,
+        const WarpGrid grid{static_cast<int>(part.blocks), how.threads, library_.memory(static_cast<std::size_t>(how.shared_bytes)), seed_,
                             waits ? before : nullptr};
         // NOLINTBEGIN: dlsym
         const auto alone = reinterpret_cast<void (*)(cuda::Call)>(function);
@@ -62,6 +64,7 @@ void connect(const Library& library) {
     hardware = &library.hardware();
     library.machine().thread = [] { return (*hardware)->thread(); };
     library.machine().sync = [] { (*hardware)->sync(0, 0); };
+    library.machine().memory = reinterpret_cast<void* (*)()>(library.kernel("forge_shared_memory"));  // NOLINT: dlsym
 }
 
 std::filesystem::path build(const std::string& name, const plan::Plan& plan, const std::function<void(std::string&)>& edit) {

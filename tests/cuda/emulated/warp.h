@@ -17,6 +17,7 @@ struct BlockIndex {
     int x;
 };
 #define blockIdx (BlockIndex{forge_hardware->block()})
+#define gridDim (BlockIndex{forge_hardware->blocks()})
 
 inline unsigned __cvta_generic_to_shared(const void* p) {
     return static_cast<unsigned>(static_cast<const char*>(p) - reinterpret_cast<const char*>(scratch));

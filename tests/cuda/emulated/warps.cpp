@@ -50,6 +50,7 @@ class Block final : public Hardware {
     void run(const std::function<void()>& kernel);
 
     [[nodiscard]] int block() const override { return number_; }
+    [[nodiscard]] int blocks() const override { return grid_.blocks; }
     [[nodiscard]] int thread() const override { return running_; }
     [[noreturn]] void fail(const char* what) const override { throw std::runtime_error(what); }
     void together(void* mine, Act act) override;

@@ -6,4 +6,13 @@ namespace forge::cuda::ptx {
 inline void let_next_kernel_start() {}
 inline void wait_for_kernel_before() { forge_hardware->wait_for_kernel_before(); }
 
+inline void fence_device() {}
+inline void store_release(unsigned* p, unsigned x) { *p = x; }
+/// Whoever looks for a word that is not there lets the kernel before run.
+inline unsigned load_acquire(const unsigned* p) {
+    if (*p != 1) wait_for_kernel_before();
+    return *p;
+}
+inline void fence_async_global() {}
+
 }  // namespace forge::cuda::ptx
