@@ -203,12 +203,14 @@ const char* to_string(Loop loop) {
 bool in_order(Loop loop) { return loop != Loop::Chunks; }
 bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Segments; }
 
-std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis, bool all_ahead) {
-    std::vector<KernelGraph> kernels = Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, all_ahead).kernels();
+std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis, const PlaceRules& rules) {
+    std::vector<KernelGraph> kernels = Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, rules.all_ahead).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
     const KernelGraph& scan = kernels.back();  // what was made ahead, summaries read as the scan does
-    kernels.insert(kernels.end() - 1, {{name + "_summaries", Loop::Summaries, graph::summary(scan.fn), false}, {name + "_carries", Loop::Carries, graph::carry(program), false}});
+    KernelGraph summaries{name + "_summaries", Loop::Summaries, graph::summary(scan.fn), false}, carries{name + "_carries", Loop::Carries, graph::carry(program), false};
+    kernels.insert(kernels.end() - 1, std::move(summaries));
+    if (!rules.joined_at_start) kernels.insert(kernels.end() - 1, std::move(carries));
     return kernels;
 }
 

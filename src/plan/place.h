@@ -35,8 +35,13 @@ struct KernelGraph {
     bool tiled = true;  ///< takes a part of the tiled axis per task; otherwise the whole
 };
 
+struct PlaceRules {
+    bool all_ahead = false;        ///< what is made ahead includes what costs little
+    bool joined_at_start = false;  ///< scans of segments join the summaries before them, which must be elementwise; else a kernel does
+};
+
 /// `tile_axis`: the axis that scans are cut along, empty if they take it whole. Where they are cut, what does not depend
-/// on the axis is made once, in a kernel of its own, and shared: what costs little too if `all_ahead`.
-std::vector<KernelGraph> place(const ir::Function& program, Strategy strategy, const std::string& tile_axis = "", bool all_ahead = false);
+/// on the axis is made once, in a kernel of its own, and shared.
+std::vector<KernelGraph> place(const ir::Function& program, Strategy strategy, const std::string& tile_axis = "", const PlaceRules& rules = {});
 
 }  // namespace forge::plan

@@ -60,7 +60,7 @@ const char* to_string(Engine engine) {
 std::string to_string(const Schedule& s) {
     if (s.engine == Engine::Channels) return fmt::format("strategy {}, token by token in the registers of {} threads", to_string(s.strategy), s.block_threads);
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
-    if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence", s.segments);
+    if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence{}", s.segments, s.summaries > 1 ? fmt::format(" of {} summaries", s.summaries) : "");
     if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);
     if (s.warp_groups()) text += fmt::format(", for warp groups{}{}", s.beside > 0 ? ", with work beside the scan" : s.share ? ", with work ahead of the scan" : "", s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
@@ -82,6 +82,10 @@ int Plan::spill(const std::string& name) const {
     for (std::size_t i = 0; i < spills.size(); ++i)
         if (spills[i].name == name) return static_cast<int>(i);
     throw InternalError(fmt::format("plan: no spill '{}'", name));
+}
+
+bool Plan::has_spill(const std::string& name) const {
+    return std::any_of(spills.begin(), spills.end(), [&](const SpillSlot& slot) { return slot.name == name; });
 }
 
 namespace {
@@ -128,7 +132,7 @@ class Planning {
     Plan run() {
         const Schedule& s = plan_.schedule;
         const bool share = s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
-        for (KernelGraph& graph : place(s.warp_groups() ? for_matrix_units(share) : plan_.program, s.strategy, share ? s.tile_axis : "", s.warp_groups())) add(std::move(graph));
+        for (KernelGraph& graph : place(s.warp_groups() ? for_matrix_units(share) : plan_.program, s.strategy, share ? s.tile_axis : "", {.all_ahead = s.warp_groups(), .joined_at_start = s.summaries > 0})) add(std::move(graph));
         if (s.beside > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         return std::move(plan_);
     }

@@ -29,6 +29,7 @@ struct Schedule {
     std::int64_t tile_size = 0;   ///< of tile_axis, per task
     std::int64_t tiles = 1;
     std::int64_t segments = 1;    ///< per sequence, for the segmented strategy
+    std::int64_t summaries = 0;   ///< per segment, which scans of later segments join as they start; 0: one, and a kernel joins them
     bool tile_chunks = false;     ///< kernels of single chunks take a part of tile_axis too (where on-chip memory is short)
     std::int64_t vector_width = 16;
     bool shared_memory = false;   ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
@@ -91,6 +92,7 @@ struct Plan {
     [[nodiscard]] int tensor(TensorSlot::Kind kind, const std::string& name) const;
     [[nodiscard]] int scalar(const std::string& name) const;
     [[nodiscard]] int spill(const std::string& name) const;
+    [[nodiscard]] bool has_spill(const std::string& name) const;
     /// Whether the kernel is the work ahead of a scan that runs beside it, or that scan.
     [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const { return schedule.beside > 0 && kernel.graph.loop == loop; }
     [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const { return kernel.graph.tiled ? schedule.tiles : 1; }

@@ -276,16 +276,20 @@ class Binder {
             bound_.segments += segments;
         }
         bound_.first_segment.push_back(bound_.segments);
+        bound_.summaries = bound_.segments, bound_.summary_rows = bound_.segment_rows;
     }
 
     /// As many chunks and segments as there can be, whatever the lengths of packed sequences; each has one at least.
     void bound_chunks_and_segments() {
-        const std::int64_t chunk = plan_.schedule.chunk, wanted = std::max<std::int64_t>(1, plan_.schedule.segments);
+        const std::int64_t chunk = plan_.schedule.chunk, parts = std::max<std::int64_t>(1, plan_.schedule.summaries);
+        const std::int64_t wanted = std::max<std::int64_t>(1, plan_.schedule.segments) * parts;
         const std::int64_t most = std::max<std::int64_t>(1, (bound_.length + chunk - 1) / chunk);
-        bound_.segment_rows = (most + wanted - 1) / wanted * chunk;
+        bound_.summary_rows = (most + wanted - 1) / wanted * chunk;
+        bound_.segment_rows = bound_.summary_rows * parts;
         bound_.packed = call_.cu_seqlens.has_value();
         bound_.chunks = bound_.blocks(chunk);
         bound_.segments = bound_.blocks(bound_.segment_rows);
+        bound_.summaries = bound_.blocks(bound_.summary_rows);
     }
 
     const Plan& plan_;
@@ -305,15 +309,17 @@ Bound bind(const Plan& plan, const Bounds& bounds) {
         if (n < 0) throw RuntimeError(fmt::format("{}: bounds: expected {} of at least 0, got {}", plan.definition.name, name, n));
     };
     not_negative(bounds.sequences, "sequences"), not_negative(bounds.tokens, "tokens"), not_negative(bounds.heads, "heads");
-    const std::int64_t rows = plan.schedule.chunk, wanted = std::max<std::int64_t>(1, plan.schedule.segments);
     Bound bound;
     bound.sequences = bounds.sequences;
     bound.heads = bounds.heads;
     bound.length = bounds.tokens;
     bound.packed = bounds.packed;
-    bound.chunks = bound.blocks(rows);
-    // Segments of whole chunks, `wanted` in the longest sequence; the device counts packed ones from the total length.
-    bound.segments = std::min(bound.chunks, std::max(bounds.sequences * wanted, bounds.sequences + wanted));
+    bound.chunks = bound.blocks(plan.schedule.chunk);
+    // Parts of whole chunks, `wanted` in the longest sequence; the device counts packed ones from the total length.
+    const auto parts = [&](std::int64_t wanted) { return std::min(bound.chunks, std::max(bounds.sequences * wanted, bounds.sequences + wanted)); };
+    const std::int64_t segments = std::max<std::int64_t>(1, plan.schedule.segments);
+    bound.segments = parts(segments);
+    bound.summaries = parts(segments * std::max<std::int64_t>(1, plan.schedule.summaries));
     return bound;
 }
 

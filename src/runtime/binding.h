@@ -19,8 +19,8 @@ struct Bound {
     std::vector<int> chunk_sequence;
     std::vector<device::Size> first_segment;  ///< one more than sequences
     std::vector<int> segment_sequence;
-    std::int64_t sequences = 0, heads = 0, chunks = 0, segments = 0;
-    std::int64_t segment_rows = 0;
+    std::int64_t sequences = 0, heads = 0, chunks = 0, segments = 0, summaries = 0;
+    std::int64_t segment_rows = 0, summary_rows = 0;  ///< tokens; as many where there is a summary per segment
     std::int64_t length = 0;  ///< tokens of each sequence; of all, when they are packed
     device::StateSlots slots{};
     std::vector<std::int64_t> skipped, skipped_tokens;  ///< sequences whose outputs are zero, and their lengths; found on the host

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/beside.h"
+
 namespace forge::runtime {
 namespace {
 
@@ -13,14 +15,14 @@ static_assert(sizeof(cuda::Call) + sizeof(cuda::TensorMaps) <= 4096, "CUDA's lim
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::size_t bytes_of(const plan::SpillSlot& spill, const Bound& bound) {
-    return aligned(static_cast<std::size_t>((spill.per_segment ? bound.segments : bound.chunks) * bound.heads * spill.floats) * sizeof(float));
+    return aligned(static_cast<std::size_t>((spill.per_segment ? bound.summaries : bound.chunks) * bound.heads * spill.floats) * sizeof(float));
 }
 
-/// Sequences, chunks or segments, as many as there can be.
+/// Sequences, chunks, segments or summaries, as many as there can be.
 std::int64_t units_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
     if (how.unit_rows > 0) return bound.blocks(how.unit_rows);
     const plan::Loop loop = kernel.graph.loop;
-    return loop == plan::Loop::Chunks ? bound.chunks : plan::per_segment(loop) ? bound.segments : bound.sequences;
+    return loop == plan::Loop::Chunks ? bound.chunks : loop == plan::Loop::Summaries ? bound.summaries : loop == plan::Loop::Segments ? bound.segments : bound.sequences;
 }
 
 std::int64_t tasks_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) { return units_of(kernel, how, bound) * bound.heads * how.parts; }
@@ -67,20 +69,6 @@ Addresses addresses_of(const plan::Plan& plan, const Call& call) {
     return addresses;
 }
 
-namespace {
-
-/// Work beside a scan: its blocks, one per multiprocessor, stay where the scan has none. What they could not make as fast as the
-/// scan asks for it is made before by more blocks, which then leave their multiprocessors to the scan.
-void place_beside(DeviceLayout::KernelCall& ahead, const emit::Launch& how, const DeviceLayout::KernelCall& scan, std::int64_t multiprocessors) {
-    ahead.staying = std::min(ahead.tasks, scan.tasks < multiprocessors ? multiprocessors - scan.tasks : multiprocessors);
-    const double asked_per_step = static_cast<double>(scan.tasks) / static_cast<double>(scan.parts);
-    const double in_time = std::min(1.0, static_cast<double>(ahead.staying) / (how.steps_beside * asked_per_step));
-    ahead.common = static_cast<std::int64_t>((1 - in_time) * static_cast<double>(ahead.tasks));
-    ahead.blocks = ahead.common > 0 ? std::min(ahead.tasks, multiprocessors) : ahead.staying;
-}
-
-}  // namespace
-
 DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound, int multiprocessors) : tensors_(bound.tensors.size()), scalars_(plan.scalars.size()) {
     std::copy(bound.tensors.begin(), bound.tensors.end(), common_.tensors);
     if (call.cu_seqlens) {
@@ -90,7 +78,7 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
     common_.slots.wide = bound.slots.wide;
     common_.tokens = bound.length;
     common_.chunk_rows = plan.schedule.chunk;
-    common_.segment_rows = bound.segment_rows;
+    common_.segment_rows = bound.segment_rows, common_.summary_rows = bound.summary_rows;
     common_.sequences = bound.sequences;
     common_.heads = bound.heads;
     const Workspace workspace(plan, bound);
@@ -104,8 +92,12 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
         kernel.exchange = workspace.exchanges[k], kernel.exchange_bytes = exchange_bytes_of(plan.kernels[k], how, bound);
         kernels_.push_back(kernel);
     }
-    for (std::size_t k = 0; k < kernels_.size(); ++k)
-        if (const emit::Launch how = emit::launch_of(plan, plan.kernels[k]); how.groups_beside > 0) place_beside(kernels_[k], how, kernels_[k + 1], multiprocessors);
+    for (std::size_t k = 0; k + 1 < kernels_.size(); ++k) {
+        const emit::Launch how = emit::launch_of(plan, plan.kernels[k]);
+        if (how.groups_beside == 0) continue;
+        const BesideBlocks placed = place_beside({kernels_[k].tasks, how.groups_beside, how.steps_beside}, kernels_[k + 1].tasks, kernels_[k + 1].parts, multiprocessors);
+        kernels_[k].blocks = placed.blocks, kernels_[k].common = placed.common, kernels_[k].staying = kernels_[k + 1].staying = placed.staying;
+    }
 }
 
 cuda::Call DeviceLayout::with(const Addresses& addresses) const {

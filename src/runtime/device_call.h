@@ -30,7 +30,7 @@ class DeviceLayout {
     struct KernelCall {
         std::int64_t tasks = 0, parts = 0;
         std::int64_t blocks = 0;               ///< of threads
-        std::int64_t common = 0, staying = 0;  ///< of work beside a scan: cuda::Call
+        std::int64_t common = 0, staying = 0;  ///< of work beside a scan, and of the scan: cuda::Call
         std::size_t exchange = 0, exchange_bytes = 0;  ///< its part of the workspace, to be filled with 0xFF before the kernel starts
     };
 

@@ -22,6 +22,7 @@ using tile::kBlock;
 constexpr int kThreads = 128;
 constexpr std::int64_t kTasksPerProcessor = 2;   ///< that hide each other's waits
 constexpr std::int64_t kLeastChunks = 16;        ///< of a segment that is worth its summary
+constexpr std::int64_t kLeastOfSummary = 4;      ///< chunks
 constexpr std::int64_t kLeastSegments = 3;       ///< fewer do not make up for two more kernels, where one warp group does everything
 
 bool has_halves(const ir::Definition& definition) {
@@ -46,13 +47,27 @@ bool cheap_summaries(const ir::Function& program) {
     return std::all_of(all.begin(), all.end(), [](const graph::Transition& t) { return t.composable() && !t.is_matrix(); });
 }
 
-/// Whether segments, one per multiprocessor, save more time than their summaries and two more kernels take: in chunks of a
-/// scan, as measured on an H200. A summary's chunk costs almost as much. Work ahead of the scan fills the GPU without segments,
-/// and two shorten what is left too little.
-bool segments_pay(std::int64_t chunks, std::int64_t segments, bool work_ahead) {
-    constexpr double kSummaryChunk = 0.8, kTwoKernels = 40;
+/// Whether scans of segments can join the summaries before them as they start: all states are fragments.
+bool joined_at_start(const ir::Function& program, const tile::Sizes& sizes) {
+    return cheap_summaries(program) && std::all_of(program.results.begin(), program.results.end(), [&](const ir::Result& r) {
+        return r.role != ir::Role::State || tile::is_block_matrix(tile::with_sizes(program.op(r.value).type, sizes));
+    });
+}
+
+/// Summaries per segment that fill the GPU, two tasks per multiprocessor.
+std::int64_t summaries_of(std::int64_t chunks, std::int64_t tasks, std::int64_t segments, int multiprocessors) {
+    const std::int64_t most = std::max<std::int64_t>(1, chunks / segments / kLeastOfSummary);
+    return std::clamp<std::int64_t>(kTasksPerProcessor * multiprocessors / (tasks * (segments - 1)), 1, most);
+}
+
+/// Whether segments, one per multiprocessor, save more time than their summaries and what joins them: in chunks of a scan, as
+/// measured on an H200. Work ahead of the scan fills the GPU without segments, and two shorten what is left too little.
+bool segments_pay(std::int64_t chunks, std::int64_t segments, std::int64_t summaries, bool work_ahead) {
+    constexpr double kSummaryChunk = 1.2, kJoin = 0.8, kKernel = 19, kTwoKernels = 30;
     if (segments < (work_ahead ? 3 : 2)) return false;
-    return static_cast<double>(chunks) * (1 - (1 + kSummaryChunk) / static_cast<double>(segments)) > kTwoKernels;
+    const auto all = static_cast<double>(chunks), n = static_cast<double>(segments), parts = static_cast<double>(std::max<std::int64_t>(1, summaries));
+    const double joins = summaries > 0 ? kKernel + kJoin * parts * (n - 1) : kTwoKernels;
+    return all - all / n - kSummaryChunk * all / (n * parts) > joins;
 }
 
 /// What a plan's kernels need of shared memory, in bytes.
@@ -125,7 +140,7 @@ std::optional<Schedule> with_roles(Schedule s, const SharedMemory& memory, MakeP
 /// What a task of the work ahead takes a multiprocessor that is full of them, and a chunk of a scan with roles, in microseconds on
 /// an H200: fitted to linear and delta rules with scalar and vector decay. Only their ratio is used.
 double microseconds_ahead(const ir::Function& fn) {
-    constexpr double kProduct = 0.25, kInverse = 1.2, kDecays = 3.5, kMoreDecays = 0.4, kMask = 0.3, kStored = 0.2;
+    constexpr double kProduct = 0.33, kInverse = 1.5, kDecays = 4, kMoreDecays = 0.6, kMask = 0.45, kStored = 0.25;
     double sum = 0;
     bool decays = false;
     for (const ir::Op& op : fn.ops) {
@@ -137,16 +152,19 @@ double microseconds_ahead(const ir::Function& fn) {
     for (const ir::Result& r : fn.results) sum += tile::is_block_matrix(fn.op(r.value).type) ? kStored : 0;
     return sum;
 }
-double microseconds_of_chunk(const ir::Function& scan) {
-    constexpr double kProduct = 0.25;
-    return kProduct * static_cast<double>(std::count_if(scan.ops.begin(), scan.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }));
+double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan) {
+    constexpr double kProduct = 0.2, kKilobyte = 0.008;  // of what was made ahead
+    double sum = 0;
+    for (const ir::Op& op : scan.ops) sum += ir::is_matmul(op.code) ? kProduct : 0;
+    for (const plan::SpillSlot& spill : plan.spills) sum += kKilobyte * static_cast<double>(spill.floats) * sizeof(float) / 1024;
+    return sum;
 }
 
 /// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free and nothing else comes between.
 Schedule with_work_beside(Schedule s, const plan::Plan& plan) {
     const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks && plan.kernels[1].graph.loop == plan::Loop::Scan;
     if (two && plan.tiles(plan.kernels[0]) == 1 && plan.kernels[1].tiles.roles)
-        s.beside = microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan.kernels[1].tiles.fn);
+        s.beside = microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
     return s;
 }
 
@@ -168,15 +186,20 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     s.share = has_long_steps(program);
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
+    const std::int64_t chunks = wishes.expected_tokens / kBlock;
+    const bool joined = joined_at_start(program, sizes);
+    const auto summaries = [&](std::int64_t segments) { return joined ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0; };
     const auto with_strategy = [&](Schedule tried, std::int64_t segments, bool pay) {
         tried.strategy = wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
-        if (tried.strategy == Strategy::Segmented) tried.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
+        if (tried.strategy != Strategy::Segmented) return tried;
+        tried.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
+        tried.summaries = summaries(std::max<std::int64_t>(2, tried.segments));
         return tried;
     };
-    const std::int64_t chunks = wishes.expected_tokens / kBlock;
     if (tasks <= memory.multiprocessors) {
-        const std::int64_t segments = std::min(memory.multiprocessors / tasks, chunks / kLeastChunks);
-        if (const auto roles = with_roles(with_strategy(s, segments, segments_pay(chunks, segments, s.share)), memory, make_plan)) return with_work_beside(*roles, make_plan(*roles));
+        const std::int64_t segments = std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
+        const bool pay = segments > 1 && segments_pay(chunks, segments, summaries(segments), s.share);
+        if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan)) return with_work_beside(*roles, make_plan(*roles));
     }
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     s = with_strategy(s, segments, segments >= kLeastSegments);

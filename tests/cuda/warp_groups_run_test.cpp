@@ -127,17 +127,39 @@ TEST_P(WarpGroupKernels, DoWhatTheRecurrenceSays) {
     EXPECT_GT(count, 0);
 }
 
+// Work beside a scan is over before it, or goes on beside it on all multiprocessors or some: the same bits.
+TEST(WorkBesideScans, IsTheSameWhereverItRuns) {
+    const Example example{"gated_delta_net", BF16, 64, 64};
+    const ir::Definition def = program_named(example.program).make().define();
+    const emulated::Program program("beside", plan_for(def, example, plan::Strategy::OnePass, kFewTasks).value());
+    for (check::Problem problem : {check::Problem{.B = 2, .T = 700, .H = 2, .initial_state = true}, check::Problem{.H = 2, .lengths = {400, 0, 70, 330}}}) {
+        problem.sizes = example.sizes(), problem.dtype = BF16;
+        check::Buffers buffers(def, problem);
+        const check::Reference reference = check::reference(buffers, 64);
+        std::vector<std::vector<std::byte>> first;
+        for (const int multiprocessors : {1, 5, 7, 100}) {
+            SCOPED_TRACE(multiprocessors);
+            check::clear_results(buffers);
+            program.run(buffers.call(), 1, multiprocessors);
+            EXPECT_TRUE(check::compare(buffers, reference).ok);
+            if (first.empty()) first = results(buffers);
+            EXPECT_EQ(first, results(buffers)) << "other bits";
+        }
+    }
+}
+
 // What the runs above rest on: a wait, a fence or a barrier that is missing shows as NaN, wrong numbers, threads that wait for ever or
 // an error.
 struct Fault {
     std::string name, from, to;
+    std::string program = "scalar_gla";
 };
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 
 class WarpGroupFaults : public testing::TestWithParam<Fault> {};
 
 TEST_P(WarpGroupFaults, AreFound) {
-    const Example example{"scalar_gla", BF16, 64, 64};
+    const Example example{GetParam().program, BF16, 64, 64};
     const ir::Definition def = program_named(example.program).make().define();
     const plan::Plan plan = plan_for(def, example, plan::Strategy::OnePass, kFewTasks).value();
     const emulated::Program program(GetParam().name, plan, [](std::string& source) {
@@ -168,7 +190,9 @@ INSTANTIATE_TEST_SUITE_P(Some, WarpGroupFaults,
                                          Fault{"product_under_way", "finish<1>(v17);", ""},
                                          Fault{"stores_under_way", "stores_read(), stages", "stages"},
                                          Fault{"not_published", "publish();", ""},
-                                         Fault{"too_many_registers", "more_registers<184>", "more_registers<192>"}),
+                                         Fault{"too_many_registers", "more_registers<184>", "more_registers<192>"},
+                                         Fault{"work_beside_not_awaited", "if (lane() == 0) wait_until_made", "if (false) wait_until_made", "gated_delta_net"},
+                                         Fault{"work_beside_not_announced", "is_made(call", "// is_made(call", "gated_delta_net"}),
                          [](const auto& test) { return test.param.name; });
 
 /// Whatever has such kernels, in bf16.

@@ -119,11 +119,22 @@ TEST(WarpGroupSegments, AreChosenForLongSequences) {
     const auto strategy = [](const char* name, std::int64_t tasks, std::int64_t tokens) {
         return plan_for(program_named(name), {.tasks = tasks, .tokens = tokens}).schedule.strategy;
     };
-    EXPECT_EQ(strategy("scalar_gla", 32, 4096), plan::Strategy::OnePass);
+    EXPECT_EQ(strategy("scalar_gla", 32, 2048), plan::Strategy::OnePass);
     EXPECT_EQ(strategy("scalar_gla", 32, 32768), plan::Strategy::Segmented);
     EXPECT_EQ(strategy("scalar_gla", 4, 8192), plan::Strategy::Segmented);
     EXPECT_EQ(strategy("gla", 32, 32768), plan::Strategy::OnePass);
     EXPECT_EQ(strategy("gated_delta_net", 4, 32768), plan::Strategy::OnePass);  // a matrix as a transition
+}
+
+// Work ahead of the scan runs beside it, where the scan leaves multiprocessors free and nothing else comes between.
+TEST(WarpGroupRoles, LeaveMultiprocessorsToWorkBesideThem) {
+    const auto beside = [](const char* name, plan::Strategy strategy, std::int64_t tasks) { return plan_for(program_named(name), with_strategy(strategy, tasks)).schedule.beside; };
+    for (const char* name : {"gla", "delta_net", "gated_delta_net", "kda"}) {
+        EXPECT_GT(beside(name, plan::Strategy::OnePass, kFewTasks), 1) << name;
+        EXPECT_EQ(beside(name, plan::Strategy::OnePass, kManyTasks), 0) << name;
+        EXPECT_EQ(beside(name, plan::Strategy::Fused, kFewTasks), 0) << name;
+    }
+    EXPECT_EQ(beside("scalar_gla", plan::Strategy::OnePass, kFewTasks), 0);  // has none
 }
 
 // Few tasks have several warp groups each, many one.
@@ -158,8 +169,9 @@ TEST_P(WarpGroupCompiler, KeepsRegistersAndLeavesProductsUnderWay) {
     const plan::Plan plan = plan_for(program_named(GetParam().program), with_strategy(GetParam().strategy, GetParam().tasks));
     const build::CudaBinary binary = build::build_cuda_binary(GetParam().program, emit::emit_cuda(plan), "sm_90a", support::default_cache_dir());
     EXPECT_EQ(binary.kernels.size(), plan.kernels.size()) << binary.report;
+    // Work beside a scan may put away what it needs again for its next task.
     for (const build::KernelReport& kernel : binary.kernels)
-        EXPECT_EQ(kernel.spill_bytes, 0) << kernel.kernel << "\n" << binary.report;
+        EXPECT_LE(kernel.spill_bytes, plan.schedule.beside > 0 && kernel.kernel.ends_with("_shared") ? 96 : 0) << kernel.kernel << "\n" << binary.report;
     std::istringstream report(binary.report);
     for (std::string line; std::getline(report, line);) EXPECT_EQ(line.find("C75"), std::string::npos) << line;
 }

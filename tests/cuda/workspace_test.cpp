@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "check/problem.h"
+#include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "runtime/device_call.h"
 #include "schedule/channels.h"
 #include "schedule/shared_memory.h"
+#include "schedule/warp_groups.h"
 #include "tests/support/entries.h"
 
 namespace forge {
@@ -24,6 +26,12 @@ std::vector<plan::Plan> plans_of(const variants::Entry& entry) {
         wishes.strategy = strategy;
         wishes.segments = strategy == plan::Strategy::Segmented ? 5 : 0;
         plans.push_back(plan::make_plan(def, program, sizes, schedule::fit_shared_memory(def, program, sizes, {220 * 1024, 132}, wishes)));
+        wishes.expected_tokens = 100000;  // several summaries per segment
+        try {
+            plans.push_back(plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, {220 * 1024, 132, 227 * 1024}, wishes)));
+        } catch (const plan::NotForWarpGroups&) {
+        } catch (const CompileError&) {
+        }
     }
     return plans;
 }

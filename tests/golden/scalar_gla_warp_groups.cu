@@ -4,7 +4,7 @@
 
 #define FORGE_THREADS 128
 #define FORGE_FAST_EXP
-#define FORGE_GROUPS
+#define FORGE_GROUPS 4
 #include "cuda/warpgroup/kernel.h"
 
 using namespace forge::cuda;
@@ -42,7 +42,7 @@ using namespace forge::cuda;
 //   %o.2: f32[64, 64] = copy(%o) @ operand(40960, parts=1)
 //   return input "o" = %o.2, state "s" = %s
 // }
-FORGE_KERNEL_OF(4) void forge_scalar_gla_scan(const __grid_constant__ Call call, const __grid_constant__ TensorMaps maps) {
+FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call call, const __grid_constant__ TensorMaps maps) {
     extern __shared__ __align__(1024) float scratch[];
     const Size task = blockIdx.x;
     constexpr int kChunk = 64, kStages = 4, kOutputs = 2;

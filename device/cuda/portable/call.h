@@ -16,7 +16,8 @@
 /// TASKS: how many share a multiprocessor.
 #define FORGE_KERNEL_TASKS(TASKS) extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, TASKS)
 #define FORGE_KERNEL extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, FORGE_RESIDENT)
-#define FORGE_KERNEL_OF(GROUPS) extern "C" __global__ __launch_bounds__((GROUPS) * forge::cuda::kThreads, 1)
+/// GROUPS of kThreads in a block, and BLOCKS that share a multiprocessor.
+#define FORGE_KERNEL_OF(GROUPS, BLOCKS) extern "C" __global__ __launch_bounds__((GROUPS) * forge::cuda::kThreads, BLOCKS)
 #endif
 
 namespace forge::cuda {
@@ -35,10 +36,11 @@ struct Call {
     Size tokens;        ///< of each sequence, or of all packed ones
     Size chunk_rows;    ///< tokens per chunk
     Size segment_rows;  ///< tokens per segment
+    Size summary_rows;  ///< tokens per summary: those of a segment, or a part of them
     Size sequences, heads, tiles;
     int wide_offsets;  ///< whether offsets are i64
     Size tasks;        ///< of this kernel
-    Size common, staying;  ///< work beside a scan: so many tasks are for all blocks, the others for so many blocks, the first ones
+    Size common, staying;  ///< work beside a scan: so many tasks are for all blocks, the others for so many, the first ones
     device::StateSlots slots;
     void* exchange;    ///< where its tasks leave each other results; all bits 1 when it starts
 };
@@ -136,17 +138,33 @@ FORGE_DEVICE Task chunk_task(const Call& call, Size index, Size chunk_size) {
     return at;
 }
 
-/// One per (segment, head, tile), tiles fastest: the chunks of a segment in order. An empty sequence has one segment.
-FORGE_DEVICE Task segment_task(const Call& call, Size index, Size chunk_size) {
+/// The head's first summary of a sequence; the next one is call.heads further.
+FORGE_DEVICE Size first_summary(const Call& call, const Task& at) { return first_block(call, at.sequence, call.summary_rows) * call.heads + at.head; }
+
+/// One per (part of `rows` tokens, head, tile), tiles fastest: the chunks of a part in order. An empty sequence has one part.
+FORGE_DEVICE Task part_task(const Call& call, Size index, Size chunk_size, Size rows) {
     const TaskNumber number(call, index);
-    const Size segment = number.block, n = sequence_of(call, segment, call.segment_rows);
+    const Size part = number.block, n = sequence_of(call, part, rows);
     Task at = sequence_task(call, n, number.head, number.tile);
-    at.row = (segment - first_block(call, n, call.segment_rows)) * call.segment_rows;
+    at.row = (part - first_block(call, n, rows)) * rows;
     at.idle = at.row > 0 && at.row >= at.tokens;
-    at.end = at.row + call.segment_rows < at.tokens ? at.row + call.segment_rows : at.tokens;
+    at.end = at.row + rows < at.tokens ? at.row + rows : at.tokens;
     at.block = (first_block(call, n, chunk_size) + at.row / chunk_size) * call.heads + at.head;
-    at.segment = segment * call.heads + at.head;
+    at.segment = first_summary(call, at) + at.row / call.summary_rows * call.heads;
+    return at;
+}
+
+/// A segment; its number is that of its first summary.
+FORGE_DEVICE Task segment_task(const Call& call, Size index, Size chunk_size) {
+    Task at = part_task(call, index, chunk_size, call.segment_rows);
     at.last = at.end == at.tokens;
+    return at;
+}
+
+/// What is summarised; the last segment's summaries nobody asks for.
+FORGE_DEVICE Task summary_task(const Call& call, Size index, Size chunk_size) {
+    Task at = part_task(call, index, chunk_size, call.summary_rows);
+    at.last = (at.row / call.segment_rows + 1) * call.segment_rows >= at.tokens;
     return at;
 }
 
@@ -156,7 +174,7 @@ FORGE_DEVICE Task carry_task(const Call& call, Size index) {
     Task at = sequence_task(call, number.block, number.head, number.tile);
     const Size segments = (at.tokens + call.segment_rows - 1) / call.segment_rows;
     at.end = segments > 1 ? segments : 1;
-    at.block = first_block(call, at.sequence, call.segment_rows) * call.heads + at.head;
+    at.block = first_summary(call, at);
     return at;
 }
 

@@ -39,25 +39,33 @@ FORGE_DEVICE unsigned* word_of(float* made, Size block) { return reinterpret_cas
 
 }  // namespace detail
 
-/// Nothing of this block's is made; the scan may start when all blocks have said so.
+/// Nothing of this block's is made; the scan may start when all blocks have said so. If none stays, it waits for their end instead.
 template <int GROUPS>
 FORGE_DEVICE void begin_work_beside(const Call& call, float* made, Size chunk_size) {
+    if (call.staying > 0) {
 #pragma unroll 1
-    for (int n = thread(); task_beside<GROUPS>(call, n) < call.tasks; n += kThreads)
-        *detail::word_of(made, in_order_of_scans(call, task_beside<GROUPS>(call, n), chunk_size)) = 0;
-    ptx::fence_device();
-    __syncthreads();
+        for (int n = thread(); task_beside<GROUPS>(call, n) < call.tasks; n += kThreads)
+            *detail::word_of(made, in_order_of_scans(call, task_beside<GROUPS>(call, n), chunk_size)) = 0;
+        ptx::fence_device();
+        __syncthreads();
+    }
     ptx::let_next_kernel_start();
 }
 
 /// What the group's threads wrote to global memory is there, and its shared memory free.
-FORGE_DEVICE void is_made(float* made, Size block) {
+FORGE_DEVICE void is_made(const Call& call, float* made, Size block) {
     sync();
-    if (thread() == 0) ptx::store_release(detail::word_of(made, block), 1);
+    if (call.staying > 0 && thread() == 0) ptx::store_release(detail::word_of(made, block), 1);
+}
+
+/// Before the scan's first chunk.
+FORGE_DEVICE void begin_beside(const Call& call) {
+    if (call.staying == 0) ptx::wait_for_kernel_before();
 }
 
 /// Then this thread, and copies that it starts, may read it.
-FORGE_DEVICE void wait_until_made(float* made, Size block) {
+FORGE_DEVICE void wait_until_made(const Call& call, float* made, Size block) {
+    if (call.staying == 0) return;
     while (ptx::load_acquire(detail::word_of(made, block)) != 1) {}
     ptx::fence_async_global();
 }

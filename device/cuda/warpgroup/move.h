@@ -182,4 +182,24 @@ FORGE_DEVICE void store_state(float* dst, Size row_stride, Size col_stride, cons
     });
 }
 
+/// A summary of a part of a sequence for a state's block; a stride is 0 where all rows or columns have the same number.
+struct Summary {
+    const float* first;
+    Size row_stride, col_stride;
+    FORGE_DEVICE pair at(const Spot& s) const {
+        const float* const p = first + s.i * row_stride + s.j * col_stride;
+        return {{p[0], p[col_stride]}};
+    }
+};
+
+/// The state behind that part, from the state before it.
+template <int M, int N>
+FORGE_DEVICE void join_summary(Fragment<M, N>& state, const Summary& input) {
+    each<M, N>([&](const Spot& s) { state.put(s, state.at(s) + input.at(s)); });
+}
+template <int M, int N>
+FORGE_DEVICE void join_summary(Fragment<M, N>& state, const Summary& transition, const Summary& input) {
+    each<M, N>([&](const Spot& s) { state.put(s, state.at(s) * transition.at(s) + input.at(s)); });
+}
+
 }  // namespace forge::cuda

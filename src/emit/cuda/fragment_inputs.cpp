@@ -231,7 +231,7 @@ void FragmentInputs::ask_for_all() {
     declare_vectors();
     out_.open("for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, stage.lap ^= 1u)");
     const bool beside = plan_.is_beside(c_.kernel, plan::Loop::Scan);
-    if (beside) out_.line("if (lane() == 0) wait_until_made(call.spills[{}], block);", plan_.spill(plan::kMadeSpill));
+    if (beside) out_.line("if (lane() == 0) wait_until_made(call, call.spills[{}], block);", plan_.spill(plan::kMadeSpill));
     out_.line("stages.wait_empty(stage);");
     out_.line("start(row, rows_of(row), block, stage.at);");
     out_.line("started();");

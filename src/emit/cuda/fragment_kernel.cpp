@@ -4,6 +4,7 @@
 #include "emit/cuda/fragment_roles.h"
 #include "emit/cuda/fragment_states.h"
 #include "emit/kernel.h"
+#include "forge/error.h"
 
 namespace forge::emit {
 namespace {
@@ -24,20 +25,33 @@ class FragmentKernel {
         out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk, plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
                   roles && c_.kernel.tiles.roles->output_groups > 0 ? fmt::format(", kOutputs = {}", c_.kernel.tiles.roles->output_groups) : "");
         if (plan_.is_beside(c_.kernel, Loop::Chunks)) write_tasks_beside();
-        else write_task(fmt::format("{}(call, task{})", loop_ == Loop::Scan ? "scan_task" : loop_ == Loop::Chunks ? "chunk_task" : "segment_task", loop_ == Loop::Scan ? "" : ", kChunk"), c_.dialect.idle);
+        else write_task(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk"), c_.dialect.idle);
         out_.close();
     }
 
  private:
     [[nodiscard]] std::string launch_bounds() const {
-        if (const auto& roles = c_.kernel.tiles.roles) return fmt::format("FORGE_KERNEL_OF({})", roles->groups());
-        if (plan_.is_beside(c_.kernel, Loop::Chunks)) return fmt::format("FORGE_KERNEL_OF({})", groups_beside(c_.kernel));
+        const bool small = loop_ == Loop::Summaries && plan_.schedule.summaries > 0;  // there are as many as two per multiprocessor
+        if (const auto& roles = c_.kernel.tiles.roles) return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->output_groups == 0 ? 2 : 1);
+        if (plan_.is_beside(c_.kernel, Loop::Chunks)) return fmt::format("FORGE_KERNEL_OF({}, 1)", groups_beside(c_.kernel));
         return plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once(c_.kernel));
+    }
+
+    [[nodiscard]] const char* task_function() const {
+        switch (loop_) {
+            case Loop::Scan: return "scan_task";
+            case Loop::Chunks: return "chunk_task";
+            case Loop::Summaries: return "summary_task";
+            case Loop::Segments: return "segment_task";
+            case Loop::Carries: break;
+        }
+        throw InternalError("emit: carries are no work for warp groups");
     }
 
     void write_task(const std::string& task, const std::string& idle) {
         out_.line("const Task at = {};", task);
-        if (waits_for_kernel_before(plan_, c_.kernel) && !plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("ptx::wait_for_kernel_before();");  // idle tasks too: the next kernel relies on it
+        if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
+        else if (waits_for_kernel_before(plan_, c_.kernel)) out_.line("ptx::wait_for_kernel_before();");  // idle tasks too: the next kernel relies on it
         out_.put(idle);
         if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
         declare_parameters();
@@ -54,7 +68,7 @@ class FragmentKernel {
         out_.open("for (int n = 0; task_beside<kGroups>(call, n) < call.tasks; ++n)");
         out_.line("float* const scratch = group_scratch({});", floats_beside(c_.kernel));
         write_task("chunk_task(call, in_order_of_scans(call, task_beside<kGroups>(call, n), kChunk), kChunk)", "if (at.idle) continue;");
-        out_.line("is_made({}, at.block);", made);
+        out_.line("is_made(call, {}, at.block);", made);
         out_.close();
     }
 

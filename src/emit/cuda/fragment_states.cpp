@@ -35,7 +35,7 @@ void FragmentStates::start_state(ValueId v) {
     const std::string& state = fn_.op(v).attrs.name;
     out_.line("{} {};", fragment_type(fn_, v), name);
     if (loop_ == Loop::Summaries) return fill(v, "broadcast_pair(0.0f)");
-    if (loop_ == Loop::Segments) {
+    if (loop_ == Loop::Segments && plan_.schedule.summaries == 0) {
         const std::string spill = graph::carry_spill(state);
         return out_.line("load_state({}, {}, {});", name, transfers_.spill_pointer(spill, "at.segment"), spill_strides(v, spill));
     }
@@ -43,6 +43,16 @@ void FragmentStates::start_state(ValueId v) {
     const std::string offset = transfers_.tile_offset(tensor, 0);
     out_.line("const float* const {}_initial = state_block<const float>(call, {}, at);", name, tensor);
     out_.line("load_state({0}, {0}_initial{1}, {2});", name, offset.empty() ? "" : fmt::format(" ? {}_initial{} : nullptr", name, offset), tensor_strides(v, tensor));
+    if (loop_ == Loop::Segments) join_summaries(v);
+}
+
+/// The state at the segment's start, from that at the sequence's.
+void FragmentStates::join_summaries(ValueId v) {
+    const std::string &state = fn_.op(v).attrs.name, input = graph::input_spill(state), transition = graph::transition_spill(state);
+    const auto summary = [&](const std::string& spill) { return fmt::format("Summary{{{}, {}}}", transfers_.spill_pointer(spill, "n"), spill_strides(v, spill)); };
+    out_.open("for (Size n = first_summary(call, at); n < at.segment; n += call.heads)");
+    out_.line("join_summary({}, {}{});", c_.name(v), plan_.has_spill(transition) ? summary(transition) + ", " : "", summary(input));
+    out_.close();
 }
 
 void FragmentStates::start_small_state(ValueId v) {
@@ -96,8 +106,9 @@ std::string FragmentStates::strides(ValueId v, const std::string& rows, const st
 }
 
 std::string FragmentStates::spill_strides(ValueId v, const std::string& spill) const {
-    const auto& memory = plan_.spills[static_cast<std::size_t>(plan_.spill(spill))].strides;
-    return strides(v, std::to_string(memory[0]), std::to_string(memory[1]));
+    const plan::SpillSlot& slot = plan_.spills[static_cast<std::size_t>(plan_.spill(spill))];
+    const auto stride = [&](std::size_t axis) { return std::to_string(slot.type.shape[axis] == Dim(1) ? 0 : slot.strides[axis]); };
+    return strides(v, stride(0), stride(1));
 }
 
 std::string FragmentStates::tensor_strides(ValueId v, int tensor) const {

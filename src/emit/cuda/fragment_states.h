@@ -22,6 +22,7 @@ class FragmentStates {
  private:
     void start_state(ir::ValueId v);
     void start_small_state(ir::ValueId v);
+    void join_summaries(ir::ValueId v);
     void start_transition(ir::ValueId v);
     void fill(ir::ValueId v, const char* value);
     void store_summary(const ir::Result& r, ir::ValueId v);

@@ -65,7 +65,7 @@ std::int64_t floats_beside(const plan::Kernel& kernel) {
 }
 
 int groups_beside(const plan::Kernel& kernel) {
-    constexpr std::int64_t kBytes = 227 * 1024, kOwn = 1024, kMostTasks = 5;  // kOwn: what device functions have for themselves
+    constexpr std::int64_t kBytes = 227 * 1024, kOwn = 1024, kMostTasks = 4;  // kOwn: what device functions have for themselves; 128 registers
     return static_cast<int>(std::clamp<std::int64_t>(kBytes / (4 * floats_beside(kernel) + kOwn), 1, kMostTasks));
 }
 

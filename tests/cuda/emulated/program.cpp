@@ -13,14 +13,12 @@
 namespace forge::emulated {
 namespace {
 
-constexpr int kMultiprocessors = 3;  ///< so few that work beside a scan has several tasks for each warp group
-
 /// One call: its kernels, each with the one before.
 class Launches {
  public:
-    Launches(const plan::Plan& plan, const Library& library, const Call& call, unsigned seed)
+    Launches(const plan::Plan& plan, const Library& library, const Call& call, unsigned seed, int multiprocessors)
         : plan_(plan), library_(library), addresses_(runtime::addresses_of(plan, call)),
-          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice), kMultiprocessors), seed_(seed) {}
+          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice), multiprocessors), seed_(seed) {}
 
     /// The kernel and all before it; one that may start early does.
     void run(std::size_t k) const {
@@ -79,7 +77,7 @@ std::filesystem::path build(const std::string& name, const plan::Plan& plan, con
 Program::Program(const std::string& name, plan::Plan plan, const std::function<void(std::string&)>& edit)
     : plan_(std::move(plan)), library_(build(name, plan_, edit)) {}
 
-void Program::run(Call call, unsigned seed) const {
+void Program::run(Call call, unsigned seed, int multiprocessors) const {
     open_recorder();
     connect(library_);
     constexpr std::size_t kAlignment = 256;
@@ -88,7 +86,7 @@ void Program::run(Call call, unsigned seed) const {
     void* aligned = workspace.data();
     std::size_t space = workspace.size();
     call.workspace = std::align(kAlignment, 1, aligned, space);
-    Launches(plan_, library_, call, seed).run(plan_.kernels.size() - 1);
+    Launches(plan_, library_, call, seed, multiprocessors).run(plan_.kernels.size() - 1);
 }
 
 }  // namespace forge::emulated

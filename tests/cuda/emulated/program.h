@@ -16,8 +16,9 @@ class Program {
     Program(const std::string& name, plan::Plan plan, const std::function<void(std::string&)>& edit = [](std::string&) {});
 
     [[nodiscard]] const plan::Plan& plan() const { return plan_; }
-    /// Of tasks and threads in an order that the seed decides. The workspace is NaN before.
-    void run(Call call, unsigned seed) const;
+    /// Of tasks and threads in an order that the seed decides. The workspace is NaN before. On one multiprocessor work beside a scan
+    /// has several tasks for each warp group.
+    void run(Call call, unsigned seed, int multiprocessors = 1) const;
 
  private:
     plan::Plan plan_;

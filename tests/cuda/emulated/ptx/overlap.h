@@ -8,9 +8,10 @@ inline void wait_for_kernel_before() { forge_hardware->wait_for_kernel_before();
 
 inline void fence_device() {}
 inline void store_release(unsigned* p, unsigned x) { *p = x; }
-/// Whoever looks for a word that is not there lets the kernel before run.
+/// Whoever looks for a word that is not there lets the kernel before run, to its end.
 inline unsigned load_acquire(const unsigned* p) {
     if (*p != 1) wait_for_kernel_before();
+    if (*p != 1) forge_hardware->fail("a thread waits for a word that nobody writes");
     return *p;
 }
 inline void fence_async_global() {}
