@@ -62,7 +62,7 @@ std::string to_string(const Schedule& s) {
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
     if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence{}", s.segments, s.summaries > 1 ? fmt::format(" of {} summaries", s.summaries) : "");
     if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);
-    if (s.warp_groups()) text += fmt::format(", for warp groups{}{}", s.beside > 0 ? ", with work beside the scan" : s.share ? ", with work ahead of the scan" : "", s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
+    if (s.warp_groups()) text += fmt::format(", for warp groups{}{}", s.beside_groups > 0 ? ", with work beside the scan" : s.share ? ", with work ahead of the scan" : "", s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
 }
 
@@ -133,7 +133,7 @@ class Planning {
         const Schedule& s = plan_.schedule;
         const bool share = s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
         for (KernelGraph& graph : place(s.warp_groups() ? for_matrix_units(share) : plan_.program, s.strategy, share ? s.tile_axis : "", {.all_ahead = s.warp_groups(), .joined_at_start = s.summaries > 0})) add(std::move(graph));
-        if (s.beside > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
+        if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         return std::move(plan_);
     }
 

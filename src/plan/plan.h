@@ -37,7 +37,8 @@ struct Schedule {
     int stages = 2;               ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     int output_groups = 0;        ///< … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs
     bool share = true;            ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
-    double beside = 0;            ///< … which runs beside the scan if not 0: what a task of it costs a multiprocessor, in the scan's chunks
+    int beside_groups = 0;        ///< … which, if not 0, runs beside the scan, with so many warp groups per block (device/cuda/warpgroup/beside.h)
+    double beside_steps = 0;      ///< … a task of which costs a multiprocessor so many of the scan's chunks
     Engine engine = Engine::Tiles;
     std::string reason;
 
@@ -71,6 +72,9 @@ struct Kernel {
     KernelGraph graph;
     tile::TileKernel tiles;  ///< Channels: the token program with its transitions, which has no tiles
     Engine engine = Engine::Tiles;  ///< the schedule's, but for kernels that want all of float's bits
+
+    /// Scratch memory where several tasks share a block: operands begin at multiples of 1024 bytes.
+    [[nodiscard]] std::int64_t aligned_floats() const { return (tiles.scratch_floats + 255) / 256 * 256; }
 };
 
 /// Why a program cannot have kernels for warp groups.
@@ -94,7 +98,7 @@ struct Plan {
     [[nodiscard]] int spill(const std::string& name) const;
     [[nodiscard]] bool has_spill(const std::string& name) const;
     /// Whether the kernel is the work ahead of a scan that runs beside it, or that scan.
-    [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const { return schedule.beside > 0 && kernel.graph.loop == loop; }
+    [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const { return schedule.beside_groups > 0 && kernel.graph.loop == loop; }
     [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const { return kernel.graph.tiled ? schedule.tiles : 1; }
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/beside.h"
+#include "schedule/beside.h"
 
 namespace forge::runtime {
 namespace {
@@ -93,9 +93,9 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
         kernels_.push_back(kernel);
     }
     for (std::size_t k = 0; k + 1 < kernels_.size(); ++k) {
-        const emit::Launch how = emit::launch_of(plan, plan.kernels[k]);
-        if (how.groups_beside == 0) continue;
-        const BesideBlocks placed = place_beside({kernels_[k].tasks, how.groups_beside, how.steps_beside}, kernels_[k + 1].tasks, kernels_[k + 1].parts, multiprocessors);
+        if (!emit::launch_of(plan, plan.kernels[k]).beside) continue;
+        const schedule::WorkBeside work{kernels_[k].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
+        const schedule::BesideBlocks placed = schedule::place_beside(work, kernels_[k + 1].tasks, kernels_[k + 1].parts, multiprocessors);
         kernels_[k].blocks = placed.blocks, kernels_[k].common = placed.common, kernels_[k].staying = kernels_[k + 1].staying = placed.staying;
     }
 }

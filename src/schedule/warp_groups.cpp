@@ -7,6 +7,7 @@
 
 #include "graph/slice.h"
 #include "graph/transition.h"
+#include "schedule/beside.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
 
@@ -160,11 +161,20 @@ double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan) {
     return sum;
 }
 
-/// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free and nothing else comes between.
-Schedule with_work_beside(Schedule s, const plan::Plan& plan) {
+/// Warp groups of a block that has a multiprocessor to itself, 128 registers for each thread.
+int groups_beside(const plan::Kernel& kernel) {
+    constexpr std::int64_t kBytes = 227 * 1024, kOwn = 1024, kMost = 4;  // kOwn: what device functions have for themselves
+    return static_cast<int>(std::clamp<std::int64_t>(kBytes / (static_cast<std::int64_t>(sizeof(float)) * kernel.aligned_floats() + kOwn), 1, kMost));
+}
+
+/// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and there is so much
+/// that it would not be over in one round of all multiprocessors.
+Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
     const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks && plan.kernels[1].graph.loop == plan::Loop::Scan;
-    if (two && plan.tiles(plan.kernels[0]) == 1 && plan.kernels[1].tiles.roles)
-        s.beside = microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
+    if (!two || plan.tiles(plan.kernels[0]) != 1 || !plan.kernels[1].tiles.roles) return s;
+    const double steps = microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
+    const WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock), groups_beside(plan.kernels[0]), steps};
+    if (place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, multiprocessors).staying > 0) s.beside_groups = work.groups, s.beside_steps = steps;
     return s;
 }
 
@@ -199,7 +209,7 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     if (tasks <= memory.multiprocessors) {
         const std::int64_t segments = std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
         const bool pay = segments > 1 && segments_pay(chunks, segments, summaries(segments), s.share);
-        if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan)) return with_work_beside(*roles, make_plan(*roles));
+        if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan)) return with_work_beside(*roles, make_plan(*roles), wishes, memory.multiprocessors);
     }
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     s = with_strategy(s, segments, segments >= kLeastSegments);

@@ -1,12 +1,12 @@
 /// Where work beside a scan runs, against a simulation of every task and step.
-#include "runtime/beside.h"
+#include "schedule/beside.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-namespace forge::runtime {
+namespace forge::schedule {
 namespace {
 
 constexpr int kMultiprocessors = 132;
@@ -70,4 +70,4 @@ TEST(WorkBeside, MayBeNothing) {
 }
 
 }  // namespace
-}  // namespace forge::runtime
+}  // namespace forge::schedule

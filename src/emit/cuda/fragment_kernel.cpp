@@ -33,7 +33,7 @@ class FragmentKernel {
     [[nodiscard]] std::string launch_bounds() const {
         const bool small = loop_ == Loop::Summaries && plan_.schedule.summaries > 0;  // there are as many as two per multiprocessor
         if (const auto& roles = c_.kernel.tiles.roles) return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->output_groups == 0 ? 2 : 1);
-        if (plan_.is_beside(c_.kernel, Loop::Chunks)) return fmt::format("FORGE_KERNEL_OF({}, 1)", groups_beside(c_.kernel));
+        if (plan_.is_beside(c_.kernel, Loop::Chunks)) return fmt::format("FORGE_KERNEL_OF({}, 1)", plan_.schedule.beside_groups);
         return plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once(c_.kernel));
     }
 
@@ -63,10 +63,10 @@ class FragmentKernel {
     /// Each warp group takes tasks by itself, while the scan waits for them.
     void write_tasks_beside() {
         const std::string made = fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill));
-        out_.line("constexpr int kGroups = {};", groups_beside(c_.kernel));
+        out_.line("constexpr int kGroups = {};", plan_.schedule.beside_groups);
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
         out_.open("for (int n = 0; task_beside<kGroups>(call, n) < call.tasks; ++n)");
-        out_.line("float* const scratch = group_scratch({});", floats_beside(c_.kernel));
+        out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
         write_task("chunk_task(call, in_order_of_scans(call, task_beside<kGroups>(call, n), kChunk), kChunk)", "if (at.idle) continue;");
         out_.line("is_made(call, {}, at.block);", made);
         out_.close();

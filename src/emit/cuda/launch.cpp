@@ -25,9 +25,9 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
     launch.shared_bytes = (kernel.tiles.scratch_floats + slack) * static_cast<std::int64_t>(sizeof(float));
     launch.parts = plan.tiles(kernel);
     if (plan.is_beside(kernel, plan::Loop::Chunks)) {
-        launch.groups_beside = groups_beside(kernel), launch.steps_beside = plan.schedule.beside;
-        launch.threads = plan.schedule.block_threads * launch.groups_beside;
-        launch.shared_bytes = floats_beside(kernel) * launch.groups_beside * static_cast<std::int64_t>(sizeof(float));
+        launch.beside = true;
+        launch.threads = plan.schedule.block_threads * plan.schedule.beside_groups;
+        launch.shared_bytes = kernel.aligned_floats() * plan.schedule.beside_groups * static_cast<std::int64_t>(sizeof(float));
     }
     launch.waits = waits_for_kernel_before(plan, kernel);
     launch.maps = mapped_tensors(plan, kernel);
@@ -57,16 +57,6 @@ std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kern
 std::int64_t tasks_at_once(const plan::Kernel& kernel) {
     constexpr std::int64_t kBytes = 228 * 1024, kReserved = 1024, kMostTasks = 5;  // of a Hopper GPU's; for each task, beside its own
     return std::clamp<std::int64_t>(kBytes / (4 * kernel.tiles.scratch_floats + kReserved), 1, kMostTasks);
-}
-
-std::int64_t floats_beside(const plan::Kernel& kernel) {
-    constexpr std::int64_t kAligned = 256;  // operands begin at multiples of 1024 bytes
-    return (kernel.tiles.scratch_floats + kAligned - 1) / kAligned * kAligned;
-}
-
-int groups_beside(const plan::Kernel& kernel) {
-    constexpr std::int64_t kBytes = 227 * 1024, kOwn = 1024, kMostTasks = 4;  // kOwn: what device functions have for themselves; 128 registers
-    return static_cast<int>(std::clamp<std::int64_t>(kBytes / (4 * floats_beside(kernel) + kOwn), 1, kMostTasks));
 }
 
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel) {

@@ -18,10 +18,7 @@ struct Launch {
     std::int64_t unit_rows = 0;
     /// 0: one block of threads per task. Otherwise at most so many blocks per multiprocessor, which take tasks in order.
     int resident_blocks = 0;
-    /// So many warp groups of a block take a task each, one after the other, in blocks that stay where they are; the next kernel
-    /// starts beside it, where it is not (device/cuda/warpgroup/beside.h). 0: none of this.
-    int groups_beside = 0;
-    double steps_beside = 0;  ///< what a task costs a multiprocessor, in chunks of a task of the next kernel
+    bool beside = false;  ///< the next kernel runs beside it; blocks take tasks one after the other
     /// It may start before the plan's kernel ahead of it has ended, and waits for that itself before it reads results.
     bool waits = false;
     /// Tensors of the call that the kernel moves by tensor copies, in the order of their maps.
@@ -40,10 +37,6 @@ bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel)
 /// How many tasks of a kernel for single chunks share a multiprocessor: as many as its memory holds, but each with 100 registers
 /// per thread.
 std::int64_t tasks_at_once(const plan::Kernel& kernel);
-
-/// How many tasks of work beside a scan share a block, and how far apart their shared memory lies, in floats.
-int groups_beside(const plan::Kernel& kernel);
-std::int64_t floats_beside(const plan::Kernel& kernel);
 
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel);
 

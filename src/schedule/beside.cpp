@@ -1,8 +1,8 @@
-#include "runtime/beside.h"
+#include "schedule/beside.h"
 
 #include <algorithm>
 
-namespace forge::runtime {
+namespace forge::schedule {
 
 double end_of_scan(const WorkBeside& work, std::int64_t rounds, std::int64_t asked_per_step, std::int64_t staying, std::int64_t multiprocessors) {
     const auto steps_of = [&](std::int64_t tasks) { return static_cast<double>(tasks) / static_cast<double>(asked_per_step); };
@@ -30,4 +30,4 @@ BesideBlocks place_beside(const WorkBeside& work, std::int64_t scan_tasks, std::
     return placed;
 }
 
-}  // namespace forge::runtime
+}  // namespace forge::schedule
