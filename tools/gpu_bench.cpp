@@ -10,7 +10,7 @@ namespace {
 GpuBenchRow measure(const gpu::Session& session, const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options) {
     const Attention attention = build(definition, problem, options);
     const check::Buffers pattern(definition, gpu::pattern_of(problem));
-    gpu::RepeatedCall arguments(pattern, problem.B, problem.T);
+    gpu::RepeatedCall arguments(pattern, {problem.B, problem.T});
     GpuBenchRow row{definition.name,           attention.strategy(),  attention.schedule(), attention.kernels().size(), {}, 0, 0, 0,
                     attention.build_seconds(), attention.from_cache()};
     row.timing = session.time(attention, arguments.call(attention, session.stream()));

@@ -77,7 +77,7 @@ int tune_on_gpu(const TuneOptions& options) {
     if (trials.empty()) throw RuntimeError(fmt::format("{}: no schedule is as these options want it", definition.name));
 
     const check::Buffers pattern(declared, gpu::pattern_of(problem));
-    gpu::RepeatedCall arguments(pattern, problem.B, problem.T);
+    gpu::RepeatedCall arguments(pattern, {problem.B, problem.T});
     measure(session, arguments, options.runs, trials);
     const plan::Schedule unasked = trials.front().candidate.schedule;
     const double unasked_s = trials.front().seconds;

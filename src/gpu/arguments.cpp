@@ -1,6 +1,8 @@
 #include "gpu/arguments.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 namespace forge::gpu {
 namespace {
@@ -19,13 +21,14 @@ bool has_tokens(const ir::Definition& definition, const std::string& name) {
     return input == definition.inputs.end() || input->role == ir::Role::Input;  // outputs have
 }
 
-/// A token tensor of B sequences, each of so many bytes, which are the pattern's tokens over and over.
-Memory repeated(const check::OwnedTensor& pattern, std::int64_t B, std::size_t sequence) {
-    Memory memory(sequence * static_cast<std::size_t>(B));
-    for (std::size_t at = 0; at < memory.bytes();) {
-        const std::size_t left = sequence - at % sequence, bytes = std::min(left, pattern.storage.size());
-        memory.upload(pattern.storage.data(), bytes, at);
-        at += bytes;
+/// So many bytes, which are the pattern's over and over.
+Memory repeated(const check::OwnedTensor& pattern, std::size_t bytes) {
+    Memory memory(bytes);
+    std::size_t done = std::min(bytes, pattern.storage.size());
+    memory.upload(pattern.storage.data(), done);
+    for (std::size_t more = 0; done < bytes; done += more) {
+        more = std::min(done, bytes - done);
+        CudaDriver::get().check(CudaDriver::get().copy_on_device(memory.at(done), memory.at(0), more, nullptr), "repeating a pattern");
     }
     return memory;
 }
@@ -85,24 +88,41 @@ check::Problem pattern_of(check::Problem problem) {
     return problem;
 }
 
-RepeatedCall::RepeatedCall(const check::Buffers& pattern, std::int64_t B, std::int64_t T) : call_(pattern.call()) {
-    const std::int64_t tokens = std::max<std::int64_t>(1, pattern.problem().T);
+std::int64_t Extent::sequences() const { return lengths.empty() ? B : static_cast<std::int64_t>(lengths.size()); }
+std::int64_t Extent::tokens() const { return lengths.empty() ? B * T : std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}); }
+
+void* RepeatedCall::keep(Memory memory) {
+    tensors_.push_back(std::move(memory));
+    return tensors_.back().data();
+}
+
+RepeatedCall::RepeatedCall(const check::Buffers& pattern, const Extent& extent) : call_(pattern.call()) {
+    const std::int64_t period = std::max<std::int64_t>(1, pattern.problem().T);
     for (auto& [name, view] : call_.tensors) {
         const check::OwnedTensor& x = owned(pattern, name);
-        if (has_tokens(pattern.definition(), name)) {
-            std::vector<std::int64_t> shape = x.shape;
-            shape[0] = B, shape[1] = shape[1] / tokens * T;
-            tensors_.push_back(repeated(x, B, x.storage.size() / static_cast<std::size_t>(tokens) * static_cast<std::size_t>(T)));
-            view = dense(tensors_.back().data(), x.dtype, shape);
-        } else {
-            tensors_.emplace_back(x.storage.size());
-            tensors_.back().upload(x.storage.data(), x.storage.size());
-            view.data = tensors_.back().data();
-        }
-        bytes_ += static_cast<double>(tensors_.back().bytes());
+        const bool tokens = has_tokens(pattern.definition(), name);
+        const std::int64_t rows = x.shape.size() > 1 ? x.shape[1] / period : 0;  // per token
+        std::vector<std::int64_t> shape = x.shape;
+        if (tokens) shape[0] = extent.B, shape[1] = rows * extent.T;
+        if (tokens && !extent.lengths.empty()) shape.erase(shape.begin()), shape[0] = rows * extent.tokens();
+        const std::size_t bytes = tokens ? x.storage.size() / static_cast<std::size_t>(period) * static_cast<std::size_t>(extent.tokens()) : x.storage.size();
+        view = dense(keep(repeated(x, bytes)), x.dtype, shape);
+        bytes_ += static_cast<double>(bytes);
     }
     call_.initial_states.clear();
-    call_.final_states.clear();
+    for (auto& [name, view] : call_.final_states) {
+        view.shape[0] = extent.sequences();
+        const std::int64_t floats = std::accumulate(view.shape.begin(), view.shape.end(), std::int64_t{1}, std::multiplies<>());
+        view = dense(keep(Memory(static_cast<std::size_t>(floats) * sizeof(float))), view.dtype, view.shape);
+        tensors_.back().fill(0xFF);  // NaN
+    }
+    if (!extent.final_states) call_.final_states.clear();
+    if (extent.lengths.empty()) return;
+    std::vector<std::int64_t> offsets{0};
+    for (const std::int64_t length : extent.lengths) offsets.push_back(offsets.back() + length);
+    const std::size_t bytes = offsets.size() * sizeof(std::int64_t);
+    call_.cu_seqlens = dense(keep(Memory(bytes)), DType::I64, {static_cast<std::int64_t>(offsets.size())});
+    tensors_.back().upload(offsets.data(), bytes);
 }
 
 const Call& RepeatedCall::call(const Attention& attention, const Stream& stream) {
@@ -110,6 +130,7 @@ const Call& RepeatedCall::call(const Attention& attention, const Stream& stream)
     const std::size_t bytes = attention.workspace_bytes(call_);
     workspace_.clear();
     workspace_.emplace_back(bytes);
+    if (bytes > 0) workspace_.back().fill(0xFF);
     call_.workspace = workspace_.back().data();
     CudaDriver::get().check(CudaDriver::get().context_synchronize(), "waiting for the device");
     return call_;

@@ -27,17 +27,28 @@ class DeviceBuffers {
 /// The problem whose random inputs are repeated for one of any length: at most 1024 tokens of one sequence.
 check::Problem pattern_of(check::Problem problem);
 
-/// A call without states whose token tensors repeat those of a pattern: long sequences would take minutes to make on the host. For
-/// measurements.
+/// How many tokens a repeated call has, and in which sequences.
+struct Extent {
+    std::int64_t B = 1, T = 0;
+    std::vector<std::int64_t> lengths = {};  ///< packed sequences if not empty; B and T then do not count
+    bool final_states = false;               ///< whether they are wanted
+
+    [[nodiscard]] std::int64_t sequences() const;
+    [[nodiscard]] std::int64_t tokens() const;  ///< of all sequences
+};
+
+/// A call without initial states whose token tensors repeat those of a pattern, on through all sequences: long ones would take
+/// minutes to make on the host. For measurements, and for calls larger than a host's memory.
 class RepeatedCall {
  public:
-    /// B sequences of T tokens; `pattern`: dense buffers of pattern_of such a problem.
-    RepeatedCall(const check::Buffers& pattern, std::int64_t B, std::int64_t T);
-    /// With a workspace for this attention. Valid until the next one.
+    /// `pattern`: dense buffers of one sequence (see pattern_of).
+    RepeatedCall(const check::Buffers& pattern, const Extent& extent);
+    /// With a workspace for this attention, filled with NaN. Valid until the next one.
     const Call& call(const Attention& attention, const Stream& stream);
     [[nodiscard]] double bytes() const { return bytes_; }  ///< of inputs and outputs
 
  private:
+    void* keep(Memory memory);  ///< its address
     Call call_;
     std::vector<Memory> tensors_, workspace_;
     double bytes_ = 0;

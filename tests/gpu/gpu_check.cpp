@@ -2,12 +2,16 @@
 /// recurrence; then twice for the same bits, and by graph replay with other lengths of packed sequences. `--time` measures.
 ///
 ///   gpu_check [--shard=I/N] [--only=NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME]
-///             [--threads=N] [--engine=NAME] [--csv=FILE] [--tokens=N] [--time]
+///             [--threads=N] [--engine=NAME] [--heads=N] [--cases=TEXT,TEXT] [--csv=FILE] [--tokens=N] [--time] [--large] [--shape=TEXT]
 ///
-/// `--tokens` adds a case of so many tokens, or is the most to measure. A row per (program, type, sizes, strategy) goes to
-/// the CSV, failures to standard output; the exit status says whether all is well. Needs no test library.
+/// `--heads`: how many the schedule is to expect (32: several warp groups per task; 512: one). `--cases`: only awkward cases whose
+/// names have one of these texts, each once and without replays (for compute-sanitizer). `--tokens` adds a case of so many tokens, or is the most to
+/// measure. `--large`: long sequences and tensors of more than 2^31 elements instead (large.h), `--shape` some of them. A row per
+/// (program, type, sizes, strategy) goes to the CSV, failures to standard output; the exit status says whether all is well. The
+/// schedule in a row says which path it took. Needs no test library.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -18,6 +22,7 @@
 #include "check/suite.h"
 #include "frontend/trace.h"
 #include "gpu/session.h"
+#include "large.h"
 #include "plan/place.h"
 #include "tests/novel/novel.h"
 #include "timing.h"
@@ -31,12 +36,13 @@ struct Sizes {
 
 struct Options {
     int shard = 0, shards = 1;
-    std::string only, strategy = "all", engine = "auto", csv, device = "cuda";
-    std::vector<std::string> dtypes = {"f32", "bf16", "f16"};
+    std::string only, strategy = "all", engine = "auto", csv, device = "cuda", shape;
+    std::vector<std::string> dtypes = {"f32", "bf16", "f16"}, cases;
     std::vector<Sizes> sizes = {{128, 128}, {60, 100}};
     int threads = 0;
     std::int64_t tokens = 0;
-    bool time = false;
+    std::int64_t heads = 32;
+    bool time = false, large = false;
 };
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -58,7 +64,11 @@ Options parse(int argc, char** argv) {
         else if (word.starts_with("--dtype=")) o.dtypes = split(value, ',');
         else if (word.starts_with("--threads=")) o.threads = std::stoi(value);
         else if (word.starts_with("--tokens=")) o.tokens = std::stoll(value);
+        else if (word.starts_with("--heads=")) o.heads = std::stoll(value);
+        else if (word.starts_with("--cases=")) o.cases = split(value, ',');
+        else if (word.starts_with("--shape=")) o.shape = value;
         else if (word == "--time") o.time = true;
+        else if (word == "--large") o.large = true;
         else if (word.starts_with("--sizes=")) {
             o.sizes.clear();
             for (const std::string& pair : split(value, ',')) o.sizes.push_back({std::stoll(pair), std::stoll(pair.substr(pair.find('x') + 1))});
@@ -104,11 +114,17 @@ class Examination {
     }
 
  private:
+    [[nodiscard]] bool asked_for(const std::string& name) const {
+        const auto& wanted = options_.cases;
+        return wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [&](const std::string& part) { return name.find(part) != std::string::npos; });
+    }
+
     void examine(const variants::Entry& entry, const std::string& dtype, const Sizes& sizes) {
         const ir::Definition def = entry.make().define();
         std::vector<Prepared> prepared;
         for (check::Case& c : check::awkward_cases(def, dtype_named(dtype), {{"K", sizes.k}, {"V", sizes.v}}, 1))
-            prepared.push_back({c.name, check::Buffers(def, c.problem), {}});
+            if (asked_for(c.name)) prepared.push_back({c.name, check::Buffers(def, c.problem), {}});
+        if (prepared.empty()) throw RuntimeError(fmt::format("{} has none of the cases '{}'", entry.name, fmt::join(options_.cases, ", ")));
         if (options_.tokens > 0) {
             check::Problem longer = prepared.front().buffers.problem();
             longer.T = options_.tokens, longer.H = 2, longer.initial_state = true;
@@ -121,7 +137,7 @@ class Examination {
             try {
                 const Attention attention = build(def, prepared.front().buffers.problem(), row);
                 for (Prepared& p : prepared) check_case(attention, p, row);
-                check_replay(attention, def, prepared.front().buffers.problem(), row);
+                if (options_.cases.empty()) check_replay(attention, def, prepared.front().buffers.problem(), row);
             } catch (const CompileError& error) {
                 row.problem = error.diagnostics()[0].what;  // a strategy that the program does not admit
             } catch (const std::exception& error) {
@@ -140,7 +156,7 @@ class Examination {
         options.strategy = row.strategy;
         options.threads = options_.threads;
         options.engine = options_.engine;
-        options.expected_heads = 32;
+        options.expected_heads = options_.heads;
         options.segments = row.strategy == "segmented" ? 3 : 0;
         Attention attention = compile(def, options);
         row.schedule = attention.schedule();
@@ -162,6 +178,7 @@ class Examination {
         session_.stream().synchronize();
         device.fetch(p.buffers);
         note(check::compare(p.buffers, reference_for(p, attention.chunk())), p.name, row);
+        if (!options_.cases.empty()) return;
         const auto first = p.buffers.outputs;
         attention(call);
         session_.stream().synchronize();
@@ -235,6 +252,7 @@ class Examination {
 int main(int argc, char** argv) {
     try {
         const forge::gpu::Options options = forge::gpu::parse(argc, argv);
+        if (options.large) return forge::gpu::check_large({options.only, options.strategy, options.engine, options.shape, options.csv});
         if (options.time) return forge::gpu::measure(options.only, options.strategy, options.threads, options.tokens, options.csv);
         return forge::gpu::Examination(options).run();
     } catch (const std::exception& error) {

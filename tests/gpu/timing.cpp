@@ -39,7 +39,7 @@ int measure(const std::string& only, const std::string& strategy, int threads, s
                 options.threads = threads;
                 options.expected_tokens = tokens, options.expected_heads = problem.H;
                 const Attention attention = compile(def, options);
-                RepeatedCall arguments(pattern, problem.B, tokens);
+                RepeatedCall arguments(pattern, {problem.B, tokens});
                 const Timing timing = session.time(attention, arguments.call(attention, session.stream()));
                 const std::string row =
                     fmt::format("{},{},{},{},{:.1f},{:.1f},{:.1f},{:.1f},{:.0f},{:.0f},{:.2f}", entry.name, plan::to_string(s), attention.chunk(), tokens,

@@ -1,5 +1,6 @@
 """Tests run on the installed package, or on the repository's where none is; kernels are kept apart from the user's."""
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -14,16 +15,23 @@ if importlib.util.find_spec("forge") is None:
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: measures time; nothing else should run beside it")
+    config.addinivalue_line("markers", "slow: begun before the others")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--shard", metavar="I/N", help="every Nth test only, from the Ith on (0 to N - 1): for N processes at once")
+    parser.addoption("--claims", metavar="FOLDER", help="for several processes at once: each runs the tests that no other has claimed in this folder")
 
 
-def pytest_collection_modifyitems(config, items):
-    """Drops the tests of other shards."""
-    if not (shard := config.getoption("--shard")):
-        return
-    index, count = map(int, shard.split("/"))
-    config.hook.pytest_deselected(items=[x for i, x in enumerate(items) if i % count != index])
-    items[:] = items[index::count]
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_runtest_protocol(item):
+    """Leaves out what another process has claimed."""
+    if not (folder := item.config.getoption("--claims")):
+        return None
+    try:
+        (Path(folder) / hashlib.sha256(item.nodeid.encode()).hexdigest()).touch(exist_ok=False)
+    except FileExistsError:
+        return True
+    return None

@@ -74,8 +74,8 @@ def test_against_the_recurrence(case, shape):
         assert got.dtype == torch.float32 and relative_rms(got.cpu(), state) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("offsets_dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("case", [c for c in CASES if c.op != "chunk_hgrn"], ids=str)
+@pytest.mark.parametrize("offsets_dtype", [torch.int32, torch.int64])
 def test_packed_with_initial_states(case, offsets_dtype):
     x, offsets = on_gpu(case, inputs_for(case, 1, 300, 2, 128, 128), torch.bfloat16), [0, 0, 17, 17, 210, 300]
     shapes = [s.shape for s in reference(case, as_float64(x), offsets=offsets)[1]]
@@ -116,6 +116,7 @@ def without_tuning() -> None:
 NOT_IN_FLA = ("simple_gla grouped", "simple_gla with both gates")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [c for c in CASES if str(c) not in NOT_IN_FLA], ids=str)
 def test_against_flash_linear_attention(case):
     without_tuning()
@@ -188,13 +189,16 @@ def test_strided_views_of_one_projection():
     assert torch.equal(run(case, {**x, **views})[0], run(case, x)[0])
 
 
+@pytest.mark.slow
 def test_torch_compile():
+    importlib.import_module("torch._inductor.config").compile_threads = 1  # there is one kernel to compile, and other tests beside this
     case = named("gated_delta_rule")
     x = on_gpu(case, inputs_for(case, 2, 128, 2, 64, 64), torch.bfloat16)
     compiled = torch.compile(lambda *a: torch.relu(ops.chunk_gated_delta_rule(*a)[0]), fullgraph=True)
     assert torch.equal(compiled(*x.values()), torch.relu(run(case, x)[0]))
 
 
+@pytest.mark.slow
 def test_opcheck():
     case = named("gated_delta_rule")
     x = list(on_gpu(case, inputs_for(case, 2, 40, 2, 32, 32)).values())
@@ -230,10 +234,9 @@ def test_host_time_of_a_call(case, shape):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("op", ["linear_attn", "gated_delta_rule", "kda", "gla", "hgrn"])
-def test_host_time_of_a_launch(op, monkeypatch):
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_host_time_of_a_launch(case, monkeypatch):
     """What the C ABI takes of it: the driver's 2.5 us per kernel (on an H200), and little more."""
-    case = named(op)
     x = on_gpu(case, inputs_for(case, 2, 300, 2, 128, 128), torch.bfloat16)
     launches = []
     launch = _c.Launcher.__call__
@@ -244,7 +247,7 @@ def test_host_time_of_a_launch(op, monkeypatch):
     memory = torch.empty(max(1, layout.args.workspace_bytes), dtype=torch.uint8, device="cuda")
     layout.args.workspace = memory.data_ptr()
     spent = host_microseconds(lambda: launcher._launch(launcher._handle, layout.address))
-    print(f"{op}: {spent:.1f} us for {len(launcher._compiled.info['kernels'])} kernels")
+    print(f"{case}: {spent:.1f} us of a launch for {len(launcher._compiled.info['kernels'])} kernels")
     assert spent < 10 and results
 
 
