@@ -13,8 +13,9 @@ FORGE_DEVICE void start_vector(float* words, const T* src, Size stride, int rows
 #pragma unroll
     for (int l = 0; l < 2; ++l) {
         const int row = 2 * lane() + l;
-        const Size address = reinterpret_cast<Size>(src + (row < rows ? row : 0) * stride);
-        ptx::copy_4(ptx::shared_address(words + row), reinterpret_cast<const void*>(address / 4 * 4), 4);  // the word that it lies in
+        const Size address = reinterpret_cast<Size>(src + (row < rows ? row : 0) * stride), word = address / 4 * 4;
+        // The word that it lies in up to its end: what follows may be no memory of the tensor's.
+        ptx::copy_4(ptx::shared_address(words + row), reinterpret_cast<const void*>(word), static_cast<int>(address - word + sizeof(T)));
     }
 }
 

@@ -32,6 +32,7 @@ std::byte* element(const TensorMap& map, const std::array<int, 4>& at) {
 void Copies::start(int thread, unsigned shared, const void* global, int bytes, int valid) {
     const auto count = static_cast<std::size_t>(bytes);
     if (reinterpret_cast<std::uintptr_t>(global) % count != 0) throw std::runtime_error("a copy from an address that is not aligned");
+    if (valid > 0) global_.expect(global, static_cast<std::size_t>(valid));
     memory_.poison(shared, count, count);
     threads_[static_cast<std::size_t>(thread)].open.push_back({shared, global, bytes, valid});
 }
@@ -68,6 +69,7 @@ void Copies::poison(unsigned shared, std::size_t bytes, std::size_t alignment) c
 void Copies::start_bulk(unsigned shared, const void* global, unsigned bytes, unsigned barrier) {
     if (reinterpret_cast<std::uintptr_t>(global) % kPieceBytes != 0 || bytes % kPieceBytes != 0)
         throw std::runtime_error("a bulk copy that is not aligned");
+    global_.expect(global, bytes);
     poison(shared, bytes, kPieceBytes);
     bulk_.push_back({false, shared, bytes, barrier, global, {}, 0, 0});
 }

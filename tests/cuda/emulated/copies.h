@@ -7,14 +7,15 @@
 
 #include "tests/cuda/emulated/async_view.h"
 #include "tests/cuda/emulated/barriers.h"
+#include "tests/cuda/emulated/global_memory.h"
 #include "tests/cuda/emulated/hardware.h"
 
 namespace forge::emulated {
 
 class Copies {
  public:
-    Copies(SharedMemory memory, AsyncView& view, Barriers& barriers, int threads)
-        : memory_(memory), view_(view), barriers_(barriers), threads_(static_cast<std::size_t>(threads)) {}
+    Copies(SharedMemory memory, const GlobalMemory& global, AsyncView& view, Barriers& barriers, int threads)
+        : memory_(memory), global_(global), view_(view), barriers_(barriers), threads_(static_cast<std::size_t>(threads)) {}
 
     // By a thread.
     void start(int thread, unsigned shared, const void* global, int bytes, int valid);
@@ -55,6 +56,7 @@ class Copies {
     void move_box(const Bulk& copy) const;
 
     SharedMemory memory_;
+    const GlobalMemory& global_;
     AsyncView& view_;
     Barriers& barriers_;
     std::vector<Thread> threads_;

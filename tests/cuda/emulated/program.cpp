@@ -18,7 +18,11 @@ class Launches {
  public:
     Launches(const plan::Plan& plan, const Library& library, const Call& call, unsigned seed, int multiprocessors)
         : plan_(plan), library_(library), addresses_(runtime::addresses_of(plan, call)),
-          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice), multiprocessors), seed_(seed) {}
+          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice), multiprocessors), seed_(seed) {
+        for (const auto* list : {&call.tensors, &call.initial_states, &call.final_states})
+            for (const auto& [name, x] : *list) global_.add(x);
+        global_.add(call.workspace, *call.workspace_size);
+    }
 
     /// The kernel and all before it; one that may start early does.
     void run(std::size_t k) const {
@@ -33,7 +37,7 @@ class Launches {
         runtime::DeviceLayout::select(arguments, part, addresses_);
         const cuda::TensorMaps maps = runtime::MapLayout(plan_, how, arguments).with(arguments);
         void* const function = library_.kernel(emit::kernel_symbol(kernel));
-        const WarpGrid grid{static_cast<int>(part.blocks), how.threads, library_.memory(static_cast<std::size_t>(how.shared_bytes)), seed_,
+        const WarpGrid grid{static_cast<int>(part.blocks), how.threads, library_.memory(static_cast<std::size_t>(how.shared_bytes)), global_, seed_,
                             waits ? before : nullptr};
         // NOLINTBEGIN: dlsym
         const auto alone = reinterpret_cast<void (*)(cuda::Call)>(function);
@@ -48,6 +52,7 @@ class Launches {
     runtime::Addresses addresses_;
     runtime::DeviceLayout layout_;
     unsigned seed_;
+    GlobalMemory global_;
 };
 
 /// The driver that the loader finds from now on encodes tensor maps as plain numbers.
@@ -81,8 +86,8 @@ void Program::run(Call call, unsigned seed, int multiprocessors) const {
     open_recorder();
     connect(library_);
     constexpr std::size_t kAlignment = 256;
-    std::vector<std::byte> workspace(runtime::device_workspace_bytes(plan_, runtime::bind(plan_, call, runtime::Lengths::OnDevice)) + kAlignment,
-                                     static_cast<std::byte>(SharedMemory::kPoison));
+    call.workspace_size = runtime::device_workspace_bytes(plan_, runtime::bind(plan_, call, runtime::Lengths::OnDevice));
+    std::vector<std::byte> workspace(*call.workspace_size + kAlignment, static_cast<std::byte>(SharedMemory::kPoison));
     void* aligned = workspace.data();
     std::size_t space = workspace.size();
     call.workspace = std::align(kAlignment, 1, aligned, space);

@@ -112,7 +112,7 @@ class Block final : public Hardware {
 Block::Block(const WarpGrid& grid, int number, std::vector<Thread>& threads, std::mt19937& random, const std::function<void()>& wait_for_kernel_before)
     : grid_(grid), number_(number), threads_(threads), random_(random), wait_for_kernel_before_(wait_for_kernel_before),
       view_(poisoned(grid.memory), grid.threads / kLanes),
-      barriers_(grid.memory), copies_(grid.memory, view_, barriers_, grid.threads), meetings_(threads.size() / kLanes) {
+      barriers_(grid.memory), copies_(grid.memory, grid.global, view_, barriers_, grid.threads), meetings_(threads.size() / kLanes) {
     for (int w = 0; w < grid.threads / kLanes; ++w) products_.emplace_back(view_.seen(), w % (kWarpGroup / kLanes));
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "tests/cuda/emulated/global_memory.h"
 #include "tests/cuda/emulated/shared_memory.h"
 
 namespace forge::emulated {
@@ -13,6 +14,7 @@ class Hardware;
 struct WarpGrid {
     int blocks = 1, threads = 128;
     SharedMemory memory;                            ///< of one block at a time
+    const GlobalMemory& global;
     unsigned seed = 1;
     std::function<void()> kernel_before = nullptr;  ///< run when a thread first waits for it; null: it has ended
 };
