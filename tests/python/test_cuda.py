@@ -149,6 +149,9 @@ def test_runs_on_the_current_stream_without_waiting():
     wanted = run(case, x)[0]
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        run(case, {**x, "v": x["v"] * 2})  # what the driver has not loaded yet it loads now, for which it waits
+    torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
         with torch.cuda.stream(stream):

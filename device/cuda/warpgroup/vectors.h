@@ -5,17 +5,20 @@
 
 namespace forge::cuda {
 
-/// Asks for the numbers of `rows` tokens; `words` is room for 64 words. By one warp; a lane may read its own two once its
-/// copies have arrived.
+/// Asks for the numbers of `rows` tokens, the sequence's last ones if `ends`; `words` is room for 64 words. By one warp; a lane may
+/// read its own two once its copies have arrived.
 template <class T>
-FORGE_DEVICE void start_vector(float* words, const T* src, Size stride, int rows) {
+FORGE_DEVICE void start_vector(float* words, const T* src, Size stride, int rows, bool ends) {
     if (warp() != 0) return;
 #pragma unroll
     for (int l = 0; l < 2; ++l) {
         const int row = 2 * lane() + l;
-        const Size address = reinterpret_cast<Size>(src + (row < rows ? row : 0) * stride), word = address / 4 * 4;
-        // The word that it lies in up to its end: what follows may be no memory of the tensor's.
-        ptx::copy_4(ptx::shared_address(words + row), reinterpret_cast<const void*>(word), static_cast<int>(address - word + sizeof(T)));
+        if (row >= rows) continue;
+        const T* const number = src + row * stride;
+        const Size address = reinterpret_cast<Size>(number), word = address / 4 * 4;  // copies move the word that it lies in …
+        const bool whole = sizeof(T) == 4 || word != address || !ends || row + 1 < rows;
+        if (whole) ptx::copy_4(ptx::shared_address(words + row), reinterpret_cast<const void*>(word), 4);
+        else *reinterpret_cast<T*>(words + row) = *number;  // … whose second half may lie beyond the tensor
     }
 }
 

@@ -219,7 +219,7 @@ def _raw_gate(g, A_log, dt_bias, bias_shape: tuple, lower_bound=None) -> tuple:
         more.append(_wide(A_log))
     if dt_bias is not None:
         flags.append("bias")
-        more.append(_wide(dt_bias).reshape(bias_shape))
+        more.append(_wide(dt_bias) if dt_bias.shape == bias_shape else _wide(dt_bias).reshape(bias_shape))  # a view costs 2 us
     return _wide(g), more, [] if lower_bound is None else [float(lower_bound)], ";gate=" + "+".join(flags)
 
 

@@ -86,7 +86,7 @@ void FragmentInputs::declare_start() {
             if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
             else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
         } else if (through_registers(v)) {
-            out_.line("start_vector({}, {}, rows);", arriving(v), token_vector(v));
+            out_.line("start_vector({}, {}, rows, row + rows == at.tokens);", arriving(v), token_vector(v));
         } else if (is_matrix(v)) {
             start_matrix(v, "start_operand");
         }
