@@ -7,7 +7,8 @@
 namespace forge::check {
 namespace {
 
-constexpr double kCorrelation = 0.9;  ///< cosine of correlated keys with their common vector
+constexpr double kCosine = 0.9;     ///< of any two correlated keys, on average
+constexpr double kNearOne = 4;      ///< what is added to the logits of their beta: 0.98 and more, mostly
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
@@ -21,7 +22,7 @@ void normalise(double* row, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) row[i] *= factor;
 }
 
-/// Turns unit rows towards one common unit vector.
+/// Turns unit rows towards one common unit vector, with which their cosine then is the root of kCosine.
 void correlate(std::vector<double>& values, std::int64_t n, std::uint64_t seed) {
     Random random(mix(seed, "common"));
     std::vector<double> common(static_cast<std::size_t>(n));
@@ -32,8 +33,7 @@ void correlate(std::vector<double>& values, std::int64_t n, std::uint64_t seed) 
         for (std::int64_t i = 0; i < n; ++i) along += row[i] * common[static_cast<std::size_t>(i)];
         for (std::int64_t i = 0; i < n; ++i) row[i] -= along * common[static_cast<std::size_t>(i)];
         normalise(row, n);
-        const double across = std::sqrt(1 - kCorrelation * kCorrelation);
-        for (std::int64_t i = 0; i < n; ++i) row[i] = across * row[i] + kCorrelation * common[static_cast<std::size_t>(i)];
+        for (std::int64_t i = 0; i < n; ++i) row[i] = std::sqrt(1 - kCosine) * row[i] + std::sqrt(kCosine) * common[static_cast<std::size_t>(i)];
     }
 }
 
@@ -84,6 +84,8 @@ std::vector<double> random_values(const ir::InputDecl& input, const std::vector<
     std::vector<double> values(static_cast<std::size_t>(interp::element_count(shape)));
     Random random(mix(problem.seed, input.name));
     for (double& x : values) x = draw(kind, random);
+    if (kind == InputKind::Beta && problem.correlated_keys)
+        for (double& x : values) x = sigmoid(std::log(x / (1 - x)) + kNearOne);
     if (kind == InputKind::Gate && !std::isnan(problem.gate)) values.assign(values.size(), problem.gate);
     if (kind == InputKind::Slope && !std::isnan(problem.gate)) values.assign(values.size(), -problem.gate);
     if (kind != InputKind::Key && kind != InputKind::Query) return values;

@@ -32,7 +32,7 @@ struct Problem {
     bool int64_offsets = false;         ///< the type of cu_seqlens
     bool initial_state = false;
     bool strided = false;          ///< head-major tensors with gaps, instead of dense ones
-    bool correlated_keys = false;  ///< keys of cosine 0.9 with a common vector
+    bool correlated_keys = false;  ///< cosines of 0.9 between keys, and beta near 1
     double gate = std::numeric_limits<double>::quiet_NaN();  ///< every gate; NaN: random ones
 
     [[nodiscard]] std::int64_t sequences() const;

@@ -21,7 +21,7 @@ std::vector<Case> awkward_cases(const ir::Definition& def, DType dtype, const st
     add("one token", [](Problem& p) { p.T = 1; });
     add("no tokens", [](Problem& p) { p.T = 0, p.initial_state = true; });
     add("strided, batch of 2, initial state", [](Problem& p) { p.T = 70, p.B = 2, p.strided = true, p.initial_state = true; });
-    add("correlated keys", [](Problem& p) { p.T = 200, p.H = 1, p.correlated_keys = true; });
+    add("correlated keys, beta near 1", [](Problem& p) { p.T = 200, p.H = 1, p.correlated_keys = true; });
     add("packed, int32 offsets", [](Problem& p) { p.lengths = {0, 1, 64, 0, 0, 65, 17, 0}, p.H = 1; });
     add("packed, int64 offsets, strided, initial states", [](Problem& p) {
         p.lengths = {5, 0, 129, 16}, p.H = 1, p.int64_offsets = true, p.strided = true, p.initial_state = true;
