@@ -177,14 +177,16 @@ class Binder {
         t.data = view->data;
         t.group = 1;
         std::size_t axis = 0;
+        // Of an axis of one element callers may say anything, which should not look unaligned to a kernel.
+        const auto stride = [&] { return view->shape[axis] == 1 ? (++axis, 0) : view->strides[axis++]; };
         if (is_state(slot)) {
-            t.sequence = view->strides[axis++];
-            t.head = view->strides[axis++];
+            t.sequence = stride();
+            t.head = stride();
         } else {
-            if (view->shape.size() > static_cast<std::size_t>(slot.type.rank())) t.sequence = call_.cu_seqlens ? (++axis, 0) : view->strides[axis++];
-            if (has_tokens(slot)) t.token = view->strides[axis++];
+            if (view->shape.size() > static_cast<std::size_t>(slot.type.rank())) t.sequence = call_.cu_seqlens ? (++axis, 0) : stride();
+            if (has_tokens(slot)) t.token = stride();
             t.group = bound_.heads / std::max<std::int64_t>(1, view->shape[axis]);
-            t.head = view->strides[axis++];
+            t.head = stride();
         }
         for (std::size_t d = 0; axis < view->shape.size(); ++d) t.dim[d] = view->strides[axis++];
         return t;
