@@ -58,7 +58,9 @@ const char* to_string(Engine engine) {
 }
 
 std::string to_string(const Schedule& s) {
-    if (s.engine == Engine::Channels) return fmt::format("strategy {}, token by token in the registers of {} threads", to_string(s.strategy), s.block_threads);
+    if (s.engine == Engine::Channels)
+        return fmt::format("strategy {}, token by token in the registers of {} threads{}", to_string(s.strategy), s.block_threads,
+                           s.clusters ? ", in clusters" : "");
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
     if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence{}", s.segments, s.summaries > 1 ? fmt::format(" of {} summaries", s.summaries) : "");
     if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);

@@ -39,6 +39,7 @@ struct Schedule {
     bool share = true;            ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
     int beside_groups = 0;        ///< … which, if not 0, runs beside the scan, with so many warp groups per block (device/cuda/warpgroup/beside.h)
     double beside_steps = 0;      ///< … a task of which costs a multiprocessor so many of the scan's chunks
+    bool clusters = false;        ///< channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace
     Engine engine = Engine::Tiles;
     std::string reason;
 

@@ -69,6 +69,7 @@ CudaDriver::CudaDriver() {
     look_up(library, "cuModuleGetFunction", module_function);
     look_up(library, "cuFuncSetAttribute", function_set);
     look_up(library, "cuLaunchKernelEx", launch);
+    look_up(library, "cuOccupancyMaxActiveClusters", clusters_at_once);
     look_up(library, "cuMemAlloc_v2", allocate);
     look_up(library, "cuMemFree_v2", release);
     look_up(library, "cuMemcpyHtoD_v2", copy_to_device);

@@ -18,9 +18,10 @@ using CudaGraph = struct CUgraph_st*;
 using CudaGraphExec = struct CUgraphExec_st*;
 using CudaPointer = std::uint64_t;
 
-/// CUlaunchAttribute: the one kind that is used.
+/// CUlaunchAttribute, of the kinds that are used.
 struct CudaLaunchAttribute {
-    static constexpr int kMayOverlap = 6;  ///< CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    static constexpr int kClusters = 4;    ///< CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: three numbers of blocks
+    static constexpr int kMayOverlap = 6;  ///< CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: 1
     alignas(8) int id = kMayOverlap;
     alignas(8) int value[16] = {1};
 };
@@ -50,6 +51,7 @@ class CudaDriver {
     int (*module_function)(CudaFunction*, CudaModuleHandle, const char* name) = nullptr;
     int (*function_set)(CudaFunction, int attribute, int value) = nullptr;
     int (*launch)(const CudaLaunch*, CudaFunction, void** arguments, void** extra) = nullptr;
+    int (*clusters_at_once)(int*, CudaFunction, const CudaLaunch*) = nullptr;
     int (*allocate)(CudaPointer*, std::size_t bytes) = nullptr;
     int (*release)(CudaPointer) = nullptr;
     int (*copy_to_device)(CudaPointer, const void*, std::size_t bytes) = nullptr;

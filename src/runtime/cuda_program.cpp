@@ -60,8 +60,10 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     if (options.threads != 0 && options.threads != 128 && options.threads != 256 && options.threads != 512)
         throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", options.threads));
     const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;
-    if (options.engine == "auto")
-        if (auto schedule = schedule::fit_channels(definition, program, wishes, threads)) return *schedule;
+    if (options.engine == "auto") {
+        const int of_clusters = device.major >= 9 ? device.multiprocessors : 0;
+        if (auto schedule = schedule::fit_channels(definition, program, options.sizes, wishes, options.threads, of_clusters)) return *schedule;
+    }
     const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors, device.shared_bytes};
     if (options.engine != "portable") {
         try {

@@ -4,25 +4,51 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace forge::runtime {
 namespace {
 
 CudaPointer pointer(const void* data) { return reinterpret_cast<CudaPointer>(data); }  // NOLINT: the driver's pointers are numbers
 
+/// How many blocks share each of a kernel's tasks: as many as have tokens, with all tasks at once.
+unsigned cluster_of(const CudaProgram::Kernel& kernel, std::int64_t tasks, std::int64_t tokens) {
+    const CudaDriver& cuda = CudaDriver::get();
+    const emit::Launch& how = kernel.how;
+    for (int blocks = how.cluster_blocks; blocks > 1; --blocks) {
+        if ((blocks - 1) * how.cluster_rows >= tokens) continue;
+        CudaLaunchAttribute cluster{CudaLaunchAttribute::kClusters, {blocks, 1, 1}};
+        CudaLaunch launch;
+        launch.grid_x = static_cast<unsigned>(blocks), launch.block_x = static_cast<unsigned>(how.threads);
+        launch.shared_bytes = static_cast<unsigned>(how.shared_bytes);
+        launch.attributes = &cluster, launch.attribute_count = 1;
+        int at_once = 0;
+        cuda.check(cuda.clusters_at_once(&at_once, kernel.function, &launch), "asking how many clusters fit");
+        if (at_once >= tasks) return static_cast<unsigned>(blocks);
+    }
+    return 1;
+}
+
 }  // namespace
 
 PreparedCall::PreparedCall(const plan::Plan& plan, const CudaProgram& program, const Call& call)
     : device_(program.device()), layout_(plan, call, bind(plan, call, Lengths::OnDevice), device_.multiprocessors) {
     const cuda::Call arguments = layout_.with(addresses_of(plan, call));
+    const CudaScope scope(device_);
     for (std::size_t k = 0; k < plan.kernels.size(); ++k) {
         const emit::Launch& how = program.kernels()[k].how;
-        const std::int64_t tasks = layout_.kernels()[k].tasks, blocks = layout_.kernels()[k].blocks;
-        if (tasks == 0) continue;
-        if (tasks > std::numeric_limits<int>::max())
-            throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, tasks));
-        starts_.push_back({program.kernels()[k].function, static_cast<unsigned>(blocks), static_cast<unsigned>(how.threads),
-                           static_cast<unsigned>(how.shared_bytes), how.waits && !starts_.empty() && CudaDriver::get().kernels_overlap, layout_.kernels()[k], MapLayout(plan, how, arguments)});
+        const DeviceLayout::KernelCall& layout = layout_.kernels()[k];
+        if (layout.tasks == 0) continue;
+        if (layout.tasks > std::numeric_limits<int>::max())
+            throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, layout.tasks));
+        Start start;
+        start.function = program.kernels()[k].function;
+        start.cluster = cluster_of(program.kernels()[k], layout.tasks, arguments.tokens);
+        start.blocks = static_cast<unsigned>(how.cluster_rows > 0 ? layout.tasks * start.cluster : layout.blocks);
+        start.threads = static_cast<unsigned>(how.threads), start.shared_bytes = static_cast<unsigned>(how.shared_bytes);
+        start.may_overlap = how.waits && !starts_.empty() && CudaDriver::get().kernels_overlap;
+        start.call = layout, start.maps = MapLayout(plan, how, arguments);
+        starts_.push_back(std::move(start));
     }
     if (call.initial_slots || call.final_slots) cleared_ = dense_outputs(plan, call);
 }
@@ -40,10 +66,12 @@ void PreparedCall::launch(const Addresses& addresses) const {
             cuda.check(cuda.fill_bytes(pointer(arguments.exchange), 0xFF, start.call.exchange_bytes, stream), "clearing the workspace");
         cuda::TensorMaps maps = start.maps.with(arguments);
         void* parameters[] = {&arguments, &maps};  // kernels without roles take the first alone
-        CudaLaunchAttribute overlap;
+        CudaLaunchAttribute attributes[2];
         CudaLaunch how;
         how.grid_x = start.blocks, how.block_x = start.threads, how.shared_bytes = start.shared_bytes, how.stream = stream;
-        if (start.may_overlap) how.attributes = &overlap, how.attribute_count = 1;
+        how.attributes = attributes;
+        if (start.may_overlap) attributes[how.attribute_count++] = {CudaLaunchAttribute::kMayOverlap, {1}};
+        if (start.cluster > 1) attributes[how.attribute_count++] = {CudaLaunchAttribute::kClusters, {static_cast<int>(start.cluster), 1, 1}};
         cuda.check(cuda.launch(&how, start.function, parameters, nullptr), "launching a kernel");
     }
 }

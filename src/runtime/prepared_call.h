@@ -21,7 +21,7 @@ class PreparedCall {
  private:
     struct Start {
         CudaFunction function = nullptr;
-        unsigned blocks = 0, threads = 0, shared_bytes = 0;
+        unsigned blocks = 0, cluster = 1, threads = 0, shared_bytes = 0;  ///< cluster: of so many blocks
         bool may_overlap = false;  ///< with the kernel before, whose end it waits for itself
         DeviceLayout::KernelCall call;
         MapLayout maps;

@@ -10,6 +10,7 @@ namespace forge::runtime {
 
 class MapLayout {
  public:
+    MapLayout() = default;
     /// `call`: any call of the layout.
     MapLayout(const plan::Plan& plan, const emit::Launch& how, const cuda::Call& call);
 

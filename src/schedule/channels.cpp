@@ -3,8 +3,22 @@
 #include "graph/token_program.h"
 
 namespace forge::schedule {
+namespace {
 
-std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, const ir::Function& program, const FitWishes& wishes, int threads) {
+constexpr std::int64_t kClusterBlocks = 8;
+constexpr int kFewThreads = 256, kManyThreads = 512;
+constexpr std::int64_t kManyTokens = 4096;
+
+/// Sequences × heads × parts of the channels.
+std::int64_t tasks_of(const ir::Definition& definition, const tile::Sizes& sizes, const FitWishes& wishes) {
+    const std::int64_t channels = sizes.at(definition.states[0].type.shape[0].symbol);
+    return wishes.expected_tasks * ((channels + kTaskChannels - 1) / kTaskChannels);
+}
+
+}  // namespace
+
+std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                                           const FitWishes& wishes, int threads, int multiprocessors) {
     // Without a step, the size of the chunks may be part of the definition's meaning.
     if (!definition.step || wishes.strategy.value_or(plan::Strategy::OnePass) != plan::Strategy::OnePass) return std::nullopt;
     if (!graph::token_program(program)) return std::nullopt;
@@ -12,8 +26,11 @@ std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, con
     if (wishes.chunk) s.chunk = wishes.chunk;
     s.vector_width = 4;
     s.shared_memory = true;
-    s.block_threads = threads;
     s.engine = plan::Engine::Channels;
+    // Few tasks of long sequences would leave multiprocessors idle, that share them without end through the workspace.
+    s.clusters = multiprocessors > 0 && 2 * kClusterBlocks * tasks_of(definition, sizes, wishes) >= multiprocessors;
+    // The more threads, the fewer rounds of a cluster, as long as there are tokens for all of its blocks.
+    s.block_threads = threads ? threads : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads : kFewThreads;
     return s;
 }
 

@@ -22,15 +22,24 @@ namespace {
 
 using variants::Entry;
 
-std::optional<plan::Schedule> schedule_for(const ir::Definition& def, int threads) {
-    return schedule::fit_channels(def, graph::optimize(frontend::join(def)), {}, threads);
+/// How the tiles of a sequence are joined.
+enum class Joined : std::uint8_t { LookBack, Clusters };
+
+std::optional<plan::Schedule> schedule_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
+    return schedule::fit_channels(def, graph::optimize(frontend::join(def)), sizes, {}, threads, joined == Joined::Clusters ? 1 : 0);
+}
+
+plan::Plan plan_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
+    return plan::make_plan(def, graph::optimize(frontend::join(def)), sizes, *schedule_for(def, sizes, threads, joined));
 }
 
 std::vector<Entry> channel_programs() {
     std::vector<Entry> found;
     for (const auto* list : {&variants::all(), &novel::all()})
-        for (const Entry& entry : *list)
-            if (schedule_for(entry.make().define(), 64)) found.push_back(entry);
+        for (const Entry& entry : *list) {
+            const ir::Definition def = entry.make().define();
+            if (schedule_for(def, check::sizes_for(def, {}), 64, Joined::LookBack)) found.push_back(entry);
+        }
     return found;
 }
 
@@ -46,11 +55,15 @@ TEST(ChannelPrograms, AreCompiledWithoutSpills) {
         const char* arch;
         int threads;
         DType dtype;
+        Joined joined;
     };
+    using enum Joined;
     for (const Entry& entry : channel_programs())
-        for (const auto& [arch, threads, dtype] : {Target{"sm_80", 256, F16}, {"sm_90", 256, BF16}, {"sm_90", 512, BF16}, {"sm_90", 256, F32}}) {
+        for (const auto& [arch, threads, dtype, joined] :
+             {Target{"sm_80", 256, F16, LookBack}, {"sm_80", 256, F32, LookBack}, {"sm_90", 512, BF16, LookBack}, {"sm_90", 256, BF16, Clusters},
+              {"sm_90", 512, F16, Clusters}, {"sm_90", 512, F32, Clusters}}) {
             const ir::Definition def = frontend::with_dtype(entry.make().define(), dtype);
-            const auto plan = plan::make_plan(def, graph::optimize(frontend::join(def)), {{"D", 1024}}, *schedule_for(def, threads));
+            const auto plan = plan_for(def, {{"D", 1024}}, threads, joined);
             const build::CudaBinary binary = build::build_cuda_binary(entry.name, emit::emit_cuda(plan), arch, support::default_cache_dir());
             ASSERT_EQ(binary.kernels.size(), 1U) << binary.report;
             EXPECT_EQ(binary.kernels[0].spill_bytes, 0) << entry.name << "\n" << binary.report;
@@ -61,27 +74,46 @@ TEST(ChannelPrograms, AreOthersIfChunksOrStrategiesMatter) {
     ir::Definition def = variants::find("hgrn")->make().define();
     const ir::Function program = graph::optimize(frontend::join(def));
     schedule::FitWishes wishes;
-    EXPECT_TRUE(schedule::fit_channels(def, program, wishes, 256));
+    const auto fits = [&](const schedule::FitWishes& wanted) { return schedule::fit_channels(def, program, {{"D", 64}}, wanted, 0, 0).has_value(); };
+    EXPECT_TRUE(fits(wishes));
     wishes.strategy = plan::Strategy::Segmented;
-    EXPECT_FALSE(schedule::fit_channels(def, program, wishes, 256));
+    EXPECT_FALSE(fits(wishes));
     def.step.reset();  // chunks of any size need no longer be the same thing
-    EXPECT_FALSE(schedule::fit_channels(def, program, {}, 256));
+    EXPECT_FALSE(fits({}));
+}
+
+TEST(ChannelPrograms, HaveClustersWhereTheyFillTheGpu) {
+    const ir::Definition def = variants::find("hgrn")->make().define();
+    const ir::Function program = graph::optimize(frontend::join(def));
+    const auto fit = [&](std::int64_t channels, int multiprocessors, std::int64_t tasks, std::int64_t tokens = 4096) {
+        schedule::FitWishes wishes;
+        wishes.expected_tasks = tasks, wishes.expected_tokens = tokens;
+        return *schedule::fit_channels(def, program, {{"D", channels}}, wishes, 0, multiprocessors);
+    };
+    EXPECT_FALSE(fit(1024, 0, 1).clusters);
+    EXPECT_TRUE(fit(1024, 132, 1).clusters);
+    EXPECT_FALSE(fit(64, 132, 1).clusters);
+    EXPECT_TRUE(fit(64, 132, 16).clusters);
+    EXPECT_EQ(fit(1024, 132, 1).block_threads, 512);
+    EXPECT_EQ(fit(1024, 132, 1, 1024).block_threads, 256);
+    EXPECT_EQ(fit(64, 132, 1).block_threads, 256);
 }
 
 TEST(ChannelPrograms, SourceIsAsBefore) {
     const ir::Definition def = variants::find("hgrn")->make().define();
-    const std::string source = emit::emit_cuda(plan::make_plan(def, graph::optimize(frontend::join(def)), {{"D", 1024}}, *schedule_for(def, 256)));
-    EXPECT_TRUE(tests::same_as_file(tests::root() / "tests/golden/hgrn_channels.cu", source));
+    for (const auto& [joined, file] : {std::pair{Joined::Clusters, "hgrn_clusters.cu"}, {Joined::LookBack, "hgrn_look_back.cu"}})
+        EXPECT_TRUE(tests::same_as_file(tests::root() / "tests/golden" / file, emit::emit_cuda(plan_for(def, {{"D", 1024}}, 256, joined))));
 }
 
 /// A program's kernel, ready to be called with tensors in the CPU's memory.
 class EmulatedKernel {
  public:
-    EmulatedKernel(const emulated::Device& device, const ir::Definition& def, const tile::Sizes& sizes, int threads)
-        : plan_(plan::make_plan(def, graph::optimize(frontend::join(def)), sizes, *schedule_for(def, threads))),
+    EmulatedKernel(const emulated::Device& device, const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined)
+        : plan_(plan_for(def, sizes, threads, joined)),
           library_(device.build(def.name, emit::emit_cuda(plan_))),
           kernel_(reinterpret_cast<Kernel>(library_.kernel(emit::kernel_symbol(plan_.kernels[0])))) {}  // NOLINT: dlsym
 
+    /// `blocks`: that take the tiles, or of each cluster.
     void run(Call call, int blocks, unsigned seed) const {
         const runtime::Bound bound = runtime::bind(plan_, call, runtime::Lengths::OnDevice);
         std::vector<std::max_align_t> workspace(runtime::device_workspace_bytes(plan_, bound) / sizeof(std::max_align_t) + 1);
@@ -92,9 +124,10 @@ class EmulatedKernel {
         const runtime::Addresses addresses = runtime::addresses_of(plan_, call);
         cuda::Call arguments = layout.with(addresses);
         runtime::DeviceLayout::select(arguments, kernel, addresses);
-        std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
+        if (kernel.exchange_bytes > 0) std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
         const emit::Launch how = emit::launch_of(plan_, plan_.kernels[0]);
-        emulated::run(library_.machine(), {blocks, how.threads, static_cast<std::size_t>(how.shared_bytes), seed}, [&] { kernel_(arguments); });
+        const int cluster = plan_.schedule.clusters ? blocks : 1, all = plan_.schedule.clusters ? static_cast<int>(kernel.tasks) * cluster : blocks;
+        emulated::run(library_.machine(), {all, how.threads, cluster, static_cast<std::size_t>(how.shared_bytes), seed}, [&] { kernel_(arguments); });
     }
 
  private:
@@ -109,6 +142,7 @@ struct Example {
     DType dtype;
     std::int64_t channels;
     int threads;
+    Joined joined;
 };
 
 class ChannelKernels : public testing::TestWithParam<Example> {
@@ -130,16 +164,19 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
     const ir::Definition def = frontend::with_dtype(declared, run.dtype);
     std::vector<check::Case> cases = check::awkward_cases(declared, run.dtype, sizes, 1);
     cases.push_back({"a sequence of many groups", {.B = 2, .T = 16 * 8 * (run.threads / 32) * 3 + 5, .H = 2, .sizes = sizes, .dtype = run.dtype, .initial_state = true}});
-    const EmulatedKernel kernel(device, def, check::sizes_for(def, cases[0].problem), run.threads);
+    const EmulatedKernel kernel(device, def, check::sizes_for(def, cases[0].problem), run.threads, run.joined);
     for (const check::Case& c : cases) {
         check::Buffers buffers(declared, c.problem);
         const check::Reference reference = check::reference(buffers, 64);
+        // Blocks that take tiles leave the same bits whatever their number and order, those of a cluster whatever their order.
         std::vector<std::vector<std::byte>> first;
-        for (const auto& [blocks, seed] : {std::pair{1, 1U}, {3, 2U}, {5, 3U}}) {
+        const bool clusters = run.joined == Joined::Clusters;
+        const std::vector<std::pair<int, unsigned>> of_clusters = {{1, 1}, {2, 2}, {3, 3}, {3, 4}}, others = {{1, 1}, {3, 2}, {5, 3}};
+        for (const auto& [blocks, seed] : clusters ? of_clusters : others) {
             check::clear_results(buffers);
             kernel.run(buffers.call(), blocks, seed);
             for (const check::Difference& d : check::compare(buffers, reference).differences) EXPECT_TRUE(d.ok) << c.name << ": " << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
-            if (first.empty()) first = results(buffers);
+            if (first.empty() || (clusters && seed < 4)) first = results(buffers);
             EXPECT_EQ(first, results(buffers)) << c.name << ": other bits with " << blocks << " blocks";
         }
     }
@@ -147,32 +184,45 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
 
 // A decay of 0 forgets all earlier states, so that tiles need not wait for one another, unless the last may overwrite what
 // the first has yet to read.
-TEST(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
+class ChannelKernelsInPlace : public testing::TestWithParam<Joined> {};
+TEST_P(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
     const emulated::Device device;
     const ir::Definition def = frontend::with_dtype(variants::find("hgrn")->make().define(), F32);
     const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
-    const EmulatedKernel kernel(device, def, sizes, 64);
+    const EmulatedKernel kernel(device, def, sizes, 64, GetParam());
+    const int blocks = GetParam() == Joined::Clusters ? 4 : 7;
     for (const double gate : {-1e-3, -1000.0}) {
         check::Problem problem{.B = 2, .T = 600, .H = 1, .sizes = sizes, .initial_state = true};
         problem.gate = gate;
         check::Buffers buffers(def, problem);
-        kernel.run(buffers.call(), 1, 1);
+        kernel.run(buffers.call(), blocks, 1);
         const check::OwnedTensor apart = buffers.final_states.at("h"), before = buffers.initial_states.at("h");
         const auto outputs = buffers.outputs.at("o").storage;
         for (unsigned seed = 1; seed <= 5; ++seed) {
             buffers.initial_states.at("h").storage = before.storage;
             Call call = buffers.call();
             call.final_states.at("h").data = call.initial_states.at("h").data;
-            kernel.run(call, 7, seed);
+            kernel.run(call, blocks, seed);
             EXPECT_EQ(buffers.initial_states.at("h").storage, apart.storage) << "gate " << gate;
             EXPECT_EQ(buffers.outputs.at("o").storage, outputs) << "gate " << gate;
         }
     }
 }
 
+std::string name_of(Joined joined) { return joined == Joined::Clusters ? "clusters" : "look_back"; }
+
+INSTANTIATE_TEST_SUITE_P(Emulated, ChannelKernelsInPlace, testing::Values(Joined::LookBack, Joined::Clusters),
+                         [](const auto& test) { return name_of(test.param); });
+
 INSTANTIATE_TEST_SUITE_P(Emulated, ChannelKernels,
-                         testing::Values(Example{"hgrn", BF16, 136, 64}, Example{"hgrn", F32, 60, 64}, Example{"hawk", F16, 130, 128}, Example{"leaky_averages", BF16, 64, 64}),
-                         [](const auto& test) { return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.channels); });
+                         testing::Values(Example{"hgrn", BF16, 136, 64, Joined::LookBack}, Example{"hgrn", F32, 60, 64, Joined::LookBack},
+                                         Example{"hawk", F16, 130, 128, Joined::LookBack}, Example{"leaky_averages", BF16, 64, 64, Joined::LookBack},
+                                         Example{"hgrn", BF16, 136, 64, Joined::Clusters}, Example{"hgrn", F32, 60, 64, Joined::Clusters},
+                                         Example{"hawk", F16, 130, 128, Joined::Clusters}, Example{"leaky_averages", BF16, 64, 64, Joined::Clusters}),
+                         [](const auto& test) {
+                             const Example& e = test.param;
+                             return fmt::format("{}_{}_{}_{}", e.program, to_string(e.dtype), e.channels, name_of(e.joined));
+                         });
 
 }  // namespace
 }  // namespace forge

@@ -20,7 +20,9 @@ std::vector<plan::Plan> plans_of(const variants::Entry& entry) {
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = {{"K", 64}, {"V", 64}, {"D", 64}}});
     std::vector<plan::Plan> plans;
-    if (const auto channels = schedule::fit_channels(def, program, {}, 256)) plans.push_back(plan::make_plan(def, program, sizes, *channels));
+    for (const int multiprocessors : {0, 1})  // joined through the workspace, or by clusters
+        if (const auto channels = schedule::fit_channels(def, program, sizes, {}, 256, multiprocessors))
+            plans.push_back(plan::make_plan(def, program, sizes, *channels));
     for (const plan::Strategy strategy : {plan::Strategy::OnePass, plan::Strategy::Fused, plan::Strategy::Decoupled, plan::Strategy::Segmented}) {
         schedule::FitWishes wishes;
         wishes.strategy = strategy;

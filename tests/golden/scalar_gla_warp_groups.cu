@@ -2,6 +2,7 @@
 // strategy one-pass, chunk 64, V in 2 tiles of 64, for warp groups, roles for 4, vectors of 4 floats
 // K = 128, V = 128
 
+#define FORGE_TENSORS 7
 #define FORGE_THREADS 128
 #define FORGE_FAST_EXP
 #define FORGE_GROUPS 4

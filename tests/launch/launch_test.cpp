@@ -250,6 +250,59 @@ TEST_P(Launching, ThreadsDoNotMixTheirCalls) {
     }
 }
 
+/// A program of vector states for one sequence of 1024 channels, which are 16 tasks: x or v, g and q, o, initial and final state.
+class Clusters : public testing::Test {
+ protected:
+    static constexpr std::int64_t kChannels = 1024, kTasks = 16;
+
+    void SetUp() override {
+        if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "there is no CUDA compiler";
+        const char* text = nullptr;
+        ASSERT_EQ(forge_variant_definition("hgrn", &text), FORGE_OK);
+        const forge_option options[] = {{"device", "cuda"}, {"dtype", "bf16"}, {"size.D", "1024"}, {"expected_heads", "1"}};
+        ASSERT_EQ(forge_compile(text, nullptr, options, std::size(options), &attention_), FORGE_OK) << forge_error();
+    }
+    void TearDown() override { forge_destroy(attention_); }
+
+    /// The kernel that one sequence of so many tokens launches, without memory of the caller's.
+    recorder::Launch launched(std::int64_t tokens) {
+        std::vector<Tensor> own;
+        for (const std::int32_t dtype : {FORGE_BF16, FORGE_BF16, FORGE_F32, FORGE_BF16})
+            own.emplace_back(0x10000000 * (own.size() + 1), dtype, std::vector<std::int64_t>{1, tokens, 1, kChannels});
+        own.resize(6);
+        std::vector<forge_tensor> tensors;
+        for (const Tensor& t : own) tensors.push_back(t.c);
+        forge_args args{};
+        args.struct_size = sizeof(args), args.tensors = tensors.data(), args.tensor_count = tensors.size();
+        clear_record();
+        EXPECT_EQ(forge_launch(attention_, &args), FORGE_OK) << forge_error();
+        EXPECT_EQ(record().launches, 1);
+        EXPECT_EQ(record().fills, 0);
+        return record().launch[0];
+    }
+
+    forge_attention* attention_ = nullptr;
+};
+
+TEST_F(Clusters, AreAsLargeAsTheGpuHasRoomForAllOfThem) {
+    const recorder::Launch launch = launched(100000);
+    EXPECT_EQ(launch.cluster, 8U);  // 33 of 8 blocks fit at once
+    EXPECT_EQ(launch.blocks, kTasks * 8);
+}
+
+TEST_F(Clusters, HaveNoBlocksWithoutTokens) {
+    EXPECT_EQ(launched(1).cluster, 1U);
+    EXPECT_EQ(launched(1).blocks, kTasks);
+    EXPECT_EQ(launched(0).blocks, kTasks);  // states are handed on
+    unsigned before = 1;
+    for (std::int64_t tokens = 1; tokens < 4000; tokens += 61) {
+        const unsigned blocks = launched(tokens).cluster;
+        EXPECT_GE(blocks, before);
+        before = blocks;
+    }
+    EXPECT_EQ(before, 8U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Strategies, Launching, testing::Values("one-pass", "segmented"),
                          [](const auto& test) { return std::string(test.param) == "one-pass" ? "OnePass" : "Segmented"; });
 

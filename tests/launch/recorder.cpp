@@ -62,12 +62,21 @@ int cuModuleUnload(void*) { return 0; }
 int cuModuleGetFunction(void** function, void*, const char*) { return *function = kSomething, 0; }
 int cuFuncSetAttribute(void*, int, int) { return 0; }
 
+// A multiprocessor has room for two blocks.
+int cuOccupancyMaxActiveClusters(int* clusters, void*, const forge::runtime::CudaLaunch* how) {
+    return *clusters = 2 * attribute(16) / how->attributes[0].value[0], 0;
+}
+
 int cuLaunchKernelEx(const forge::runtime::CudaLaunch* how, void*, void** arguments, void**) {
     ++pieces;
     const int at = launches++;
     if (at >= kMost) return 0;
     forge::recorder::Launch& launch = record.launch[at];
-    launch = {how->grid_x, how->block_x, how->shared_bytes, how->stream, {}, {}};
+    launch = {how->grid_x, 1, how->block_x, how->shared_bytes, how->stream, {}, {}};
+    for (unsigned a = 0; a < how->attribute_count; ++a) {
+        const forge::runtime::CudaLaunchAttribute& given = how->attributes[a];
+        if (given.id == given.kClusters) launch.cluster = static_cast<unsigned>(given.value[0]);
+    }
     std::memcpy(&launch.arguments, arguments[0], sizeof(launch.arguments));
     std::memcpy(&launch.maps, arguments[1], sizeof(launch.maps));
     return 0;

@@ -9,7 +9,7 @@
 namespace forge::recorder {
 
 struct Launch {
-    unsigned blocks, threads, shared_bytes;
+    unsigned blocks, cluster, threads, shared_bytes;
     void* stream;
     cuda::Call arguments;
     cuda::TensorMaps maps;  ///< the first word of each is the tensor's address

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../portable/io.h"
+#include "../ptx/store.h"
 #include "tile.h"
 
 namespace forge::cuda {
@@ -22,12 +23,21 @@ FORGE_DEVICE unsigned bits(float x) { return __float_as_uint(x); }
 FORGE_DEVICE unsigned bits(bf16 x) { return x.bits; }
 FORGE_DEVICE unsigned bits(f16 x) { return x.bits; }
 
+FORGE_DEVICE unsigned two(bf16, float low, float high) { return ptx::bf16_pair(low, high); }
+FORGE_DEVICE unsigned two(f16, float low, float high) { return ptx::f16_pair(low, high); }
+
 template <class T>
 FORGE_DEVICE vec unpack(const Packed<T>& p) {
     return {{low(T{}, p.word[0]), high(T{}, p.word[0]), low(T{}, p.word[1]), high(T{}, p.word[1])}};
 }
 FORGE_DEVICE vec unpack(const Packed<float>& p) {
     return {{__uint_as_float(p.word[0]), __uint_as_float(p.word[1]), __uint_as_float(p.word[2]), __uint_as_float(p.word[3])}};
+}
+
+template <class T>
+FORGE_DEVICE T element(const Packed<T>& p, int i) {
+    if constexpr (sizeof(T) == 4) return __uint_as_float(p.word[i]);
+    else return {static_cast<unsigned short>(p.word[i / 2] >> i % 2 * 16)};
 }
 
 /// A thread's rows of a tensor.
@@ -37,15 +47,28 @@ struct Rows {
     FORGE_DEVICE vec operator[](int r) const { return unpack(row[r]); }
 };
 
-/// p is aligned to four elements.
-FORGE_DEVICE Packed<float> load_packed(const float* p) {
-    const uint4 v = *reinterpret_cast<const uint4*>(p);
-    return {{v.x, v.y, v.z, v.w}};
+template <class T>
+FORGE_DEVICE Packed<T> pack(const vec& x) {
+    if constexpr (sizeof(T) == 4) return {{bits(x.x[0]), bits(x.x[1]), bits(x.x[2]), bits(x.x[3])}};
+    else return {{two(T{}, x.x[0], x.x[1]), two(T{}, x.x[2], x.x[3])}};
 }
+
+/// p is in global memory and aligned to four elements.
 template <class T>
 FORGE_DEVICE Packed<T> load_packed(const T* p) {
-    const uint2 v = *reinterpret_cast<const uint2*>(p);
-    return {{v.x, v.y}};
+    __builtin_assume(__isGlobal(p));
+    if constexpr (sizeof(T) == 4) {
+        const uint4 v = *reinterpret_cast<const uint4*>(p);
+        return {{v.x, v.y, v.z, v.w}};
+    } else {
+        const uint2 v = *reinterpret_cast<const uint2*>(p);
+        return {{v.x, v.y}};
+    }
+}
+template <class T>
+FORGE_DEVICE void store_packed(T* p, const Packed<T>& x) {
+    if constexpr (sizeof(T) == 4) ptx::store_global(p, x.word[0], x.word[1], x.word[2], x.word[3]);
+    else ptx::store_global(p, x.word[0], x.word[1]);
 }
 
 /// A thread's rows of a tensor that has one number per token.
@@ -63,8 +86,9 @@ struct Tokens {
     bool fours;  ///< four adjacent channels of any token can be moved at once
 
     FORGE_DEVICE Tokens(const Call& call, int tensor, int at) : in_call(call.tensors[tensor]), place(at) {
-        const auto* data = static_cast<const T*>(in_call.data);
-        fours = detail::in_fours(data, in_call.token, in_call.dim[0]) && in_call.sequence % kWidth == 0 && in_call.head % kWidth == 0;
+        const Size strides = in_call.token | in_call.sequence | in_call.head;
+        const bool dense = in_call.dim[0] == 1, aligned = reinterpret_cast<Size>(in_call.data) % static_cast<Size>(kWidth * sizeof(T)) == 0;
+        fours = dense & aligned & (strides % kWidth == 0);  // without branches: the first loads wait for it
     }
     FORGE_DEVICE Size stride() const { return in_call.token; }
     FORGE_DEVICE Size step() const { return in_call.dim[0]; }
@@ -72,7 +96,7 @@ struct Tokens {
     /// The address of this thread's first element, or, of a tensor with one number per token, of its first token's.
     template <class P>
     FORGE_DEVICE T* first(const P& places, bool channels = true) const {
-        return reinterpret_cast<T*>(places.first[place]) + warp() * kRows * stride() + (channels ? lane() * kWidth * step() : 0);
+        return reinterpret_cast<T*>(places.first[place]) + strip() * kRows * stride() + (channels ? strip_channel() * step() : 0);
     }
 };
 
@@ -85,6 +109,9 @@ FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const P
     if (tokens.fours && first == 0 && part.whole()) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r, from += tokens.stride()) x.row[r] = load_packed(from);
+    } else if (part.empty()) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) x.row[r] = pack<T>(broadcast(pad));
     } else {
 #pragma unroll
         for (int r = 0; r < kRows; ++r, from += tokens.stride()) {
@@ -111,27 +138,21 @@ FORGE_DEVICE Numbers<T> load_numbers(const Tokens<T>& tokens, const P& places, c
     return x;
 }
 
-/// Where a thread's rows of a result go, one after the other.
-template <class T>
-struct Stores {
-    T* to;
-    const Tokens<T>& tokens;
-    bool whole;  ///< all rows and channels are there, and go out in fours
-
-    template <class P>
-    FORGE_DEVICE Stores(const Tokens<T>& t, const P& places, const Part& part) : to(t.first(places)), tokens(t), whole(t.fours && part.whole()) {}
-
-    FORGE_DEVICE void row(const Part& part, int r, const vec& x) {
-        if (whole) {
-            detail::store_four(to, x);
-        } else {
+/// A thread's rows of a result, of which only those tokens and channels are written that are there.
+template <class T, class P>
+FORGE_DEVICE void store_rows(const Tokens<T>& tokens, const P& places, const Part& part, const Rows<T>& x) {
+    T* to = tokens.first(places);
+    if (tokens.fours && part.whole()) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r, to += tokens.stride()) store_packed(to, x.row[r]);
+    } else if (!part.empty()) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r, to += tokens.stride())
 #pragma unroll
             for (int i = 0; i < kWidth; ++i)
-                if (r < part.rows && i < part.channels) to[i * tokens.step()] = from_float<T>(x.x[i]);
-        }
-        to += tokens.stride();
+                if (r < part.rows && i < part.channels) to[i * tokens.step()] = element<T>(x.row[r], i);
     }
-};
+}
 
 /// This thread's channels of a per-head input.
 template <class T>
@@ -143,9 +164,9 @@ FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, const P
     return x;
 }
 
-/// The states after the last token: the last warp has them, as tokens that are not there change nothing.
+/// The states after the last token: the last strip has them, as tokens that are not there change nothing.
 FORGE_DEVICE void store_state(const Call& call, int tensor, const Tile& at, const Part& part, const vec& x) {
-    if (!at.last || warp() != kWarps - 1) return;
+    if (strip() != kStrips - 1 || !at.last) return;
     float* const to = state_block<float>(call, tensor, at);
     if (!to) return;
 #pragma unroll

@@ -25,10 +25,16 @@ namespace forge::cuda {
 using device::CallTensor;
 using device::Size;
 
-constexpr int kMaxTensors = 32, kMaxSpills = 32, kMaxScalars = 32;
+constexpr int kMaxTensors = 32, kMaxSpills = 32, kMaxScalars = 32, kMaxMaps = 8;
+
+// How many a kernel takes, which says so: it is then started sooner.
+#if defined(FORGE_TENSORS) && !defined(FORGE_EMULATED)
+constexpr int kTensorsOfKernel = FORGE_TENSORS;
+#else
+constexpr int kTensorsOfKernel = kMaxTensors;
+#endif
 
 struct Call {
-    CallTensor tensors[kMaxTensors];
     float* spills[kMaxSpills];
     float scalars[kMaxScalars];
     const void* offsets;  ///< packed sequences: N + 1 token offsets, i32 or i64; null: all sequences have `tokens` tokens
@@ -43,9 +49,8 @@ struct Call {
     Size common, staying;  ///< work beside a scan: so many tasks are for all blocks, the others for so many, the first ones
     device::StateSlots slots;
     void* exchange;    ///< where its tasks leave each other results; all bits 1 when it starts
+    CallTensor tensors[kTensorsOfKernel];  ///< last: of the launch's, a kernel gets as many as it takes
 };
-
-constexpr int kMaxMaps = 8;
 
 /// Token tensors as the hardware's tensor copies take them (CUtensorMap): columns, rows of the token axis, heads, sequences;
 /// boxes of 64 columns and 64 rows, in the 128-byte swizzle. An argument of its own.

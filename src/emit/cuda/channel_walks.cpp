@@ -22,8 +22,8 @@ ValueId param_of(const Function& fn, const std::string& name, Role role) {
     return ir::kNoValue;
 }
 
-/// What a thread holds of a token: all inputs as they lie in memory before the first walk; after it those that the second
-/// one reads, and what is kept for that.
+/// What a thread holds of a token between the walks: the inputs that the second one reads, as they lie in memory, what is
+/// kept for it, and all inputs of the next tile.
 std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
     const Walks walks(fn);
     std::vector<bool> read_again(fn.ops.size(), false);
@@ -31,17 +31,16 @@ std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
         if (walks.in(v, Walk::Second))
             for (const ValueId a : fn.op(v).args) read_again[static_cast<std::size_t>(a)] = true;
     for (const ir::Result& r : fn.results) read_again[static_cast<std::size_t>(r.value)] = true;
-    std::int64_t before = 0, between = 0;
+    std::int64_t count = 0;
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        if (walks.kept(v)) between += kWidth;
+        if (walks.kept(v)) count += kWidth;
         if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
         const DType dtype = plan.tensors[static_cast<std::size_t>(plan.tensor(Kind::Input, op.attrs.name))].type.dtype;
         const std::int64_t registers = op.type.rank() == 0 ? 1 : kWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
-        before += registers;
-        if (read_again[static_cast<std::size_t>(v)]) between += registers;
+        count += read_again[static_cast<std::size_t>(v)] ? 2 * registers : registers;
     }
-    return std::max<std::int64_t>({before, between, 1});
+    return std::max<std::int64_t>(count, 1);
 }
 
 }  // namespace

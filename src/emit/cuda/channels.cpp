@@ -7,6 +7,7 @@
 #include "emit/kernel.h"
 #include "emit/names.h"
 #include "forge/error.h"
+#include "schedule/channels.h"
 
 namespace forge::emit {
 namespace {
@@ -19,9 +20,9 @@ using ir::ValueId;
 using Kind = plan::TensorSlot::Kind;
 
 // As device/cuda/channels has them.
-constexpr int kLanes = 32, kWidth = 4, kGroup = 16;
-constexpr int kTileChannels = kLanes * kWidth;
-constexpr int kWordBytes = 8, kExchangeHeader = 256;
+constexpr int kWidth = 4, kTileChannels = schedule::kTaskChannels, kStripLanes = kTileChannels / kWidth;
+constexpr int kPlaces = 4, kGroup = 16, kMostBlocks = 8;
+constexpr int kMapBytes = 8, kMailboxBytes = 8, kWordBytes = 8, kExchangeHeader = 256;
 
 constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
 
@@ -35,17 +36,19 @@ class ChannelWriter {
     void write() {
         out_.open(fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
         begin();
-        out_.open("for (int turn = 0; !shared.places[turn].tile.done; turn = (turn + 1) % 3)");
-        out_.line("const auto& places = shared.places[turn];");
-        out_.line("auto& next = shared.places[(turn + 1) % 3];");
+        first_loads();
+        out_.open("for (int turn = 0; !shared.places[turn].tile.done; turn = (turn + 1) % kPlaces)");
+        out_.line("const auto &places = shared.places[turn], &following = shared.places[(turn + 1) % kPlaces];");
+        out_.line("auto& next = shared.places[(turn + 2) % kPlaces];");
         out_.line("const Tile& at = places.tile;");
         out_.line("const Part part = part_of(at, kChannels);");
-        load();
-        out_.line("if (thread() == 0) next.tile = take_tile(call);");
         before_tokens();
         first_walk();
+        next_loads();
         meet();
         second_walk();
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (is_tensor(v)) out_.line("{0} = {0}_next;", name(v));
         out_.close();
         out_.close();
     }
@@ -58,7 +61,7 @@ class ChannelWriter {
     [[nodiscard]] int tensor_of(ValueId v) const { return plan_.tensor(op(v).attrs.role == Role::Head ? Kind::Head : Kind::Input, op(v).attrs.name); }
     [[nodiscard]] const plan::TensorSlot& slot(int tensor) const { return plan_.tensors[static_cast<std::size_t>(tensor)]; }
     [[nodiscard]] std::string storage(int tensor) const { return storage_type(slot(tensor).type.dtype); }
-    static std::string stores(const std::string& tensor) { return cpp_identifier(tensor) + "_stores"; }
+    static std::string rows(const std::string& tensor) { return cpp_identifier(tensor) + "_rows"; }
     static std::string tokens(const std::string& tensor) { return cpp_identifier(tensor) + "_tokens"; }
     [[nodiscard]] std::string type(ValueId v) const { return op(v).type.dtype == DType::Bool ? "mask" : "vec"; }
 
@@ -67,7 +70,8 @@ class ChannelWriter {
         const Launch how = launch_of_channels(plan_, kernel_);
         const std::vector<int> numbers = token_tensors(plan_, fn_);
         out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};", channels_of(plan_), states_.size(), numbers.size());
-        out_.line("auto& shared = shared_memory<kStates, kTensors, {}>();", how.shared_bytes);
+        out_.line("auto& shared = shared_memory<Shared<kStates, kTensors>, {}>();", how.shared_bytes);
+        out_.line("start(shared);");
         std::vector<std::string> states;
         for (const ChannelState& s : states_)
             states.push_back(fmt::format("{{{}, {}}}", plan_.tensor(Kind::InitialState, s.name), plan_.tensor(Kind::FinalState, s.name)));
@@ -80,18 +84,33 @@ class ChannelWriter {
         }
         out_.line("const TensorOf tensors[kTensors] = {{{}}};", fmt::join(tensors, ", "));
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
-        out_.line("if (thread() == 0) shared.places[0].tile = take_tile(call);");
+        out_.line("if (thread() == 0) shared.places[0].tile = first_tile<kChannels>(call);");
         out_.line("sync();");
         out_.line("find_places(shared.places[0], call, tensors);");
         out_.line("sync();");
     }
 
-    /// All token inputs are asked for before any is used.
-    void load() {
+    /// All token inputs of a tile are asked for before any is used: of the first one before the loop, …
+    void first_loads() {
+        out_.line("const Part part_first = part_of(shared.places[0].tile, kChannels);");
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (is_tensor(v))
-                out_.line("const auto {} = {}({}, places, part, {}{});", name(v), has_channels(v) ? "load_rows" : "load_numbers", tokens(op(v).attrs.name),
-                          float_literal(slot(tensor_of(v)).pad), is_param(v, Role::Shifted) ? ", 1" : "");
+            if (is_tensor(v)) out_.line("auto {} = {};", name(v), load(v, "shared.places[0]", "part_first"));
+        out_.line("take_tile<kChannels>(shared.places[1], shared.places[0], call);");
+        out_.line("sync();");
+        out_.line("place_tile(shared.places[1], shared.places[0], call, tensors);");
+        out_.line("sync();");
+    }
+
+    /// … and of each other one while the states of the one before are awaited.
+    void next_loads() {
+        out_.line("const Part part_next = part_of(following.tile, kChannels);");
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (is_tensor(v)) out_.line("const auto {}_next = {};", name(v), load(v, "following", "part_next"));
+    }
+
+    [[nodiscard]] std::string load(ValueId v, const char* places, const char* part) const {
+        return fmt::format("{}({}, {}, {}, {}{})", has_channels(v) ? "load_rows" : "load_numbers", tokens(op(v).attrs.name), places, part,
+                           float_literal(slot(tensor_of(v)).pad), is_param(v, Role::Shifted) ? ", 1" : "");
     }
 
     void before_tokens() {
@@ -124,22 +143,23 @@ class ChannelWriter {
         out_.close();
     }
 
-    /// The states before these tokens arrive; the next tile's addresses are found on the way.
+    /// The states before these tokens arrive; the addresses of the tile after the next are found on the way.
     void meet() {
+        out_.line("take_tile<kChannels>(next, following, call);");
         out_.line("sync();");
-        out_.line("find_places(next, call, tensors);");
-        out_.line("join(shared, call, at, states, kChannels);");
+        out_.line("place_tile(next, following, call, tensors);");
+        out_.line("join(shared, call, at, turn, states, kChannels);");
         out_.line("sync();");
     }
 
     void second_walk() {
         out_.open("");
         for (std::size_t i = 0; i < states_.size(); ++i) out_.line("vec {} = state_before(shared, {});", variable(states_[i]), i);
-        for (const ir::Result& r : fn_.results) {
-            if (r.role != Role::Input) continue;
-            out_.line("Stores {}({}, places, part);", stores(r.name), tokens(r.name));
-        }
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::Input) out_.line("Rows<{}> {};", storage(plan_.tensor(Kind::Output, r.name)), rows(r.name));
         walk(Walk::Second);
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::Input) out_.line("store_rows({}, places, part, {});", tokens(r.name), rows(r.name));
         for (const ChannelState& s : states_) out_.line("store_state(call, {}, at, part, {});", plan_.tensor(Kind::FinalState, s.name), variable(s));
         out_.close();
     }
@@ -167,7 +187,7 @@ class ChannelWriter {
 
     void store(const ir::Result& r) {
         read(r.value);
-        out_.line("{}.row(part, row, {});", stores(r.name), use(r.value));
+        out_.line("{}.row[row] = pack<{}>({});", rows(r.name), storage(plan_.tensor(Kind::Output, r.name)), use(r.value));
     }
 
     /// A carried value takes its next one, which no other carried value is: their order does not matter.
@@ -221,22 +241,31 @@ class ChannelWriter {
 
 Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     const auto states = static_cast<std::int64_t>(states_of(kernel.tiles.fn).size());
-    const int warps = plan.schedule.block_threads / kLanes;
+    const auto tensors = static_cast<std::int64_t>(token_tensors(plan, kernel.tiles.fn).size());
+    const int strips = plan.schedule.block_threads / kStripLanes;
     Launch launch;
     launch.threads = plan.schedule.block_threads;
-    launch.unit_rows = static_cast<std::int64_t>(rows_of(plan, kernel.tiles.fn)) * warps;
     launch.parts = (channels_of(plan) + kTileChannels - 1) / kTileChannels;
     launch.resident_blocks = std::max(1, kThreadsOfMultiprocessor / launch.threads);
+    const std::int64_t rows = static_cast<std::int64_t>(rows_of(plan, kernel.tiles.fn)) * strips;
+    constexpr std::int64_t kTileBytes = 160;
+    const std::int64_t maps = states * kTileChannels * kMapBytes;  // one per channel and state
+    launch.shared_bytes = kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2);
+    if (plan.schedule.clusters) {
+        launch.cluster_blocks = kMostBlocks, launch.cluster_rows = rows;
+        launch.shared_bytes += 2 * kMostBlocks * maps + maps / 2 + 2 * kMailboxBytes;
+        return launch;
+    }
+    launch.unit_rows = rows;
     launch.exchange_header_bytes = kExchangeHeader;
     launch.exchange_bytes = states * kTileChannels * kWordBytes;
-    constexpr std::int64_t kTileBytes = 160, kMapBytes = 8;
-    const auto tensors = static_cast<std::int64_t>(token_tensors(plan, kernel.tiles.fn).size());
-    launch.shared_bytes = 3 * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + states * kTileChannels * (warps * (kMapBytes + 4) + (kGroup - 1) * kMapBytes);
+    launch.shared_bytes += (kGroup - 1) * maps;
     return launch;
 }
 
 void write_channel_head(Writer& out, const plan::Plan& plan) {
     const Launch how = launch_of_channels(plan, plan.kernels[0]);
+    out.line("#define {}", define_of_call(plan));
     out.line("#define FORGE_THREADS {}", how.threads);
     out.line("#define FORGE_ROWS {}", rows_of(plan, plan.kernels[0].tiles.fn));
     out.line("#define FORGE_RESIDENT {}", how.resident_blocks);
@@ -244,6 +273,7 @@ void write_channel_head(Writer& out, const plan::Plan& plan) {
     const auto half = [](const ir::InputDecl& in) { return is_half(in.type.dtype); };
     if (std::any_of(inputs.begin(), inputs.end(), half)) out.line("#define FORGE_FAST_EXP");
     out.line("#include \"cuda/channels/kernel.h\"");
+    out.line("#include \"cuda/channels/{}.h\"", plan.schedule.clusters ? "clusters" : "look_back");
     out.put("");
     out.line("using namespace forge::cuda;");
 }

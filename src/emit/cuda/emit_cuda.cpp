@@ -35,7 +35,7 @@ std::string emit_cuda(const plan::Plan& plan) {
     if (!plan.schedule.shared_memory) throw InternalError("emit: the plan's tiles are not laid out for shared memory");
     if (plan.schedule.engine == plan::Engine::Channels) return emit_channels(plan);
     Dialect cuda;
-    cuda.defines = {fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
+    cuda.defines = {define_of_call(plan), fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
     const bool warp_groups = plan.schedule.warp_groups();
     cuda.includes = {warp_groups ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
     if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.barrier = "publish();";

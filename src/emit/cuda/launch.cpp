@@ -1,5 +1,7 @@
 #include "emit/cuda/launch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "device/cuda/portable/call.h"
@@ -37,6 +39,8 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
 }  // namespace
 
 bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) { return plan.schedule.warp_groups() && &kernel != &plan.kernels.front(); }
+
+std::string define_of_call(const plan::Plan& plan) { return fmt::format("FORGE_TENSORS {}", plan.tensors.size()); }
 
 std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kernel) {
     std::vector<int> tensors;

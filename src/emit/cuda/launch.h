@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "plan/plan.h"
@@ -16,9 +17,13 @@ struct Launch {
     /// `unit_rows` tokens of a segment that is the engine's own, where that is not 0.
     std::int64_t parts = 1;
     std::int64_t unit_rows = 0;
-    /// 0: one block of threads per task. Otherwise at most so many blocks per multiprocessor, which take tasks in order.
+    /// 0: one block of threads per task. Otherwise at most so many blocks per multiprocessor, which take tasks in order, unless
+    /// they are clusters.
     int resident_blocks = 0;
     bool beside = false;  ///< the next kernel runs beside it; blocks take tasks one after the other
+    /// A task may be shared by up to so many blocks, a cluster, each of which has `cluster_rows` of its tokens at a time.
+    int cluster_blocks = 1;
+    std::int64_t cluster_rows = 0;
     /// It may start before the plan's kernel ahead of it has ended, and waits for that itself before it reads results.
     bool waits = false;
     /// Tensors of the call that the kernel moves by tensor copies, in the order of their maps.
@@ -27,6 +32,9 @@ struct Launch {
     std::int64_t exchange_bytes = 0;           ///< per task
     std::int64_t exchange_header_bytes = 0;    ///< and once
 };
+
+/// What the text of a source defines, so that its kernels take no more of a call's tensors than the plan has.
+std::string define_of_call(const plan::Plan& plan);
 
 /// The 16-bit token matrices of a kernel whose warp groups have roles, as far as there are maps.
 std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kernel);

@@ -1,5 +1,6 @@
 #include "tests/cuda/emulated/blocks.h"
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -12,9 +13,17 @@ namespace {
 
 constexpr int kMostIdleTurns = 10000;
 
+/// The barrier of a cluster: how many threads have arrived since it was passed last, and how often it was.
+struct Cluster {
+    unsigned number = 0;
+    std::size_t arrived = 0, passed = 0;
+    std::vector<struct Block*> blocks;
+};
+
 struct Thread {
     enum class State : std::uint8_t { Ready, AtBarrier } state = State::Ready;
     int number = 0;
+    std::size_t arrived_after = 0;  ///< how often the cluster's barrier had been passed when this thread last arrived
     struct Block* block = nullptr;
     Fiber fiber;
     [[nodiscard]] bool ready() const { return !fiber.ended() && state == State::Ready; }
@@ -23,7 +32,9 @@ struct Thread {
 struct Block {
     std::vector<Thread> threads;
     std::unique_ptr<char[]> memory;
-    bool paused = false;  ///< a thread looked for a word of another block since the block was last run
+    bool paused = false;  ///< a thread looked for something of another block since the block was last run
+    Cluster* cluster = nullptr;
+    unsigned in_cluster = 0;
 };
 
 Thread* running = nullptr;
@@ -31,6 +42,28 @@ Thread* running = nullptr;
 void leave(Thread::State state) {
     running->state = state;
     running->fiber.leave();
+}
+
+void pause() { running->block->paused = true, leave(Thread::State::Ready); }
+
+bool done(const Block& block) {
+    return std::all_of(block.threads.begin(), block.threads.end(), [](const Thread& thread) { return thread.fiber.ended(); });
+}
+
+void* memory_of(unsigned block, const void* mine) {
+    const auto& blocks = running->block->cluster->blocks;
+    if (block >= blocks.size() || done(*blocks[block])) throw std::runtime_error("emulated kernel: a block writes to one that is not, or no more, there");
+    return blocks[block]->memory.get() + (static_cast<const char*>(mine) - running->block->memory.get());
+}
+
+void cluster_arrive() {
+    Cluster& cluster = *running->block->cluster;
+    running->arrived_after = cluster.passed;
+    if (++cluster.arrived == cluster.blocks.size() * running->block->threads.size()) cluster.arrived = 0, ++cluster.passed;
+}
+
+void cluster_wait() {
+    while (running->block->cluster->passed == running->arrived_after) pause();
 }
 
 /// Runs each thread of a block that can until it waits; whether any did more than look for a word.
@@ -50,21 +83,27 @@ bool advance(Block& block) {
     return progress || released;
 }
 
-bool done(const Block& block) {
-    for (const Thread& thread : block.threads)
-        if (!thread.fiber.ended()) return false;
-    return true;
-}
-
 }  // namespace
 
 void run(Machine& machine, const Grid& grid, const std::function<void()>& kernel) {
     machine.thread = [] { return running->number; };
     machine.memory = [] { return static_cast<void*>(running->block->memory.get()); };
     machine.sync = [] { leave(Thread::State::AtBarrier); };
-    machine.pause = [] { running->block->paused = true, leave(Thread::State::Ready); };
+    machine.pause = pause;
+    machine.cluster = [] { return running->block->cluster->number; };
+    machine.block_in_cluster = [] { return running->block->in_cluster; };
+    machine.cluster_blocks = [] { return static_cast<unsigned>(running->block->cluster->blocks.size()); };
+    machine.memory_of = memory_of;
+    machine.cluster_arrive = cluster_arrive;
+    machine.cluster_wait = cluster_wait;
     std::vector<Block> blocks(static_cast<std::size_t>(grid.blocks));
-    for (Block& block : blocks) {
+    std::vector<Cluster> clusters(blocks.size() / static_cast<std::size_t>(grid.cluster));
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+        Block& block = blocks[b];
+        Cluster& cluster = clusters[b / static_cast<std::size_t>(grid.cluster)];
+        cluster.number = static_cast<unsigned>(&cluster - clusters.data());
+        block.cluster = &cluster, block.in_cluster = static_cast<unsigned>(cluster.blocks.size());
+        cluster.blocks.push_back(&block);
         block.memory = std::make_unique<char[]>(grid.shared_bytes + 64);
         block.threads = std::vector<Thread>(static_cast<std::size_t>(grid.threads));
         for (std::size_t t = 0; t < block.threads.size(); ++t) {

@@ -9,6 +9,7 @@ namespace forge::emulated {
 
 struct Grid {
     int blocks = 1, threads = 32;
+    int cluster = 1;  ///< blocks that share memory; their number is a multiple of it
     std::size_t shared_bytes = 0;
     unsigned seed = 1;
 };

@@ -14,6 +14,12 @@ struct Machine {
     void* (*memory)();   ///< of its block
     void (*sync)();      ///< until all threads of the block are here
     void (*pause)();     ///< while it waits for another block
+    unsigned (*cluster)();           ///< its number in the grid
+    unsigned (*block_in_cluster)();
+    unsigned (*cluster_blocks)();
+    void* (*memory_of)(unsigned block, const void* mine);  ///< where that lies in the memory of another block of the cluster
+    void (*cluster_arrive)();
+    void (*cluster_wait)();          ///< until all threads of the cluster have arrived as often as this one
 };
 
 }  // namespace forge::emulated
@@ -33,6 +39,7 @@ forge::emulated::Machine forge_machine;
 #define __launch_bounds__(...)
 #define __builtin_assume(condition)
 #define __syncthreads() forge_machine.sync()
+#define __isGlobal(pointer) true
 
 struct alignas(16) float4 {
     float x, y, z, w;

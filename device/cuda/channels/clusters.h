@@ -1,0 +1,108 @@
+/// Tiles of a sequence joined by clusters of blocks, which a Hopper GPU runs side by side: a cluster has one sequence, head
+/// and channel tile, and its blocks take the tiles in turn, one each per round. In a round every block sends its tile's map
+/// into the shared memory of all, and composes what has come: for the states before its own tile, and for those after the
+/// round. The order of operations depends on nothing but the cluster's size, so that results are the same bits from run to run.
+///
+/// Rounds use two sets of memory by turns. Whoever sends for the round after the next has had the next one's maps from all,
+/// and so has nobody who still awaits or reads this round's.
+#pragma once
+
+#include "../ptx/cluster.h"
+#include "map.h"
+
+namespace forge::cuda {
+
+constexpr int kMostBlocks = 8;  ///< of a cluster
+
+template <int STATES, int TENSORS>
+struct Shared : SharedByStrips<STATES, TENSORS> {
+    Map round[2][STATES][kMostBlocks][kTileChannels];  ///< of each block
+    float carried[STATES][kTileChannels];              ///< the states before the round
+    ptx::Mailbox boxes[2];
+};
+
+template <class SHARED>
+FORGE_DEVICE void start(SHARED& shared) {
+    if (ptx::cluster_blocks() == 1) return;
+    if (thread() == 0) ptx::mailbox_open(&shared.boxes[0]), ptx::mailbox_open(&shared.boxes[1]);
+    ptx::cluster_arrive();
+}
+
+template <int CHANNELS>
+FORGE_DEVICE Tile first_tile(const Call& call) {
+    constexpr unsigned kTiles = pieces(CHANNELS, kTileChannels);
+    const unsigned task = ptx::cluster_in_grid(), row = task / kTiles, n = static_cast<unsigned>(quotient(row, call.heads));
+    Tile at{};
+    static_cast<Task&>(at) = sequence_task(call, n, row - n * static_cast<unsigned>(call.heads), task % kTiles);
+    at.number = task;
+    at.segment = ptx::block_in_cluster();
+    place_rows(at);
+    return at;
+}
+
+template <int CHANNELS, int TENSORS>
+FORGE_DEVICE void take_tile(Places<TENSORS>&, const Places<TENSORS>&, const Call&) {}
+
+/// All blocks of a cluster have the same number of rounds. By one warp: the others are busy.
+template <int TENSORS>
+FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>& before, const Call& call, const TensorOf (&tensors)[TENSORS]) {
+    if (warp() != kWarps - 1) return;
+    const Size blocks = ptx::cluster_blocks();
+    if (lane() == 0) {
+        Tile at = before.tile;
+        at.segment += blocks;
+        place_rows(at);
+        at.done = at.row - static_cast<Size>(ptx::block_in_cluster()) * kTileRows >= at.tokens;
+        next.tile = at;
+    }
+#pragma unroll
+    for (int i = 0; i < TENSORS; ++i) {
+        const Size token_bytes = call.tensors[tensors[i].tensor].token * tensors[i].element_bytes;
+        if (lane() == i % kLanes) next.first[i] = before.first[i] + blocks * kTileRows * token_bytes;
+    }
+}
+
+/// Makes the states before each strip's rows. All threads call it, after put_map and sync; they sync afterwards. Final states
+/// are written after it, so that they may take the place of initial ones, which every block reads in its first round, before
+/// it sends.
+template <int STATES, int TENSORS>
+FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, int turn, const StateOf (&states)[STATES], int channels) {
+    constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
+    const int blocks = static_cast<int>(ptx::cluster_blocks()), mine = static_cast<int>(ptx::block_in_cluster());
+    const bool first = at.segment < blocks;
+    auto& round = shared.round[turn % 2];
+    ptx::Mailbox* const box = &shared.boxes[turn % 2];
+    const int self = thread();
+    if (first && blocks > 1) ptx::cluster_wait();  // they have all opened their mailboxes
+    if (self == 0 && blocks > 1) ptx::mailbox_expect(box, static_cast<unsigned>(blocks * kAll * sizeof(Map)));
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+        const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
+        if (c >= kAll) break;
+        if (first) shared.carried[state][channel] = detail::initial_state(call, states[state].initial, at, channel, channels);
+        if (blocks == 1) continue;
+        const Map map = detail::whole_map(shared, state, channel);
+        for (int b = 0; b < blocks; ++b) ptx::send(b, &round[state][mine][channel], box, map.factor, map.addend);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+        const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
+        if (c >= kAll) break;
+        float h = shared.carried[state][channel], before = h;
+        if (blocks > 1) {
+            if (i == 0) ptx::mailbox_await(box, turn / 2);
+            Map map[kMostBlocks];
+#pragma unroll
+            for (int b = 0; b < kMostBlocks; ++b) map[b] = round[state][b][channel];  // of blocks that are not there, too
+#pragma unroll
+            for (int b = 0; b < kMostBlocks; ++b) {
+                if (b == mine) before = h;
+                if (b < blocks) h = apply(map[b], h);
+            }
+        }
+        const float after = detail::pass_on(shared, state, channel, before);
+        shared.carried[state][channel] = blocks > 1 ? h : after;
+    }
+}
+
+}  // namespace forge::cuda

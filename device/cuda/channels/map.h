@@ -1,0 +1,100 @@
+/// What a stretch of tokens does to a state is the map h -> factor h + addend, channel by channel; the state before a stretch
+/// is the composition of all maps before it. Within a tile the maps of its strips meet in shared memory; how tiles meet is
+/// said in clusters.h and look_back.h, of which a kernel includes one. Either has
+///
+///     Shared        what the threads of a block leave each other
+///     start         every thread calls it first
+///     first_tile    the block's first tile, for one thread
+///     take_tile     the one after another, before a `sync`, and
+///     place_tile    its addresses, after it
+///     join          the states before each strip's rows
+#pragma once
+
+#include "tile.h"
+
+namespace forge::cuda {
+
+/// h -> factor h + addend.
+struct alignas(8) Map {
+    float factor, addend;
+};
+
+FORGE_DEVICE Map then(const Map& first, const Map& second) { return {second.factor * first.factor, second.factor * first.addend + second.addend}; }
+
+/// A factor of 0 forgets the state whatever it was.
+FORGE_DEVICE float apply(const Map& map, float state) { return map.factor == 0.0f ? map.addend : map.factor * state + map.addend; }
+
+/// `TENSORS` is how many token tensors the kernel reads and writes.
+template <int STATES, int TENSORS>
+struct SharedByStrips {
+    Places<TENSORS> places[kPlaces];
+    Map strips[STATES][kStrips][kTileChannels];
+    float before[STATES][kStrips][kTileChannels];  ///< each strip's states
+};
+
+/// Where the states of a sequence come from and go to, in the call.
+struct StateOf {
+    int initial, final;
+};
+
+/// This thread's map of a state over its rows, for `join`.
+template <class SHARED>
+FORGE_DEVICE void put_map(SHARED& shared, int state, const vec& factor, const vec& addend) {
+    float4* const to = reinterpret_cast<float4*>(&shared.strips[state][strip()][strip_channel()]);
+    to[0] = make_float4(factor.x[0], addend.x[0], factor.x[1], addend.x[1]);
+    to[1] = make_float4(factor.x[2], addend.x[2], factor.x[3], addend.x[3]);
+}
+
+/// The state before this thread's rows, after `join`.
+template <class SHARED>
+FORGE_DEVICE vec state_before(const SHARED& shared, int state) {
+    return load(&shared.before[state][strip()][strip_channel()]);
+}
+
+namespace detail {
+
+/// Strips whose maps are read before any is used: their latencies are those of one.
+constexpr int kBatch = min(kStrips, 8);
+
+/// The state before the first token of a sequence.
+FORGE_DEVICE float initial_state(const Call& call, int tensor, const Tile& at, int channel, int channels) {
+    const float* const from = state_block<const float>(call, tensor, at);
+    const Size c = at.tile * kTileChannels + channel;
+    return from && c < channels ? from[c * call.tensors[tensor].dim[0]] : 0.0f;
+}
+
+/// The map of a channel over the whole tile.
+template <class SHARED>
+FORGE_DEVICE Map whole_map(const SHARED& shared, int state, int channel) {
+    Map whole = {1.0f, 0.0f};
+#pragma unroll
+    for (int first = 0; first < kStrips; first += kBatch) {
+        Map map[kBatch];
+#pragma unroll
+        for (int s = 0; s < kBatch; ++s) map[s] = shared.strips[state][first + s][channel];
+#pragma unroll
+        for (int s = 0; s < kBatch; ++s) whole = first + s == 0 ? map[s] : then(whole, map[s]);
+    }
+    return whole;
+}
+
+/// From a channel's state before the tile to those before each strip's rows; that after the tile.
+template <class SHARED>
+FORGE_DEVICE float pass_on(SHARED& shared, int state, int channel, float h) {
+#pragma unroll
+    for (int first = 0; first < kStrips; first += kBatch) {
+        Map map[kBatch];
+#pragma unroll
+        for (int s = 0; s < kBatch; ++s) map[s] = shared.strips[state][first + s][channel];
+#pragma unroll
+        for (int s = 0; s < kBatch; ++s) {
+            shared.before[state][first + s][channel] = h;
+            h = apply(map[s], h);
+        }
+    }
+    return h;
+}
+
+}  // namespace detail
+
+}  // namespace forge::cuda
