@@ -12,6 +12,14 @@ from . import _c
 from ._types import dtype_name
 
 
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
 class NumPy:
     """numpy.ndarray, with bfloat16 of ml_dtypes."""
 
@@ -56,13 +64,19 @@ class NumPy:
             self._dtypes[name] = self._np.dtype(ml_dtypes.bfloat16)
         return self._dtypes[name]
 
-    def template(self, shape: tuple, dtype: str, like):
-        """What `new` makes dense arrays of this shape and type from, where `like` is."""
-        return self._np.broadcast_to(self._np.empty((), self.numpy_dtype(dtype)), shape)
+    def maker(self, shape: tuple, dtype: str, like):
+        """A function that makes dense arrays of this shape and type, without contents, where `like` is; on a GPU, while that is the
+        current device."""
+        return partial(self._np.empty, shape, self.numpy_dtype(dtype))
 
-    def new(self, template):
-        """An array without contents."""
-        return self._np.empty(template.shape, template.dtype)
+    def allocator(self, device: str):
+        """Where memory for the time of a launch comes cheaper than as an array: what makes so many bytes for a stream, and what
+        takes them back once all is launched."""
+        return None
+
+    def current_device(self, device: str):
+        """What gives the number of the current device, if there is such a thing."""
+        return None
 
     def float32(self, x):
         return x.astype(self._np.float32)
@@ -89,11 +103,10 @@ class Torch:
         }
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-        self.new = torch.empty_like  # of a template: the fastest way to a tensor
         self.address = torch.Tensor.data_ptr
 
     def layouts(self, xs: list) -> tuple:
-        return tuple([(x.dtype, x.shape, x.stride(), x.device) for x in xs])
+        return tuple([(x.dtype, x.shape, x.is_contiguous() or x.stride(), x.get_device()) for x in xs])
 
     def dtype(self, x) -> str:
         name = self._names.get(x.dtype)
@@ -114,8 +127,25 @@ class Torch:
             return partial(self._raw_stream, index)
         return lambda: self._torch.cuda.current_stream(index).cuda_stream
 
-    def template(self, shape: tuple, dtype: str, like):
-        return self._torch.empty((), dtype=self._dtypes[dtype], device=like.device).expand(shape)
+    def maker(self, shape: tuple, dtype: str, like):
+        empty = self._from_c("_dynamo.guards._empty_strided_cuda") if like.is_cuda else None
+        if empty is not None:  # as compiled PyTorch makes its tensors, in half the time
+            return partial(empty, shape, dense_strides(shape), self._dtypes[dtype])
+        return partial(self._torch.empty_like, self._torch.empty((), dtype=self._dtypes[dtype], device=like.device).expand(shape))
+
+    def allocator(self, device: str):
+        made = self._from_c("_cuda_cudaCachingAllocator_raw_alloc"), self._from_c("_cuda_cudaCachingAllocator_raw_delete")
+        return made if device != "cpu" and None not in made else None
+
+    def current_device(self, device: str):
+        return None if device == "cpu" else self._from_c("_cuda_getDevice") or self._torch.cuda.current_device
+
+    def _from_c(self, name: str):
+        """A function of PyTorch's C part that this version may have."""
+        found = self._torch._C
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return found
 
     def float32(self, x):
         return x.float()

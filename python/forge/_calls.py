@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from . import _c
+from ._arrays import dense_strides
 from ._program import Input
 from ._trace import dims_of
 from ._types import HALF
@@ -149,7 +150,7 @@ def with_one_head(entry: tuple, dims_after: int) -> tuple:
 class Plan:
     """All that the shapes of a call decide: from arrays to results without looking at a shape again."""
 
-    __slots__ = ("_address", "_launch", "_new", "_outputs", "_padding", "_results", "_stream", "_workspace")
+    __slots__ = ("_address", "_allocator", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream")
 
     def __init__(
         self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets, one_head: bool = False
@@ -173,34 +174,43 @@ class Plan:
                 places.append(("f32", size, dense_strides(size)) if final else None)
         size = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
         device = compiled.info["device"]
-        self._new, self._address, self._stream, self._outputs = arrays.new, arrays.address, arrays.current_stream(device), len(outputs)
-        self._padding = 63 if device == "cpu" else 0  # a GPU's allocator aligns by more than is needed
-        self._results = [arrays.template(result, dtype, like) for result, dtype in [*outputs, *final_states]]
-        self._workspace = arrays.template((size + self._padding,), "u8", like) if size else None
+        self._address, self._stream, self._outputs = arrays.address, arrays.current_stream(device), len(outputs)
+        self._makers = [arrays.maker(result, dtype, like) for result, dtype in [*outputs, *final_states]]
+        self._size, self._allocator = size, arrays.allocator(device) if size else None
+        self._spare = arrays.maker((size + 63,), "u8", like) if size and self._allocator is None else None
+        self._current_device, self._index = arrays.current_device(device), int(device.partition(":")[2] or 0)
         self._launch = _c.Launcher(compiled, tuple(places), offsets, size)
 
     def run(self, tensors: list, scalars: list, initial: list | None, cu_seqlens) -> list:
         """Outputs, then final states if they are wanted. Launches on the current stream."""
-        new, address = self._new, self._address
-        results = [new(template) for template in self._results]
+        if self._current_device is not None and self._current_device() != self._index:
+            return self._run_elsewhere(tensors, scalars, initial, cu_seqlens)
+        address = self._address
+        results = [make() for make in self._makers]
         given = tensors + results if initial is None else [*tensors, *results[: self._outputs], *initial, *results[self._outputs :]]
         if cu_seqlens is not None:
             given.append(cu_seqlens)
-        at = 0
-        if self._workspace is not None:
-            memory = new(self._workspace)  # it lives until this returns: on a GPU it then goes back to the stream's pool
-            at = (address(memory) + self._padding) & ~self._padding
-        self._launch(map(address, given), scalars, at, self._stream())
+        stream, at = self._stream(), 0
+        if self._allocator is not None:
+            alloc, delete = self._allocator
+            at = alloc(self._size, stream)
+            try:
+                self._launch(map(address, given), scalars, at, stream)
+            finally:
+                delete(at)  # what comes later in the stream may have it
+            return results
+        if self._spare is not None:
+            memory = self._spare()  # it lives until this returns
+            at = (address(memory) + 63) & ~63
+        self._launch(map(address, given), scalars, at, stream)
         return results
+
+    def _run_elsewhere(self, *call) -> list:
+        import torch
+
+        with torch.cuda.device(self._index):
+            return self.run(*call)
 
 
 def without(shape: tuple, axis: int) -> tuple:
     return (*shape[:axis], *shape[axis + 1 :])
-
-
-def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))

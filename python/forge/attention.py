@@ -83,6 +83,13 @@ class Attention:
     def run(self, tensors: list, scalars: list, initial: list | None, final: bool, cu_seqlens) -> list:
         """The outputs, then the final states if `final`. All arguments, and what `initial` has, in the order of declaration."""
         arrays = library_of(tensors[0])
+        plan = self.plan(arrays, tensors, initial, final, cu_seqlens)
+        if initial is not None:
+            initial = [s if arrays.dtype(s) == "f32" else arrays.float32(s) for s in initial]
+        return plan.run(tensors, scalars, initial, cu_seqlens)
+
+    def plan(self, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens) -> Plan:
+        """What calls with arguments of these layouts run; NotImplementedError where gradients are wanted."""
         given = tensors
         if initial is not None or cu_seqlens is not None:
             given = [*tensors, *(initial or ()), *(() if cu_seqlens is None else (cu_seqlens,))]
@@ -92,13 +99,11 @@ class Attention:
             raise self._not_an_array([*tensors, *(initial or []), cu_seqlens]) from None
         if arrays.wants_gradients(given):
             raise NotImplementedError(f"{self.name}: Forge has no gradients yet; call it under torch.no_grad(), or detach the inputs")
-        if initial is not None:
-            initial = [s if arrays.dtype(s) == "f32" else arrays.float32(s) for s in initial]
         known, plan = self._latest
         if key != known:  # comparing is faster than hashing
             plan = self._plans.get(key) or self._new_plan(key, arrays, tensors, initial, final, cu_seqlens)
             self._latest = key, plan
-        return plan.run(tensors, scalars, initial, cu_seqlens)
+        return plan
 
     def _new_plan(self, key, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens) -> Plan:
         names = [*self._tensor_names, *["initial_state"] * len(initial or []), *["cu_seqlens"] * (cu_seqlens is not None)]

@@ -8,6 +8,7 @@ from reference import CASES, inputs_for, is_half, keywords_for
 torch = pytest.importorskip("torch")
 
 from forge import ops  # noqa: E402
+from forge.attention import Attention  # noqa: E402
 
 
 def tensors(case, x: dict, dtype=torch.float32) -> dict:
@@ -59,6 +60,59 @@ def test_opcheck(packed):
     given = [torch.from_numpy(a) for a in x.values()]
     initial, offsets = ([torch.zeros(2, 2, 16, 16)], torch.tensor([0, 7, 40])) if packed else ([], None)
     torch.library.opcheck(torch.ops.forge.attention.default, ("gated_delta_net", given, [0.25], initial, True, offsets))
+
+
+@pytest.fixture
+def worked_out(monkeypatch) -> list:
+    """The names of attentions whose plans were looked for."""
+    names, plan = [], Attention.plan
+    monkeypatch.setattr(Attention, "plan", lambda self, *args: (names.append(self.name), plan(self, *args))[1])
+    return names
+
+
+def inputs_of(seed: int, T: int = 50) -> tuple:
+    torch.manual_seed(seed)
+    q, k, v = (torch.randn(2, T, 2, 16) for _ in range(3))
+    return q, k, v, -torch.rand(2, T, 2, 16)
+
+
+def test_calls_like_earlier_ones_are_not_worked_out_again(worked_out):
+    first, second = inputs_of(1), inputs_of(2)
+    wanted = ops.chunk_gla(*(x.numpy() for x in second), scale=0.3, output_final_state=True)
+    ops.chunk_gla(*first, scale=0.3, output_final_state=True)
+    worked_out.clear()
+    got = ops.chunk_gla(*second, scale=0.3, output_final_state=True)
+    assert not worked_out
+    assert all(np.array_equal(a.numpy(), b) for a, b in zip(got, wanted))
+
+
+def test_what_differs_from_earlier_calls_is_seen(worked_out):
+    """Each of these has the shapes of an earlier call."""
+    q, k, v, g = x = inputs_of(3)
+    ops.chunk_gla(*x)
+
+    def in_numpy(a):
+        return a.numpy() if isinstance(a, torch.Tensor) else a
+
+    def check(*args, **kwargs):
+        worked_out.clear()
+        got = ops.chunk_gla(*args, **kwargs)[0]
+        assert worked_out
+        assert np.array_equal(got.numpy(), ops.chunk_gla(*map(in_numpy, args), **{n: in_numpy(a) for n, a in kwargs.items()})[0])
+
+    check(q=k, k=q, v=v, g=g)
+    check(q, v, k, g, scale=2.0)
+    strided = q.transpose(2, 3).contiguous().transpose(2, 3)
+    check(strided, k, v, g)
+    check(q, k, v, g, initial_state=torch.randn(2, 2, 16, 16))
+    given = q.clone()
+    ops.chunk_gla(given, k, v, g)
+    given.set_(given.untyped_storage(), 0, given.shape, (800, 16, 1600, 1))  # the same tensor, laid out anew
+    check(given, k, v, g)
+    double = g.double()
+    assert torch.equal(ops.chunk_gla(q, k, v, double)[0], ops.chunk_gla(q, k, v, g)[0])
+    with pytest.raises(NotImplementedError, match="gradients"):
+        ops.chunk_gla(q.clone().requires_grad_(), k, v, g)
 
 
 def test_gradients_are_refused():

@@ -15,13 +15,15 @@ import math
 import warnings
 from functools import cache
 
-from ._dispatch import run, torch
+from ._dispatch import Request, operator, torch
 
 __all__ = [
     "chunk_delta_rule", "chunk_gated_delta_product", "chunk_gated_delta_rule", "chunk_gla", "chunk_hgrn", "chunk_kda", "chunk_lightning_attn",
     "chunk_linear_attn", "chunk_retention", "chunk_rwkv6", "chunk_simple_gla",
 ]  # fmt: skip
 
+
+_FLOAT32 = None if torch is None else torch.float32
 
 # ------------------------------------------------------------------------------------------------- arguments
 
@@ -67,22 +69,36 @@ def _like(x, q):
 
 def _wide(x):
     """x in float32, as gates are."""
-    if hasattr(x, "float"):
-        return x if x.dtype is torch.float32 else x.float()
-    return x if x.dtype == "float32" else x.astype("float32")
+    if x.dtype is _FLOAT32:
+        return x
+    return x.float() if hasattr(x, "float") else x.astype("float32", copy=False)
 
 
 def _swapped(x):
     return x.transpose(-1, -2) if hasattr(x, "float") else x.swapaxes(-1, -2)
 
 
-def _attend(key: str, tensors: list, scalars: list[float], initial_state, output_final_state: bool, cu_seqlens, v_first: bool = False):
-    """Runs a program with one state."""
+def _attend(key: str, tensors: list, scalars: list[float], initial_state, output_final_state: bool, cu_seqlens, v_first: bool = False) -> Request:
+    """Of a program with one state."""
     initial = None if initial_state is None else [_swapped(initial_state) if v_first else initial_state]
-    outputs = run(key, tensors, scalars, initial, output_final_state, cu_seqlens)
-    if not output_final_state:
-        return outputs[0], None
-    return outputs[0], _swapped(outputs[1]) if v_first else outputs[1]
+    returns = _output if not output_final_state else _output_and_swapped_state if v_first else _output_and_state
+    return Request(key, tensors, scalars, initial, output_final_state, cu_seqlens, returns)
+
+
+def _output(results: list) -> tuple:
+    return results[0], None
+
+
+def _output_and_state(results: list) -> tuple:
+    return results[0], results[1]
+
+
+def _output_and_swapped_state(results: list) -> tuple:
+    return results[0], _swapped(results[1])
+
+
+def _output_and_two_states(results: list) -> tuple:
+    return results[0], (results[1], results[2][:, None])
 
 
 def _no_context_parallelism(cp_context) -> None:
@@ -93,6 +109,7 @@ def _no_context_parallelism(cp_context) -> None:
 # ------------------------------------------------------------------------------------------------- without or with scalar decay
 
 
+@operator
 def chunk_linear_attn(q, k, v, scale=None, initial_state=None, output_final_state=False, normalize=True, cu_seqlens=None):
     """S = S + k vᵀ, o = scale Sᵀ q; normalize divides by scale zᵀ q + 1e-10, z = z + k, and the states are (S, z) with z
     [N, 1, H, K]."""
@@ -105,10 +122,11 @@ def chunk_linear_attn(q, k, v, scale=None, initial_state=None, output_final_stat
         z = initial_state[1] if isinstance(initial_state, tuple) else None
         zeros = kv[..., 0] * 0
         initial = [kv, zeros if z is None else z.reshape(zeros.shape)]
-    outputs = run("normalized_linear_attention", [q, k, v], [_scale(scale, k)], initial, output_final_state, cu_seqlens)
-    return outputs[0], (outputs[1], outputs[2][:, None]) if output_final_state else None
+    returns = _output_and_two_states if output_final_state else _output
+    return Request("normalized_linear_attention", [q, k, v], [_scale(scale, k)], initial, output_final_state, cu_seqlens, returns)
 
 
+@operator
 def chunk_retention(q, k, v, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, **kwargs):
     """S = γ S + k vᵀ with γ = 1 - 2^(-5-h) for head h, o = scale Sᵀ q."""
     _, chunk = _options("chunk_retention", kwargs, chunk_sizes=(16, 32, 64, 128), legacy_layout=False)
@@ -117,6 +135,7 @@ def chunk_retention(q, k, v, scale=None, initial_state=None, output_final_state=
     return _attend("retnet" + chunk, [q, k, v, gamma], [_scale(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
+@operator
 def chunk_lightning_attn(q, k, v, layer_idx, num_layers, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, **kwargs):
     """S = e^-s S + k vᵀ with s = 8 h / H (1 - layer_idx / num_layers) for head h, o = scale Sᵀ q."""
     _, chunk = _options("chunk_lightning_attn", kwargs, chunk_sizes=(16, 32, 64, 128), legacy_layout=False)
@@ -125,6 +144,7 @@ def chunk_lightning_attn(q, k, v, layer_idx, num_layers, scale=None, initial_sta
     return _attend("lightning_attention" + chunk, [q, k, v, slope], [_scale(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
+@operator
 def chunk_simple_gla(
     q,
     k,
@@ -154,6 +174,7 @@ def chunk_simple_gla(
 # ------------------------------------------------------------------------------------------------- vector decay
 
 
+@operator
 def chunk_gla(
     q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, **kwargs
 ):
@@ -163,6 +184,7 @@ def chunk_gla(
     return _attend("gla", [q, k, v, _wide(g)], [_scale(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
+@operator
 def chunk_rwkv6(r, k, v, w, u, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, cu_seqlens_cpu=None, **kwargs):
     """o = scale (S + (u ⊙ k) vᵀ)ᵀ r, then S = diag(e^w) S + k vᵀ; w [B, T, H, K], u [H, K]."""
     _options("chunk_rwkv6", kwargs, legacy_layout=False)
@@ -170,6 +192,7 @@ def chunk_rwkv6(r, k, v, w, u, scale=None, initial_state=None, output_final_stat
     return _attend("rwkv6", [r, k, v, _wide(w), _wide(u)], [_scale(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
+@operator
 def chunk_hgrn(x, g, initial_state=None, output_final_state=False):
     """h = e^g h + x, o = h; x and g [B, T, D], states [B, D]."""
     return _attend("gated_scan", [x, _like(g, x)], [], initial_state, output_final_state, None)
@@ -188,6 +211,7 @@ def _beta(beta, q, use_sigmoid: bool = False, negative: bool = False) -> tuple:
     return _wide(beta), ";beta=f32" + kind
 
 
+@operator
 def chunk_delta_rule(
     q,
     k,
@@ -223,6 +247,7 @@ def _raw_gate(g, A_log, dt_bias, bias_shape: tuple, lower_bound=None) -> tuple:
     return _wide(g), more, [] if lower_bound is None else [float(lower_bound)], ";gate=" + "+".join(flags)
 
 
+@operator
 def chunk_gated_delta_rule(
     q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False, use_beta_sigmoid_in_kernel=False,
     allow_neg_eigval=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, chunk_indices=None, cp_context=None, **kwargs,
@@ -231,7 +256,9 @@ def chunk_gated_delta_rule(
 
     use_gate_in_kernel=True: g = -e^A_log softplus(g + dt_bias), with A_log [HV] and, if given, dt_bias [HV].
     """
-    use_gate, A_log, dt_bias = kwargs.pop("use_gate_in_kernel", False), kwargs.pop("A_log", None), kwargs.pop("dt_bias", None)
+    use_gate = A_log = dt_bias = None
+    if kwargs:
+        use_gate, A_log, dt_bias = kwargs.pop("use_gate_in_kernel", False), kwargs.pop("A_log", None), kwargs.pop("dt_bias", None)
     v_first, chunk = _options("chunk_gated_delta_rule", kwargs, state_v_first, (16, 32, 64))
     _no_context_parallelism(cp_context)
     _checked("chunk_gated_delta_rule", q, initial_state, cu_seqlens)
@@ -245,6 +272,7 @@ def chunk_gated_delta_rule(
     return _attend(key, [q, k, v, _wide(g), beta, *more], [_scale(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
+@operator
 def chunk_kda(
     q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
     use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, safe_gate=False, lower_bound=None, disable_recompute=False,
@@ -255,7 +283,7 @@ def chunk_kda(
     use_gate_in_kernel=True: g = -e^A_log softplus(g + dt_bias), or lower_bound sigmoid(e^A_log (g + dt_bias)) where lower_bound is
     given; A_log [HV], dt_bias [HV * K]. safe_gate promises gates of at least -5, which Forge has no need of.
     """
-    A_log, dt_bias = kwargs.pop("A_log", None), kwargs.pop("dt_bias", None)
+    A_log, dt_bias = (kwargs.pop("A_log", None), kwargs.pop("dt_bias", None)) if kwargs else (None, None)
     v_first, chunk = _options("chunk_kda", kwargs, state_v_first, (32, 64))
     _no_context_parallelism(cp_context)
     if return_intermediate_states:
@@ -276,6 +304,7 @@ def chunk_kda(
     return _attend(key, [q, k, v, _wide(g), beta, *more], [_scale(scale, k), *scalars], initial_state, output_final_state, cu_seqlens, v_first)
 
 
+@operator
 def chunk_gated_delta_product(
     q, k, v, g, beta, num_householder, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False, cu_seqlens=None,
     cu_seqlens_cpu=None, cp_context=None,

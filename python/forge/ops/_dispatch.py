@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
-from .._calls import factor_of, symbol_of
+from collections.abc import Callable
+from functools import wraps
+from typing import NamedTuple
+
+from .._arrays import library_of
+from .._calls import Plan, factor_of, symbol_of
 from ._programs import program
 
 try:
@@ -25,6 +30,104 @@ def run(key: str, tensors: list, scalars: list[float], initial: list | None, fin
             if x.requires_grad:
                 _no_gradient()
     return torch.ops.forge.attention(key, tensors, scalars, initial or [], final, cu_seqlens)
+
+
+# ------------------------------------------------------------------------------------------------- operators
+
+
+class Request(NamedTuple):
+    """A call of an operator in the terms of `run`, and what it makes of the results."""
+
+    key: str
+    tensors: list
+    scalars: list[float]
+    initial: list | None
+    final: bool
+    cu_seqlens: object
+    returns: Callable[[list], tuple]
+
+
+class _Known(NamedTuple):
+    """What calls with arguments like those seen before do: `tensors`, `initial` and `cu_seqlens` are numbers of arguments."""
+
+    plan: Plan
+    tensors: list[int]
+    scalars: list[float]
+    initial: list[int] | None
+    cu_seqlens: int | None
+    returns: Callable[[list], tuple]
+
+
+_MOST_KNOWN = 4096
+_PLAIN = (type(None), bool, int, float, str)
+_Tensor = None if torch is None else torch.Tensor
+_grad_enabled = None if torch is None else torch.is_grad_enabled
+
+
+def operator(request: Callable[..., Request]):
+    """The operator whose calls `request` describes. What follows from layouts of tensors and from numbers is worked out once: a
+    request must follow from these alone, and take its tensors from the arguments, or be made again in every call."""
+    known: dict[tuple, _Known | None] = {}
+    latest: tuple = (None, None)
+
+    @wraps(request)
+    def call(*args, **kwargs):
+        nonlocal latest
+        if torch is None or _is_compiling():
+            return _answer(request(*args, **kwargs))
+        values = (*args, *kwargs.values())
+        try:
+            key = tuple(kwargs), [  # written out, as calls are short
+                (x.dtype, x.shape, x.is_contiguous() or x.stride(), x.get_device()) if type(x) is _Tensor else _plain(x) for x in values
+            ]
+        except _Strange:
+            return _answer(request(*args, **kwargs))
+        before, found = latest
+        if key != before:  # comparing is faster than hashing
+            hashed = key[0], tuple(key[1])
+            if hashed not in known:
+                wanted = request(*args, **kwargs)
+                if len(known) >= _MOST_KNOWN:
+                    known.clear()
+                answer = _answer(wanted)
+                known[hashed] = _known(wanted, values)
+                return answer
+            found = known[hashed]
+            latest = key, found
+        if found is None or (_grad_enabled() and any(x.requires_grad for x in values if type(x) is _Tensor)):
+            return _answer(request(*args, **kwargs))
+        plan, tensors, scalars, initial, cu_seqlens, returns = found
+        states = None if initial is None else [values[i] for i in initial]
+        return returns(plan.run([values[i] for i in tensors], scalars, states, None if cu_seqlens is None else values[cu_seqlens]))
+
+    return call
+
+
+def _answer(wanted: Request) -> tuple:
+    return wanted.returns(run(*wanted[:-1]))
+
+
+class _Strange(Exception):
+    """An argument is neither a tensor nor a number or the like."""
+
+
+def _plain(x):
+    if type(x) in _PLAIN:
+        return x
+    raise _Strange
+
+
+def _known(wanted: Request, values: tuple) -> _Known | None:
+    """None unless all tensors of a request are arguments of the call, as they are."""
+    places = {id(x): i for i, x in enumerate(values) if type(x) is _Tensor}
+    given = [*wanted.tensors, *(wanted.initial or ()), *(() if wanted.cu_seqlens is None else (wanted.cu_seqlens,))]
+    if any(id(x) not in places for x in given) or any(x.dtype is not torch.float32 for x in wanted.initial or ()):
+        return None
+    plan = program(wanted.key).plan(library_of(given[0]), wanted.tensors, wanted.initial, wanted.final, wanted.cu_seqlens)
+    numbers = [places[id(x)] for x in given]
+    count = len(wanted.tensors)
+    initial = None if wanted.initial is None else numbers[count : count + len(wanted.initial)]
+    return _Known(plan, numbers[:count], wanted.scalars, initial, None if wanted.cu_seqlens is None else numbers[-1], wanted.returns)
 
 
 # ------------------------------------------------------------------------------------------------- torch.ops.forge.attention
@@ -81,4 +184,4 @@ if torch is not None:
     _operator.register_fake(_fake)
     _operator.register_autograd(_no_gradient)
 
-__all__ = ["run", "torch"]
+__all__ = ["Request", "operator", "torch"]
