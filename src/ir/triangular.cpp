@@ -41,6 +41,7 @@ Triangle triangle_of(const Function& fn, ValueId id) {
         case Opcode::Identity: return UnitLower;
         case Opcode::Tril: return of_tril(arg(0), op.attrs.diagonal);
         case Opcode::To:
+        case Opcode::Copy:
         case Opcode::CacheResult: return arg(0);
         case Opcode::Neg: return arg(0) == UnitLower ? Lower : arg(0);
         case Opcode::Add: return of_sum(arg(0), arg(1));

@@ -238,9 +238,14 @@ class Copies {
             return Space::Tile;
         }
         const Space loop = forms_.evaluated(v);
+        if (is_fragment(loop) && fn_.op(op.args[i]).code == Opcode::DecayMask && is_beside_products()) return loop;
         if (is_fragment(loop)) return now == Space::Tile || now == loop ? now : now == Space::Operand ? loop : Space::Tile;
         return is_fragment(now) ? Space::Tile : now;
     }
+
+    /// Whether a decay mask had better be worked out while products are under way that its loop waits for: by a group that makes
+    /// outputs, and nothing else.
+    [[nodiscard]] bool is_beside_products() const { return rules_.output_groups > 0 && rules_.stages > 1; }
 
     ValueId in_form(ValueId v, Space form) {
         const ValueId mapped = map_[static_cast<std::size_t>(v)];

@@ -31,15 +31,16 @@ using namespace forge::cuda;
 //   %prev_s.2: f32[128, 64] = copy(%prev_s) @ operand(45056, parts=1)
 //   %17: f32[64, 64] = matmul(%q, %k) {trans_b=true, tri=out_lower} @ fragment
 //   %18: f32[64, 64] = matmul(%q, %prev_s.2) @ fragment
-//   %19: f32[64] = cumsum(%g.2) {dim=0} @ reg
-//   %20: f32[64, 64] = decay_mask(%g.2) @ tile(10308, [], staged)
-//   %21: f32[64] = exp(%19) @ tile(10376, [1], staged)
-//   %22: f32[64, 64] = mul(%17, %20) @ reg
-//   %23: f32[64, 64] = tril(%22) {diagonal=0} @ fragment
-//   %24: f32[64, 1] = unsqueeze(%21) {dim=1} @ tile(10376, [1, 0], staged)
-//   %25: f32[64, 64] = mul(%18, %24) @ fragment
-//   %26: f32[64, 64] = matmul_add(%23, %v, %25) {tri=a_lower} @ fragment
-//   %o: f32[64, 64] = mul(%26, %scale) @ fragment
+//   %19: f32[64, 64] = decay_mask(%g.2) @ tile(10308, [], staged)
+//   %20: f32[64] = cumsum(%g.2) {dim=0} @ reg
+//   %21: f32[64, 64] = copy(%19) @ fragment
+//   %22: f32[64] = exp(%20) @ tile(10376, [1], staged)
+//   %23: f32[64, 64] = mul(%17, %21) @ reg
+//   %24: f32[64, 64] = tril(%23) {diagonal=0} @ fragment
+//   %25: f32[64, 1] = unsqueeze(%22) {dim=1} @ tile(10376, [1, 0], staged)
+//   %26: f32[64, 64] = mul(%18, %25) @ fragment
+//   %27: f32[64, 64] = matmul_add(%24, %v, %26) {tri=a_lower} @ fragment
+//   %o: f32[64, 64] = mul(%27, %scale) @ fragment
 //   %o.2: f32[64, 64] = copy(%o) @ operand(40960, parts=1)
 //   return input "o" = %o.2, state "s" = %s
 // }
@@ -98,10 +99,10 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             const pair v9_j = running_sum<true, true>(g_2_j);
             const pair v12_j = exp(v9_j);
             store_pair(arriving_numbers + 4 + j, v12_j);
-            const pair v19_j = running_sum<false, false>(g_2_j);
             store_decay_sums(arriving_numbers + 68, g_2_j);
-            const pair v21_j = exp(v19_j);
-            store_pair(arriving_numbers + 136 + j, v21_j);
+            const pair v20_j = running_sum<false, false>(g_2_j);
+            const pair v22_j = exp(v20_j);
+            store_pair(arriving_numbers + 136 + j, v22_j);
         };
         for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, stage.lap ^= 1u) {
             stages.wait_empty(stage);
@@ -174,8 +175,8 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             const Operand<bf16, 64, 128> k(arrived + 0);
             const Operand<bf16, 64, 64> v(arrived + 4096);
             const Operand<bf16, 64, 128> q(arrived + 6144);
-            float* const v20 = arrived_numbers + 68;  // [64, 64]
-            float* const v21 = arrived_numbers + 136;  // [64]
+            float* const v19 = arrived_numbers + 68;  // [64, 64]
+            float* const v22 = arrived_numbers + 136;  // [64]
             const Operand<bf16, 128, 64> prev_s_2(scratch + 45056 + to.at * 4096);
             stores_read(), stages.wait_filled(stage), sync();
             Fragment<64, 64> v17;
@@ -183,33 +184,38 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             prev_s_2_passing.wait_filled(to);
             Fragment<64, 64> v18;
             issue_multiply<Acc::Set, Along::Columns, Along::Rows, 128>(v18, q, prev_s_2);
+            Fragment<64, 64> v21 = {};
+            each_lower([&](const Spot& spot) {
+                const auto v19_j = decays<false>(v19, spot.i, spot.j);
+                v21.put(spot, v19_j);
+            });
             finish<1>(v17);
-            Fragment<64, 64> v23 = {};
+            Fragment<64, 64> v24 = {};
             each_lower([&](const Spot& spot) {
                 const auto v17_j = v17.at(spot);
-                const auto v20_j = decays<false>(v20, spot.i, spot.j);
-                const auto v22_j = v17_j * v20_j;
-                const auto v23_j = tril(v22_j, spot.i, spot.j, 0);
-                v23.put(spot, v23_j);
+                const auto v21_j = v21.at(spot);
+                const auto v23_j = v17_j * v21_j;
+                const auto v24_j = tril(v23_j, spot.i, spot.j, 0);
+                v24.put(spot, v24_j);
             });
             finish<0>(v18);
-            Fragment<64, 64> v25;
+            Fragment<64, 64> v26;
             each<64, 64>([&](const Spot& spot) {
                 const auto v18_j = v18.at(spot);
-                const auto v24_j = broadcast_pair(*(v21 + spot.i));
-                const auto v25_j = v18_j * v24_j;
-                v25.put(spot, v25_j);
+                const auto v25_j = broadcast_pair(*(v22 + spot.i));
+                const auto v26_j = v18_j * v25_j;
+                v26.put(spot, v26_j);
             });
-            const auto v23_packed = pack<bf16>(v23);
-            Fragment<64, 64> v26 = v25;
-            issue_multiply<Acc::Add, Along::Rows>(v26, v23_packed, v);
-            finish<0>(v26);
+            const auto v24_packed = pack<bf16>(v24);
+            Fragment<64, 64> v27 = v26;
+            issue_multiply<Acc::Add, Along::Rows>(v27, v24_packed, v);
+            finish<0>(v27);
             stages.is_empty(stage);
             prev_s_2_passing.is_empty(to);
             Fragment<64, 64> o;
             each<64, 64>([&](const Spot& spot) {
-                const auto v26_j = v26.at(spot);
-                const auto o_j = v26_j * broadcast_pair(scale);
+                const auto v27_j = v27.at(spot);
+                const auto o_j = v27_j * broadcast_pair(scale);
                 o.put(spot, o_j);
             });
             store_fragment<false>(o_2, o);
