@@ -15,8 +15,10 @@ struct Call {
     float* const* spills;        ///< values that pass from kernel to kernel, one block per (chunk or segment, head)
     const Size* start;           ///< per sequence: its first token in packed tensors, else 0
     const Size* tokens;          ///< per sequence: its length
-    const Size* first_chunk;     ///< per sequence: the number of chunks before it
-    const int* chunk_sequence;   ///< per chunk: its sequence
+    Size stretch_row, stretch_end;  ///< what is done of every sequence: all of it, or these tokens, whole chunks
+    const int* scan_sequence;    ///< per sequence of which something is to be done: its number
+    const Size* first_chunk;     ///< per sequence: the number of chunks of sequences before it in this stretch
+    const int* chunk_sequence;   ///< per chunk of the stretch: its sequence
     const Size* first_segment;   ///< per sequence: the number of segments before it; one more at the end
     const int* segment_sequence; ///< per segment: its sequence
     Size segment_rows;           ///< tokens per segment
@@ -29,16 +31,18 @@ inline Size slot_of(const void* slots, int wide, Size n) {
     return !slots ? n : wide ? static_cast<const long long*>(slots)[n] : static_cast<const int*>(slots)[n];
 }
 
-/// One task per (sequence, head, tile), tiles fastest: all chunks of a sequence in order.
+/// One task per (sequence, head, tile), tiles fastest: all chunks of a sequence, or of a stretch of it, in order.
 inline Task scan_task(const Call& call, Size index) {
-    const Size tile = index % call.tiles, head = index / call.tiles % call.heads, n = index / call.tiles / call.heads;
-    return {n, head, tile, 0, call.tokens[n], call.tokens[n], call.first_chunk[n] * call.heads + head, 0, true};
+    const Size tile = index % call.tiles, head = index / call.tiles % call.heads, n = call.scan_sequence[index / call.tiles / call.heads];
+    const Size tokens = call.tokens[n];
+    const bool last = tokens <= call.stretch_end;
+    return {n, head, tile, call.stretch_row, last ? tokens : call.stretch_end, tokens, call.first_chunk[n] * call.heads + head, 0, last};
 }
 
 /// One task per (chunk, head, tile), tiles fastest.
 inline Task chunk_task(const Call& call, Size index, Size chunk_size) {
     const Size tile = index % call.tiles, head = index / call.tiles % call.heads, chunk = index / call.tiles / call.heads;
-    const Size n = call.chunk_sequence[chunk], row = (chunk - call.first_chunk[n]) * chunk_size;
+    const Size n = call.chunk_sequence[chunk], row = call.stretch_row + (chunk - call.first_chunk[n]) * chunk_size;
     return {n, head, tile, row, row + chunk_size, call.tokens[n], chunk * call.heads + head, 0, true};
 }
 

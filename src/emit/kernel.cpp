@@ -136,6 +136,7 @@ class KernelWriter {
 
     void start_state(ValueId v) {
         if (loop_ == Loop::Segments) return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
+        if (waits_between_stretches()) return either("at.row > 0", [&] { transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), kLane); }, [&] { transfers_.load_initial_state(v); });
         if (loop_ != Loop::Summaries) return transfers_.load_initial_state(v);
         c_.writes(v);
         out_.line("fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
@@ -151,6 +152,19 @@ class KernelWriter {
         if (eye) out_.line("for (int i = 0; i < {}; ++i) {}[i * {}] = 1.0f;", size_of(op.type, 0), c_.name(v), op.layout->strides[0] + 1);
     }
 
+    /// Whether a task may be followed by one that goes on where it ends.
+    [[nodiscard]] bool waits_between_stretches() const { return loop_ == Loop::Scan && plan_.in_stretches(); }
+
+    template <class Then, class Else>
+    void either(const char* condition, const Then& then, const Else& otherwise) {
+        out_.open(fmt::format("if ({})", condition));
+        then();
+        out_.close("} else {");
+        out_.indent();
+        otherwise();
+        out_.close();
+    }
+
     void store_carried() {
         if (loop_ == Loop::Carries) return;
         if (loop_ == Loop::Segments) out_.line("if (!at.last) return;");
@@ -160,6 +174,8 @@ class KernelWriter {
             const ValueId v = kept == ir::kNoValue ? r.value : kept;
             if (loop_ == Loop::Summaries)
                 transfers_.store_spill(r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name), v, "at.segment");
+            else if (waits_between_stretches())
+                either("!at.last", [&] { transfers_.store_spill(graph::carry_spill(r.name), v, kLane); }, [&] { transfers_.store_final_state(r.name, v); });
             else transfers_.store_final_state(r.name, v);
         }
     }
@@ -261,6 +277,8 @@ class KernelWriter {
         c_.barriers.before(out_, c_.memory(r.value), c_.memory(kept));
         out_.line("copy_floats<{}>({}, {});", c_.floats(kept), c_.name(kept), c_.name(r.value));
     }
+
+    static constexpr const char* kLane = "(at.sequence * call.heads + at.head)";
 
     Context c_;
     Transfers transfers_;

@@ -80,6 +80,16 @@ int Plan::scalar(const std::string& name) const {
     throw InternalError(fmt::format("plan: no scalar '{}'", name));
 }
 
+bool Plan::in_stretches() const { return schedule.stretch_bytes > 0 && schedule.strategy != Strategy::Segmented && kernels.size() > 1; }
+
+std::int64_t Plan::stretch_chunks(std::int64_t lanes) const {
+    constexpr std::int64_t kFewest = 16;  // else threads would wait for each other more than they work
+    std::int64_t bytes = 0;
+    for (const SpillSlot& slot : spills)
+        if (slot.per == SpillSlot::Per::Chunk) bytes += slot.floats * static_cast<std::int64_t>(sizeof(float));
+    return std::max(kFewest, schedule.stretch_bytes / std::max<std::int64_t>(1, lanes * bytes));
+}
+
 int Plan::spill(const std::string& name) const {
     for (std::size_t i = 0; i < spills.size(); ++i)
         if (spills[i].name == name) return static_cast<int>(i);
@@ -97,7 +107,7 @@ namespace {
 std::optional<SpillSlot> spill_of(const KernelGraph& kernel, const ir::Result& r) {
     SpillSlot slot;
     slot.type = kernel.fn.op(r.value).type;
-    slot.per_segment = kernel.loop == Loop::Summaries || kernel.loop == Loop::Carries;
+    if (kernel.loop == Loop::Summaries || kernel.loop == Loop::Carries) slot.per = SpillSlot::Per::Segment;
     if (r.role == Role::Spill) slot.name = r.name;
     else if (kernel.loop == Loop::Summaries) slot.name = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
     else return std::nullopt;
@@ -134,8 +144,10 @@ class Planning {
     Plan run() {
         const Schedule& s = plan_.schedule;
         const bool share = s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
-        for (KernelGraph& graph : place(s.warp_groups() ? for_matrix_units(share) : plan_.program, s.strategy, share ? s.tile_axis : "", {.all_ahead = s.warp_groups(), .joined_at_start = s.summaries > 0})) add(std::move(graph));
+        const bool all_ahead = s.warp_groups() || (share && !s.shared_memory);
+        for (KernelGraph& graph : place(s.warp_groups() ? for_matrix_units(share) : plan_.program, s.strategy, share ? s.tile_axis : "", {.all_ahead = all_ahead, .joined_at_start = s.summaries > 0})) add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
+        if (plan_.in_stretches()) add_carried_states();
         return std::move(plan_);
     }
 
@@ -162,17 +174,31 @@ class Planning {
     void add_spill(const KernelGraph& graph, const ir::Result& r, SpillSlot slot) {
         const Schedule& s = plan_.schedule;
         const ir::Type type = tile::with_sizes(slot.type, whole_);
-        if (s.warp_groups() && !slot.per_segment && tile::is_block_matrix(type)) {
+        if (s.warp_groups() && slot.per == SpillSlot::Per::Chunk && tile::is_block_matrix(type)) {
             slot.parts = tile::parts_of(graph.fn, r.value, parts_);
             slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
             parts_[slot.name] = slot.parts;
             const bool columns = slot.type.shape[1].symbol == s.tile_axis;
             if (tiled() && (slot.type.shape[0].symbol == s.tile_axis || (columns && slot.parts > 1))) throw NotForWarpGroups("a stored matrix that is cut along its rows");
         } else {
-            slot.strides = tile::tile_strides(type, s.rules());
-            slot.floats = tile::tile_floats(type, s.rules());
+            lay_out(slot);
         }
         plan_.spills.push_back(std::move(slot));
+    }
+
+    void lay_out(SpillSlot& slot) const {
+        const ir::Type type = tile::with_sizes(slot.type, whole_);
+        slot.strides = tile::tile_strides(type, plan_.schedule.rules());
+        slot.floats = tile::tile_floats(type, plan_.schedule.rules());
+    }
+
+    /// Where states wait for the next stretch.
+    void add_carried_states() {
+        for (const auto& state : plan_.definition.states) {
+            SpillSlot slot{graph::carry_spill(state.name), state.type, {}, 0, SpillSlot::Per::Sequence, 0};
+            lay_out(slot);
+            plan_.spills.push_back(std::move(slot));
+        }
     }
 
     [[nodiscard]] tile::TileKernel lowered(const KernelGraph& graph, const tile::Sizes& sizes, Engine engine) const {

@@ -40,6 +40,7 @@ struct Schedule {
     int beside_groups = 0;        ///< … which, if not 0, runs beside the scan, with so many warp groups per block (device/cuda/warpgroup/beside.h)
     double beside_steps = 0;      ///< … a task of which costs a multiprocessor so many of the scan's chunks
     bool clusters = false;        ///< channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace
+    std::int64_t stretch_bytes = 0;  ///< what should pass from kernel to kernel at a time, for it to stay in caches; 0: a whole call's
     Engine engine = Engine::Tiles;
     std::string reason;
 
@@ -58,11 +59,12 @@ struct TensorSlot {
 
 /// A value that passes from kernel to kernel through the workspace, whole even where scans take parts of it.
 struct SpillSlot {
+    enum class Per : std::uint8_t { Chunk, Segment, Sequence };  ///< one block for each, and each head
     std::string name;
     ir::Type type;             ///< of a block, symbolic
     std::vector<std::int64_t> strides;
     std::int64_t floats = 0;   ///< of a block
-    bool per_segment = false;  ///< one block per (segment, head) rather than per (chunk, head)
+    Per per = Per::Chunk;
     int parts = 0;             ///< of an operand of the matrix units, which it is stored as; 0: stored as floats
 };
 
@@ -101,6 +103,10 @@ struct Plan {
     /// Whether the kernel is the work ahead of a scan that runs beside it, or that scan.
     [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const { return schedule.beside_groups > 0 && kernel.graph.loop == loop; }
     [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const { return kernel.graph.tiled ? schedule.tiles : 1; }
+    /// Whether all kernels go through a stretch of chunks before the first begins the next one. States then wait in spills.
+    [[nodiscard]] bool in_stretches() const;
+    /// The chunks of each sequence in a stretch, where so many sequences and heads are under way.
+    [[nodiscard]] std::int64_t stretch_chunks(std::int64_t lanes) const;
 };
 
 /// `definition` in its final types; `program` joined and optimised from it.

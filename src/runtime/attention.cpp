@@ -17,6 +17,7 @@
 #include "ir/text.h"
 #include "runtime/prepared_call.h"
 #include "runtime/skip.h"
+#include "runtime/stretches.h"
 #include "runtime/threads.h"
 #include "support/environment.h"
 #include "tune/gpu.h"
@@ -63,9 +64,8 @@ Workspace lay_out(const Attention::Impl& impl, const runtime::Bound& bound) {
     w.scratch_bytes = aligned((static_cast<std::size_t>(floats) + kSlackFloats) * sizeof(float));
     w.bytes = w.scratch_bytes * static_cast<std::size_t>(impl.threads);
     for (const auto& spill : impl.plan.spills) {
-        const auto blocks = static_cast<std::size_t>((spill.per_segment ? bound.segments : bound.chunks) * bound.heads);
         w.spills.push_back(w.bytes);
-        w.bytes += aligned(blocks * static_cast<std::size_t>(spill.floats) * sizeof(float));
+        w.bytes += aligned(static_cast<std::size_t>(runtime::spill_blocks(impl.plan, spill, bound) * spill.floats) * sizeof(float));
     }
     return w;
 }
@@ -151,6 +151,13 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     return impl;
 }
 
+/// Sequences, chunks or segments: what a kernel has tasks for, per head and tile.
+std::int64_t units_of(plan::Loop loop, const runtime::Stretch& stretch, const runtime::Bound& bound) {
+    if (loop == plan::Loop::Carries) return bound.sequences;
+    if (plan::per_segment(loop)) return bound.segments;
+    return static_cast<std::int64_t>(loop == plan::Loop::Chunks ? stretch.chunk_sequence.size() : stretch.sequences.size());
+}
+
 void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Workspace& w, char* memory, const ParallelFor& threads) {
     std::vector<float*> spills;
     for (const std::size_t offset : w.spills) spills.push_back(reinterpret_cast<float*>(memory + offset));  // NOLINT: workspace is bytes
@@ -159,8 +166,7 @@ void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Work
                       spills.data(),
                       bound.start.data(),
                       bound.tokens.data(),
-                      bound.first_chunk.data(),
-                      bound.chunk_sequence.data(),
+                      0, 0, nullptr, nullptr, nullptr,  // the stretch
                       bound.first_segment.data(),
                       bound.segment_sequence.data(),
                       bound.segment_rows,
@@ -169,16 +175,18 @@ void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Work
                       1,
                       bound.slots};
     runtime::clear_skipped(impl.plan, bound);
-    for (std::size_t k = 0; k < impl.kernels.size(); ++k) {
-        const plan::Loop loop = impl.plan.kernels[k].graph.loop;
-        args.tiles = impl.plan.tiles(impl.plan.kernels[k]);
-        const std::int64_t units = loop == plan::Loop::Chunks ? bound.chunks : plan::per_segment(loop) ? bound.segments : bound.sequences;
-        const auto run = [&](std::int64_t task, int worker) {
-            impl.kernels[k](args, task, reinterpret_cast<float*>(memory + w.scratch_bytes * static_cast<std::size_t>(worker)));  // NOLINT
-        };
-        const std::int64_t tasks = units * bound.heads * args.tiles;
-        if (threads) threads(tasks, impl.threads, run);
-        else runtime::parallel_for(tasks, impl.threads, run);
+    for (const runtime::Stretch& stretch : runtime::stretches_of(impl.plan, bound)) {
+        args.stretch_row = stretch.row, args.stretch_end = stretch.end;
+        args.scan_sequence = stretch.sequences.data(), args.first_chunk = stretch.first_chunk.data(), args.chunk_sequence = stretch.chunk_sequence.data();
+        for (std::size_t k = 0; k < impl.kernels.size(); ++k) {
+            args.tiles = impl.plan.tiles(impl.plan.kernels[k]);
+            const auto run = [&](std::int64_t task, int worker) {
+                impl.kernels[k](args, task, reinterpret_cast<float*>(memory + w.scratch_bytes * static_cast<std::size_t>(worker)));  // NOLINT
+            };
+            const std::int64_t tasks = units_of(impl.plan.kernels[k].graph.loop, stretch, bound) * bound.heads * args.tiles;
+            if (threads) threads(tasks, impl.threads, run);
+            else runtime::parallel_for(tasks, impl.threads, run);
+        }
     }
 }
 

@@ -255,21 +255,14 @@ class Binder {
 
     void find_chunks() {
         const std::int64_t chunk = plan_.schedule.chunk;
-        for (std::int64_t n = 0; n < bound_.sequences; ++n) {
-            const std::int64_t chunks = (bound_.tokens[static_cast<std::size_t>(n)] + chunk - 1) / chunk;
-            bound_.first_chunk.push_back(bound_.chunks);
-            bound_.chunk_sequence.insert(bound_.chunk_sequence.end(), static_cast<std::size_t>(chunks), static_cast<int>(n));
-            bound_.chunks += chunks;
-        }
-        bound_.first_chunk.push_back(bound_.chunks);
+        for (const device::Size tokens : bound_.tokens) bound_.chunks += (tokens + chunk - 1) / chunk;
     }
 
     /// Segments of equal length, as many in the longest sequence as were planned; every sequence has one at least.
     void find_segments() {
         const std::int64_t chunk = plan_.schedule.chunk, wanted = std::max<std::int64_t>(1, plan_.schedule.segments);
         std::int64_t most = 1;
-        for (std::int64_t n = 0; n < bound_.sequences; ++n)
-            most = std::max<std::int64_t>(most, bound_.first_chunk[static_cast<std::size_t>(n) + 1] - bound_.first_chunk[static_cast<std::size_t>(n)]);
+        for (const device::Size tokens : bound_.tokens) most = std::max<std::int64_t>(most, (tokens + chunk - 1) / chunk);
         bound_.segment_rows = (most + wanted - 1) / wanted * chunk;
         for (std::int64_t n = 0; n < bound_.sequences; ++n) {
             const std::int64_t segments = std::max<std::int64_t>(1, (bound_.tokens[static_cast<std::size_t>(n)] + bound_.segment_rows - 1) / bound_.segment_rows);

@@ -15,8 +15,7 @@ namespace forge::runtime {
 struct Bound {
     std::vector<device::CallTensor> tensors;
     std::vector<float> scalars;
-    std::vector<device::Size> start, tokens, first_chunk;  ///< per sequence (first_chunk has one more: the total)
-    std::vector<int> chunk_sequence;
+    std::vector<device::Size> start, tokens;  ///< per sequence
     std::vector<device::Size> first_segment;  ///< one more than sequences
     std::vector<int> segment_sequence;
     std::int64_t sequences = 0, heads = 0, chunks = 0, segments = 0, summaries = 0;

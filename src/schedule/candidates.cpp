@@ -76,6 +76,7 @@ class Enumeration {
         s.strategy = strategy;
         s.chunk = chunk;
         s.vector_width = device_.vector_width;
+        if (!device_.gpu) s.stretch_bytes = device_.slots * device_.on_chip_bytes;
         if (strategy == Strategy::Segmented) return add_segments(s);
         if (wishes_.segments > 1) return;
         if (axis_.empty()) {

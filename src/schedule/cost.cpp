@@ -63,6 +63,11 @@ double body_seconds(const Work& w, std::int64_t floats, const Device& d) {
            d.hop_s;
 }
 
+/// How often each kernel is started.
+std::int64_t stretches(const plan::Plan& plan, const Problem& problem) {
+    return plan.in_stretches() ? divide_up(divide_up(problem.tokens, plan.schedule.chunk), plan.stretch_chunks(problem.sequences * problem.heads)) : 1;
+}
+
 /// `resident`: whether everything that the call touches stays in the last cache.
 KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem, const Device& d, bool resident) {
     const Work w = work_of(plan, kernel);
@@ -73,8 +78,9 @@ KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, cons
     c.tasks = e.tasks;
     c.hops = e.hops;
     c.flops = w.useful_flops * bodies;
-    c.again_bytes = w.shared_bytes * bodies * (1 - 1 / tiles);
-    c.bytes = (w.input_bytes + w.output_bytes + w.spill_read_bytes + w.spill_write_bytes) * bodies - c.again_bytes + w.state_bytes * tasks;
+    const double again = w.shared_bytes * bodies * (1 - 1 / tiles);
+    c.again_bytes = again + w.passed_bytes * bodies;
+    c.bytes = (w.input_bytes + w.output_bytes + w.spill_read_bytes + w.spill_write_bytes) * bodies - again + w.state_bytes * tasks;
 
     // The last wave may leave slots idle; that counts fully, as tasks are long.
     const double waves = std::ceil(tasks / d.slots), busy = std::min<double>(tasks, d.slots);
@@ -82,10 +88,10 @@ KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, cons
     const double share = busy / d.slots;
     const double memory = resident ? d.cache_bandwidth * share : std::min(d.memory_bandwidth, busy * d.slot_bandwidth);
     const double even = waves * busy / tasks;  // the fullest slot moves its tasks' bytes at its own pace
-    const double token_bytes = w.input_bytes + w.output_bytes, fresh_bytes = token_bytes * bodies - c.again_bytes;
+    const double token_bytes = w.input_bytes + w.output_bytes, fresh_bytes = token_bytes * bodies - again;
     const double piece = resident ? 1 : piece_speed(token_bytes, w.token_rows, d);
     c.move_s = even * (c.bytes + fresh_bytes * (1 / piece - 1)) / memory + c.again_bytes / (d.cache_bandwidth * share);
-    c.wait_s = d.launch_s;
+    c.wait_s = d.launch_s * static_cast<double>(stretches(plan, problem));
     constexpr double kStreamed = 0.9;  // of the shorter of moving and computing, what row loops hide
     const double apart = (1 - d.overlap) * (1 - (token_bytes > 0 ? kStreamed * w.streamed_bytes / token_bytes : 0));
     c.seconds = std::max(c.compute_s, c.move_s) + apart * std::min(c.compute_s, c.move_s) + c.wait_s;
@@ -110,11 +116,15 @@ double token_bytes(const plan::Plan& plan, const Problem& problem) {
 }
 
 double spill_bytes(const plan::Plan& plan, const Problem& problem) {
-    const std::int64_t chunks = std::max<std::int64_t>(1, divide_up(problem.tokens, plan.schedule.chunk));
+    const std::int64_t lanes = problem.sequences * problem.heads, chunks = std::max<std::int64_t>(1, divide_up(problem.tokens, plan.schedule.chunk)),
+                       held = plan.in_stretches() ? std::min(chunks, plan.stretch_chunks(lanes)) : chunks;
     double bytes = 0;
-    for (const plan::SpillSlot& slot : plan.spills)
-        bytes += static_cast<double>((slot.per_segment ? plan.schedule.segments : chunks) * slot.floats) * sizeof(float);
-    return bytes * static_cast<double>(problem.sequences * problem.heads);
+    for (const plan::SpillSlot& slot : plan.spills) {
+        const bool waits = slot.per != plan::SpillSlot::Per::Sequence || held < chunks;
+        const std::int64_t blocks = slot.per == plan::SpillSlot::Per::Chunk ? held : slot.per == plan::SpillSlot::Per::Segment ? plan.schedule.segments : waits;
+        bytes += static_cast<double>(blocks * slot.floats) * sizeof(float);
+    }
+    return bytes * static_cast<double>(lanes);
 }
 
 }  // namespace

@@ -119,6 +119,10 @@ class Counter {
             }
             case Role::Spill: {
                 const auto& slot = plan_.spills[static_cast<std::size_t>(plan_.spill(op.attrs.name))];
+                if (plan_.in_stretches()) {
+                    work_.passed_bytes += floats * sizeof(float);
+                    return;
+                }
                 work_.spill_read_bytes += floats * sizeof(float);
                 if (!tiled(slot.type)) work_.shared_bytes += floats * sizeof(float);
                 return;
@@ -275,7 +279,7 @@ class Counter {
             move_tokens(r.value, slot.type.dtype, streamed(&tile::Stream::outputs, r.value));
         }
         if (r.role == Role::Spill) {
-            work_.spill_write_bytes += floats * sizeof(float);
+            (plan_.in_stretches() ? work_.passed_bytes : work_.spill_write_bytes) += floats * sizeof(float);
             work_.vectors += 2 * vectors(op.type);
         }
         if (r.role == Role::State || r.role == Role::Ones || r.role == Role::Eye) {

@@ -1,4 +1,4 @@
-/// Emitted sources as files: every variant in one pass, and the delta rule in every strategy. A change of the emitted
+/// Emitted sources as files: every variant in one pass, the delta rule in every strategy, and a scan that is cut. A change of the emitted
 /// code shows here, to be read; scripts/update-tests accepts it.
 #include <algorithm>
 
@@ -15,11 +15,12 @@ namespace {
 struct Golden {
     std::string variant;
     plan::Strategy strategy;
+    std::int64_t tiles = 1;  ///< of V
 
     [[nodiscard]] std::string name() const {
         std::string text = variant + "_" + plan::to_string(strategy);
         std::replace(text.begin(), text.end(), '-', '_');
-        return text;
+        return tiles > 1 ? text + "_in_tiles" : text;
     }
 };
 
@@ -28,6 +29,7 @@ std::vector<Golden> all_golden() {
     for (const auto& entry : variants::all()) list.push_back({entry.name, plan::Strategy::OnePass});
     for (const plan::Strategy strategy : plan::all_strategies())
         if (strategy != plan::Strategy::OnePass) list.push_back({"delta_net", strategy});
+    list.push_back({"gated_delta_net", plan::Strategy::OnePass, 2});
     return list;
 }
 
@@ -39,6 +41,8 @@ std::string emitted(const Golden& golden) {
     schedule.strategy = golden.strategy;
     schedule.chunk = 64;
     schedule.vector_width = 16;  // AVX-512; emitting needs no such machine
+    schedule.tiles = golden.tiles;
+    if (golden.tiles > 1) schedule.tile_axis = "V", schedule.tile_size = 64 / golden.tiles, schedule.stretch_bytes = 1 << 20;
     schedule.segments = golden.strategy == plan::Strategy::Segmented ? 4 : 1;
     return emit::emit_cpu(plan::make_plan(def, program, sizes, schedule));
 }

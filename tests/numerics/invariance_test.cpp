@@ -7,6 +7,9 @@
 #include <thread>
 
 #include "check/tolerance.h"
+#include "frontend/join.h"
+#include "graph/pipeline.h"
+#include "graph/slice.h"
 #include "tests/numerics/numerics.h"
 
 namespace forge::tests {
@@ -75,6 +78,38 @@ TEST_P(Invariance, OfTheCallersWorkspace) {
         attention(call);
         expect_same_bits(own, given, strategy + ", with a workspace");
         for (std::size_t i = bytes; i < bytes + guard; ++i) ASSERT_EQ(memory.get()[i], 0xFF) << strategy << " writes past its workspace";
+    }
+}
+
+/// Many heads of packed sequences go through their kernels in stretches of a few chunks, on few threads; with the caches of many
+/// threads, all chunks at once.
+TEST_P(Invariance, OfStretches) {
+    check::Problem several = problem();
+    several.H = 8, several.lengths = {600, 0, 1, 256, 257, 300}, several.sizes = {{"K", 32}, {"V", 32}};
+    CompileOptions options{.dtype = F32, .sizes = check::sizes_for(def_, several), .chunk = def_.step ? 16 : 0};
+    const bool has_axis = !graph::parallel_axes(graph::optimize(frontend::join(def_))).empty();
+    for (const char* strategy : {"one-pass", "decoupled"}) {
+        options.strategy = strategy, options.tiles = has_axis ? 2 : 0;
+        options.threads = 1;
+        const Attention in_stretches = compile_as(def_, options).value();
+        options.threads = 256;
+        const Attention at_once = compile_as(def_, options).value();
+        ASSERT_EQ(in_stretches.sources()[0].text, at_once.sources()[0].text);
+        const check::Buffers a(def_, several), b(def_, several);
+        std::size_t loops = 0;
+        const auto run = [&loops](const Attention& attention, Call call) {
+            loops = 0;
+            call.parallel_for = [&loops](std::int64_t tasks, int, const ParallelBody& body) {
+                for (std::int64_t t = 0; t < tasks; ++t) body(t, 0);
+                ++loops;
+            };
+            attention(call);
+        };
+        run(at_once, b.call());
+        EXPECT_EQ(loops, at_once.kernels().size()) << strategy;
+        run(in_stretches, a.call());
+        if (def_.step && in_stretches.kernels().size() > 1) EXPECT_GT(loops, in_stretches.kernels().size()) << strategy;
+        expect_same_bits(a, b, std::string(strategy) + ", in stretches");
     }
 }
 
