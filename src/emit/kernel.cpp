@@ -136,7 +136,10 @@ class KernelWriter {
 
     void start_state(ValueId v) {
         if (loop_ == Loop::Segments) return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
-        if (waits_between_stretches()) return either("at.row > 0", [&] { transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), kLane); }, [&] { transfers_.load_initial_state(v); });
+        if (waits_between_stretches()) {
+            const std::string waiting = graph::carry_spill(fn_.op(v).attrs.name);
+            return either("at.row > 0", [&] { transfers_.load_spill(v, waiting, kLane); }, [&] { transfers_.load_initial_state(v); });
+        }
         if (loop_ != Loop::Summaries) return transfers_.load_initial_state(v);
         c_.writes(v);
         out_.line("fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
