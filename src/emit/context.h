@@ -25,6 +25,8 @@ struct Context {
     [[nodiscard]] const std::string& name(ir::ValueId v) const { return names[static_cast<std::size_t>(v)]; }
     [[nodiscard]] bool is_param(ir::ValueId v, ir::Role role) const { return fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == role; }
     [[nodiscard]] bool in_tile(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Tile; }
+    /// Whether a value is made where it is stored for other kernels.
+    [[nodiscard]] bool made_in_spill(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Spill && fn.op(v).code != ir::Opcode::Param; }
     [[nodiscard]] bool is_operand(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Operand; }
     [[nodiscard]] bool is_fragment(ir::ValueId v) const {
         return fn.op(v).layout->space == ir::Layout::Space::Fragment || fn.op(v).layout->space == ir::Layout::Space::Transposed;

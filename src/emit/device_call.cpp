@@ -51,7 +51,7 @@ class DeviceCall {
 
     void matmul(const char* acc) {
         const ValueId a = op_.args[0], b = op_.args[1];
-        if (op_.args.size() == 3 && fn_.op(op_.args[2]).layout->offset != op_.layout->offset) {
+        if (op_.args.size() == 3 && !tile::same_buffer(fn_, op_.args[2], v_)) {
             out_.line("copy_tile<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v_), row_stride(op_.args[2]), result_, pointer(2));
             if (c_.dialect.cooperative) out_.line("sync();");
         }

@@ -117,10 +117,12 @@ class KernelWriter {
         }
     }
 
-    /// Spills that are read where they lie.
+    /// Spills that are read where they lie, or made there.
     void declare_spills() {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (c_.is_param(v, Role::Spill) && !c_.in_tile(v)) transfers_.declare_spill(v, fn_.op(v).attrs.name);
+        for (const ir::Result& r : fn_.results)
+            if (c_.made_in_spill(r.value)) out_.line("float* const {} = {};", c_.name(r.value), transfers_.spill_pointer(r.name, "block"));
     }
 
     /// Loads of what does not change from chunk to chunk, and the initial states.
@@ -198,7 +200,7 @@ class KernelWriter {
             else if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
-            else if (op.code != Opcode::Param && c_.in_tile(v) && !ir::is_view(op.code)) compute(v);
+            else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.made_in_spill(v)) && !ir::is_view(op.code)) compute(v);
             store_results(v);
         }
         for (const ir::Result& r : fn_.results)
@@ -269,7 +271,7 @@ class KernelWriter {
         for (const ir::Result& r : fn_.results) {
             if (r.value != v) continue;
             if (r.role == Role::Input) transfers_.store_output(r);
-            if (r.role == Role::Spill) transfers_.store_spill(r.name, v, "block");
+            if (r.role == Role::Spill && !c_.made_in_spill(v)) transfers_.store_spill(r.name, v, "block");
         }
     }
 

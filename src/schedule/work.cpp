@@ -100,7 +100,8 @@ class Counter {
         return elements(type) / columns * std::ceil(columns / width_);
     }
 
-    [[nodiscard]] bool in_tile(ValueId v) const { return fn_.op(v).layout->space == Space::Tile; }
+    [[nodiscard]] bool in_spill(ValueId v) const { return fn_.op(v).layout->space == Space::Spill; }
+    [[nodiscard]] bool in_tile(ValueId v) const { return fn_.op(v).layout->space == Space::Tile || in_spill(v); }
 
     void parameter(ValueId v) {
         const Op& op = fn_.op(v);
@@ -211,7 +212,7 @@ class Counter {
         const double m = size(op.type, 0), n = std::ceil(size(op.type, 1) / width_) * width_, k = size(a, op.attrs.trans_a ? 0 : 1);
         add_product(m, n, k, op.attrs.tri);
         const bool accumulates = op.args.size() == 3;
-        if (accumulates && fn_.op(op.args[2]).layout->offset != op.layout->offset) work_.vectors += 2 * vectors(op.type);
+        if (accumulates && !tile::same_buffer(fn_, op.args[2], v)) work_.vectors += 2 * vectors(op.type);
     }
 
     void add_product(double m, double n, double k, Tri tri) {
@@ -280,7 +281,7 @@ class Counter {
         }
         if (r.role == Role::Spill) {
             (plan_.in_stretches() ? work_.passed_bytes : work_.spill_write_bytes) += floats * sizeof(float);
-            work_.vectors += 2 * vectors(op.type);
+            if (!in_spill(r.value)) work_.vectors += 2 * vectors(op.type);
         }
         if (r.role == Role::State || r.role == Role::Ones || r.role == Role::Eye) {
             work_.state_bytes += floats * sizeof(float);

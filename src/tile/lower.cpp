@@ -79,8 +79,17 @@ class Allocator {
             if (stream && is_scan(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i])) rolling_.insert(v);
             if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill)
                 fn_.op(v).layout = Layout{Space::Spill, 0, spills_.at(fn_.op(v).attrs.name)};
+            if (!stream && results[i] == 1) make_in_spill(v);
             if (ir::is_view(fn_.op(v).code)) fn_.op(v).layout->space = fn_.op(buffer_of(fn_, v)).layout->space;
         }
+    }
+
+    /// A matrix that passes to another kernel, laid out there as a tile, is made where it is stored.
+    void make_in_spill(ValueId v) {
+        Op& op = fn_.op(v);
+        if (rules_.shared_memory || op.code == Opcode::Param || ir::is_view(op.code) || op.type.rank() != 2) return;
+        const auto r = std::find_if(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& result) { return result.value == v; });
+        if (r->role == Role::Spill && spills_.at(r->name) == tile_strides(op.type, rules_)) op.layout = Layout{Space::Spill, 0, spills_.at(r->name)};
     }
 
     [[nodiscard]] const Stream* stream_of(ValueId v) const {
@@ -197,6 +206,11 @@ ir::ValueId buffer_of(const Function& fn, ValueId v) {
     return v;
 }
 
+bool same_buffer(const Function& fn, ValueId a, ValueId b) {
+    const Layout &x = *fn.op(a).layout, &y = *fn.op(b).layout;
+    return a == b || (x.space == Space::Tile && y.space == Space::Tile && x.offset == y.offset);
+}
+
 std::vector<ValueId> tiles_read_by(const Function& fn, ValueId v) {
     std::vector<ValueId> tiles;
     for (const ValueId a : fn.op(v).args) {
@@ -215,6 +229,8 @@ TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole,
     SpillStrides spills;
     for (const Op& op : kernel.ops)
         if (op.code == Opcode::Param && op.attrs.role == Role::Spill) spills[op.attrs.name] = tile_strides(with_sizes(op.type, whole), rules);
+    for (const ir::Result& r : kernel.results)
+        if (r.role == Role::Spill) spills[r.name] = tile_strides(with_sizes(kernel.op(r.value).type, whole), rules);
     const Function legal = legalize(kernel, sizes, rules);
     Streamed streamed = rules.shared_memory ? Streamed{ordered(legal), {}} : find_streams(ordered(join_scans(legal)));
     TileKernel tiled;

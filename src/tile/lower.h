@@ -48,6 +48,8 @@ ir::Type with_sizes(ir::Type type, const Sizes& sizes);
 
 /// The op whose buffer a value lies in: itself, or the base of a view.
 ir::ValueId buffer_of(const ir::Function& fn, ir::ValueId v);
+/// Whether two values begin at the same place.
+bool same_buffer(const ir::Function& fn, ir::ValueId a, ir::ValueId b);
 /// The buffers that evaluating v reads, through values that are computed in place.
 std::vector<ir::ValueId> tiles_read_by(const ir::Function& fn, ir::ValueId v);
 

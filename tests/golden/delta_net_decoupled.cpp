@@ -23,9 +23,9 @@ using namespace forge::device;
 //   %10: f32[64, 64] = add(%9, %8) @ tile(12352, [64, 1])
 //   %11: f32[64, 64] = inverse(%10) @ tile(8256, [64, 1])
 //   %12: f32[64, 64] = mul(%v, %3) @ tile(4096, [64, 1])
-//   %13: f32[64, 64] = matmul(%11, %12) {tri=a_lower} @ tile(12352, [64, 1])
+//   %13: f32[64, 64] = matmul(%11, %12) {tri=a_lower} @ spill(0, [64, 1])
 //   %14: f32[64, 64] = mul(%k, %3) @ tile(0, [64, 1])
-//   %15: f32[64, 64] = matmul(%11, %14) {tri=a_lower} @ tile(4096, [64, 1])
+//   %15: f32[64, 64] = matmul(%11, %14) {tri=a_lower} @ spill(0, [64, 1])
 //   return spill "11" = %13, spill "13" = %15
 // }
 FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scratch) {
@@ -39,14 +39,14 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
     float* const v10 = scratch + 12352;  // [64, 64]
     float* const v11 = scratch + 8256;  // [64, 64]
     float* const v12 = scratch + 4096;  // [64, 64]
-    float* const v13 = scratch + 12352;  // [64, 64]
     float* const v14 = scratch + 0;  // [64, 64]
-    float* const v15 = scratch + 4096;  // [64, 64]
     const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
     const bf16* const beta_rows = token_rows<const bf16>(call, 3, at);
     const Size row = at.row, block = at.block;
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
+    float* const v13 = call.spills[0] + block * 4096;
+    float* const v15 = call.spills[1] + block * 4096;
     prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
     prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
@@ -82,7 +82,6 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v11, v12, v13);
-    copy_floats<4096>(call.spills[0] + block * 4096, v13);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             const auto v3_j = broadcast(beta[i0]);
@@ -94,7 +93,6 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v11, v14, v15);
-    copy_floats<4096>(call.spills[1] + block * 4096, v15);
 }
 
 // delta_net_states: chunks in order, one task per sequence, head and tile.
@@ -103,7 +101,7 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
 //   %1: f32[64, 64] = param() {name="11", role=spill} @ spill(0, [64, 1])
 //   %2: f32[64, 64] = param() {name="13", role=spill} @ spill(0, [64, 1])
 //   %prev_s: f32[64, 64] = param() {name="s", role=state} @ tile(4096, [64, 1])
-//   %4: f32[64, 64] = matmul_sub(%2, %prev_s, %1) @ tile(8192, [64, 1])
+//   %4: f32[64, 64] = matmul_sub(%2, %prev_s, %1) @ spill(0, [64, 1])
 //   %5: f32[64, 64] = matmul_add(%k, %4, %prev_s) {trans_a=true} @ tile(4096, [64, 1])
 //   return state "s" = %5, spill "prev_s" = %prev_s, spill "15" = %4
 // }
@@ -112,7 +110,6 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
     [[maybe_unused]] const vec zero = broadcast(0.0f);
     float* const k = scratch + 0;  // [64, 64]
     float* const prev_s = scratch + 4096;  // [64, 64]
-    float* const v4 = scratch + 8192;  // [64, 64]
     float* const v5 = scratch + 4096;  // [64, 64]
     const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
     if (const float* const initial = state_block<const float>(call, 5, at)) {
@@ -127,12 +124,12 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
         prefetch_rows<64, 64, false>(v1 + call.heads * 4096, 64);
         const float* const v2 = call.spills[1] + block * 4096;
         prefetch_rows<64, 64, false>(v2 + call.heads * 4096, 64);
+        float* const v4 = call.spills[3] + block * 4096;
         prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
         copy_floats<4096>(call.spills[2] + block * 4096, prev_s);
         copy_tile<64, 64, 64, 64>(v4, v1);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v2, prev_s, v4);
-        copy_floats<4096>(call.spills[3] + block * 4096, v4);
         matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(k, v4, v5);
     }
     if (float* const final = state_block<float>(call, 6, at)) {

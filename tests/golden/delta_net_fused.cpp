@@ -27,7 +27,7 @@ using namespace forge::device;
 //   %14: f32[64, 64] = matmul(%12, %13) {tri=a_lower} @ tile(16448, [64, 1])
 //   %15: f32[64, 64] = mul(%k, %4) @ tile(4096, [64, 1])
 //   %16: f32[64, 64] = matmul(%12, %15) {tri=a_lower} @ tile(20544, [64, 1])
-//   %17: f32[64, 64] = matmul_sub(%16, %prev_s, %14) @ tile(16448, [64, 1])
+//   %17: f32[64, 64] = matmul_sub(%16, %prev_s, %14) @ spill(0, [64, 1])
 //   %18: f32[64, 64] = matmul_add(%k, %17, %prev_s) {trans_a=true} @ tile(8256, [64, 1])
 //   return state "s" = %18, spill "prev_s" = %prev_s, spill "15" = %17
 // }
@@ -46,7 +46,6 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
     float* const v14 = scratch + 16448;  // [64, 64]
     float* const v15 = scratch + 4096;  // [64, 64]
     float* const v16 = scratch + 20544;  // [64, 64]
-    float* const v17 = scratch + 16448;  // [64, 64]
     float* const v18 = scratch + 8256;  // [64, 64]
     const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
@@ -59,6 +58,7 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
+        float* const v17 = call.spills[1] + block * 4096;
         prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
         prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
@@ -106,8 +106,8 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v12, v15, v16);
+        copy_tile<64, 64, 64, 64>(v17, v14);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v16, prev_s, v17);
-        copy_floats<4096>(call.spills[1] + block * 4096, v17);
         matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(k, v17, v18);
     }
     if (float* const final = state_block<float>(call, 6, at)) {

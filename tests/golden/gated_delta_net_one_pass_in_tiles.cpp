@@ -25,21 +25,21 @@ using namespace forge::device;
 //   %12: f32[64, 64] = mul(%11, %5) @ reg
 //   %13: f32[64, 64] = identity() @ reg
 //   %14: f32[64, 64] = add(%13, %12) @ tile(12480, [64, 1])
-//   %15: f32[64, 64] = inverse(%14) @ tile(20672, [64, 1])
+//   %15: f32[64, 64] = inverse(%14) @ spill(0, [64, 1])
 //   %16: f32[64] = exp(%4) @ tile(8320, [1])
 //   %17: f32[64, 1] = unsqueeze(%16) {dim=1} @ tile(8320, [1, 0])
 //   %18: f32[64, 64] = mul(%k, %5) @ reg
 //   %19: f32[64, 64] = mul(%18, %17) @ tile(12480, [64, 1])
-//   %20: f32[64, 64] = matmul(%15, %19) {tri=a_lower} @ tile(24768, [64, 1])
+//   %20: f32[64, 64] = matmul(%15, %19) {tri=a_lower} @ spill(0, [64, 1])
 //   %21: f32[] = sum(%g) {dim=0} @ tile(4160, [])
 //   %22: f32[64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(8320, [1])
 //   %23: f32[64] = exp(%22) @ tile(8320, [1])
 //   %24: f32[64, 1] = unsqueeze(%23) {dim=1} @ tile(8320, [1, 0])
-//   %25: f32[64, 64] = mul(%k, %24) @ tile(0, [64, 1])
+//   %25: f32[64, 64] = mul(%k, %24) @ spill(0, [64, 1])
 //   %26: f32[] = exp(%21) @ tile(4160, [])
-//   %27: f32[64, 64] = matmul(%q, %7) {tri=out_lower} @ tile(20672, [64, 1])
+//   %27: f32[64, 64] = matmul(%q, %7) {tri=out_lower} @ tile(12480, [64, 1])
 //   %28: f32[64, 64] = mul(%27, %9) @ reg
-//   %29: f32[64, 64] = tril(%28) {diagonal=0} @ tile(20672, [64, 1])
+//   %29: f32[64, 64] = tril(%28) {diagonal=0} @ spill(0, [64, 1])
 //   return spill "13" = %15, spill "16" = %16, spill "20" = %20, spill "25" = %25, spill "27" = %26, spill "35" = %29
 // }
 FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, float* scratch) {
@@ -54,23 +54,23 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
     float* const v8 = scratch + 12480;  // [64, 64]
     float* const v9 = scratch + 16576;  // [64, 64]
     float* const v14 = scratch + 12480;  // [64, 64]
-    float* const v15 = scratch + 20672;  // [64, 64]
     float* const v16 = scratch + 8320;  // [64]
     float* const v19 = scratch + 12480;  // [64, 64]
-    float* const v20 = scratch + 24768;  // [64, 64]
     float* const v21 = scratch + 4160;  // []
     float* const v22 = scratch + 8320;  // [64]
     float* const v23 = scratch + 8320;  // [64]
-    float* const v25 = scratch + 0;  // [64, 64]
     float* const v26 = scratch + 4160;  // []
-    float* const v27 = scratch + 20672;  // [64, 64]
-    float* const v29 = scratch + 20672;  // [64, 64]
+    float* const v27 = scratch + 12480;  // [64, 64]
     const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
     const float* const g_rows = token_rows<const float>(call, 3, at);
     const bf16* const beta_rows = token_rows<const bf16>(call, 4, at);
     const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
     const Size row = at.row, block = at.block;
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
+    float* const v15 = call.spills[0] + block * 4096;
+    float* const v20 = call.spills[2] + block * 4096;
+    float* const v25 = call.spills[3] + block * 4096;
+    float* const v29 = call.spills[5] + block * 4096;
     prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
     prefetch_rows<64, 1, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
@@ -101,7 +101,6 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
         }
     }
     unit_lower_inverse<64, 64, 64>(v14, v15);
-    copy_floats<4096>(call.spills[0] + block * 4096, v15);
     {
         for (int j = 0; j < 64; j += kWidth) {
             const auto v4_j = load(v4 + j);
@@ -123,7 +122,6 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v15, v19, v20);
-    copy_floats<4096>(call.spills[2] + block * 4096, v20);
     fill<1>(v21, sum<64>(g));
     cumsum<64, true, true>(g, v22);
     {
@@ -143,7 +141,6 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
             }
         }
     }
-    copy_floats<4096>(call.spills[3] + block * 4096, v25);
     {
         const auto v21_j = broadcast(v21[0]);
         const auto v26_j = exp(v21_j);
@@ -164,7 +161,6 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
             for (; j < 64; j += kWidth) store(v29 + i0 * 64 + j, zero);
         }
     }
-    copy_floats<4096>(call.spills[5] + block * 4096, v29);
 }
 
 // gated_delta_net_scan: chunks in order, one task per sequence, head and tile.
