@@ -48,8 +48,8 @@ bool carries_states(Loop loop) { return loop == Loop::Scan || loop == Loop::Segm
 
 class Placement {
  public:
-    Placement(const Function& program, std::vector<Stage> stages, std::string tile_axis, bool all_ahead)
-        : program_(program), stages_(std::move(stages)), tile_axis_(std::move(tile_axis)), all_ahead_(all_ahead), names_(ir::value_names(program)) {
+    Placement(const Function& program, std::vector<Stage> stages, std::string tile_axis, Again again)
+        : program_(program), stages_(std::move(stages)), tile_axis_(std::move(tile_axis)), again_(again), names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s)
             if (carries_states(stages_[s].loop)) scan_ = static_cast<int>(s);
         roots_.resize(stages_.size());
@@ -71,7 +71,7 @@ class Placement {
  private:
     void find_homes() {
         const auto marks = graph::slices(program_);
-        const auto cheap = all_ahead_ && stages_[0].ahead != Ahead::Nothing ? leaves_and_views() : graph::cheap(program_);
+        const auto again = again_ == Again::Cheap || stages_[0].ahead == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
         std::vector<ValueId> carried;
         for (const ir::Result& r : program_.results)
             if (r.role == Role::State) carried.push_back(r.value);
@@ -81,7 +81,7 @@ class Placement {
             const bool state = program_.op(v).code == Opcode::Param && program_.op(v).attrs.role == Role::State;
             int home = static_cast<int>(stages_.size()) - 1;
             if (state || marks[i] == Slice::StateBound) home = scan_;
-            else if (cheap[i]) home = kEverywhere;
+            else if (again[i]) home = kEverywhere;
             else if (marks[i] == Slice::StateFree && runs_ahead(i, for_states[i])) home = 0;
             else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
             homes_.push_back(home);
@@ -91,9 +91,16 @@ class Placement {
     /// What no kernel stores for another even if all work is to be done ahead.
     [[nodiscard]] std::vector<bool> leaves_and_views() const {
         std::vector<bool> found;
-        for (const Op& op : program_.ops)
-            found.push_back(ir::is_view(op.code) || (op.args.empty() && !(op.code == Opcode::Param && op.attrs.role == Role::State)));
+        for (const Op& op : program_.ops) {
+            const bool leaf = op.args.empty() && !(op.code == Opcode::Param && op.attrs.role == Role::State);
+            found.push_back(ir::is_view(op.code) || (leaf && !(again_ == Again::Vectors && is_shared_matrix(op))));
+        }
         return found;
+    }
+
+    /// An input of which every tile reads all.
+    [[nodiscard]] bool is_shared_matrix(const Op& op) const {
+        return op.code == Opcode::Param && op.attrs.role == Role::Input && op.type.rank() > 1 && stages_[0].ahead == Ahead::Shared && !has_tile_axis(op.type);
     }
 
     /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is left
@@ -159,7 +166,7 @@ class Placement {
     const Function& program_;
     std::vector<Stage> stages_;
     std::string tile_axis_;
-    bool all_ahead_;
+    Again again_;
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
@@ -204,7 +211,7 @@ bool in_order(Loop loop) { return loop != Loop::Chunks; }
 bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Segments; }
 
 std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis, const PlaceRules& rules) {
-    std::vector<KernelGraph> kernels = Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, rules.all_ahead).kernels();
+    std::vector<KernelGraph> kernels = Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, rules.again).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
     const KernelGraph& scan = kernels.back();  // what was made ahead, summaries read as the scan does

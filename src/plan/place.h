@@ -35,8 +35,15 @@ struct KernelGraph {
     bool tiled = true;  ///< takes a part of the tiled axis per task; otherwise the whole
 };
 
+/// What tasks make again, or read again from the caller's tensors, though a kernel ahead of them could store it.
+enum class Again : std::uint8_t {
+    Cheap,    ///< inputs and what costs little
+    Inputs,   ///< inputs
+    Vectors,  ///< inputs, but no matrices that several tiles read
+};
+
 struct PlaceRules {
-    bool all_ahead = false;        ///< what is made ahead includes what costs little
+    Again again = Again::Cheap;
     bool joined_at_start = false;  ///< scans of segments join the summaries before them, which must be elementwise; else a kernel does
 };
 

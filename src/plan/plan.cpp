@@ -144,8 +144,8 @@ class Planning {
     Plan run() {
         const Schedule& s = plan_.schedule;
         const bool share = s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
-        const bool all_ahead = s.warp_groups() || (share && !s.shared_memory);
-        for (KernelGraph& graph : place(s.warp_groups() ? for_matrix_units(share) : plan_.program, s.strategy, share ? s.tile_axis : "", {.all_ahead = all_ahead, .joined_at_start = s.summaries > 0})) add(std::move(graph));
+        const Again again = s.warp_groups() ? Again::Inputs : share && !s.shared_memory ? Again::Vectors : Again::Cheap;
+        for (KernelGraph& graph : place(s.warp_groups() ? for_matrix_units(share) : plan_.program, s.strategy, share ? s.tile_axis : "", {again, s.summaries > 0})) add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
         return std::move(plan_);

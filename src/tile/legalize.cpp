@@ -84,11 +84,13 @@ class Legalizer {
     Rules rules_;
 };
 
-/// Results are stored from buffers of their own: not from views that are not dense, not from parameters.
+/// Results are stored from buffers of their own: not from views that are not dense, not from parameters, but for inputs
+/// and states that pass to other kernels as they are.
 Function with_stored_results(Function fn, const Rules& rules) {
     for (ir::Result& r : fn.results) {
-        const bool state_before = fn.op(r.value).code == Opcode::Param && fn.op(r.value).attrs.role == Role::State;
-        if (r.role == Role::Spill && state_before) continue;
+        const Op& op = fn.op(r.value);
+        const bool passes = op.code == Opcode::Param && (op.attrs.role == Role::State || op.attrs.role == Role::Input);
+        if (r.role == Role::Spill && passes) continue;
         if (is_number(fn.op(r.value)) || fn.op(r.value).code == Opcode::Param || ir::is_view(fn.op(r.value).code) || !dense(fn, r.value, rules))
             r.value = copied(fn, r.value);
     }

@@ -84,10 +84,11 @@ class Allocator {
         }
     }
 
-    /// A matrix that passes to another kernel, laid out there as a tile, is made where it is stored.
+    /// A matrix that passes to another kernel, laid out there as a tile, is made (an input: loaded) where it is stored.
     void make_in_spill(ValueId v) {
         Op& op = fn_.op(v);
-        if (rules_.shared_memory || op.code == Opcode::Param || ir::is_view(op.code) || op.type.rank() != 2) return;
+        const bool kept = op.code == Opcode::Param && op.attrs.role != Role::Input;
+        if (rules_.shared_memory || kept || ir::is_view(op.code) || op.type.rank() != 2) return;
         const auto r = std::find_if(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& result) { return result.value == v; });
         if (r->role == Role::Spill && spills_.at(r->name) == tile_strides(op.type, rules_)) op.layout = Layout{Space::Spill, 0, spills_.at(r->name)};
     }

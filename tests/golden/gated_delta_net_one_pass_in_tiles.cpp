@@ -13,34 +13,34 @@ using namespace forge::device;
 //   %k: f32[64, 64] = param() {name="k", role=input} @ tile(0, [64, 1])
 //   %g: f32[64] = param() {name="g", role=input} @ tile(4096, [1])
 //   %beta: f32[64] = param() {name="beta", role=input} @ tile(4160, [1])
-//   %q: f32[64, 64] = param() {name="q", role=input} @ tile(4224, [64, 1])
-//   %4: f32[64] = cumsum(%g) {dim=0} @ tile(8320, [1])
+//   %q: f32[64, 64] = param() {name="q", role=input} @ spill(0, [64, 1])
+//   %4: f32[64] = cumsum(%g) {dim=0} @ tile(4224, [1])
 //   %5: f32[64, 1] = unsqueeze(%beta) {dim=1} @ tile(4160, [1, 0])
 //   %6: f32[64, 64] = permute(%k) {perm=[1, 0]} @ tile(0, [1, 64])
-//   %7: f32[64, 64] = copy(%6) @ tile(8384, [64, 1])
-//   %8: f32[64, 64] = matmul(%k, %7) {tri=out_lower} @ tile(12480, [64, 1])
-//   %9: f32[64, 64] = decay_mask(%g) @ tile(16576, [64, 1])
+//   %7: f32[64, 64] = copy(%6) @ tile(4288, [64, 1])
+//   %8: f32[64, 64] = matmul(%k, %7) {tri=out_lower} @ tile(8384, [64, 1])
+//   %9: f32[64, 64] = decay_mask(%g) @ tile(12480, [64, 1])
 //   %10: f32[64, 64] = mul(%8, %9) @ reg
 //   %11: f32[64, 64] = tril(%10) {diagonal=-1} @ reg
 //   %12: f32[64, 64] = mul(%11, %5) @ reg
 //   %13: f32[64, 64] = identity() @ reg
-//   %14: f32[64, 64] = add(%13, %12) @ tile(12480, [64, 1])
+//   %14: f32[64, 64] = add(%13, %12) @ tile(8384, [64, 1])
 //   %15: f32[64, 64] = inverse(%14) @ spill(0, [64, 1])
-//   %16: f32[64] = exp(%4) @ tile(8320, [1])
-//   %17: f32[64, 1] = unsqueeze(%16) {dim=1} @ tile(8320, [1, 0])
+//   %16: f32[64] = exp(%4) @ tile(4224, [1])
+//   %17: f32[64, 1] = unsqueeze(%16) {dim=1} @ tile(4224, [1, 0])
 //   %18: f32[64, 64] = mul(%k, %5) @ reg
-//   %19: f32[64, 64] = mul(%18, %17) @ tile(12480, [64, 1])
+//   %19: f32[64, 64] = mul(%18, %17) @ tile(8384, [64, 1])
 //   %20: f32[64, 64] = matmul(%15, %19) {tri=a_lower} @ spill(0, [64, 1])
 //   %21: f32[] = sum(%g) {dim=0} @ tile(4160, [])
-//   %22: f32[64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(8320, [1])
-//   %23: f32[64] = exp(%22) @ tile(8320, [1])
-//   %24: f32[64, 1] = unsqueeze(%23) {dim=1} @ tile(8320, [1, 0])
+//   %22: f32[64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(4224, [1])
+//   %23: f32[64] = exp(%22) @ tile(4224, [1])
+//   %24: f32[64, 1] = unsqueeze(%23) {dim=1} @ tile(4224, [1, 0])
 //   %25: f32[64, 64] = mul(%k, %24) @ spill(0, [64, 1])
 //   %26: f32[] = exp(%21) @ tile(4160, [])
-//   %27: f32[64, 64] = matmul(%q, %7) {tri=out_lower} @ tile(12480, [64, 1])
+//   %27: f32[64, 64] = matmul(%q, %7) {tri=out_lower} @ tile(8384, [64, 1])
 //   %28: f32[64, 64] = mul(%27, %9) @ reg
 //   %29: f32[64, 64] = tril(%28) {diagonal=0} @ spill(0, [64, 1])
-//   return spill "13" = %15, spill "16" = %16, spill "20" = %20, spill "25" = %25, spill "27" = %26, spill "35" = %29
+//   return spill "13" = %15, spill "16" = %16, spill "20" = %20, spill "25" = %25, spill "27" = %26, spill "q" = %q, spill "35" = %29
 // }
 FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, float* scratch) {
     const Task at = chunk_task(call, task, 64);
@@ -48,19 +48,18 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
     float* const k = scratch + 0;  // [64, 64]
     float* const g = scratch + 4096;  // [64]
     float* const beta = scratch + 4160;  // [64]
-    float* const q = scratch + 4224;  // [64, 64]
-    float* const v4 = scratch + 8320;  // [64]
-    float* const v7 = scratch + 8384;  // [64, 64]
-    float* const v8 = scratch + 12480;  // [64, 64]
-    float* const v9 = scratch + 16576;  // [64, 64]
-    float* const v14 = scratch + 12480;  // [64, 64]
-    float* const v16 = scratch + 8320;  // [64]
-    float* const v19 = scratch + 12480;  // [64, 64]
+    float* const v4 = scratch + 4224;  // [64]
+    float* const v7 = scratch + 4288;  // [64, 64]
+    float* const v8 = scratch + 8384;  // [64, 64]
+    float* const v9 = scratch + 12480;  // [64, 64]
+    float* const v14 = scratch + 8384;  // [64, 64]
+    float* const v16 = scratch + 4224;  // [64]
+    float* const v19 = scratch + 8384;  // [64, 64]
     float* const v21 = scratch + 4160;  // []
-    float* const v22 = scratch + 8320;  // [64]
-    float* const v23 = scratch + 8320;  // [64]
+    float* const v22 = scratch + 4224;  // [64]
+    float* const v23 = scratch + 4224;  // [64]
     float* const v26 = scratch + 4160;  // []
-    float* const v27 = scratch + 12480;  // [64, 64]
+    float* const v27 = scratch + 8384;  // [64, 64]
     const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
     const float* const g_rows = token_rows<const float>(call, 3, at);
     const bf16* const beta_rows = token_rows<const bf16>(call, 4, at);
@@ -70,7 +69,8 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
     float* const v15 = call.spills[0] + block * 4096;
     float* const v20 = call.spills[2] + block * 4096;
     float* const v25 = call.spills[3] + block * 4096;
-    float* const v29 = call.spills[5] + block * 4096;
+    float* const q = call.spills[5] + block * 4096;
+    float* const v29 = call.spills[6] + block * 4096;
     prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
     prefetch_rows<64, 1, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
@@ -173,14 +173,14 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
 //   %5: f32[64, 64] = param() {name="25", role=spill} @ spill(0, [64, 1])
 //   %prev_s: f32[64, 32] = param() {name="s", role=state} @ tile(2112, [32, 1])
 //   %7: f32[] = param() {name="27", role=spill} @ spill(0, [])
-//   %q: f32[64, 64] = param() {name="q", role=input} @ tile(4160, [64, 1])
+//   %q: f32[64, 64] = param() {name="q", role=spill} @ spill(0, [64, 1])
 //   %scale: f32[] = param() {name="scale", role=scalar} @ reg
 //   %10: f32[64, 64] = param() {name="35", role=spill} @ spill(0, [64, 1])
 //   %11: f32[64, 1] = unsqueeze(%beta) {dim=1} @ tile(2048, [1, 0])
 //   %12: f32[64, 32] = mul(%v, %11) @ tile(0, [32, 1])
-//   %13: f32[64, 32] = matmul(%2, %12) {tri=a_lower} @ tile(8256, [32, 1])
+//   %13: f32[64, 32] = matmul(%2, %12) {tri=a_lower} @ tile(4160, [32, 1])
 //   %14: f32[64, 1] = unsqueeze(%3) {dim=1} @ spill(0, [1, 0])
-//   %15: f32[64, 32] = matmul_sub(%4, %prev_s, %13) @ tile(8256, [32, 1])
+//   %15: f32[64, 32] = matmul_sub(%4, %prev_s, %13) @ tile(4160, [32, 1])
 //   %16: f32[64, 32] = matmul(%q, %prev_s) @ tile(0, [32, 1])
 //   %17: f32[64, 32] = mul(%16, %14) @ tile(0, [32, 1])
 //   %18: f32[64, 32] = matmul_add(%10, %15, %17) {tri=a_lower} @ tile(0, [32, 1])
@@ -195,10 +195,9 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     float* const v = scratch + 0;  // [64, 32]
     float* const beta = scratch + 2048;  // [64]
     float* const prev_s = scratch + 2112;  // [64, 32]
-    float* const q = scratch + 4160;  // [64, 64]
     float* const v12 = scratch + 0;  // [64, 32]
-    float* const v13 = scratch + 8256;  // [64, 32]
-    float* const v15 = scratch + 8256;  // [64, 32]
+    float* const v13 = scratch + 4160;  // [64, 32]
+    float* const v15 = scratch + 4160;  // [64, 32]
     float* const v16 = scratch + 0;  // [64, 32]
     float* const v17 = scratch + 0;  // [64, 32]
     float* const v18 = scratch + 0;  // [64, 32]
@@ -207,10 +206,9 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     float* const v21 = scratch + 2112;  // [64, 32]
     const bf16* const v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 32 * call.tensors[2].dim[0];
     const bf16* const beta_rows = token_rows<const bf16>(call, 4, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
     bf16* const o_rows = token_rows<bf16>(call, 5, at) + at.tile * 32 * call.tensors[5].dim[0];
     if (at.row > 0) {
-        copy_tile<64, 32, 32, 64>(prev_s, call.spills[6] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32);
+        copy_tile<64, 32, 32, 64>(prev_s, call.spills[7] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32);
     } else {
         if (const float* const initial = state_block<const float>(call, 6, at)) {
             load_tile<float, 64, 32, 32>(prev_s, initial + at.tile * 32 * call.tensors[6].dim[1], call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
@@ -232,14 +230,14 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
         prefetch_rows<64, 64, false>(v5 + call.heads * 4096, 64);
         const float* const v7 = call.spills[4] + block * 16;
         prefetch_rows<1, 1, false>(v7 + call.heads * 16, 0);
-        const float* const v10 = call.spills[5] + block * 4096;
+        const float* const q = call.spills[5] + block * 4096;
+        prefetch_rows<64, 64, false>(q + call.heads * 4096, 64);
+        const float* const v10 = call.spills[6] + block * 4096;
         prefetch_rows<64, 64, false>(v10 + call.heads * 4096, 64);
         prefetch_rows<64, 32, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 32, 32>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
         prefetch_rows<64, 1, false>(beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
         load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v11_j = broadcast(beta[i0]);
@@ -288,7 +286,7 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
         matmul<64, 32, 64, 1, 64, 32, 32, Acc::Add>(v5, v15, v21);
     }
     if (!at.last) {
-        copy_tile<64, 32, 64, 32>(call.spills[6] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32, prev_s);
+        copy_tile<64, 32, 64, 32>(call.spills[7] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32, prev_s);
     } else {
         if (float* const final = state_block<float>(call, 7, at)) {
             store_tile<float, 64, 32, 32>(final + at.tile * 32 * call.tensors[7].dim[1], call.tensors[7].dim[0], call.tensors[7].dim[1], prev_s, 64);
