@@ -8,16 +8,18 @@
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
+#include "graph/slice.h"
+#include "ir/text.h"
 #include "tests/support/entries.h"
 
 namespace forge::plan {
 namespace {
 
 /// "name: spills read -> spills, states and outputs made" of each kernel; spills by their shapes.
-std::vector<std::string> kernels_of(const std::string& variant, Strategy strategy, const std::string& tile_axis = "") {
+std::vector<std::string> kernels_of(const std::string& variant, Strategy strategy, const std::string& tile_axis = "", Again again = Again::Cheap) {
     const ir::Function program = graph::optimize(frontend::join(variants::find(variant)->make().define()));
     std::vector<std::string> lines;
-    for (const KernelGraph& kernel : place(program, strategy, tile_axis)) {
+    for (const KernelGraph& kernel : place(program, strategy, tile_axis, {again})) {
         std::vector<std::string> reads, makes;
         for (const ir::Op& op : kernel.fn.ops)
             if (op.code == ir::Opcode::Param && op.attrs.role == ir::Role::Spill) reads.push_back(to_string(op.type.shape));
@@ -40,6 +42,31 @@ TEST(Place, OnePassIsOneKernel) {
 // What is not cut with the value axis is made once and shared by its parts.
 TEST(Place, OnePassInTilesSharesWhatDoesNotDependOnThem) {
     EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V"), (Lines{"shared:  -> [C, C]", "scan: [C, C] -> input o state s"}));
+}
+
+// … what costs little too, and then matrices of the caller, if that is dearer than reading what another kernel stored.
+TEST(Place, TilesMakeAgainWhatTheyAreToldTo) {
+    EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V", Again::Inputs), (Lines{"shared:  -> [C, K] [] [C, C] [C]", "scan: [C, K] [] [C, C] [C] -> input o state s"}));
+    EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V", Again::Vectors),
+              (Lines{"shared:  -> [C, K] [] [C, K] [C, C] [C]", "scan: [C, K] [] [C, K] [C, C] [C] -> input o state s"}));
+}
+
+TEST(Place, TilesOfEveryProgramShareAllWork) {
+    for (const auto& entry : tests::all_programs()) {
+        const ir::Function program = graph::optimize(frontend::join(entry.make().define()));
+        for (const std::string& axis : graph::parallel_axes(program)) {
+            const ir::Function scan = place(program, Strategy::OnePass, axis, {Again::Vectors}).back().fn;
+            std::vector<ir::ValueId> own;  // what differs from tile to tile
+            for (ir::ValueId v = 0; v < scan.size(); ++v) {
+                const ir::Op& op = scan.op(v);
+                const bool cut = std::any_of(op.type.shape.begin(), op.type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
+                if (op.args.empty() && (cut || op.attrs.role == ir::Role::State)) own.push_back(v);
+            }
+            const auto differs = ir::depends_on(scan, own);
+            for (ir::ValueId v = 0; v < scan.size(); ++v)
+                EXPECT_TRUE(differs[static_cast<std::size_t>(v)] || scan.op(v).args.empty() || ir::is_view(scan.op(v).code)) << entry.name << ": " << ir::print_op(scan, v);
+        }
+    }
 }
 
 TEST(Place, FusedStoresStatesAndUpdates) {
