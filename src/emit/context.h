@@ -26,7 +26,9 @@ struct Context {
     [[nodiscard]] bool is_param(ir::ValueId v, ir::Role role) const { return fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == role; }
     [[nodiscard]] bool in_tile(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Tile; }
     /// Whether a value is made where it is stored for other kernels.
-    [[nodiscard]] bool made_in_spill(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Spill && !is_param(v, ir::Role::Spill); }
+    [[nodiscard]] bool made_in_spill(ir::ValueId v) const {
+        return fn.op(v).layout->space == ir::Layout::Space::Spill && !is_param(v, ir::Role::Spill);
+    }
     [[nodiscard]] bool is_operand(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Operand; }
     [[nodiscard]] bool is_fragment(ir::ValueId v) const {
         return fn.op(v).layout->space == ir::Layout::Space::Fragment || fn.op(v).layout->space == ir::Layout::Space::Transposed;

@@ -140,7 +140,8 @@ class KernelWriter {
         if (loop_ == Loop::Segments) return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
         if (waits_between_stretches()) {
             const std::string waiting = graph::carry_spill(fn_.op(v).attrs.name);
-            return either("at.row > 0", [&] { transfers_.load_spill(v, waiting, kLane); }, [&] { transfers_.load_initial_state(v); });
+            return either(
+                "at.row > 0", [&] { transfers_.load_spill(v, waiting, kLane); }, [&] { transfers_.load_initial_state(v); });
         }
         if (loop_ != Loop::Summaries) return transfers_.load_initial_state(v);
         c_.writes(v);
@@ -180,7 +181,9 @@ class KernelWriter {
             if (loop_ == Loop::Summaries)
                 transfers_.store_spill(r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name), v, "at.segment");
             else if (waits_between_stretches())
-                either("!at.last", [&] { transfers_.store_spill(graph::carry_spill(r.name), v, kLane); }, [&] { transfers_.store_final_state(r.name, v); });
+                either(
+                    "!at.last", [&] { transfers_.store_spill(graph::carry_spill(r.name), v, kLane); },
+                    [&] { transfers_.store_final_state(r.name, v); });
             else transfers_.store_final_state(r.name, v);
         }
     }

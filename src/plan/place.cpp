@@ -100,7 +100,8 @@ class Placement {
 
     /// An input of which every tile reads all.
     [[nodiscard]] bool is_shared_matrix(const Op& op) const {
-        return op.code == Opcode::Param && op.attrs.role == Role::Input && op.type.rank() > 1 && stages_[0].ahead == Ahead::Shared && !has_tile_axis(op.type);
+        const bool matrix = op.code == Opcode::Param && op.attrs.role == Role::Input && op.type.rank() > 1;
+        return matrix && stages_[0].ahead == Ahead::Shared && !has_tile_axis(op.type);
     }
 
     /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is left

@@ -145,7 +145,8 @@ class Planning {
         const Schedule& s = plan_.schedule;
         const bool share = s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
         const Again again = s.warp_groups() ? Again::Inputs : share && !s.shared_memory ? Again::Vectors : Again::Cheap;
-        for (KernelGraph& graph : place(s.warp_groups() ? for_matrix_units(share) : plan_.program, s.strategy, share ? s.tile_axis : "", {again, s.summaries > 0})) add(std::move(graph));
+        const ir::Function program = s.warp_groups() ? for_matrix_units(share) : plan_.program;
+        for (KernelGraph& graph : place(program, s.strategy, share ? s.tile_axis : "", {again, s.summaries > 0})) add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
         return std::move(plan_);

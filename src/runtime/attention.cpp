@@ -177,7 +177,8 @@ void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Work
     runtime::clear_skipped(impl.plan, bound);
     for (const runtime::Stretch& stretch : runtime::stretches_of(impl.plan, bound)) {
         args.stretch_row = stretch.row, args.stretch_end = stretch.end;
-        args.scan_sequence = stretch.sequences.data(), args.first_chunk = stretch.first_chunk.data(), args.chunk_sequence = stretch.chunk_sequence.data();
+        args.scan_sequence = stretch.sequences.data();
+        args.first_chunk = stretch.first_chunk.data(), args.chunk_sequence = stretch.chunk_sequence.data();
         for (std::size_t k = 0; k < impl.kernels.size(); ++k) {
             args.tiles = impl.plan.tiles(impl.plan.kernels[k]);
             const auto run = [&](std::int64_t task, int worker) {

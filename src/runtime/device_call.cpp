@@ -15,7 +15,8 @@ static_assert(sizeof(cuda::Call) + sizeof(cuda::TensorMaps) <= 4096, "CUDA's lim
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::size_t bytes_of(const plan::SpillSlot& spill, const Bound& bound) {
-    return aligned(static_cast<std::size_t>((spill.per == plan::SpillSlot::Per::Segment ? bound.summaries : bound.chunks) * bound.heads * spill.floats) * sizeof(float));
+    const std::int64_t units = spill.per == plan::SpillSlot::Per::Segment ? bound.summaries : bound.chunks;
+    return aligned(static_cast<std::size_t>(units * bound.heads * spill.floats) * sizeof(float));
 }
 
 /// Sequences, chunks, segments or summaries, as many as there can be.

@@ -65,7 +65,8 @@ double body_seconds(const Work& w, std::int64_t floats, const Device& d) {
 
 /// How often each kernel is started.
 std::int64_t stretches(const plan::Plan& plan, const Problem& problem) {
-    return plan.in_stretches() ? divide_up(divide_up(problem.tokens, plan.schedule.chunk), plan.stretch_chunks(problem.sequences * problem.heads)) : 1;
+    const std::int64_t chunks = divide_up(problem.tokens, plan.schedule.chunk);
+    return plan.in_stretches() ? divide_up(chunks, plan.stretch_chunks(problem.sequences * problem.heads)) : 1;
 }
 
 /// `resident`: whether everything that the call touches stays in the last cache.
@@ -120,8 +121,9 @@ double spill_bytes(const plan::Plan& plan, const Problem& problem) {
                        held = plan.in_stretches() ? std::min(chunks, plan.stretch_chunks(lanes)) : chunks;
     double bytes = 0;
     for (const plan::SpillSlot& slot : plan.spills) {
-        const bool waits = slot.per != plan::SpillSlot::Per::Sequence || held < chunks;
-        const std::int64_t blocks = slot.per == plan::SpillSlot::Per::Chunk ? held : slot.per == plan::SpillSlot::Per::Segment ? plan.schedule.segments : waits;
+        std::int64_t blocks = held;
+        if (slot.per == plan::SpillSlot::Per::Segment) blocks = plan.schedule.segments;
+        if (slot.per == plan::SpillSlot::Per::Sequence) blocks = held < chunks ? 1 : 0;
         bytes += static_cast<double>(blocks * slot.floats) * sizeof(float);
     }
     return bytes * static_cast<double>(lanes);

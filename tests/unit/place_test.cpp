@@ -46,7 +46,8 @@ TEST(Place, OnePassInTilesSharesWhatDoesNotDependOnThem) {
 
 // … what costs little too, and then matrices of the caller, if that is dearer than reading what another kernel stored.
 TEST(Place, TilesMakeAgainWhatTheyAreToldTo) {
-    EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V", Again::Inputs), (Lines{"shared:  -> [C, K] [] [C, C] [C]", "scan: [C, K] [] [C, C] [C] -> input o state s"}));
+    EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V", Again::Inputs),
+              (Lines{"shared:  -> [C, K] [] [C, C] [C]", "scan: [C, K] [] [C, C] [C] -> input o state s"}));
     EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V", Again::Vectors),
               (Lines{"shared:  -> [C, K] [] [C, K] [C, C] [C]", "scan: [C, K] [] [C, K] [C, C] [C] -> input o state s"}));
 }
@@ -64,7 +65,8 @@ TEST(Place, TilesOfEveryProgramShareAllWork) {
             }
             const auto differs = ir::depends_on(scan, own);
             for (ir::ValueId v = 0; v < scan.size(); ++v)
-                EXPECT_TRUE(differs[static_cast<std::size_t>(v)] || scan.op(v).args.empty() || ir::is_view(scan.op(v).code)) << entry.name << ": " << ir::print_op(scan, v);
+                EXPECT_TRUE(differs[static_cast<std::size_t>(v)] || scan.op(v).args.empty() || ir::is_view(scan.op(v).code))
+                    << entry.name << ": " << ir::print_op(scan, v);
         }
     }
 }
