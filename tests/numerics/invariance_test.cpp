@@ -108,7 +108,9 @@ TEST_P(Invariance, OfStretches) {
         run(at_once, b.call());
         EXPECT_EQ(loops, at_once.kernels().size()) << strategy;
         run(in_stretches, a.call());
-        if (def_.step && in_stretches.kernels().size() > 1) EXPECT_GT(loops, in_stretches.kernels().size()) << strategy;
+        if (def_.step && in_stretches.kernels().size() > 1) {
+            EXPECT_GT(loops, in_stretches.kernels().size()) << strategy;
+        }
         expect_same_bits(a, b, std::string(strategy) + ", in stretches");
     }
 }
