@@ -61,14 +61,50 @@ std::int64_t summaries_of(std::int64_t chunks, std::int64_t tasks, std::int64_t 
     return std::clamp<std::int64_t>(kTasksPerProcessor * multiprocessors / (tasks * (segments - 1)), 1, most);
 }
 
-/// Whether segments, one per multiprocessor, save more time than their summaries and what joins them: in chunks of a scan, as
-/// measured on an H200. Work ahead of the scan fills the GPU without segments, and two shorten what is left too little.
-bool segments_pay(std::int64_t chunks, std::int64_t segments, std::int64_t summaries, bool work_ahead) {
-    constexpr double kSummaryChunk = 1.2, kJoin = 0.8, kKernel = 19, kTwoKernels = 30;
-    if (segments < (work_ahead ? 3 : 2)) return false;
-    const auto all = static_cast<double>(chunks), n = static_cast<double>(segments), parts = static_cast<double>(std::max<std::int64_t>(1, summaries));
-    const double joins = summaries > 0 ? kKernel + kJoin * parts * (n - 1) : kTwoKernels;
-    return all - all / n - kSummaryChunk * all / (n * parts) > joins;
+/// What a chunk of one head moves between global memory and kernels, in bytes.
+double bytes_of_chunk(const ir::Definition& definition, const tile::Sizes& sizes) {
+    double bytes = 0;
+    const auto add = [&](const ir::Type& type) {
+        auto row = static_cast<double>(size_in_bytes(type.dtype));
+        for (const Dim& d : type.shape) {  // tokens and heads have no size here
+            const auto size = sizes.find(d.symbol);
+            row *= static_cast<double>(d.factor * (size == sizes.end() ? 1 : size->second));
+        }
+        bytes += kBlock * row;
+    };
+    for (const ir::InputDecl& in : definition.inputs)
+        if (in.role == ir::Role::Input) add(in.type);
+    for (const ir::OutputDecl& out : definition.outputs) add(out.type);
+    return bytes;
+}
+
+/// Segments, one per multiprocessor, in microseconds on an H200, fitted to linear rules with and without scalar decay.
+struct SegmentTimes {
+    double chunk;         ///< of a scan with roles, alone on its multiprocessor
+    double memory;        ///< in which all scans' chunks, one of each, pass through global memory
+    std::int64_t chunks, segments, summaries;
+
+    /// Whether they save more than their summaries, and what joins them, take.
+    [[nodiscard]] bool pay() const {
+        constexpr double kSummaryChunk = 1.25, kJoin = 16, kKernel = 30;
+        const auto all = static_cast<double>(chunks), n = static_cast<double>(segments), parts = static_cast<double>(std::max<std::int64_t>(1, summaries));
+        const double with = all / n * std::max(chunk, n * memory) + kSummaryChunk * all / (n * parts) + (summaries > 0 ? kJoin : kKernel);
+        return with < 0.97 * all * chunk;
+    }
+};
+
+SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const FitWishes& wishes) {
+    constexpr double kProduct = 0.145, kMatrix = 0.083, kBytesPerMicrosecond = 4.2e6;
+    tile::Sizes of_chunk = sizes;
+    of_chunk[ir::kChunkSymbol] = kBlock;
+    SegmentTimes times{};
+    for (const ir::Op& op : program.ops) {
+        if (ir::is_matmul(op.code)) times.chunk += kProduct;
+        else if (ir::is_elementwise(op.code) && tile::is_block_matrix(tile::with_sizes(op.type, of_chunk))) times.chunk += kMatrix;
+    }
+    times.memory = static_cast<double>(wishes.expected_tasks) * bytes_of_chunk(definition, sizes) / kBytesPerMicrosecond;
+    times.chunks = wishes.expected_tokens / kBlock;
+    return times;
 }
 
 /// What a plan's kernels need of shared memory, in bytes.
@@ -208,7 +244,9 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     };
     if (tasks <= memory.multiprocessors) {
         const std::int64_t segments = std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
-        const bool pay = segments > 1 && segments_pay(chunks, segments, summaries(segments), s.share);
+        SegmentTimes times = segment_times(definition, program, sizes, wishes);
+        times.segments = segments, times.summaries = summaries(segments);
+        const bool pay = segments > (s.share ? 2 : 1) && times.pay();  // work ahead fills the GPU; two shorten what is left too little
         if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan)) return with_work_beside(*roles, make_plan(*roles), wishes, memory.multiprocessors);
     }
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
