@@ -7,9 +7,11 @@
 
 int main() try {
     constexpr std::int64_t B = 2, T = 1000, H = 4, K = 128, V = 128;
-    const forge::Attention attention = forge::compile(forge::variants::scalar_gla(), {.dtype = forge::F32, .sizes = {{"K", K}, {"V", V}}});
+    const forge::Attention attention =
+        forge::compile(forge::variants::scalar_gla(), {.dtype = forge::F32, .sizes = {{"K", K}, {"V", V}}});
 
-    std::vector<float> q(B * T * H * K, 0.1F), k(B * T * H * K, 0.1F), v(B * T * H * V, 1.0F), g(B * T * H, -0.01F), o(B * T * H * V);
+    std::vector<float> q(B * T * H * K, 0.1F), k(B * T * H * K, 0.1F), v(B * T * H * V, 1.0F), g(B * T * H, -0.01F),
+        o(B * T * H * V);
     std::vector<float> state(B * H * K * V);
     forge::Call call;
     call.tensors = {{"q", forge::dense(q.data(), forge::F32, {B, T, H, K})},

@@ -1,16 +1,16 @@
-/// Forge's C ABI (C99): compile a variant of linear attention from its text form, describe it, launch it on the caller's
-/// memory and stream. No C++, Python or CUDA types; every symbol of the library is hidden but forge_*.
+/// Forge's C ABI (C99): compile a variant of linear attention from its text form, describe it, launch it on the
+/// caller's memory and stream. No C++, Python or CUDA types; every symbol of the library is hidden but forge_*.
 ///
 /// Promises. Functions never throw or abort: they return a status, and forge_error() says why in words that name the
-/// argument. All of them may be called from several threads at once; launches of one compiled variant need distinct outputs
-/// and workspaces. A launch allocates no device memory, synchronises nothing, reads no file and no environment, and uses only
-/// the caller's stream and workspace: on a GPU it can be captured in a graph, whose replays may see other cu_seqlens of the
-/// same count with no more tokens in all. Sizes and strides are 64-bit; zero tokens or sequences are a success that launches nothing.
-/// The same compiled variant, shapes and device give the same bits.
+/// argument. All of them may be called from several threads at once; launches of one compiled variant need distinct
+/// outputs and workspaces. A launch allocates no device memory, synchronises nothing, reads no file and no environment,
+/// and uses only the caller's stream and workspace: on a GPU it can be captured in a graph, whose replays may see other
+/// cu_seqlens of the same count with no more tokens in all. Sizes and strides are 64-bit; zero tokens or sequences are
+/// a success that launches nothing. The same compiled variant, shapes and device give the same bits.
 ///
-/// Versions. A library serves a program compiled against the same major version and a minor version no larger than its own.
-/// Structs begin with their size, and grow at the end only: what a caller's struct lacks counts as zero, and bytes beyond those
-/// that the library knows must be zero.
+/// Versions. A library serves a program compiled against the same major version and a minor version no larger than its
+/// own. Structs begin with their size, and grow at the end only: what a caller's struct lacks counts as zero, and bytes
+/// beyond those that the library knows must be zero.
 ///
 /// SPDX-License-Identifier: Apache-2.0
 #ifndef FORGE_C_H
@@ -35,9 +35,10 @@ extern "C" {
 
 typedef enum forge_status {
     FORGE_OK = 0,
-    FORGE_COMPILE_ERROR = 1,    /* the definition is wrong: file:line:column, what, expected, got, for each mistake */
-    FORGE_RUNTIME_ERROR = 2,    /* a call's tensors or the machine are wrong; the message names the argument */
-    FORGE_INVALID_ARGUMENT = 3, /* this interface was misused: a null pointer, an unknown option, a struct of a newer version */
+    FORGE_COMPILE_ERROR = 1, /* the definition is wrong: file:line:column, what, expected, got, for each mistake */
+    FORGE_RUNTIME_ERROR = 2, /* a call's tensors or the machine are wrong; the message names the argument */
+    FORGE_INVALID_ARGUMENT =
+        3, /* this interface was misused: a null pointer, an unknown option, a struct of a newer version */
     FORGE_OUT_OF_MEMORY = 4,
     FORGE_INTERNAL_ERROR = 5 /* a bug in Forge */
 } forge_status;
@@ -61,11 +62,11 @@ FORGE_API const char* forge_variant_summary(size_t index);
 /// The definition of a ready-made variant in text form, with source locations. The text belongs to the library.
 FORGE_API forge_status forge_variant_definition(const char* name, const char** text);
 
-/// A definition at a stage of the compiler, printed: "definition", "joined" (one function) or "optimized" (after all graph
-/// passes, canonical). `dtype` replaces its 16-bit types: bf16, f16 or f32. forge_free(*text).
+/// A definition at a stage of the compiler, printed: "definition", "joined" (one function) or "optimized" (after all
+/// graph passes, canonical). `dtype` replaces its 16-bit types: bf16, f16 or f32. forge_free(*text).
 FORGE_API forge_status forge_lower(const char* definition, const char* dtype, const char* stage, char** text);
-/// The type of one operation's result by the language's rules, for front ends that trace: "matmul(bf16[C, K], bf16[K, V])
-/// {trans_a=false}" gives "bf16[C, V]". `type` holds `bytes` bytes, terminator included.
+/// The type of one operation's result by the language's rules, for front ends that trace: "matmul(bf16[C, K], bf16[K,
+/// V]) {trans_a=false}" gives "bf16[C, V]". `type` holds `bytes` bytes, terminator included.
 FORGE_API forge_status forge_infer(const char* operation, char* type, size_t bytes);
 
 /* ---------------------------------------------------------------------------------------------- compiling */
@@ -90,32 +91,41 @@ typedef struct forge_option {
     const char* value;
 } forge_option;
 
-/// Compiles a definition in text form; it runs the system's C++ compiler, or NVRTC, unless the kernels are cached. Do not call
-/// it while a stream is being captured. `file` names the text in messages (NULL: "<text>").
-FORGE_API forge_status forge_compile(const char* definition, const char* file, const forge_option* options, size_t option_count,
-                                     forge_attention** attention);
+/// Compiles a definition in text form; it runs the system's C++ compiler, or NVRTC, unless the kernels are cached. Do
+/// not call it while a stream is being captured. `file` names the text in messages (NULL: "<text>").
+FORGE_API forge_status forge_compile(const char* definition, const char* file, const forge_option* options,
+                                     size_t option_count, forge_attention** attention);
 /// NULL is allowed. Launches on a GPU must have ended.
 FORGE_API void forge_destroy(forge_attention* attention);
 
 /* The texts below belong to the compiled variant. */
 
-/// JSON: {"name", "device", "arch", "dtype", "strategy", "chunk", "sizes": {symbol: size}, "tensors": [{"name", "kind", "dtype",
-/// "shape"}], "scalars": [names], "kernels": [symbols], "flops_per_token", "build_seconds", "from_cache"}. "tensors" has the
-/// order of forge_args.tensors; kinds are input, head, output, initial_state, final_state. Symbols in "shape" are strings:
-/// "T" the tokens ("2*T": rows per token), then the heads; states are [N, heads, …], N the number of sequences.
+/// JSON: {"name", "device", "arch", "dtype", "strategy", "chunk", "sizes": {symbol: size}, "tensors": [{"name", "kind",
+/// "dtype", "shape"}], "scalars": [names], "kernels": [symbols], "flops_per_token", "build_seconds", "from_cache"}.
+/// "tensors" has the order of forge_args.tensors; kinds are input, head, output, initial_state, final_state. Symbols in
+/// "shape" are strings: "T" the tokens ("2*T": rows per token), then the heads; states are [N, heads, …], N the number
+/// of sequences.
 FORGE_API const char* forge_describe(const forge_attention* attention);
 /// Every stage of the compiler, and the schedule with its reasons; NULL after an error.
 FORGE_API const char* forge_explain(const forge_attention* attention);
 /// The generated sources, by index from 0: *text is NULL past the last.
-FORGE_API forge_status forge_source(const forge_attention* attention, size_t index, const char** name, const char** text);
-/// Runs the awkward problems of `forge check` on the compiled variant (on the CPU) and compares them in float64 with the
-/// definition's `step`. JSON: {"ok", "against_step", "tolerance", "cases": [{"name", "ok", "admitted", "values": [{"name",
-/// "relative_rms", "max_abs", "ok", "token", "sequence", "head"}]}]}. forge_free(*report).
+FORGE_API forge_status forge_source(const forge_attention* attention, size_t index, const char** name,
+                                    const char** text);
+/// Runs the awkward problems of `forge check` on the compiled variant (on the CPU) and compares them in float64 with
+/// the definition's `step`. JSON: {"ok", "against_step", "tolerance", "cases": [{"name", "ok", "admitted", "values":
+/// [{"name", "relative_rms", "max_abs", "ok", "token", "sequence", "head"}]}]}. forge_free(*report).
 FORGE_API forge_status forge_check(const forge_attention* attention, char** report);
 
 /* ---------------------------------------------------------------------------------------------- calling */
 
-typedef enum forge_dtype { FORGE_I32 = 1, FORGE_I64 = 2, FORGE_F16 = 3, FORGE_BF16 = 4, FORGE_F32 = 5, FORGE_F64 = 6 } forge_dtype;
+typedef enum forge_dtype {
+    FORGE_I32 = 1,
+    FORGE_I64 = 2,
+    FORGE_F16 = 3,
+    FORGE_BF16 = 4,
+    FORGE_F32 = 5,
+    FORGE_F64 = 6
+} forge_dtype;
 
 /// A tensor that the caller owns; any strides, in elements (NULL: dense, row-major). rank 0: absent.
 typedef struct forge_tensor {
@@ -126,29 +136,32 @@ typedef struct forge_tensor {
     int32_t dtype; /* forge_dtype */
 } forge_tensor;
 
-/// Runs body(data, task, worker) for every task in [0, tasks), on at most `workers` threads at once, each with its own worker
-/// number in [0, workers), and returns when all are done.
-typedef void (*forge_parallel_for)(void* context, int64_t tasks, int32_t workers, void (*body)(void* data, int64_t task, int32_t worker), void* data);
+/// Runs body(data, task, worker) for every task in [0, tasks), on at most `workers` threads at once, each with its own
+/// worker number in [0, workers), and returns when all are done.
+typedef void (*forge_parallel_for)(void* context, int64_t tasks, int32_t workers,
+                                   void (*body)(void* data, int64_t task, int32_t worker), void* data);
 
 /// One call. Token tensors are [B, T, heads, …], or [T, heads, …] for one sequence or packed ones; outputs likewise.
 typedef struct forge_args {
-    size_t struct_size;             /* sizeof(forge_args) */
-    const forge_tensor* tensors;    /* as many as, and in the order of, "tensors" of forge_describe; initial states that are absent
-                                       are zero, final states that are absent are not written; the others must be there */
+    size_t struct_size; /* sizeof(forge_args) */
+    const forge_tensor*
+        tensors; /* as many as, and in the order of, "tensors" of forge_describe; initial states that are absent
+                    are zero, final states that are absent are not written; the others must be there */
     size_t tensor_count;
-    const double* scalars;          /* in the order of "scalars" */
+    const double* scalars; /* in the order of "scalars" */
     size_t scalar_count;
-    const forge_tensor* cu_seqlens; /* NULL, or i32 or i64 [N + 1] for packed sequences: offsets in tokens, from 0 to T */
-    void* workspace;                /* at least forge_workspace_bytes, aligned as it says; need not be cleared */
+    const forge_tensor*
+        cu_seqlens;  /* NULL, or i32 or i64 [N + 1] for packed sequences: offsets in tokens, from 0 to T */
+    void* workspace; /* at least forge_workspace_bytes, aligned as it says; need not be cleared */
     size_t workspace_bytes;
-    void* stream;                   /* CUstream, NULL the default one; NULL on the CPU. On a GPU every pointer here but to structs
-                                       and shapes is the device's */
+    void* stream; /* CUstream, NULL the default one; NULL on the CPU. On a GPU every pointer here but to structs
+                     and shapes is the device's */
     forge_parallel_for parallel_for; /* CPU: NULL for the library's own threads */
     void* parallel_context;
     /* States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] of the initial states and writes slot
-       final_slots[n] of the final ones; NULL: slot n. Both may be the same array, and both states the same pool, in place. A
-       sequence with a negative slot is skipped: its outputs are zero, its states stay. On a GPU slots are read by the kernels,
-       unchecked, and outputs must be dense. */
+       final_slots[n] of the final ones; NULL: slot n. Both may be the same array, and both states the same pool, in
+       place. A sequence with a negative slot is skipped: its outputs are zero, its states stay. On a GPU slots are read
+       by the kernels, unchecked, and outputs must be dense. */
     const void* initial_slots; /* [N], i64 if wide_slots, else i32 */
     const void* final_slots;
     const unsigned char* has_initial_state; /* [N], 0: start from zeros; NULL: all have a state */
@@ -157,15 +170,16 @@ typedef struct forge_args {
 
 /// Upper bounds of calls to come.
 typedef struct forge_bounds {
-    size_t struct_size;  /* sizeof(forge_bounds) */
-    int64_t sequences;   /* B, or the number of packed sequences */
-    int64_t tokens;      /* of each sequence; packed: of all together */
-    int64_t heads;       /* of the tensor that has most */
-    int32_t packed;      /* whether cu_seqlens is given */
+    size_t struct_size; /* sizeof(forge_bounds) */
+    int64_t sequences;  /* B, or the number of packed sequences */
+    int64_t tokens;     /* of each sequence; packed: of all together */
+    int64_t heads;      /* of the tensor that has most */
+    int32_t packed;     /* whether cu_seqlens is given */
 } forge_bounds;
 
 /// The workspace that every call within the bounds can do with; it does not fall when a bound rises.
-FORGE_API forge_status forge_workspace_bytes(const forge_attention* attention, const forge_bounds* bounds, size_t* bytes, size_t* alignment);
+FORGE_API forge_status forge_workspace_bytes(const forge_attention* attention, const forge_bounds* bounds,
+                                             size_t* bytes, size_t* alignment);
 FORGE_API forge_status forge_launch(const forge_attention* attention, const forge_args* args);
 
 #ifdef __cplusplus

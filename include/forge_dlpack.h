@@ -10,10 +10,11 @@
 extern "C" {
 #endif
 
-/// forge_launch with DLPack's tensors in place of `args->tensors` and `args->cu_seqlens`, which must be NULL: `tensors` has
-/// `args->tensor_count` pointers, NULL for an absent state. Tensors must be on the device that the variant was compiled for.
-FORGE_API forge_status forge_launch_dlpack(const forge_attention* attention, const forge_args* args, const DLTensor* const* tensors,
-                                           const DLTensor* cu_seqlens);
+/// forge_launch with DLPack's tensors in place of `args->tensors` and `args->cu_seqlens`, which must be NULL: `tensors`
+/// has `args->tensor_count` pointers, NULL for an absent state. Tensors must be on the device that the variant was
+/// compiled for.
+FORGE_API forge_status forge_launch_dlpack(const forge_attention* attention, const forge_args* args,
+                                           const DLTensor* const* tensors, const DLTensor* cu_seqlens);
 
 #ifdef __cplusplus
 }

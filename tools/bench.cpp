@@ -10,7 +10,8 @@
 namespace forge::tools {
 namespace {
 
-const std::vector<std::string> kDefaultVariants = {"linear_attention", "scalar_gla", "gla", "delta_net", "gated_delta_net"};
+const std::vector<std::string> kDefaultVariants = {"linear_attention", "scalar_gla", "gla", "delta_net",
+                                                   "gated_delta_net"};
 
 BenchRow measure(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options) {
     const Attention attention = build(definition, problem, options);
@@ -22,7 +23,7 @@ BenchRow measure(const ir::Definition& definition, const check::Problem& problem
     const auto address = reinterpret_cast<std::uintptr_t>(storage.data());
     call.workspace = storage.data() + (kAlignment - address % kAlignment) % kAlignment;
 
-    BenchRow row{definition.name, attention.strategy(), attention.isa(), attention.chunk(), 0, 0, 0, 0, 0,
+    BenchRow row{definition.name,           attention.strategy(),  attention.isa(), attention.chunk(), 0, 0, 0, 0, 0,
                  attention.build_seconds(), attention.from_cache()};
     const Timing timing = time_runs([&] { attention(call); });
     row.seconds = timing.seconds, row.others = timing.others;
@@ -40,23 +41,25 @@ void print_ceilings(const Ceilings& ceilings) {
         fmt::print("sgemm ceiling: {:.0f} GFLOP/s (OpenBLAS, 2048³, same threads, {} kernels", ceilings.sgemm->gflops,
                    ceilings.sgemm->kernels);
         if (ceilings.installed && ceilings.installed->kernels != ceilings.sgemm->kernels)
-            fmt::print("; {:.0f} with the {} ones it chooses by itself", ceilings.installed->gflops, ceilings.installed->kernels);
+            fmt::print("; {:.0f} with the {} ones it chooses by itself", ceilings.installed->gflops,
+                       ceilings.installed->kernels);
         fmt::print(")\n");
     }
     fmt::print("copy ceiling: {:.1f} GB/s (memcpy, read + written)\n\n", ceilings.copy_gbps);
 }
 
 void print(const BenchResult& result) {
-    fmt::print("B={} T={} H={} K={} V={} {}, {} threads\n", result.B, result.T, result.H, result.K, result.V, result.dtype,
-               result.threads);
+    fmt::print("B={} T={} H={} K={} V={} {}, {} threads\n", result.B, result.T, result.H, result.K, result.V,
+               result.dtype, result.threads);
     print_ceilings(result.ceilings);
-    Table table({"variant", "strategy", ">chunk", "isa", ">median", ">tokens/s", ">GFLOP/s", ">of sgemm", ">GB/s", ">of copy", ">built in"});
+    Table table({"variant", "strategy", ">chunk", "isa", ">median", ">tokens/s", ">GFLOP/s", ">of sgemm", ">GB/s",
+                 ">of copy", ">built in"});
     for (const BenchRow& row : result.rows) {
         const auto& sgemm = result.ceilings.sgemm;
         table.row({row.variant, row.strategy, std::to_string(row.chunk), row.isa, seconds_text(row.seconds),
                    fmt::format("{:.3g}", row.tokens_per_second), fmt::format("{:.1f}", row.gflops),
-                   sgemm ? fmt::format("{:.0f} %", 100 * row.gflops / sgemm->gflops) : "-", fmt::format("{:.2f}", row.gbps),
-                   fmt::format("{:.0f} %", 100 * row.gbps / result.ceilings.copy_gbps),
+                   sgemm ? fmt::format("{:.0f} %", 100 * row.gflops / sgemm->gflops) : "-",
+                   fmt::format("{:.2f}", row.gbps), fmt::format("{:.0f} %", 100 * row.gbps / result.ceilings.copy_gbps),
                    seconds_text(row.build_seconds) + (row.from_cache ? " (cache)" : "")});
     }
     fmt::print("{}", table.text());
@@ -66,7 +69,8 @@ void print(const BenchResult& result) {
     if (!warning.empty()) fmt::print("\n{}", warning);
     for (const BenchRow& row : result.rows)
         if (result.ceilings.sgemm && row.gflops > result.ceilings.sgemm->gflops)
-            fmt::print("{} is above the sgemm ceiling: the machine's speed changed in between; measure again\n", row.variant);
+            fmt::print("{} is above the sgemm ceiling: the machine's speed changed in between; measure again\n",
+                       row.variant);
 }
 
 }  // namespace
@@ -79,8 +83,15 @@ int bench_variants(const BenchOptions& options) {
     }
     if (on_gpu(options.build)) return bench_on_gpu(options, names);
     const check::Problem problem = problem_of(options.shape);
-    BenchResult result{options.shape.dtype, problem.B, problem.T, problem.H, options.shape.K, options.shape.V,
-                       thread_count(options.build.threads), {}, {}};
+    BenchResult result{options.shape.dtype,
+                       problem.B,
+                       problem.T,
+                       problem.H,
+                       options.shape.K,
+                       options.shape.V,
+                       thread_count(options.build.threads),
+                       {},
+                       {}};
     {
         Progress progress(names.size() + 2);
         progress.step("ceilings: sgemm and memcpy");

@@ -7,8 +7,8 @@
 
 namespace forge::tools {
 
-/// One large product with OpenBLAS, and the kernels it used: they are compiled per processor family, and a processor that
-/// is newer than the library gets those of an older one.
+/// One large product with OpenBLAS, and the kernels it used: they are compiled per processor family, and a processor
+/// that is newer than the library gets those of an older one.
 struct Sgemm {
     double gflops = 0;
     std::string kernels;  ///< OpenBLAS's name: "Haswell", "SkylakeX"

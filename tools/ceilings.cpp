@@ -55,7 +55,8 @@ Message measure_here(int threads) {
     const std::vector<float> a(count, 1.0F), b(count, 0.5F);
     std::vector<float> c(count);
     const double seconds = best_seconds([&] {
-        sgemm(kRowMajor, kNoTrans, kNoTrans, kSize, kSize, kSize, 1.0F, a.data(), kSize, b.data(), kSize, 0.0F, c.data(), kSize);
+        sgemm(kRowMajor, kNoTrans, kNoTrans, kSize, kSize, kSize, 1.0F, a.data(), kSize, b.data(), kSize, 0.0F,
+              c.data(), kSize);
     });
     message.gflops = 2.0 * kSize * kSize * kSize / seconds * 1e-9;
     std::strncpy(message.kernels, core_name != nullptr ? core_name() : "unknown", sizeof message.kernels - 1);
@@ -83,8 +84,8 @@ std::optional<Sgemm> measure_sgemm(int threads, const char* core_type) {
 
 bool has_avx512() {
 #if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #else
     return false;
 #endif
@@ -113,7 +114,8 @@ double measure_copy(int threads) {
 Ceilings measure_ceilings(int threads) {
     Ceilings result;
     result.installed = measure_sgemm(threads, "");
-    result.sgemm = has_avx512() && result.installed ? faster(result.installed, measure_sgemm(threads, "SKYLAKEX")) : result.installed;
+    result.sgemm = has_avx512() && result.installed ? faster(result.installed, measure_sgemm(threads, "SKYLAKEX"))
+                                                    : result.installed;
     result.copy_gbps = measure_copy(threads);
     return result;
 }

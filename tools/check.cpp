@@ -52,8 +52,9 @@ using Caller = std::function<void(const Attention&, check::Buffers&)>;
 
 /// Runs one compiled strategy over the prepared cases.
 class Examination {
- public:
-    Examination(CheckRow row, CheckResult& result, const Caller& call) : row_(std::move(row)), result_(result), call_(call) {}
+  public:
+    Examination(CheckRow row, CheckResult& result, const Caller& call)
+        : row_(std::move(row)), result_(result), call_(call) {}
 
     void run(const Attention& attention, Prepared& prepared) {
         ++row_.cases;
@@ -68,7 +69,7 @@ class Examination {
     }
     CheckRow finish() { return std::move(row_); }
 
- private:
+  private:
     void note(const check::Report& report, const std::string& name) {
         row_.against_step = report.against_step;
         if (!report.admitted) ++row_.not_admitted;
@@ -89,9 +90,10 @@ class Examination {
 };
 
 /// One definition at one element type: references once, then every strategy.
-void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, const Caller& call, Progress& progress,
-             CheckResult& result) {
-    const std::vector<std::string> strategies = choices(options.strategy, {"one-pass", "fused", "decoupled", "segmented"});
+void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, const Caller& call,
+             Progress& progress, CheckResult& result) {
+    const std::vector<std::string> strategies =
+        choices(options.strategy, {"one-pass", "fused", "decoupled", "segmented"});
     const std::vector<check::Case> cases = cases_for(def, options, dtype);
     std::vector<std::optional<Attention>> built(strategies.size());
     std::vector<std::string> reasons(strategies.size());
@@ -114,7 +116,8 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
         prepared.push_back({c.name, std::move(buffers), std::move(reference)});
     }
     for (std::size_t i = 0; i < strategies.size(); ++i) {
-        CheckRow row{def.name, dtype, strategies[i], reasons[i], 0, 0, 0, check::tolerance(dtype_named(dtype)), {}, {}, true, true};
+        CheckRow row{def.name, dtype, strategies[i], reasons[i], 0, 0, 0, check::tolerance(dtype_named(dtype)),
+                     {},       {},    true,          true};
         row.ok = built[i].has_value();
         if (built[i]) row.chunk = built[i]->chunk(), row.strategy = built[i]->strategy();
         Examination examination(std::move(row), result, call);
@@ -125,25 +128,30 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
 }
 
 void print_rows(const CheckResult& result, bool each_tensor) {
-    Table table({"variant", "dtype", "strategy", ">chunk", "tensor", ">rel. RMS", ">tolerance", ">max error", ">cases", "", "worst case"});
+    Table table({"variant", "dtype", "strategy", ">chunk", "tensor", ">rel. RMS", ">tolerance", ">max error", ">cases",
+                 "", "worst case"});
     for (const CheckRow& row : result.rows) {
         const auto line = [&](const check::Difference& d, const std::string& tensor, const std::string& where) {
-            table.row({row.variant, row.dtype, row.strategy, std::to_string(row.chunk), tensor, fmt::format("{:.2e}", d.relative_rms),
-                       fmt::format("{:.1e}", row.tolerance), fmt::format("{:.2e}", d.max_abs), std::to_string(row.cases),
-                       d.ok ? "ok" : "FAIL", where});
+            table.row({row.variant, row.dtype, row.strategy, std::to_string(row.chunk), tensor,
+                       fmt::format("{:.2e}", d.relative_rms), fmt::format("{:.1e}", row.tolerance),
+                       fmt::format("{:.2e}", d.max_abs), std::to_string(row.cases), d.ok ? "ok" : "FAIL", where});
         };
         if (row.worst.empty()) {
-            table.row({row.variant, row.dtype, row.strategy, "", "", "", "", "", std::to_string(row.cases), row.ok ? "ok" : "FAIL", ""});
+            table.row({row.variant, row.dtype, row.strategy, "", "", "", "", "", std::to_string(row.cases),
+                       row.ok ? "ok" : "FAIL", ""});
             continue;
         }
         std::size_t worst = 0;
         for (std::size_t i = 0; i < row.worst.size(); ++i) {
-            if (each_tensor) line(row.worst[i], (row.worst[i].is_state ? "state " : "output ") + row.worst[i].name, row.worst_case[i]);
+            if (each_tensor)
+                line(row.worst[i], (row.worst[i].is_state ? "state " : "output ") + row.worst[i].name,
+                     row.worst_case[i]);
             if (row.worst[i].relative_rms > row.worst[worst].relative_rms) worst = i;
         }
         if (!each_tensor) line(row.worst[worst], row.worst[worst].name, row.worst_case[worst]);
         if (!row.ok && std::all_of(row.worst.begin(), row.worst.end(), [](const check::Difference& d) { return d.ok; }))
-            table.row({row.variant, row.dtype, row.strategy, "", "", "", "", "", "", "FAIL", "a call failed, see below"});
+            table.row(
+                {row.variant, row.dtype, row.strategy, "", "", "", "", "", "", "FAIL", "a call failed, see below"});
     }
     fmt::print("{}", table.text());
 }
@@ -159,8 +167,9 @@ void print_failures(const CheckResult& result) {
             fmt::print("{}\n", f.message);
             continue;
         }
-        fmt::print("{} {} is off: relative RMS {:.3g}, max error {:.3g}; first at {}\n", f.difference.is_state ? "state" : "output",
-                   f.difference.name, f.difference.relative_rms, f.difference.max_abs, place_of(f.difference));
+        fmt::print("{} {} is off: relative RMS {:.3g}, max error {:.3g}; first at {}\n",
+                   f.difference.is_state ? "state" : "output", f.difference.name, f.difference.relative_rms,
+                   f.difference.max_abs, place_of(f.difference));
     }
     if (result.failures.size() > kMost) fmt::print("\n… and {} more failures\n", result.failures.size() - kMost);
 }
@@ -170,8 +179,8 @@ void print_summary(const CheckResult& result) {
     bool phases = false;
     for (const CheckRow& row : result.rows) runs += row.cases, skipped += row.not_admitted, phases |= !row.against_step;
     const bool ok = std::all_of(result.rows.begin(), result.rows.end(), [](const CheckRow& row) { return row.ok; });
-    fmt::print("\n{}: {} runs, {} failures, against the float64 recurrence of each definition's step\n", ok ? "ok" : "FAILED", runs,
-               result.failures.size());
+    fmt::print("\n{}: {} runs, {} failures, against the float64 recurrence of each definition's step\n",
+               ok ? "ok" : "FAILED", runs, result.failures.size());
     if (skipped > 0) fmt::print("{} runs are not compared: the recurrence itself is not finite there\n", skipped);
     if (phases) fmt::print("a definition has no step: it was compared with its own three phases in float64\n");
 }

@@ -1,4 +1,5 @@
-/// What `forge check` finds: the worst of every tensor per variant, element type and strategy, and each failure by itself.
+/// What `forge check` finds: the worst of every tensor per variant, element type and strategy, and each failure by
+/// itself.
 #pragma once
 
 #include <string>

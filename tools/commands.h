@@ -1,5 +1,5 @@
-/// One function per command of `forge`: options in, report on stdout, exit code out. Failures are thrown; main.cpp prints
-/// them. Options carry their defaults, which the help text repeats.
+/// One function per command of `forge`: options in, report on stdout, exit code out. Failures are thrown; main.cpp
+/// prints them. Options carry their defaults, which the help text repeats.
 #pragma once
 
 #include "common.h"

@@ -77,13 +77,15 @@ check::Problem problem_of(const ShapeOptions& shape) {
     check::Problem problem;
     problem.B = shape.B, problem.T = shape.T, problem.H = shape.H, problem.HV = shape.HV;
     problem.sizes = {{"K", shape.K}, {"V", shape.V}};
-    for (const std::string& text : shape.sizes) problem.sizes.insert_or_assign(parse_size(text).first, parse_size(text).second);
+    for (const std::string& text : shape.sizes)
+        problem.sizes.insert_or_assign(parse_size(text).first, parse_size(text).second);
     problem.dtype = dtype_named(shape.dtype);
     problem.seed = shape.seed;
     return problem;
 }
 
-CompileOptions compile_options(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options) {
+CompileOptions compile_options(const ir::Definition& definition, const check::Problem& problem,
+                               const BuildOptions& options) {
     CompileOptions o;
     o.dtype = problem.dtype;
     o.sizes = check::sizes_for(definition, problem);
@@ -180,7 +182,9 @@ double Contention::others() const {
 
 std::string Contention::warning(double others) {
     if (others < kQuiet) return "";
-    return fmt::format("Other processes used up to {:.0f} % of the cores meanwhile: these times are not the machine's best.\n", 100 * others);
+    return fmt::format(
+        "Other processes used up to {:.0f} % of the cores meanwhile: these times are not the machine's best.\n",
+        100 * others);
 }
 
 Timing time_runs(const std::function<void()>& run) {

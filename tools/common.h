@@ -1,5 +1,5 @@
-/// What the commands share: finding a variant by name or file, compiling it, tables, and progress that shows on a terminal
-/// only. No command line parsing (main.cpp) and no JSON (json.h) here.
+/// What the commands share: finding a variant by name or file, compiling it, tables, and progress that shows on a
+/// terminal only. No command line parsing (main.cpp) and no JSON (json.h) here.
 #pragma once
 
 #include <functional>
@@ -36,34 +36,35 @@ std::string read_file(const std::string& path);  ///< RuntimeError if it cannot 
 DType dtype_named(const std::string& name);
 
 check::Problem problem_of(const ShapeOptions& shape);
-CompileOptions compile_options(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options);
+CompileOptions compile_options(const ir::Definition& definition, const check::Problem& problem,
+                               const BuildOptions& options);
 Attention build(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options);
 /// The number of threads that 0 stands for.
 int thread_count(int asked);
 
 /// Columns as wide as their widest cell; numbers to the right. Cells are UTF-8.
 class Table {
- public:
+  public:
     /// A header that starts with '>' is aligned to the right.
     explicit Table(std::vector<std::string> headers);
     void row(std::vector<std::string> cells);
     [[nodiscard]] std::string text() const;
 
- private:
+  private:
     std::vector<bool> right_;
     std::vector<std::vector<std::string>> rows_;
 };
 
 /// One line on stderr that follows the work; nothing at all if stderr is not a terminal.
 class Progress {
- public:
+  public:
     explicit Progress(std::size_t total);
     ~Progress();
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
     void step(const std::string& what);
 
- private:
+  private:
     void clear() const;
     std::size_t total_, done_ = 0;
     bool terminal_;
@@ -71,14 +72,14 @@ class Progress {
 
 /// How much of the machine other processes used since it was made: what makes a measurement worth little.
 class Contention {
- public:
+  public:
     Contention();
     /// Their share of all cores, 0 to 1; 0 where the system does not tell.
     [[nodiscard]] double others() const;
     /// A sentence to print below measurements; empty if the machine was quiet.
     [[nodiscard]] static std::string warning(double others);
 
- private:
+  private:
     struct Seconds {
         double busy = 0, all = 0, own = 0;
     };
@@ -90,8 +91,8 @@ struct Timing {
     double seconds = 0;
     double others = 0;  ///< what other processes used of the cores meanwhile
 };
-/// Median of at least five runs and about half a second, after one to warm up. While other processes are busy this is done
-/// again, a few times, and the quietest result is kept.
+/// Median of at least five runs and about half a second, after one to warm up. While other processes are busy this is
+/// done again, a few times, and the quietest result is kept.
 Timing time_runs(const std::function<void()>& run);
 
 std::string seconds_text(double seconds);  ///< "3.21 ms"

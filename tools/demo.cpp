@@ -43,28 +43,30 @@ void require_writable(const std::string& path) {
 }
 
 void print(const DemoResult& result) {
-    fmt::print("{}: {} bytes read once, {} heads of {} x {}, {}, {} threads, seed {}\n\n", result.path, result.text.size(), kHeads,
-               kSize, kSize, result.dtype, result.threads, result.seed);
-    Table table({"variant", "constants (per head)", ">accuracy", ">bits/byte", ">time", ">tokens/s", "strategy", ">deviation"});
+    fmt::print("{}: {} bytes read once, {} heads of {} x {}, {}, {} threads, seed {}\n\n", result.path,
+               result.text.size(), kHeads, kSize, kSize, result.dtype, result.threads, result.seed);
+    Table table(
+        {"variant", "constants (per head)", ">accuracy", ">bits/byte", ">time", ">tokens/s", "strategy", ">deviation"});
     for (const DemoRow& row : result.rows) {
         table.row({row.variant.label, row.variant.constants, fmt::format("{:.1f} %", 100 * row.score.accuracy),
                    fmt::format("{:.3f}", row.score.bits_per_byte), seconds_text(row.seconds),
-                   fmt::format("{:.3g}", row.tokens_per_second), fmt::format("{}, chunks of {}", row.strategy, row.chunk),
-                   fmt::format("{:.1e}", row.deviation)});
+                   fmt::format("{:.3g}", row.tokens_per_second),
+                   fmt::format("{}, chunks of {}", row.strategy, row.chunk), fmt::format("{:.1e}", row.deviation)});
     }
     fmt::print("{}\n", table.text());
-    fmt::print("accuracy: next byte guessed right, whole text. bits/byte: softmax of the cosines with the 256 codes, its\n"
-               "temperature fitted per variant on the first tenth, measured on the rest. τ: tokens after which 1/e of a\n"
-               "memory is left. deviation: relative RMS from the float64 recurrence, first {} tokens. The constants were\n"
-               "chosen on other texts (the MPL 1.1 and the Apache licence).\n{}", result.checked_tokens,
-               Contention::warning(most_contention(result)));
+    fmt::print(
+        "accuracy: next byte guessed right, whole text. bits/byte: softmax of the cosines with the 256 codes, its\n"
+        "temperature fitted per variant on the first tenth, measured on the rest. τ: tokens after which 1/e of a\n"
+        "memory is left. deviation: relative RMS from the float64 recurrence, first {} tokens. The constants were\n"
+        "chosen on other texts (the MPL 1.1 and the Apache licence).\n{}",
+        result.checked_tokens, Contention::warning(most_contention(result)));
 }
 
 }  // namespace
 
-/// Found by a coordinate search for few bits per byte on MPL-1.1 followed by Apache-2.0, then rounded; GPL-3, the default
-/// text, had no part in it. A small beta also makes a head's read-out small, so beta doubles as a weight of the head;
-/// giving the additive variants such weights, searched in the same way, gained them nothing.
+/// Found by a coordinate search for few bits per byte on MPL-1.1 followed by Apache-2.0, then rounded; GPL-3, the
+/// default text, had no part in it. A small beta also makes a head's read-out small, so beta doubles as a weight of the
+/// head; giving the additive variants such weights, searched in the same way, gained them nothing.
 const std::vector<DemoVariant>& demo_variants() {
     static const std::vector<DemoVariant> kVariants = {
         {"linear_attention", "linear", {}, {}, 1, "none"},
@@ -72,9 +74,17 @@ const std::vector<DemoVariant>& demo_variants() {
         {"scalar_gla", "scalar GLA", {2000, 2000, 700, 250}, {}, 1, "τ = 2000, 2000, 700, 250"},
         {"gla", "GLA", {2800, 2800, 1000, 500}, {}, 2, "τ = (2800, 2800, 1000, 500) × ½…2 over channels"},
         {"delta_net", "DeltaNet", {}, {0.07, 0.07, 0.002, 0.0002}, 1, "β = 0.07, 0.07, 0.002, 0.0002"},
-        {"gated_delta_net", "Gated DeltaNet", {kForever, kForever, 2000, 500}, {0.1, 0.05, 0.02, 0.01}, 1,
+        {"gated_delta_net",
+         "Gated DeltaNet",
+         {kForever, kForever, 2000, 500},
+         {0.1, 0.05, 0.02, 0.01},
+         1,
          "β = 0.1, 0.05, 0.02, 0.01; τ = ∞, ∞, 2000, 500"},
-        {"kda", "KDA", {kForever, kForever, 2000, 500}, {0.1, 0.05, 0.02, 0.01}, 2,
+        {"kda",
+         "KDA",
+         {kForever, kForever, 2000, 500},
+         {0.1, 0.05, 0.02, 0.01},
+         2,
          "β = 0.1, 0.05, 0.02, 0.01; τ = (∞, ∞, 2000, 500) × ½…2"},
     };
     return kVariants;
@@ -106,7 +116,8 @@ int run_demo(const DemoOptions& options) {
         throw RuntimeError(fmt::format("there is no text at '{}'; name one with --text FILE", options.text));
     std::string text = read_file(options.text);
     if (options.bytes > 0) text.resize(std::min(text.size(), static_cast<std::size_t>(options.bytes)));
-    if (text.size() < 2) throw RuntimeError(fmt::format("--text: expected at least 2 bytes; '{}' has {}", options.text, text.size()));
+    if (text.size() < 2)
+        throw RuntimeError(fmt::format("--text: expected at least 2 bytes; '{}' has {}", options.text, text.size()));
     require_writable(options.out);
 
     DemoResult result{options.text, text, options.dtype, options.seed, thread_count(options.build.threads), 0, {}};

@@ -43,7 +43,10 @@ pre mark { background:var(--hit); color:var(--hit-ink); border-radius:3px; }
 std::string colours() {
     std::string css;
     for (int i = 0; i < 7; ++i)
-        css += fmt::format(".line.c{0} {{ stroke:var(--c{0}); }} .bar.c{0} {{ fill:var(--c{0}); }} .dot.c{0} {{ background:var(--c{0}); }}\n", i);
+        css += fmt::format(
+            ".line.c{0} {{ stroke:var(--c{0}); }} .bar.c{0} {{ fill:var(--c{0}); }} .dot.c{0} {{ "
+            "background:var(--c{0}); }}\n",
+            i);
     return css;
 }
 
@@ -60,10 +63,14 @@ std::string facts(const DemoResult& result) {
     const DemoRow& best = best_of(result);
     const DemoRow& plain = result.rows.front();
     return "<div class='facts'>\n" +
-           fact(fmt::format("{:.1f} %", 100 * best.score.accuracy), best.variant.label + " guesses the next byte, the best of all") +
-           fact(fmt::format("{:.1f} %", 100 * plain.score.accuracy), plain.variant.label + ", which only adds, never corrects") +
-           fact(fmt::format("{:.2f}", best.score.bits_per_byte), "bits per byte of " + best.variant.label + "; 8 without any knowledge") +
-           fact(fmt::format("{:.0f} k", plain.tokens_per_second * 1e-3), "tokens per second, " + plain.variant.label) + "</div>\n";
+           fact(fmt::format("{:.1f} %", 100 * best.score.accuracy),
+                best.variant.label + " guesses the next byte, the best of all") +
+           fact(fmt::format("{:.1f} %", 100 * plain.score.accuracy),
+                plain.variant.label + ", which only adds, never corrects") +
+           fact(fmt::format("{:.2f}", best.score.bits_per_byte),
+                "bits per byte of " + best.variant.label + "; 8 without any knowledge") +
+           fact(fmt::format("{:.0f} k", plain.tokens_per_second * 1e-3), "tokens per second, " + plain.variant.label) +
+           "</div>\n";
 }
 
 std::string table(const DemoResult& result) {
@@ -77,7 +84,8 @@ std::string table(const DemoResult& result) {
         return fmt::format("<td class='num{}'>{}</td>", best ? " best" : "", text);
     };
     std::string html =
-        "<div class='scroll'><table><tr><th>variant<th>constants, per head<th class='num'>accuracy<th class='num'>bits/byte"
+        "<div class='scroll'><table><tr><th>variant<th>constants, per head<th class='num'>accuracy<th "
+        "class='num'>bits/byte"
         "<th class='num'>time<th class='num'>tokens/s<th>strategy, chunk<th class='num'>deviation</tr>\n";
     for (std::size_t i = 0; i < result.rows.size(); ++i) {
         const DemoRow& row = result.rows[i];
@@ -87,7 +95,8 @@ std::string table(const DemoResult& result) {
         html += cell(fmt::format("{:.3f}", row.score.bits_per_byte), row.score.bits_per_byte == bits);
         html += cell(fmt::format("{:.1f} ms", 1e3 * row.seconds), row.seconds == seconds);
         html += cell(fmt::format("{:.3g} M", 1e-6 * row.tokens_per_second), false);
-        html += fmt::format("<td style='white-space:nowrap'>{}, {}</td>", escape_html(row.strategy), row.chunk) + cell(fmt::format("{:.1e}", row.deviation), false) + "</tr>\n";
+        html += fmt::format("<td style='white-space:nowrap'>{}, {}</td>", escape_html(row.strategy), row.chunk) +
+                cell(fmt::format("{:.1e}", row.deviation), false) + "</tr>\n";
     }
     return html + "</table></div>\n";
 }
@@ -100,25 +109,37 @@ std::string accuracy_section(const DemoResult& result) {
         lines.push_back({result.rows[i].variant.label, accuracy_along(result, result.rows[i], kPoints)});
         legend += fmt::format("<span><span class='dot c{}'></span>{}</span>", i, escape_html(lines.back().label));
     }
-    return fmt::format("<section><h2>Accuracy along the text</h2>\n<p class='soft'>Next bytes guessed right, over the last {} bytes at each "
-                       "point (fewer at the start). A dip that all lines share is a passage unlike the text before it.</p>\n{}</div>\n"
-                       "<figure>{}</figure></section>\n",
-                       kAccuracyWindow, legend, line_chart(lines, static_cast<double>(result.text.size()), "position in the text, bytes"));
+    return fmt::format(
+        "<section><h2>Accuracy along the text</h2>\n<p class='soft'>Next bytes guessed right, over the last {} bytes "
+        "at each "
+        "point (fewer at the start). A dip that all lines share is a passage unlike the text before it.</p>\n{}</div>\n"
+        "<figure>{}</figure></section>\n",
+        kAccuracyWindow, legend,
+        line_chart(lines, static_cast<double>(result.text.size()), "position in the text, bytes"));
 }
 
 std::string bars_section(const DemoResult& result) {
     std::vector<Bar> time, bits;
     for (std::size_t i = 0; i < result.rows.size(); ++i) {
         const DemoRow& row = result.rows[i];
-        time.push_back({row.variant.label, fmt::format("{:.1f} ms · {}, chunks of {}", 1e3 * row.seconds, row.strategy, row.chunk), row.seconds, i});
-        bits.push_back({row.variant.label, fmt::format("{:.3f} · temperature {:.2f}", row.score.bits_per_byte, row.score.temperature),
+        time.push_back({row.variant.label,
+                        fmt::format("{:.1f} ms · {}, chunks of {}", 1e3 * row.seconds, row.strategy, row.chunk),
+                        row.seconds, i});
+        bits.push_back({row.variant.label,
+                        fmt::format("{:.3f} · temperature {:.2f}", row.score.bits_per_byte, row.score.temperature),
                         row.score.bits_per_byte, i});
     }
-    return "<section><h2>Time for the whole text, and the strategy used</h2>\n<p class='soft'>Median of at least five runs of the "
-           "compiled kernels. " + escape_html(Contention::warning(most_contention(result))) + "</p>\n<figure>" + bar_chart(time, "time per variant") + "</figure></section>\n" +
-           "<section><h2>Bits per byte</h2>\n<p class='soft'>What a softmax over the cosines with the 256 codes would need to store "
-           "the text; less is better. One temperature per variant, fitted on the first tenth of the text, measured on the rest.</p>\n"
-           "<figure>" + bar_chart(bits, "bits per byte") + "</figure></section>\n";
+    return "<section><h2>Time for the whole text, and the strategy used</h2>\n<p class='soft'>Median of at least five "
+           "runs of the "
+           "compiled kernels. " +
+           escape_html(Contention::warning(most_contention(result))) + "</p>\n<figure>" +
+           bar_chart(time, "time per variant") + "</figure></section>\n" +
+           "<section><h2>Bits per byte</h2>\n<p class='soft'>What a softmax over the cosines with the 256 codes would "
+           "need to store "
+           "the text; less is better. One temperature per variant, fitted on the first tenth of the text, measured on "
+           "the rest.</p>\n"
+           "<figure>" +
+           bar_chart(bits, "bits per byte") + "</figure></section>\n";
 }
 
 /// The same passage twice, with the bytes that were expected marked.
@@ -136,34 +157,48 @@ std::string passage(const DemoResult& result, const DemoRow& row) {
         marked = hit;
         html += c == '\n' || (c >= ' ' && c <= '~') ? escape_html(std::string(1, c)) : "·";
     }
-    return fmt::format("<div><b>{}</b><pre>{}{}</pre></div>\n", escape_html(row.variant.label), html, marked ? "</mark>" : "");
+    return fmt::format("<div><b>{}</b><pre>{}{}</pre></div>\n", escape_html(row.variant.label), html,
+                       marked ? "</mark>" : "");
 }
 
 std::string how(const DemoResult& result) {
     return fmt::format(
-        "<section><h2>What was computed</h2>\n<p>Head <i>h</i> of {} stores, under a pseudo-random unit vector of the <i>h</i> + 1 bytes before "
-        "each position, a fixed code of the byte there; K = V = {}. Then it is asked with the vector of the <i>h</i> + 1 bytes that end at the "
-        "position: what comes back, summed over the heads with weights 0.1, 0.2, 0.5 and 1, is compared with the codes of all 256 bytes, and "
-        "the nearest is the guess. Each variant of linear attention is a rule for writing to that memory. Nothing is trained and no byte is "
-        "seen before it is guessed.</p>\n<p>τ: tokens after which 1/e of a memory is left. β: strength with which the delta rule corrects. "
-        "The constants were found on other texts (the MPL 1.1 and the Apache licence), so none is fitted to this one but the temperature. "
+        "<section><h2>What was computed</h2>\n<p>Head <i>h</i> of {} stores, under a pseudo-random unit vector of the "
+        "<i>h</i> + 1 bytes before "
+        "each position, a fixed code of the byte there; K = V = {}. Then it is asked with the vector of the <i>h</i> + "
+        "1 bytes that end at the "
+        "position: what comes back, summed over the heads with weights 0.1, 0.2, 0.5 and 1, is compared with the codes "
+        "of all 256 bytes, and "
+        "the nearest is the guess. Each variant of linear attention is a rule for writing to that memory. Nothing is "
+        "trained and no byte is "
+        "seen before it is guessed.</p>\n<p>τ: tokens after which 1/e of a memory is left. β: strength with which the "
+        "delta rule corrects. "
+        "The constants were found on other texts (the MPL 1.1 and the Apache licence), so none is fitted to this one "
+        "but the temperature. "
         "Deviation: relative RMS between the kernels and the float64 recurrence over the first {} tokens.</p>\n"
         "<p class='soft'>{} bytes of {} · seed {} · {} · {} threads · {} · same seed, same guesses</p></section>\n",
-        kHeads, kSize, result.checked_tokens, result.text.size(), escape_html(result.path), result.seed, escape_html(result.dtype),
-        result.threads, escape_html(result.rows.front().isa));
+        kHeads, kSize, result.checked_tokens, result.text.size(), escape_html(result.path), result.seed,
+        escape_html(result.dtype), result.threads, escape_html(result.rows.front().isa));
 }
 
 }  // namespace
 
 std::string html_report(const DemoResult& result) {
-    return "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-           "<title>Forge: seven memories read a text</title><style>" + std::string(kStyle) + colours() + "</style></head>\n<body><main>\n"
-           "<h1>Seven memories read a text</h1>\n<p class='soft'>Seven kinds of linear attention, each compiled by Forge from three short "
-           "functions, read " + escape_html(result.path) + " once and guess every next byte.</p>\n" +
-           facts(result) + "<section><h2>Results</h2>\n" + table(result) + "</section>\n" + accuracy_section(result) + bars_section(result) +
-           "<section><h2>A passage, as it was guessed</h2>\n<p class='soft'>Marked: the bytes that were expected.</p>\n<div class='pair'>" +
-           passage(result, result.rows.front()) + passage(result, best_of(result)) + "</div></section>\n" + how(result) +
-           "</main></body></html>\n";
+    return "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
+           "content='width=device-width, initial-scale=1'>\n"
+           "<title>Forge: seven memories read a text</title><style>" +
+           std::string(kStyle) + colours() +
+           "</style></head>\n<body><main>\n"
+           "<h1>Seven memories read a text</h1>\n<p class='soft'>Seven kinds of linear attention, each compiled by "
+           "Forge from three short "
+           "functions, read " +
+           escape_html(result.path) + " once and guess every next byte.</p>\n" + facts(result) +
+           "<section><h2>Results</h2>\n" + table(result) + "</section>\n" + accuracy_section(result) +
+           bars_section(result) +
+           "<section><h2>A passage, as it was guessed</h2>\n<p class='soft'>Marked: the bytes that were "
+           "expected.</p>\n<div class='pair'>" +
+           passage(result, result.rows.front()) + passage(result, best_of(result)) + "</div></section>\n" +
+           how(result) + "</main></body></html>\n";
 }
 
 }  // namespace forge::tools

@@ -90,7 +90,8 @@ DemoTask::DemoTask(std::string text, std::uint64_t seed, DType dtype)
     for_blocks(tokens() + 1, [&](std::int64_t t) {
         for (std::int64_t h = 0; h < kHeads; ++h) {
             const auto key = signs(context_hash(text_, t, h + 1, seed));
-            for (std::int64_t i = 0; i < kSize; ++i) keys_.set((t * kHeads + h) * kSize + i, key[static_cast<std::size_t>(i)]);
+            for (std::int64_t i = 0; i < kSize; ++i)
+                keys_.set((t * kHeads + h) * kSize + i, key[static_cast<std::size_t>(i)]);
             if (t == tokens()) continue;
             const std::size_t byte = static_cast<std::uint8_t>(text_[static_cast<std::size_t>(t)]);
             for (std::int64_t i = 0; i < kSize; ++i)
@@ -112,7 +113,8 @@ std::map<std::string, check::OwnedTensor> DemoTask::gates(const ir::Definition& 
         check::OwnedTensor x(is_half(in.type.dtype) ? dtype_ : in.type.dtype, shape, -1, false);
         for (std::int64_t i = 0; i < rows * kHeads * channels; ++i) {
             const auto head = static_cast<std::size_t>(i / channels % kHeads);
-            const double along = channels > 1 ? 2.0 * static_cast<double>(i % channels) / static_cast<double>(channels - 1) - 1 : 0;
+            const double along =
+                channels > 1 ? 2.0 * static_cast<double>(i % channels) / static_cast<double>(channels - 1) - 1 : 0;
             const double memory = variant.memory[head] * std::pow(variant.spread, along);
             const double gate = variant.memory[head] == kForever ? 0 : -1 / memory;
             x.set(i, in.name == "beta" ? variant.beta[head] : gate);
@@ -133,7 +135,8 @@ Call DemoTask::call(const ir::Definition& def, const std::map<std::string, check
     TensorView keys = keys_.view();
     keys.shape[1] = tokens();
     TensorView queries = keys;
-    queries.data = static_cast<std::byte*>(keys.data) + static_cast<std::size_t>(keys.strides[1]) * size_in_bytes(dtype_);
+    queries.data =
+        static_cast<std::byte*>(keys.data) + static_cast<std::size_t>(keys.strides[1]) * size_in_bytes(dtype_);
     call.tensors["k"] = keys;
     call.tensors["q"] = queries;
     call.tensors["v"] = values_.view();
@@ -191,7 +194,8 @@ Score DemoTask::score(const check::OwnedTensor& output) const {
 
 interp::Sequence DemoTask::sequence(const ir::Definition& def, const std::map<std::string, check::OwnedTensor>& gates,
                                     std::int64_t tokens, std::int64_t head) const {
-    const auto rows = [&](const check::OwnedTensor& x, std::int64_t first, std::int64_t count, std::int64_t width, bool scalar_rows) {
+    const auto rows = [&](const check::OwnedTensor& x, std::int64_t first, std::int64_t count, std::int64_t width,
+                          bool scalar_rows) {
         interp::Value value;
         value.shape = {count};
         if (!scalar_rows) value.shape.push_back(width);
@@ -223,7 +227,8 @@ double DemoTask::deviation(const ir::Definition& def, const std::map<std::string
     const std::string name = def.outputs.front().name;
     check::parallel_for(kHeads, [&](std::int64_t head) {
         const auto h = static_cast<std::size_t>(head);
-        const interp::Outcome outcome = interp::run_steps(def, sequence(def, gates, count, head), {{"K", kSize}, {"V", kSize}});
+        const interp::Outcome outcome =
+            interp::run_steps(def, sequence(def, gates, count, head), {{"K", kSize}, {"V", kSize}});
         const std::vector<double>& want = outcome.outputs.at(name).data;
         for (std::size_t i = 0; i < want.size(); ++i) {
             const auto t = static_cast<std::int64_t>(i) / kSize, channel = static_cast<std::int64_t>(i) % kSize;

@@ -1,6 +1,7 @@
-/// The demo's task: linear attention as an associative memory that reads a text once and predicts each next byte. Head h
-/// stores, under a pseudo-random unit vector of the h + 1 bytes before position t, a fixed code of the byte at t; it is
-/// then asked with the vector of the h + 1 bytes that end at t. Nothing is trained, and nothing after t is seen at t.
+/// The demo's task: linear attention as an associative memory that reads a text once and predicts each next byte. Head
+/// h stores, under a pseudo-random unit vector of the h + 1 bytes before position t, a fixed code of the byte at t; it
+/// is then asked with the vector of the h + 1 bytes that end at t. Nothing is trained, and nothing after t is seen at
+/// t.
 #pragma once
 
 #include <array>
@@ -28,21 +29,22 @@ const std::vector<DemoVariant>& demo_variants();
 
 /// How well the read-outs of one variant predict.
 struct Score {
-    double accuracy = 0;        ///< over all positions but the last
-    double bits_per_byte = 0;   ///< over the positions after the first tenth, on which the temperature is fitted
+    double accuracy = 0;       ///< over all positions but the last
+    double bits_per_byte = 0;  ///< over the positions after the first tenth, on which the temperature is fitted
     double temperature = 0;
     std::vector<std::uint8_t> guesses;  ///< the byte expected after each position
 };
 
 class DemoTask {
- public:
+  public:
     /// Keys, values and codes for a text of at least two bytes.
     DemoTask(std::string text, std::uint64_t seed, DType dtype);
 
     [[nodiscard]] const std::string& text() const { return text_; }
     [[nodiscard]] std::int64_t tokens() const { return static_cast<std::int64_t>(text_.size()); }
     /// The variant's inputs apart from q, k and v: its gates and strengths, filled with the constants.
-    [[nodiscard]] std::map<std::string, check::OwnedTensor> gates(const ir::Definition& def, const DemoVariant& variant) const;
+    [[nodiscard]] std::map<std::string, check::OwnedTensor> gates(const ir::Definition& def,
+                                                                  const DemoVariant& variant) const;
     [[nodiscard]] Call call(const ir::Definition& def, const std::map<std::string, check::OwnedTensor>& gates,
                             const check::OwnedTensor& output) const;
     [[nodiscard]] check::OwnedTensor output() const;
@@ -51,10 +53,11 @@ class DemoTask {
     [[nodiscard]] double deviation(const ir::Definition& def, const std::map<std::string, check::OwnedTensor>& gates,
                                    const check::OwnedTensor& output, std::int64_t tokens) const;
 
- private:
+  private:
     void read_out(const check::OwnedTensor& output, std::int64_t t, float* scores) const;
-    [[nodiscard]] interp::Sequence sequence(const ir::Definition& def, const std::map<std::string, check::OwnedTensor>& gates,
-                                            std::int64_t tokens, std::int64_t head) const;
+    [[nodiscard]] interp::Sequence sequence(const ir::Definition& def,
+                                            const std::map<std::string, check::OwnedTensor>& gates, std::int64_t tokens,
+                                            std::int64_t head) const;
 
     std::string text_;
     DType dtype_;

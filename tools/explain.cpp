@@ -41,7 +41,8 @@ int emit_sources(const EmitOptions& options) {
     const ir::Definition definition = find_variant(options.variant);
     const Attention attention = build(definition, problem_of(options.shape), options.build);
     if (options.directory.empty()) {
-        for (const GeneratedSource& source : attention.sources()) fmt::print("// ---- {}\n{}\n", source.name, source.text);
+        for (const GeneratedSource& source : attention.sources())
+            fmt::print("// ---- {}\n{}\n", source.name, source.text);
         return 0;
     }
     for (const GeneratedSource& source : attention.sources()) {

@@ -7,32 +7,40 @@
 namespace forge::tools {
 namespace {
 
-GpuBenchRow measure(const gpu::Session& session, const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options) {
+GpuBenchRow measure(const gpu::Session& session, const ir::Definition& definition, const check::Problem& problem,
+                    const BuildOptions& options) {
     const Attention attention = build(definition, problem, options);
     const check::Buffers pattern(definition, gpu::pattern_of(problem));
     gpu::RepeatedCall arguments(pattern, {problem.B, problem.T});
-    GpuBenchRow row{definition.name,           attention.strategy(),  attention.schedule(), attention.kernels().size(), {}, 0, 0, 0,
-                    attention.build_seconds(), attention.from_cache()};
+    GpuBenchRow row{
+        definition.name,           attention.strategy(),  attention.schedule(), attention.kernels().size(), {}, 0, 0, 0,
+        attention.build_seconds(), attention.from_cache()};
     row.timing = session.time(attention, arguments.call(attention, session.stream()));
     row.floor_seconds = arguments.bytes() / session.device().memory_bandwidth;
-    row.tflops = attention.flops_per_token() * static_cast<double>(problem.tokens() * pattern.heads()) / row.timing.seconds * 1e-12;
+    row.tflops = attention.flops_per_token() * static_cast<double>(problem.tokens() * pattern.heads()) /
+                 row.timing.seconds * 1e-12;
     row.gbps = arguments.bytes() / row.timing.seconds * 1e-9;
     return row;
 }
 
 std::string device_text(const gpu::Session& session) {
-    return fmt::format("{} ({}, {} multiprocessors)", session.device().name, session.device().arch(), session.device().multiprocessors);
+    return fmt::format("{} ({}, {} multiprocessors)", session.device().name, session.device().arch(),
+                       session.device().multiprocessors);
 }
 
 void print(const GpuBenchResult& result) {
-    fmt::print("B={} T={} H={} K={} V={} {} on {}\n", result.B, result.T, result.H, result.K, result.V, result.dtype, result.device);
-    fmt::print("memory: {:.0f} GB/s at most, {:.0f} in a copy (read + written); floor: inputs read once and outputs written once, at the highest rate\n\n",
-               result.memory_gbps, result.copy_gbps);
-    Table table(
-        {"variant", "strategy", ">kernels", ">GPU time", ">floor", ">time / floor", ">GB/s", ">TFLOP/s", ">end to end", ">host", ">built in"});
+    fmt::print("B={} T={} H={} K={} V={} {} on {}\n", result.B, result.T, result.H, result.K, result.V, result.dtype,
+               result.device);
+    fmt::print(
+        "memory: {:.0f} GB/s at most, {:.0f} in a copy (read + written); floor: inputs read once and outputs written "
+        "once, at the highest rate\n\n",
+        result.memory_gbps, result.copy_gbps);
+    Table table({"variant", "strategy", ">kernels", ">GPU time", ">floor", ">time / floor", ">GB/s", ">TFLOP/s",
+                 ">end to end", ">host", ">built in"});
     for (const GpuBenchRow& row : result.rows)
-        table.row({row.variant, row.strategy, std::to_string(row.kernels), seconds_text(row.timing.seconds), seconds_text(row.floor_seconds),
-                   fmt::format("{:.2f}", row.timing.seconds / row.floor_seconds), fmt::format("{:.0f}", row.gbps), fmt::format("{:.1f}", row.tflops),
+        table.row({row.variant, row.strategy, std::to_string(row.kernels), seconds_text(row.timing.seconds),
+                   seconds_text(row.floor_seconds), fmt::format("{:.2f}", row.timing.seconds / row.floor_seconds),
+                   fmt::format("{:.0f}", row.gbps), fmt::format("{:.1f}", row.tflops),
                    seconds_text(row.timing.end_to_end_seconds), seconds_text(row.timing.host_seconds),
                    seconds_text(row.build_seconds) + (row.from_cache ? " (cache)" : "")});
     fmt::print("{}", table.text());
@@ -48,7 +56,8 @@ int bench_on_gpu(const BenchOptions& options, const std::vector<std::string>& va
     GpuBenchResult result;
     result.device = device_text(session);
     result.dtype = options.shape.dtype;
-    result.B = problem.B, result.T = problem.T, result.H = problem.H, result.K = options.shape.K, result.V = options.shape.V;
+    result.B = problem.B, result.T = problem.T, result.H = problem.H, result.K = options.shape.K,
+    result.V = options.shape.V;
     result.memory_gbps = session.device().memory_bandwidth * 1e-9;
     result.copy_gbps = session.copy_bandwidth() * 1e-9;
     {
@@ -72,11 +81,12 @@ int run_on_gpu(const RunOptions& options) {
     session.run(attention, buffers);
     gpu::DeviceBuffers arguments(buffers);
     const gpu::Timing timing = session.time(attention, arguments.call(attention, session.stream()));
-    fmt::print("{}: {} on {}; built in {}{}\n", definition.name, attention.schedule(), device_text(session), seconds_text(attention.build_seconds()),
-               attention.from_cache() ? " (from the cache)" : "");
+    fmt::print("{}: {} on {}; built in {}{}\n", definition.name, attention.schedule(), device_text(session),
+               seconds_text(attention.build_seconds()), attention.from_cache() ? " (from the cache)" : "");
     const auto tokens = static_cast<double>(problem.tokens());
-    fmt::print("{} ({} end to end) for {} tokens of {} heads: {:.3g} tokens/s, {:.2f} TFLOP/s\n", seconds_text(timing.seconds),
-               seconds_text(timing.end_to_end_seconds), problem.tokens(), buffers.heads(), tokens / timing.seconds,
+    fmt::print("{} ({} end to end) for {} tokens of {} heads: {:.3g} tokens/s, {:.2f} TFLOP/s\n",
+               seconds_text(timing.seconds), seconds_text(timing.end_to_end_seconds), problem.tokens(), buffers.heads(),
+               tokens / timing.seconds,
                attention.flops_per_token() * tokens * static_cast<double>(buffers.heads()) / timing.seconds * 1e-12);
     print_results(buffers);
     return 0;

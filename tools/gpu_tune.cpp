@@ -42,7 +42,8 @@ void measure(const gpu::Session& session, gpu::RepeatedCall& arguments, int runs
         progress.step(plan::to_string(trial.candidate.schedule));
         if (!trial.attention) continue;
         try {
-            trial.seconds = session.time(*trial.attention, arguments.call(*trial.attention, session.stream()), runs).seconds;
+            trial.seconds =
+                session.time(*trial.attention, arguments.call(*trial.attention, session.stream()), runs).seconds;
         } catch (const RuntimeError& error) {  // no memory for its workspace, say
             trial.error = error.what();
         }
@@ -56,11 +57,12 @@ void print(const std::vector<Trial>& trials, const plan::Schedule& unasked, doub
         std::string note = ok ? "" : t.error.substr(0, t.error.find('\n'));
         if (ok && schedule::same_choice(t.candidate.schedule, unasked)) note = "taken unasked";
         if (&t == &trials.front() && ok) note = note.empty() ? "fastest" : "fastest, " + note;
-        table.row(
-            {plan::to_string(t.candidate.schedule), ok ? seconds_text(t.seconds) : "-", ok ? fmt::format("{:.2f}", t.seconds / floor_s) : "-", note});
+        table.row({plan::to_string(t.candidate.schedule), ok ? seconds_text(t.seconds) : "-",
+                   ok ? fmt::format("{:.2f}", t.seconds / floor_s) : "-", note});
     }
     fmt::print("{}", table.text());
-    if (unasked_s > 0) fmt::print("\nwhat is taken unasked takes {:.2f} times the fastest\n", unasked_s / trials.front().seconds);
+    if (unasked_s > 0)
+        fmt::print("\nwhat is taken unasked takes {:.2f} times the fastest\n", unasked_s / trials.front().seconds);
 }
 
 }  // namespace
@@ -72,8 +74,8 @@ int tune_on_gpu(const TuneOptions& options) {
     const CompileOptions o = compile_options(declared, problem, options.build);
     const ir::Definition definition = frontend::with_dtype(declared, o.dtype);
     const ir::Function program = graph::optimize(frontend::join(definition));
-    std::vector<Trial> trials =
-        compiled(declared, gpu::candidates(definition, program, o, session.device(), static_cast<std::size_t>(options.candidates)));
+    std::vector<Trial> trials = compiled(declared, gpu::candidates(definition, program, o, session.device(),
+                                                                   static_cast<std::size_t>(options.candidates)));
     if (trials.empty()) throw RuntimeError(fmt::format("{}: no schedule is as these options want it", definition.name));
 
     const check::Buffers pattern(declared, gpu::pattern_of(problem));
@@ -81,8 +83,9 @@ int tune_on_gpu(const TuneOptions& options) {
     measure(session, arguments, options.runs, trials);
     const plan::Schedule unasked = trials.front().candidate.schedule;
     const double unasked_s = trials.front().seconds;
-    std::stable_sort(trials.begin(), trials.end(),
-                     [](const Trial& a, const Trial& b) { return a.error.empty() != b.error.empty() ? a.error.empty() : a.seconds < b.seconds; });
+    std::stable_sort(trials.begin(), trials.end(), [](const Trial& a, const Trial& b) {
+        return a.error.empty() != b.error.empty() ? a.error.empty() : a.seconds < b.seconds;
+    });
     const tune::Key key = tune::gpu_key(program, o, session.device().tuning_class());
     std::vector<tune::Entry> entries;
     for (const Trial& t : trials)

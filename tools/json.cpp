@@ -11,8 +11,11 @@ using Json = nlohmann::ordered_json;
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
 Json of(const check::Difference& d) {
-    Json result = {{"name", d.name}, {"kind", d.is_state ? "state" : "output"}, {"relative_rms", number(d.relative_rms)},
-                   {"max_abs", number(d.max_abs)}, {"ok", d.ok}};
+    Json result = {{"name", d.name},
+                   {"kind", d.is_state ? "state" : "output"},
+                   {"relative_rms", number(d.relative_rms)},
+                   {"max_abs", number(d.max_abs)},
+                   {"ok", d.ok}};
     if (d.ok || d.head < 0) return result;
     if (!d.is_state) result["first_bad_token"] = d.first_bad_token;
     result["sequence"] = d.sequence;
@@ -42,9 +45,16 @@ std::string json_of(const CheckResult& result) {
             tensors.push_back(of(row.worst[i]));
             tensors.back()["case"] = row.worst_case[i];
         }
-        rows.push_back({{"variant", row.variant}, {"dtype", row.dtype}, {"strategy", row.strategy}, {"chunk", row.chunk},
-                        {"cases", row.cases}, {"not_admitted", row.not_admitted}, {"tolerance", row.tolerance},
-                        {"reference", row.against_step ? "step" : "phases"}, {"ok", row.ok}, {"worst", tensors}});
+        rows.push_back({{"variant", row.variant},
+                        {"dtype", row.dtype},
+                        {"strategy", row.strategy},
+                        {"chunk", row.chunk},
+                        {"cases", row.cases},
+                        {"not_admitted", row.not_admitted},
+                        {"tolerance", row.tolerance},
+                        {"reference", row.against_step ? "step" : "phases"},
+                        {"ok", row.ok},
+                        {"worst", tensors}});
         if (!row.reason.empty()) rows.back()["error"] = row.reason;
         ok = ok && row.ok;
     }
@@ -59,9 +69,14 @@ std::string json_of(const CheckResult& result) {
 std::string json_of(const Attention& attention) {
     Json sources = Json::array();
     for (const GeneratedSource& source : attention.sources()) sources.push_back(source.name);
-    return Json{{"strategy", attention.strategy()}, {"chunk", attention.chunk()}, {"isa", attention.isa()},
-                {"flops_per_token_and_head", attention.flops_per_token()}, {"build_seconds", attention.build_seconds()},
-                {"from_cache", attention.from_cache()}, {"sources", sources}, {"explanation", attention.explain()}}
+    return Json{{"strategy", attention.strategy()},
+                {"chunk", attention.chunk()},
+                {"isa", attention.isa()},
+                {"flops_per_token_and_head", attention.flops_per_token()},
+                {"build_seconds", attention.build_seconds()},
+                {"from_cache", attention.from_cache()},
+                {"sources", sources},
+                {"explanation", attention.explain()}}
         .dump(2);
 }
 
@@ -69,16 +84,32 @@ std::string json_of(const BenchResult& result) {
     const auto& sgemm = result.ceilings.sgemm;
     Json rows = Json::array();
     for (const BenchRow& row : result.rows) {
-        rows.push_back({{"variant", row.variant}, {"strategy", row.strategy}, {"chunk", row.chunk}, {"isa", row.isa},
-                        {"seconds", row.seconds}, {"tokens_per_second", row.tokens_per_second}, {"gflops", row.gflops},
-                        {"fraction_of_sgemm", sgemm ? Json(row.gflops / sgemm->gflops) : Json(nullptr)}, {"gbps", row.gbps},
-                        {"fraction_of_copy", row.gbps / result.ceilings.copy_gbps}, {"others_share_of_cores", row.others},
-                        {"build_seconds", row.build_seconds}, {"from_cache", row.from_cache}});
+        rows.push_back({{"variant", row.variant},
+                        {"strategy", row.strategy},
+                        {"chunk", row.chunk},
+                        {"isa", row.isa},
+                        {"seconds", row.seconds},
+                        {"tokens_per_second", row.tokens_per_second},
+                        {"gflops", row.gflops},
+                        {"fraction_of_sgemm", sgemm ? Json(row.gflops / sgemm->gflops) : Json(nullptr)},
+                        {"gbps", row.gbps},
+                        {"fraction_of_copy", row.gbps / result.ceilings.copy_gbps},
+                        {"others_share_of_cores", row.others},
+                        {"build_seconds", row.build_seconds},
+                        {"from_cache", row.from_cache}});
     }
-    return Json{{"problem", {{"B", result.B}, {"T", result.T}, {"H", result.H}, {"K", result.K}, {"V", result.V},
-                             {"dtype", result.dtype}, {"threads", result.threads}}},
-                {"ceilings", {{"sgemm", of(sgemm)}, {"sgemm_as_installed", of(result.ceilings.installed)},
-                              {"copy_gbps", result.ceilings.copy_gbps}}},
+    return Json{{"problem",
+                 {{"B", result.B},
+                  {"T", result.T},
+                  {"H", result.H},
+                  {"K", result.K},
+                  {"V", result.V},
+                  {"dtype", result.dtype},
+                  {"threads", result.threads}}},
+                {"ceilings",
+                 {{"sgemm", of(sgemm)},
+                  {"sgemm_as_installed", of(result.ceilings.installed)},
+                  {"copy_gbps", result.ceilings.copy_gbps}}},
                 {"rows", rows}}
         .dump(2);
 }
@@ -86,13 +117,31 @@ std::string json_of(const BenchResult& result) {
 std::string json_of(const GpuBenchResult& result) {
     Json rows = Json::array();
     for (const GpuBenchRow& row : result.rows)
-        rows.push_back({{"variant", row.variant}, {"strategy", row.strategy}, {"schedule", row.schedule}, {"kernels", row.kernels},
-                        {"seconds", row.timing.seconds}, {"least_seconds", row.timing.least}, {"most_seconds", row.timing.most},
-                        {"end_to_end_seconds", row.timing.end_to_end_seconds}, {"host_seconds", row.timing.host_seconds},
-                        {"floor_seconds", row.floor_seconds}, {"gbps", row.gbps}, {"tflops", row.tflops},
-                        {"build_seconds", row.build_seconds}, {"from_cache", row.from_cache}});
-    return Json{{"problem", {{"B", result.B}, {"T", result.T}, {"H", result.H}, {"K", result.K}, {"V", result.V}, {"dtype", result.dtype}}},
-                {"device", result.device}, {"memory_gbps", result.memory_gbps}, {"copy_gbps", result.copy_gbps}, {"rows", rows}}
+        rows.push_back({{"variant", row.variant},
+                        {"strategy", row.strategy},
+                        {"schedule", row.schedule},
+                        {"kernels", row.kernels},
+                        {"seconds", row.timing.seconds},
+                        {"least_seconds", row.timing.least},
+                        {"most_seconds", row.timing.most},
+                        {"end_to_end_seconds", row.timing.end_to_end_seconds},
+                        {"host_seconds", row.timing.host_seconds},
+                        {"floor_seconds", row.floor_seconds},
+                        {"gbps", row.gbps},
+                        {"tflops", row.tflops},
+                        {"build_seconds", row.build_seconds},
+                        {"from_cache", row.from_cache}});
+    return Json{{"problem",
+                 {{"B", result.B},
+                  {"T", result.T},
+                  {"H", result.H},
+                  {"K", result.K},
+                  {"V", result.V},
+                  {"dtype", result.dtype}}},
+                {"device", result.device},
+                {"memory_gbps", result.memory_gbps},
+                {"copy_gbps", result.copy_gbps},
+                {"rows", rows}}
         .dump(2);
 }
 

@@ -24,7 +24,8 @@ CLI::Validator at_least(std::int64_t least) {
     const auto check = [least](const std::string& text) {
         std::int64_t value = 0;
         const bool number = CLI::detail::lexical_cast(text, value);
-        return number && value >= least ? std::string() : fmt::format("expected a whole number of at least {}, got '{}'", least, text);
+        return number && value >= least ? std::string()
+                                        : fmt::format("expected a whole number of at least {}, got '{}'", least, text);
     };
     return {check, fmt::format(">= {}", least), "at_least"};
 }
@@ -33,7 +34,9 @@ void add_shape(CLI::App& app, ShapeOptions& shape, bool with_seed = true) {
     app.add_option("--B", shape.B, "sequences")->check(at_least(0))->group("Shape");
     app.add_option("--T", shape.T, "tokens per sequence")->check(at_least(0))->group("Shape");
     app.add_option("--H", shape.H, "heads")->check(at_least(1))->group("Shape");
-    app.add_option("--HV", shape.HV, "value heads, a multiple of H; 0: as many as H")->check(at_least(0))->group("Shape");
+    app.add_option("--HV", shape.HV, "value heads, a multiple of H; 0: as many as H")
+        ->check(at_least(0))
+        ->group("Shape");
     app.add_option("--K", shape.K, "size of keys and queries")->check(at_least(1))->group("Shape");
     app.add_option("--V", shape.V, "size of values; also of other symbols")->check(at_least(1))->group("Shape");
     app.add_option("--size", shape.sizes, "the size of another symbol, such as D=64")->group("Shape");
@@ -41,7 +44,9 @@ void add_shape(CLI::App& app, ShapeOptions& shape, bool with_seed = true) {
 }
 
 void add_dtype(CLI::App& app, std::string& dtype) {
-    app.add_option("--dtype", dtype, "element type of inputs and outputs; on a GPU bf16 unless it is given")->check(CLI::IsMember({"f32", "bf16", "f16"}))->group("Shape");
+    app.add_option("--dtype", dtype, "element type of inputs and outputs; on a GPU bf16 unless it is given")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+        ->group("Shape");
 }
 
 void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
@@ -49,16 +54,27 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
         app.add_option("--strategy", build.strategy, "how the work is cut into kernels")
             ->check(CLI::IsMember({"auto", "one-pass", "fused", "decoupled", "segmented"}))
             ->group("Compilation");
-    app.add_option("--chunk", build.chunk, "tokens per chunk; 0: chosen")->check(CLI::IsMember({0, 16, 32, 64, 128}))->group("Compilation");
-    app.add_option("--tiles", build.tiles, "parts of the value axis; 0: chosen")->check(at_least(0))->group("Compilation");
-    app.add_option("--segments", build.segments, "per sequence, for the segmented strategy; 0: chosen")->check(at_least(0))->group("Compilation");
+    app.add_option("--chunk", build.chunk, "tokens per chunk; 0: chosen")
+        ->check(CLI::IsMember({0, 16, 32, 64, 128}))
+        ->group("Compilation");
+    app.add_option("--tiles", build.tiles, "parts of the value axis; 0: chosen")
+        ->check(at_least(0))
+        ->group("Compilation");
+    app.add_option("--segments", build.segments, "per sequence, for the segmented strategy; 0: chosen")
+        ->check(at_least(0))
+        ->group("Compilation");
     app.add_option("--rule", build.rule, "what chooses between strategies: the cost model, or the paper's Algorithm 1")
         ->check(CLI::IsMember({"cost", "paper"}))
         ->group("Compilation");
     app.add_flag("--untuned", build.untuned, "leave measurements of `forge tune` aside")->group("Compilation");
-    app.add_option("--isa", build.isa, "instruction set")->check(CLI::IsMember({"auto", "avx512", "avx2", "plain"}))->group("Compilation");
-    app.add_option("--threads", build.threads, "0: all cores; on a GPU 128, 256 or 512 per task, 0: chosen")->check(at_least(0))->group("Compilation");
-    app.add_option("--cache", build.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge")->group("Compilation");
+    app.add_option("--isa", build.isa, "instruction set")
+        ->check(CLI::IsMember({"auto", "avx512", "avx2", "plain"}))
+        ->group("Compilation");
+    app.add_option("--threads", build.threads, "0: all cores; on a GPU 128, 256 or 512 per task, 0: chosen")
+        ->check(at_least(0))
+        ->group("Compilation");
+    app.add_option("--cache", build.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge")
+        ->group("Compilation");
 }
 
 void add_device(CLI::App& app, BuildOptions& build) {
@@ -123,13 +139,17 @@ void add_check(CLI::App& app, CheckOptions& o, Command& chosen) {
     c->add_option("--strategy", o.strategy, "which to compile")
         ->check(CLI::IsMember({"all", "auto", "one-pass", "fused", "decoupled", "segmented"}))
         ->group("Compilation");
-    c->add_option("--dtype", o.dtype, "element types to try")->check(CLI::IsMember({"all", "f32", "bf16", "f16"}))->group("Shape");
+    c->add_option("--dtype", o.dtype, "element types to try")
+        ->check(CLI::IsMember({"all", "f32", "bf16", "f16"}))
+        ->group("Shape");
     c->add_flag("--json", o.json, "print JSON");
     c->add_flag("--verbose", o.verbose, "a line for every output and state");
     add_shape(*c, o.shape);
     add_build(*c, o.build, false);
     add_device(*c, o.build);
-    c->get_option("--T")->description("one problem of this many tokens (with --B, --H, --HV) instead of the suite")->default_str("the suite");
+    c->get_option("--T")
+        ->description("one problem of this many tokens (with --B, --H, --HV) instead of the suite")
+        ->default_str("the suite");
     c->callback([&o, &chosen, c] {
         if (o.variants.empty() && !o.all) throw CLI::RequiredError("VARIANT or --all");
         o.one_problem = c->get_option("--T")->count() > 0;
@@ -138,11 +158,15 @@ void add_check(CLI::App& app, CheckOptions& o, Command& chosen) {
 }
 
 void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
-    CLI::App* c = add_command(app, "bench", "Measure time, and how near it comes to this machine's sgemm and memcpy; on a GPU, to the floor\nthat its memory sets",
+    CLI::App* c = add_command(app, "bench",
+                              "Measure time, and how near it comes to this machine's sgemm and memcpy; on a GPU, to "
+                              "the floor\nthat its memory sets",
                               "forge bench gated_delta_net --T 16384");
     o.shape.T = 8192;
-    auto* names = c->add_option("variants", o.variants, "names or files; default: linear_attention, scalar_gla, gla, delta_net, gated_delta_net")
-                      ->type_name("VARIANT|FILE");
+    auto* names =
+        c->add_option("variants", o.variants,
+                      "names or files; default: linear_attention, scalar_gla, gla, delta_net, gated_delta_net")
+            ->type_name("VARIANT|FILE");
     auto* all = c->add_flag("--all", o.all, "every variant of `forge list`");
     names->excludes(all);
     c->add_flag("--json", o.json, "print JSON");
@@ -154,10 +178,12 @@ void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
 }
 
 void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
-    CLI::App* c = add_command(app, "tune", "Measure the best schedules of a variant, and remember them for later compilations",
-                              "forge tune gated_delta_net --T 32768 --H 1");
+    CLI::App* c =
+        add_command(app, "tune", "Measure the best schedules of a variant, and remember them for later compilations",
+                    "forge tune gated_delta_net --T 32768 --H 1");
     add_variant(*c, o.variant);
-    c->add_option("--candidates", o.candidates, "how many to measure, beside the best of every strategy")->check(at_least(1));
+    c->add_option("--candidates", o.candidates, "how many to measure, beside the best of every strategy")
+        ->check(at_least(1));
     c->add_option("--runs", o.runs, "of each; the median counts")->check(at_least(1));
     c->add_flag("--probe", o.probe, "measure the machine's peak and bandwidths again");
     add_shape(*c, o.shape);
@@ -168,15 +194,18 @@ void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
 }
 
 void add_demo(CLI::App& app, DemoOptions& o, Command& chosen) {
-    CLI::App* c = add_command(app, "demo",
-                              "Read a text once with seven variants as associative memories, predict each next byte, and\n"
-                              "write a report. Nothing is trained.",
-                              "forge demo --text README.md --out /tmp/report.html");
+    CLI::App* c =
+        add_command(app, "demo",
+                    "Read a text once with seven variants as associative memories, predict each next byte, and\n"
+                    "write a report. Nothing is trained.",
+                    "forge demo --text README.md --out /tmp/report.html");
     c->add_option("--text", o.text, "the text to read; any file");
     c->add_option("--out", o.out, "where to write the HTML report");
     c->add_option("--seed", o.seed, "of the keys and codes");
-    c->add_option("--bytes", o.bytes, "at most so many bytes of the text; 0: all of it (4 kB of memory per byte)")->check(at_least(0));
-    c->add_option("--dtype", o.dtype, "element type of keys, values and outputs")->check(CLI::IsMember({"f32", "bf16", "f16"}));
+    c->add_option("--bytes", o.bytes, "at most so many bytes of the text; 0: all of it (4 kB of memory per byte)")
+        ->check(at_least(0));
+    c->add_option("--dtype", o.dtype, "element type of keys, values and outputs")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}));
     add_build(*c, o.build);
     on_parse(*c, chosen, o, run_demo);
 }
@@ -191,11 +220,13 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_device(*run, o.run.build);
     on_parse_with_device(*run, chosen, o.run, run_variant);
 
-    CLI::App* explain = add_command(app, "explain", "Show a variant at every level, its kernels, and why they were chosen",
-                                    "forge explain delta_net --strategy decoupled");
+    CLI::App* explain =
+        add_command(app, "explain", "Show a variant at every level, its kernels, and why they were chosen",
+                    "forge explain delta_net --strategy decoupled");
     add_variant(*explain, o.explain.variant);
     explain->add_flag("--json", o.explain.json, "print JSON");
-    explain->add_option("--on", o.explain.on, "compile nothing; only price the schedules on this device")->check(CLI::IsMember({"cpu", "h100", "h200"}));
+    explain->add_option("--on", o.explain.on, "compile nothing; only price the schedules on this device")
+        ->check(CLI::IsMember({"cpu", "h100", "h200"}));
     add_shape(*explain, o.explain.shape, false);
     add_dtype(*explain, o.explain.shape.dtype);
     add_build(*explain, o.explain.build);

@@ -13,12 +13,15 @@ double rms(const check::OwnedTensor& x) {
     return x.count() == 0 ? 0 : std::sqrt(squares / static_cast<double>(x.count()));
 }
 
-std::string shape_text(const check::OwnedTensor& x) { return fmt::format("{}[{}]", to_string(x.dtype), fmt::join(x.shape, ", ")); }
+std::string shape_text(const check::OwnedTensor& x) {
+    return fmt::format("{}[{}]", to_string(x.dtype), fmt::join(x.shape, ", "));
+}
 
 }  // namespace
 
 void print_results(const check::Buffers& buffers) {
-    for (const auto& [name, x] : buffers.outputs) fmt::print("output {}: {}, RMS {:.6g}\n", name, shape_text(x), rms(x));
+    for (const auto& [name, x] : buffers.outputs)
+        fmt::print("output {}: {}, RMS {:.6g}\n", name, shape_text(x), rms(x));
     for (const auto& [name, x] : buffers.final_states)
         fmt::print("final state {}: {}, RMS {:.6g}\n", name, shape_text(x), rms(x));
 }
@@ -37,8 +40,8 @@ int run_variant(const RunOptions& options) {
                attention.chunk(), attention.isa(), thread_count(options.build.threads),
                seconds_text(attention.build_seconds()), attention.from_cache() ? " (from the cache)" : "");
     const auto tokens = static_cast<double>(problem.tokens());
-    fmt::print("{} for {} tokens of {} heads: {:.3g} tokens/s, {:.1f} GFLOP/s\n", seconds_text(seconds), problem.tokens(),
-               buffers.heads(), tokens / seconds,
+    fmt::print("{} for {} tokens of {} heads: {:.3g} tokens/s, {:.1f} GFLOP/s\n", seconds_text(seconds),
+               problem.tokens(), buffers.heads(), tokens / seconds,
                attention.flops_per_token() * tokens * static_cast<double>(buffers.heads()) / seconds * 1e-9);
     print_results(buffers);
     fmt::print("{}", Contention::warning(timing.others));

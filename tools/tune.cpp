@@ -4,8 +4,8 @@
 #include <chrono>
 #include <memory>
 
-#include "gpu.h"
 #include "frontend/join.h"
+#include "gpu.h"
 #include "graph/pipeline.h"
 #include "schedule/probe.h"
 #include "support/environment.h"
@@ -21,12 +21,14 @@ struct Trial {
     std::string error;
 };
 
-/// The candidates that are worth compiling: the cheapest ones, and the best of every strategy so that a wrong model shows.
+/// The candidates that are worth compiling: the cheapest ones, and the best of every strategy so that a wrong model
+/// shows.
 std::vector<schedule::Candidate> worth_measuring(const schedule::Choice& choice, std::size_t count) {
     std::vector<schedule::Candidate> taken;
     std::vector<plan::Strategy> strategies;
     for (const schedule::Candidate& c : choice.candidates) {
-        const bool new_strategy = std::find(strategies.begin(), strategies.end(), c.schedule.strategy) == strategies.end();
+        const bool new_strategy =
+            std::find(strategies.begin(), strategies.end(), c.schedule.strategy) == strategies.end();
         if (!c.possible || (taken.size() >= count && !new_strategy)) continue;
         if (new_strategy) strategies.push_back(c.schedule.strategy);
         taken.push_back(c);
@@ -46,8 +48,9 @@ CompileOptions exactly(CompileOptions options, const plan::Schedule& s) {
 
 /// One call's seconds, in a workspace made beforehand.
 class Timer {
- public:
-    Timer(Attention attention, const check::Buffers& buffers) : attention_(std::move(attention)), call_(buffers.call()) {
+  public:
+    Timer(Attention attention, const check::Buffers& buffers)
+        : attention_(std::move(attention)), call_(buffers.call()) {
         constexpr std::size_t kAlignment = 64;
         storage_.resize(attention_.workspace_bytes(call_) + kAlignment);
         const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
@@ -65,7 +68,7 @@ class Timer {
         return times[times.size() / 2];
     }
 
- private:
+  private:
     Attention attention_;
     Call call_;
     std::vector<std::byte> storage_;
@@ -73,7 +76,8 @@ class Timer {
 };
 
 /// Compiles all trials, then runs them in turns: what slows the machine for a while slows all of them.
-void measure(const ir::Definition& definition, const CompileOptions& options, const check::Buffers& buffers, std::vector<Trial>& trials, int runs) {
+void measure(const ir::Definition& definition, const CompileOptions& options, const check::Buffers& buffers,
+             std::vector<Trial>& trials, int runs) {
     Progress progress(trials.size() + static_cast<std::size_t>(runs));
     std::vector<std::unique_ptr<Timer>> timers;
     for (Trial& trial : trials) {
@@ -101,16 +105,22 @@ std::string cut_text(const plan::Schedule& s) {
 }
 
 void print(const schedule::Choice& choice, const std::vector<Trial>& trials, double chosen_s) {
-    fmt::print("{}\n{} candidates, of which {} were measured:\n\n", schedule::to_string(choice.device), choice.candidates.size(), trials.size());
+    fmt::print("{}\n{} candidates, of which {} were measured:\n\n", schedule::to_string(choice.device),
+               choice.candidates.size(), trials.size());
     Table table({"strategy", ">chunk", "cut", ">predicted", ">measured", ">measured / predicted", ""});
     for (const Trial& t : trials) {
         const plan::Schedule& s = t.candidate.schedule;
-        const std::string note = !t.error.empty() ? t.error : &t == &trials.front() ? "fastest" : t.seconds == chosen_s ? "the model's choice" : "";
-        table.row({plan::to_string(s.strategy), std::to_string(s.chunk), cut_text(s), seconds_text(t.candidate.cost.seconds),
-                   t.error.empty() ? seconds_text(t.seconds) : "-", t.error.empty() ? fmt::format("{:.2f}", t.seconds / t.candidate.cost.seconds) : "-", note});
+        const std::string note = !t.error.empty()        ? t.error
+                                 : &t == &trials.front() ? "fastest"
+                                 : t.seconds == chosen_s ? "the model's choice"
+                                                         : "";
+        table.row({plan::to_string(s.strategy), std::to_string(s.chunk), cut_text(s),
+                   seconds_text(t.candidate.cost.seconds), t.error.empty() ? seconds_text(t.seconds) : "-",
+                   t.error.empty() ? fmt::format("{:.2f}", t.seconds / t.candidate.cost.seconds) : "-", note});
     }
     fmt::print("{}", table.text());
-    if (chosen_s > 0) fmt::print("\nthe model's choice takes {:.2f} times the fastest\n", chosen_s / trials.front().seconds);
+    if (chosen_s > 0)
+        fmt::print("\nthe model's choice takes {:.2f} times the fastest\n", chosen_s / trials.front().seconds);
 }
 
 }  // namespace
@@ -123,7 +133,8 @@ int tune_variant(const TuneOptions& options) {
     const std::string cache_dir = o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir;
     const std::string isa = o.isa == "auto" ? support::machine_isa() : o.isa;
     const int threads = o.threads > 0 ? o.threads : support::core_count();
-    if (options.probe || !tune::load_device(cache_dir, isa, threads)) tune::save_device(cache_dir, schedule::measure_cpu(isa, threads));
+    if (options.probe || !tune::load_device(cache_dir, isa, threads))
+        tune::save_device(cache_dir, schedule::measure_cpu(isa, threads));
 
     const ir::Definition definition = frontend::with_dtype(declared, o.dtype);
     const ir::Function program = graph::optimize(frontend::join(definition));
@@ -133,7 +144,8 @@ int tune_variant(const TuneOptions& options) {
 
     const Contention contention;
     std::vector<Trial> trials;
-    for (const schedule::Candidate& c : worth_measuring(choice, static_cast<std::size_t>(options.candidates))) trials.push_back({c, 0, ""});
+    for (const schedule::Candidate& c : worth_measuring(choice, static_cast<std::size_t>(options.candidates)))
+        trials.push_back({c, 0, ""});
     measure(declared, o, check::Buffers(declared, problem), trials, options.runs);
     const double chosen_s = trials.front().seconds;
     std::stable_sort(trials.begin(), trials.end(), [](const Trial& a, const Trial& b) {
@@ -144,7 +156,8 @@ int tune_variant(const TuneOptions& options) {
         if (t.error.empty()) entries.push_back({q.key, definition.name, {t.candidate.schedule, t.seconds}});
     tune::append(cache_dir, entries);
     print(choice, trials, chosen_s);
-    if (const std::string warning = Contention::warning(contention.others()); !warning.empty()) fmt::print("\n{}", warning);
+    if (const std::string warning = Contention::warning(contention.others()); !warning.empty())
+        fmt::print("\n{}", warning);
     return entries.empty() ? 1 : 0;
 }
 

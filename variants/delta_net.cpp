@@ -1,6 +1,6 @@
-/// DeltaNet: S_t = (I - β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ, o_t = scale S_tᵀ q_t: a token replaces what the state holds for
-/// its key. Yang et al., "Parallelizing Linear Transformers with the Delta Rule", 2024, arXiv:2406.06484, section 3.2: the
-/// chunk's updates are U - W S with U = (I + A)⁻¹ β v, W = (I + A)⁻¹ β k, A = tril(β k kᵀ, -1).
+/// DeltaNet: S_t = (I - β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ, o_t = scale S_tᵀ q_t: a token replaces what the state
+/// holds for its key. Yang et al., "Parallelizing Linear Transformers with the Delta Rule", 2024, arXiv:2406.06484,
+/// section 3.2: the chunk's updates are U - W S with U = (I + A)⁻¹ β v, W = (I + A)⁻¹ β k, A = tril(β k kᵀ, -1).
 #include "variants/variants.h"
 
 namespace forge::variants {

@@ -1,6 +1,6 @@
-/// Gated DeltaProduct with two Householder steps per token: S = exp(g_t) S_{t-1}, then twice S += β k (v - Sᵀ k)ᵀ with the
-/// token's own k, v, β rows; o_t = scale S_tᵀ q_t.
-/// Siems et al., "DeltaProduct", 2025, arXiv:2502.10297, section 3. Rows 2t and 2t+1 of k, v, β belong to token t.
+/// Gated DeltaProduct with two Householder steps per token: S = exp(g_t) S_{t-1}, then twice S += β k (v - Sᵀ k)ᵀ with
+/// the token's own k, v, β rows; o_t = scale S_tᵀ q_t. Siems et al., "DeltaProduct", 2025, arXiv:2502.10297, section 3.
+/// Rows 2t and 2t+1 of k, v, β belong to token t.
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -12,7 +12,8 @@ LinearAttention delta_product() {
     a.input("g", F32, {T, HV}).input("beta", BF16, {2 * T, HV}).scalar("scale");
     a.state("s", F32, {K, V});
 
-    a.chunk({"k", "v", "g", "beta"}, [](Tensor k, Tensor v, Tensor g, Tensor beta) {  // [2C, K] [2C, V] [C] [2C] -> [K, V]
+    a.chunk({"k", "v", "g", "beta"}, [](Tensor k, Tensor v, Tensor g,
+                                        Tensor beta) {  // [2C, K] [2C, V] [C] [2C] -> [K, V]
         const auto rows = [](const Tensor& x, int dim) { return repeat_interleave(x, 2, dim); };  // from tokens to rows
         Tensor G = cumsum(g, 0), b = unsqueeze(beta.to(F32), 1);
         Tensor decay = cache_result(rows(tril(exp(unsqueeze(G, 1) - unsqueeze(G, 0))), 1), "decay");  // [C, 2C]
@@ -28,14 +29,15 @@ LinearAttention delta_product() {
             [](Tensor prev, Tensor chunk, Tensor g, Tensor k_end, Tensor w) {
                 return prev * exp(sum(g, 0)) + chunk - matmul(transpose(k_end), matmul(w, prev));
             });
-    a.merge({"q", "k", "g", "decay", "u", "w", "chunk_state", "scale"},
-            [](Tensor q, Tensor k, Tensor g, Tensor decay, Tensor u, Tensor w, Tensor before, Tensor scale) {  // -> [C, V]
-                Tensor updates = (u - matmul(w, before)).to(q.dtype());
-                Tensor scores = matmul_out_fp32(q, transpose(k)) * decay;  // decay is 0 for later tokens
-                Tensor within = matmul_out_fp32(scores.to(q.dtype()), updates);
-                Tensor carried = matmul_out_fp32(q, before.to(q.dtype())) * unsqueeze(exp(cumsum(g, 0)), 1);
-                return (within + carried) * scale;
-            });
+    a.merge(
+        {"q", "k", "g", "decay", "u", "w", "chunk_state", "scale"},
+        [](Tensor q, Tensor k, Tensor g, Tensor decay, Tensor u, Tensor w, Tensor before, Tensor scale) {  // -> [C, V]
+            Tensor updates = (u - matmul(w, before)).to(q.dtype());
+            Tensor scores = matmul_out_fp32(q, transpose(k)) * decay;  // decay is 0 for later tokens
+            Tensor within = matmul_out_fp32(scores.to(q.dtype()), updates);
+            Tensor carried = matmul_out_fp32(q, before.to(q.dtype())) * unsqueeze(exp(cumsum(g, 0)), 1);
+            return (within + carried) * scale;
+        });
     a.step({"q", "k", "v", "g", "beta", "prev_s", "scale"},
            [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor s, Tensor scale) -> Results {
                Tensor next = s * exp(g);

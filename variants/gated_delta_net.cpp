@@ -1,6 +1,6 @@
 /// Gated DeltaNet: S_t = exp(g_t) (I - β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ, o_t = scale S_tᵀ q_t.
-/// Yang et al., "Gated Delta Networks", 2024, arXiv:2412.06464, sections 3.1 (equation 10) and 3.3: DeltaNet's chunk form,
-/// with every product of tokens i > j decayed by exp(G_i - G_j).
+/// Yang et al., "Gated Delta Networks", 2024, arXiv:2412.06464, sections 3.1 (equation 10) and 3.3: DeltaNet's chunk
+/// form, with every product of tokens i > j decayed by exp(G_i - G_j).
 #include "variants/variants.h"
 
 namespace forge::variants {

@@ -1,6 +1,7 @@
 /// Gated linear attention: S_t = diag(exp(g_t)) S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ q_t, one log gate per key channel.
-/// Yang et al., "Gated Linear Attention Transformers", 2023, arXiv:2312.06635, sections 4.2 and 4.3. The products within a
-/// chunk are written with exp(G) and exp(-G), as on paper; the compiler gives them a form that is finite for every gate.
+/// Yang et al., "Gated Linear Attention Transformers", 2023, arXiv:2312.06635, sections 4.2 and 4.3. The products
+/// within a chunk are written with exp(G) and exp(-G), as on paper; the compiler gives them a form that is finite for
+/// every gate.
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -16,9 +17,8 @@ LinearAttention gla() {
         Tensor to_end = exp(sum(g, 0) - cumsum(g, 0));           // decay from each token to the chunk's end
         return matmul_out_fp32(transpose((k * to_end).to(v.dtype())), v);
     });
-    a.decay({"prev_s", "chunk_state", "g"}, [](Tensor prev, Tensor chunk, Tensor g) {
-        return prev * unsqueeze(exp(sum(g, 0)), 1) + chunk;
-    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * unsqueeze(exp(sum(g, 0)), 1) + chunk; });
     a.merge({"q", "k", "v", "g", "chunk_state", "scale"},
             [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor before, Tensor scale) {  // -> [C, V]
                 Tensor G = cumsum(g, 0);

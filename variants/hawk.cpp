@@ -1,8 +1,9 @@
 /// Hawk's RG-LRU: a_t = exp(-8 softplus(Λ) σ(r_t)), h_t = a_t ⊙ h_{t-1} + sqrt(1 - a_t²) ⊙ (σ(i_t) ⊙ x_t), o_t = h_t.
-/// De et al., "Griffin", 2024, arXiv:2402.19427, section 2.4, equations 1 to 4; r and i are the gates before the sigmoid.
-#include "variants/variants.h"
-
+/// De et al., "Griffin", 2024, arXiv:2402.19427, section 2.4, equations 1 to 4; r and i are the gates before the
+/// sigmoid.
 #include <limits>
+
+#include "variants/variants.h"
 
 namespace forge::variants {
 namespace {
@@ -29,9 +30,8 @@ LinearAttention hawk() {
         Tensor log_a = cache_result(log_decay(r, lambda), "log_a");
         return select(cache_result(linear_scan(exp(log_a), gated(log_a, i, x)), "within"), 0, -1);
     });
-    a.decay({"prev_h", "chunk_state", "log_a"}, [](Tensor prev, Tensor chunk, Tensor log_a) {
-        return prev * exp(sum(log_a, 0)) + chunk;
-    });
+    a.decay({"prev_h", "chunk_state", "log_a"},
+            [](Tensor prev, Tensor chunk, Tensor log_a) { return prev * exp(sum(log_a, 0)) + chunk; });
     a.merge({"within", "log_a", "chunk_state"}, [](Tensor within, Tensor log_a, Tensor before) {  // -> [C, D]
         return within + exp(cumsum(log_a, 0)) * before;
     });

@@ -1,6 +1,6 @@
-/// Kimi Delta Attention: S = diag(exp(g_t)) S_{t-1}, S_t = S + β_t k_t (v_t - Sᵀ k_t)ᵀ, o_t = scale S_tᵀ q_t: the gated delta
-/// rule with one log gate per key channel.
-/// Kimi Team, "Kimi Linear", 2025, arXiv:2510.26692, section 3 (equation 1 and the chunk form of 3.1).
+/// Kimi Delta Attention: S = diag(exp(g_t)) S_{t-1}, S_t = S + β_t k_t (v_t - Sᵀ k_t)ᵀ, o_t = scale S_tᵀ q_t: the gated
+/// delta rule with one log gate per key channel. Kimi Team, "Kimi Linear", 2025, arXiv:2510.26692, section 3 (equation
+/// 1 and the chunk form of 3.1).
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -12,15 +12,16 @@ LinearAttention kda() {
     a.input("g", F32, {T, HV, K}).input("beta", BF16, {T, HV}).scalar("scale");
     a.state("s", F32, {K, V});
 
-    a.chunk({"k", "v", "g", "beta"}, [](Tensor k, Tensor v, Tensor g, Tensor beta) {  // [C, K] [C, V] [C, K] [C] -> [K, V]
-        Tensor G = cumsum(g, 0), b = unsqueeze(beta.to(F32), 1);
-        Tensor A = tril(matmul(k * exp(G), transpose(k * exp(-G))), -1) * b;
-        Tensor solve = inverse(identity(A, A.size(0)) + A);
-        Tensor u = cache_result(matmul(solve, v * b), "u");
-        cache_result(matmul(solve, k * exp(G) * b), "w");
-        Tensor k_end = cache_result(k * exp(sum(g, 0) - cumsum(g, 0)), "k_end");
-        return matmul(transpose(k_end), u);
-    });
+    a.chunk({"k", "v", "g", "beta"},
+            [](Tensor k, Tensor v, Tensor g, Tensor beta) {  // [C, K] [C, V] [C, K] [C] -> [K, V]
+                Tensor G = cumsum(g, 0), b = unsqueeze(beta.to(F32), 1);
+                Tensor A = tril(matmul(k * exp(G), transpose(k * exp(-G))), -1) * b;
+                Tensor solve = inverse(identity(A, A.size(0)) + A);
+                Tensor u = cache_result(matmul(solve, v * b), "u");
+                cache_result(matmul(solve, k * exp(G) * b), "w");
+                Tensor k_end = cache_result(k * exp(sum(g, 0) - cumsum(g, 0)), "k_end");
+                return matmul(transpose(k_end), u);
+            });
     a.decay({"prev_s", "chunk_state", "g", "k_end", "w"},
             [](Tensor prev, Tensor chunk, Tensor g, Tensor k_end, Tensor w) {
                 return prev * unsqueeze(exp(sum(g, 0)), 1) + chunk - matmul(transpose(k_end), matmul(w, prev));

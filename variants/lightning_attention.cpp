@@ -16,9 +16,8 @@ LinearAttention lightning_attention() {
         Tensor to_end = exp(sum(g, 0) - cumsum(g, 0));
         return matmul_out_fp32(transpose((k * unsqueeze(to_end, 1)).to(v.dtype())), v);
     });
-    a.decay({"prev_s", "chunk_state", "g"}, [](Tensor prev, Tensor chunk, Tensor g) {
-        return prev * exp(sum(g, 0)) + chunk;
-    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * exp(sum(g, 0)) + chunk; });
     a.merge({"q", "k", "v", "g", "chunk_state", "scale"},
             [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor before, Tensor scale) {  // -> [C, V]
                 Tensor G = cumsum(g, 0);

@@ -1,6 +1,6 @@
 /// Linear attention without a feature map: S_t = S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ q_t.
-/// Katharopoulos et al., "Transformers are RNNs", 2020, arXiv:2006.16236, section 3.4; the normaliser is left out, as is
-/// usual since.
+/// Katharopoulos et al., "Transformers are RNNs", 2020, arXiv:2006.16236, section 3.4; the normaliser is left out, as
+/// is usual since.
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -19,11 +19,10 @@ LinearAttention linear_attention() {
                 Tensor within = matmul_out_fp32(scores.to(v.dtype()), v);
                 return (within + matmul_out_fp32(q, before.to(q.dtype()))) * scale;
             });
-    a.step({"q", "k", "v", "prev_s", "scale"},
-           [](Tensor q, Tensor k, Tensor v, Tensor s, Tensor scale) -> Results {
-               Tensor next = s + outer(k, v);
-               return {{"s", next}, {"o", matmul(q, next) * scale}};
-           });
+    a.step({"q", "k", "v", "prev_s", "scale"}, [](Tensor q, Tensor k, Tensor v, Tensor s, Tensor scale) -> Results {
+        Tensor next = s + outer(k, v);
+        return {{"s", next}, {"o", matmul(q, next) * scale}};
+    });
     return a;
 }
 

@@ -1,5 +1,6 @@
-/// RetNet's retention: S_t = γ S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ q_t, with one constant γ per head; `gamma_log` = ln γ.
-/// Sun et al., "Retentive Network", 2023, arXiv:2307.08621, section 2.1, equations 5 to 7; γ = 1 - 2^(-5-h) in equation 8.
+/// RetNet's retention: S_t = γ S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ q_t, with one constant γ per head; `gamma_log` = ln
+/// γ. Sun et al., "Retentive Network", 2023, arXiv:2307.08621, section 2.1, equations 5 to 7; γ = 1 - 2^(-5-h) in
+/// equation 8.
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -16,9 +17,8 @@ LinearAttention retnet() {
         Tensor to_end = exp(sum(g, 0) - cumsum(g, 0));
         return matmul_out_fp32(transpose((k * unsqueeze(to_end, 1)).to(v.dtype())), v);
     });
-    a.decay({"prev_s", "chunk_state", "g"}, [](Tensor prev, Tensor chunk, Tensor g) {
-        return prev * exp(sum(g, 0)) + chunk;
-    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * exp(sum(g, 0)) + chunk; });
     a.merge({"q", "k", "v", "g", "chunk_state", "scale"},
             [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor before, Tensor scale) {  // -> [C, V]
                 Tensor G = cumsum(g, 0);

@@ -1,6 +1,6 @@
-/// RWKV-6: o_t = scale (S_{t-1} + (u ⊙ k_t) v_tᵀ)ᵀ q_t, then S_t = diag(exp(g_t)) S_{t-1} + k_t v_tᵀ. The read comes before
-/// the update, so a token sees itself only through the bonus u. (q is the paper's r, exp(g) its w.)
-/// Peng et al., "Eagle and Finch", 2024, arXiv:2404.05892, section 4.1.2 (Finch).
+/// RWKV-6: o_t = scale (S_{t-1} + (u ⊙ k_t) v_tᵀ)ᵀ q_t, then S_t = diag(exp(g_t)) S_{t-1} + k_t v_tᵀ. The read comes
+/// before the update, so a token sees itself only through the bonus u. (q is the paper's r, exp(g) its w.) Peng et al.,
+/// "Eagle and Finch", 2024, arXiv:2404.05892, section 4.1.2 (Finch).
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -16,9 +16,8 @@ LinearAttention rwkv6() {
         Tensor to_end = exp(sum(g, 0) - cumsum(g, 0));
         return matmul_out_fp32(transpose((k * to_end).to(v.dtype())), v);
     });
-    a.decay({"prev_s", "chunk_state", "g"}, [](Tensor prev, Tensor chunk, Tensor g) {
-        return prev * unsqueeze(exp(sum(g, 0)), 1) + chunk;
-    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * unsqueeze(exp(sum(g, 0)), 1) + chunk; });
     a.merge({"q", "k", "v", "g", "u", "chunk_state", "scale"},
             [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor u, Tensor before, Tensor scale) {  // -> [C, V]
                 Tensor G = cumsum(g, 0);

@@ -1,5 +1,6 @@
-/// Scalar gated linear attention, the recurrence of Mamba-2 (SSD): S_t = exp(g_t) S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ q_t.
-/// Dao and Gu, "Transformers are SSMs", 2024, arXiv:2405.21060, section 6 (chunked form); g_t <= 0 is a natural logarithm.
+/// Scalar gated linear attention, the recurrence of Mamba-2 (SSD): S_t = exp(g_t) S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ
+/// q_t. Dao and Gu, "Transformers are SSMs", 2024, arXiv:2405.21060, section 6 (chunked form); g_t <= 0 is a natural
+/// logarithm.
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -15,9 +16,8 @@ LinearAttention scalar_gla() {
         Tensor to_end = exp(sum(g, 0) - cumsum(g, 0));           // decay from each token to the chunk's end
         return matmul_out_fp32(transpose((k * unsqueeze(to_end, 1)).to(v.dtype())), v);
     });
-    a.decay({"prev_s", "chunk_state", "g"}, [](Tensor prev, Tensor chunk, Tensor g) {
-        return prev * exp(sum(g, 0)) + chunk;
-    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * exp(sum(g, 0)) + chunk; });
     a.merge({"q", "k", "v", "g", "chunk_state", "scale"},
             [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor before, Tensor scale) {  // -> [C, V]
                 Tensor G = cumsum(g, 0);

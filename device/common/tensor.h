@@ -1,5 +1,5 @@
-/// The plain data that kernels on every device and the runtime that calls them share: a tensor of the caller, and the part
-/// of a call's work that one task does. 64-bit sizes; nothing here owns memory.
+/// The plain data that kernels on every device and the runtime that calls them share: a tensor of the caller, and the
+/// part of a call's work that one task does. 64-bit sizes; nothing here owns memory.
 #pragma once
 
 namespace forge::device {
@@ -16,8 +16,8 @@ struct CallTensor {
     Size group;
 };
 
-/// Where the states of sequences lie in a pool: sequence n has slot n of it, or those that `initial` and `final` say (i32, or i64
-/// if `wide`; null: n). A sequence with a negative slot is skipped.
+/// Where the states of sequences lie in a pool: sequence n has slot n of it, or those that `initial` and `final` say
+/// (i32, or i64 if `wide`; null: n). A sequence with a negative slot is skipped.
 struct StateSlots {
     const void* initial;
     const void* final;

@@ -19,8 +19,7 @@ namespace forge::cpu {
 template <int N, int LD, bool EXCLUSIVE>
 __attribute__((noinline)) void decay_mask(const float* g, float* out) {
     alignas(64) float decay[round_up(N, kWidth)];
-    for (int i = 0; i < N; i += kWidth)
-        store(decay + i, exp(load(g + i)));
+    for (int i = 0; i < N; i += kWidth) store(decay + i, exp(load(g + i)));
     // Row i is row i - 1 times one decay, and the diagonal starts at 1. Over 128 tokens the relative
     // error stays below 4e-6; running sums under exp would reach 1e-5.
     vec row[vectors(N)] = {};
@@ -47,23 +46,19 @@ struct DecayScratch {
     float left[kDecayBlock * kLdk];   // rows of one block, decayed from the block's start
     float right[kDecayBlock * kLdk];  // rows of one block, decayed to the block's end
     float whole[kLdk];                // the decay over the whole block
-    float
-        earlier[K * kLdn];  // transposed: all earlier rows, decayed to the end of the block before
+    float earlier[K * kLdn];          // transposed: all earlier rows, decayed to the end of the block before
 };
 
 // The block's own square: out(i, j) for both in the block. Row j of k is decayed from token to
 // token.
 template <int R, int K, int LDQ, int LDK, int LDA, int LDO, bool EXCLUSIVE>
-__attribute__((noinline)) void decay_square(const float* q, const float* k, const float* a,
-                                            float* out) {
+__attribute__((noinline)) void decay_square(const float* q, const float* k, const float* a, float* out) {
     for (int i = 0; i < R; ++i) {
-        for (int j = 0; j < R; j += kWidth)
-            store(out + i * LDO + j, vec{});
+        for (int j = 0; j < R; j += kWidth) store(out + i * LDO + j, vec{});
     }
     for (int j = 0; j < R; ++j) {
         vec row[vectors(K)];
-        for (int v = 0; v < vectors(K); ++v)
-            row[v] = load(k + j * LDK + v * kWidth);
+        for (int v = 0; v < vectors(K); ++v) row[v] = load(k + j * LDK + v * kWidth);
         for (int i = j + EXCLUSIVE; i < R; ++i) {
             const bool decays = EXCLUSIVE ? i - 1 > j : i > j;
             const float* gate = a + (EXCLUSIVE ? i - 1 : i) * LDA;
@@ -120,8 +115,8 @@ constexpr int decay_matmul_scratch() {
 /// a factor of k, both products over tokens on their own side, and the rest is a plain product.
 /// Inside a block tokens go one by one.
 template <int N, int K, int LDQ, int LDK, int LDG, int LDO, bool EXCLUSIVE>
-__attribute__((noinline)) void decay_matmul(const float* q, const float* k, const float* g,
-                                            float* out, float* scratch) {
+__attribute__((noinline)) void decay_matmul(const float* q, const float* k, const float* g, float* out,
+                                            float* scratch) {
     using namespace detail;
     using Scratch = DecayScratch<N, K>;
     constexpr int B = kDecayBlock;
@@ -130,16 +125,13 @@ __attribute__((noinline)) void decay_matmul(const float* q, const float* k, cons
     Scratch& s = *reinterpret_cast<Scratch*>(scratch);
 
     for (int i = 0; i < N; ++i) {
-        for (int d = 0; d < K; d += kWidth)
-            store(s.a + i * LDA + d, exp(load(g + i * LDG + d)));
+        for (int d = 0; d < K; d += kWidth) store(s.a + i * LDA + d, exp(load(g + i * LDG + d)));
     }
     const auto block = [&]<int R>(Lanes<R>, int i) {
         const float* a = s.a + i * LDA;
-        decay_square<R, K, LDQ, LDK, LDA, LDO, EXCLUSIVE>(q + i * LDQ, k + i * LDK, a,
-                                                          out + i * LDO + i);
+        decay_square<R, K, LDQ, LDK, LDA, LDO, EXCLUSIVE>(q + i * LDQ, k + i * LDK, a, out + i * LDO + i);
         for (int r = 0; r < R; ++r) {
-            for (int j = i + B; j < N; j += kWidth)
-                store(out + (i + r) * LDO + j, vec{});
+            for (int j = i + B; j < N; j += kWidth) store(out + (i + r) * LDO + j, vec{});
         }
         if (i > 0) {
             decay_left<R, K, LDQ, LDA, EXCLUSIVE>(q + i * LDQ, a, s.left, s.whole);
@@ -170,11 +162,9 @@ __attribute__((noinline)) void decay_matmul(const float* q, const float* k, cons
 /// Blocks of 16 tokens. Rows before the block are kept decayed to the block's start, so that what
 /// they give is a plain product times the decay inside the block; the block's own go one by one.
 template <int N, int V, int LDP, int LDX, int LDG, int LDO, bool EXCLUSIVE>
-__attribute__((noinline)) void decay_apply(const float* p, const float* x, const float* g,
-                                           float* out, float* scratch) {
+__attribute__((noinline)) void decay_apply(const float* p, const float* x, const float* g, float* out, float* scratch) {
     const auto block = [&]<int I, int R>(Lanes<I, R>) {
-        if constexpr (I > 0)
-            matmul<R, V, I, LDP, 1, LDO, LDO>(p + I * LDP, scratch, out + I * LDO);
+        if constexpr (I > 0) matmul<R, V, I, LDP, 1, LDO, LDO>(p + I * LDP, scratch, out + I * LDO);
         for (int v = 0; v < V; v += kWidth) {
             vec since_start = broadcast(1.0f);
             vec kept[R];  // rows of the block, decayed up to the current one
@@ -184,33 +174,27 @@ __attribute__((noinline)) void decay_apply(const float* p, const float* x, const
                 float* const y = out + (I + r) * LDO + v;
                 if (!EXCLUSIVE) {
                     since_start *= decay;
-                    for (int j = 0; j < r; ++j)
-                        kept[j] *= decay;
+                    for (int j = 0; j < r; ++j) kept[j] *= decay;
                 }
                 vec sum = I > 0 ? load(y) * since_start : vec{};
-                for (int j = 0; j < r; ++j)
-                    sum += broadcast(p[(I + r) * LDP + I + j]) * kept[j];
+                for (int j = 0; j < r; ++j) sum += broadcast(p[(I + r) * LDP + I + j]) * kept[j];
                 if (EXCLUSIVE) {
                     since_start *= decay;
-                    for (int j = 0; j < r; ++j)
-                        kept[j] *= decay;
+                    for (int j = 0; j < r; ++j) kept[j] *= decay;
                 } else {
                     sum += broadcast(p[(I + r) * LDP + I + r]) * now;
                 }
                 kept[r] = now;
                 store(y, sum);
             }
-            for (int j = 0; j < I; ++j)
-                store(scratch + j * LDO + v, load(scratch + j * LDO + v) * since_start);
-            for (int r = 0; r < R; ++r)
-                store(scratch + (I + r) * LDO + v, kept[r]);
+            for (int j = 0; j < I; ++j) store(scratch + j * LDO + v, load(scratch + j * LDO + v) * since_start);
+            for (int r = 0; r < R; ++r) store(scratch + (I + r) * LDO + v, kept[r]);
         }
     };
     const auto blocks = [&]<int I>(Lanes<I>, auto next) {
         constexpr int kRows = detail::min(N - I, detail::kDecayBlock);
         block(Lanes<I, kRows>{});
-        if constexpr (I + kRows < N)
-            next(Lanes<I + kRows>{}, next);
+        if constexpr (I + kRows < N) next(Lanes<I + kRows>{}, next);
     };
     blocks(Lanes<0>{}, blocks);
 }

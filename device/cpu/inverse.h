@@ -22,17 +22,14 @@ __attribute__((noinline)) void unit_lower_inverse_block(const float* a, float* o
     for (int c = 0; c < N; c += kWidth) {
         vec row[N];
 #pragma GCC unroll 16
-        for (int i = 0; i < N; ++i)
-            row[i] = eye(i, c);
+        for (int i = 0; i < N; ++i) row[i] = eye(i, c);
 #pragma GCC unroll 16
         for (int j = 0; j < N; ++j) {
 #pragma GCC unroll 16
-            for (int i = j + 1; i < N; ++i)
-                row[i] -= a[i * LDS + j] * row[j];
+            for (int i = j + 1; i < N; ++i) row[i] -= a[i * LDS + j] * row[j];
         }
 #pragma GCC unroll 16
-        for (int i = 0; i < N; ++i)
-            store(out + i * LDD + c, row[i]);
+        for (int i = 0; i < N; ++i) store(out + i * LDD + c, row[i]);
     }
 }
 
@@ -40,8 +37,7 @@ __attribute__((noinline)) void unit_lower_inverse_block(const float* a, float* o
 // sizes occur.
 constexpr int inverse_split(int n) {
     int half = kInverseBlock;
-    while (2 * half < n)
-        half *= 2;
+    while (2 * half < n) half *= 2;
     return half;
 }
 

@@ -25,16 +25,10 @@ namespace detail {
 typedef int16_t Halves __attribute__((vector_size(2 * kWidth)));
 typedef uint16_t UnsignedHalves __attribute__((vector_size(2 * kWidth)));
 
-FORGE_INLINE ivec widen(Halves x) {
-    return __builtin_convertvector((UnsignedHalves)x, ivec);
-}
-FORGE_INLINE Halves narrow(ivec x) {
-    return __builtin_convertvector(x, Halves);
-}
+FORGE_INLINE ivec widen(Halves x) { return __builtin_convertvector((UnsignedHalves)x, ivec); }
+FORGE_INLINE Halves narrow(ivec x) { return __builtin_convertvector(x, Halves); }
 
-FORGE_INLINE vec bf16_to_float(Halves x) {
-    return (vec)(widen(x) << 16);
-}
+FORGE_INLINE vec bf16_to_float(Halves x) { return (vec)(widen(x) << 16); }
 
 FORGE_INLINE Halves float_to_bf16(vec x) {
     const uvec bits = (uvec)x;
@@ -66,53 +60,25 @@ FORGE_INLINE Halves float_to_f16_portable(vec x) {
 }
 
 #if defined(__clang__) || !defined(__F16C__)
-FORGE_INLINE vec f16_to_float(Halves x) {
-    return f16_to_float_portable(x);
-}
-FORGE_INLINE Halves float_to_f16(vec x) {
-    return float_to_f16_portable(x);
-}
+FORGE_INLINE vec f16_to_float(Halves x) { return f16_to_float_portable(x); }
+FORGE_INLINE Halves float_to_f16(vec x) { return float_to_f16_portable(x); }
 #elif defined(__AVX512F__)
-FORGE_INLINE vec f16_to_float(Halves x) {
-    return __builtin_ia32_vcvtph2ps512_mask(x, vec{}, -1, 4);
-}
-FORGE_INLINE Halves float_to_f16(vec x) {
-    return __builtin_ia32_vcvtps2ph512_mask(x, 0, Halves{}, -1);
-}
+FORGE_INLINE vec f16_to_float(Halves x) { return __builtin_ia32_vcvtph2ps512_mask(x, vec{}, -1, 4); }
+FORGE_INLINE Halves float_to_f16(vec x) { return __builtin_ia32_vcvtps2ph512_mask(x, 0, Halves{}, -1); }
 #elif defined(__AVX2__)
-FORGE_INLINE vec f16_to_float(Halves x) {
-    return __builtin_ia32_vcvtph2ps256(x);
-}
-FORGE_INLINE Halves float_to_f16(vec x) {
-    return __builtin_ia32_vcvtps2ph256(x, 0);
-}
+FORGE_INLINE vec f16_to_float(Halves x) { return __builtin_ia32_vcvtph2ps256(x); }
+FORGE_INLINE Halves float_to_f16(vec x) { return __builtin_ia32_vcvtps2ph256(x, 0); }
 #else
-FORGE_INLINE vec f16_to_float(Halves x) {
-    return f16_to_float_portable(x);
-}
-FORGE_INLINE Halves float_to_f16(vec x) {
-    return float_to_f16_portable(x);
-}
+FORGE_INLINE vec f16_to_float(Halves x) { return f16_to_float_portable(x); }
+FORGE_INLINE Halves float_to_f16(vec x) { return float_to_f16_portable(x); }
 #endif
 
-FORGE_INLINE vec to_float(vec x, float) {
-    return x;
-}
-FORGE_INLINE vec to_float(Halves x, bf16) {
-    return bf16_to_float(x);
-}
-FORGE_INLINE vec to_float(Halves x, f16) {
-    return f16_to_float(x);
-}
-FORGE_INLINE vec from_float(vec x, float) {
-    return x;
-}
-FORGE_INLINE Halves from_float(vec x, bf16) {
-    return float_to_bf16(x);
-}
-FORGE_INLINE Halves from_float(vec x, f16) {
-    return float_to_f16(x);
-}
+FORGE_INLINE vec to_float(vec x, float) { return x; }
+FORGE_INLINE vec to_float(Halves x, bf16) { return bf16_to_float(x); }
+FORGE_INLINE vec to_float(Halves x, f16) { return f16_to_float(x); }
+FORGE_INLINE vec from_float(vec x, float) { return x; }
+FORGE_INLINE Halves from_float(vec x, bf16) { return float_to_bf16(x); }
+FORGE_INLINE Halves from_float(vec x, f16) { return float_to_f16(x); }
 
 }  // namespace detail
 
@@ -140,21 +106,18 @@ FORGE_INLINE vec round_to(vec x) {
 
 template <int N>
 inline void fill(float* x, float value) {
-    for (int i = 0; i < N; i += kWidth)
-        store(x + i, broadcast(value));
+    for (int i = 0; i < N; i += kWidth) store(x + i, broadcast(value));
 }
 
 template <int M, int N, int LD>
 inline void fill_tile(float* tile, float value) {
-    for (int i = 0; i < M; ++i)
-        fill<N>(tile + i * LD, value);
+    for (int i = 0; i < M; ++i) fill<N>(tile + i * LD, value);
 }
 
 template <int M, int N, int LDD, int LDS>
 inline void copy_tile(float* dst, const float* src) {
     for (int i = 0; i < M; ++i) {
-        for (int j = 0; j < N; j += kWidth)
-            store(dst + i * LDD + j, load(src + i * LDS + j));
+        for (int j = 0; j < N; j += kWidth) store(dst + i * LDD + j, load(src + i * LDS + j));
     }
 }
 
@@ -163,22 +126,20 @@ template <int M, int N, bool WRITE, class T>
 inline void prefetch_rows(const T* src, int64_t row_stride) {
     constexpr int kLine = 64 / sizeof(T);
     for (int r = 0; r < M; ++r) {
-        for (int c = 0; c < N; c += kLine)
-            __builtin_prefetch(src + r * row_stride + c, WRITE, 2);
+        for (int c = 0; c < N; c += kLine) __builtin_prefetch(src + r * row_stride + c, WRITE, 2);
     }
 }
 
 /// tile[r, c] = src[r * row_stride + c * col_stride] for r < rows; rows from there to M hold `pad`.
 /// Vectors when col_stride is 1; other strides go element by element.
 template <class T, int M, int N, int LD>
-__attribute__((noinline)) void load_tile(float* tile, const T* src, int64_t row_stride,
-                                         int64_t col_stride, int rows, float pad) {
+__attribute__((noinline)) void load_tile(float* tile, const T* src, int64_t row_stride, int64_t col_stride, int rows,
+                                         float pad) {
     rows = rows < 0 ? 0 : rows > M ? M : rows;
     constexpr int kFull = N / kWidth * kWidth;
     for (int r = 0; r < rows; ++r, src += row_stride, tile += LD) {
         if (col_stride == 1) {
-            for (int c = 0; c < kFull; c += kWidth)
-                store(tile + c, load_as(src + c));
+            for (int c = 0; c < kFull; c += kWidth) store(tile + c, load_as(src + c));
             if constexpr (N > kWidth && kFull < N) {
                 store(tile + N - kWidth,
                       load_as(src + N - kWidth));  // the last vector overlaps the one before
@@ -186,32 +147,27 @@ __attribute__((noinline)) void load_tile(float* tile, const T* src, int64_t row_
                 store(tile, load_as(src, N));
             }
         } else {
-            for (int c = 0; c < N; ++c)
-                tile[c] = load_as(src + c * col_stride, 1)[0];
+            for (int c = 0; c < N; ++c) tile[c] = load_as(src + c * col_stride, 1)[0];
         }
     }
-    for (int r = rows; r < M; ++r, tile += LD)
-        fill<N>(tile, pad);
+    for (int r = rows; r < M; ++r, tile += LD) fill<N>(tile, pad);
 }
 
 /// dst[r * row_stride + c * col_stride] = tile[r, c] for r < rows.
 template <class T, int M, int N, int LD>
-__attribute__((noinline)) void store_tile(T* dst, int64_t row_stride, int64_t col_stride,
-                                          const float* tile, int rows) {
+__attribute__((noinline)) void store_tile(T* dst, int64_t row_stride, int64_t col_stride, const float* tile, int rows) {
     rows = rows > M ? M : rows;
     constexpr int kFull = N / kWidth * kWidth;
     for (int r = 0; r < rows; ++r, dst += row_stride, tile += LD) {
         if (col_stride == 1) {
-            for (int c = 0; c < kFull; c += kWidth)
-                store_as(dst + c, load(tile + c));
+            for (int c = 0; c < kFull; c += kWidth) store_as(dst + c, load(tile + c));
             if constexpr (N > kWidth && kFull < N) {
                 store_as(dst + N - kWidth, load(tile + N - kWidth));
             } else if constexpr (kFull < N) {
                 store_as(dst, load(tile), N);
             }
         } else {
-            for (int c = 0; c < N; ++c)
-                store_as(dst + c * col_stride, broadcast(tile[c]), 1);
+            for (int c = 0; c < N; ++c) store_as(dst + c * col_stride, broadcast(tile[c]), 1);
         }
     }
 }

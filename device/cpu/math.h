@@ -10,33 +10,15 @@
 
 namespace forge::cpu {
 
-FORGE_INLINE vec add(vec a, vec b) {
-    return a + b;
-}
-FORGE_INLINE vec sub(vec a, vec b) {
-    return a - b;
-}
-FORGE_INLINE vec mul(vec a, vec b) {
-    return a * b;
-}
-FORGE_INLINE vec div(vec a, vec b) {
-    return a / b;
-}
-FORGE_INLINE vec neg(vec x) {
-    return -x;
-}
-FORGE_INLINE vec abs(vec x) {
-    return (vec)((ivec)x & 0x7fffffff);
-}
-FORGE_INLINE vec square(vec x) {
-    return x * x;
-}
-FORGE_INLINE vec relu(vec x) {
-    return maximum(x, vec{});
-}
-FORGE_INLINE vec reciprocal(vec x) {
-    return 1.0f / x;
-}
+FORGE_INLINE vec add(vec a, vec b) { return a + b; }
+FORGE_INLINE vec sub(vec a, vec b) { return a - b; }
+FORGE_INLINE vec mul(vec a, vec b) { return a * b; }
+FORGE_INLINE vec div(vec a, vec b) { return a / b; }
+FORGE_INLINE vec neg(vec x) { return -x; }
+FORGE_INLINE vec abs(vec x) { return (vec)((ivec)x & 0x7fffffff); }
+FORGE_INLINE vec square(vec x) { return x * x; }
+FORGE_INLINE vec relu(vec x) { return maximum(x, vec{}); }
+FORGE_INLINE vec reciprocal(vec x) { return 1.0f / x; }
 
 FORGE_INLINE vec sqrt(vec x) {
 #if defined(__AVX512F__) && !defined(__clang__)
@@ -46,30 +28,25 @@ FORGE_INLINE vec sqrt(vec x) {
 #elif defined(__SSE2__) && !defined(__clang__)
     return __builtin_ia32_sqrtps(x);
 #else
-    for (int l = 0; l < kWidth; ++l)
-        x[l] = __builtin_sqrtf(x[l]);
+    for (int l = 0; l < kWidth; ++l) x[l] = __builtin_sqrtf(x[l]);
     return x;
 #endif
 }
 
-FORGE_INLINE vec rsqrt(vec x) {
-    return 1.0f / sqrt(x);
-}
+FORGE_INLINE vec rsqrt(vec x) { return 1.0f / sqrt(x); }
 
 namespace detail {
 
 // c0 + c1 x + c2 x^2 + …: Horner's rule, but in two halves side by side where one chain would be
 // long.
-FORGE_INLINE vec polynomial(vec, float c0) {
-    return broadcast(c0);
-}
+FORGE_INLINE vec polynomial(vec, float c0) { return broadcast(c0); }
 template <class... C>
 FORGE_INLINE vec polynomial(vec x, float c0, C... rest) {
     return polynomial(x, rest...) * x + c0;
 }
 template <class... C>
-requires(sizeof...(C) >= 4) FORGE_INLINE vec
-    polynomial(vec x, float c0, float c1, float c2, float c3, C... rest) {
+    requires(sizeof...(C) >= 4)
+FORGE_INLINE vec polynomial(vec x, float c0, float c1, float c2, float c3, C... rest) {
     const vec x2 = x * x;
     return polynomial(x, rest...) * (x2 * x2) + ((c3 * x + c2) * x2 + (c1 * x + c0));
 }
@@ -87,19 +64,13 @@ FORGE_INLINE Rounded round_to_int(vec x) {
 }
 
 // x, kept within [lo, hi]; NaN stays.
-FORGE_INLINE vec clamp(vec x, float lo, float hi) {
-    return smaller(broadcast(hi), larger(broadcast(lo), x));
-}
+FORGE_INLINE vec clamp(vec x, float lo, float hi) { return smaller(broadcast(hi), larger(broadcast(lo), x)); }
 
 // x / 2^k, by the exponent field alone.
-FORGE_INLINE vec without_exponent(vec x, ivec k) {
-    return (vec)((uvec)x - ((uvec)k << 23));
-}
+FORGE_INLINE vec without_exponent(vec x, ivec k) { return (vec)((uvec)x - ((uvec)k << 23)); }
 
 // 2^n for n in [-126, 128]; 2^128 is inf.
-FORGE_INLINE vec power_of_two(ivec n) {
-    return (vec)(((uvec)n + 127u) << 23);
-}
+FORGE_INLINE vec power_of_two(ivec n) { return (vec)(((uvec)n + 127u) << 23); }
 
 // x * 2^n for n in [-252, 256]: two factors, so that neither over- nor underflows alone.
 FORGE_INLINE vec scale(vec x, Rounded n) {
@@ -117,24 +88,20 @@ constexpr float kLn2Lo = -2.12194440e-4f;
 
 // e^x - 1 - x for |x| <= ln 2 / 2 (minimax, relative error of the resulting e^x 3e-9).
 FORGE_INLINE vec exp_tail(vec r) {
-    return r * r *
-           polynomial(r, 0.49999994f, 0.166665196f, 0.0416684002f, 0.00836885069f, 0.00138143206f);
+    return r * r * polynomial(r, 0.49999994f, 0.166665196f, 0.0416684002f, 0.00836885069f, 0.00138143206f);
 }
 
 // log(1 + f) + k ln 2 for f in [sqrt(1/2) - 1, sqrt(2) - 1] (minimax, relative error of the
 // logarithm 8e-10).
 FORGE_INLINE vec log_sum(vec f, vec k) {
-    const vec p =
-        polynomial(f, 0.333333135f, -0.250000089f, 0.200021237f, -0.166680083f, 0.142194524f,
-                   -0.124052763f, 0.118886299f, -0.116778895f, 0.0674835891f);
+    const vec p = polynomial(f, 0.333333135f, -0.250000089f, 0.200021237f, -0.166680083f, 0.142194524f, -0.124052763f,
+                             0.118886299f, -0.116778895f, 0.0674835891f);
     const vec f2 = f * f;
     return k * kLn2Hi + (f + (f2 * f * p + (k * kLn2Lo - 0.5f * f2)));
 }
 
 // The exponent k that leaves x / 2^k in [sqrt(1/2), sqrt(2)), for normal positive x.
-FORGE_INLINE ivec exponent(vec x) {
-    return (ivec)((uvec)x - 0x3f3504f3u) >> 23;
-}
+FORGE_INLINE ivec exponent(vec x) { return (ivec)((uvec)x - 0x3f3504f3u) >> 23; }
 
 // What logarithms return where the formula does not hold, `zero` standing for the argument at which
 // log is -inf.
@@ -157,8 +124,7 @@ FORGE_INLINE vec log1p_finite(vec x) {
 
 template <class F>
 FORGE_INLINE vec each_lane(vec x, F f) {
-    for (int l = 0; l < kWidth; ++l)
-        x[l] = f(x[l]);
+    for (int l = 0; l < kWidth; ++l) x[l] = f(x[l]);
     return x;
 }
 
@@ -177,8 +143,8 @@ FORGE_INLINE vec exp2(vec x) {
     x = detail::clamp(x, -151.0f, 129.0f);
     const detail::Rounded n = detail::round_to_int(x);
     const vec r = x - n.value;
-    const vec p = detail::polynomial(r, 0.693147182f, 0.240226477f, 0.0555033199f, 0.00961843971f,
-                                     0.00133991323f, 0.000153531539f);
+    const vec p = detail::polynomial(r, 0.693147182f, 0.240226477f, 0.0555033199f, 0.00961843971f, 0.00133991323f,
+                                     0.000153531539f);
     return detail::scale(1.0f + r * p, n);
 }
 
@@ -187,8 +153,7 @@ FORGE_INLINE vec expm1(vec x) {
     const vec y = detail::clamp(x, -18.0f, 89.0f);
     const detail::Rounded n = detail::round_to_int(y * 1.44269504f);
     const vec r = (y - n.value * detail::kLn2Hi) - n.value * detail::kLn2Lo;
-    const vec half =
-        detail::power_of_two(n.integer - 1);  // halved: 2^128 would overflow before its time
+    const vec half = detail::power_of_two(n.integer - 1);  // halved: 2^128 would overflow before its time
     const vec result = 2.0f * (half * (r + detail::exp_tail(r)) + (half - 0.5f));
     return where(abs(x) < 1e-7f, x, result);
 }
@@ -204,37 +169,26 @@ FORGE_INLINE vec log(vec x) {
 }
 
 /// log(1 + x), accurate near 0. Error below 1.5 ulp.
-FORGE_INLINE vec log1p(vec x) {
-    return detail::log_edges(x, 1.0f + x, detail::log1p_finite(x));
-}
+FORGE_INLINE vec log1p(vec x) { return detail::log_edges(x, 1.0f + x, detail::log1p_finite(x)); }
 
 /// 1 / (1 + e^-x). Error below 2.4 ulp.
-FORGE_INLINE vec sigmoid(vec x) {
-    return 1.0f / (1.0f + exp(-x));
-}
+FORGE_INLINE vec sigmoid(vec x) { return 1.0f / (1.0f + exp(-x)); }
 
 /// log(1 + e^x), at every x: no threshold. Error below 1.8 ulp.
-FORGE_INLINE vec softplus(vec x) {
-    return maximum(x, vec{}) + detail::log1p_finite(exp(-abs(x)));
-}
+FORGE_INLINE vec softplus(vec x) { return maximum(x, vec{}) + detail::log1p_finite(exp(-abs(x))); }
 
 /// log(sigmoid(x)). Error below 1.8 ulp.
-FORGE_INLINE vec logsigmoid(vec x) {
-    return minimum(x, vec{}) - detail::log1p_finite(exp(-abs(x)));
-}
+FORGE_INLINE vec logsigmoid(vec x) { return minimum(x, vec{}) - detail::log1p_finite(exp(-abs(x))); }
 
 /// x sigmoid(x). Error below 2.4 ulp.
-FORGE_INLINE vec silu(vec x) {
-    return x / (1.0f + exp(-x));
-}
+FORGE_INLINE vec silu(vec x) { return x / (1.0f + exp(-x)); }
 
 /// Hyperbolic tangent: a polynomial up to 0.63, 1 - 2 / (e^2x + 1) beyond, where nothing cancels.
 /// Error below 1.4 ulp.
 FORGE_INLINE vec tanh(vec x) {
     const vec y = x * x;
-    const vec near = x + x * y *
-                             detail::polynomial(y, -0.333332747f, 0.133312747f, -0.0537251271f,
-                                                0.0205898266f, -0.00564831635f);
+    const vec near =
+        x + x * y * detail::polynomial(y, -0.333332747f, 0.133312747f, -0.0537251271f, 0.0205898266f, -0.00564831635f);
     const vec magnitude = abs(x);
     const vec far = 1.0f - 2.0f / (exp(2.0f * magnitude) + 1.0f);
     const vec signed_far = (vec)((ivec)far | ((ivec)x & INT32_MIN));
@@ -250,8 +204,7 @@ FORGE_INLINE vec cos(vec x) {
 }
 
 FORGE_INLINE vec pow(vec x, vec y) {
-    for (int l = 0; l < kWidth; ++l)
-        x[l] = __builtin_powf(x[l], y[l]);
+    for (int l = 0; l < kWidth; ++l) x[l] = __builtin_powf(x[l], y[l]);
     return x;
 }
 

@@ -19,25 +19,15 @@ enum class Tri { None, OutLower, ALower, AUpper };
 
 namespace detail {
 
-constexpr int min(int a, int b) {
-    return a < b ? a : b;
-}
-constexpr int max(int a, int b) {
-    return a > b ? a : b;
-}
-constexpr int pieces(int n, int size) {
-    return (n + size - 1) / size;
-}
+constexpr int min(int a, int b) { return a < b ? a : b; }
+constexpr int max(int a, int b) { return a > b ? a : b; }
+constexpr int pieces(int n, int size) { return (n + size - 1) / size; }
 
 // The register block is R rows by V vectors of accumulators, beside V vectors of b and one
 // broadcast of a. Wide blocks load least per FMA; a short matrix takes wider ones, to have enough
 // FMAs in flight.
-constexpr int block_vectors(int m) {
-    return kRegisters == 32 ? (m <= 3 ? 8 : 4) : (m <= 2 ? 6 : m <= 4 ? 3 : 2);
-}
-constexpr int block_rows(int v) {
-    return max(1, min(12, kRegisters == 32 ? 24 / v : 12 / v));
-}
+constexpr int block_vectors(int m) { return kRegisters == 32 ? (m <= 3 ? 8 : 4) : (m <= 2 ? 6 : m <= 4 ? 3 : 2); }
+constexpr int block_rows(int v) { return max(1, min(12, kRegisters == 32 ? 24 / v : 12 / v)); }
 
 // The rows of b that stay in the L1 cache while all rows of a pass over them.
 constexpr int kBlockDepth = 64;
@@ -45,25 +35,21 @@ constexpr int kBlockDepth = 64;
 // c[R, V] (op)= sum over k in [0, depth) of a(r, k) b(k, v); `more` continues a Set begun by an
 // earlier stretch of k.
 template <int R, int V, int AI, int AK, int LDB, int LDC, Acc ACC>
-__attribute__((noinline)) void matmul_block(const float* a, const float* b, float* c, int depth,
-                                            bool more) {
+__attribute__((noinline)) void matmul_block(const float* a, const float* b, float* c, int depth, bool more) {
     vec sum[R][V];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
-        for (int v = 0; v < V; ++v)
-            sum[r][v] = vec{};
+        for (int v = 0; v < V; ++v) sum[r][v] = vec{};
     for (int k = 0; k < depth; ++k, a += AK, b += LDB) {
         vec row[V];
 #pragma GCC unroll 16
-        for (int v = 0; v < V; ++v)
-            row[v] = load(b + v * kWidth);
+        for (int v = 0; v < V; ++v) row[v] = load(b + v * kWidth);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
             const vec left = broadcast(a[r * AI]);
 #pragma GCC unroll 16
-            for (int v = 0; v < V; ++v)
-                sum[r][v] += left * row[v];
+            for (int v = 0; v < V; ++v) sum[r][v] += left * row[v];
         }
     }
 #pragma GCC unroll 16
@@ -84,11 +70,9 @@ __attribute__((noinline)) void matmul_block(const float* a, const float* b, floa
 
 // As matmul_block for the first `count` of V vectors: what a row block needs of a lower triangle.
 template <int R, int V, int AI, int AK, int LDB, int LDC, Acc ACC>
-FORGE_INLINE void matmul_block_upto(int count, const float* a, const float* b, float* c, int depth,
-                                    bool more) {
+FORGE_INLINE void matmul_block_upto(int count, const float* a, const float* b, float* c, int depth, bool more) {
     if constexpr (V > 1) {
-        if (count < V)
-            return matmul_block_upto<R, V - 1, AI, AK, LDB, LDC, ACC>(count, a, b, c, depth, more);
+        if (count < V) return matmul_block_upto<R, V - 1, AI, AK, LDB, LDC, ACC>(count, a, b, c, depth, more);
     }
     if (count > 0) matmul_block<R, V, AI, AK, LDB, LDC, ACC>(a, b, c, depth, more);
 }
@@ -100,8 +84,7 @@ struct Product {
     // fill the pipeline.
     static constexpr int kPanels = pieces(vectors(N), block_vectors(M));
     static constexpr int kVectors = pieces(vectors(N), kPanels);
-    static constexpr int kWide =
-        vectors(N) - kPanels * (kVectors - 1);  // panels of kVectors; the rest have one less
+    static constexpr int kWide = vectors(N) - kPanels * (kVectors - 1);  // panels of kVectors; the rest have one less
     static constexpr int kDepth = pieces(K, pieces(K, kBlockDepth));
 
     const float* a;
@@ -121,8 +104,7 @@ struct Product {
         const float* right = b + k0 * LDB + j;
         float* out = c + i * LDC + j;
         if constexpr (TRI == Tri::OutLower) {
-            const int wanted =
-                i + R + DIAG - j;  // columns of this panel up to the diagonal in the last row
+            const int wanted = i + R + DIAG - j;  // columns of this panel up to the diagonal in the last row
             const int count = wanted > 0 ? vectors(wanted) : 0;
             matmul_block_upto<R, V, AI, AK, LDB, LDC, ACC>(count, left, right, out, k1 - k0, more);
         } else {
@@ -137,30 +119,25 @@ struct Product {
         constexpr int kTall = M - kBlocks * (kRows - 1);
         for (int k = 0; k < K; k += kDepth) {
             int i = 0;
-            for (; i < kTall * kRows; i += kRows)
-                block<kRows, V>(i, j, k, min(K, k + kDepth));
+            for (; i < kTall * kRows; i += kRows) block<kRows, V>(i, j, k, min(K, k + kDepth));
             if constexpr (kRows > 1) {
-                for (; i < M; i += kRows - 1)
-                    block<kRows - 1, V>(i, j, k, min(K, k + kDepth));
+                for (; i < M; i += kRows - 1) block<kRows - 1, V>(i, j, k, min(K, k + kDepth));
             }
         }
     }
 
     FORGE_INLINE void run() const {
         int j = 0;
-        for (; j < kWide * kVectors * kWidth; j += kVectors * kWidth)
-            panel<kVectors>(j);
+        for (; j < kWide * kVectors * kWidth; j += kVectors * kWidth) panel<kVectors>(j);
         if constexpr (kVectors > 1) {
-            for (; j < N; j += (kVectors - 1) * kWidth)
-                panel<kVectors - 1>(j);
+            for (; j < N; j += (kVectors - 1) * kWidth) panel<kVectors - 1>(j);
         }
     }
 };
 
 }  // namespace detail
 
-template <int M, int N, int K, int AI, int AK, int LDB, int LDC, Acc ACC = Acc::Set,
-          Tri TRI = Tri::None, int DIAG = 0>
+template <int M, int N, int K, int AI, int AK, int LDB, int LDC, Acc ACC = Acc::Set, Tri TRI = Tri::None, int DIAG = 0>
 __attribute__((noinline)) void matmul(const float* a, const float* b, float* c) {
     detail::Product<M, N, K, AI, AK, LDB, LDC, ACC, TRI, DIAG>{a, b, c}.run();
 }

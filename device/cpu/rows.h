@@ -24,7 +24,8 @@ inline void load_vector(float* dst, const T* src, int64_t stride, int rows, floa
 /// The same one token (`FACTOR` rows) earlier; before the sequence's first token stands the pad.
 template <class T, int N, int FACTOR>
 inline void load_shifted(float* dst, const T* src, int64_t stride, bool first_chunk, int rows, float pad) {
-    for (int r = 0; r < N; ++r) dst[r] = r < rows && (r >= FACTOR || !first_chunk) ? load_number(src + (r - FACTOR) * stride) : pad;
+    for (int r = 0; r < N; ++r)
+        dst[r] = r < rows && (r >= FACTOR || !first_chunk) ? load_number(src + (r - FACTOR) * stride) : pad;
 }
 
 template <class T, int N>

@@ -16,7 +16,7 @@ namespace detail {
 template <bool REVERSE, int D = 1>
 FORGE_INLINE vec running_sum(vec x) {
     if constexpr (D < kWidth) {
-        return running_sum<REVERSE, 2 * D>(x + shift < REVERSE ? -D : D > (x));
+        return running_sum<REVERSE, 2 * D>(x + shift<REVERSE ? -D : D>(x));
     } else {
         return x;
     }
@@ -38,8 +38,7 @@ template <int N, class F>
 FORGE_INLINE void each_panel(F f) {
     constexpr int kRest = vectors(N) % 4;
     int j = 0;
-    for (; j + 4 * kWidth <= vectors(N) * kWidth; j += 4 * kWidth)
-        f(Lanes<4>{}, j);
+    for (; j + 4 * kWidth <= vectors(N) * kWidth; j += 4 * kWidth) f(Lanes<4>{}, j);
     if constexpr (kRest > 0) f(Lanes<kRest>{}, j);
 }
 
@@ -48,14 +47,11 @@ template <int M, int N, int LD, class Op>
 FORGE_INLINE void reduce_rows(const float* src, float* dst, Op op) {
     each_panel<N>([&]<int V>(Lanes<V>, int j) {
         vec total[V];
-        for (int v = 0; v < V; ++v)
-            total[v] = load(src + j + v * kWidth);
+        for (int v = 0; v < V; ++v) total[v] = load(src + j + v * kWidth);
         for (int i = 1; i < M; ++i) {
-            for (int v = 0; v < V; ++v)
-                total[v] = op(total[v], load(src + i * LD + j + v * kWidth));
+            for (int v = 0; v < V; ++v) total[v] = op(total[v], load(src + i * LD + j + v * kWidth));
         }
-        for (int v = 0; v < V; ++v)
-            store(dst + j + v * kWidth, total[v]);
+        for (int v = 0; v < V; ++v) store(dst + j + v * kWidth, total[v]);
     });
 }
 
@@ -67,7 +63,7 @@ inline void cumsum(const float* src, float* dst) {
     float carry = 0;
     detail::each_vector<N, REVERSE>(src, [&](int j, vec x) {
         const vec sum = detail::running_sum<REVERSE>(x) + carry;
-        store(dst + j, EXCLUSIVE ? shift < REVERSE ? -1 : 1 > (sum, broadcast(carry)) : sum);
+        store(dst + j, EXCLUSIVE ? shift<REVERSE ? -1 : 1>(sum, broadcast(carry)) : sum);
         carry = sum[REVERSE ? 0 : kWidth - 1];
     });
 }
@@ -75,8 +71,7 @@ inline void cumsum(const float* src, float* dst) {
 /// `cumsum` along axis 1, each row on its own.
 template <int M, int N, int LDS, int LDD, bool REVERSE, bool EXCLUSIVE>
 inline void cumsum_cols(const float* src, float* dst) {
-    for (int i = 0; i < M; ++i)
-        cumsum<N, REVERSE, EXCLUSIVE>(src + i * LDS, dst + i * LDD);
+    for (int i = 0; i < M; ++i) cumsum<N, REVERSE, EXCLUSIVE>(src + i * LDS, dst + i * LDD);
 }
 
 /// `cumsum` along axis 0, each column on its own.
@@ -100,8 +95,7 @@ template <int M, int N, int LDA, int LDX, int LDD>
 inline void linear_scan_from(const float* a, const float* x, const float* h0, float* dst) {
     detail::each_panel<N>([&]<int V>(Lanes<V>, int j) {
         vec h[V];
-        for (int v = 0; v < V; ++v)
-            h[v] = load(h0 + j + v * kWidth);
+        for (int v = 0; v < V; ++v) h[v] = load(h0 + j + v * kWidth);
         for (int i = 0; i < M; ++i) {
             for (int v = 0; v < V; ++v) {
                 const int c = j + v * kWidth;
@@ -115,10 +109,8 @@ inline void linear_scan_from(const float* a, const float* x, const float* h0, fl
 /// h[i] = a[i] * h[i - 1] + x[i] along axis 0, from h[-1] = 0; a[0] does not matter.
 template <int M, int N, int LDA, int LDX, int LDD>
 inline void linear_scan(const float* a, const float* x, float* dst) {
-    for (int j = 0; j < N; j += kWidth)
-        store(dst + j, load(x + j));
-    if constexpr (M > 1)
-        linear_scan_from<M - 1, N, LDA, LDX, LDD>(a + LDA, x + LDX, dst, dst + LDD);
+    for (int j = 0; j < N; j += kWidth) store(dst + j, load(x + j));
+    if constexpr (M > 1) linear_scan_from<M - 1, N, LDA, LDX, LDD>(a + LDA, x + LDX, dst, dst + LDD);
 }
 
 /// Sum over axis 0: [M, N] to [N].
@@ -156,15 +148,13 @@ inline float amax(const float* src) {
 /// Sum over axis 1: [M, N] to [M].
 template <int M, int N, int LD>
 inline void sum_cols(const float* src, float* dst) {
-    for (int i = 0; i < M; ++i)
-        dst[i] = sum<N>(src + i * LD);
+    for (int i = 0; i < M; ++i) dst[i] = sum<N>(src + i * LD);
 }
 
 /// Maximum over axis 1: [M, N] to [M].
 template <int M, int N, int LD>
 inline void amax_cols(const float* src, float* dst) {
-    for (int i = 0; i < M; ++i)
-        dst[i] = amax<N>(src + i * LD);
+    for (int i = 0; i < M; ++i) dst[i] = amax<N>(src + i * LD);
 }
 
 }  // namespace forge::cpu

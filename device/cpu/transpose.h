@@ -37,8 +37,7 @@ template <int LDS, int LDD>
 FORGE_INLINE void transpose_square(const float* src, float* dst, int rows, int columns) {
     vec row[kWidth];
 #pragma GCC unroll 16
-    for (int i = 0; i < kWidth; ++i)
-        row[i] = i < rows ? load(src + i * LDS) : vec{};
+    for (int i = 0; i < kWidth; ++i) row[i] = i < rows ? load(src + i * LDS) : vec{};
     exchange_rows<1>(row);
 #pragma GCC unroll 16
     for (int i = 0; i < kWidth; ++i) {
@@ -52,8 +51,7 @@ __attribute__((noinline)) void transpose_full_square(const float* src, float* ds
 }
 
 template <int LDS, int LDD>
-__attribute__((noinline)) void transpose_part_square(const float* src, float* dst, int rows,
-                                                     int columns) {
+__attribute__((noinline)) void transpose_part_square(const float* src, float* dst, int rows, int columns) {
     transpose_square<LDS, LDD>(src, dst, rows, columns);
 }
 
@@ -66,8 +64,7 @@ inline void transpose(const float* src, float* dst) {
             if (i + kWidth <= M && j + kWidth <= N) {
                 detail::transpose_full_square<LDS, LDD>(src + i * LDS + j, dst + j * LDD + i);
             } else {
-                detail::transpose_part_square<LDS, LDD>(src + i * LDS + j, dst + j * LDD + i, M - i,
-                                                        N - j);
+                detail::transpose_part_square<LDS, LDD>(src + i * LDS + j, dst + j * LDD + i, M - i, N - j);
             }
         }
     }

@@ -35,14 +35,10 @@ typedef int32_t ivec __attribute__((vector_size(4 * kWidth)));
 typedef uint32_t uvec __attribute__((vector_size(4 * kWidth)));  // bits of floats: sums may wrap
 
 /// The smallest multiple of m that is at least n.
-constexpr int round_up(int n, int m) {
-    return (n + m - 1) / m * m;
-}
+constexpr int round_up(int n, int m) { return (n + m - 1) / m * m; }
 
 /// The number of vectors that hold n floats.
-constexpr int vectors(int n) {
-    return (n + kWidth - 1) / kWidth;
-}
+constexpr int vectors(int n) { return (n + kWidth - 1) / kWidth; }
 
 FORGE_INLINE vec load(const float* p) {
     typedef float Unaligned __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));
@@ -54,18 +50,13 @@ FORGE_INLINE void store(float* p, vec x) {
     *reinterpret_cast<Unaligned*>(p) = x;
 }
 
-FORGE_INLINE vec broadcast(float x) {
-    return x - vec{};
-}  // x - 0 keeps -0; x + 0 would not
-FORGE_INLINE ivec broadcast(int32_t x) {
-    return x + ivec{};
-}
+FORGE_INLINE vec broadcast(float x) { return x - vec{}; }  // x - 0 keeps -0; x + 0 would not
+FORGE_INLINE ivec broadcast(int32_t x) { return x + ivec{}; }
 
 /// Lane l is p[l * stride].
 FORGE_INLINE vec gather(const float* p, int64_t stride) {
     vec x{};
-    for (int l = 0; l < kWidth; ++l)
-        x[l] = p[l * stride];
+    for (int l = 0; l < kWidth; ++l) x[l] = p[l * stride];
     return x;
 }
 
@@ -75,92 +66,48 @@ FORGE_INLINE constexpr ivec iota(Lanes<L...>) {
 }
 
 /// 0, 1, 2, …
-FORGE_INLINE constexpr ivec iota() {
-    return iota(AllLanes{});
-}
+FORGE_INLINE constexpr ivec iota() { return iota(AllLanes{}); }
 
 // Selection. ------------------------------------------------------------------------------------
 
-FORGE_INLINE vec where(ivec c, vec a, vec b) {
-    return c ? a : b;
-}
-FORGE_INLINE ivec where(ivec c, ivec a, ivec b) {
-    return c ? a : b;
-}
+FORGE_INLINE vec where(ivec c, vec a, vec b) { return c ? a : b; }
+FORGE_INLINE ivec where(ivec c, ivec a, ivec b) { return c ? a : b; }
 
-FORGE_INLINE ivec lt(vec a, vec b) {
-    return a < b;
-}
-FORGE_INLINE ivec le(vec a, vec b) {
-    return a <= b;
-}
-FORGE_INLINE ivec gt(vec a, vec b) {
-    return a > b;
-}
-FORGE_INLINE ivec ge(vec a, vec b) {
-    return a >= b;
-}
-FORGE_INLINE ivec eq(vec a, vec b) {
-    return a == b;
-}
-FORGE_INLINE ivec ne(vec a, vec b) {
-    return a != b;
-}
+FORGE_INLINE ivec lt(vec a, vec b) { return a < b; }
+FORGE_INLINE ivec le(vec a, vec b) { return a <= b; }
+FORGE_INLINE ivec gt(vec a, vec b) { return a > b; }
+FORGE_INLINE ivec ge(vec a, vec b) { return a >= b; }
+FORGE_INLINE ivec eq(vec a, vec b) { return a == b; }
+FORGE_INLINE ivec ne(vec a, vec b) { return a != b; }
 
-FORGE_INLINE ivec logical_and(ivec a, ivec b) {
-    return a & b;
-}
-FORGE_INLINE ivec logical_or(ivec a, ivec b) {
-    return a | b;
-}
-FORGE_INLINE ivec logical_not(ivec a) {
-    return ~a;
-}
+FORGE_INLINE ivec logical_and(ivec a, ivec b) { return a & b; }
+FORGE_INLINE ivec logical_or(ivec a, ivec b) { return a | b; }
+FORGE_INLINE ivec logical_not(ivec a) { return ~a; }
 
 /// 1 where the mask is set, 0 elsewhere.
-FORGE_INLINE vec mask_to_float(ivec c) {
-    return where(c, broadcast(1.0f), vec{});
-}
+FORGE_INLINE vec mask_to_float(ivec c) { return where(c, broadcast(1.0f), vec{}); }
 
 /// The first n lanes of x, `other` in the rest.
-FORGE_INLINE vec keep_first(vec x, int n, vec other = vec{}) {
-    return where(iota() < n, x, other);
-}
+FORGE_INLINE vec keep_first(vec x, int n, vec other = vec{}) { return where(iota() < n, x, other); }
 
 // a > b ? a : b and a < b ? a : b, hence b where either is NaN. GCC does not find the instruction
 // in the expression.
 #if defined(__AVX512F__) && !defined(__clang__)
-FORGE_INLINE vec larger(vec a, vec b) {
-    return __builtin_ia32_maxps512_mask(a, b, a, -1, 4);
-}
-FORGE_INLINE vec smaller(vec a, vec b) {
-    return __builtin_ia32_minps512_mask(a, b, a, -1, 4);
-}
+FORGE_INLINE vec larger(vec a, vec b) { return __builtin_ia32_maxps512_mask(a, b, a, -1, 4); }
+FORGE_INLINE vec smaller(vec a, vec b) { return __builtin_ia32_minps512_mask(a, b, a, -1, 4); }
 #elif defined(__AVX2__) && !defined(__clang__)
-FORGE_INLINE vec larger(vec a, vec b) {
-    return __builtin_ia32_maxps256(a, b);
-}
-FORGE_INLINE vec smaller(vec a, vec b) {
-    return __builtin_ia32_minps256(a, b);
-}
+FORGE_INLINE vec larger(vec a, vec b) { return __builtin_ia32_maxps256(a, b); }
+FORGE_INLINE vec smaller(vec a, vec b) { return __builtin_ia32_minps256(a, b); }
 #else
-FORGE_INLINE vec larger(vec a, vec b) {
-    return where(a > b, a, b);
-}
-FORGE_INLINE vec smaller(vec a, vec b) {
-    return where(a < b, a, b);
-}
+FORGE_INLINE vec larger(vec a, vec b) { return where(a > b, a, b); }
+FORGE_INLINE vec smaller(vec a, vec b) { return where(a < b, a, b); }
 #endif
 
 /// The larger of a and b; NaN if either is NaN.
-FORGE_INLINE vec maximum(vec a, vec b) {
-    return where(a != a, a, larger(a, b));
-}
+FORGE_INLINE vec maximum(vec a, vec b) { return where(a != a, a, larger(a, b)); }
 
 /// The smaller of a and b; NaN if either is NaN.
-FORGE_INLINE vec minimum(vec a, vec b) {
-    return where(a != a, a, smaller(a, b));
-}
+FORGE_INLINE vec minimum(vec a, vec b) { return where(a != a, a, smaller(a, b)); }
 
 // One vector of a matrix row: lane l stands for the entry (row, col0 + l).
 // -------------------------
@@ -176,9 +123,7 @@ FORGE_INLINE vec triu(vec x, int row, int col0, int diagonal = 0) {
 }
 
 /// The identity matrix.
-FORGE_INLINE vec eye(int row, int col0) {
-    return mask_to_float(iota() == row - col0);
-}
+FORGE_INLINE vec eye(int row, int col0) { return mask_to_float(iota() == row - col0); }
 
 // Across lanes.
 // -------------------------------------------------------------------------------------

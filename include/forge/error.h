@@ -24,12 +24,12 @@ std::string to_string(const Diagnostic& diagnostic);
 
 /// The definition cannot be compiled. `diagnostics()` lists every mistake found in the phase that failed.
 class CompileError : public std::runtime_error {
- public:
+  public:
     explicit CompileError(std::vector<Diagnostic> diagnostics);
     explicit CompileError(Diagnostic diagnostic);
     [[nodiscard]] const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }
 
- private:
+  private:
     std::vector<Diagnostic> diagnostics_;
 };
 

@@ -2,7 +2,8 @@
 /// a function of `Tensor`s over one chunk of C tokens of one head. Nothing is computed here: calls on tensors are
 /// recorded, with the source line that made them, and errors are reported in those terms.
 ///
-/// Operations have PyTorch's names and meaning (docs/ops.md); each takes the caller's location as a hidden last argument.
+/// Operations have PyTorch's names and meaning (docs/ops.md); each takes the caller's location as a hidden last
+/// argument.
 #pragma once
 
 #include <functional>
@@ -29,7 +30,7 @@ using Here = std::source_location;
 
 /// A value of a phase being traced: an element type and a symbolic shape, no data.
 class Tensor {
- public:
+  public:
     Tensor() = default;
     Tensor(std::shared_ptr<frontend::Trace> trace, int id) : trace_(std::move(trace)), id_(id) {}
 
@@ -42,7 +43,7 @@ class Tensor {
     [[nodiscard]] const std::shared_ptr<frontend::Trace>& trace() const { return trace_; }
     [[nodiscard]] int id() const { return id_; }  ///< -1 after an error that was already reported
 
- private:
+  private:
     std::shared_ptr<frontend::Trace> trace_;
     int id_ = -1;
 };
@@ -88,7 +89,8 @@ Tensor permute(const Tensor& x, std::vector<std::int64_t> axes, Here here = Here
 Tensor unsqueeze(const Tensor& x, int dim, Here here = Here::current());
 Tensor squeeze(const Tensor& x, int dim, Here here = Here::current());
 Tensor select(const Tensor& x, int dim, std::int64_t index, Here here = Here::current());  ///< index -1: the last
-Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t step, Here here = Here::current());  ///< x[start::step]
+Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t step,
+             Here here = Here::current());  ///< x[start::step]
 Tensor repeat_interleave(const Tensor& x, std::int64_t count, int dim, Here here = Here::current());
 Tensor expand(const Tensor& x, const Shape& shape, Here here = Here::current());
 /// The input one token earlier (the pad value before a sequence's first token). Only of inputs.
@@ -127,10 +129,11 @@ struct Results {
 /// States: `prev_<name>` is the state before the chunk, `chunk_<name>` the chunk's contribution (`chunk_state` when
 /// there is a single state); in `merge`, `chunk_<name>` is the state before the chunk, as in the paper.
 class LinearAttention {
- public:
+  public:
     explicit LinearAttention(std::string name, Here here = Here::current());
 
-    LinearAttention& input(const std::string& name, DType dtype, Shape shape, double pad = 0, Here here = Here::current());
+    LinearAttention& input(const std::string& name, DType dtype, Shape shape, double pad = 0,
+                           Here here = Here::current());
     LinearAttention& head_input(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
     LinearAttention& scalar(const std::string& name, Here here = Here::current());
     LinearAttention& state(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
@@ -167,14 +170,18 @@ class LinearAttention {
     using PhaseFn = std::function<Results(const std::vector<Tensor>&)>;
     struct Declared;
 
- private:
+  private:
     LinearAttention& phase(Phase which, std::vector<std::string> args, PhaseFn fn, std::size_t arity, Here here);
 
     template <class R, class C, class... A>
-    static constexpr std::size_t arity(R (C::*)(A...) const) { return sizeof...(A); }
+    static constexpr std::size_t arity(R (C::*)(A...) const) {
+        return sizeof...(A);
+    }
 
     template <class Fn, std::size_t... I>
-    static Results apply(const Fn& fn, const std::vector<Tensor>& t, std::index_sequence<I...>) { return fn(t[I]...); }
+    static Results apply(const Fn& fn, const std::vector<Tensor>& t, std::index_sequence<I...>) {
+        return fn(t[I]...);
+    }
 
     template <class Fn>
     static PhaseFn adapt(Fn fn) {

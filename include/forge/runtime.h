@@ -24,25 +24,26 @@ struct TensorView {
 TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape);
 
 struct CompileOptions {
-    std::string device = "cpu";                  ///< cpu, cuda or cuda:<number> (compute capability 8.0 or later)
-    DType dtype = BF16;                          ///< replaces the definition's 16-bit type: BF16, F16 or F32
-    std::map<std::string, std::int64_t> sizes = {};   ///< every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}
-    std::string strategy = "auto";               ///< auto, one-pass, fused, decoupled, segmented
-    std::int64_t chunk = 0;                      ///< tokens per chunk: 16, 32, 64 or 128; 0: chosen
-    std::string isa = "auto";                    ///< auto (this machine's best), avx512, avx2, plain
-    int threads = 0;                             ///< of the CPU, 0: all cores; on a GPU 128, 256 or 512 per task, 0: chosen
-    std::string engine = "auto";                 ///< on a GPU: auto, portable, or warp-groups (Hopper's matrix units, or an error)
-    std::string cache_dir = {};                       ///< empty: $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge
-    std::int64_t tiles = 0;                      ///< parts of the value axis: a divisor of its size; 0: chosen
-    std::int64_t segments = 0;                   ///< per sequence, for the segmented strategy; 0: chosen
-    std::string rule = "cost";                   ///< what chooses: cost, or paper (fused or decoupled, by Algorithm 1)
-    bool tuned = true;                           ///< whether to use what `forge tune` measured on this machine
+    std::string device = "cpu";  ///< cpu, cuda or cuda:<number> (compute capability 8.0 or later)
+    DType dtype = BF16;          ///< replaces the definition's 16-bit type: BF16, F16 or F32
+    std::map<std::string, std::int64_t> sizes =
+        {};                         ///< every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}
+    std::string strategy = "auto";  ///< auto, one-pass, fused, decoupled, segmented
+    std::int64_t chunk = 0;         ///< tokens per chunk: 16, 32, 64 or 128; 0: chosen
+    std::string isa = "auto";       ///< auto (this machine's best), avx512, avx2, plain
+    int threads = 0;                ///< of the CPU, 0: all cores; on a GPU 128, 256 or 512 per task, 0: chosen
+    std::string engine = "auto";    ///< on a GPU: auto, portable, or warp-groups (Hopper's matrix units, or an error)
+    std::string cache_dir = {};     ///< empty: $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge
+    std::int64_t tiles = 0;         ///< parts of the value axis: a divisor of its size; 0: chosen
+    std::int64_t segments = 0;      ///< per sequence, for the segmented strategy; 0: chosen
+    std::string rule = "cost";      ///< what chooses: cost, or paper (fused or decoupled, by Algorithm 1)
+    bool tuned = true;              ///< whether to use what `forge tune` measured on this machine
     /// The expected shape of calls, for the scheduler only; any shape is accepted at run time.
     std::int64_t expected_tokens = 4096, expected_sequences = 1, expected_heads = 4;
 };
 
-/// Runs body(task, worker) for every task in [0, tasks), each worker number in [0, workers) on one thread at a time, and returns
-/// when all are done.
+/// Runs body(task, worker) for every task in [0, tasks), each worker number in [0, workers) on one thread at a time,
+/// and returns when all are done.
 using ParallelBody = std::function<void(std::int64_t task, int worker)>;
 using ParallelFor = std::function<void(std::int64_t tasks, int workers, const ParallelBody& body)>;
 
@@ -62,18 +63,19 @@ struct Call {
     std::map<std::string, double> scalars;
     std::map<std::string, TensorView> initial_states;  ///< f32 [N, heads, …]; absent: zeros. N: sequences
     std::map<std::string, TensorView> final_states;    ///< f32 [N, heads, …]; absent: not wanted
-    /// States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] and writes slot final_slots[n] (i32 or i64 [N], dense;
-    /// absent: slot n). They may be the same slots of the same pool. A sequence with a negative slot is skipped: its outputs are
-    /// zero, and its states stay. has_initial_state (bool [N]): whether a sequence has a state, or starts from zeros.
-    /// On a GPU slots are read by the kernels and not checked, and outputs must be dense.
+    /// States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] and writes slot final_slots[n] (i32
+    /// or i64 [N], dense; absent: slot n). They may be the same slots of the same pool. A sequence with a negative slot
+    /// is skipped: its outputs are zero, and its states stay. has_initial_state (bool [N]): whether a sequence has a
+    /// state, or starts from zeros. On a GPU slots are read by the kernels and not checked, and outputs must be dense.
     std::optional<TensorView> initial_slots = {}, final_slots = {}, has_initial_state = {};
     /// Packed sequences: i32 or i64 [N + 1], offsets in tokens, from 0 to T; B must be 1 (or absent).
     std::optional<TensorView> cu_seqlens;
     /// At least workspace_bytes(call); 64-byte aligned, on a GPU 256. nullptr: allocated for the call (CPU only).
     void* workspace = nullptr;
     std::optional<std::size_t> workspace_size = {};  ///< in bytes, if it is to be checked
-    /// GPU: all pointers above are the device's, and the kernels run on this CUstream (nullptr: the default one). A call
-    /// only launches, and may be captured in a graph; replays may see other lengths in cu_seqlens, of the same sum or less.
+    /// GPU: all pointers above are the device's, and the kernels run on this CUstream (nullptr: the default one). A
+    /// call only launches, and may be captured in a graph; replays may see other lengths in cu_seqlens, of the same sum
+    /// or less.
     void* stream = nullptr;
     ParallelFor parallel_for = {};  ///< CPU: the caller's threads; empty: the library's own
 };
@@ -90,14 +92,15 @@ struct GeneratedSource {
 
 /// A compiled variant. Calls are thread-safe as long as they use distinct workspaces and outputs.
 class Attention {
- public:
+  public:
     struct Impl;
     explicit Attention(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
     /// Throws RuntimeError naming the argument, what was expected and what came.
     void operator()(const Call& call) const;
-    /// For the library's own front ends: on a GPU the call, checked and laid out once for launches with other addresses, which end
-    /// before this Attention and its copies do; nullptr on the CPU. Throws as a call does; the workspace is left aside.
+    /// For the library's own front ends: on a GPU the call, checked and laid out once for launches with other
+    /// addresses, which end before this Attention and its copies do; nullptr on the CPU. Throws as a call does; the
+    /// workspace is left aside.
     [[nodiscard]] std::shared_ptr<const runtime::PreparedCall> prepare(const Call& call) const;
     [[nodiscard]] std::size_t workspace_bytes(const Call& call) const;
     /// Enough for every call within the bounds; does not fall when a bound rises.
@@ -107,7 +110,7 @@ class Attention {
     [[nodiscard]] std::string strategy() const;              ///< the one that was chosen
     [[nodiscard]] std::int64_t chunk() const;
     [[nodiscard]] std::string isa() const;  ///< of the kernels: avx512, …, on a GPU its architecture, such as sm_90
-    [[nodiscard]] std::string schedule() const;  ///< all that was chosen, as text
+    [[nodiscard]] std::string schedule() const;              ///< all that was chosen, as text
     [[nodiscard]] std::vector<std::string> kernels() const;  ///< their symbols, in the order of launches
     [[nodiscard]] const std::vector<GeneratedSource>& sources() const;
     /// Useful floating-point operations per token and head of the chunked algorithm (a multiply-add is two; structural
@@ -118,12 +121,12 @@ class Attention {
     [[nodiscard]] double build_seconds() const;  ///< definition to loaded kernels
     [[nodiscard]] bool from_cache() const;
 
- private:
+  private:
     std::shared_ptr<const Impl> impl_;
 };
 
-/// Compiles for this machine's CPU or one of its GPUs. CompileError for a wrong definition, RuntimeError if no compiler is
-/// found, or no GPU where one was asked for.
+/// Compiles for this machine's CPU or one of its GPUs. CompileError for a wrong definition, RuntimeError if no compiler
+/// is found, or no GPU where one was asked for.
 Attention compile(const LinearAttention& definition, const CompileOptions& options);
 Attention compile(const ir::Definition& definition, const CompileOptions& options);
 

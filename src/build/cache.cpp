@@ -18,7 +18,9 @@ namespace fs = std::filesystem;
 fs::path open_cache(const std::string& dir) {
     std::error_code failed;
     fs::create_directories(dir, failed);
-    if (failed) throw RuntimeError(fmt::format("cache directory '{}': cannot be made ({}); set FORGE_CACHE_DIR to a writable one", dir, failed.message()));
+    if (failed)
+        throw RuntimeError(fmt::format(
+            "cache directory '{}': cannot be made ({}); set FORGE_CACHE_DIR to a writable one", dir, failed.message()));
     return dir;
 }
 
@@ -47,7 +49,7 @@ fs::path header_dir(const fs::path& cache) {
 }
 
 std::string file_identity(const std::string& path) {
-    struct stat info {};
+    struct stat info{};
     stat(path.c_str(), &info);
     return fmt::format("{} {} {}", fs::canonical(path).string(), info.st_size, info.st_mtime);
 }

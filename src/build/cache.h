@@ -1,5 +1,5 @@
-/// The directory in which built code lives: files are named by the content they were made from and published by rename, so
-/// that concurrent processes see whole ones. Nothing here compiles or loads.
+/// The directory in which built code lives: files are named by the content they were made from and published by rename,
+/// so that concurrent processes see whole ones. Nothing here compiles or loads.
 #pragma once
 
 #include <filesystem>

@@ -9,7 +9,7 @@ namespace forge::build {
 
 /// A loaded shared library; closes with its last owner.
 class CpuLibrary {
- public:
+  public:
     CpuLibrary(const CpuLibrary&) = delete;
     CpuLibrary& operator=(const CpuLibrary&) = delete;
     ~CpuLibrary();
@@ -17,16 +17,19 @@ class CpuLibrary {
     [[nodiscard]] bool from_cache() const { return from_cache_; }
     [[nodiscard]] const std::string& path() const { return path_; }
 
- private:
-    friend std::shared_ptr<CpuLibrary> build_cpu_library(const std::string&, const std::string&, const std::string&, const std::string&);
-    CpuLibrary(void* handle, std::string path, bool from_cache) : handle_(handle), path_(std::move(path)), from_cache_(from_cache) {}
+  private:
+    friend std::shared_ptr<CpuLibrary> build_cpu_library(const std::string&, const std::string&, const std::string&,
+                                                         const std::string&);
+    CpuLibrary(void* handle, std::string path, bool from_cache)
+        : handle_(handle), path_(std::move(path)), from_cache_(from_cache) {}
     void* handle_;
     std::string path_;
     bool from_cache_;
 };
 
 /// `isa`: avx512, avx2 or plain. RuntimeError if there is no compiler, naming the package to install.
-std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std::string& source, const std::string& isa, const std::string& cache_dir);
+std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std::string& source,
+                                              const std::string& isa, const std::string& cache_dir);
 
 /// Floats per vector of an instruction set.
 int vector_width(const std::string& isa);

@@ -1,5 +1,6 @@
 /// Emitted CUDA C++ to machine code: NVRTC, opened at run time, or nvcc, found on the search path; a cache by content
-/// (source, headers, options, compiler). The assembler's report is kept and parsed. Nothing here needs a GPU or a driver.
+/// (source, headers, options, compiler). The assembler's report is kept and parsed. Nothing here needs a GPU or a
+/// driver.
 #pragma once
 
 #include <string>
@@ -27,8 +28,8 @@ struct CudaBinary {
 
 /// `arch`: sm_80, sm_90a, … RuntimeError if there is no compiler (naming what was looked for) or it does not know the
 /// architecture; InternalError if it refuses the code.
-CudaBinary build_cuda_binary(const std::string& name, const std::string& source, const std::string& arch, const std::string& cache_dir,
-                             CudaCompiler compiler = CudaCompiler::Any);
+CudaBinary build_cuda_binary(const std::string& name, const std::string& source, const std::string& arch,
+                             const std::string& cache_dir, CudaCompiler compiler = CudaCompiler::Any);
 
 /// Whether a compiler of this kind was found.
 bool has_cuda_compiler(CudaCompiler compiler);

@@ -21,7 +21,8 @@ std::vector<std::string> candidates() {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator("/usr/local", ignored))
         if (entry.path().filename().string().starts_with("cuda"))
-            for (const char* folder : {"lib64", "lib"}) files.push_back((entry.path() / folder / "libnvrtc.so").string());
+            for (const char* folder : {"lib64", "lib"})
+                files.push_back((entry.path() / folder / "libnvrtc.so").string());
     return files;
 }
 
@@ -30,11 +31,12 @@ std::vector<std::string> candidates() {
 bool Nvrtc::open(const char* file) {
     void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (!library) return false;
-    const bool whole = look_up(library, "nvrtcCreateProgram", create_) && look_up(library, "nvrtcCompileProgram", compile_) &&
-                       look_up(library, "nvrtcGetProgramLogSize", log_size_) && look_up(library, "nvrtcGetProgramLog", log_) &&
-                       look_up(library, "nvrtcGetCUBINSize", cubin_size_) && look_up(library, "nvrtcGetCUBIN", cubin_) &&
-                       look_up(library, "nvrtcGetPTXSize", ptx_size_) && look_up(library, "nvrtcGetPTX", ptx_) &&
-                       look_up(library, "nvrtcDestroyProgram", destroy_);
+    const bool whole =
+        look_up(library, "nvrtcCreateProgram", create_) && look_up(library, "nvrtcCompileProgram", compile_) &&
+        look_up(library, "nvrtcGetProgramLogSize", log_size_) && look_up(library, "nvrtcGetProgramLog", log_) &&
+        look_up(library, "nvrtcGetCUBINSize", cubin_size_) && look_up(library, "nvrtcGetCUBIN", cubin_) &&
+        look_up(library, "nvrtcGetPTXSize", ptx_size_) && look_up(library, "nvrtcGetPTX", ptx_) &&
+        look_up(library, "nvrtcDestroyProgram", destroy_);
     link_map* map = nullptr;
     if (whole && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) path_ = map->l_name;
     if (whole) return true;  // never closed: it lives as long as the process
@@ -52,7 +54,8 @@ const Nvrtc* Nvrtc::find() {
     return kLibrary ? &*kLibrary : nullptr;
 }
 
-Nvrtc::Result Nvrtc::compile(const std::string& name, const std::string& source, const std::vector<std::string>& options) const {
+Nvrtc::Result Nvrtc::compile(const std::string& name, const std::string& source,
+                             const std::vector<std::string>& options) const {
     Result result;
     Program program = nullptr;
     if (create_(&program, source.c_str(), name.c_str(), 0, nullptr, nullptr) != 0) return result;

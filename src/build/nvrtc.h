@@ -7,7 +7,7 @@
 namespace forge::build {
 
 class Nvrtc {
- public:
+  public:
     /// The library of this process; nullptr if none was found.
     static const Nvrtc* find();
 
@@ -17,14 +17,16 @@ class Nvrtc {
         std::string ptx;
         std::string log;  ///< errors, or the assembler's report
     };
-    [[nodiscard]] Result compile(const std::string& name, const std::string& source, const std::vector<std::string>& options) const;
+    [[nodiscard]] Result compile(const std::string& name, const std::string& source,
+                                 const std::vector<std::string>& options) const;
     [[nodiscard]] const std::string& path() const { return path_; }  ///< of the library file
 
- private:
+  private:
     using Program = struct ProgramHandle*;
     bool open(const char* file);
     std::string path_;
-    int (*create_)(Program*, const char* source, const char* name, int headers, const char* const* texts, const char* const* names) = nullptr;
+    int (*create_)(Program*, const char* source, const char* name, int headers, const char* const* texts,
+                   const char* const* names) = nullptr;
     int (*compile_)(Program, int options, const char* const*) = nullptr;
     int (*log_size_)(Program, std::size_t*) = nullptr;
     int (*log_)(Program, char*) = nullptr;

@@ -13,12 +13,18 @@ constexpr std::int32_t kMaxRank = 8;
 
 DType dtype_of(std::int32_t dtype, const std::string& name) {
     switch (static_cast<forge_dtype>(dtype)) {
-        case FORGE_I32: return DType::I32;
-        case FORGE_I64: return DType::I64;
-        case FORGE_F16: return DType::F16;
-        case FORGE_BF16: return DType::BF16;
-        case FORGE_F32: return DType::F32;
-        case FORGE_F64: return DType::F64;
+        case FORGE_I32:
+            return DType::I32;
+        case FORGE_I64:
+            return DType::I64;
+        case FORGE_F16:
+            return DType::F16;
+        case FORGE_BF16:
+            return DType::BF16;
+        case FORGE_F32:
+            return DType::F32;
+        case FORGE_F64:
+            return DType::F64;
     }
     throw InvalidArgument("argument '" + name + "': dtype " + std::to_string(dtype) + " is none of forge_dtype");
 }
@@ -27,8 +33,11 @@ DType dtype_of(std::int32_t dtype, const std::string& name) {
 ParallelFor threads_of(forge_parallel_for parallel_for, void* context) {
     if (!parallel_for) return {};
     return [parallel_for, context](std::int64_t tasks, int workers, const ParallelBody& body) {
-        const auto run = [](void* data, std::int64_t task, std::int32_t worker) { (*static_cast<const ParallelBody*>(data))(task, worker); };
-        parallel_for(context, tasks, workers, run, const_cast<ParallelBody*>(&body));  // NOLINT: C has one kind of context pointer
+        const auto run = [](void* data, std::int64_t task, std::int32_t worker) {
+            (*static_cast<const ParallelBody*>(data))(task, worker);
+        };
+        parallel_for(context, tasks, workers, run,
+                     const_cast<ParallelBody*>(&body));  // NOLINT: C has one kind of context pointer
     };
 }
 
@@ -51,7 +60,8 @@ Struct known_part(const Struct* given, const char* name) {
     if (size < sizeof(std::size_t)) throw InvalidArgument(std::string(name) + ": struct_size is not set");
     const char* bytes = reinterpret_cast<const char*>(given);  // NOLINT: of whatever version
     for (std::size_t i = sizeof(Struct); i < size; ++i)
-        if (bytes[i] != 0) throw InvalidArgument(std::string(name) + ": uses fields that this version of the library does not know");
+        if (bytes[i] != 0)
+            throw InvalidArgument(std::string(name) + ": uses fields that this version of the library does not know");
     Struct known{};
     std::memcpy(&known, given, std::min(size, sizeof(Struct)));
     return known;
@@ -61,7 +71,8 @@ template forge_bounds known_part(const forge_bounds*, const char*);
 
 TensorView view_of(const forge_tensor& tensor, const std::string& name) {
     if (tensor.rank < 0 || tensor.rank > kMaxRank)
-        throw InvalidArgument("argument '" + name + "': expected a rank of at most 8, got " + std::to_string(tensor.rank));
+        throw InvalidArgument("argument '" + name + "': expected a rank of at most 8, got " +
+                              std::to_string(tensor.rank));
     required(tensor.shape, name.c_str());
     const auto rank = static_cast<std::size_t>(tensor.rank);
     TensorView view = dense(tensor.data, dtype_of(tensor.dtype, name), {tensor.shape, tensor.shape + rank});
@@ -71,11 +82,14 @@ TensorView view_of(const forge_tensor& tensor, const std::string& name) {
 
 Call call_without_tensors(const forge_attention& attention, const forge_args& args) {
     if (args.tensor_count != attention.slots.size())
-        throw InvalidArgument("tensor_count: expected " + std::to_string(attention.slots.size()) + ", got " + std::to_string(args.tensor_count));
+        throw InvalidArgument("tensor_count: expected " + std::to_string(attention.slots.size()) + ", got " +
+                              std::to_string(args.tensor_count));
     if (args.scalar_count != attention.scalars.size())
-        throw InvalidArgument("scalar_count: expected " + std::to_string(attention.scalars.size()) + ", got " + std::to_string(args.scalar_count));
+        throw InvalidArgument("scalar_count: expected " + std::to_string(attention.scalars.size()) + ", got " +
+                              std::to_string(args.scalar_count));
     Call call;
-    for (std::size_t i = 0; i < args.scalar_count; ++i) call.scalars.emplace(attention.scalars[i], required(args.scalars, "scalars")[i]);
+    for (std::size_t i = 0; i < args.scalar_count; ++i)
+        call.scalars.emplace(attention.scalars[i], required(args.scalars, "scalars")[i]);
     if (!args.workspace && args.workspace_bytes > 0) throw InvalidArgument("workspace: expected a pointer, got NULL");
     call.workspace = args.workspace;
     call.workspace_size = args.workspace_bytes;
@@ -86,7 +100,9 @@ Call call_without_tensors(const forge_attention& attention, const forge_args& ar
 
 void place_slots(Call& call, const forge_attention& attention, const forge_args& args) {
     const std::int64_t sequences = sequences_of(call, attention);
-    const auto view = [&](const void* data, DType type) { return dense(const_cast<void*>(data), type, {sequences}); };  // NOLINT: views are untyped
+    const auto view = [&](const void* data, DType type) {
+        return dense(const_cast<void*>(data), type, {sequences});
+    };  // NOLINT: views are untyped
     if (args.initial_slots) call.initial_slots = view(args.initial_slots, args.wide_slots ? DType::I64 : DType::I32);
     if (args.final_slots) call.final_slots = view(args.final_slots, args.wide_slots ? DType::I64 : DType::I32);
     if (args.has_initial_state) call.has_initial_state = view(args.has_initial_state, DType::Bool);
@@ -111,7 +127,8 @@ forge::Call call_of(const forge_attention& attention, const forge_args& args) {
     forge::Call call = call_without_tensors(attention, args);
     for (std::size_t i = 0; i < args.tensor_count; ++i) {
         const Slot& slot = attention.slots[i];
-        if (const forge_tensor& tensor = required(args.tensors, "tensors")[i]; tensor.rank != 0) place(call, slot, view_of(tensor, slot.name));
+        if (const forge_tensor& tensor = required(args.tensors, "tensors")[i]; tensor.rank != 0)
+            place(call, slot, view_of(tensor, slot.name));
     }
     if (args.cu_seqlens) call.cu_seqlens = view_of(*args.cu_seqlens, "cu_seqlens");
     place_slots(call, attention, args);
@@ -134,11 +151,13 @@ forge_status forge_launch(const forge_attention* attention, const forge_args* gi
     });
 }
 
-forge_status forge_workspace_bytes(const forge_attention* attention, const forge_bounds* given, size_t* bytes, size_t* alignment) {
+forge_status forge_workspace_bytes(const forge_attention* attention, const forge_bounds* given, size_t* bytes,
+                                   size_t* alignment) {
     return guarded([&] {
         const forge_bounds bounds = forge::capi::known_part(given, "bounds");
         const forge::Attention& compiled = required(attention, "attention")->attention;
-        *required(bytes, "bytes") = compiled.workspace_bytes(forge::Bounds{bounds.sequences, bounds.tokens, bounds.heads, bounds.packed != 0});
+        *required(bytes, "bytes") =
+            compiled.workspace_bytes(forge::Bounds{bounds.sequences, bounds.tokens, bounds.heads, bounds.packed != 0});
         *required(alignment, "alignment") = attention->options.device == "cpu" ? 64 : 256;
     });
 }

@@ -22,7 +22,8 @@ namespace {
 const std::map<std::string, std::string>& variant_texts() {
     static const std::map<std::string, std::string> kTexts = [] {
         std::map<std::string, std::string> texts;
-        for (const auto& entry : forge::variants::all()) texts[entry.name] = forge::ir::print(entry.make().define(), {.locations = true});
+        for (const auto& entry : forge::variants::all())
+            texts[entry.name] = forge::ir::print(entry.make().define(), {.locations = true});
         return texts;
     }();
     return kTexts;
@@ -38,7 +39,9 @@ std::string lowered(const forge::ir::Definition& definition, const std::string& 
 
 }  // namespace
 
-const char* forge_variant_name(size_t index) { return index < forge::variants::all().size() ? forge::variants::all()[index].name.c_str() : nullptr; }
+const char* forge_variant_name(size_t index) {
+    return index < forge::variants::all().size() ? forge::variants::all()[index].name.c_str() : nullptr;
+}
 
 const char* forge_variant_summary(size_t index) {
     return index < forge::variants::all().size() ? forge::variants::all()[index].summary.c_str() : nullptr;
@@ -63,30 +66,42 @@ forge_status forge_lower(const char* definition, const char* dtype, const char* 
 forge_status forge_infer(const char* operation, char* type, size_t bytes) {
     return guarded([&] {
         const std::string result = to_string(forge::ir::infer_text(required(operation, "operation")));
-        if (result.size() + 1 > bytes) throw InvalidArgument("bytes: expected at least " + std::to_string(result.size() + 1));
+        if (result.size() + 1 > bytes)
+            throw InvalidArgument("bytes: expected at least " + std::to_string(result.size() + 1));
         std::memcpy(required(type, "type"), result.c_str(), result.size() + 1);
     });
 }
 
-forge_status forge_compile(const char* definition, const char* file, const forge_option* options, size_t option_count, forge_attention** attention) {
+forge_status forge_compile(const char* definition, const char* file, const forge_option* options, size_t option_count,
+                           forge_attention** attention) {
     return guarded([&] {
         required(attention, "attention");
         if (option_count > 0) required(options, "options");
         const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
-        forge::ir::Definition declared = forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>");
+        forge::ir::Definition declared =
+            forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>");
         forge::Attention compiled = forge::compile(declared, parsed);
         auto slots = forge::capi::slots_of(compiled.definition());
         auto scalars = forge::capi::scalars_of(compiled.definition());
         std::string description = forge::capi::describe(compiled, parsed, slots, scalars);
         const std::size_t tensor_count = slots.size(), scalar_count = scalars.size();
-        *attention = new forge_attention{std::move(compiled), std::move(declared), parsed, std::move(slots), std::move(scalars), std::move(description),
-                                         {tensor_count, scalar_count}, {}, {}};
+        *attention = new forge_attention{std::move(compiled),
+                                         std::move(declared),
+                                         parsed,
+                                         std::move(slots),
+                                         std::move(scalars),
+                                         std::move(description),
+                                         {tensor_count, scalar_count},
+                                         {},
+                                         {}};
     });
 }
 
 void forge_destroy(forge_attention* attention) { delete attention; }
 
-const char* forge_describe(const forge_attention* attention) { return attention ? attention->description.c_str() : nullptr; }
+const char* forge_describe(const forge_attention* attention) {
+    return attention ? attention->description.c_str() : nullptr;
+}
 
 const char* forge_explain(const forge_attention* attention) {
     const forge_status status = guarded([&] {
@@ -108,6 +123,7 @@ forge_status forge_source(const forge_attention* attention, size_t index, const 
 forge_status forge_check(const forge_attention* attention, char** report) {
     return guarded([&] {
         required(attention, "attention");
-        *required(report, "report") = new_text(forge::capi::check_report(attention->attention, attention->declared, attention->options));
+        *required(report, "report") =
+            new_text(forge::capi::check_report(attention->attention, attention->declared, attention->options));
     });
 }

@@ -12,11 +12,16 @@ using Kind = Slot::Kind;
 
 const char* kind_name(Kind kind) {
     switch (kind) {
-        case Kind::Input: return "input";
-        case Kind::Head: return "head";
-        case Kind::Output: return "output";
-        case Kind::InitialState: return "initial_state";
-        case Kind::FinalState: return "final_state";
+        case Kind::Input:
+            return "input";
+        case Kind::Head:
+            return "head";
+        case Kind::Output:
+            return "output";
+        case Kind::InitialState:
+            return "initial_state";
+        case Kind::FinalState:
+            return "final_state";
     }
     return "?";
 }
@@ -49,7 +54,8 @@ Json json_of(const check::Report& report, const std::string& name) {
 std::vector<Slot> slots_of(const ir::Definition& definition) {
     std::vector<Slot> slots;
     for (const ir::InputDecl& in : definition.inputs)
-        if (in.role != ir::Role::Scalar) slots.push_back({in.role == ir::Role::Head ? Kind::Head : Kind::Input, in.name, in.type});
+        if (in.role != ir::Role::Scalar)
+            slots.push_back({in.role == ir::Role::Head ? Kind::Head : Kind::Input, in.name, in.type});
     for (const ir::OutputDecl& out : definition.outputs) slots.push_back({Kind::Output, out.name, out.type});
     for (const Kind kind : {Kind::InitialState, Kind::FinalState})
         for (const ir::StateDecl& s : definition.states) slots.push_back({kind, s.name, {DType::F32, s.type.shape}});
@@ -67,7 +73,10 @@ std::string describe(const Attention& attention, const CompileOptions& options, 
                      const std::vector<std::string>& scalars) {
     Json tensors = Json::array();
     for (const Slot& slot : slots)
-        tensors.push_back({{"name", slot.name}, {"kind", kind_name(slot.kind)}, {"dtype", to_string(slot.type.dtype)}, {"shape", shape_of(slot)}});
+        tensors.push_back({{"name", slot.name},
+                           {"kind", kind_name(slot.kind)},
+                           {"dtype", to_string(slot.type.dtype)},
+                           {"shape", shape_of(slot)}});
     const Json json = {{"name", attention.definition().name},
                        {"device", options.device},
                        {"arch", attention.isa()},
@@ -85,8 +94,10 @@ std::string describe(const Attention& attention, const CompileOptions& options, 
 }
 
 std::string check_report(const Attention& attention, const ir::Definition& declared, const CompileOptions& options) {
-    if (options.device != "cpu") throw RuntimeError("forge_check: expected a variant compiled for the cpu, got " + options.device);
-    Json report = {{"ok", true}, {"against_step", declared.step.has_value()}, {"tolerance", 0.0}, {"cases", Json::array()}};
+    if (options.device != "cpu")
+        throw RuntimeError("forge_check: expected a variant compiled for the cpu, got " + options.device);
+    Json report = {
+        {"ok", true}, {"against_step", declared.step.has_value()}, {"tolerance", 0.0}, {"cases", Json::array()}};
     for (const check::Case& c : check::awkward_cases(declared, options.dtype, options.sizes, 1)) {
         const check::Report result = check::check(attention, declared, c.problem);
         report["tolerance"] = result.tolerance;

@@ -15,8 +15,9 @@ DType dtype_of(const DLDataType& dtype, const std::string& name) {
         if (dtype.code == kDLInt && dtype.bits == 32) return DType::I32;
         if (dtype.code == kDLInt && dtype.bits == 64) return DType::I64;
     }
-    throw RuntimeError("argument '" + name + "': expected f16, bf16, f32, f64, i32 or i64, got DLPack's type " + std::to_string(dtype.code) + " of " +
-                       std::to_string(dtype.bits) + " bits and " + std::to_string(dtype.lanes) + " lanes");
+    throw RuntimeError("argument '" + name + "': expected f16, bf16, f32, f64, i32 or i64, got DLPack's type " +
+                       std::to_string(dtype.code) + " of " + std::to_string(dtype.bits) + " bits and " +
+                       std::to_string(dtype.lanes) + " lanes");
 }
 
 /// Where a variant's tensors must be.
@@ -29,9 +30,10 @@ bool is_on(const std::string& device, const DLDevice& given) {
 TensorView view_of(const DLTensor& tensor, const std::string& device, const std::string& name) {
     if (!is_on(device, tensor.device))
         throw RuntimeError("argument '" + name + "': expected a tensor on " + device + ", got DLPack's device type " +
-                           std::to_string(tensor.device.device_type) + ", number " + std::to_string(tensor.device.device_id));
-    TensorView view =
-        dense(static_cast<char*>(tensor.data) + tensor.byte_offset, dtype_of(tensor.dtype, name), {tensor.shape, tensor.shape + tensor.ndim});
+                           std::to_string(tensor.device.device_type) + ", number " +
+                           std::to_string(tensor.device.device_id));
+    TensorView view = dense(static_cast<char*>(tensor.data) + tensor.byte_offset, dtype_of(tensor.dtype, name),
+                            {tensor.shape, tensor.shape + tensor.ndim});
     if (tensor.strides) view.strides.assign(tensor.strides, tensor.strides + tensor.ndim);
     return view;
 }
@@ -39,8 +41,8 @@ TensorView view_of(const DLTensor& tensor, const std::string& device, const std:
 }  // namespace
 }  // namespace forge::capi
 
-forge_status forge_launch_dlpack(const forge_attention* attention, const forge_args* given, const DLTensor* const* tensors,
-                                 const DLTensor* cu_seqlens) {
+forge_status forge_launch_dlpack(const forge_attention* attention, const forge_args* given,
+                                 const DLTensor* const* tensors, const DLTensor* cu_seqlens) {
     using namespace forge::capi;
     return guarded([&] {
         required(attention, "attention");
@@ -49,7 +51,8 @@ forge_status forge_launch_dlpack(const forge_attention* attention, const forge_a
         forge::Call call = call_without_tensors(*attention, args);
         for (std::size_t i = 0; i < args.tensor_count; ++i) {
             const Slot& slot = attention->slots[i];
-            if (const DLTensor* tensor = required(tensors, "tensors")[i]) place(call, slot, view_of(*tensor, attention->options.device, slot.name));
+            if (const DLTensor* tensor = required(tensors, "tensors")[i])
+                place(call, slot, view_of(*tensor, attention->options.device, slot.name));
         }
         if (cu_seqlens) call.cu_seqlens = view_of(*cu_seqlens, attention->options.device, "cu_seqlens");
         place_slots(call, *attention, args);

@@ -1,4 +1,5 @@
-/// The border between C++ and C: runs a function, turns what it throws into a status, and keeps the message for the thread.
+/// The border between C++ and C: runs a function, turns what it throws into a status, and keeps the message for the
+/// thread.
 #pragma once
 
 #include <new>

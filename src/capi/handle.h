@@ -1,4 +1,5 @@
-/// What a forge_attention is: a compiled variant, its tensors in the order of the C ABI, and the texts that were asked for.
+/// What a forge_attention is: a compiled variant, its tensors in the order of the C ABI, and the texts that were asked
+/// for.
 #pragma once
 
 #include <mutex>

@@ -12,7 +12,8 @@ constexpr std::int32_t kMaxRank = 8;
 /// Whether a tensor can be described. Addresses are left out, but for whether there is one.
 bool append(std::vector<std::int64_t>& key, const forge_tensor& tensor) {
     if (tensor.rank < 0 || tensor.rank > kMaxRank || (tensor.rank > 0 && !tensor.shape)) return false;
-    key.push_back(tensor.rank | static_cast<std::int64_t>(tensor.strides != nullptr) << 8 | static_cast<std::int64_t>(tensor.data != nullptr) << 9 |
+    key.push_back(tensor.rank | static_cast<std::int64_t>(tensor.strides != nullptr) << 8 |
+                  static_cast<std::int64_t>(tensor.data != nullptr) << 9 |
                   static_cast<std::int64_t>(tensor.dtype) << 32);
     key.insert(key.end(), tensor.shape, tensor.shape + tensor.rank);
     if (tensor.strides) key.insert(key.end(), tensor.strides, tensor.strides + tensor.rank);
@@ -24,19 +25,23 @@ bool append(std::vector<std::int64_t>& key, const forge_tensor& tensor) {
 std::size_t Layouts::Hash::operator()(const Key& key) const {
     std::uint64_t hash = key.size();
     for (const std::int64_t word : key) {
-        hash = (hash ^ static_cast<std::uint64_t>(word)) * 0x9E3779B97F4A7C15U;  // of the golden ratio: spreads low bits to high ones
+        hash = (hash ^ static_cast<std::uint64_t>(word)) *
+               0x9E3779B97F4A7C15U;  // of the golden ratio: spreads low bits to high ones
         hash ^= hash >> 32;
     }
     return hash;
 }
 
 bool Layouts::describe(const forge_args& args, Key& key) const {
-    if (args.tensor_count != tensors_ || !args.tensors || args.scalar_count != scalars_ || (scalars_ > 0 && !args.scalars)) return false;
+    if (args.tensor_count != tensors_ || !args.tensors || args.scalar_count != scalars_ ||
+        (scalars_ > 0 && !args.scalars))
+        return false;
     key.clear();
-    key.push_back((args.cu_seqlens ? 1 : 0) | (args.initial_slots ? 2 : 0) | (args.final_slots ? 4 : 0) | (args.has_initial_state ? 8 : 0) |
-                  (args.wide_slots ? 16 : 0));
+    key.push_back((args.cu_seqlens ? 1 : 0) | (args.initial_slots ? 2 : 0) | (args.final_slots ? 4 : 0) |
+                  (args.has_initial_state ? 8 : 0) | (args.wide_slots ? 16 : 0));
     if (args.cu_seqlens && !append(key, *args.cu_seqlens)) return false;
-    return std::all_of(args.tensors, args.tensors + tensors_, [&](const forge_tensor& tensor) { return append(key, tensor); });
+    return std::all_of(args.tensors, args.tensors + tensors_,
+                       [&](const forge_tensor& tensor) { return append(key, tensor); });
 }
 
 std::shared_ptr<const runtime::PreparedCall> Layouts::find(const Key& key) const {
@@ -47,7 +52,8 @@ std::shared_ptr<const runtime::PreparedCall> Layouts::find(const Key& key) const
 
 runtime::Addresses Layouts::addresses_of(const forge_args& args) const {
     runtime::Addresses addresses;
-    for (std::size_t i = 0; i < tensors_; ++i) addresses.tensors[i] = args.tensors[i].rank == 0 ? nullptr : args.tensors[i].data;
+    for (std::size_t i = 0; i < tensors_; ++i)
+        addresses.tensors[i] = args.tensors[i].rank == 0 ? nullptr : args.tensors[i].data;
     std::copy(args.scalars, args.scalars + scalars_, addresses.scalars);
     addresses.offsets = args.cu_seqlens ? args.cu_seqlens->data : nullptr;
     addresses.initial_slots = args.initial_slots;
@@ -62,7 +68,9 @@ bool Layouts::launch(const forge_args& args) const {
     thread_local Key key;  // keeps its memory
     if (!describe(args, key)) return false;
     const auto prepared = find(key);
-    if (!prepared || args.workspace_bytes < prepared->workspace_bytes() || (!args.workspace && args.workspace_bytes > 0)) return false;
+    if (!prepared || args.workspace_bytes < prepared->workspace_bytes() ||
+        (!args.workspace && args.workspace_bytes > 0))
+        return false;
     prepared->launch(addresses_of(args));
     return true;
 }

@@ -1,5 +1,5 @@
-/// The layouts of calls on a GPU that were launched before: a call of a known one is not checked and laid out again, and nothing
-/// is allocated for it.
+/// The layouts of calls on a GPU that were launched before: a call of a known one is not checked and laid out again,
+/// and nothing is allocated for it.
 #pragma once
 
 #include <shared_mutex>
@@ -12,17 +12,17 @@
 namespace forge::capi {
 
 class Layouts {
- public:
+  public:
     /// How many tensors and scalars a call has.
     Layouts(std::size_t tensors, std::size_t scalars) : tensors_(tensors), scalars_(scalars) {}
 
-    /// Launches a call of a known layout. False, and nothing has happened, if it is not known or its workspace does not do: the long
-    /// way then says what is wrong, or makes it known.
+    /// Launches a call of a known layout. False, and nothing has happened, if it is not known or its workspace does not
+    /// do: the long way then says what is wrong, or makes it known.
     [[nodiscard]] bool launch(const forge_args& args) const;
     /// Makes the layout of a call known.
     void remember(const forge_args& args, std::shared_ptr<const runtime::PreparedCall> prepared);
 
- private:
+  private:
     using Key = std::vector<std::int64_t>;
     struct Hash {
         std::size_t operator()(const Key& key) const;

@@ -28,13 +28,16 @@ Setter text_of(std::string CompileOptions::* field) {
 
 template <class T>
 Setter number_of(T CompileOptions::* field) {
-    return [field](CompileOptions& o, const std::string& name, const std::string& value) { o.*field = static_cast<T>(number(name, value)); };
+    return [field](CompileOptions& o, const std::string& name, const std::string& value) {
+        o.*field = static_cast<T>(number(name, value));
+    };
 }
 
 const std::map<std::string, Setter>& setters() {
     static const std::map<std::string, Setter> kSetters = {
         {"device", text_of(&CompileOptions::device)},
-        {"dtype", [](CompileOptions& o, const std::string&, const std::string& value) { o.dtype = parse_dtype(value); }},
+        {"dtype",
+         [](CompileOptions& o, const std::string&, const std::string& value) { o.dtype = parse_dtype(value); }},
         {"strategy", text_of(&CompileOptions::strategy)},
         {"chunk", number_of(&CompileOptions::chunk)},
         {"tiles", number_of(&CompileOptions::tiles)},
@@ -46,7 +49,8 @@ const std::map<std::string, Setter>& setters() {
         {"isa", text_of(&CompileOptions::isa)},
         {"engine", text_of(&CompileOptions::engine)},
         {"rule", text_of(&CompileOptions::rule)},
-        {"tuned", [](CompileOptions& o, const std::string& name, const std::string& value) { o.tuned = number(name, value) != 0; }},
+        {"tuned", [](CompileOptions& o, const std::string& name,
+                     const std::string& value) { o.tuned = number(name, value) != 0; }},
         {"cache_dir", text_of(&CompileOptions::cache_dir)},
     };
     return kSetters;

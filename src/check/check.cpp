@@ -9,7 +9,6 @@
 namespace forge::check {
 namespace {
 
-
 bool all_finite(const interp::Bindings& values) {
     return std::all_of(values.begin(), values.end(), [](const auto& named) {
         const auto& data = named.second.data;
@@ -19,7 +18,7 @@ bool all_finite(const interp::Bindings& values) {
 
 /// Sums over a tensor that arrives head by head.
 class Comparison {
- public:
+  public:
     Comparison(std::string name, bool is_state) { result_.name = std::move(name), result_.is_state = is_state; }
 
     /// `got` and `want` are one head of one sequence.
@@ -44,7 +43,7 @@ class Comparison {
         return result_;
     }
 
- private:
+  private:
     struct Part {
         interp::Value got, want;
         std::int64_t sequence, head;
@@ -53,7 +52,8 @@ class Comparison {
     /// The earliest row (of a state: any) whose own RMS error is beyond what the tensor may have.
     void locate(double bound) {
         for (const Part& part : parts_) {
-            const auto rows = static_cast<std::size_t>(result_.is_state || part.want.shape.empty() ? 1 : part.want.shape[0]);
+            const auto rows =
+                static_cast<std::size_t>(result_.is_state || part.want.shape.empty() ? 1 : part.want.shape[0]);
             const std::size_t width = rows == 0 ? 0 : part.want.data.size() / rows;
             for (std::size_t row = 0; row < rows; ++row) {
                 double squares = 0;
@@ -136,14 +136,15 @@ Report compare(const Buffers& buffers, const Reference& reference) {
     report.admitted = reference.finite;
     if (!report.admitted) return report;
     for (const auto& [name, x] : buffers.outputs)
-        report.differences.push_back(
-            compare_one(name, false, buffers, reference, report.tolerance,
-                        [&](std::int64_t sequence, std::int64_t head) { return buffers.output(name, sequence, head); }));
+        report.differences.push_back(compare_one(
+            name, false, buffers, reference, report.tolerance,
+            [&](std::int64_t sequence, std::int64_t head) { return buffers.output(name, sequence, head); }));
     for (const auto& [name, x] : buffers.final_states)
-        report.differences.push_back(
-            compare_one(name, true, buffers, reference, report.tolerance,
-                        [&](std::int64_t sequence, std::int64_t head) { return buffers.final_state(name, sequence, head); }));
-    report.ok = std::all_of(report.differences.begin(), report.differences.end(), [](const Difference& d) { return d.ok; });
+        report.differences.push_back(compare_one(
+            name, true, buffers, reference, report.tolerance,
+            [&](std::int64_t sequence, std::int64_t head) { return buffers.final_state(name, sequence, head); }));
+    report.ok =
+        std::all_of(report.differences.begin(), report.differences.end(), [](const Difference& d) { return d.ok; });
     return report;
 }
 

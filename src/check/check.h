@@ -1,6 +1,6 @@
-/// Compares a compiled variant with its specification: the definition's `step`, run token by token in float64 on the same
-/// rounded inputs, for every sequence and head. A definition without `step` is compared with its own three phases instead,
-/// which finds errors of the compiler but none of the definition; the report says which was used.
+/// Compares a compiled variant with its specification: the definition's `step`, run token by token in float64 on the
+/// same rounded inputs, for every sequence and head. A definition without `step` is compared with its own three phases
+/// instead, which finds errors of the compiler but none of the definition; the report says which was used.
 #pragma once
 
 #include <string>

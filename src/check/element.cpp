@@ -56,26 +56,40 @@ std::uint16_t to_f16(double value) {
 
 double load(const std::byte* element, DType dtype) {
     switch (dtype) {
-        case DType::Bool: return read<std::uint8_t>(element) != 0 ? 1 : 0;
-        case DType::I32: return read<std::int32_t>(element);
-        case DType::I64: return static_cast<double>(read<std::int64_t>(element));
-        case DType::F16: return from_f16(read<std::uint16_t>(element));
-        case DType::BF16: return from_bf16(read<std::uint16_t>(element));
-        case DType::F32: return read<float>(element);
-        case DType::F64: return read<double>(element);
+        case DType::Bool:
+            return read<std::uint8_t>(element) != 0 ? 1 : 0;
+        case DType::I32:
+            return read<std::int32_t>(element);
+        case DType::I64:
+            return static_cast<double>(read<std::int64_t>(element));
+        case DType::F16:
+            return from_f16(read<std::uint16_t>(element));
+        case DType::BF16:
+            return from_bf16(read<std::uint16_t>(element));
+        case DType::F32:
+            return read<float>(element);
+        case DType::F64:
+            return read<double>(element);
     }
     throw InternalError("check: unknown element type");
 }
 
 void store(std::byte* element, DType dtype, double value) {
     switch (dtype) {
-        case DType::Bool: return write<std::uint8_t>(element, value != 0 ? 1 : 0);
-        case DType::I32: return write(element, static_cast<std::int32_t>(value));
-        case DType::I64: return write(element, static_cast<std::int64_t>(value));
-        case DType::F16: return write(element, to_f16(value));
-        case DType::BF16: return write(element, to_bf16(value));
-        case DType::F32: return write(element, static_cast<float>(value));
-        case DType::F64: return write(element, value);
+        case DType::Bool:
+            return write<std::uint8_t>(element, value != 0 ? 1 : 0);
+        case DType::I32:
+            return write(element, static_cast<std::int32_t>(value));
+        case DType::I64:
+            return write(element, static_cast<std::int64_t>(value));
+        case DType::F16:
+            return write(element, to_f16(value));
+        case DType::BF16:
+            return write(element, to_bf16(value));
+        case DType::F32:
+            return write(element, static_cast<float>(value));
+        case DType::F64:
+            return write(element, value);
     }
     throw InternalError("check: unknown element type");
 }

@@ -7,8 +7,8 @@
 namespace forge::check {
 namespace {
 
-constexpr double kCosine = 0.9;     ///< of any two correlated keys, on average
-constexpr double kNearOne = 4;      ///< what is added to the logits of their beta: 0.98 and more, mostly
+constexpr double kCosine = 0.9;  ///< of any two correlated keys, on average
+constexpr double kNearOne = 4;   ///< what is added to the logits of their beta: 0.98 and more, mostly
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
@@ -33,7 +33,8 @@ void correlate(std::vector<double>& values, std::int64_t n, std::uint64_t seed) 
         for (std::int64_t i = 0; i < n; ++i) along += row[i] * common[static_cast<std::size_t>(i)];
         for (std::int64_t i = 0; i < n; ++i) row[i] -= along * common[static_cast<std::size_t>(i)];
         normalise(row, n);
-        for (std::int64_t i = 0; i < n; ++i) row[i] = std::sqrt(1 - kCosine) * row[i] + std::sqrt(kCosine) * common[static_cast<std::size_t>(i)];
+        for (std::int64_t i = 0; i < n; ++i)
+            row[i] = std::sqrt(1 - kCosine) * row[i] + std::sqrt(kCosine) * common[static_cast<std::size_t>(i)];
     }
 }
 
@@ -43,13 +44,19 @@ double draw(InputKind kind, Random& random) {
         case InputKind::Normal:
         case InputKind::Key:
         case InputKind::Query:
-        case InputKind::Scalar: return x;
+        case InputKind::Scalar:
+            return x;
         case InputKind::Beta:
-        case InputKind::Alpha: return sigmoid(x);
-        case InputKind::Bonus: return 0.5 * x;
-        case InputKind::Step: return softplus(x);
-        case InputKind::Slope: return softplus(-x);
-        case InputKind::Gate: return -softplus(-x);  // log sigmoid(x)
+        case InputKind::Alpha:
+            return sigmoid(x);
+        case InputKind::Bonus:
+            return 0.5 * x;
+        case InputKind::Step:
+            return softplus(x);
+        case InputKind::Slope:
+            return softplus(-x);
+        case InputKind::Gate:
+            return -softplus(-x);  // log sigmoid(x)
     }
     return x;
 }
@@ -90,7 +97,8 @@ std::vector<double> random_values(const ir::InputDecl& input, const std::vector<
     if (kind == InputKind::Slope && !std::isnan(problem.gate)) values.assign(values.size(), -problem.gate);
     if (kind != InputKind::Key && kind != InputKind::Query) return values;
     const std::int64_t width = shape.back();
-    for (std::size_t row = 0; row < values.size(); row += static_cast<std::size_t>(width)) normalise(&values[row], width);
+    for (std::size_t row = 0; row < values.size(); row += static_cast<std::size_t>(width))
+        normalise(&values[row], width);
     if (kind == InputKind::Key && problem.correlated_keys) correlate(values, width, problem.seed);
     return values;
 }

@@ -1,5 +1,6 @@
 /// Runs a function for 0 … count - 1 on all cores, in no particular order. The first exception is thrown again when all
-/// threads are done. For references and compilations, which take milliseconds or more each; kernels have a pool of their own.
+/// threads are done. For references and compilations, which take milliseconds or more each; kernels have a pool of
+/// their own.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ namespace {
 
 using ir::Role;
 
-constexpr std::int64_t kGap = 3;             ///< unused elements after each row of a strided tensor
-constexpr std::int64_t kDefaultSize = 64;    ///< of a symbol that nothing gives a size
+constexpr std::int64_t kGap = 3;           ///< unused elements after each row of a strided tensor
+constexpr std::int64_t kDefaultSize = 64;  ///< of a symbol that nothing gives a size
 
 /// Every dimension of the definition with its place: head axes are told apart from the rest.
 template <class Fn>
@@ -26,7 +26,8 @@ void each_dim(const ir::Definition& def, Fn&& visit) {
             if (!shape[i].is_constant() && shape[i].symbol != ir::kTokenSymbol) visit(shape[i].symbol, i == head_axis);
     };
     constexpr std::size_t kNone = 99;
-    for (const auto& in : def.inputs) walk(in.type.shape, in.role == Role::Input ? 1 : in.role == Role::Head ? 0 : kNone);
+    for (const auto& in : def.inputs)
+        walk(in.type.shape, in.role == Role::Input ? 1 : in.role == Role::Head ? 0 : kNone);
     for (const auto& out : def.outputs) walk(out.type.shape, 1);
     for (const auto& state : def.states) walk(state.type.shape, kNone);
 }
@@ -71,8 +72,7 @@ OwnedTensor::OwnedTensor(DType type, std::vector<std::int64_t> sizes, std::int64
     // Dense: the axes in order. Strided: heads outermost, and a gap after each row.
     std::vector<std::size_t> order(shape.size());
     std::iota(order.begin(), order.end(), 0);
-    if (strided && head_axis >= 0)
-        std::rotate(order.begin(), order.begin() + head_axis, order.begin() + head_axis + 1);
+    if (strided && head_axis >= 0) std::rotate(order.begin(), order.begin() + head_axis, order.begin() + head_axis + 1);
     std::int64_t step = 1;
     for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
         strides[*axis] = step;
@@ -111,7 +111,8 @@ Buffers::Buffers(const ir::Definition& declared, const Problem& problem)
     for (const std::string& symbol : head_symbols(def_))
         sizes_[symbol] = symbol == "H" || problem.HV == 0 ? problem.H : problem.HV;
     for (std::int64_t i = 0; i < problem_.sequences(); ++i)
-        offsets_.push_back(offsets_.back() + (problem_.lengths.empty() ? problem_.T : problem_.lengths[static_cast<std::size_t>(i)]));
+        offsets_.push_back(offsets_.back() +
+                           (problem_.lengths.empty() ? problem_.T : problem_.lengths[static_cast<std::size_t>(i)]));
     for (const auto& in : def_.inputs)
         if (in.role != Role::Scalar) heads_ = std::max(heads_, dim(in.type.shape[in.role == Role::Input ? 1 : 0]));
     for (const auto& out : def_.outputs) heads_ = std::max(heads_, dim(out.type.shape[1]));
@@ -140,12 +141,14 @@ void Buffers::add_inputs() {
     for (const ir::InputDecl& in : def_.inputs) {
         if (in.role == Role::Scalar) {
             const auto k = sizes_.find("K");
-            scalars[in.name] = in.name == "scale" && k != sizes_.end() ? 1 / std::sqrt(static_cast<double>(k->second)) : 1;
+            scalars[in.name] =
+                in.name == "scale" && k != sizes_.end() ? 1 / std::sqrt(static_cast<double>(k->second)) : 1;
             continue;
         }
         std::vector<std::int64_t> shape;
         if (in.role == Role::Input) shape = token_shape(in.type.shape);
-        else for (const Dim& d : in.type.shape) shape.push_back(dim(d));
+        else
+            for (const Dim& d : in.type.shape) shape.push_back(dim(d));
         const DType type = is_half(in.type.dtype) ? problem_.dtype : in.type.dtype;
         OwnedTensor x(type, shape, in.role == Role::Input ? token_head_axis : -1, problem_.strided);
         const std::vector<double> values = random_values(in, shape, problem_);

@@ -24,15 +24,15 @@ namespace forge::check {
 
 struct Problem {
     std::int64_t B = 1, T = 100;
-    std::int64_t H = 2, HV = 0;                 ///< heads of axes named "H", and of any other name (0: H)
+    std::int64_t H = 2, HV = 0;                      ///< heads of axes named "H", and of any other name (0: H)
     std::map<std::string, std::int64_t> sizes = {};  ///< K, V, …; a symbol that is missing has V's size
-    DType dtype = DType::F32;                   ///< replaces the definition's 16-bit type
+    DType dtype = DType::F32;                        ///< replaces the definition's 16-bit type
     std::uint64_t seed = 1;
     std::vector<std::int64_t> lengths = {};  ///< packed sequences if not empty; B and T then do not count
-    bool int64_offsets = false;         ///< the type of cu_seqlens
+    bool int64_offsets = false;              ///< the type of cu_seqlens
     bool initial_state = false;
-    bool strided = false;          ///< head-major tensors with gaps, instead of dense ones
-    bool correlated_keys = false;  ///< cosines of 0.9 between keys, and beta near 1
+    bool strided = false;                                    ///< head-major tensors with gaps, instead of dense ones
+    bool correlated_keys = false;                            ///< cosines of 0.9 between keys, and beta near 1
     double gate = std::numeric_limits<double>::quiet_NaN();  ///< every gate; NaN: random ones
 
     [[nodiscard]] std::int64_t sequences() const;
@@ -72,7 +72,7 @@ struct OwnedTensor {
 /// Every argument of one call. `declared` is the definition as written, before an option replaced its 16-bit type: it
 /// says which f32 inputs are gates.
 class Buffers {
- public:
+  public:
     Buffers(const ir::Definition& declared, const Problem& problem);
 
     [[nodiscard]] Call call() const;  ///< with final states; valid as long as the buffers are
@@ -89,10 +89,11 @@ class Buffers {
     std::map<std::string, OwnedTensor> inputs, outputs, initial_states, final_states;
     std::map<std::string, double> scalars;
 
- private:
+  private:
     [[nodiscard]] std::int64_t dim(const Dim& d) const;
     [[nodiscard]] std::vector<std::int64_t> token_shape(const Shape& shape) const;
-    [[nodiscard]] interp::Value rows(const OwnedTensor& x, std::int64_t factor, std::int64_t index, std::int64_t head) const;
+    [[nodiscard]] interp::Value rows(const OwnedTensor& x, std::int64_t factor, std::int64_t index,
+                                     std::int64_t head) const;
     [[nodiscard]] interp::Value slab(const OwnedTensor& x, std::int64_t index) const;
     void add_inputs();
     void add_outputs_and_states();

@@ -23,7 +23,7 @@ constexpr std::uint64_t mix(std::uint64_t seed, std::string_view name) {
 }
 
 class Random {
- public:
+  public:
     explicit Random(std::uint64_t seed) : state_(seed) {}
 
     double uniform() {  ///< [0, 1)
@@ -36,7 +36,7 @@ class Random {
         return radius * std::cos(2 * std::numbers::pi * uniform());
     }
 
- private:
+  private:
     std::uint64_t state_;
 };
 

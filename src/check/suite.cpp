@@ -6,8 +6,8 @@
 
 namespace forge::check {
 
-std::vector<Case> awkward_cases(const ir::Definition& def, DType dtype, const std::map<std::string, std::int64_t>& sizes,
-                                std::uint64_t seed) {
+std::vector<Case> awkward_cases(const ir::Definition& def, DType dtype,
+                                const std::map<std::string, std::int64_t>& sizes, std::uint64_t seed) {
     std::vector<Case> cases;
     const auto add = [&](const std::string& name, auto&& change) {
         Problem problem;
@@ -20,7 +20,8 @@ std::vector<Case> awkward_cases(const ir::Definition& def, DType dtype, const st
     add("shorter than a chunk", [](Problem& p) { p.T = 3, p.B = 2, p.initial_state = true; });
     add("one token", [](Problem& p) { p.T = 1; });
     add("no tokens", [](Problem& p) { p.T = 0, p.initial_state = true; });
-    add("strided, batch of 2, initial state", [](Problem& p) { p.T = 70, p.B = 2, p.strided = true, p.initial_state = true; });
+    add("strided, batch of 2, initial state",
+        [](Problem& p) { p.T = 70, p.B = 2, p.strided = true, p.initial_state = true; });
     add("correlated keys, beta near 1", [](Problem& p) { p.T = 200, p.H = 1, p.correlated_keys = true; });
     add("packed, int32 offsets", [](Problem& p) { p.lengths = {0, 1, 64, 0, 0, 65, 17, 0}, p.H = 1; });
     add("packed, int64 offsets, strided, initial states", [](Problem& p) {

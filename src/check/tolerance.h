@@ -1,5 +1,6 @@
-/// The one tolerance table: how far a result may be from the float64 recurrence, as the root mean square of the error over
-/// the root mean square of the reference, per element type of the inputs. Loosening an entry needs a reason in the commit.
+/// The one tolerance table: how far a result may be from the float64 recurrence, as the root mean square of the error
+/// over the root mean square of the reference, per element type of the inputs. Loosening an entry needs a reason in the
+/// commit.
 #pragma once
 
 #include <stdexcept>
@@ -10,13 +11,18 @@ namespace forge::check {
 
 constexpr double tolerance(DType dtype) {
     switch (dtype) {
-        case DType::F32: return 1e-5;
-        case DType::BF16: return 8e-3;
-        case DType::F16: return 1.5e-3;
-        case DType::F64: return 1e-12;
+        case DType::F32:
+            return 1e-5;
+        case DType::BF16:
+            return 8e-3;
+        case DType::F16:
+            return 1.5e-3;
+        case DType::F64:
+            return 1e-12;
         case DType::Bool:
         case DType::I32:
-        case DType::I64: break;
+        case DType::I64:
+            break;
     }
     throw std::invalid_argument("no tolerance for an element type that is not a floating-point type");
 }

@@ -5,7 +5,9 @@
 namespace forge::emit {
 
 bool meet(const Ranges& a, const Ranges& b) {
-    return std::any_of(a.begin(), a.end(), [&](const Range& x) { return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.meets(y); }); });
+    return std::any_of(a.begin(), a.end(), [&](const Range& x) {
+        return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.meets(y); });
+    });
 }
 
 void Barriers::before(Writer& out, const Ranges& reads, const Ranges& writes) {

@@ -1,5 +1,5 @@
-/// Where the threads of a block must wait for one another: before an operation that touches memory which an operation since
-/// the last barrier wrote, or writes memory which one read. Memory is told apart by ranges of the kernel's tiles.
+/// Where the threads of a block must wait for one another: before an operation that touches memory which an operation
+/// since the last barrier wrote, or writes memory which one read. Memory is told apart by ranges of the kernel's tiles.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ using Ranges = std::vector<Range>;
 bool meet(const Ranges& a, const Ranges& b);
 
 class Barriers {
- public:
+  public:
     /// `on`: whether a task has more than one thread.
     explicit Barriers(bool on, std::string barrier = "sync();") : on_(on), barrier_(std::move(barrier)) {}
 
@@ -33,7 +33,7 @@ class Barriers {
     /// Writes a barrier if anything happened since the last one.
     void wait(Writer& out);
 
- private:
+  private:
     bool on_;
     std::string barrier_;
     Ranges read_, written_;

@@ -12,7 +12,8 @@ ir::ValueId Context::carried_param(const ir::Result& r) const {
 
 bool Context::needs_float(ir::ValueId v) const {
     const auto& inputs = plan.definition.inputs;
-    if (std::none_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return in.type.dtype == BF16; })) return true;
+    if (std::none_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return in.type.dtype == BF16; }))
+        return true;
     std::vector<ir::ValueId> inverted;
     for (ir::ValueId i = 0; i < fn.size(); ++i)
         if (fn.op(i).code == ir::Opcode::Inverse) inverted.push_back(i);

@@ -12,7 +12,13 @@ namespace forge::emit {
 
 struct Context {
     Context(Writer& writer, const Dialect& d, const plan::Plan& p, const plan::Kernel& k)
-        : out(writer), dialect(d), plan(p), kernel(k), fn(k.tiles.fn), names(cpp_names(fn)), barriers(d.cooperative, d.barrier) {}
+        : out(writer),
+          dialect(d),
+          plan(p),
+          kernel(k),
+          fn(k.tiles.fn),
+          names(cpp_names(fn)),
+          barriers(d.cooperative, d.barrier) {}
 
     Writer& out;
     const Dialect& dialect;
@@ -23,7 +29,9 @@ struct Context {
     Barriers barriers;
 
     [[nodiscard]] const std::string& name(ir::ValueId v) const { return names[static_cast<std::size_t>(v)]; }
-    [[nodiscard]] bool is_param(ir::ValueId v, ir::Role role) const { return fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == role; }
+    [[nodiscard]] bool is_param(ir::ValueId v, ir::Role role) const {
+        return fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == role;
+    }
     [[nodiscard]] bool in_tile(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Tile; }
     /// Whether a value is made where it is stored for other kernels.
     [[nodiscard]] bool made_in_spill(ir::ValueId v) const {
@@ -31,12 +39,15 @@ struct Context {
     }
     [[nodiscard]] bool is_operand(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Operand; }
     [[nodiscard]] bool is_fragment(ir::ValueId v) const {
-        return fn.op(v).layout->space == ir::Layout::Space::Fragment || fn.op(v).layout->space == ir::Layout::Space::Transposed;
+        return fn.op(v).layout->space == ir::Layout::Space::Fragment ||
+               fn.op(v).layout->space == ir::Layout::Space::Transposed;
     }
     [[nodiscard]] std::int64_t floats(ir::ValueId v) const {
         const ir::Op& op = fn.op(v);
-        if (op.code == ir::Opcode::DecayMask && op.layout->strides.empty()) return tile::size_of(op.type, 0) + 4;  // as sums
-        if (op.layout->space == ir::Layout::Space::Operand) return op.layout->parts * tile::size_of(op.type, 0) * tile::size_of(op.type, 1) / 2;
+        if (op.code == ir::Opcode::DecayMask && op.layout->strides.empty())
+            return tile::size_of(op.type, 0) + 4;  // as sums
+        if (op.layout->space == ir::Layout::Space::Operand)
+            return op.layout->parts * tile::size_of(op.type, 0) * tile::size_of(op.type, 1) / 2;
         return tile::tile_floats(op.type, plan.schedule.rules());
     }
 
@@ -48,8 +59,8 @@ struct Context {
     }
     /// Where the next chunk reads what this one carries to it; kNoValue if it does not.
     [[nodiscard]] ir::ValueId carried_param(const ir::Result& r) const;
-    /// Whether a value wants more than the 10 mantissa bits of tf32: unless tensors are bf16 (f16 has as many bits itself,
-    /// and sums that cancel would lose some), and for what is inverted.
+    /// Whether a value wants more than the 10 mantissa bits of tf32: unless tensors are bf16 (f16 has as many bits
+    /// itself, and sums that cancel would lose some), and for what is inverted.
     [[nodiscard]] bool needs_float(ir::ValueId v) const;
 
     /// The operation that comes next writes a value's buffer, or reads it.

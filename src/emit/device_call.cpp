@@ -15,67 +15,101 @@ const char* flag(bool b) { return b ? "true" : "false"; }
 
 /// The text of a call, from the op's sizes and strides.
 class DeviceCall {
- public:
-    DeviceCall(Context& context, ValueId v) : c_(context), out_(context.out), fn_(context.fn), v_(v), op_(fn_.op(v)), result_(context.name(v)) {}
+  public:
+    DeviceCall(Context& context, ValueId v)
+        : c_(context), out_(context.out), fn_(context.fn), v_(v), op_(fn_.op(v)), result_(context.name(v)) {}
 
     void write() {
         switch (op_.code) {
             case Opcode::Matmul:
-            case Opcode::MatmulOutFp32: return matmul("Set");
-            case Opcode::MatmulAdd: return matmul("Add");
-            case Opcode::MatmulSub: return matmul("Sub");
-            case Opcode::Cumsum: return cumsum();
+            case Opcode::MatmulOutFp32:
+                return matmul("Set");
+            case Opcode::MatmulAdd:
+                return matmul("Add");
+            case Opcode::MatmulSub:
+                return matmul("Sub");
+            case Opcode::Cumsum:
+                return cumsum();
             case Opcode::Sum:
-            case Opcode::Amax: return reduce();
-            case Opcode::LinearScan: return linear_scan();
+            case Opcode::Amax:
+                return reduce();
+            case Opcode::LinearScan:
+                return linear_scan();
             case Opcode::Inverse:
-                return out_.line("unit_lower_inverse<{}, {}, {}>({}, {});", size_of(op_.type, 0), row_stride(op_.args[0]), row_stride(v_), pointer(0), result_);
+                return out_.line("unit_lower_inverse<{}, {}, {}>({}, {});", size_of(op_.type, 0),
+                                 row_stride(op_.args[0]), row_stride(v_), pointer(0), result_);
             case Opcode::DecayMask:
-                return out_.line("decay_mask<{}, {}, {}>({}, {});", size_of(op_.type, 0), row_stride(v_), flag(op_.attrs.exclusive), pointer(0), result_);
-            case Opcode::DecayMatmul: return decay_matmul();
-            case Opcode::DecayApply: return decay_apply();
-            case Opcode::RepeatInterleave: return repeat();
-            default: throw InternalError(std::string("emit: no device function for ") + ir::info(op_.code).name);
+                return out_.line("decay_mask<{}, {}, {}>({}, {});", size_of(op_.type, 0), row_stride(v_),
+                                 flag(op_.attrs.exclusive), pointer(0), result_);
+            case Opcode::DecayMatmul:
+                return decay_matmul();
+            case Opcode::DecayApply:
+                return decay_apply();
+            case Opcode::RepeatInterleave:
+                return repeat();
+            default:
+                throw InternalError(std::string("emit: no device function for ") + ir::info(op_.code).name);
         }
     }
 
- private:
+  private:
     [[nodiscard]] const ir::Type& type(std::size_t arg) const { return fn_.op(op_.args[arg]).type; }
     [[nodiscard]] std::string pointer(std::size_t arg) const { return tile_pointer(fn_, op_.args[arg], c_.names); }
-    [[nodiscard]] std::int64_t stride(ValueId v, int axis) const { return fn_.op(v).layout->strides[static_cast<std::size_t>(axis)]; }
+    [[nodiscard]] std::int64_t stride(ValueId v, int axis) const {
+        return fn_.op(v).layout->strides[static_cast<std::size_t>(axis)];
+    }
     /// Floats from row to row; a vector is one row.
-    [[nodiscard]] std::int64_t row_stride(ValueId v) const { return fn_.op(v).type.rank() < 2 ? 0 : stride(v, fn_.op(v).type.rank() - 2); }
+    [[nodiscard]] std::int64_t row_stride(ValueId v) const {
+        return fn_.op(v).type.rank() < 2 ? 0 : stride(v, fn_.op(v).type.rank() - 2);
+    }
 
-    /// A value seen as a matrix whose rows are the first axis: the trailing axes lie one after the other, padding and all.
-    [[nodiscard]] std::int64_t flat_columns(ValueId v) const { return fn_.op(v).type.rank() == 2 ? size_of(fn_.op(v).type, 1) : stride(v, 0); }
+    /// A value seen as a matrix whose rows are the first axis: the trailing axes lie one after the other, padding and
+    /// all.
+    [[nodiscard]] std::int64_t flat_columns(ValueId v) const {
+        return fn_.op(v).type.rank() == 2 ? size_of(fn_.op(v).type, 1) : stride(v, 0);
+    }
 
     void matmul(const char* acc) {
         const ValueId a = op_.args[0], b = op_.args[1];
         if (op_.args.size() == 3 && !tile::same_buffer(fn_, op_.args[2], v_)) {
-            out_.line("copy_tile<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v_), row_stride(op_.args[2]), result_, pointer(2));
+            out_.line("copy_tile<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v_),
+                      row_stride(op_.args[2]), result_, pointer(2));
             if (c_.dialect.cooperative) out_.line("sync();");
         }
         const int rows = op_.attrs.trans_a ? 1 : 0, depth = 1 - rows;
         std::string tri;
         switch (op_.attrs.tri) {
-            case ir::Tri::None: break;
-            case ir::Tri::OutLower: tri = ", Tri::OutLower"; break;
-            case ir::Tri::ALower: tri = ", Tri::ALower"; break;
-            case ir::Tri::AUpper: tri = ", Tri::AUpper"; break;
+            case ir::Tri::None:
+                break;
+            case ir::Tri::OutLower:
+                tri = ", Tri::OutLower";
+                break;
+            case ir::Tri::ALower:
+                tri = ", Tri::ALower";
+                break;
+            case ir::Tri::AUpper:
+                tri = ", Tri::AUpper";
+                break;
         }
         if (!tri.empty() && op_.attrs.diagonal != 0) tri += fmt::format(", {}", op_.attrs.diagonal);
-        const std::string right = c_.dialect.cooperative ? fmt::format("{}, {}", stride(b, 0), stride(b, 1)) : std::to_string(row_stride(b));
-        out_.line("matmul<{}, {}, {}, {}, {}, {}, {}{}, Acc::{}{}>({}, {}, {});", size_of(op_.type, 0), size_of(op_.type, 1), size_of(type(0), depth), stride(a, rows),
-                  stride(a, depth), right, row_stride(v_), precision(), acc, tri, pointer(0), pointer(1), result_);
+        const std::string right =
+            c_.dialect.cooperative ? fmt::format("{}, {}", stride(b, 0), stride(b, 1)) : std::to_string(row_stride(b));
+        out_.line("matmul<{}, {}, {}, {}, {}, {}, {}{}, Acc::{}{}>({}, {}, {});", size_of(op_.type, 0),
+                  size_of(op_.type, 1), size_of(type(0), depth), stride(a, rows), stride(a, depth), right,
+                  row_stride(v_), precision(), acc, tri, pointer(0), pointer(1), result_);
     }
 
     void cumsum() {
         const std::string flags = fmt::format("{}, {}", flag(op_.attrs.reverse), flag(op_.attrs.exclusive));
-        if (op_.type.rank() == 1) return out_.line("cumsum<{}, {}>({}, {});", size_of(op_.type, 0), flags, pointer(0), result_);
+        if (op_.type.rank() == 1)
+            return out_.line("cumsum<{}, {}>({}, {});", size_of(op_.type, 0), flags, pointer(0), result_);
         if (op_.attrs.dim == 0)
-            return out_.line("cumsum_rows<{}, {}, {}, {}, {}>({}, {});", size_of(op_.type, 0), flat_columns(v_), stride(op_.args[0], 0), stride(v_, 0), flags, pointer(0), result_);
-        if (op_.type.rank() != 2) throw InternalError(fmt::format("emit: cumsum of rank {} along axis {}", op_.type.rank(), op_.attrs.dim));
-        out_.line("cumsum_cols<{}, {}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(op_.args[0]), row_stride(v_), flags, pointer(0), result_);
+            return out_.line("cumsum_rows<{}, {}, {}, {}, {}>({}, {});", size_of(op_.type, 0), flat_columns(v_),
+                             stride(op_.args[0], 0), stride(v_, 0), flags, pointer(0), result_);
+        if (op_.type.rank() != 2)
+            throw InternalError(fmt::format("emit: cumsum of rank {} along axis {}", op_.type.rank(), op_.attrs.dim));
+        out_.line("cumsum_cols<{}, {}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1),
+                  row_stride(op_.args[0]), row_stride(v_), flags, pointer(0), result_);
     }
 
     void reduce() {
@@ -84,34 +118,42 @@ class DeviceCall {
         const ValueId v = op_.args[0];
         const int axis = static_cast<int>(op_.attrs.dim);
         if (x.rank() == 1) return out_.line("fill<1>({}, {}<{}>({}));", result_, name, size_of(x, 0), pointer(0));
-        if (axis == 0) return out_.line("{}_rows<{}, {}, {}>({}, {});", name, size_of(x, 0), flat_columns(v), stride(v, 0), pointer(0), result_);
-        if (x.rank() == 2) return out_.line("{}_cols<{}, {}, {}>({}, {});", name, size_of(x, 0), size_of(x, 1), stride(v, 0), pointer(0), result_);
+        if (axis == 0)
+            return out_.line("{}_rows<{}, {}, {}>({}, {});", name, size_of(x, 0), flat_columns(v), stride(v, 0),
+                             pointer(0), result_);
+        if (x.rank() == 2)
+            return out_.line("{}_cols<{}, {}, {}>({}, {});", name, size_of(x, 0), size_of(x, 1), stride(v, 0),
+                             pointer(0), result_);
         if (x.rank() != 3) throw InternalError(fmt::format("emit: {} of rank {} along axis {}", name, x.rank(), axis));
         out_.open(fmt::format("for (int i0 = 0; i0 < {}; ++i0)", size_of(x, 0)));  // one matrix per leading index
-        out_.line("{}_{}<{}, {}, {}>({} + i0 * {}, {} + i0 * {});", name, axis == 1 ? "rows" : "cols", size_of(x, 1), size_of(x, 2), stride(v, 1), pointer(0),
-                  stride(v, 0), result_, stride(v_, 0));
+        out_.line("{}_{}<{}, {}, {}>({} + i0 * {}, {} + i0 * {});", name, axis == 1 ? "rows" : "cols", size_of(x, 1),
+                  size_of(x, 2), stride(v, 1), pointer(0), stride(v, 0), result_, stride(v_, 0));
         out_.close();
     }
 
     void linear_scan() {
-        if (op_.type.rank() == 1) return out_.line("linear_scan_vector<{}>({}, {}, {});", size_of(op_.type, 0), pointer(0), pointer(1), result_);
-        out_.line("linear_scan<{}, {}, {}, {}, {}>({}, {}, {});", size_of(op_.type, 0), flat_columns(v_), stride(op_.args[0], 0), stride(op_.args[1], 0), stride(v_, 0),
-                  pointer(0), pointer(1), result_);
+        if (op_.type.rank() == 1)
+            return out_.line("linear_scan_vector<{}>({}, {}, {});", size_of(op_.type, 0), pointer(0), pointer(1),
+                             result_);
+        out_.line("linear_scan<{}, {}, {}, {}, {}>({}, {}, {});", size_of(op_.type, 0), flat_columns(v_),
+                  stride(op_.args[0], 0), stride(op_.args[1], 0), stride(v_, 0), pointer(0), pointer(1), result_);
     }
 
     void decay_matmul() {
         const auto n = size_of(op_.type, 0), k = size_of(type(0), 1);
         with_work(fmt::format("decay_matmul_scratch<{}, {}>()", n, k), [&](const std::string& work) {
-            out_.line("decay_matmul<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});", n, k, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(op_.args[2]),
-                      row_stride(v_), flag(op_.attrs.exclusive), precision(), pointer(0), pointer(1), pointer(2), result_, work);
+            out_.line("decay_matmul<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});", n, k, row_stride(op_.args[0]),
+                      row_stride(op_.args[1]), row_stride(op_.args[2]), row_stride(v_), flag(op_.attrs.exclusive),
+                      precision(), pointer(0), pointer(1), pointer(2), result_, work);
         });
     }
 
     void decay_apply() {
         const auto n = size_of(op_.type, 0), v = size_of(op_.type, 1);
         with_work(std::to_string(n * row_stride(v_)), [&](const std::string& work) {
-            out_.line("decay_apply<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});", n, v, row_stride(op_.args[0]), row_stride(op_.args[1]), row_stride(op_.args[2]),
-                      row_stride(v_), flag(op_.attrs.exclusive), precision(), pointer(0), pointer(1), pointer(2), result_, work);
+            out_.line("decay_apply<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});", n, v, row_stride(op_.args[0]),
+                      row_stride(op_.args[1]), row_stride(op_.args[2]), row_stride(v_), flag(op_.attrs.exclusive),
+                      precision(), pointer(0), pointer(1), pointer(2), result_, work);
         });
     }
 
@@ -128,7 +170,8 @@ class DeviceCall {
         out_.close();
     }
 
-    /// The precision that a product must state: what the element types ask for, but all of float's for what is inverted.
+    /// The precision that a product must state: what the element types ask for, but all of float's for what is
+    /// inverted.
     [[nodiscard]] std::string precision() const {
         if (!c_.dialect.cooperative) return "";
         return c_.needs_float(v_) ? ", Precision::Float" : ", Precision::Tf32";
@@ -136,14 +179,16 @@ class DeviceCall {
 
     void repeat() {
         const ir::Type& x = type(0);
-        if (x.rank() == 1) return out_.line("repeat_vector<{}, {}>({}, {});", size_of(x, 0), op_.attrs.count, pointer(0), result_);
+        if (x.rank() == 1)
+            return out_.line("repeat_vector<{}, {}>({}, {});", size_of(x, 0), op_.attrs.count, pointer(0), result_);
         need_matrix();
-        out_.line("repeat_{}<{}, {}, {}, {}, {}>({}, {});", op_.attrs.dim == 0 ? "rows" : "cols", size_of(x, 0), size_of(x, 1), row_stride(op_.args[0]), row_stride(v_),
-                  op_.attrs.count, pointer(0), result_);
+        out_.line("repeat_{}<{}, {}, {}, {}, {}>({}, {});", op_.attrs.dim == 0 ? "rows" : "cols", size_of(x, 0),
+                  size_of(x, 1), row_stride(op_.args[0]), row_stride(v_), op_.attrs.count, pointer(0), result_);
     }
 
     void need_matrix() const {
-        if (op_.type.rank() != 2) throw InternalError(fmt::format("emit: {} of rank {}", ir::info(op_.code).name, op_.type.rank()));
+        if (op_.type.rank() != 2)
+            throw InternalError(fmt::format("emit: {} of rank {}", ir::info(op_.code).name, op_.type.rank()));
     }
 
     Context& c_;

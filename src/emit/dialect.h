@@ -1,5 +1,5 @@
-/// What differs between the texts of the back ends: one table each. The rest of a kernel is the same text, calls of device
-/// functions with the same names.
+/// What differs between the texts of the back ends: one table each. The rest of a kernel is the same text, calls of
+/// device functions with the same names.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ struct Dialect {
     std::string arguments;              ///< of a kernel
     std::vector<std::string> prologue;  ///< first lines of a kernel
     std::string idle;                   ///< how a task without work ends; empty: there is none
-    /// A block of threads works on a task together: loops are shared out, barriers stand between operations, addresses of
-    /// vectors are aligned, products state their precision and both strides of their second operand.
+    /// A block of threads works on a task together: loops are shared out, barriers stand between operations, addresses
+    /// of vectors are aligned, products state their precision and both strides of their second operand.
     bool cooperative = false;
-    int threads = 1;  ///< of such a block
+    int threads = 1;                  ///< of such a block
     std::string barrier = "sync();";  ///< how its threads wait for one another
 };
 

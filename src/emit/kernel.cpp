@@ -22,9 +22,14 @@ using plan::Loop;
 using tile::size_of;
 
 class KernelWriter {
- public:
+  public:
     KernelWriter(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel)
-        : c_(out, dialect, plan, kernel), transfers_(c_), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn) {}
+        : c_(out, dialect, plan, kernel),
+          transfers_(c_),
+          out_(out),
+          plan_(plan),
+          loop_(kernel.graph.loop),
+          fn_(c_.fn) {}
 
     void write() {
         out_.open(fmt::format("FORGE_KERNEL void {}({})", kernel_symbol(c_.kernel), c_.dialect.arguments));
@@ -46,18 +51,27 @@ class KernelWriter {
         out_.close();
     }
 
- private:
+  private:
     void begin_task() {
         const auto chunk = plan_.schedule.chunk;
         switch (loop_) {
-            case Loop::Scan: out_.line("const Task at = scan_task(call, task);"); break;
-            case Loop::Carries: out_.line("const Task at = carry_task(call, task);"); break;
-            case Loop::Chunks: out_.line("const Task at = chunk_task(call, task, {});", chunk); break;
+            case Loop::Scan:
+                out_.line("const Task at = scan_task(call, task);");
+                break;
+            case Loop::Carries:
+                out_.line("const Task at = carry_task(call, task);");
+                break;
+            case Loop::Chunks:
+                out_.line("const Task at = chunk_task(call, task, {});", chunk);
+                break;
             case Loop::Segments:
-            case Loop::Summaries: out_.line("const Task at = segment_task(call, task, {});", chunk); break;
+            case Loop::Summaries:
+                out_.line("const Task at = segment_task(call, task, {});", chunk);
+                break;
         }
         if (!c_.dialect.idle.empty()) out_.put(c_.dialect.idle);
-        if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
+        if (loop_ == Loop::Summaries)
+            out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
     }
 
     /// The loop over chunks (or segments), and the valid rows of a chunk.
@@ -76,7 +90,8 @@ class KernelWriter {
 
     /// The valid rows of the chunk that begins at a row.
     [[nodiscard]] std::string rows_from(const std::string& row) const {
-        return fmt::format("static_cast<int>(at.tokens - {0} < {1} ? at.tokens - {0} : {1})", row, plan_.schedule.chunk);
+        return fmt::format("static_cast<int>(at.tokens - {0} < {1} ? at.tokens - {0} : {1})", row,
+                           plan_.schedule.chunk);
     }
 
     /// On a GPU, what a chunk reads is asked for while the chunk before is computed, as far as registers go.
@@ -97,15 +112,17 @@ class KernelWriter {
         const bool loop = plan::in_order(loop_);
         if (loop) out_.line("int rows_ahead = {};", rows_from("at.row"));
         for (const ValueId v : ahead_)
-            out_.line("auto {}_ahead = {};", c_.name(v),
-                      transfers_.fetch(v, loop ? Transfers::Place{"at.row", "rows_ahead", "block"} : Transfers::Place{}));
+            out_.line(
+                "auto {}_ahead = {};", c_.name(v),
+                transfers_.fetch(v, loop ? Transfers::Place{"at.row", "rows_ahead", "block"} : Transfers::Place{}));
     }
 
     void fetch_next() {
         if (ahead_.empty() || !plan::in_order(loop_)) return;
         const std::string next = fmt::format("(row + {})", plan_.schedule.chunk);
         out_.line("rows_ahead = {};", rows_from(next));
-        for (const ValueId v : ahead_) out_.line("{}_ahead = {};", c_.name(v), transfers_.fetch(v, {next, "rows_ahead", "(block + call.heads)"}));
+        for (const ValueId v : ahead_)
+            out_.line("{}_ahead = {};", c_.name(v), transfers_.fetch(v, {next, "rows_ahead", "(block + call.heads)"}));
     }
 
     /// One pointer per buffer, with its shape.
@@ -113,7 +130,8 @@ class KernelWriter {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
             if (!c_.in_tile(v) || ir::is_view(op.code)) continue;
-            out_.line("float* const {} = scratch + {};  // {}", c_.name(v), op.layout->offset, forge::to_string(op.type.shape));
+            out_.line("float* const {} = scratch + {};  // {}", c_.name(v), op.layout->offset,
+                      forge::to_string(op.type.shape));
         }
     }
 
@@ -122,14 +140,16 @@ class KernelWriter {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (c_.is_param(v, Role::Spill) && !c_.in_tile(v)) transfers_.declare_spill(v, fn_.op(v).attrs.name);
         for (const ir::Result& r : fn_.results)
-            if (c_.made_in_spill(r.value)) out_.line("float* const {} = {};", c_.name(r.value), transfers_.spill_pointer(r.name, "block"));
+            if (c_.made_in_spill(r.value))
+                out_.line("float* const {} = {};", c_.name(r.value), transfers_.spill_pointer(r.name, "block"));
     }
 
     /// Loads of what does not change from chunk to chunk, and the initial states.
     void before_chunks() {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
-            if (c_.is_param(v, Role::Scalar)) out_.line("const float {} = call.scalars[{}];", c_.name(v), plan_.scalar(op.attrs.name));
+            if (c_.is_param(v, Role::Scalar))
+                out_.line("const float {} = call.scalars[{}];", c_.name(v), plan_.scalar(op.attrs.name));
             if (c_.is_param(v, Role::Head)) transfers_.load_head(v);
             if (c_.is_param(v, Role::State)) start_state(v);
             if (c_.is_param(v, Role::Ones) || c_.is_param(v, Role::Eye)) start_transition(v);
@@ -137,11 +157,13 @@ class KernelWriter {
     }
 
     void start_state(ValueId v) {
-        if (loop_ == Loop::Segments) return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
+        if (loop_ == Loop::Segments)
+            return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
         if (waits_between_stretches()) {
             const std::string waiting = graph::carry_spill(fn_.op(v).attrs.name);
             return either(
-                "at.row > 0", [&] { transfers_.load_spill(v, waiting, kLane); }, [&] { transfers_.load_initial_state(v); });
+                "at.row > 0", [&] { transfers_.load_spill(v, waiting, kLane); },
+                [&] { transfers_.load_initial_state(v); });
         }
         if (loop_ != Loop::Summaries) return transfers_.load_initial_state(v);
         c_.writes(v);
@@ -153,9 +175,12 @@ class KernelWriter {
         const Op& op = fn_.op(v);
         const bool eye = op.attrs.role == Role::Eye;
         c_.writes(v);
-        if (eye && c_.dialect.cooperative) return out_.line("fill_identity<{}, {}>({});", size_of(op.type, 0), op.layout->strides[0], c_.name(v));
+        if (eye && c_.dialect.cooperative)
+            return out_.line("fill_identity<{}, {}>({});", size_of(op.type, 0), op.layout->strides[0], c_.name(v));
         out_.line("fill<{}>({}, {});", c_.floats(v), c_.name(v), eye ? "0.0f" : "1.0f");
-        if (eye) out_.line("for (int i = 0; i < {}; ++i) {}[i * {}] = 1.0f;", size_of(op.type, 0), c_.name(v), op.layout->strides[0] + 1);
+        if (eye)
+            out_.line("for (int i = 0; i < {}; ++i) {}[i * {}] = 1.0f;", size_of(op.type, 0), c_.name(v),
+                      op.layout->strides[0] + 1);
     }
 
     /// Whether a task may be followed by one that goes on where it ends.
@@ -179,7 +204,9 @@ class KernelWriter {
             const ValueId kept = c_.carried_param(r);
             const ValueId v = kept == ir::kNoValue ? r.value : kept;
             if (loop_ == Loop::Summaries)
-                transfers_.store_spill(r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name), v, "at.segment");
+                transfers_.store_spill(
+                    r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name), v,
+                    "at.segment");
             else if (waits_between_stretches())
                 either(
                     "!at.last", [&] { transfers_.store_spill(graph::carry_spill(r.name), v, kLane); },
@@ -203,7 +230,8 @@ class KernelWriter {
             else if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
-            else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.made_in_spill(v)) && !ir::is_view(op.code)) compute(v);
+            else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.made_in_spill(v)) && !ir::is_view(op.code))
+                compute(v);
             store_results(v);
         }
         for (const ir::Result& r : fn_.results)
@@ -218,8 +246,9 @@ class KernelWriter {
 
     [[nodiscard]] bool read_in_rows(ValueId v) const {
         const auto& streams = c_.kernel.tiles.streams;
-        return std::any_of(streams.begin(), streams.end(),
-                           [&](const tile::Stream& s) { return std::find(s.inputs.begin(), s.inputs.end(), v) != s.inputs.end(); });
+        return std::any_of(streams.begin(), streams.end(), [&](const tile::Stream& s) {
+            return std::find(s.inputs.begin(), s.inputs.end(), v) != s.inputs.end();
+        });
     }
 
     /// A loop over rows, from tensors to tensors.
@@ -229,7 +258,8 @@ class KernelWriter {
         for (const ValueId v : stream.inputs) transfers_.read_rows(v, tensors[v] = c_.name(v) + "_in");
         std::vector<ir::Result> stored;
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Input && std::find(stream.outputs.begin(), stream.outputs.end(), r.value) != stream.outputs.end())
+            if (r.role == Role::Input &&
+                std::find(stream.outputs.begin(), stream.outputs.end(), r.value) != stream.outputs.end())
                 stored.push_back(r);
         for (const ir::Result& r : stored) transfers_.write_rows(r, tensors[r.value] = c_.name(r.value) + "_out");
         write_rows(out_, fn_, stream, c_.names, tensors);
@@ -254,9 +284,11 @@ class KernelWriter {
         c_.barriers.before(out_, reads, writes);
         if (op.code == Opcode::Copy && is_matrix_transpose(op)) {
             const ValueId base = op.args[0];
-            out_.line("transpose<{}, {}, {}, {}>({}, {});", size_of(op.type, 1), size_of(op.type, 0), fn_.op(base).layout->strides[1],
-                      op.layout->strides[0], tile_pointer(fn_, base, c_.names), c_.name(v));
-        } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
+            out_.line("transpose<{}, {}, {}, {}>({}, {});", size_of(op.type, 1), size_of(op.type, 0),
+                      fn_.op(base).layout->strides[1], op.layout->strides[0], tile_pointer(fn_, base, c_.names),
+                      c_.name(v));
+        } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant ||
+                   op.code == Opcode::Identity) {
             write_loops(out_, fn_, v, c_.names, c_.dialect.cooperative ? Walk::Shared : Walk::Nested);
         } else {
             write_device_call(c_, v);
@@ -313,14 +345,16 @@ void write_kernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, c
 void write_title(Writer& out, const plan::Plan& plan) {
     comment(out, fmt::format("{}, generated by Forge.\n{}", plan.definition.name, to_string(plan.schedule)));
     std::string sizes;
-    for (const auto& [symbol, size] : plan.sizes) sizes += fmt::format("{}{} = {}", sizes.empty() ? "" : ", ", symbol, size);
+    for (const auto& [symbol, size] : plan.sizes)
+        sizes += fmt::format("{}{} = {}", sizes.empty() ? "" : ", ", symbol, size);
     comment(out, sizes);
     out.put("");
 }
 
 void write_title(Writer& out, const plan::Kernel& kernel) {
     out.put("");
-    comment(out, fmt::format("{}: {}.\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.tiles.fn)));
+    comment(out, fmt::format("{}: {}.\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop),
+                             ir::print(kernel.tiles.fn)));
 }
 
 std::string write_source(const plan::Plan& plan, const Dialect& dialect, const WriteKernel& write) {

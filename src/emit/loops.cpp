@@ -25,16 +25,18 @@ struct Known {
 };
 
 class LoopNest {
- public:
+  public:
     /// `root` has the shape that is walked over.
-    LoopNest(const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk, const RowTensors* tensors = nullptr)
+    LoopNest(const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk,
+             const RowTensors* tensors = nullptr)
         : fn_(fn), root_(root), names_(names), walk_(walk), tensors_(tensors), rank_(fn.op(root).type.rank()) {
         statements_.resize(static_cast<std::size_t>(rank_) + 1);
     }
 
     void write(Writer& out) {
         std::string stored = stored_text(root_);
-        if (walk_ == Walk::Shared && is_triangle()) stored = fmt::format("tril({}, {}, j)", stored, variable(rank_ - 2));
+        if (walk_ == Walk::Shared && is_triangle())
+            stored = fmt::format("tril({}, {}, j)", stored, variable(rank_ - 2));
         store(root_, stored);
         if (walk_ == Walk::Nested) write_level(out, 0);
         else write_shared(out);
@@ -48,20 +50,22 @@ class LoopNest {
                 continue;
             }
             const bool output = std::find(stream.outputs.begin(), stream.outputs.end(), v) != stream.outputs.end();
-            if (output) statements_.back().push_back(fmt::format("store_row({}, i0, j, {});", tensors_->at(v), stored_text(v)));
+            if (output)
+                statements_.back().push_back(fmt::format("store_row({}, i0, j, {});", tensors_->at(v), stored_text(v)));
             else if (fn_.op(v).layout->space == Layout::Space::Tile) store(v, stored_text(v));
         }
         write_level(out, 0);
     }
 
- private:
+  private:
     std::string stored_text(ValueId v) {
         const std::string text = evaluate_op(v).text;
         return fn_.op(v).type.dtype == DType::Bool ? fmt::format("mask_to_float({})", text) : text;
     }
 
     void store(ValueId v, const std::string& text) {
-        statements_.back().push_back(fmt::format("store({} + {}, {});", names_[static_cast<std::size_t>(v)], index(v), text));
+        statements_.back().push_back(
+            fmt::format("store({} + {}, {});", names_[static_cast<std::size_t>(v)], index(v), text));
     }
 
     /// A scan or a sum: from the row before, which lies where this row goes or one row above.
@@ -71,7 +75,8 @@ class LoopNest {
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a).text);
         const std::int64_t stride = op.type.rank() == 2 ? op.layout->strides[0] : 0;
-        args.push_back(fmt::format("{} + {}{}", n, op.type.rank() == 2 ? index(v) : "j", stride == 0 ? "" : fmt::format(" - {}", stride)));
+        args.push_back(fmt::format("{} + {}{}", n, op.type.rank() == 2 ? index(v) : "j",
+                                   stride == 0 ? "" : fmt::format(" - {}", stride)));
         const char* function = op.code == Opcode::LinearScanFrom ? "linear_scan_from_row"
                                : op.code == Opcode::LinearScan   ? "linear_scan_row"
                                                                  : "sum_row";
@@ -98,7 +103,8 @@ class LoopNest {
         write_level(out, depth + 1);
         out.close();
         if (depth == rank_ - 1 && is_triangle())
-            out.line("for (; j < {}; j += kWidth) store({} + {}, zero);", n, names_[static_cast<std::size_t>(root_)], index(root_));
+            out.line("for (; j < {}; j += kWidth) store({} + {}, zero);", n, names_[static_cast<std::size_t>(root_)],
+                     index(root_));
     }
 
     /// One vector per thread and turn; its place in the tile from its number.
@@ -111,11 +117,14 @@ class LoopNest {
         out.open(fmt::format("for (int index = thread(); index < {}; index += kThreads)", count));
         std::string places;
         for (int axis = rank_ - 2; axis >= 0; --axis) {
-            const std::string place = axis == 0 ? fmt::format("index / {}", below) : fmt::format("index / {} % {}", below, size_of(type, axis));
+            const std::string place = axis == 0 ? fmt::format("index / {}", below)
+                                                : fmt::format("index / {} % {}", below, size_of(type, axis));
             places = fmt::format("{} = {}, {}", variable(axis), place, places);
             below *= size_of(type, axis);
         }
-        if (rank_ > 0) out.line("[[maybe_unused]] const int {}j = index{} * {};", places, rank_ == 1 ? "" : fmt::format(" % {}", row), kWidth);
+        if (rank_ > 0)
+            out.line("[[maybe_unused]] const int {}j = index{} * {};", places,
+                     rank_ == 1 ? "" : fmt::format(" % {}", row), kWidth);
         for (const auto& level : statements_)
             for (const std::string& s : level) out.put(s);
         out.close();
@@ -127,7 +136,8 @@ class LoopNest {
         constexpr std::int64_t kWidth = 4;
         const Layout& layout = *fn_.op(v).layout;
         bool aligned = layout.offset % kWidth == 0;
-        for (std::size_t axis = 0; axis + 1 < layout.strides.size(); ++axis) aligned = aligned && layout.strides[axis] % kWidth == 0;
+        for (std::size_t axis = 0; axis + 1 < layout.strides.size(); ++axis)
+            aligned = aligned && layout.strides[axis] % kWidth == 0;
         return aligned;
     }
 
@@ -135,7 +145,8 @@ class LoopNest {
     [[nodiscard]] std::string index(ValueId v) const {
         std::string text;
         for (const auto& [axis, stride] : moving(v))
-            text += (text.empty() ? "" : " + ") + (stride == 1 ? variable(axis) : fmt::format("{} * {}", variable(axis), stride));
+            text += (text.empty() ? "" : " + ") +
+                    (stride == 1 ? variable(axis) : fmt::format("{} * {}", variable(axis), stride));
         return text.empty() ? "0" : text;
     }
 
@@ -159,14 +170,16 @@ class LoopNest {
 
     Known load(ValueId v) {
         if (tensors_ && tensors_->contains(v))
-            return name(v, fmt::format("load_row({}, i0, j)", tensors_->at(v)), rank_, names_[static_cast<std::size_t>(v)] + "_j");
+            return name(v, fmt::format("load_row({}, i0, j)", tensors_->at(v)), rank_,
+                        names_[static_cast<std::size_t>(v)] + "_j");
         const auto axes = moving(v);
         const std::string p = tile_pointer(fn_, v, names_);
         const int depth = axes.empty() ? 0 : axes.back().first + 1;
         const bool vector = !axes.empty() && axes.back().first == rank_ - 1;
         const std::string at = index(v) == "0" ? p : fmt::format("{} + {}", p, index(v));
         std::string text =
-            vector ? (axes.back().second == 1 && is_aligned(v) ? fmt::format("load({})", at) : fmt::format("gather({}, {})", at, axes.back().second))
+            vector ? (axes.back().second == 1 && is_aligned(v) ? fmt::format("load({})", at)
+                                                               : fmt::format("gather({}, {})", at, axes.back().second))
                    : fmt::format("broadcast({}[{}])", p.find(' ') == std::string::npos ? p : "(" + p + ")", index(v));
         if (fn_.op(v).type.dtype == DType::Bool) text = fmt::format("ne({}, zero)", text);
         return name(v, text, depth, names_[static_cast<std::size_t>(v)] + "_j");
@@ -177,7 +190,8 @@ class LoopNest {
         const std::string& n = names_[static_cast<std::size_t>(v)];
         if (op.code == Opcode::Constant) return {fmt::format("broadcast({})", float_literal(op.attrs.value)), 0};
         if (op.code == Opcode::Param) return {fmt::format("broadcast({})", n), 0};
-        if (op.code == Opcode::Identity) return name(v, fmt::format("eye({}, j)", variable(rank_ - 2)), rank_, n + "_j");
+        if (op.code == Opcode::Identity)
+            return name(v, fmt::format("eye({}, j)", variable(rank_ - 2)), rank_, n + "_j");
         std::vector<std::string> args;
         int depth = 0;
         for (const ValueId a : op.args) {
@@ -213,17 +227,24 @@ class LoopNest {
 
 std::string expression(const Function& fn, const Op& op, const std::vector<std::string>& a) {
     switch (op.code) {
-        case Opcode::Add: return fmt::format("{} + {}", a[0], a[1]);
-        case Opcode::Sub: return fmt::format("{} - {}", a[0], a[1]);
-        case Opcode::Mul: return fmt::format("{} * {}", a[0], a[1]);
-        case Opcode::Div: return fmt::format("{} / {}", a[0], a[1]);
-        case Opcode::Neg: return fmt::format("-{}", a[0]);
-        case Opcode::Copy: return a[0];
+        case Opcode::Add:
+            return fmt::format("{} + {}", a[0], a[1]);
+        case Opcode::Sub:
+            return fmt::format("{} - {}", a[0], a[1]);
+        case Opcode::Mul:
+            return fmt::format("{} * {}", a[0], a[1]);
+        case Opcode::Div:
+            return fmt::format("{} / {}", a[0], a[1]);
+        case Opcode::Neg:
+            return fmt::format("-{}", a[0]);
+        case Opcode::Copy:
+            return a[0];
         case Opcode::To: {
             const bool from = fn.op(op.args[0]).type.dtype == DType::Bool, to = op.type.dtype == DType::Bool;
             return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
         }
-        default: return fmt::format("{}({})", ir::info(op.code).name, fmt::join(a, ", "));
+        default:
+            return fmt::format("{}({})", ir::info(op.code).name, fmt::join(a, ", "));
     }
 }
 
@@ -234,7 +255,8 @@ std::string tile_pointer(const Function& fn, ValueId v, const std::vector<std::s
     return skip == 0 ? name : fmt::format("{} + {}", name, skip);
 }
 
-void write_rows(Writer& out, const Function& fn, const tile::Stream& stream, const std::vector<std::string>& names, const RowTensors& tensors) {
+void write_rows(Writer& out, const Function& fn, const tile::Stream& stream, const std::vector<std::string>& names,
+                const RowTensors& tensors) {
     ValueId root = stream.members.front();
     if (fn.op(root).code == Opcode::Sum) root = fn.op(root).args[0];
     out.open("");

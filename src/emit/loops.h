@@ -14,11 +14,13 @@ namespace forge::emit {
 /// How the elements of a tile are walked over.
 enum class Walk : std::uint8_t {
     Nested,  ///< a loop per axis, by one thread
-    Shared,  ///< one loop over all vectors, shared out over the threads of a block; vectors are loaded from aligned addresses
+    Shared,  ///< one loop over all vectors, shared out over the threads of a block; vectors are loaded from aligned
+             ///< addresses
 };
 
 /// Writes the loops that compute value `root` (elementwise, or a copy) into its tile.
-void write_loops(Writer& out, const ir::Function& fn, ir::ValueId root, const std::vector<std::string>& names, Walk walk);
+void write_loops(Writer& out, const ir::Function& fn, ir::ValueId root, const std::vector<std::string>& names,
+                 Walk walk);
 
 /// One elementwise op on the texts of its operands.
 std::string expression(const ir::Function& fn, const ir::Op& op, const std::vector<std::string>& operands);
@@ -27,7 +29,8 @@ std::string expression(const ir::Function& fn, const ir::Op& op, const std::vect
 using RowTensors = std::map<ir::ValueId, std::string>;
 
 /// Writes the one loop over the elements of a stream, row by row: its scans carry the row before.
-void write_rows(Writer& out, const ir::Function& fn, const tile::Stream& stream, const std::vector<std::string>& names, const RowTensors& tensors);
+void write_rows(Writer& out, const ir::Function& fn, const tile::Stream& stream, const std::vector<std::string>& names,
+                const RowTensors& tensors);
 
 /// `name + 12`, or `name`: where a tile or a view of one begins.
 std::string tile_pointer(const ir::Function& fn, ir::ValueId v, const std::vector<std::string>& names);

@@ -13,14 +13,17 @@ namespace {
 
 bool reserved(const std::string& name) {
     static const std::set<std::string> kWords = {
-        "alignas", "and", "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete", "do", "double", "else",
-        "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace",
-        "new", "not", "operator", "or", "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static", "struct",
-        "switch", "template", "this", "throw", "true", "try", "typedef", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
+        "alignas", "and", "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete",
+        "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if",
+        "inline", "int", "long", "mutable", "namespace", "new", "not", "operator", "or", "private", "protected",
+        "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this",
+        "throw", "true", "try", "typedef", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
         // what emitted kernels and the device library call things
-        "call", "at", "row", "rows", "scratch", "index", "work", "i", "i0", "i1", "i2", "i3", "j", "load", "store", "broadcast", "gather", "vec",
-        "ivec", "tril", "triu", "eye", "bf16", "f16", "fill", "main", "zero", "token_mask", "task", "block", "initial", "final",
-        "spot", "start", "stage", "arrived", "arriving", "rows_ahead", "each", "finish", "pack", "join", "mask", "next", "part", "places", "shared", "states", "tensors", "turn"};
+        "call", "at", "row", "rows", "scratch", "index", "work", "i", "i0", "i1", "i2", "i3", "j", "load", "store",
+        "broadcast", "gather", "vec", "ivec", "tril", "triu", "eye", "bf16", "f16", "fill", "main", "zero",
+        "token_mask", "task", "block", "initial", "final", "spot", "start", "stage", "arrived", "arriving",
+        "rows_ahead", "each", "finish", "pack", "join", "mask", "next", "part", "places", "shared", "states", "tensors",
+        "turn"};
     return kWords.contains(name) || ir::opcode_named(name).has_value();
 }
 
@@ -54,13 +57,17 @@ std::string float_literal(double value) {
 
 std::string storage_type(DType dtype) {
     switch (dtype) {
-        case DType::F32: return "float";
-        case DType::BF16: return "bf16";
-        case DType::F16: return "f16";
+        case DType::F32:
+            return "float";
+        case DType::BF16:
+            return "bf16";
+        case DType::F16:
+            return "f16";
         case DType::Bool:
         case DType::I32:
         case DType::I64:
-        case DType::F64: break;
+        case DType::F64:
+            break;
     }
     throw InternalError("emit: no storage type for " + to_string(dtype));
 }

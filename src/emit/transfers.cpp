@@ -38,14 +38,17 @@ std::int64_t row_stride(const std::vector<std::int64_t>& strides) { return strid
 }  // namespace
 
 /// Which tensor a parameter is, in the call.
-int Transfers::tensor_of(const Op& param) const { return plan_.tensor(param.attrs.role == Role::Head ? Kind::Head : Kind::Input, param.attrs.name); }
+int Transfers::tensor_of(const Op& param) const {
+    return plan_.tensor(param.attrs.role == Role::Head ? Kind::Head : Kind::Input, param.attrs.name);
+}
 
 /// The offset of this task's part of the tiled axis: dims are the tensor's axes after token and head.
 std::string Transfers::tile_offset(int tensor, std::size_t leading) const {
     const ir::Type& t = slot(tensor).type;
     for (std::size_t axis = leading; c_.kernel.graph.tiled && axis < t.shape.size(); ++axis)
         if (t.shape[axis].symbol == plan_.schedule.tile_axis)
-            return fmt::format(" + at.tile * {} * call.tensors[{}].dim[{}]", t.shape[axis].factor * plan_.schedule.tile_size, tensor, axis - leading);
+            return fmt::format(" + at.tile * {} * call.tensors[{}].dim[{}]",
+                               t.shape[axis].factor * plan_.schedule.tile_size, tensor, axis - leading);
     return "";
 }
 
@@ -55,12 +58,15 @@ std::string Transfers::first_column(int tensor) const {
     return part ? fmt::format("at.tile * {}", columns.factor * plan_.schedule.tile_size) : "0";
 }
 
-std::string Transfers::all_rows(const ir::Type& type) const { return type.rank() == 0 ? "1" : std::to_string(size_of(type, 0)); }
+std::string Transfers::all_rows(const ir::Type& type) const {
+    return type.rank() == 0 ? "1" : std::to_string(size_of(type, 0));
+}
 
 void Transfers::declare_token_tensor(const std::string& pointer, int tensor, bool constant) {
     const ir::Type& t = slot(tensor).type;
     const std::int64_t factor = t.shape[0].factor;
-    out_.line("{0}* const {1} = token_rows<{0}>(call, {2}, at{3}){4};", (constant ? "const " : "") + storage_type(t.dtype), pointer, tensor,
+    out_.line("{0}* const {1} = token_rows<{0}>(call, {2}, at{3}){4};",
+              (constant ? "const " : "") + storage_type(t.dtype), pointer, tensor,
               factor == 1 ? "" : fmt::format(", {}", factor), tile_offset(tensor, 2));
 }
 
@@ -74,7 +80,8 @@ void Transfers::declare_inputs() {
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (!c_.is_param(v, Role::Input) && !c_.is_param(v, Role::Shifted)) continue;
         const int tensor = tensor_of(fn_.op(v));
-        if (std::find(declared.begin(), declared.end(), tensor) == declared.end()) declare_token_tensor(global(fn_.op(v).attrs.name), tensor, true);
+        if (std::find(declared.begin(), declared.end(), tensor) == declared.end())
+            declare_token_tensor(global(fn_.op(v).attrs.name), tensor, true);
         declared.push_back(tensor);
     }
 }
@@ -105,30 +112,36 @@ void Transfers::transfer(Block b) {
     }
     if (b.tile_strides.size() == 1) b.tile_strides.push_back(1);
     if (b.memory_strides.size() == 1) b.memory_strides.emplace_back("1");
-    const std::string sizes =
-        fmt::format("<{}, {}, {}, {}>", b.type, b.shape[0], b.shape[1], std::max(b.tile_strides[0], plan_.schedule.vector_width));
-    if (b.pad.empty()) out_.line("store_tile{}({}, {}, {}, {}, {});", sizes, b.memory, b.memory_strides[0], b.memory_strides[1], b.tile, b.rows);
-    else out_.line("load_tile{}({}, {}, {}, {}, {}, {});", sizes, b.tile, b.memory, b.memory_strides[0], b.memory_strides[1], b.rows, b.pad);
+    const std::string sizes = fmt::format("<{}, {}, {}, {}>", b.type, b.shape[0], b.shape[1],
+                                          std::max(b.tile_strides[0], plan_.schedule.vector_width));
+    if (b.pad.empty())
+        out_.line("store_tile{}({}, {}, {}, {}, {});", sizes, b.memory, b.memory_strides[0], b.memory_strides[1],
+                  b.tile, b.rows);
+    else
+        out_.line("load_tile{}({}, {}, {}, {}, {}, {});", sizes, b.tile, b.memory, b.memory_strides[0],
+                  b.memory_strides[1], b.rows, b.pad);
     for (; loops > 0; --loops) out_.close();
 }
 
 std::string Transfers::rows_arguments(ValueId v, const std::string& tensor, int index) const {
     const std::int64_t factor = slot(index).type.shape[0].factor;
     const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor);
-    return fmt::format("{0}, {1} + row{2} * call.tensors[{3}].token, call.tensors[{3}].token, call.tensors[{3}].dim[0], rows{2}", c_.name(v),
-                       global(tensor), scale, index);
+    return fmt::format(
+        "{0}, {1} + row{2} * call.tensors[{3}].token, call.tensors[{3}].token, call.tensors[{3}].dim[0], rows{2}",
+        c_.name(v), global(tensor), scale, index);
 }
 
 void Transfers::read_rows(ValueId v, const std::string& name) {
     const Op& op = fn_.op(v);
     const int tensor = tensor_of(op);
-    out_.line("const auto {} = rows_to_read<{}, {}, {}>({}, {});", name, size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0],
-              rows_arguments(v, op.attrs.name, tensor), float_literal(slot(tensor).pad));
+    out_.line("const auto {} = rows_to_read<{}, {}, {}>({}, {});", name, size_of(op.type, 0), size_of(op.type, 1),
+              op.layout->strides[0], rows_arguments(v, op.attrs.name, tensor), float_literal(slot(tensor).pad));
 }
 
 void Transfers::write_rows(const ir::Result& r, const std::string& name) {
     const Op& op = fn_.op(r.value);
-    out_.line("const auto {} = rows_to_write<{}, {}, {}>({}, at.tokens);", name, size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0],
+    out_.line("const auto {} = rows_to_write<{}, {}, {}>({}, at.tokens);", name, size_of(op.type, 0),
+              size_of(op.type, 1), op.layout->strides[0],
               rows_arguments(r.value, r.name, plan_.tensor(Kind::Output, r.name)));
 }
 
@@ -142,8 +155,9 @@ void Transfers::ask_for_next(const ir::Type& type, int tensor, const std::string
     if (c_.dialect.cooperative || type.rank() > 2) return;
     const std::string stride = fmt::format("call.tensors[{}].token", tensor);
     const std::int64_t factor = slot(tensor).type.shape[0].factor;
-    out_.line("prefetch_rows<{}, {}, {}>({} + (row + {}) * {}{}, {});", size_of(type, 0), type.rank() == 2 ? size_of(type, 1) : 1, write, pointer,
-              plan_.schedule.chunk, factor == 1 ? "" : fmt::format("{} * ", factor), stride, stride);
+    out_.line("prefetch_rows<{}, {}, {}>({} + (row + {}) * {}{}, {});", size_of(type, 0),
+              type.rank() == 2 ? size_of(type, 1) : 1, write, pointer, plan_.schedule.chunk,
+              factor == 1 ? "" : fmt::format("{} * ", factor), stride, stride);
 }
 
 void Transfers::load_tokens(ValueId v) {
@@ -151,18 +165,29 @@ void Transfers::load_tokens(ValueId v) {
     const int tensor = tensor_of(op);
     const TensorSlot& t = slot(tensor);
     const std::int64_t factor = t.type.shape[0].factor;
-    const std::string row = factor == 1 ? "row" : fmt::format("row * {}", factor), rows = factor == 1 ? "rows" : fmt::format("rows * {}", factor);
-    const std::string stride = fmt::format("call.tensors[{}].token", tensor), type = storage_type(t.type.dtype), pad = float_literal(t.pad);
+    const std::string row = factor == 1 ? "row" : fmt::format("row * {}", factor),
+                      rows = factor == 1 ? "rows" : fmt::format("rows * {}", factor);
+    const std::string stride = fmt::format("call.tensors[{}].token", tensor), type = storage_type(t.type.dtype),
+                      pad = float_literal(t.pad);
     const std::string memory = fmt::format("{} + {} * {}", global(op.attrs.name), row, stride);
     const bool shifted = op.attrs.role == Role::Shifted;
     c_.writes(v);
     if (!shifted) ask_for_next(op.type, tensor, global(op.attrs.name), false);
     if (op.type.rank() == 1) {
-        if (!shifted) return out_.line("load_vector<{}, {}>({}, {}, {}, {}, {});", type, size_of(op.type, 0), c_.name(v), memory, stride, rows, pad);
-        return out_.line("load_shifted<{}, {}, {}>({}, {}, {}, row == 0, {}, {});", type, size_of(op.type, 0), factor, c_.name(v), memory, stride,
-                         rows, pad);
+        if (!shifted)
+            return out_.line("load_vector<{}, {}>({}, {}, {}, {}, {});", type, size_of(op.type, 0), c_.name(v), memory,
+                             stride, rows, pad);
+        return out_.line("load_shifted<{}, {}, {}>({}, {}, {}, row == 0, {}, {});", type, size_of(op.type, 0), factor,
+                         c_.name(v), memory, stride, rows, pad);
     }
-    Block b{type, c_.name(v), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank() - 1, true), rows, pad};
+    Block b{type,
+            c_.name(v),
+            memory,
+            constants(op.type),
+            op.layout->strides,
+            memory_strides(tensor, op.type.rank() - 1, true),
+            rows,
+            pad};
     if (!shifted) return transfer(b);
     Block first = b;
     first.shape[0] = factor;
@@ -207,7 +232,8 @@ Transfers::Block Transfers::ahead(ValueId v, const Place& place) const {
 
 std::int64_t Transfers::registers_ahead(ValueId v) const {
     const Op& op = fn_.op(v);
-    const bool input = c_.is_param(v, Role::Input) && op.type.rank() <= 2, spill = c_.is_param(v, Role::Spill) && op.type.rank() > 0;
+    const bool input = c_.is_param(v, Role::Input) && op.type.rank() <= 2,
+               spill = c_.is_param(v, Role::Spill) && op.type.rank() > 0;
     if (!c_.dialect.cooperative || !c_.in_tile(v) || !(input || spill)) return 0;
     constexpr std::int64_t kFour = 4;
     const std::int64_t threads = c_.dialect.threads;
@@ -220,28 +246,32 @@ std::int64_t Transfers::registers_ahead(ValueId v) const {
 
 std::string Transfers::fetch(ValueId v, const Place& place) const {
     const Block b = ahead(v, place);
-    if (b.shape.size() == 1) return fmt::format("fetch_vector<{}, {}>({}, {}, {})", b.type, b.shape[0], b.memory, b.memory_strides[0], b.rows);
-    return fmt::format("fetch_tile<{}, {}, {}>({}, {}, {}, {})", b.type, b.shape[0], b.shape[1], b.memory, b.memory_strides[0], b.memory_strides[1],
-                       b.rows);
+    if (b.shape.size() == 1)
+        return fmt::format("fetch_vector<{}, {}>({}, {}, {})", b.type, b.shape[0], b.memory, b.memory_strides[0],
+                           b.rows);
+    return fmt::format("fetch_tile<{}, {}, {}>({}, {}, {}, {})", b.type, b.shape[0], b.shape[1], b.memory,
+                       b.memory_strides[0], b.memory_strides[1], b.rows);
 }
 
 void Transfers::place(ValueId v) {
     const Block b = ahead(v, {});
     c_.writes(v);
-    if (b.shape.size() == 1) return out_.line("place_vector({}, {}_ahead, {}, {});", c_.name(v), c_.name(v), b.rows, b.pad);
-    out_.line("place_tile<{}>({}, {}_ahead, {}, {}, {}, {}, {});", b.tile_strides[0], c_.name(v), c_.name(v), b.memory, b.memory_strides[0],
-              b.memory_strides[1], b.rows, b.pad);
+    if (b.shape.size() == 1)
+        return out_.line("place_vector({}, {}_ahead, {}, {});", c_.name(v), c_.name(v), b.rows, b.pad);
+    out_.line("place_tile<{}>({}, {}_ahead, {}, {}, {}, {}, {});", b.tile_strides[0], c_.name(v), c_.name(v), b.memory,
+              b.memory_strides[0], b.memory_strides[1], b.rows, b.pad);
 }
 
 void Transfers::load_head(ValueId v) {
     const Op& op = fn_.op(v);
     const int tensor = tensor_of(op);
     const std::string type = storage_type(slot(tensor).type.dtype);
-    const std::string memory = fmt::format("head_block<const {}>(call, {}, at){}", type, tensor, tile_offset(tensor, 1));
+    const std::string memory =
+        fmt::format("head_block<const {}>(call, {}, at){}", type, tensor, tile_offset(tensor, 1));
     if (op.type.rank() == 0) return out_.line("const float {} = load_number({});", c_.name(v), memory);
     c_.writes(v);
-    transfer(
-        {type, c_.name(v), memory, constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
+    transfer({type, c_.name(v), memory, constants(op.type), op.layout->strides,
+              memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
 }
 
 void Transfers::load_initial_state(ValueId v) {
@@ -271,13 +301,14 @@ void Transfers::store_output(const ir::Result& r) {
     const int tensor = plan_.tensor(Kind::Output, r.name);
     const ir::Type& t = slot(tensor).type;
     const std::int64_t factor = t.shape[0].factor;
-    const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor), stride = fmt::format("call.tensors[{}].token", tensor);
+    const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor),
+                      stride = fmt::format("call.tensors[{}].token", tensor);
     const std::string memory = fmt::format("{} + row{} * {}", global(r.name), scale, stride);
     c_.reads(r.value);
     ask_for_next(op.type, tensor, global(r.name), true);
     if (op.type.rank() == 1)
-        return out_.line("store_vector<{}, {}>({}, {}, {}, rows{});", storage_type(t.dtype), size_of(op.type, 0), memory, stride, c_.name(r.value),
-                         scale);
+        return out_.line("store_vector<{}, {}>({}, {}, {}, rows{});", storage_type(t.dtype), size_of(op.type, 0),
+                         memory, stride, c_.name(r.value), scale);
     transfer({storage_type(t.dtype), c_.name(r.value), memory, constants(op.type), op.layout->strides,
               memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, ""});
 }
@@ -287,7 +318,9 @@ std::string Transfers::spill_pointer(const std::string& spill, const char* block
     std::string text = fmt::format("call.spills[{}] + {} * {}", plan_.spill(spill), block, slot.floats);
     for (std::size_t axis = 0; c_.kernel.graph.tiled && axis < slot.type.shape.size(); ++axis)
         if (slot.type.shape[axis].symbol == plan_.schedule.tile_axis)
-            text += fmt::format(" + at.tile * {}", slot.parts > 0 ? slot.floats / plan_.schedule.tiles : slot.type.shape[axis].factor * plan_.schedule.tile_size * slot.strides[axis]);
+            text += fmt::format(" + at.tile * {}", slot.parts > 0 ? slot.floats / plan_.schedule.tiles
+                                                                  : slot.type.shape[axis].factor *
+                                                                        plan_.schedule.tile_size * slot.strides[axis]);
     return text;
 }
 
@@ -297,8 +330,8 @@ void Transfers::declare_spill(ValueId v, const std::string& spill) {
     if (!plan::in_order(c_.kernel.graph.loop)) return;
     const std::int64_t columns = op.type.rank() == 0 ? 1 : size_of(op.type, op.type.rank() - 1),
                        stride = op.type.rank() < 2 ? 0 : row_stride(op.layout->strides);
-    out_.line("prefetch_rows<{}, {}, false>({} + call.heads * {}, {});", op.type.rank() < 2 ? 1 : row_count(op.type), columns, c_.name(v),
-              spill_slot(spill).floats, stride);
+    out_.line("prefetch_rows<{}, {}, false>({} + call.heads * {}, {});", op.type.rank() < 2 ? 1 : row_count(op.type),
+              columns, c_.name(v), spill_slot(spill).floats, stride);
 }
 
 void Transfers::load_spill(ValueId v, const std::string& spill, const char* block) {
@@ -307,8 +340,8 @@ void Transfers::load_spill(ValueId v, const std::string& spill, const char* bloc
     c_.writes(v);
     if (op.layout->strides == slot.strides || op.type.rank() < 2)
         return out_.line("copy_floats<{}>({}, {});", c_.floats(v), c_.name(v), spill_pointer(spill, block));
-    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1), row_stride(op.layout->strides),
-              row_stride(slot.strides), c_.name(v), spill_pointer(spill, block));
+    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1),
+              row_stride(op.layout->strides), row_stride(slot.strides), c_.name(v), spill_pointer(spill, block));
 }
 
 void Transfers::store_spill(const std::string& spill, ValueId v, const char* block) {
@@ -317,8 +350,8 @@ void Transfers::store_spill(const std::string& spill, ValueId v, const char* blo
     c_.reads(v);
     if (op.layout->strides == slot.strides || op.type.rank() < 2)
         return out_.line("copy_floats<{}>({}, {});", c_.floats(v), spill_pointer(spill, block), c_.name(v));
-    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1), row_stride(slot.strides),
-              row_stride(op.layout->strides), spill_pointer(spill, block), c_.name(v));
+    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1),
+              row_stride(slot.strides), row_stride(op.layout->strides), spill_pointer(spill, block), c_.name(v));
 }
 
 }  // namespace forge::emit

@@ -1,5 +1,5 @@
-/// Everything that moves between global memory and tiles: token tensors, per-head inputs, states, and the spills that pass
-/// from kernel to kernel.
+/// Everything that moves between global memory and tiles: token tensors, per-head inputs, states, and the spills that
+/// pass from kernel to kernel.
 #pragma once
 
 #include "emit/context.h"
@@ -7,7 +7,7 @@
 namespace forge::emit {
 
 class Transfers {
- public:
+  public:
     explicit Transfers(Context& context) : c_(context), out_(context.out), plan_(context.plan), fn_(context.fn) {}
 
     void declare_tensors();  ///< one pointer per token tensor that the kernel reads or writes
@@ -45,7 +45,7 @@ class Transfers {
     void load_spill(ir::ValueId v, const std::string& spill, const char* block);
     void store_spill(const std::string& spill, ir::ValueId v, const char* block);
 
- private:
+  private:
     /// A tensor and a tile, axis by axis.
     struct Block {
         std::string type, tile, memory;
@@ -62,7 +62,9 @@ class Transfers {
     [[nodiscard]] std::string rows_arguments(ir::ValueId v, const std::string& tensor, int slot) const;
     [[nodiscard]] Block ahead(ir::ValueId v, const Place& place) const;
 
-    [[nodiscard]] const plan::TensorSlot& slot(int index) const { return plan_.tensors[static_cast<std::size_t>(index)]; }
+    [[nodiscard]] const plan::TensorSlot& slot(int index) const {
+        return plan_.tensors[static_cast<std::size_t>(index)];
+    }
     [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const {
         return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))];
     }

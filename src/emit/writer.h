@@ -8,12 +8,14 @@
 namespace forge::emit {
 
 class Writer {
- public:
+  public:
     template <class... Args>
     void line(fmt::format_string<Args...> format, Args&&... args) {
         put(fmt::format(format, std::forward<Args>(args)...));
     }
-    void put(const std::string& text) { text_ += text.empty() ? "\n" : std::string(static_cast<std::size_t>(depth_) * 4, ' ') + text + "\n"; }
+    void put(const std::string& text) {
+        text_ += text.empty() ? "\n" : std::string(static_cast<std::size_t>(depth_) * 4, ' ') + text + "\n";
+    }
     void open(const std::string& head) {
         put(head.empty() ? "{" : head + " {");
         ++depth_;
@@ -25,7 +27,7 @@ class Writer {
     void indent() { ++depth_; }
     [[nodiscard]] const std::string& text() const { return text_; }
 
- private:
+  private:
     std::string text_;
     int depth_ = 0;
 };

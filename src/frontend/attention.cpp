@@ -29,10 +29,14 @@ using Phase = LinearAttention::Phase;
 
 const char* phase_name(Phase p) {
     switch (p) {
-        case Phase::Chunk: return "chunk";
-        case Phase::Decay: return "decay";
-        case Phase::Merge: return "merge";
-        case Phase::Step: return "step";
+        case Phase::Chunk:
+            return "chunk";
+        case Phase::Decay:
+            return "decay";
+        case Phase::Merge:
+            return "merge";
+        case Phase::Step:
+            return "step";
     }
     return "?";
 }
@@ -43,13 +47,16 @@ void throw_if_any(std::vector<Diagnostic> diagnostics) {
 
 /// Traces one phase of a definition whose earlier phases are already there.
 class PhaseTracer {
- public:
-    PhaseTracer(const ir::Definition& def, Phase which) : def_(def), which_(which), trace_(std::make_shared<Trace>(phase_name(which))) {}
+  public:
+    PhaseTracer(const ir::Definition& def, Phase which)
+        : def_(def), which_(which), trace_(std::make_shared<Trace>(phase_name(which))) {}
 
     ir::Function run(const LinearAttention::Declared::PhaseDecl& decl) {
         if (decl.args.size() != decl.arity)
-            throw CompileError(Diagnostic{fmt::format("{}: the function's parameters do not match the names", phase_name(which_)),
-                                          fmt::format("{} parameters, one per name", decl.args.size()), std::to_string(decl.arity), decl.where, ""});
+            throw CompileError(
+                Diagnostic{fmt::format("{}: the function's parameters do not match the names", phase_name(which_)),
+                           fmt::format("{} parameters, one per name", decl.args.size()), std::to_string(decl.arity),
+                           decl.where, ""});
         std::vector<Tensor> args;
         for (const std::string& name : decl.args) args.push_back(argument(name, decl.where));
         take_results(decl.fn(args), decl.where);
@@ -57,7 +64,7 @@ class PhaseTracer {
         return std::move(trace_->fn);
     }
 
- private:
+  private:
     Tensor param(const std::string& shown, const std::string& name, Role role, ir::Type type, const Location& where) {
         if (which_ == Phase::Step && is_half(type.dtype)) type.dtype = DType::F32;  // the specification is exact
         ir::Attrs attrs;
@@ -72,10 +79,12 @@ class PhaseTracer {
         if (const ir::InputDecl* in = def_.input(name))
             return param(name, name, in->role, which_ == Phase::Step ? ir::step_type(*in) : ir::phase_type(*in), where);
         if (name == ir::kTokenMaskName)
-            return param(name, name, Role::Mask, {DType::F32, which_ == Phase::Step ? Shape{} : Shape{Dim(ir::kChunkSymbol)}}, where);
+            return param(name, name, Role::Mask,
+                         {DType::F32, which_ == Phase::Step ? Shape{} : Shape{Dim(ir::kChunkSymbol)}}, where);
         if (const auto t = state_argument(name, where)) return *t;
         if (const auto t = cached_argument(name, where)) return *t;
-        return trace_->error({fmt::format("{}: unknown input '{}'", phase_name(which_), name), "one of: " + known_names(), "'" + name + "'", where,
+        return trace_->error({fmt::format("{}: unknown input '{}'", phase_name(which_), name),
+                              "one of: " + known_names(), "'" + name + "'", where,
                               "declare it with input, or cache it in an earlier phase with cache_result"});
     }
 
@@ -96,7 +105,8 @@ class PhaseTracer {
         if (which_ != Phase::Chunk) earlier.push_back(&def_.chunk);
         if (which_ == Phase::Merge) earlier.push_back(&def_.decay);
         for (const ir::Function* fn : earlier)
-            if (const ir::ValueId v = fn->result(name, Role::Cached); v != ir::kNoValue) return param(name, name, Role::Cached, fn->op(v).type, where);
+            if (const ir::ValueId v = fn->result(name, Role::Cached); v != ir::kNoValue)
+                return param(name, name, Role::Cached, fn->op(v).type, where);
         return std::nullopt;
     }
 
@@ -128,9 +138,11 @@ class PhaseTracer {
     [[nodiscard]] Role state_role() const { return which_ == Phase::Chunk ? Role::Chunk : Role::State; }
 
     std::string single_name(const Location& where) {
-        const std::size_t count = which_ == Phase::Merge ? std::max<std::size_t>(def_.outputs.size(), 1) : def_.states.size();
+        const std::size_t count =
+            which_ == Phase::Merge ? std::max<std::size_t>(def_.outputs.size(), 1) : def_.states.size();
         if (which_ == Phase::Step || count != 1)
-            trace_->error({fmt::format("{}: returns several values, so they need names", phase_name(which_)), "Results{{\"name\", value}, …}", "one tensor", where, ""});
+            trace_->error({fmt::format("{}: returns several values, so they need names", phase_name(which_)),
+                           "Results{{\"name\", value}, …}", "one tensor", where, ""});
         if (which_ == Phase::Merge) return def_.outputs.empty() ? "o" : def_.outputs[0].name;
         return def_.states.empty() ? "" : def_.states[0].name;
     }
@@ -138,7 +150,9 @@ class PhaseTracer {
     void take_result(const std::string& name, const Tensor& tensor, const Location& where) {
         if (tensor.id() < 0) {
             failed_.push_back(name);
-            if (!tensor.trace()) trace_->error({fmt::format("{}: returns an empty Tensor as '{}'", phase_name(which_), name), "", "", where, ""});
+            if (!tensor.trace())
+                trace_->error(
+                    {fmt::format("{}: returns an empty Tensor as '{}'", phase_name(which_), name), "", "", where, ""});
             return;
         }
         const ir::StateDecl* state = which_ == Phase::Merge ? nullptr : def_.state(name);
@@ -148,29 +162,34 @@ class PhaseTracer {
             trace_->error({fmt::format("{}: returns '{}', which is not declared", phase_name(which_), name),
                            output ? "the name of an output" : "the name of a state", "'" + name + "'", where, ""});
         else if (const ir::OutputDecl* o = def_.output(name)) check_output(*o, tensor);
-        trace_->fn.op(tensor.id()).name = trace_->fn.op(tensor.id()).name.empty() ? name : trace_->fn.op(tensor.id()).name;
+        trace_->fn.op(tensor.id()).name =
+            trace_->fn.op(tensor.id()).name.empty() ? name : trace_->fn.op(tensor.id()).name;
         trace_->fn.results.push_back({name, state ? state_role() : Role::Input, tensor.id()});
     }
 
     void check_state(const ir::StateDecl& state, const Tensor& tensor) {
         const ir::Op& op = trace_->fn.op(tensor.id());
         if (op.type.shape != state.type.shape)
-            trace_->error({fmt::format("{}: state '{}' has another shape than declared", phase_name(which_), state.name), to_string(state.type.shape),
-                           to_string(op.type.shape), op.where, fmt::format("declared at {}", to_string(state.where))});
+            trace_->error(
+                {fmt::format("{}: state '{}' has another shape than declared", phase_name(which_), state.name),
+                 to_string(state.type.shape), to_string(op.type.shape), op.where,
+                 fmt::format("declared at {}", to_string(state.where))});
     }
 
     void check_output(const ir::OutputDecl& output, const Tensor& tensor) {
         if (which_ == Phase::Step) return;  // its shape has no token axis; `check` compares the numbers
         const ir::Op& op = trace_->fn.op(tensor.id());
         if (op.type.shape != ir::phase_type(output).shape)
-            trace_->error({fmt::format("merge: output '{}' has another shape than declared", output.name), to_string(ir::phase_type(output).shape),
-                           to_string(op.type.shape), op.where, fmt::format("declared at {}", to_string(output.where))});
+            trace_->error({fmt::format("merge: output '{}' has another shape than declared", output.name),
+                           to_string(ir::phase_type(output).shape), to_string(op.type.shape), op.where,
+                           fmt::format("declared at {}", to_string(output.where))});
     }
 
     void require(const std::string& name, Role role, const Location& where) {
         if (trace_->fn.result(name, role) != ir::kNoValue || std::count(failed_.begin(), failed_.end(), name)) return;
-        trace_->error({fmt::format("{}: '{}' is not returned", phase_name(which_), name), fmt::format("a value for {} '{}'", role == Role::Input ? "output" : "state", name),
-                       "nothing", where, ""});
+        trace_->error({fmt::format("{}: '{}' is not returned", phase_name(which_), name),
+                       fmt::format("a value for {} '{}'", role == Role::Input ? "output" : "state", name), "nothing",
+                       where, ""});
     }
 
     const ir::Definition& def_;
@@ -190,15 +209,20 @@ void check_declarations(const ir::Definition& def) {
     for (const auto& in : def.inputs) {
         unique(in.name, in.where);
         if (in.role == Role::Input && (in.type.rank() < 2 || in.type.shape[0].symbol != ir::kTokenSymbol))
-            found.push_back({fmt::format("input '{}': not a token input", in.name), "{T, heads, …}", to_string(in.type.shape), in.where,
+            found.push_back({fmt::format("input '{}': not a token input", in.name), "{T, heads, …}",
+                             to_string(in.type.shape), in.where,
                              "use head_input for values per head, scalar for numbers"});
         if (in.role == Role::Head && (in.type.rank() < 1 || in.type.shape[0].is_constant()))
-            found.push_back({fmt::format("head input '{}': not per head", in.name), "{heads, …}", to_string(in.type.shape), in.where, ""});
+            found.push_back({fmt::format("head input '{}': not per head", in.name), "{heads, …}",
+                             to_string(in.type.shape), in.where, ""});
     }
     for (const auto& s : def.states) unique(s.name, s.where);
-    if (def.states.empty()) found.push_back({fmt::format("'{}' has no state", def.name), "at least one state(name, dtype, shape)", "", def.where, ""});
+    if (def.states.empty())
+        found.push_back(
+            {fmt::format("'{}' has no state", def.name), "at least one state(name, dtype, shape)", "", def.where, ""});
     if (std::none_of(def.inputs.begin(), def.inputs.end(), [](const auto& in) { return in.role == Role::Input; }))
-        found.push_back({fmt::format("'{}' has no token input", def.name), "at least one input(name, dtype, {T, heads, …})", "", def.where, ""});
+        found.push_back({fmt::format("'{}' has no token input", def.name),
+                         "at least one input(name, dtype, {T, heads, …})", "", def.where, ""});
     throw_if_any(std::move(found));
 }
 
@@ -213,7 +237,8 @@ ir::OutputDecl default_output(const ir::Definition& def) {
     const ir::Op& value = def.merge.op(def.merge.results.back().value);
     ir::OutputDecl out{"o", {first->type.dtype, value.type.shape}, def.where};
     if (out.type.shape.empty() || !(out.type.shape[0] == Dim(ir::kChunkSymbol)))
-        throw CompileError(Diagnostic{"merge: the output has no token axis", "[C, …]", to_string(out.type.shape), value.where, ""});
+        throw CompileError(
+            Diagnostic{"merge: the output has no token axis", "[C, …]", to_string(out.type.shape), value.where, ""});
     out.type.shape[0] = Dim(ir::kTokenSymbol);
     out.type.shape.insert(out.type.shape.begin() + 1, last->type.shape[1]);
     return out;
@@ -253,8 +278,10 @@ LinearAttention& LinearAttention::output(const std::string& name, DType dtype, S
     return *this;
 }
 
-LinearAttention& LinearAttention::phase(Phase which, std::vector<std::string> args, PhaseFn fn, std::size_t arity, Here here) {
-    declared_->phases[static_cast<std::size_t>(which)] = Declared::PhaseDecl{std::move(args), std::move(fn), arity, here};
+LinearAttention& LinearAttention::phase(Phase which, std::vector<std::string> args, PhaseFn fn, std::size_t arity,
+                                        Here here) {
+    declared_->phases[static_cast<std::size_t>(which)] =
+        Declared::PhaseDecl{std::move(args), std::move(fn), arity, here};
     return *this;
 }
 
@@ -264,9 +291,12 @@ ir::Definition LinearAttention::define() const {
     std::vector<Diagnostic> missing;
     for (const Phase p : {Phase::Chunk, Phase::Decay, Phase::Merge})
         if (!declared_->phases[static_cast<std::size_t>(p)])
-            missing.push_back({fmt::format("'{}' has no {} phase", def.name, phase_name(p)), fmt::format("{}(names, function)", phase_name(p)), "", def.where, ""});
+            missing.push_back({fmt::format("'{}' has no {} phase", def.name, phase_name(p)),
+                               fmt::format("{}(names, function)", phase_name(p)), "", def.where, ""});
     throw_if_any(std::move(missing));
-    const auto trace = [&](Phase p) { return PhaseTracer(def, p).run(*declared_->phases[static_cast<std::size_t>(p)]); };
+    const auto trace = [&](Phase p) {
+        return PhaseTracer(def, p).run(*declared_->phases[static_cast<std::size_t>(p)]);
+    };
     def.chunk = trace(Phase::Chunk);
     def.decay = trace(Phase::Decay);
     def.merge = trace(Phase::Merge);

@@ -17,7 +17,7 @@ using ir::Role;
 using ir::ValueId;
 
 class Joiner {
- public:
+  public:
     explicit Joiner(const ir::Definition& def) { program_.name = def.name; }
 
     /// Appends a phase and remembers its results for the phases that follow.
@@ -28,12 +28,14 @@ class Joiner {
     }
 
     Function finish(const ir::Definition& def) {
-        for (const auto& o : def.outputs) program_.results.push_back({o.name, Role::Input, made_.at({Role::Input, o.name})});
-        for (const auto& s : def.states) program_.results.push_back({s.name, Role::State, made_.at({Role::State, s.name})});
+        for (const auto& o : def.outputs)
+            program_.results.push_back({o.name, Role::Input, made_.at({Role::Input, o.name})});
+        for (const auto& s : def.states)
+            program_.results.push_back({s.name, Role::State, made_.at({Role::State, s.name})});
         return std::move(program_);
     }
 
- private:
+  private:
     ValueId append(const Function& phase, const Op& op, const std::vector<ValueId>& map) {
         if (op.code == Opcode::Param) return param(op);
         if (op.code == Opcode::PrevToken) {
@@ -51,7 +53,8 @@ class Joiner {
         const std::pair key{op.attrs.role, op.attrs.name};
         if (op.attrs.role == Role::Chunk || op.attrs.role == Role::Cached) {
             const auto made = made_.find(key);
-            if (made == made_.end()) throw InternalError(fmt::format("join: '{}' is used before it is made", op.attrs.name));
+            if (made == made_.end())
+                throw InternalError(fmt::format("join: '{}' is used before it is made", op.attrs.name));
             return made->second;
         }
         const auto [it, fresh] = params_.try_emplace(key, ir::kNoValue);

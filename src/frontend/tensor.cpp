@@ -20,13 +20,15 @@ Tensor Trace::error(Diagnostic diagnostic) {
 
 const ir::Type* Trace::type(const Tensor& t) const { return t.id() < 0 ? nullptr : &fn.op(t.id()).type; }
 
-Tensor Trace::record(Opcode code, const std::vector<Tensor>& args, Attrs attrs, const Location& where, const ir::Type& own) {
+Tensor Trace::record(Opcode code, const std::vector<Tensor>& args, Attrs attrs, const Location& where,
+                     const ir::Type& own) {
     std::vector<ir::ValueId> ids;
     std::vector<ir::Type> types;
     for (const Tensor& t : args) {
         if (t.id() < 0) return {shared_from_this(), ir::kNoValue};
         if (t.trace().get() != this)
-            return error({fmt::format("{}: a tensor of another phase", ir::info(code).name), "tensors that this phase was given", "", where,
+            return error({fmt::format("{}: a tensor of another phase", ir::info(code).name),
+                          "tensors that this phase was given", "", where,
                           "name the value with cache_result and take it as an argument"});
         ids.push_back(t.id());
         types.push_back(fn.op(t.id()).type);
@@ -34,7 +36,8 @@ Tensor Trace::record(Opcode code, const std::vector<Tensor>& args, Attrs attrs, 
     const ir::Inferred inferred = ir::infer(code, types, attrs, own);
     if (const auto* fault = std::get_if<ir::TypeFault>(&inferred))
         return error({fault->what, fault->expected, fault->got, where, fault->hint});
-    return {shared_from_this(), fn.add({code, std::get<ir::Type>(inferred), ids, std::move(attrs), "", where, std::nullopt})};
+    return {shared_from_this(),
+            fn.add({code, std::get<ir::Type>(inferred), ids, std::move(attrs), "", where, std::nullopt})};
 }
 
 Tensor Trace::constant(double value, const Location& where) {
@@ -50,7 +53,8 @@ namespace {
 Tensor record(Opcode code, const std::vector<Tensor>& args, Attrs attrs, const Here& here) {
     for (const Tensor& t : args)
         if (t.trace()) return t.trace()->record(code, args, std::move(attrs), here);
-    throw CompileError(Diagnostic{fmt::format("{}: an empty Tensor", ir::info(code).name), "a tensor given to the phase", "Tensor()", here, ""});
+    throw CompileError(Diagnostic{fmt::format("{}: an empty Tensor", ir::info(code).name),
+                                  "a tensor given to the phase", "Tensor()", here, ""});
 }
 
 Tensor with_dim(Opcode code, const Tensor& x, std::int64_t dim, const Here& here) {
@@ -62,7 +66,8 @@ Tensor with_dim(Opcode code, const Tensor& x, std::int64_t dim, const Here& here
 /// Numbers become rank-0 constants in the trace of the other operand.
 Tensor binary(Opcode code, const Operand& a, const Operand& b) {
     const auto& trace = a.is_number ? b.tensor.trace() : a.tensor.trace();
-    if (!trace) throw CompileError(Diagnostic{fmt::format("{}: no tensor operand", ir::info(code).name), "", "", a.here, ""});
+    if (!trace)
+        throw CompileError(Diagnostic{fmt::format("{}: no tensor operand", ir::info(code).name), "", "", a.here, ""});
     const auto operand = [&](const Operand& x) { return x.is_number ? trace->constant(x.number, x.here) : x.tensor; };
     const Tensor left = operand(a);
     return trace->record(code, {left, operand(b)}, {}, a.here);
@@ -117,7 +122,9 @@ Tensor operator-(const Operand& x) { return neg(x.tensor, x.here); }
 Tensor square(const Tensor& x, Here here) { return binary(Opcode::Mul, {x, here}, {x, here}); }
 
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
-    const auto operand = [&](const Operand& x) { return x.is_number ? condition.trace()->constant(x.number, x.here) : x.tensor; };
+    const auto operand = [&](const Operand& x) {
+        return x.is_number ? condition.trace()->constant(x.number, x.here) : x.tensor;
+    };
     const Tensor left = operand(a);
     return record(Opcode::Where, {condition, left, operand(b)}, {}, a.here);
 }
@@ -125,7 +132,9 @@ Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
 Tensor sum(const Tensor& x, int dim, Here here) { return with_dim(Opcode::Sum, x, dim, here); }
 Tensor amax(const Tensor& x, int dim, Here here) { return with_dim(Opcode::Amax, x, dim, here); }
 Tensor cumsum(const Tensor& x, int dim, Here here) { return with_dim(Opcode::Cumsum, x, dim, here); }
-Tensor linear_scan(const Tensor& decay, const Tensor& x, Here here) { return record(Opcode::LinearScan, {decay, x}, {}, here); }
+Tensor linear_scan(const Tensor& decay, const Tensor& x, Here here) {
+    return record(Opcode::LinearScan, {decay, x}, {}, here);
+}
 Tensor softmax(const Tensor& x, int dim, Here here) { return with_dim(Opcode::Softmax, x, dim, here); }
 
 Tensor l2norm(const Tensor& x, double eps, Here here) {
@@ -193,7 +202,9 @@ Tensor triangle(Opcode code, const Tensor& x, std::int64_t diagonal, const Here&
 Tensor tril(const Tensor& x, std::int64_t diagonal, Here here) { return triangle(Opcode::Tril, x, diagonal, here); }
 Tensor triu(const Tensor& x, std::int64_t diagonal, Here here) { return triangle(Opcode::Triu, x, diagonal, here); }
 Tensor matmul(const Tensor& a, const Tensor& b, Here here) { return product(Opcode::Matmul, a, b, here); }
-Tensor matmul_out_fp32(const Tensor& a, const Tensor& b, Here here) { return product(Opcode::MatmulOutFp32, a, b, here); }
+Tensor matmul_out_fp32(const Tensor& a, const Tensor& b, Here here) {
+    return product(Opcode::MatmulOutFp32, a, b, here);
+}
 
 Tensor outer(const Tensor& a, const Tensor& b, Here here) {
     return record(Opcode::Mul, {unsqueeze(a, 1, here), unsqueeze(b, 0, here)}, {}, here);
@@ -207,7 +218,8 @@ Tensor identity(const Tensor& like, const Dim& n, Here here) {
 Tensor inverse(const Tensor& x, Here here) {
     const Tensor result = record(Opcode::Inverse, {x}, {}, here);
     if (result.id() < 0 || ir::triangle_of(x.trace()->fn, x.id()) == ir::Triangle::UnitLower) return result;
-    return x.trace()->error({"inverse: the matrix is not provably unit lower-triangular", "identity(x, n) + tril(a, -1), or - instead of +",
+    return x.trace()->error({"inverse: the matrix is not provably unit lower-triangular",
+                             "identity(x, n) + tril(a, -1), or - instead of +",
                              ir::to_string(x.trace()->fn.op(x.id()).type), here,
                              "write the mask with tril(…, -1) around the whole product and add the identity"});
 }
@@ -219,7 +231,8 @@ Tensor cache_result(const Tensor& x, const std::string& name, Here here) {
     if (result.id() < 0) return result;
     Trace& trace = *x.trace();
     if (trace.fn.result(name, ir::Role::Cached) != ir::kNoValue)
-        return trace.error({fmt::format("cache_result: '{}' is cached twice", name), "a name of its own for each value", "", here, ""});
+        return trace.error({fmt::format("cache_result: '{}' is cached twice", name), "a name of its own for each value",
+                            "", here, ""});
     trace.fn.op(result.id()).name = name;
     trace.fn.results.push_back({name, ir::Role::Cached, result.id()});
     return result;

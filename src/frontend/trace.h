@@ -12,11 +12,12 @@
 namespace forge::frontend {
 
 class Trace : public std::enable_shared_from_this<Trace> {
- public:
+  public:
     explicit Trace(std::string name) { fn.name = std::move(name); }
 
     /// Records an op; its type by the type rules. `own` is the type of a leaf.
-    Tensor record(ir::Opcode code, const std::vector<Tensor>& args, ir::Attrs attrs, const Location& where, const ir::Type& own = {});
+    Tensor record(ir::Opcode code, const std::vector<Tensor>& args, ir::Attrs attrs, const Location& where,
+                  const ir::Type& own = {});
     Tensor constant(double value, const Location& where);
     Tensor error(Diagnostic diagnostic);
     [[nodiscard]] const ir::Type* type(const Tensor& t) const;  ///< nullptr after an error

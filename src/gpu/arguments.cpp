@@ -17,7 +17,8 @@ const check::OwnedTensor& owned(const check::Buffers& buffers, const std::string
 }
 
 bool has_tokens(const ir::Definition& definition, const std::string& name) {
-    const auto input = std::find_if(definition.inputs.begin(), definition.inputs.end(), [&](const ir::InputDecl& in) { return in.name == name; });
+    const auto input = std::find_if(definition.inputs.begin(), definition.inputs.end(),
+                                    [&](const ir::InputDecl& in) { return in.name == name; });
     return input == definition.inputs.end() || input->role == ir::Role::Input;  // outputs have
 }
 
@@ -28,7 +29,8 @@ Memory repeated(const check::OwnedTensor& pattern, std::size_t bytes) {
     memory.upload(pattern.storage.data(), done);
     for (std::size_t more = 0; done < bytes; done += more) {
         more = std::min(done, bytes - done);
-        CudaDriver::get().check(CudaDriver::get().copy_on_device(memory.at(done), memory.at(0), more, nullptr), "repeating a pattern");
+        CudaDriver::get().check(CudaDriver::get().copy_on_device(memory.at(done), memory.at(0), more, nullptr),
+                                "repeating a pattern");
     }
     return memory;
 }
@@ -54,9 +56,12 @@ DeviceBuffers::DeviceBuffers(check::Buffers& host) : host_(host), call_(host.cal
 
 void DeviceBuffers::set_offsets(const check::Buffers& other) {
     const Call call = other.call();
-    const std::size_t bytes = static_cast<std::size_t>(call.cu_seqlens->shape[0]) * size_in_bytes(call.cu_seqlens->dtype);
-    const auto to = reinterpret_cast<runtime::CudaPointer>(call_.cu_seqlens->data);  // NOLINT: the driver's pointers are numbers
-    CudaDriver::get().check(CudaDriver::get().copy_to_device(to, call.cu_seqlens->data, bytes), "copying offsets to the device");
+    const std::size_t bytes =
+        static_cast<std::size_t>(call.cu_seqlens->shape[0]) * size_in_bytes(call.cu_seqlens->dtype);
+    const auto to =
+        reinterpret_cast<runtime::CudaPointer>(call_.cu_seqlens->data);  // NOLINT: the driver's pointers are numbers
+    CudaDriver::get().check(CudaDriver::get().copy_to_device(to, call.cu_seqlens->data, bytes),
+                            "copying offsets to the device");
     CudaDriver::get().check(CudaDriver::get().context_synchronize(), "waiting for the device");
 }
 
@@ -68,15 +73,18 @@ Call& DeviceBuffers::call(const Attention& attention, const Stream& stream) {
         memory_.back().fill(0xFF);  // NaN: what is read but was never written shows
         call_.workspace = memory_.back().data();
     }
-    CudaDriver::get().check(CudaDriver::get().context_synchronize(), "waiting for the device");  // copies and fills may still be under way
+    CudaDriver::get().check(CudaDriver::get().context_synchronize(),
+                            "waiting for the device");  // copies and fills may still be under way
     return call_;
 }
 
 void DeviceBuffers::fetch(check::Buffers& into) const {
     const auto fetch_one = [](check::OwnedTensor& x, const TensorView& view) {
-        const auto from = reinterpret_cast<runtime::CudaPointer>(view.data);  // NOLINT: the driver's pointers are numbers
+        const auto from =
+            reinterpret_cast<runtime::CudaPointer>(view.data);  // NOLINT: the driver's pointers are numbers
         if (!x.storage.empty())
-            CudaDriver::get().check(CudaDriver::get().copy_to_host(x.storage.data(), from, x.storage.size()), "copying from the device");
+            CudaDriver::get().check(CudaDriver::get().copy_to_host(x.storage.data(), from, x.storage.size()),
+                                    "copying from the device");
     };
     for (auto& [name, x] : into.outputs) fetch_one(x, call_.tensors.at(name));
     for (auto& [name, x] : into.final_states) fetch_one(x, call_.final_states.at(name));
@@ -89,7 +97,9 @@ check::Problem pattern_of(check::Problem problem) {
 }
 
 std::int64_t Extent::sequences() const { return lengths.empty() ? B : static_cast<std::int64_t>(lengths.size()); }
-std::int64_t Extent::tokens() const { return lengths.empty() ? B * T : std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}); }
+std::int64_t Extent::tokens() const {
+    return lengths.empty() ? B * T : std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+}
 
 void* RepeatedCall::keep(Memory memory) {
     tensors_.push_back(std::move(memory));
@@ -105,14 +115,17 @@ RepeatedCall::RepeatedCall(const check::Buffers& pattern, const Extent& extent) 
         std::vector<std::int64_t> shape = x.shape;
         if (tokens) shape[0] = extent.B, shape[1] = rows * extent.T;
         if (tokens && !extent.lengths.empty()) shape.erase(shape.begin()), shape[0] = rows * extent.tokens();
-        const std::size_t bytes = tokens ? x.storage.size() / static_cast<std::size_t>(period) * static_cast<std::size_t>(extent.tokens()) : x.storage.size();
+        const std::size_t bytes =
+            tokens ? x.storage.size() / static_cast<std::size_t>(period) * static_cast<std::size_t>(extent.tokens())
+                   : x.storage.size();
         view = dense(keep(repeated(x, bytes)), x.dtype, shape);
         bytes_ += static_cast<double>(bytes);
     }
     call_.initial_states.clear();
     for (auto& [name, view] : call_.final_states) {
         view.shape[0] = extent.sequences();
-        const std::int64_t floats = std::accumulate(view.shape.begin(), view.shape.end(), std::int64_t{1}, std::multiplies<>());
+        const std::int64_t floats =
+            std::accumulate(view.shape.begin(), view.shape.end(), std::int64_t{1}, std::multiplies<>());
         view = dense(keep(Memory(static_cast<std::size_t>(floats) * sizeof(float))), view.dtype, view.shape);
         tensors_.back().fill(0xFF);  // NaN
     }

@@ -10,14 +10,14 @@ namespace forge::gpu {
 
 /// Host buffers and their copies on the device.
 class DeviceBuffers {
- public:
+  public:
     explicit DeviceBuffers(check::Buffers& host);
     /// With a workspace that the attention can do with, filled with NaN.
     Call& call(const Attention& attention, const Stream& stream);
     void set_offsets(const check::Buffers& other);  ///< the packed lengths of another problem with as many sequences
     void fetch(check::Buffers& into) const;         ///< outputs and final states
 
- private:
+  private:
     void upload(const check::OwnedTensor& x, TensorView& view);
     check::Buffers& host_;
     Call call_;
@@ -37,17 +37,17 @@ struct Extent {
     [[nodiscard]] std::int64_t tokens() const;  ///< of all sequences
 };
 
-/// A call without initial states whose token tensors repeat those of a pattern, on through all sequences: long ones would take
-/// minutes to make on the host. For measurements, and for calls larger than a host's memory.
+/// A call without initial states whose token tensors repeat those of a pattern, on through all sequences: long ones
+/// would take minutes to make on the host. For measurements, and for calls larger than a host's memory.
 class RepeatedCall {
- public:
+  public:
     /// `pattern`: dense buffers of one sequence (see pattern_of).
     RepeatedCall(const check::Buffers& pattern, const Extent& extent);
     /// With a workspace for this attention, filled with NaN. Valid until the next one.
     const Call& call(const Attention& attention, const Stream& stream);
     [[nodiscard]] double bytes() const { return bytes_; }  ///< of inputs and outputs
 
- private:
+  private:
     void* keep(Memory memory);  ///< its address
     Call call_;
     std::vector<Memory> tensors_, workspace_;

@@ -19,10 +19,13 @@ std::vector<CompileOptions> variations(const CompileOptions& base) {
     };
     const char* const strategies[] = {"one-pass", "segmented", "fused", "decoupled"};
     for (const char* strategy : strategies) add([&](CompileOptions& o) { o.strategy = strategy; });
-    for (const std::int64_t segments : {4, 8, 2, 16, 32}) add([&](CompileOptions& o) { o.strategy = "segmented", o.segments = segments; });
-    for (const std::int64_t tiles : {1, 2, 4, 8}) add([&](CompileOptions& o) { o.strategy = "one-pass", o.tiles = tiles; });
+    for (const std::int64_t segments : {4, 8, 2, 16, 32})
+        add([&](CompileOptions& o) { o.strategy = "segmented", o.segments = segments; });
+    for (const std::int64_t tiles : {1, 2, 4, 8})
+        add([&](CompileOptions& o) { o.strategy = "one-pass", o.tiles = tiles; });
     for (const int threads : {128, 256, 512}) add([&](CompileOptions& o) { o.threads = threads; });
-    for (const char* strategy : strategies) add([&](CompileOptions& o) { o.engine = "portable", o.strategy = strategy; });
+    for (const char* strategy : strategies)
+        add([&](CompileOptions& o) { o.engine = "portable", o.strategy = strategy; });
     for (const int threads : {128, 512}) add([&](CompileOptions& o) { o.engine = "portable", o.threads = threads; });
     for (const std::int64_t chunk : {32, 128}) add([&](CompileOptions& o) { o.engine = "portable", o.chunk = chunk; });
     return list;
@@ -35,15 +38,16 @@ bool keeps(const T& asked, const T& open, const T& varied) {
 
 /// Whether a variation leaves what the caller fixed as it is.
 bool within(const CompileOptions& asked, const CompileOptions& o) {
-    return keeps<std::string>(asked.strategy, "auto", o.strategy) && keeps<std::string>(asked.engine, "auto", o.engine) &&
-           keeps<std::int64_t>(asked.chunk, 0, o.chunk) && keeps<std::int64_t>(asked.tiles, 0, o.tiles) &&
-           keeps<std::int64_t>(asked.segments, 0, o.segments) && keeps(asked.threads, 0, o.threads);
+    return keeps<std::string>(asked.strategy, "auto", o.strategy) &&
+           keeps<std::string>(asked.engine, "auto", o.engine) && keeps<std::int64_t>(asked.chunk, 0, o.chunk) &&
+           keeps<std::int64_t>(asked.tiles, 0, o.tiles) && keeps<std::int64_t>(asked.segments, 0, o.segments) &&
+           keeps(asked.threads, 0, o.threads);
 }
 
 }  // namespace
 
-std::vector<Candidate> candidates(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options,
-                                  const runtime::CudaDevice& device, std::size_t most) {
+std::vector<Candidate> candidates(const ir::Definition& definition, const ir::Function& program,
+                                  const CompileOptions& options, const runtime::CudaDevice& device, std::size_t most) {
     std::vector<Candidate> found;
     for (const CompileOptions& varied : variations(options)) {
         if (found.size() >= most) break;
@@ -51,11 +55,11 @@ std::vector<Candidate> candidates(const ir::Definition& definition, const ir::Fu
         try {
             const plan::Schedule schedule = runtime::cuda_schedule(definition, program, varied, device);
             const auto same = [&](const Candidate& c) { return schedule::same_choice(c.schedule, schedule); };
-            if (std::none_of(found.begin(), found.end(), same)) found.push_back({tune::asking_for(varied, schedule), schedule});
+            if (std::none_of(found.begin(), found.end(), same))
+                found.push_back({tune::asking_for(varied, schedule), schedule});
         } catch (const RuntimeError&) {  // it does not fit
         } catch (const CompileError&) {  // a strategy that the program does not admit
-        } catch (const plan::NotForWarpGroups&) {
-        }
+        } catch (const plan::NotForWarpGroups&) {}
     }
     return found;
 }

@@ -1,5 +1,5 @@
-/// Schedules that are worth measuring on a GPU. There is no model of its costs to rank them: the list begins with what is chosen
-/// unasked and the best guess of every strategy, and goes on to other cuts, engines and block sizes.
+/// Schedules that are worth measuring on a GPU. There is no model of its costs to rank them: the list begins with what
+/// is chosen unasked and the best guess of every strategy, and goes on to other cuts, engines and block sizes.
 #pragma once
 
 #include "forge/runtime.h"
@@ -14,9 +14,9 @@ struct Candidate {
     plan::Schedule schedule;
 };
 
-/// At most `most` different ones, within what `options` fix; the first is what would be taken unasked. `definition` in its final
-/// types, `program` optimised from it.
-std::vector<Candidate> candidates(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options,
-                                  const runtime::CudaDevice& device, std::size_t most);
+/// At most `most` different ones, within what `options` fix; the first is what would be taken unasked. `definition` in
+/// its final types, `program` optimised from it.
+std::vector<Candidate> candidates(const ir::Definition& definition, const ir::Function& program,
+                                  const CompileOptions& options, const runtime::CudaDevice& device, std::size_t most);
 
 }  // namespace forge::gpu

@@ -13,11 +13,13 @@ Memory::~Memory() {
 }
 
 void Memory::fill(unsigned char value, const Stream* stream) const {
-    CudaDriver::get().check(CudaDriver::get().fill_bytes(pointer_, value, bytes_, stream ? stream->handle() : nullptr), "filling device memory");
+    CudaDriver::get().check(CudaDriver::get().fill_bytes(pointer_, value, bytes_, stream ? stream->handle() : nullptr),
+                            "filling device memory");
 }
 
 void Memory::upload(const void* from, std::size_t bytes, std::size_t offset) const {
-    if (bytes > 0) CudaDriver::get().check(CudaDriver::get().copy_to_device(at(offset), from, bytes), "copying to the device");
+    if (bytes > 0)
+        CudaDriver::get().check(CudaDriver::get().copy_to_device(at(offset), from, bytes), "copying to the device");
 }
 
 Stream::Stream() {
@@ -25,7 +27,9 @@ Stream::Stream() {
     CudaDriver::get().check(CudaDriver::get().stream_create(&handle_, kNonBlocking), "making a stream");
 }
 Stream::~Stream() { CudaDriver::get().stream_destroy(handle_); }
-void Stream::synchronize() const { CudaDriver::get().check(CudaDriver::get().stream_synchronize(handle_), "waiting for a stream"); }
+void Stream::synchronize() const {
+    CudaDriver::get().check(CudaDriver::get().stream_synchronize(handle_), "waiting for a stream");
+}
 
 Graph::Graph(const Stream& stream, const std::function<void()>& launches) {
     const CudaDriver& cuda = CudaDriver::get();

@@ -1,5 +1,6 @@
-/// What a program beside the compiler needs of a GPU: device memory, a stream, a graph of launches that is replayed. For checks
-/// and measurements; calls themselves allocate nothing. A device's context must be current (runtime::CudaScope).
+/// What a program beside the compiler needs of a GPU: device memory, a stream, a graph of launches that is replayed.
+/// For checks and measurements; calls themselves allocate nothing. A device's context must be current
+/// (runtime::CudaScope).
 #pragma once
 
 #include <functional>
@@ -13,7 +14,7 @@ class Stream;
 
 /// Device memory that is freed with its owner.
 class Memory {
- public:
+  public:
     explicit Memory(std::size_t bytes);
     ~Memory();
     Memory(Memory&& other) noexcept : pointer_(std::exchange(other.pointer_, 0)), bytes_(other.bytes_) {}
@@ -21,20 +22,22 @@ class Memory {
     Memory& operator=(const Memory&) = delete;
     Memory& operator=(Memory&&) = delete;
 
-    [[nodiscard]] void* data() const { return reinterpret_cast<void*>(pointer_); }  // NOLINT: the driver's pointers are numbers
+    [[nodiscard]] void* data() const {
+        return reinterpret_cast<void*>(pointer_);
+    }  // NOLINT: the driver's pointers are numbers
     [[nodiscard]] runtime::CudaPointer at(std::size_t offset) const { return pointer_ + offset; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
     void fill(unsigned char value, const Stream* stream = nullptr) const;
     /// Copies from the host to `offset`.
     void upload(const void* from, std::size_t bytes, std::size_t offset = 0) const;
 
- private:
+  private:
     runtime::CudaPointer pointer_ = 0;
     std::size_t bytes_;
 };
 
 class Stream {
- public:
+  public:
     Stream();
     ~Stream();
     Stream(const Stream&) = delete;
@@ -42,20 +45,20 @@ class Stream {
     [[nodiscard]] runtime::CudaStream handle() const { return handle_; }
     void synchronize() const;
 
- private:
+  private:
     runtime::CudaStream handle_ = nullptr;
 };
 
 /// What was launched on a stream, to be launched again.
 class Graph {
- public:
+  public:
     Graph(const Stream& stream, const std::function<void()>& launches);
     ~Graph();
     Graph(const Graph&) = delete;
     Graph& operator=(const Graph&) = delete;
     void replay(const Stream& stream) const;
 
- private:
+  private:
     runtime::CudaGraph graph_ = nullptr;
     runtime::CudaGraphExec exec_ = nullptr;
 };

@@ -11,7 +11,7 @@ using runtime::CudaDriver;
 constexpr std::size_t kFlushBytes = std::size_t{1} << 28;  ///< several times any L2 cache
 
 class Event {
- public:
+  public:
     Event() { CudaDriver::get().check(CudaDriver::get().event_create(&handle_, 0), "making an event"); }
     ~Event() { CudaDriver::get().event_destroy(handle_); }
     Event(const Event&) = delete;
@@ -26,7 +26,7 @@ class Event {
         return static_cast<double>(ms) * 1e-3;
     }
 
- private:
+  private:
     runtime::CudaEvent handle_ = nullptr;
 };
 
@@ -43,7 +43,8 @@ double seconds_of(const std::function<void()>& work) {
 
 }  // namespace
 
-Session::Session(const std::string& device) : device_(runtime::cuda_device(device)), scope_(device_), flush_(kFlushBytes) {}
+Session::Session(const std::string& device)
+    : device_(runtime::cuda_device(device)), scope_(device_), flush_(kFlushBytes) {}
 
 void Session::run(const Attention& attention, check::Buffers& buffers) const {
     DeviceBuffers arguments(buffers);
@@ -58,7 +59,8 @@ std::vector<double> Session::replay_seconds(const std::function<void()>& launche
     graph.replay(stream_);
     std::vector<double> seconds;
     for (int run = 0; run < runs; ++run) {
-        flush_.fill(static_cast<unsigned char>(run), &stream_);  // while that runs, the rest is launched: no wait is measured
+        flush_.fill(static_cast<unsigned char>(run),
+                    &stream_);  // while that runs, the rest is launched: no wait is measured
         begin.record(stream_);
         graph.replay(stream_);
         end.record(stream_);
@@ -87,7 +89,10 @@ Timing Session::time(const Attention& attention, const Call& call, int runs) con
 double Session::copy_bandwidth() const {
     constexpr std::size_t kBytes = std::size_t{1} << 29;
     const Memory from(kBytes), to(kBytes);
-    const auto copy = [&] { CudaDriver::get().check(CudaDriver::get().copy_on_device(to.at(0), from.at(0), kBytes, stream_.handle()), "copying"); };
+    const auto copy = [&] {
+        CudaDriver::get().check(CudaDriver::get().copy_on_device(to.at(0), from.at(0), kBytes, stream_.handle()),
+                                "copying");
+    };
     return 2.0 * kBytes / median(replay_seconds(copy));
 }
 

@@ -1,5 +1,5 @@
-/// A GPU to check and measure on: its context, current as long as the session lives, a stream, and a block of memory to flush the L2
-/// cache with. Times are medians, in seconds.
+/// A GPU to check and measure on: its context, current as long as the session lives, a stream, and a block of memory to
+/// flush the L2 cache with. Times are medians, in seconds.
 #pragma once
 
 #include "gpu/arguments.h"
@@ -7,14 +7,14 @@
 namespace forge::gpu {
 
 struct Timing {
-    double seconds = 0;             ///< on the GPU: a replay of the captured call between two events, with a cold L2 cache
-    double least = 0, most = 0;     ///< of those
+    double seconds = 0;          ///< on the GPU: a replay of the captured call between two events, with a cold L2 cache
+    double least = 0, most = 0;  ///< of those
     double end_to_end_seconds = 0;  ///< from the call until its results are there, on an idle GPU
     double host_seconds = 0;        ///< until the call returns
 };
 
 class Session {
- public:
+  public:
     static constexpr int kRuns = 31;
 
     /// "cuda" or "cuda:<number>"; RuntimeError if there is no such device, or no driver.
@@ -32,7 +32,7 @@ class Session {
     /// Bytes per second, read and written, of a copy within the device's memory.
     [[nodiscard]] double copy_bandwidth() const;
 
- private:
+  private:
     const runtime::CudaDevice& device_;
     runtime::CudaScope scope_;
     Stream stream_;

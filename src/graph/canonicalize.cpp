@@ -20,7 +20,9 @@ using Rewrite = std::optional<ValueId>;
 const std::vector<std::int64_t> kTranspose = {1, 0};
 
 bool is_transpose(const Op& op) { return op.code == Opcode::Permute && op.attrs.perm == kTranspose; }
-bool is_constant(const Function& fn, ValueId v, double value) { return fn.op(v).code == Opcode::Constant && fn.op(v).attrs.value == value; }
+bool is_constant(const Function& fn, ValueId v, double value) {
+    return fn.op(v).code == Opcode::Constant && fn.op(v).attrs.value == value;
+}
 
 ValueId make(Function& out, Opcode code, Args args, const Op& from, Attrs attrs = {}) {
     return ir::emit(out, code, std::move(args), std::move(attrs), from.where, from.name);
@@ -67,7 +69,8 @@ Rewrite fold_transposes(Function& out, const Op& op, const Args& args) {
     Attrs attrs = op.attrs;
     attrs.trans_a ^= a;
     attrs.trans_b ^= b;
-    return make(out, op.code, {a ? out.op(args[0]).args[0] : args[0], b ? out.op(args[1]).args[0] : args[1]}, op, attrs);
+    return make(out, op.code, {a ? out.op(args[0]).args[0] : args[0], b ? out.op(args[1]).args[0] : args[1]}, op,
+                attrs);
 }
 
 /// f(view(x)) = view(f(x)): elementwise work is done on the smaller, or untransposed, value.
@@ -80,11 +83,16 @@ Rewrite sink_view_unary(Function& out, const Op& op, const Args& args) {
 /// The same for two operands: both views alike, or one a view and the other a number, or a vector against a transpose.
 Rewrite sink_view_binary(Function& out, const Op& op, const Args& args) {
     const Op a = out.op(args[0]), b = out.op(args[1]);
-    const auto same_view = [&] { return a.code == b.code && a.attrs == b.attrs && out.op(a.args[0]).type.rank() == out.op(b.args[0]).type.rank(); };
+    const auto same_view = [&] {
+        return a.code == b.code && a.attrs == b.attrs && out.op(a.args[0]).type.rank() == out.op(b.args[0]).type.rank();
+    };
     const auto view = [](const Op& x) { return x.code == Opcode::Unsqueeze || is_transpose(x); };
-    if (view(a) && view(b) && same_view()) return make(out, a.code, {make(out, op.code, {a.args[0], b.args[0]}, op)}, op, a.attrs);
-    if (view(a) && b.type.rank() == 0) return make(out, a.code, {make(out, op.code, {a.args[0], args[1]}, op)}, op, a.attrs);
-    if (view(b) && a.type.rank() == 0) return make(out, b.code, {make(out, op.code, {args[0], b.args[0]}, op)}, op, b.attrs);
+    if (view(a) && view(b) && same_view())
+        return make(out, a.code, {make(out, op.code, {a.args[0], b.args[0]}, op)}, op, a.attrs);
+    if (view(a) && b.type.rank() == 0)
+        return make(out, a.code, {make(out, op.code, {a.args[0], args[1]}, op)}, op, a.attrs);
+    if (view(b) && a.type.rank() == 0)
+        return make(out, b.code, {make(out, op.code, {args[0], b.args[0]}, op)}, op, b.attrs);
     const auto vector = [&](const Op& x) { return x.code == Opcode::Unsqueeze && x.type.rank() == 2; };
     if (is_transpose(a) && vector(b))
         return transpose(out, make(out, op.code, {a.args[0], unsqueeze(out, b.args[0], 1 - b.attrs.dim, op)}, op), op);
@@ -107,7 +115,8 @@ Rewrite neutral_element(const Function& out, const Op& op, const Args& args) {
     if (op.code == Opcode::Mul && is_constant(out, args[1], 1) && same_type(args[0])) return args[0];
     if (op.code == Opcode::Mul && is_constant(out, args[0], 1) && same_type(args[1])) return args[1];
     if (op.code == Opcode::Div && is_constant(out, args[1], 1) && same_type(args[0])) return args[0];
-    if ((op.code == Opcode::Add || op.code == Opcode::Sub) && is_constant(out, args[1], 0) && same_type(args[0])) return args[0];
+    if ((op.code == Opcode::Add || op.code == Opcode::Sub) && is_constant(out, args[1], 0) && same_type(args[0]))
+        return args[0];
     if (op.code == Opcode::Add && is_constant(out, args[0], 0) && same_type(args[1])) return args[1];
     return std::nullopt;
 }
@@ -117,7 +126,8 @@ Rewrite difference_from_one(Function& out, const Op& op, const Args& args) {
     if (op.code != Opcode::Sub) return std::nullopt;
     const Op a = out.op(args[0]), b = out.op(args[1]);
     if (a.code == Opcode::Exp && is_constant(out, args[1], 1)) return make(out, Opcode::Expm1, {a.args[0]}, op);
-    if (b.code == Opcode::Exp && is_constant(out, args[0], 1)) return make(out, Opcode::Neg, {make(out, Opcode::Expm1, {b.args[0]}, op)}, op);
+    if (b.code == Opcode::Exp && is_constant(out, args[0], 1))
+        return make(out, Opcode::Neg, {make(out, Opcode::Expm1, {b.args[0]}, op)}, op);
     return std::nullopt;
 }
 
@@ -126,10 +136,12 @@ std::optional<double> fold(Opcode code, double a, double b) {
 #define FORGE_OP(Enum, name, arity, attributes, doc)
 #define FORGE_UNARY(Enum, name, formula, doc)
 #define FORGE_BINARY(Enum, name, formula, doc) \
-    case Opcode::Enum: return formula;
+    case Opcode::Enum:                         \
+        return formula;
 #define FORGE_COMPARE(Enum, name, formula, doc)
 #include "forge/ops.def"
-        default: return std::nullopt;
+        default:
+            return std::nullopt;
     }
 }
 

@@ -12,8 +12,9 @@ struct Key {
     const ir::Op* op;
     [[nodiscard]] auto tuple() const {
         const ir::Attrs& x = op->attrs;
-        return std::tuple(op->code, op->args, ir::to_string(op->type), x.name, x.role, x.value, x.dtype, x.dim, x.start, x.step, x.count,
-                          x.perm, x.diagonal, std::tuple(x.reverse, x.exclusive, x.trans_a, x.trans_b, x.tri));
+        return std::tuple(op->code, op->args, ir::to_string(op->type), x.name, x.role, x.value, x.dtype, x.dim, x.start,
+                          x.step, x.count, x.perm, x.diagonal,
+                          std::tuple(x.reverse, x.exclusive, x.trans_a, x.trans_b, x.tri));
     }
     friend bool operator<(const Key& a, const Key& b) { return a.tuple() < b.tuple(); }
 };

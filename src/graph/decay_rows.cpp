@@ -1,6 +1,6 @@
-// scale x exp(cumsum(g)) as `decay_rows` where x and g belong to a decay product: the product has these decays in parts, and
-// can write the rows by the way. A row decayed to the chunk's end is the product's second operand, one from its beginning a
-// first operand.
+// scale x exp(cumsum(g)) as `decay_rows` where x and g belong to a decay product: the product has these decays in
+// parts, and can write the rows by the way. A row decayed to the chunk's end is the product's second operand, one from
+// its beginning a first operand.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -26,13 +26,13 @@ struct Rows {
 };
 
 class Finder {
- public:
+  public:
     explicit Finder(const Function& fn) : fn_(fn), users_(ir::users_of(fn)), results_(ir::result_uses(fn)) {}
 
     /// The rows that v is, if it is stored and nothing reads it.
     [[nodiscard]] std::optional<Rows> rows(ValueId v) const {
-        const bool stored =
-            std::any_of(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == v && r.role == Role::Spill; });
+        const bool stored = std::any_of(fn_.results.begin(), fn_.results.end(),
+                                        [&](const ir::Result& r) { return r.value == v && r.role == Role::Spill; });
         if (!stored || results_[index(v)] != 1 || !users_[index(v)].empty()) return std::nullopt;
         std::vector<ValueId> factors;
         collect(v, factors);
@@ -43,7 +43,7 @@ class Finder {
         return whole && of_a_product(found) ? std::optional(found) : std::nullopt;
     }
 
- private:
+  private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
 
     /// The factors of a product that nothing else reads parts of.
@@ -61,7 +61,8 @@ class Finder {
     [[nodiscard]] bool place(ValueId f, Rows& rows) const {
         const Op& op = fn_.op(f);
         const auto take = [&](ValueId& where, ValueId v) { return where == ir::kNoValue && (where = v, true); };
-        if (op.type.rank() == 0) return (op.code == Opcode::Param || op.code == Opcode::Constant) && take(rows.scale, f);
+        if (op.type.rank() == 0)
+            return (op.code == Opcode::Param || op.code == Opcode::Constant) && take(rows.scale, f);
         if (op.code == Opcode::Exp && fn_.op(op.args[0]).code == Opcode::Cumsum && fn_.op(op.args[0]).attrs.dim == 0) {
             const Op& sums = fn_.op(op.args[0]);
             rows.attrs.reverse = sums.attrs.reverse, rows.attrs.exclusive = sums.attrs.exclusive;
@@ -99,8 +100,11 @@ Function decay_rows(const Function& fn) {
             ir::Attrs one;
             one.value = 1;
             const ValueId scale =
-                rows->scale == ir::kNoValue ? out.add({Opcode::Constant, {DType::F32, {}}, {}, one, "", op.where, std::nullopt}) : at(rows->scale);
-            map.push_back(ir::emit(out, Opcode::DecayRows, {at(rows->x), at(rows->gates), scale}, rows->attrs, op.where, op.name));
+                rows->scale == ir::kNoValue
+                    ? out.add({Opcode::Constant, {DType::F32, {}}, {}, one, "", op.where, std::nullopt})
+                    : at(rows->scale);
+            map.push_back(ir::emit(out, Opcode::DecayRows, {at(rows->x), at(rows->gates), scale}, rows->attrs, op.where,
+                                   op.name));
         } else {
             std::vector<ValueId> args;
             for (const ValueId a : op.args) args.push_back(at(a));

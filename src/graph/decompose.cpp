@@ -20,8 +20,11 @@ ValueId reduced(Function& out, Opcode code, ValueId x, const Op& op) {
 
 ValueId l2norm(Function& out, const Op& op, ValueId x) {
     const ValueId squares = ir::emit(out, Opcode::Mul, {x, x}, {}, op.where);
-    const ValueId shifted = ir::emit(out, Opcode::Add, {reduced(out, Opcode::Sum, squares, op), ir::emit_constant(out, op.attrs.value, op.where)}, {}, op.where);
-    return ir::emit(out, Opcode::Mul, {x, ir::emit(out, Opcode::Rsqrt, {shifted}, {}, op.where)}, {}, op.where, op.name);
+    const ValueId shifted = ir::emit(
+        out, Opcode::Add, {reduced(out, Opcode::Sum, squares, op), ir::emit_constant(out, op.attrs.value, op.where)},
+        {}, op.where);
+    return ir::emit(out, Opcode::Mul, {x, ir::emit(out, Opcode::Rsqrt, {shifted}, {}, op.where)}, {}, op.where,
+                    op.name);
 }
 
 ValueId softmax(Function& out, const Op& op, ValueId x) {

@@ -181,23 +181,30 @@ Terms linear_terms(const Function& fn, ValueId v) {
             scale(terms, -1);
             return terms;
         }
-        case Opcode::Mul: return product_terms(fn, op, v);
+        case Opcode::Mul:
+            return product_terms(fn, op, v);
         case Opcode::Cumsum:
-        case Opcode::Sum: return op.attrs.dim == 0 ? scan_terms(fn, op) : opaque(fn, v);
+        case Opcode::Sum:
+            return op.attrs.dim == 0 ? scan_terms(fn, op) : opaque(fn, v);
         case Opcode::Unsqueeze: {
             Terms terms = linear_terms(fn, op.args[0]);
             shift_axes(terms, static_cast<int>(op.attrs.dim), 1);
             return terms;
         }
-        case Opcode::Expand: return operand_terms(fn, op.args[0], rank);
-        case Opcode::RepeatInterleave: return op.attrs.dim == 0 ? repeated_terms(fn, op, v) : opaque(fn, v);
+        case Opcode::Expand:
+            return operand_terms(fn, op.args[0], rank);
+        case Opcode::RepeatInterleave:
+            return op.attrs.dim == 0 ? repeated_terms(fn, op, v) : opaque(fn, v);
         case Opcode::Permute: {
             Terms terms = linear_terms(fn, op.args[0]);
             for (Term& t : terms)
-                for (int& a : t.axes) a = static_cast<int>(std::find(op.attrs.perm.begin(), op.attrs.perm.end(), a) - op.attrs.perm.begin());
+                for (int& a : t.axes)
+                    a = static_cast<int>(std::find(op.attrs.perm.begin(), op.attrs.perm.end(), a) -
+                                         op.attrs.perm.begin());
             return terms;
         }
-        default: return opaque(fn, v);
+        default:
+            return opaque(fn, v);
     }
 }
 
@@ -205,14 +212,18 @@ bool has_exponential(const Function& fn, ValueId v) {
     const Op& op = fn.op(v);
     switch (op.code) {
         case Opcode::Exp:
-        case Opcode::Exp2: return true;
+        case Opcode::Exp2:
+            return true;
         case Opcode::Mul:
-        case Opcode::Div: return has_exponential(fn, op.args[0]) || has_exponential(fn, op.args[1]);
+        case Opcode::Div:
+            return has_exponential(fn, op.args[0]) || has_exponential(fn, op.args[1]);
         case Opcode::Neg:
         case Opcode::Unsqueeze:
         case Opcode::Permute:
-        case Opcode::RepeatInterleave: return has_exponential(fn, op.args[0]);
-        default: return false;
+        case Opcode::RepeatInterleave:
+            return has_exponential(fn, op.args[0]);
+        default:
+            return false;
     }
 }
 
@@ -252,7 +263,8 @@ Factored factor(Function& fn, ValueId v) {
         return f;
     };
     switch (op.code) {
-        case Opcode::Exp: return {{}, linear_terms(fn, op.args[0])};
+        case Opcode::Exp:
+            return {{}, linear_terms(fn, op.args[0])};
         case Opcode::Exp2: {
             Terms terms = linear_terms(fn, op.args[0]);
             scale(terms, std::numbers::ln2);
@@ -277,8 +289,10 @@ Factored factor(Function& fn, ValueId v) {
             return f;
         }
         case Opcode::Unsqueeze:
-        case Opcode::Permute: return full_rank(fn, op.args[0]) ? factor_view(fn, op) : Factored{{v}, {}};
-        default: return {{v}, {}};
+        case Opcode::Permute:
+            return full_rank(fn, op.args[0]) ? factor_view(fn, op) : Factored{{v}, {}};
+        default:
+            return {{v}, {}};
     }
 }
 
@@ -288,7 +302,8 @@ ValueId emit_exp(Function& fn, Terms terms, int rank, const Location& where) {
     ValueId sum = ir::kNoValue;
     for (const Term& t : terms) {
         ValueId x = emit_atom(fn, t, rank, where);
-        if (std::fabs(t.coefficient) != 1) x = ir::emit(fn, Opcode::Mul, {x, ir::emit_constant(fn, std::fabs(t.coefficient), where)}, {}, where);
+        if (std::fabs(t.coefficient) != 1)
+            x = ir::emit(fn, Opcode::Mul, {x, ir::emit_constant(fn, std::fabs(t.coefficient), where)}, {}, where);
         if (sum == ir::kNoValue) sum = t.coefficient < 0 ? ir::emit(fn, Opcode::Neg, {x}, {}, where) : x;
         else sum = ir::emit(fn, t.coefficient < 0 ? Opcode::Sub : Opcode::Add, {sum, x}, {}, where);
     }

@@ -17,7 +17,9 @@ struct Term {
     std::int64_t repeat = 1;  ///< rows of the atom stand `repeat` times in the value (repeat_interleave)
     std::vector<int> axes;
 
-    [[nodiscard]] bool same_atom(const Term& o) const { return kind == o.kind && g == o.g && repeat == o.repeat && axes == o.axes; }
+    [[nodiscard]] bool same_atom(const Term& o) const {
+        return kind == o.kind && g == o.g && repeat == o.repeat && axes == o.axes;
+    }
 };
 using Terms = std::vector<Term>;
 
@@ -37,8 +39,8 @@ void add_term(Terms& terms, Term term);
 /// Takes the coefficient of an atom out of the list; 0 if it is not there.
 double take(Terms& terms, Term::Kind kind, ir::ValueId g, std::int64_t repeat, const std::vector<int>& axes);
 
-/// exp(terms) as a value of the given rank, in the safe form: total - running sum is a running sum from the end, running
-/// sum - own element an exclusive one. kNoValue if there are no terms.
+/// exp(terms) as a value of the given rank, in the safe form: total - running sum is a running sum from the end,
+/// running sum - own element an exclusive one. kNoValue if there are no terms.
 ir::ValueId emit_exp(ir::Function& fn, Terms terms, int rank, const Location& where);
 /// product of factors * exp(terms), of the given rank.
 ir::ValueId emit_product(ir::Function& fn, const Factored& product, int rank, const Location& where);

@@ -1,5 +1,5 @@
-// Two rewrites that make products cheap: a sum with a product becomes an accumulating product, and products whose result
-// or first operand has a structural zero triangle are marked, so that back ends skip the zero half.
+// Two rewrites that make products cheap: a sum with a product becomes an accumulating product, and products whose
+// result or first operand has a structural zero triangle are marked, so that back ends skip the zero half.
 #include <algorithm>
 
 #include "graph/passes.h"
@@ -27,7 +27,8 @@ std::vector<bool> only_lower_needed(const Function& fn) {
         lower[i] = std::all_of(users[i].begin(), users[i].end(), [&](ValueId u) {
             const Op& user = fn.op(u);
             if (user.code == Opcode::Tril) return user.attrs.diagonal <= 0;
-            return ir::is_elementwise(user.code) && user.type.shape == fn.op(v).type.shape && lower[static_cast<std::size_t>(u)];
+            return ir::is_elementwise(user.code) && user.type.shape == fn.op(v).type.shape &&
+                   lower[static_cast<std::size_t>(u)];
         });
     }
     return lower;
@@ -61,7 +62,8 @@ int fusible_operand(const Function& fn, const Op& sum, const std::vector<int>& u
     for (int i = 0; i < 2; ++i) {
         const ValueId a = sum.args[static_cast<std::size_t>(i)];
         const Op& op = fn.op(a);
-        if (op.code != Opcode::Matmul || op.attrs.tri == Tri::OutLower || uses[static_cast<std::size_t>(a)] != 1) continue;
+        if (op.code != Opcode::Matmul || op.attrs.tri == Tri::OutLower || uses[static_cast<std::size_t>(a)] != 1)
+            continue;
         if (op.type.shape != fn.op(sum.args[static_cast<std::size_t>(1 - i)]).type.shape) continue;
         if (sum.code == Opcode::Sub && i == 0) continue;  // a@b - c has no accumulating form
         if (best < 0 || a > sum.args[static_cast<std::size_t>(best)]) best = i;
@@ -78,7 +80,8 @@ Function accumulate(const Function& fn) {
         if (product < 0) return ir::keep(out, op, std::move(args));
         const Op matmul = out.op(args[static_cast<std::size_t>(product)]);
         return ir::emit(out, op.code == Opcode::Add ? Opcode::MatmulAdd : Opcode::MatmulSub,
-                        {matmul.args[0], matmul.args[1], args[static_cast<std::size_t>(1 - product)]}, matmul.attrs, op.where, op.name);
+                        {matmul.args[0], matmul.args[1], args[static_cast<std::size_t>(1 - product)]}, matmul.attrs,
+                        op.where, op.name);
     });
 }
 

@@ -1,11 +1,11 @@
-// Scales of rows and columns leave the operands of products, so that products read inputs as they came: a scale along the
-// result's rows or columns is applied to the result, one along the contraction to the other operand.
+// Scales of rows and columns leave the operands of products, so that products read inputs as they came: a scale along
+// the result's rows or columns is applied to the result, one along the contraction to the other operand.
 //
 //     (k * r[:, None]) @ s       ->  (k @ s) * r[:, None]
 //     (k * r[:, None])^T @ u     ->  k^T @ (u * r[:, None])
 //
-// For back ends whose products take inputs straight from memory as 16-bit numbers, and have results in registers, where a
-// scale costs next to nothing.
+// For back ends whose products take inputs straight from memory as 16-bit numbers, and have results in registers, where
+// a scale costs next to nothing.
 #include "graph/passes.h"
 #include "graph/scales.h"
 #include "ir/infer.h"
@@ -35,7 +35,9 @@ Peeled peel(const Function& fn, ValueId v) {
     return p;
 }
 
-bool is_input(const Function& fn, ValueId v) { return fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == ir::Role::Input; }
+bool is_input(const Function& fn, ValueId v) {
+    return fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == ir::Role::Input;
+}
 
 ValueId times(Function& out, ValueId v, const std::vector<ValueId>& scales) {
     for (const ValueId s : scales) v = ir::emit(out, Opcode::Mul, {v, s}, {}, out.op(v).where);
@@ -63,7 +65,7 @@ std::vector<ValueId> along(Function& out, std::vector<ValueId> scales, int axis)
 }
 
 class Hoisting {
- public:
+  public:
     explicit Hoisting(std::string value_axis) : value_axis_(std::move(value_axis)) {}
 
     ValueId visit(Function& out, const Op& op, std::vector<ValueId> args) const {
@@ -72,8 +74,10 @@ class Hoisting {
         if (!is_input(out, a.matrix)) a = {args[0], {}, {}, {}};
         if (!is_input(out, b.matrix)) b = {args[1], {}, {}, {}};
         if (a.matrix == args[0] && b.matrix == args[1]) return ir::keep(out, op, std::move(args));
-        const std::vector<ValueId>&a_outer = op.attrs.trans_a ? a.cols : a.rows, &a_inner = op.attrs.trans_a ? a.rows : a.cols;
-        const std::vector<ValueId>&b_outer = op.attrs.trans_b ? b.rows : b.cols, &b_inner = op.attrs.trans_b ? b.cols : b.rows;
+        const std::vector<ValueId>&a_outer = op.attrs.trans_a ? a.cols : a.rows,
+              &a_inner = op.attrs.trans_a ? a.rows : a.cols;
+        const std::vector<ValueId>&b_outer = op.attrs.trans_b ? b.rows : b.cols,
+              &b_inner = op.attrs.trans_b ? b.cols : b.rows;
         // Along the contraction: to the operand that comes from registers.
         const bool right = !value_axis_.empty() && op.type.shape[1].symbol == value_axis_;
         ValueId left_operand = a.matrix, right_operand = b.matrix;
@@ -88,9 +92,10 @@ class Hoisting {
         return with_outer(out, op, left_operand, right_operand, outer, args);
     }
 
- private:
+  private:
     /// The product with its outer scales; a sum with a product is made over if one stands in the way.
-    static ValueId with_outer(Function& out, const Op& op, ValueId a, ValueId b, const std::vector<ValueId>& outer, const std::vector<ValueId>& args) {
+    static ValueId with_outer(Function& out, const Op& op, ValueId a, ValueId b, const std::vector<ValueId>& outer,
+                              const std::vector<ValueId>& args) {
         Op product = op;
         if (outer.empty()) {
             std::vector<ValueId> operands = args;
@@ -103,8 +108,10 @@ class Hoisting {
         if (!sum) return scaled_product;
         const Op addend = out.op(args[2]);
         if (op.code == Opcode::MatmulAdd && addend.code == Opcode::Matmul && addend.attrs.tri != ir::Tri::OutLower)
-            return ir::emit(out, Opcode::MatmulAdd, {addend.args[0], addend.args[1], scaled_product}, addend.attrs, op.where, op.name);
-        return ir::emit(out, op.code == Opcode::MatmulAdd ? Opcode::Add : Opcode::Sub, {args[2], scaled_product}, {}, op.where, op.name);
+            return ir::emit(out, Opcode::MatmulAdd, {addend.args[0], addend.args[1], scaled_product}, addend.attrs,
+                            op.where, op.name);
+        return ir::emit(out, op.code == Opcode::MatmulAdd ? Opcode::Add : Opcode::Sub, {args[2], scaled_product}, {},
+                        op.where, op.name);
     }
 
     std::string value_axis_;
@@ -114,7 +121,9 @@ class Hoisting {
 
 Function hoist_scales(const Function& fn, const std::string& value_axis) {
     const Hoisting hoisting(value_axis);
-    return dce(cse(ir::rebuild(fn, [&](Function& out, const Op& op, std::vector<ValueId> args) { return hoisting.visit(out, op, std::move(args)); })));
+    return dce(cse(ir::rebuild(fn, [&](Function& out, const Op& op, std::vector<ValueId> args) {
+        return hoisting.visit(out, op, std::move(args));
+    })));
 }
 
 }  // namespace forge::graph

@@ -1,6 +1,6 @@
-// t@b - (t@a)@s = t@(b - a@s): a factor that two terms share on the left is applied once, last. Where products are cheap and
-// what passes between kernels is not, this saves the product t@a and the room for it; the price is that t now stands on the
-// way from state to state.
+// t@b - (t@a)@s = t@(b - a@s): a factor that two terms share on the left is applied once, last. Where products are
+// cheap and what passes between kernels is not, this saves the product t@a and the room for it; the price is that t now
+// stands on the way from state to state.
 #include "graph/passes.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
@@ -15,7 +15,8 @@ using ir::ValueId;
 
 bool plain_product(const Op& op) { return op.code == Opcode::Matmul && op.attrs.tri != ir::Tri::OutLower; }
 
-/// The factor that the product `term` and the product `first` (first operand of the op) share on the left; kNoValue if none.
+/// The factor that the product `term` and the product `first` (first operand of the op) share on the left; kNoValue if
+/// none.
 ValueId shared_factor(const Function& fn, ValueId term, ValueId first, const std::vector<int>& uses) {
     const Op &a = fn.op(term), &b = fn.op(first);
     const bool once = uses[static_cast<std::size_t>(term)] == 1 && uses[static_cast<std::size_t>(first)] == 1;
@@ -32,7 +33,8 @@ Function late_factors(const Function& fn) {
     return dce(ir::rebuild(fn, [&, index = 0](Function& out, const Op& op, std::vector<ValueId> args) mutable {
         const Op& before = fn.op(index++);
         const bool sum = op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub;
-        if (!sum || op.attrs.trans_a || shared_factor(fn, before.args[2], before.args[0], uses) == ir::kNoValue) return ir::keep(out, op, std::move(args));
+        if (!sum || op.attrs.trans_a || shared_factor(fn, before.args[2], before.args[0], uses) == ir::kNoValue)
+            return ir::keep(out, op, std::move(args));
         const Op inner = out.op(args[0]), term = out.op(args[2]);  // (t@a)@s and t@b
         if (term.attrs.trans_b) return ir::keep(out, op, std::move(args));
         ir::Attrs product;

@@ -23,38 +23,28 @@ using ir::ValueId;
 ValueId reduced(Function& fn, Opcode code, ValueId v) {
     Attrs first;
     first.dim = 0;
-    while (fn.op(v).type.rank() > 0)
-        v = ir::emit(fn, code, {v}, first);
+    while (fn.op(v).type.rank() > 0) v = ir::emit(fn, code, {v}, first);
     return v;
 }
 
-ValueId largest(Function& fn, ValueId v) {
-    return reduced(fn, Opcode::Amax, ir::emit(fn, Opcode::Abs, {v}));
-}
-ValueId squared_length(Function& fn, ValueId v) {
-    return reduced(fn, Opcode::Sum, ir::emit(fn, Opcode::Mul, {v, v}));
-}
-ValueId length(Function& fn, ValueId v) {
-    return ir::emit(fn, Opcode::Sqrt, {squared_length(fn, v)});
-}
-ValueId product(Function& fn, ValueId a, ValueId b) {
-    return ir::emit(fn, Opcode::Mul, {a, b});
-}
+ValueId largest(Function& fn, ValueId v) { return reduced(fn, Opcode::Amax, ir::emit(fn, Opcode::Abs, {v})); }
+ValueId squared_length(Function& fn, ValueId v) { return reduced(fn, Opcode::Sum, ir::emit(fn, Opcode::Mul, {v, v})); }
+ValueId length(Function& fn, ValueId v) { return ir::emit(fn, Opcode::Sqrt, {squared_length(fn, v)}); }
+ValueId product(Function& fn, ValueId a, ValueId b) { return ir::emit(fn, Opcode::Mul, {a, b}); }
 
 /// The value under views and conversions: two operands that are one vector in different clothes.
 ValueId stripped(const Function& fn, ValueId v) {
     for (;;) {
         const Op& op = fn.op(v);
-        const bool clothes = op.code == Opcode::Unsqueeze || op.code == Opcode::Squeeze ||
-                             op.code == Opcode::To || op.code == Opcode::CacheResult;
+        const bool clothes = op.code == Opcode::Unsqueeze || op.code == Opcode::Squeeze || op.code == Opcode::To ||
+                             op.code == Opcode::CacheResult;
         if (!clothes) return v;
         v = op.args[0];
     }
 }
 
 bool is_single(const ir::Type& type) {
-    return std::all_of(type.shape.begin(), type.shape.end(),
-                       [](const Dim& d) { return d == Dim(1); });
+    return std::all_of(type.shape.begin(), type.shape.end(), [](const Dim& d) { return d == Dim(1); });
 }
 
 /// How the linear part of a value is made from the state.
@@ -76,11 +66,9 @@ class TokenBound {
     TokenBound(Function& fn, const std::string& state) : fn_(fn), varies_(fn.ops.size(), false) {
         for (ValueId v = 0; v < fn.size(); ++v) {
             const Op& op = fn.op(v);
-            const bool param =
-                op.code == Opcode::Param && op.attrs.role == Role::State && op.attrs.name == state;
+            const bool param = op.code == Opcode::Param && op.attrs.role == Role::State && op.attrs.name == state;
             varies_[static_cast<std::size_t>(v)] =
-                param ||
-                std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return varies(a); });
+                param || std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return varies(a); });
         }
     }
 
@@ -102,8 +90,8 @@ class TokenBound {
         if (f.kind == Form::Kind::Map) return f.norm;
         const auto base = norm(f.base);
         if (!base) return std::nullopt;
-        const ValueId read = product(fn_, product(fn_, *base, length(fn_, f.b)),
-                                     ir::emit(fn_, Opcode::Abs, {f.factor}));
+        const ValueId read =
+            product(fn_, product(fn_, *base, length(fn_, f.b)), ir::emit(fn_, Opcode::Abs, {f.factor}));
         return f.kind == Form::Kind::Read ? read : product(fn_, read, length(fn_, f.a));
     }
 
@@ -143,10 +131,8 @@ class TokenBound {
 
     std::optional<Form> scaled(std::optional<Form> f, ValueId number) {
         if (!f) return std::nullopt;
-        if (f->kind == Form::Kind::Map)
-            f->norm = product(fn_, f->norm, ir::emit(fn_, Opcode::Abs, {number}));
-        else
-            f->factor = product(fn_, f->factor, number);
+        if (f->kind == Form::Kind::Map) f->norm = product(fn_, f->norm, ir::emit(fn_, Opcode::Abs, {number}));
+        else f->factor = product(fn_, f->factor, number);
         return f;
     }
 
@@ -159,9 +145,8 @@ class TokenBound {
         const ir::Type type = fn_.op(factors).type;
         if (is_single(type)) return scaled(form, reduced(fn_, Opcode::Sum, factors));
         const ir::Type from = fn_.op(x).type;
-        const bool outer = form->kind == Form::Kind::Read && from.rank() == 2 &&
-                           op.type.rank() == 2 && type.rank() == 2 &&
-                           type.shape[form->left ? 1 : 0] == Dim(1) &&
+        const bool outer = form->kind == Form::Kind::Read && from.rank() == 2 && op.type.rank() == 2 &&
+                           type.rank() == 2 && type.shape[form->left ? 1 : 0] == Dim(1) &&
                            from.shape[form->left ? 0 : 1] == Dim(1);
         if (outer) {
             Form out = *form;
@@ -172,8 +157,7 @@ class TokenBound {
         const auto of_x = norm(*form);
         if (!of_x) return std::nullopt;
         const bool spreads = from.shape != op.type.shape;  // an entry of x meets several factors
-        return Form{Form::Kind::Map,
-                    product(fn_, *of_x, spreads ? length(fn_, factors) : largest(fn_, factors))};
+        return Form{Form::Kind::Map, product(fn_, *of_x, spreads ? length(fn_, factors) : largest(fn_, factors))};
     }
 
     std::optional<Form> read(const Op& op) {
@@ -182,15 +166,12 @@ class TokenBound {
         if (varies(m) || op.attrs.trans_a || op.attrs.trans_b) return std::nullopt;
         const auto form = form_of(x);
         if (!form) return std::nullopt;
-        const bool vector =
-            fn_.op(m).type.rank() == 2 && fn_.op(m).type.shape[left ? 0 : 1] == Dim(1);
-        if (vector)
-            return Form{Form::Kind::Read, ir::kNoValue, x, ir::kNoValue, m, number(1), left};
+        const bool vector = fn_.op(m).type.rank() == 2 && fn_.op(m).type.shape[left ? 0 : 1] == Dim(1);
+        if (vector) return Form{Form::Kind::Read, ir::kNoValue, x, ir::kNoValue, m, number(1), left};
         const auto of_x = norm(*form);
         if (!of_x) return std::nullopt;
-        return Form{
-            Form::Kind::Map,
-            product(fn_, *of_x, length(fn_, m))};  // Frobenius' norm is no less than the operator's
+        return Form{Form::Kind::Map,
+                    product(fn_, *of_x, length(fn_, m))};  // Frobenius' norm is no less than the operator's
     }
 
     std::optional<Form> sum(const Op& op) {
@@ -200,10 +181,8 @@ class TokenBound {
         if (!varies(op.args[0])) return second;
         const auto first = form_of(op.args[0]);
         if (!first || !second) return std::nullopt;
-        if (second->kind == Form::Kind::RankOne && second->base == op.args[0])
-            return updated(*first, *second);
-        if (!minus && first->kind == Form::Kind::RankOne && first->base == op.args[1])
-            return updated(*second, *first);
+        if (second->kind == Form::Kind::RankOne && second->base == op.args[0]) return updated(*first, *second);
+        if (!minus && first->kind == Form::Kind::RankOne && first->base == op.args[1]) return updated(*second, *first);
         const auto a = norm(*first), b = norm(*second);
         if (!a || !b) return std::nullopt;
         return Form{Form::Kind::Map, ir::emit(fn_, Opcode::Add, {*a, *b})};
@@ -216,15 +195,12 @@ class TokenBound {
         ValueId of_update;
         if (stripped(fn_, change.a) == stripped(fn_, change.b)) {
             const ValueId along =
-                ir::emit(fn_, Opcode::Add,
-                         {product(fn_, change.factor, squared_length(fn_, change.a)), number(1)});
-            of_update =
-                ir::emit(fn_, Opcode::Maximum, {ir::emit(fn_, Opcode::Abs, {along}), number(1)});
+                ir::emit(fn_, Opcode::Add, {product(fn_, change.factor, squared_length(fn_, change.a)), number(1)});
+            of_update = ir::emit(fn_, Opcode::Maximum, {ir::emit(fn_, Opcode::Abs, {along}), number(1)});
         } else {
             const ValueId lengths = product(fn_, length(fn_, change.a), length(fn_, change.b));
-            of_update = ir::emit(
-                fn_, Opcode::Add,
-                {product(fn_, ir::emit(fn_, Opcode::Abs, {change.factor}), lengths), number(1)});
+            of_update = ir::emit(fn_, Opcode::Add,
+                                 {product(fn_, ir::emit(fn_, Opcode::Abs, {change.factor}), lengths), number(1)});
         }
         return Form{Form::Kind::Map, product(fn_, *of_base, of_update)};
     }
@@ -274,19 +250,13 @@ NormBound over_token(const ir::Definition& def, const Transition& t) {
 
 std::vector<NormBound> norm_bounds(const Function& program, const ir::Definition& def) {
     const auto all = transitions(program);
-    const bool composable =
-        std::all_of(all.begin(), all.end(), [](const Transition& t) { return t.composable(); });
+    const bool composable = std::all_of(all.begin(), all.end(), [](const Transition& t) { return t.composable(); });
     std::vector<NormBound> bounds;
     for (const Transition& t : all) {
-        if (!t.composable())
-            bounds.push_back({t.state, NormBound::Over::Nothing, {}, t.obstacle});
-        else if (t.is_matrix())
-            bounds.push_back(over_token(def, t));
-        else if (t.cls == TransitionClass::Identity || composable)
-            bounds.push_back(over_chunk(program, t));
-        else
-            bounds.push_back(
-                {t.state, NormBound::Over::Nothing, {}, "another state has no summary"});
+        if (!t.composable()) bounds.push_back({t.state, NormBound::Over::Nothing, {}, t.obstacle});
+        else if (t.is_matrix()) bounds.push_back(over_token(def, t));
+        else if (t.cls == TransitionClass::Identity || composable) bounds.push_back(over_chunk(program, t));
+        else bounds.push_back({t.state, NormBound::Over::Nothing, {}, "another state has no summary"});
     }
     return bounds;
 }

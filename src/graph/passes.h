@@ -28,16 +28,18 @@ ir::Function decompose(const ir::Function& fn);
 ir::Function fuse_products(const ir::Function& fn);
 /// t@b - (t@a)@s = t@(b - a@s). After fuse_products, for back ends that would store t@a.
 ir::Function late_factors(const ir::Function& fn);
-/// Scales of rows and columns leave the operands of products. After fuse_products, for back ends whose products read inputs
-/// as they came; `value_axis`: where results have it as columns, the second operand comes from registers, else the first.
+/// Scales of rows and columns leave the operands of products. After fuse_products, for back ends whose products read
+/// inputs as they came; `value_axis`: where results have it as columns, the second operand comes from registers, else
+/// the first.
 ir::Function hoist_scales(const ir::Function& fn, const std::string& value_axis);
-/// Scales come together and move to values that need neither states nor the value axis. After hoist_scales, for back ends
-/// that make such values ahead.
+/// Scales come together and move to values that need neither states nor the value axis. After hoist_scales, for back
+/// ends that make such values ahead.
 ir::Function merge_scales(const ir::Function& fn, const std::string& value_axis);
 /// Of two products that are summed, the one that waits longest for its operands is accumulated onto the other.
 ir::Function deepest_last(const ir::Function& fn);
-/// Rows of a decay product's operands that are stored with their decays from the chunk's beginning, or to its end: `decay_rows`
-/// of the same gates, which follow from the product's own numbers. Results that something else reads as well stay as they are.
+/// Rows of a decay product's operands that are stored with their decays from the chunk's beginning, or to its end:
+/// `decay_rows` of the same gates, which follow from the product's own numbers. Results that something else reads as
+/// well stay as they are.
 ir::Function decay_rows(const ir::Function& fn);
 
 }  // namespace forge::graph

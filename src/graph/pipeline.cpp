@@ -50,8 +50,10 @@ constexpr Pass kSingle[] = {
     {"cse", cse, ""},
     {"dce", dce, ""},
     {"late_factors", late_factors, "a factor that two terms share is applied once, last"},
-    {"hoist_scales", [](const ir::Function& fn) { return hoist_scales(fn, value_axis(fn)); }, "products read inputs as they came"},
-    {"merge_scales", [](const ir::Function& fn) { return merge_scales(fn, value_axis(fn)); }, "scales leave what every task computes"},
+    {"hoist_scales", [](const ir::Function& fn) { return hoist_scales(fn, value_axis(fn)); },
+     "products read inputs as they came"},
+    {"merge_scales", [](const ir::Function& fn) { return merge_scales(fn, value_axis(fn)); },
+     "scales leave what every task computes"},
     {"decay_rows", decay_rows, "rows decayed to either end of the chunk follow from what a decay product computes"},
     {"deepest_last", deepest_last, "a product runs while the other's operands are made"},
 };
@@ -65,7 +67,8 @@ const Pass& pass_named(const std::string& name) {
     for (const Pass& p : kPipeline)
         if (std::find(names.begin(), names.end(), p.name) == names.end()) names.emplace_back(p.name);
     for (const Pass& p : kSingle) names.emplace_back(p.name);
-    throw CompileError(Diagnostic{fmt::format("unknown pass '{}'", name), fmt::format("one of: {}", fmt::join(names, ", ")), "", {}, ""});
+    throw CompileError(Diagnostic{
+        fmt::format("unknown pass '{}'", name), fmt::format("one of: {}", fmt::join(names, ", ")), "", {}, ""});
 }
 
 }  // namespace

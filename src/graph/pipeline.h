@@ -23,6 +23,7 @@ std::span<const Pass> pipeline();
 ir::Function optimize(ir::Function program, const std::function<void(const Pass&, const ir::Function&)>& after = {});
 
 /// Parses a function in text form, runs the named passes and prints the result. CompileError for unknown passes.
-std::string run_passes(const std::string& text, const std::vector<std::string>& passes, const std::string& file = "<text>");
+std::string run_passes(const std::string& text, const std::vector<std::string>& passes,
+                       const std::string& file = "<text>");
 
 }  // namespace forge::graph

@@ -1,7 +1,7 @@
-// Sums of products that share a factor: a@x + a@y - a@z = a@(x + y - z), and likewise on the right. With the delta rule's
-// s + k^T u - k^T (w s) this leaves exactly the two products with the state that the recurrence needs.
-// Products with a sum that holds the identity are multiplied out: (I*d - k^T w) @ s = d*s - k^T (w s), and triple
-// products are bracketed by cost, so that no K x K matrix is formed.
+// Sums of products that share a factor: a@x + a@y - a@z = a@(x + y - z), and likewise on the right. With the delta
+// rule's s + k^T u - k^T (w s) this leaves exactly the two products with the state that the recurrence needs. Products
+// with a sum that holds the identity are multiplied out: (I*d - k^T w) @ s = d*s - k^T (w s), and triple products are
+// bracketed by cost, so that no K x K matrix is formed.
 #include <map>
 
 #include "graph/passes.h"
@@ -32,8 +32,10 @@ bool join_products(Function& fn, std::vector<Addend>& sum, const Location& where
         const bool flip = inner[0].negative;
         for (Addend& a : inner) a.negative = a.negative != flip;
         const Op product = fn.op(sum[members[0]].v);
-        const ValueId joined = ir::emit(fn, Opcode::Matmul, {product.args[0], emit_sum(fn, inner, where)}, product.attrs, where, product.name);
-        for (auto it = members.rbegin(); it != members.rend(); ++it) sum.erase(sum.begin() + static_cast<std::ptrdiff_t>(*it));
+        const ValueId joined = ir::emit(fn, Opcode::Matmul, {product.args[0], emit_sum(fn, inner, where)},
+                                        product.attrs, where, product.name);
+        for (auto it = members.rbegin(); it != members.rend(); ++it)
+            sum.erase(sum.begin() + static_cast<std::ptrdiff_t>(*it));
         sum.push_back({joined, flip});
         return true;
     }
@@ -61,7 +63,8 @@ ValueId apply_scaled_identity(Function& fn, ValueId v, ValueId s, const Location
     const std::size_t identity = scales_identity(fn, op.args[0]) ? 0 : 1;
     ValueId d = op.args[1 - identity];
     const Op scale = fn.op(d);
-    if (scale.type.rank() == 1 || (scale.type.rank() == 2 && scale.type.shape[0] == Dim(1))) {  // a row: on the diagonal it is a column
+    if (scale.type.rank() == 1 ||
+        (scale.type.rank() == 2 && scale.type.shape[0] == Dim(1))) {  // a row: on the diagonal it is a column
         Attrs attrs;
         if (scale.type.rank() == 2) d = ir::emit(fn, Opcode::Squeeze, {d}, attrs, where);
         attrs.dim = 1;
@@ -94,14 +97,17 @@ ValueId distribute(Function& fn, ValueId v) {
     for (const Addend& a : sum) found = found || diagonal_scale(fn, a.v);
     if (!found || op.attrs.trans_b) return v;
     for (const Addend& a : sum) {
-        const ValueId p = diagonal_scale(fn, a.v) ? apply_scaled_identity(fn, a.v, op.args[1], op.where)
-                                                  : multiply_out(fn, ir::emit(fn, Opcode::Matmul, {a.v, op.args[1]}, op.attrs, op.where));
+        const ValueId p = diagonal_scale(fn, a.v)
+                              ? apply_scaled_identity(fn, a.v, op.args[1], op.where)
+                              : multiply_out(fn, ir::emit(fn, Opcode::Matmul, {a.v, op.args[1]}, op.attrs, op.where));
         products.push_back({p, a.negative});
     }
     return emit_sum(fn, products, op.where);
 }
 
-double nominal(const Dim& d) { return static_cast<double>(d.factor) * (d.is_constant() ? 1 : d.symbol == "C" ? 64 : 128); }
+double nominal(const Dim& d) {
+    return static_cast<double>(d.factor) * (d.is_constant() ? 1 : d.symbol == "C" ? 64 : 128);
+}
 
 /// (a @ b) @ c as a @ (b @ c) where that is cheaper.
 ValueId bracket(Function& fn, ValueId v) {

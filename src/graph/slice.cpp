@@ -17,7 +17,8 @@ bool has(const ir::Type& type, const std::string& symbol) {
 }
 
 int count(const ir::Type& type, const std::string& symbol) {
-    return static_cast<int>(std::count_if(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == symbol; }));
+    return static_cast<int>(
+        std::count_if(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == symbol; }));
 }
 
 bool axis_is(const Function& fn, ValueId v, std::int64_t axis, const std::string& symbol) {
@@ -32,12 +33,15 @@ bool parallel_over(const Function& fn, const Op& op, const std::string& s) {
         case Opcode::Tril:
         case Opcode::Triu:
         case Opcode::Inverse:
-        case Opcode::DecayMask: return !has(op.type, s);
-        case Opcode::DecayMatmul: return !has(fn.op(op.args[0]).type, s);
+        case Opcode::DecayMask:
+            return !has(op.type, s);
+        case Opcode::DecayMatmul:
+            return !has(fn.op(op.args[0]).type, s);
         case Opcode::Matmul:
         case Opcode::MatmulOutFp32:
         case Opcode::MatmulAdd:
-        case Opcode::MatmulSub: return !axis_is(fn, op.args[0], op.attrs.trans_a ? 0 : 1, s);
+        case Opcode::MatmulSub:
+            return !axis_is(fn, op.args[0], op.attrs.trans_a ? 0 : 1, s);
         case Opcode::Sum:
         case Opcode::Amax:
         case Opcode::Cumsum:
@@ -45,10 +49,13 @@ bool parallel_over(const Function& fn, const Op& op, const std::string& s) {
         case Opcode::L2norm:
         case Opcode::Select:
         case Opcode::Slice:
-        case Opcode::RepeatInterleave: return !axis_is(fn, op.args[0], op.attrs.dim, s);
+        case Opcode::RepeatInterleave:
+            return !axis_is(fn, op.args[0], op.attrs.dim, s);
         case Opcode::LinearScan:
-        case Opcode::LinearScanFrom: return !axis_is(fn, op.args[0], 0, s);
-        default: return true;  // elementwise ops and views carry axes along
+        case Opcode::LinearScanFrom:
+            return !axis_is(fn, op.args[0], 0, s);
+        default:
+            return true;  // elementwise ops and views carry axes along
     }
 }
 
@@ -56,9 +63,12 @@ bool parallel_over(const Function& fn, const Op& op, const std::string& s) {
 
 const char* to_string(Slice slice) {
     switch (slice) {
-        case Slice::StateFree: return "state-free";
-        case Slice::StateBound: return "state-bound";
-        case Slice::OutputOnly: return "output-only";
+        case Slice::StateFree:
+            return "state-free";
+        case Slice::StateBound:
+            return "state-bound";
+        case Slice::OutputOnly:
+            return "output-only";
     }
     return "?";
 }
@@ -80,11 +90,13 @@ std::vector<bool> cheap(const Function& program) {
     std::vector<bool> is_cheap(program.ops.size(), false);
     for (ValueId v = 0; v < program.size(); ++v) {
         const Op& op = program.op(v);
-        const bool light = ir::is_elementwise(op.code) || ir::is_view(op.code) || op.code == Opcode::Cumsum || op.code == Opcode::Sum ||
-                           op.code == Opcode::Constant || op.code == Opcode::Identity || op.code == Opcode::RepeatInterleave ||
+        const bool light = ir::is_elementwise(op.code) || ir::is_view(op.code) || op.code == Opcode::Cumsum ||
+                           op.code == Opcode::Sum || op.code == Opcode::Constant || op.code == Opcode::Identity ||
+                           op.code == Opcode::RepeatInterleave ||
                            (op.code == Opcode::Param && op.attrs.role != Role::State && op.attrs.role != Role::Spill);
-        is_cheap[static_cast<std::size_t>(v)] =
-            light && std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_cheap[static_cast<std::size_t>(a)]; });
+        is_cheap[static_cast<std::size_t>(v)] = light && std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
+                                                    return is_cheap[static_cast<std::size_t>(a)];
+                                                });
     }
     return is_cheap;
 }
@@ -98,7 +110,8 @@ std::vector<std::string> parallel_axes(const Function& program) {
             if (d->is_constant() || std::count(found.begin(), found.end(), d->symbol)) continue;
             const auto parallel = [&](const Op& op) { return parallel_over(program, op, d->symbol); };
             const auto whole = [&](const ir::Result& other) { return has(program.op(other.value).type, d->symbol); };
-            if (std::all_of(program.ops.begin(), program.ops.end(), parallel) && std::all_of(program.results.begin(), program.results.end(), whole))
+            if (std::all_of(program.ops.begin(), program.ops.end(), parallel) &&
+                std::all_of(program.results.begin(), program.results.end(), whole))
                 found.push_back(d->symbol);
         }
     }

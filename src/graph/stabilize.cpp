@@ -1,6 +1,6 @@
 // Stabilisation. Decays are exp of sums of gates over the tokens between two tokens; written with running sums G they
-// are differences, exp(G_i - G_j), or products exp(G_i) * exp(-G_j) whose factors overflow. Recognised, for gates g with
-// G = cumsum(g, 0):
+// are differences, exp(G_i - G_j), or products exp(G_i) * exp(-G_j) whose factors overflow. Recognised, for gates g
+// with G = cumsum(g, 0):
 //
 //   exp(sum(g) - G), exp(G - g)                      -> running sums from the other end, or exclusive ones
 //   tril(x * exp(G[:, None] - G[None, :]))           -> tril(x * decay_mask(g))
@@ -10,8 +10,8 @@
 //   exp(G) * (p @ (v * exp(-G)))   (g [C, V], p lower triangular)       -> decay_apply(p, v, g)
 //
 // with any further factors, with G - g instead of G on the left under tril(-1) (an exclusive read), and with constants
-// added to one exponent and subtracted from the other (an anchor). Only sums of gates remain, so gates of -inf are exact
-// zeros. What is under no tril keeps its form.
+// added to one exponent and subtracted from the other (an anchor). Only sums of gates remain, so gates of -inf are
+// exact zeros. What is under no tril keeps its form.
 #include <optional>
 
 #include "graph/exponent.h"
@@ -40,10 +40,11 @@ struct Between {
 };
 
 /// Takes c*(G on `later` - G on `earlier`) out of the two exponents (which may be one and the same list).
-std::optional<Between> take_between(const Function& fn, Terms& later, const std::vector<int>& later_axes, Terms& earlier,
-                                    const std::vector<int>& earlier_axes, int gate_rank, bool strict) {
+std::optional<Between> take_between(const Function& fn, Terms& later, const std::vector<int>& later_axes,
+                                    Terms& earlier, const std::vector<int>& earlier_axes, int gate_rank, bool strict) {
     for (const Term& t : Terms(later)) {
-        if (t.kind != Kind::Prefix || t.coefficient <= 0 || t.axes != later_axes || fn.op(t.g).type.rank() != gate_rank) continue;
+        if (t.kind != Kind::Prefix || t.coefficient <= 0 || t.axes != later_axes || fn.op(t.g).type.rank() != gate_rank)
+            continue;
         Terms rest = earlier;
         if (take(rest, Kind::Prefix, t.g, t.repeat, earlier_axes) != -t.coefficient) continue;
         earlier = std::move(rest);
@@ -71,7 +72,7 @@ void cancel_totals(Terms& a, Terms& b) {
 }
 
 class Stabilizer {
- public:
+  public:
     Stabilizer(Function& out, Location where) : out_(out), where_(std::move(where)) {}
 
     /// v as it is needed where only entries j <= i (strict: j < i) count.
@@ -85,7 +86,7 @@ class Stabilizer {
         return product_under_tril(v, strict);
     }
 
- private:
+  private:
     ValueId product_under_tril(ValueId v, bool strict) {
         Factored product = flatten(v);
         bool changed = false;
@@ -119,7 +120,8 @@ class Stabilizer {
         const Op op = out_.op(v);
         if (op.code != Opcode::Matmul && op.code != Opcode::MatmulOutFp32) return std::nullopt;
         if (!has_exponential(out_, op.args[0]) || !has_exponential(out_, op.args[1])) return std::nullopt;
-        Factored a = factor(out_, rows(op.args[0], op.attrs.trans_a)), b = factor(out_, rows(op.args[1], !op.attrs.trans_b));
+        Factored a = factor(out_, rows(op.args[0], op.attrs.trans_a)),
+                 b = factor(out_, rows(op.args[1], !op.attrs.trans_b));
         cancel_totals(a.exponent, b.exponent);
         bool changed = false;
         while (const auto scalar = take_between(out_, a.exponent, {0}, b.exponent, {0}, 1, strict)) {
@@ -138,7 +140,8 @@ class Stabilizer {
         const ValueId g = scaled(between);
         Attrs attrs;
         attrs.exclusive = between.exclusive;
-        return ir::emit(out_, Opcode::DecayMatmul, {like(emit_rows(a, g), g), like(emit_rows(b, g), g), g}, attrs, where_);
+        return ir::emit(out_, Opcode::DecayMatmul, {like(emit_rows(a, g), g), like(emit_rows(b, g), g), g}, attrs,
+                        where_);
     }
 
     /// An operand with the tokens as rows.
@@ -150,13 +153,15 @@ class Stabilizer {
     }
 
     ValueId emit_rows(const Factored& product, ValueId shape_of) {
-        if (product.factors.empty() && product.exponent.empty()) return like(ir::emit_constant(out_, 1, where_), shape_of);
+        if (product.factors.empty() && product.exponent.empty())
+            return like(ir::emit_constant(out_, 1, where_), shape_of);
         return emit_product(out_, product, 2, where_);
     }
 
     ValueId like(ValueId v, ValueId shape_of) {
         if (out_.op(v).type.shape == out_.op(shape_of).type.shape) return v;
-        return out_.add({Opcode::Expand, {out_.op(v).type.dtype, out_.op(shape_of).type.shape}, {v}, {}, "", where_, std::nullopt});
+        return out_.add(
+            {Opcode::Expand, {out_.op(v).type.dtype, out_.op(shape_of).type.shape}, {v}, {}, "", where_, std::nullopt});
     }
 
     ValueId scaled(const Between& b) {
@@ -181,13 +186,15 @@ class Stabilizer {
     /// exp(G) in `outer`.
     std::optional<ValueId> applied(ValueId addend, Terms& outer) {
         const Op op = out_.op(addend);
-        if (op.code != Opcode::Matmul || op.attrs.trans_a || op.attrs.trans_b || !has_exponential(out_, op.args[1])) return std::nullopt;
+        if (op.code != Opcode::Matmul || op.attrs.trans_a || op.attrs.trans_b || !has_exponential(out_, op.args[1]))
+            return std::nullopt;
         const ir::Triangle p = ir::triangle_of(out_, op.args[0]);
         if (p == ir::Triangle::Full) return std::nullopt;
         Factored values = factor(out_, op.args[1]);
         Terms left = outer;
         cancel_totals(left, values.exponent);
-        const auto between = take_between(out_, left, {0, 1}, values.exponent, {0, 1}, 2, p == ir::Triangle::StrictLower);
+        const auto between =
+            take_between(out_, left, {0, 1}, values.exponent, {0, 1}, 2, p == ir::Triangle::StrictLower);
         if (!between || between->repeat != 1) return std::nullopt;
         const ValueId g = scaled(*between);
         Attrs attrs;
@@ -199,7 +206,7 @@ class Stabilizer {
     Function& out_;
     Location where_;
 
- public:
+  public:
     /// A product with exp(G) of values that a triangle was applied to, or of a sum with such an addend.
     ValueId decayed_values(ValueId v) {
         const Factored whole = factor(out_, v);
@@ -232,7 +239,8 @@ class Stabilizer {
                 Factored operand = factor(out_, op.args[static_cast<std::size_t>(side)]);
                 if (!move_totals(whole.exponent, side, operand.exponent)) continue;
                 std::vector<ValueId> args = op.args;
-                args[static_cast<std::size_t>(side)] = like(emit_product(out_, operand, 2, where_), op.args[static_cast<std::size_t>(side)]);
+                args[static_cast<std::size_t>(side)] =
+                    like(emit_product(out_, operand, 2, where_), op.args[static_cast<std::size_t>(side)]);
                 f = ir::emit(out_, Opcode::Matmul, args, op.attrs, op.where, op.name);
                 return emit_product(out_, whole, 2, where_);
             }
@@ -240,7 +248,7 @@ class Stabilizer {
         return v;
     }
 
- private:
+  private:
     static bool move_totals(Terms& outer, int side, Terms& inner) {
         bool moved = false;
         for (const Term& t : Terms(inner)) {
@@ -269,9 +277,12 @@ std::optional<bool> strictness(const Function& out, const Op& op, ValueId v) {
 ir::Function stabilize(const ir::Function& fn) {
     return ir::rebuild(fn, [](Function& out, const Op& op, std::vector<ValueId> args) -> ValueId {
         Stabilizer stabilizer(out, op.where);
-        if (op.code == Opcode::Tril && op.attrs.diagonal <= 0) args[0] = stabilizer.under_tril(args[0], op.attrs.diagonal < 0);
+        if (op.code == Opcode::Tril && op.attrs.diagonal <= 0)
+            args[0] = stabilizer.under_tril(args[0], op.attrs.diagonal < 0);
         if (op.code == Opcode::Exp)
-            if (const ValueId e = emit_exp(out, linear_terms(out, args[0]), op.type.rank(), op.where); e != ir::kNoValue && out.op(e).type == op.type) return e;
+            if (const ValueId e = emit_exp(out, linear_terms(out, args[0]), op.type.rank(), op.where);
+                e != ir::kNoValue && out.op(e).type == op.type)
+                return e;
         const ValueId v = ir::keep(out, op, std::move(args));
         if (const auto strict = strictness(out, op, v)) return stabilizer.under_tril(v, *strict);
         if (op.code != Opcode::Mul || op.type.rank() != 2 || !has_exponential(out, v)) return v;

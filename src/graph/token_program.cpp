@@ -26,7 +26,7 @@ struct Axes {
 };
 
 class TokenProgram {
- public:
+  public:
     explicit TokenProgram(const Function& program) : program_(program) {}
 
     std::optional<Function> run() {
@@ -37,11 +37,12 @@ class TokenProgram {
             if (!admits(r)) return std::nullopt;
         const Function token = dce(cse(canonicalize(dce(cse(canonicalize(collapsed()))))));
         const auto all = transitions(token);
-        const bool carried = std::all_of(all.begin(), all.end(), [](const Transition& t) { return t.composable() && !t.is_matrix(); });
+        const bool carried =
+            std::all_of(all.begin(), all.end(), [](const Transition& t) { return t.composable() && !t.is_matrix(); });
         return carried ? std::optional(token) : std::nullopt;
     }
 
- private:
+  private:
     /// The channels are the axis of the states.
     bool find_channels() {
         for (const ir::Result& r : program_.results) {
@@ -70,23 +71,32 @@ class TokenProgram {
     /// Whether the op does the same for every token and channel, but for scans and sums over the tokens.
     [[nodiscard]] bool admits(const Op& op) const {
         switch (op.code) {
-            case Opcode::Param: return op.attrs.role != Role::Spill && op.type.rank() <= (op.type.rank() > 0 && is_chunk(op.type.shape[0]) ? 2 : 1);
+            case Opcode::Param:
+                return op.attrs.role != Role::Spill &&
+                       op.type.rank() <= (op.type.rank() > 0 && is_chunk(op.type.shape[0]) ? 2 : 1);
             case Opcode::Constant:
             case Opcode::Copy:
             case Opcode::Permute:
             case Opcode::Unsqueeze:
             case Opcode::Squeeze:
-            case Opcode::Expand: return true;
+            case Opcode::Expand:
+                return true;
             case Opcode::Sum:
             case Opcode::Amax:
-            case Opcode::Cumsum: return !is_channels(operand_axis(op));
-            case Opcode::LinearScan: return is_chunk(program_.op(op.args[0]).type.shape[0]);
-            case Opcode::Select: return !is_channels(operand_axis(op)) && (op.attrs.start == -1 || operand_axis(op) == Dim(1));
-            default: return ir::is_elementwise(op.code) && op.code != Opcode::Tril && op.code != Opcode::Triu;
+            case Opcode::Cumsum:
+                return !is_channels(operand_axis(op));
+            case Opcode::LinearScan:
+                return is_chunk(program_.op(op.args[0]).type.shape[0]);
+            case Opcode::Select:
+                return !is_channels(operand_axis(op)) && (op.attrs.start == -1 || operand_axis(op) == Dim(1));
+            default:
+                return ir::is_elementwise(op.code) && op.code != Opcode::Tril && op.code != Opcode::Triu;
         }
     }
 
-    [[nodiscard]] const Dim& operand_axis(const Op& op) const { return program_.op(op.args[0]).type.shape[static_cast<std::size_t>(op.attrs.dim)]; }
+    [[nodiscard]] const Dim& operand_axis(const Op& op) const {
+        return program_.op(op.args[0]).type.shape[static_cast<std::size_t>(op.attrs.dim)];
+    }
 
     [[nodiscard]] bool admits(const ir::Result& r) const {
         const Shape& shape = program_.op(r.value).type.shape;
@@ -107,9 +117,12 @@ class TokenProgram {
                 case Opcode::Expand:
                 case Opcode::Select:
                 case Opcode::Sum:
-                case Opcode::Amax: return args[0];
-                case Opcode::LinearScan: return args[1];
-                case Opcode::Cumsum: return op.attrs.exclusive ? ir::emit_constant(out, 0, op.where) : args[0];
+                case Opcode::Amax:
+                    return args[0];
+                case Opcode::LinearScan:
+                    return args[1];
+                case Opcode::Cumsum:
+                    return op.attrs.exclusive ? ir::emit_constant(out, 0, op.where) : args[0];
                 default: {
                     const ValueId v = ir::keep(out, op, std::move(args));
                     out.op(v).type.shape = collapsed(op.type);

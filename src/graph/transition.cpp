@@ -28,17 +28,25 @@ bool is_state(const Op& op) { return op.code == Opcode::Param && op.attrs.role =
 std::optional<std::vector<std::size_t>> linear_operands(const Op& op) {
     switch (op.code) {
         case Opcode::Add:
-        case Opcode::Sub: return {{0, 1}};
-        case Opcode::Mul: return {{0, 1}};
-        case Opcode::Where: return {{1, 2}};
-        case Opcode::LinearScan: return {{1}};
+        case Opcode::Sub:
+            return {{0, 1}};
+        case Opcode::Mul:
+            return {{0, 1}};
+        case Opcode::Where:
+            return {{1, 2}};
+        case Opcode::LinearScan:
+            return {{1}};
         case Opcode::DecayMatmul:
-        case Opcode::DecayApply: return {{0, 1}};
+        case Opcode::DecayApply:
+            return {{0, 1}};
         case Opcode::Matmul:
-        case Opcode::MatmulOutFp32: return {{0, 1}};
+        case Opcode::MatmulOutFp32:
+            return {{0, 1}};
         case Opcode::MatmulAdd:
-        case Opcode::MatmulSub: return {{0, 1, 2}};
-        case Opcode::Div: return {{0}};
+        case Opcode::MatmulSub:
+            return {{0, 1, 2}};
+        case Opcode::Div:
+            return {{0}};
         case Opcode::Neg:
         case Opcode::To:
         case Opcode::CacheResult:
@@ -53,8 +61,10 @@ std::optional<std::vector<std::size_t>> linear_operands(const Op& op) {
         case Opcode::RepeatInterleave:
         case Opcode::Expand:
         case Opcode::Tril:
-        case Opcode::Triu: return {{0}};
-        default: return std::nullopt;
+        case Opcode::Triu:
+            return {{0}};
+        default:
+            return std::nullopt;
     }
 }
 
@@ -63,7 +73,7 @@ bool is_additive(Opcode code) { return code == Opcode::Add || code == Opcode::Su
 
 /// What stands between a state result and the states: for each value on the way, which states it reads.
 class Analysis {
- public:
+  public:
     explicit Analysis(const Function& fn) : fn_(fn), reads_(fn.ops.size()) {
         for (ValueId v = 0; v < fn.size(); ++v) {
             const Op& op = fn.op(v);
@@ -73,7 +83,9 @@ class Analysis {
     }
 
     [[nodiscard]] bool varies(ValueId v) const { return !reads_[static_cast<std::size_t>(v)].empty(); }
-    [[nodiscard]] const std::set<std::string>& states_of(ValueId v) const { return reads_[static_cast<std::size_t>(v)]; }
+    [[nodiscard]] const std::set<std::string>& states_of(ValueId v) const {
+        return reads_[static_cast<std::size_t>(v)];
+    }
 
     /// The first op on the way to v that is not affine in the states.
     [[nodiscard]] std::optional<ValueId> obstacle(ValueId v) const {
@@ -91,7 +103,7 @@ class Analysis {
         return varying > 1 && !is_additive(op.code) ? std::optional(v) : std::nullopt;
     }
 
- private:
+  private:
     std::set<std::string>& reads(ValueId v) { return reads_[static_cast<std::size_t>(v)]; }
     const Function& fn_;
     std::vector<std::set<std::string>> reads_;
@@ -109,7 +121,8 @@ Class join(Class a, Class b) {
 
 /// The class of factors that a state of type `state` is multiplied by.
 Class class_of_scale(const ir::Type& scale, const ir::Type& state) {
-    const bool rows = scale.rank() == state.rank() && !(scale.shape[0] == Dim(1)), columns = scale.rank() > 0 && !(scale.shape.back() == Dim(1));
+    const bool rows = scale.rank() == state.rank() && !(scale.shape[0] == Dim(1)),
+               columns = scale.rank() > 0 && !(scale.shape.back() == Dim(1));
     if (state.rank() < 2) return scale.rank() == 0 || scale.shape[0] == Dim(1) ? Class::Scalar : Class::Elementwise;
     if (rows && columns) return Class::Elementwise;
     return rows ? Class::DiagonalRows : columns ? Class::DiagonalColumns : Class::Scalar;
@@ -132,9 +145,11 @@ Class class_of(const Function& fn, const Analysis& analysis, ValueId v, const ir
             if (!varying(0) || !varying(1)) return of(varying(0) ? 0 : 1);
             const Class a = of(0), b = of(1);
             if (a <= Class::Elementwise && b <= Class::Elementwise) return join(join(a, b), Class::Scalar);
-            const bool left = a == Class::DenseLeft || b == Class::DenseLeft || a == Class::DiagonalMinusLowRankLeft || b == Class::DiagonalMinusLowRankLeft;
+            const bool left = a == Class::DenseLeft || b == Class::DenseLeft || a == Class::DiagonalMinusLowRankLeft ||
+                              b == Class::DiagonalMinusLowRankLeft;
             const bool diagonal = a <= Class::DiagonalRows || b <= Class::DiagonalRows;
-            return left ? (diagonal ? Class::DiagonalMinusLowRankLeft : Class::DenseLeft) : (diagonal ? Class::DiagonalMinusLowRankRight : Class::DenseRight);
+            return left ? (diagonal ? Class::DiagonalMinusLowRankLeft : Class::DenseLeft)
+                        : (diagonal ? Class::DiagonalMinusLowRankRight : Class::DenseRight);
         }
         case Opcode::MatmulAdd:
         case Opcode::MatmulSub:
@@ -142,12 +157,16 @@ Class class_of(const Function& fn, const Analysis& analysis, ValueId v, const ir
             if (varying(2)) return varying(1) ? Class::DiagonalMinusLowRankLeft : Class::DiagonalMinusLowRankRight;
             return varying(1) ? Class::DenseLeft : Class::DenseRight;
         case Opcode::Matmul:
-        case Opcode::MatmulOutFp32: return varying(1) ? Class::DenseLeft : Class::DenseRight;
-        case Opcode::Neg: return join(of(0), Class::Scalar);
+        case Opcode::MatmulOutFp32:
+            return varying(1) ? Class::DenseLeft : Class::DenseRight;
+        case Opcode::Neg:
+            return join(of(0), Class::Scalar);
         case Opcode::To:
         case Opcode::Copy:
-        case Opcode::CacheResult: return of(0);
-        default: return Class::Coupled;  // affine, but in a form that mixes entries: no summary of a known shape
+        case Opcode::CacheResult:
+            return of(0);
+        default:
+            return Class::Coupled;  // affine, but in a form that mixes entries: no summary of a known shape
     }
 }
 
@@ -156,15 +175,25 @@ Shape summary_shape(Class cls, const ir::Type& state) {
     switch (cls) {
         case Class::Identity:
         case Class::Coupled:
-        case Class::NotAffine: return {};
-        case Class::Scalar: std::fill(shape.begin(), shape.end(), Dim(1)); return shape;
-        case Class::DiagonalRows: std::fill(shape.begin() + 1, shape.end(), Dim(1)); return shape;
-        case Class::DiagonalColumns: std::fill(shape.begin(), shape.end() - 1, Dim(1)); return shape;
-        case Class::Elementwise: return shape;
+        case Class::NotAffine:
+            return {};
+        case Class::Scalar:
+            std::fill(shape.begin(), shape.end(), Dim(1));
+            return shape;
+        case Class::DiagonalRows:
+            std::fill(shape.begin() + 1, shape.end(), Dim(1));
+            return shape;
+        case Class::DiagonalColumns:
+            std::fill(shape.begin(), shape.end() - 1, Dim(1));
+            return shape;
+        case Class::Elementwise:
+            return shape;
         case Class::DiagonalMinusLowRankLeft:
-        case Class::DenseLeft: return {shape[0], shape[0]};
+        case Class::DenseLeft:
+            return {shape[0], shape[0]};
         case Class::DiagonalMinusLowRankRight:
-        case Class::DenseRight: return {shape[1], shape[1]};
+        case Class::DenseRight:
+            return {shape[1], shape[1]};
     }
     return {};
 }
@@ -177,14 +206,17 @@ bool reads_tokens(const Function& fn, const Analysis& analysis, ValueId result) 
         const Op& op = fn.op(v);
         if (!needed[static_cast<std::size_t>(v)] || !analysis.varies(v) || is_additive(op.code)) continue;
         const bool accumulates = op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub;
-        if (accumulates && !analysis.varies(op.args[0]) && !analysis.varies(op.args[1])) continue;  // the product is an addend
+        if (accumulates && !analysis.varies(op.args[0]) && !analysis.varies(op.args[1]))
+            continue;  // the product is an addend
         for (std::size_t i = 0; i < op.args.size(); ++i)
             if (!analysis.varies(op.args[i]) && !(accumulates && i == 2)) coefficients.push_back(op.args[i]);
     }
     const auto read = ir::needed_for(fn, coefficients);
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        if (read[static_cast<std::size_t>(v)] && op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted)) return true;
+        if (read[static_cast<std::size_t>(v)] && op.code == Opcode::Param &&
+            (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted))
+            return true;
     }
     return false;
 }
@@ -221,12 +253,13 @@ Transition transition_of(const Function& fn, const Analysis& analysis, const ir:
 /// Appends the linear part of state results to a copy of the program: the same ops on another carried value, with every
 /// addend that does not depend on the state left out.
 class LinearPart {
- public:
+  public:
     LinearPart(const Function& program, Function& out) : program_(program), out_(out), analysis_(program) {}
 
     void append(const Transition& t, ValueId result) {
         if (t.cls == Class::Identity) return;
-        Op start{Opcode::Param, {DType::F32, t.summary}, {}, {}, t.state + "_transition", program_.op(result).where, std::nullopt};
+        Op start{Opcode::Param,           {DType::F32, t.summary},   {},          {},
+                 t.state + "_transition", program_.op(result).where, std::nullopt};
         start.attrs.name = t.state;
         start.attrs.role = t.is_matrix() ? Role::Eye : Role::Ones;
         carried_ = out_.add(start);
@@ -236,7 +269,7 @@ class LinearPart {
         out_.results.push_back({t.state, start.attrs.role, d});
     }
 
- private:
+  private:
     ValueId linear(ValueId v) {
         if (!analysis_.varies(v)) return ir::kNoValue;
         if (const auto it = map_.find(v); it != map_.end()) return it->second;
@@ -258,14 +291,17 @@ class LinearPart {
                 if (varies(0)) return args[0];
                 return op.code == Opcode::Add ? args[1] : ir::emit(out_, Opcode::Neg, {args[1]}, {}, op.where);
             case Opcode::MatmulAdd:
-            case Opcode::MatmulSub: return linear_accumulate(op, args);
-            default: break;
+            case Opcode::MatmulSub:
+                return linear_accumulate(op, args);
+            default:
+                break;
         }
         return ir::emit(out_, op.code, std::move(args), op.attrs, op.where, op.name);
     }
 
     ValueId linear_accumulate(const Op& op, const std::vector<ValueId>& args) {
-        const bool product = analysis_.varies(op.args[0]) || analysis_.varies(op.args[1]), addend = analysis_.varies(op.args[2]);
+        const bool product = analysis_.varies(op.args[0]) || analysis_.varies(op.args[1]),
+                   addend = analysis_.varies(op.args[2]);
         if (product && addend) return ir::emit(out_, op.code, args, op.attrs, op.where, op.name);
         if (addend) return args[2];
         const ValueId p = ir::emit(out_, Opcode::Matmul, {args[0], args[1]}, op.attrs, op.where, op.name);
@@ -299,8 +335,9 @@ std::vector<Transition> composable_transitions(const Function& program) {
     std::vector<Diagnostic> obstacles;
     for (const Transition& t : all)
         if (!t.composable())
-            obstacles.push_back({fmt::format("segments: the transition of state '{}' is {}", t.state, to_string(t.cls)), "a decay that is affine in this state alone",
-                                 t.obstacle, t.where, "use a strategy that goes through the chunks in order: one-pass, fused or decoupled"});
+            obstacles.push_back({fmt::format("segments: the transition of state '{}' is {}", t.state, to_string(t.cls)),
+                                 "a decay that is affine in this state alone", t.obstacle, t.where,
+                                 "use a strategy that goes through the chunks in order: one-pass, fused or decoupled"});
     if (!obstacles.empty()) throw CompileError(std::move(obstacles));
     return all;
 }
@@ -309,17 +346,28 @@ std::vector<Transition> composable_transitions(const Function& program) {
 
 const char* to_string(TransitionClass cls) {
     switch (cls) {
-        case Class::Identity: return "the identity";
-        case Class::Scalar: return "a scalar";
-        case Class::DiagonalRows: return "diagonal over rows";
-        case Class::DiagonalColumns: return "diagonal over columns";
-        case Class::Elementwise: return "elementwise";
-        case Class::DiagonalMinusLowRankLeft: return "diagonal minus low rank, from the left";
-        case Class::DiagonalMinusLowRankRight: return "diagonal minus low rank, from the right";
-        case Class::DenseLeft: return "dense, from the left";
-        case Class::DenseRight: return "dense, from the right";
-        case Class::Coupled: return "coupled with other entries or states";
-        case Class::NotAffine: return "not affine";
+        case Class::Identity:
+            return "the identity";
+        case Class::Scalar:
+            return "a scalar";
+        case Class::DiagonalRows:
+            return "diagonal over rows";
+        case Class::DiagonalColumns:
+            return "diagonal over columns";
+        case Class::Elementwise:
+            return "elementwise";
+        case Class::DiagonalMinusLowRankLeft:
+            return "diagonal minus low rank, from the left";
+        case Class::DiagonalMinusLowRankRight:
+            return "diagonal minus low rank, from the right";
+        case Class::DenseLeft:
+            return "dense, from the left";
+        case Class::DenseRight:
+            return "dense, from the right";
+        case Class::Coupled:
+            return "coupled with other entries or states";
+        case Class::NotAffine:
+            return "not affine";
     }
     return "?";
 }
@@ -372,7 +420,8 @@ Function carry(const Function& program) {
             next = ir::emit(out, Opcode::Add, {s, b});
         } else {
             const ValueId d = param(out, transition_spill(r.name), Role::Spill, {DType::F32, t.summary});
-            if (t.is_matrix()) next = ir::emit(out, Opcode::MatmulAdd, {t.multiplies_left() ? d : s, t.multiplies_left() ? s : d, b});
+            if (t.is_matrix())
+                next = ir::emit(out, Opcode::MatmulAdd, {t.multiplies_left() ? d : s, t.multiplies_left() ? s : d, b});
             else next = ir::emit(out, Opcode::Add, {ir::emit(out, Opcode::Mul, {s, d}), b});
         }
         out.results.push_back({carry_spill(r.name), Role::Spill, s});

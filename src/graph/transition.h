@@ -11,16 +11,16 @@
 namespace forge::graph {
 
 enum class TransitionClass : std::uint8_t {
-    Identity,      ///< S + B
-    Scalar,        ///< d S + B
-    DiagonalRows,  ///< diag(d) S + B: one factor per row (over K)
-    DiagonalColumns,  ///< S diag(d) + B: one factor per column (over V)
-    Elementwise,   ///< D * S + B, one factor per entry (of a vector state too)
+    Identity,                   ///< S + B
+    Scalar,                     ///< d S + B
+    DiagonalRows,               ///< diag(d) S + B: one factor per row (over K)
+    DiagonalColumns,            ///< S diag(d) + B: one factor per column (over V)
+    Elementwise,                ///< D * S + B, one factor per entry (of a vector state too)
     DiagonalMinusLowRankLeft,   ///< (diag(d) - A W) S + B with A W never formed outside a summary
     DiagonalMinusLowRankRight,  ///< S (diag(d) - A W) + B
-    DenseLeft,     ///< M S + B
-    DenseRight,    ///< S M + B
-    Coupled,       ///< another state takes part
+    DenseLeft,                  ///< M S + B
+    DenseRight,                 ///< S M + B
+    Coupled,                    ///< another state takes part
     NotAffine,
 };
 const char* to_string(TransitionClass cls);
@@ -34,9 +34,15 @@ struct Transition {
     Location where;               ///< … and its source line
 
     /// Whether segments of a sequence can be summarised and joined.
-    [[nodiscard]] bool composable() const { return cls != TransitionClass::Coupled && cls != TransitionClass::NotAffine; }
-    [[nodiscard]] bool multiplies_left() const { return cls == TransitionClass::DiagonalMinusLowRankLeft || cls == TransitionClass::DenseLeft; }
-    [[nodiscard]] bool multiplies_right() const { return cls == TransitionClass::DiagonalMinusLowRankRight || cls == TransitionClass::DenseRight; }
+    [[nodiscard]] bool composable() const {
+        return cls != TransitionClass::Coupled && cls != TransitionClass::NotAffine;
+    }
+    [[nodiscard]] bool multiplies_left() const {
+        return cls == TransitionClass::DiagonalMinusLowRankLeft || cls == TransitionClass::DenseLeft;
+    }
+    [[nodiscard]] bool multiplies_right() const {
+        return cls == TransitionClass::DiagonalMinusLowRankRight || cls == TransitionClass::DenseRight;
+    }
     [[nodiscard]] bool is_matrix() const { return multiplies_left() || multiplies_right(); }
 };
 
@@ -48,8 +54,8 @@ std::vector<Transition> transitions(const ir::Function& program);
 /// with the obstacle.
 ir::Function summary(const ir::Function& program);
 
-/// The whole program with the factors of its states' transitions beside the states: the parameters and results with role
-/// Ones or Eye of `summary`, and all of its own. Throws CompileError with the obstacle.
+/// The whole program with the factors of its states' transitions beside the states: the parameters and results with
+/// role Ones or Eye of `summary`, and all of its own. Throws CompileError with the obstacle.
 ir::Function with_transitions(const ir::Function& program);
 
 /// One step over a summary: from State `s` and the Spills `s.transition` and `s.input` to State `s`, with the incoming

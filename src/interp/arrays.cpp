@@ -171,10 +171,12 @@ Value cumsum(const Value& x, std::int64_t dim, bool reverse, bool exclusive) {
 }
 
 Value amax(const Value& x, std::int64_t dim) {
-    return select(along(x, dim, [](Line line) {
-        for (std::int64_t i = 1; i < line.size; ++i)
-            if (!(line[i] <= line[0])) line[0] = line[i];  // a NaN wins, and stays
-    }), dim, 0);
+    return select(along(x, dim,
+                        [](Line line) {
+                            for (std::int64_t i = 1; i < line.size; ++i)
+                                if (!(line[i] <= line[0])) line[0] = line[i];  // a NaN wins, and stays
+                        }),
+                  dim, 0);
 }
 
 Value softmax(const Value& x, std::int64_t dim) {

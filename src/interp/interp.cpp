@@ -43,7 +43,8 @@ Value decay_apply(const Value& p, const Value& x, const Value& g, bool exclusive
         for (std::int64_t v = 0; v < width; ++v) {
             double total = 0;
             for (std::int64_t j = i - (exclusive ? 1 : 0); j >= 0; --j) {
-                result.data[at(i * width + v)] += p.data[at(i * tokens + j)] * x.data[at(j * width + v)] * std::exp(total);
+                result.data[at(i * width + v)] +=
+                    p.data[at(i * tokens + j)] * x.data[at(j * width + v)] * std::exp(total);
                 total += g.data[at(j * width + v)];
             }
         }
@@ -88,46 +89,76 @@ Value Evaluation::run(const Op& op) const {
     switch (op.code) {
 #define FORGE_OP(Enum, name, arity, attributes, doc)
 #define FORGE_UNARY(Enum, name, formula, doc) \
-    case Opcode::Enum: return map(in(0), [](double x) { return formula; });
+    case Opcode::Enum:                        \
+        return map(in(0), [](double x) { return formula; });
 #define FORGE_BINARY(Enum, name, formula, doc) \
-    case Opcode::Enum: return map(in(0), in(1), [](double a, double b) { return formula; });
+    case Opcode::Enum:                         \
+        return map(in(0), in(1), [](double a, double b) { return formula; });
 #define FORGE_COMPARE(Enum, name, formula, doc) \
-    case Opcode::Enum: return map(in(0), in(1), [](double a, double b) { return (formula) ? 1.0 : 0.0; });
+    case Opcode::Enum:                          \
+        return map(in(0), in(1), [](double a, double b) { return (formula) ? 1.0 : 0.0; });
 #include "forge/ops.def"
         case Opcode::Param:
         case Opcode::Constant:
         case Opcode::Identity:
-        case Opcode::PrevToken: return leaf(op);
+        case Opcode::PrevToken:
+            return leaf(op);
         case Opcode::To:
         case Opcode::CacheResult:
-        case Opcode::Copy: return in(0);
-        case Opcode::Where: return where(in(0), in(1), in(2));
-        case Opcode::Sum: return select(cumsum(in(0), attrs.dim, false, false), attrs.dim, -1);
-        case Opcode::Amax: return amax(in(0), attrs.dim);
-        case Opcode::Cumsum: return cumsum(in(0), attrs.dim, attrs.reverse, attrs.exclusive);
-        case Opcode::LinearScan: return linear_scan(in(0), in(1));
-        case Opcode::LinearScanFrom: return linear_scan_from(in(0), in(1), in(2));
-        case Opcode::L2norm: return l2norm(in(0), attrs.dim, attrs.value);
-        case Opcode::Softmax: return softmax(in(0), attrs.dim);
-        case Opcode::Permute: return permute(in(0), attrs.perm);
-        case Opcode::Unsqueeze: return unsqueeze(in(0), attrs.dim);
-        case Opcode::Squeeze: return squeeze(in(0), attrs.dim);
-        case Opcode::Select: return select(in(0), attrs.dim, attrs.start);
-        case Opcode::Slice: return slice(in(0), attrs.dim, attrs.start, attrs.step);
-        case Opcode::RepeatInterleave: return repeat_interleave(in(0), attrs.dim, attrs.count);
-        case Opcode::Expand: return expand(in(0), concrete(op.type.shape, sizes));
-        case Opcode::Tril: return triangle(in(0), true, attrs.diagonal);
-        case Opcode::Triu: return triangle(in(0), false, attrs.diagonal);
-        case Opcode::Inverse: return unit_lower_inverse(in(0));
+        case Opcode::Copy:
+            return in(0);
+        case Opcode::Where:
+            return where(in(0), in(1), in(2));
+        case Opcode::Sum:
+            return select(cumsum(in(0), attrs.dim, false, false), attrs.dim, -1);
+        case Opcode::Amax:
+            return amax(in(0), attrs.dim);
+        case Opcode::Cumsum:
+            return cumsum(in(0), attrs.dim, attrs.reverse, attrs.exclusive);
+        case Opcode::LinearScan:
+            return linear_scan(in(0), in(1));
+        case Opcode::LinearScanFrom:
+            return linear_scan_from(in(0), in(1), in(2));
+        case Opcode::L2norm:
+            return l2norm(in(0), attrs.dim, attrs.value);
+        case Opcode::Softmax:
+            return softmax(in(0), attrs.dim);
+        case Opcode::Permute:
+            return permute(in(0), attrs.perm);
+        case Opcode::Unsqueeze:
+            return unsqueeze(in(0), attrs.dim);
+        case Opcode::Squeeze:
+            return squeeze(in(0), attrs.dim);
+        case Opcode::Select:
+            return select(in(0), attrs.dim, attrs.start);
+        case Opcode::Slice:
+            return slice(in(0), attrs.dim, attrs.start, attrs.step);
+        case Opcode::RepeatInterleave:
+            return repeat_interleave(in(0), attrs.dim, attrs.count);
+        case Opcode::Expand:
+            return expand(in(0), concrete(op.type.shape, sizes));
+        case Opcode::Tril:
+            return triangle(in(0), true, attrs.diagonal);
+        case Opcode::Triu:
+            return triangle(in(0), false, attrs.diagonal);
+        case Opcode::Inverse:
+            return unit_lower_inverse(in(0));
         case Opcode::Matmul:
-        case Opcode::MatmulOutFp32: return product(in(0), in(1), attrs);
-        case Opcode::MatmulAdd: return map(in(2), product(in(0), in(1), attrs), std::plus<>());
-        case Opcode::MatmulSub: return map(in(2), product(in(0), in(1), attrs), std::minus<>());
+        case Opcode::MatmulOutFp32:
+            return product(in(0), in(1), attrs);
+        case Opcode::MatmulAdd:
+            return map(in(2), product(in(0), in(1), attrs), std::plus<>());
+        case Opcode::MatmulSub:
+            return map(in(2), product(in(0), in(1), attrs), std::minus<>());
         case Opcode::DecayMask:
             return decay_product(in(0), attrs.exclusive, [](std::int64_t, std::int64_t) { return 1.0; });
         case Opcode::DecayRows:
-            return map(in(2), map(in(0), cumsum(in(1), 0, attrs.reverse, attrs.exclusive), [](double x, double g) { return x * std::exp(g); }), std::multiplies<>());
-        case Opcode::DecayApply: return decay_apply(in(0), in(1), in(2), attrs.exclusive);
+            return map(in(2),
+                       map(in(0), cumsum(in(1), 0, attrs.reverse, attrs.exclusive),
+                           [](double x, double g) { return x * std::exp(g); }),
+                       std::multiplies<>());
+        case Opcode::DecayApply:
+            return decay_apply(in(0), in(1), in(2), attrs.exclusive);
         case Opcode::DecayMatmul:
             return decay_product(in(2), attrs.exclusive,
                                  [&](std::int64_t i, std::int64_t j) { return in(0).data[at(i)] * in(1).data[at(j)]; });
@@ -143,13 +174,20 @@ std::string binding_name(const std::string& name, ir::Role role) {
         case ir::Role::Head:
         case ir::Role::Scalar:
         case ir::Role::Mask:
-        case ir::Role::State: return name;
-        case ir::Role::Shifted: return name + "@prev";
-        case ir::Role::Chunk: return name + "@chunk";
-        case ir::Role::Cached: return name + "@cached";
-        case ir::Role::Spill: return name + "@spill";
-        case ir::Role::Ones: return name + "@ones";
-        case ir::Role::Eye: return name + "@eye";
+        case ir::Role::State:
+            return name;
+        case ir::Role::Shifted:
+            return name + "@prev";
+        case ir::Role::Chunk:
+            return name + "@chunk";
+        case ir::Role::Cached:
+            return name + "@cached";
+        case ir::Role::Spill:
+            return name + "@spill";
+        case ir::Role::Ones:
+            return name + "@ones";
+        case ir::Role::Eye:
+            return name + "@eye";
     }
     throw InternalError("interp: unknown role");
 }

@@ -1,5 +1,6 @@
-/// The interpreter: evaluates an IR function in float64, one op at a time, by the definition of the op. Slow and obvious;
-/// it is the oracle for every pass, level and back end. Element types are ignored: rounding is what it measures others by.
+/// The interpreter: evaluates an IR function in float64, one op at a time, by the definition of the op. Slow and
+/// obvious; it is the oracle for every pass, level and back end. Element types are ignored: rounding is what it
+/// measures others by.
 #pragma once
 
 #include <cstdint>

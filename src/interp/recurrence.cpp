@@ -19,13 +19,14 @@ Value rows(const Value& x, std::int64_t first, std::int64_t count, double pad) {
     result.data.assign(static_cast<std::size_t>(element_count(result.shape)), pad);
     const std::int64_t begin = std::max<std::int64_t>(first, 0), end = std::min(first + count, total);
     if (begin < end)
-        std::copy(x.data.begin() + begin * width, x.data.begin() + end * width, result.data.begin() + (begin - first) * width);
+        std::copy(x.data.begin() + begin * width, x.data.begin() + end * width,
+                  result.data.begin() + (begin - first) * width);
     return result;
 }
 
 /// A sequence on its way through its chunks (or tokens: chunks of one).
 class Run {
- public:
+  public:
     Run(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes, std::int64_t chunk)
         : def_(def), sequence_(sequence), sizes_(sizes), chunk_(chunk) {
         for (const ir::StateDecl& s : def.states) {
@@ -75,7 +76,7 @@ class Run {
     [[nodiscard]] bool done() const { return padded_ >= sequence_.tokens; }
     [[nodiscard]] std::int64_t first() const { return padded_; }
 
- private:
+  private:
     void bind_rows(Bindings& result, const ir::InputDecl& in, const Value& x, std::int64_t first) const {
         const std::int64_t factor = in.type.shape[0].factor;
         result[in.name] = rows(x, first * factor, chunk_ * factor, in.pad);
@@ -160,7 +161,8 @@ Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Si
     return run.finish();
 }
 
-Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence, const Sizes& sizes) {
+Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,
+                    const Sizes& sizes) {
     Run run(def, sequence, sizes, chunk_size(sizes));
     for (; !run.done(); run.advance()) {
         Bindings bound = run.bindings(run.first());

@@ -25,6 +25,7 @@ struct Outcome {
 /// ragged: rows past the end are each input's `pad`, `token_mask` is 0 there, and their outputs are dropped.
 Outcome run_steps(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
 Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
-Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
+Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,
+                    const Sizes& sizes);
 
 }  // namespace forge::interp

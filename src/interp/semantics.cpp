@@ -20,7 +20,7 @@ constexpr std::uint64_t kSeed = 20240521;
 
 /// SplitMix64 and Box-Muller: the same numbers with every standard library.
 class Random {
- public:
+  public:
     explicit Random(std::uint64_t seed) : state_(seed) {}
 
     double uniform(Range range = {0, 1}) {
@@ -36,7 +36,7 @@ class Random {
         return radius * std::cos(2 * std::numbers::pi * uniform());
     }
 
- private:
+  private:
     std::uint64_t state_;
 };
 
@@ -124,10 +124,12 @@ void check_causality(const Experiment& e, std::vector<Diagnostic>& found) {
     const auto report = [&](const std::string& output, std::int64_t row, const std::string& input, std::int64_t token) {
         if (std::count(blamed.begin(), blamed.end(), output + "/" + input)) return;
         blamed.push_back(output + "/" + input);
-        found.push_back({fmt::format("merge reads a later token: output '{}' at token {} changes when input '{}' changes "
-                                     "at token {}", output, row, input, token),
-                         "outputs that depend on their own token and earlier ones", "", last_location(e.def.merge),
-                         "put tril(…) around the products of tokens with tokens"});
+        found.push_back(
+            {fmt::format("merge reads a later token: output '{}' at token {} changes when input '{}' changes "
+                         "at token {}",
+                         output, row, input, token),
+             "outputs that depend on their own token and earlier ones", "", last_location(e.def.merge),
+             "put tril(…) around the products of tokens with tokens"});
     };
     for (std::int64_t token = 1; token < kChunk; ++token) {
         const auto faults = [&](const std::string& only, auto&& each) {
@@ -141,7 +143,8 @@ void check_causality(const Experiment& e, std::vector<Diagnostic>& found) {
         if (!faulty) continue;
         for (const ir::InputDecl& in : e.def.inputs)
             if (in.role == Role::Input)
-                faults(in.name, [&](const std::string& output, std::int64_t row) { report(output, row, in.name, token); });
+                faults(in.name,
+                       [&](const std::string& output, std::int64_t row) { report(output, row, in.name, token); });
     }
 }
 
@@ -155,7 +158,8 @@ void check_padding(const Experiment& e, std::vector<Diagnostic>& found) {
             const double difference = relative_difference(value, got.at(name));
             if (difference <= kTolerance) continue;
             found.push_back({fmt::format("padding changes the {} '{}'", kind, name),
-                             fmt::format("the same result from {0} tokens in a chunk of {1} and in a chunk of {0}", kRagged, kChunk),
+                             fmt::format("the same result from {0} tokens in a chunk of {1} and in a chunk of {0}",
+                                         kRagged, kChunk),
                              fmt::format("a relative difference of {:.2g}", difference), last_location(phase),
                              "rows past a sequence's end read as `pad` (default 0): choose a `pad` for which a row "
                              "changes nothing, or multiply by `token_mask`"});
@@ -182,7 +186,8 @@ Sizes small_sizes(const ir::Definition& def, std::int64_t chunk) {
     Sizes sizes{{ir::kChunkSymbol, chunk}};
     const auto add = [&](const Shape& shape) {
         for (const Dim& dim : shape)
-            if (!dim.is_constant() && dim.symbol != ir::kTokenSymbol && !sizes.contains(dim.symbol)) sizes[dim.symbol] = 0;
+            if (!dim.is_constant() && dim.symbol != ir::kTokenSymbol && !sizes.contains(dim.symbol))
+                sizes[dim.symbol] = 0;
     };
     for (const auto& in : def.inputs) add(ir::phase_type(in).shape);
     for (const auto& s : def.states) add(s.type.shape);

@@ -20,7 +20,7 @@ struct InputDecl {
     std::string name;
     Role role = Role::Input;  ///< Input, Head or Scalar
     Type type;
-    double pad = 0;            ///< what rows past the end of a sequence read as
+    double pad = 0;  ///< what rows past the end of a sequence read as
     Location where;
 };
 
@@ -55,7 +55,8 @@ struct Definition {
 std::string prev_name(const Definition& def, const StateDecl& state);
 std::string chunk_name(const Definition& def, const StateDecl& state);
 
-/// What a phase or the ChunkProgram sees of an input: token inputs lose the head axis and T becomes C (`step`: vanishes).
+/// What a phase or the ChunkProgram sees of an input: token inputs lose the head axis and T becomes C (`step`:
+/// vanishes).
 Type phase_type(const InputDecl& input);
 Type step_type(const InputDecl& input);
 Type phase_type(const OutputDecl& output);

@@ -42,27 +42,42 @@ std::optional<Opcode> opcode_named(const std::string& name) {
 
 const char* to_string(Role role) {
     switch (role) {
-        case Role::Input: return "input";
-        case Role::Shifted: return "shifted";
-        case Role::Head: return "head";
-        case Role::Scalar: return "scalar";
-        case Role::Mask: return "mask";
-        case Role::State: return "state";
-        case Role::Chunk: return "chunk";
-        case Role::Cached: return "cached";
-        case Role::Spill: return "spill";
-        case Role::Ones: return "ones";
-        case Role::Eye: return "eye";
+        case Role::Input:
+            return "input";
+        case Role::Shifted:
+            return "shifted";
+        case Role::Head:
+            return "head";
+        case Role::Scalar:
+            return "scalar";
+        case Role::Mask:
+            return "mask";
+        case Role::State:
+            return "state";
+        case Role::Chunk:
+            return "chunk";
+        case Role::Cached:
+            return "cached";
+        case Role::Spill:
+            return "spill";
+        case Role::Ones:
+            return "ones";
+        case Role::Eye:
+            return "eye";
     }
     return "?";
 }
 
 const char* to_string(Tri tri) {
     switch (tri) {
-        case Tri::None: return "none";
-        case Tri::OutLower: return "out_lower";
-        case Tri::ALower: return "a_lower";
-        case Tri::AUpper: return "a_upper";
+        case Tri::None:
+            return "none";
+        case Tri::OutLower:
+            return "out_lower";
+        case Tri::ALower:
+            return "a_lower";
+        case Tri::AUpper:
+            return "a_upper";
     }
     return "?";
 }
@@ -95,8 +110,8 @@ std::vector<int> result_uses(const Function& fn) {
 }
 
 bool is_elementwise(Opcode code) {
-    return info(code).kind != Kind::Other || code == Opcode::Where || code == Opcode::To || code == Opcode::CacheResult ||
-           code == Opcode::Tril || code == Opcode::Triu;
+    return info(code).kind != Kind::Other || code == Opcode::Where || code == Opcode::To ||
+           code == Opcode::CacheResult || code == Opcode::Tril || code == Opcode::Triu;
 }
 
 bool is_view(Opcode code) {
@@ -105,7 +120,8 @@ bool is_view(Opcode code) {
 }
 
 bool is_matmul(Opcode code) {
-    return code == Opcode::Matmul || code == Opcode::MatmulOutFp32 || code == Opcode::MatmulAdd || code == Opcode::MatmulSub;
+    return code == Opcode::Matmul || code == Opcode::MatmulOutFp32 || code == Opcode::MatmulAdd ||
+           code == Opcode::MatmulSub;
 }
 
 std::vector<bool> depends_on(const Function& fn, const std::vector<ValueId>& roots) {

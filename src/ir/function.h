@@ -102,10 +102,10 @@ struct Attrs {
     friend bool operator==(const Attrs&, const Attrs&) = default;
 };
 
-/// How a tile-level value is held: computed where it is used (`Reg`), or in a buffer of floats at an offset with one stride
-/// per dimension. A view is a tile at its base's offset with other strides. For a GPU's matrix units: as an operand of
-/// 16-bit numbers in the order that they read (`parts` = 2: with what rounding took from the first in a second one), or as
-/// a fragment, or the fragment of its transpose, in the registers of a warp group.
+/// How a tile-level value is held: computed where it is used (`Reg`), or in a buffer of floats at an offset with one
+/// stride per dimension. A view is a tile at its base's offset with other strides. For a GPU's matrix units: as an
+/// operand of 16-bit numbers in the order that they read (`parts` = 2: with what rounding took from the first in a
+/// second one), or as a fragment, or the fragment of its transpose, in the registers of a warp group.
 struct Layout {
     enum class Space : std::uint8_t { Reg, Tile, Spill, Operand, Fragment, Transposed } space = Space::Reg;
     std::int64_t offset = 0;
@@ -151,12 +151,13 @@ struct Function {
     }
 };
 
-/// Users of every value: `users[v]` lists the ops that read v (an op twice if it reads v twice); results are not ops and
-/// are counted by `result_uses`.
+/// Users of every value: `users[v]` lists the ops that read v (an op twice if it reads v twice); results are not ops
+/// and are counted by `result_uses`.
 std::vector<std::vector<ValueId>> users_of(const Function& fn);
 std::vector<int> result_uses(const Function& fn);
 
-/// How many operands the op has after which its inputs are elementwise in the result: unary, binary, compare, where, to…
+/// How many operands the op has after which its inputs are elementwise in the result: unary, binary, compare, where,
+/// to…
 bool is_elementwise(Opcode code);
 /// Ops that only re-index their operand: permute, unsqueeze, squeeze, select, slice, expand.
 bool is_view(Opcode code);

@@ -34,7 +34,8 @@ TypeFault needs_float(Opcode code, const Type& got) {
 Inferred infer_broadcast(Opcode code, const Type& a, const Type& b, DType dtype) {
     auto shape = broadcast(a.shape, b.shape);
     if (!shape)
-        return TypeFault{fmt::format("{}: shapes do not broadcast", info(code).name), "equal sizes, or 1, from the right",
+        return TypeFault{fmt::format("{}: shapes do not broadcast", info(code).name),
+                         "equal sizes, or 1, from the right",
                          fmt::format("{} and {}", forge::to_string(a.shape), forge::to_string(b.shape)),
                          "add an axis with unsqueeze(x, dim), or transpose one operand"};
     return Type{dtype, *shape};
@@ -60,8 +61,10 @@ Inferred infer_matmul(Opcode code, Types in, const Attrs& attrs) {
     if (!is_float(a.dtype) || !is_float(b.dtype)) return needs_float(code, is_float(a.dtype) ? b : a);
     const Dim &inner_a = a.shape[attrs.trans_a ? 0 : 1], &inner_b = b.shape[attrs.trans_b ? 1 : 0];
     if (!(inner_a == inner_b))
-        return TypeFault{fmt::format("{}: inner sizes differ: {} and {}", name, forge::to_string(inner_a), forge::to_string(inner_b)),
-                         "[M, N] @ [N, P]", fmt::format("{} @ {}", forge::to_string(a.shape), forge::to_string(b.shape)),
+        return TypeFault{fmt::format("{}: inner sizes differ: {} and {}", name, forge::to_string(inner_a),
+                                     forge::to_string(inner_b)),
+                         "[M, N] @ [N, P]",
+                         fmt::format("{} @ {}", forge::to_string(a.shape), forge::to_string(b.shape)),
                          "transpose one operand"};
     if (a.dtype != b.dtype)
         return TypeFault{fmt::format("{}: operands have different types", name), "one element type, as in PyTorch",
@@ -77,7 +80,8 @@ Inferred infer_permute(const Type& x, const Attrs& attrs) {
     bool valid = seen.size() == x.shape.size();
     for (std::size_t i = 0; valid && i < seen.size(); ++i) valid = seen[i] == static_cast<std::int64_t>(i);
     if (!valid)
-        return TypeFault{"permute: not a permutation of the axes", fmt::format("the axes 0..{} in some order", x.rank() - 1),
+        return TypeFault{"permute: not a permutation of the axes",
+                         fmt::format("the axes 0..{} in some order", x.rank() - 1),
                          fmt::format("[{}] for {}", fmt::join(attrs.perm, ", "), to_string(x)), ""};
     Type result{x.dtype, {}};
     for (const auto axis : attrs.perm) result.shape.push_back(x.shape[static_cast<std::size_t>(axis)]);
@@ -103,13 +107,15 @@ Inferred infer_slice_like(Opcode code, const Type& x, const Attrs& attrs) {
     Dim& d = result.shape[static_cast<std::size_t>(*axis)];
     if (code == Opcode::Select) {
         if (d.is_constant() && (attrs.start >= d.factor || attrs.start < -d.factor))
-            return TypeFault{"select: index out of range", fmt::format("an index in [-{0}, {0})", d.factor), std::to_string(attrs.start), ""};
+            return TypeFault{"select: index out of range", fmt::format("an index in [-{0}, {0})", d.factor),
+                             std::to_string(attrs.start), ""};
         result.shape.erase(result.shape.begin() + *axis);
     } else if (code == Opcode::Squeeze) {
         if (!(d == Dim(1))) return TypeFault{"squeeze: the axis is not of size 1", "1", forge::to_string(d), ""};
         result.shape.erase(result.shape.begin() + *axis);
     } else if (code == Opcode::RepeatInterleave) {
-        if (attrs.count < 1) return TypeFault{"repeat_interleave: needs a positive count", "", std::to_string(attrs.count), ""};
+        if (attrs.count < 1)
+            return TypeFault{"repeat_interleave: needs a positive count", "", std::to_string(attrs.count), ""};
         d.factor *= attrs.count;
     } else {  // Slice
         if (attrs.step < 1 || attrs.start < 0 || attrs.start >= attrs.step || d.factor % attrs.step != 0)
@@ -131,7 +137,8 @@ Inferred infer_square(Opcode code, const Type& x) {
 Inferred infer_scan(Types in) {
     if (!(in[0].shape == in[1].shape) || in[0].rank() == 0)
         return TypeFault{"linear_scan: decay and x differ in shape", "equal shapes [C, …]",
-                         fmt::format("{} and {}", to_string(in[0]), to_string(in[1])), "broadcast the decay with expand(decay, x)"};
+                         fmt::format("{} and {}", to_string(in[0]), to_string(in[1])),
+                         "broadcast the decay with expand(decay, x)"};
     return Type{promote(in[0].dtype, in[1].dtype), in[0].shape};
 }
 
@@ -152,7 +159,8 @@ Inferred infer_decay(Opcode code, Types in) {
 
 Inferred infer_where(Types in) {
     if (in[0].dtype != DType::Bool)
-        return TypeFault{"where: the condition must be bool", "bool", to_string(in[0]), "use a comparison, e.g. gt(x, 0)"};
+        return TypeFault{"where: the condition must be bool", "bool", to_string(in[0]),
+                         "use a comparison, e.g. gt(x, 0)"};
     auto values = infer_broadcast(Opcode::Where, in[1], in[2], promote(in[1], in[2]));
     if (std::holds_alternative<TypeFault>(values)) return values;
     const Type& v = std::get<Type>(values);
@@ -198,53 +206,72 @@ std::optional<std::int64_t> normal_axis(std::int64_t axis, std::size_t rank) {
 Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const Type& own) {
     const OpInfo& op = info(code);
     if (op.arity >= 0 && static_cast<int>(in.size()) != op.arity)
-        return TypeFault{fmt::format("{}: takes {} operands", op.name, op.arity), std::to_string(op.arity), std::to_string(in.size()), ""};
+        return TypeFault{fmt::format("{}: takes {} operands", op.name, op.arity), std::to_string(op.arity),
+                         std::to_string(in.size()), ""};
     if (op.kind != OpInfo::Kind::Other) return infer_elementwise(code, in);
     switch (code) {
         case Opcode::Param:
         case Opcode::Constant:
-        case Opcode::Identity: return own;
-        case Opcode::To: return Type{attrs.dtype, in[0].shape};
+        case Opcode::Identity:
+            return own;
+        case Opcode::To:
+            return Type{attrs.dtype, in[0].shape};
         case Opcode::CacheResult:
         case Opcode::Copy:
-        case Opcode::PrevToken: return in[0];
-        case Opcode::Where: return infer_where(in);
+        case Opcode::PrevToken:
+            return in[0];
+        case Opcode::Where:
+            return infer_where(in);
         case Opcode::Sum:
-        case Opcode::Amax: return infer_axis_op(code, in[0], attrs, false);
+        case Opcode::Amax:
+            return infer_axis_op(code, in[0], attrs, false);
         case Opcode::Cumsum:
         case Opcode::L2norm:
-        case Opcode::Softmax: return infer_axis_op(code, in[0], attrs, true);
-        case Opcode::LinearScan: return infer_scan(in);
-        case Opcode::LinearScanFrom: return infer_scan_from(in);
-        case Opcode::Permute: return infer_permute(in[0], attrs);
-        case Opcode::Unsqueeze: return infer_unsqueeze(in[0], attrs);
+        case Opcode::Softmax:
+            return infer_axis_op(code, in[0], attrs, true);
+        case Opcode::LinearScan:
+            return infer_scan(in);
+        case Opcode::LinearScanFrom:
+            return infer_scan_from(in);
+        case Opcode::Permute:
+            return infer_permute(in[0], attrs);
+        case Opcode::Unsqueeze:
+            return infer_unsqueeze(in[0], attrs);
         case Opcode::Squeeze:
         case Opcode::Select:
         case Opcode::Slice:
-        case Opcode::RepeatInterleave: return infer_slice_like(code, in[0], attrs);
-        case Opcode::Expand: return infer_expand(in[0], own);
+        case Opcode::RepeatInterleave:
+            return infer_slice_like(code, in[0], attrs);
+        case Opcode::Expand:
+            return infer_expand(in[0], own);
         case Opcode::Tril:
         case Opcode::Triu:
-            if (in[0].rank() != 2) return TypeFault{fmt::format("{}: needs a matrix", op.name), "rank 2", to_string(in[0]), ""};
+            if (in[0].rank() != 2)
+                return TypeFault{fmt::format("{}: needs a matrix", op.name), "rank 2", to_string(in[0]), ""};
             return in[0];
-        case Opcode::Inverse: return infer_square(code, in[0]);
+        case Opcode::Inverse:
+            return infer_square(code, in[0]);
         case Opcode::Matmul:
-        case Opcode::MatmulOutFp32: return infer_matmul(code, in, attrs);
+        case Opcode::MatmulOutFp32:
+            return infer_matmul(code, in, attrs);
         case Opcode::MatmulAdd:
         case Opcode::MatmulSub: {
             auto product = infer_matmul(code, in, attrs);
             if (auto* t = std::get_if<Type>(&product); t && t->shape != in[2].shape)
-                return TypeFault{"matmul_add: the addend's shape differs", forge::to_string(t->shape), to_string(in[2]), ""};
+                return TypeFault{"matmul_add: the addend's shape differs", forge::to_string(t->shape), to_string(in[2]),
+                                 ""};
             return product;
         }
         case Opcode::DecayMask:
-        case Opcode::DecayMatmul: return infer_decay(code, in);
+        case Opcode::DecayMatmul:
+            return infer_decay(code, in);
         case Opcode::DecayRows:
             if (in[0].rank() != 2 || in[0].shape != in[1].shape || in[2].rank() != 0)
                 return TypeFault{"decay_rows: operand shapes", "[C, K], [C, K], []", to_string(in[0]), ""};
             return Type{DType::F32, in[0].shape};
         case Opcode::DecayApply:
-            if (in[0].rank() != 2 || in[1].rank() != 2 || in[1].shape != in[2].shape || in[0].shape != Shape{in[1].shape[0], in[1].shape[0]})
+            if (in[0].rank() != 2 || in[1].rank() != 2 || in[1].shape != in[2].shape ||
+                in[0].shape != Shape{in[1].shape[0], in[1].shape[0]})
                 return TypeFault{"decay_apply: operand shapes", "[C, C], [C, V], [C, V]", to_string(in[0]), ""};
             return Type{DType::F32, in[1].shape};
 #define FORGE_OP(Enum, name, arity, attributes, doc)
@@ -257,7 +284,8 @@ Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const 
     throw InternalError(fmt::format("infer: no rule for {}", op.name));
 }
 
-ValueId emit(Function& fn, Opcode code, std::vector<ValueId> args, Attrs attrs, const Location& where, const std::string& name) {
+ValueId emit(Function& fn, Opcode code, std::vector<ValueId> args, Attrs attrs, const Location& where,
+             const std::string& name) {
     std::vector<Type> types;
     types.reserve(args.size());
     for (const ValueId a : args) types.push_back(fn.op(a).type);

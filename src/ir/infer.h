@@ -1,5 +1,5 @@
-/// The type rules: one function from an op and its operands' types to the result's type, or the reason why PyTorch would
-/// refuse it. Used by tracing (errors collected), the parser, the verifier and every pass that creates ops.
+/// The type rules: one function from an op and its operands' types to the result's type, or the reason why PyTorch
+/// would refuse it. Used by tracing (errors collected), the parser, the verifier and every pass that creates ops.
 #pragma once
 
 #include <optional>

@@ -22,7 +22,7 @@ struct Token {
 };
 
 class Lexer {
- public:
+  public:
     Lexer(const std::string& text, std::string file) : text_(text), file_(std::move(file)) { advance(); }
 
     [[nodiscard]] const Token& peek() const { return token_; }
@@ -33,12 +33,14 @@ class Lexer {
     }
     [[nodiscard]] Location where(const Token& t) const { return {file_, t.line, t.column}; }
     [[noreturn]] void fail(const Token& at, const std::string& what, const std::string& expected) const {
-        throw CompileError(Diagnostic{what, expected, at.kind == Token::Kind::End ? "end of text" : "'" + at.text + "'", where(at), ""});
+        throw CompileError(Diagnostic{what, expected, at.kind == Token::Kind::End ? "end of text" : "'" + at.text + "'",
+                                      where(at), ""});
     }
 
- private:
+  private:
     static bool is_word(char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '%' || c == '@' || c == '-' || c == '+';
+        return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '%' || c == '@' ||
+               c == '-' || c == '+';
     }
     [[nodiscard]] bool done() const { return pos_ >= text_.size(); }
     char take() {
@@ -89,11 +91,13 @@ class Lexer {
     Token token_;
 };
 
-const std::map<std::string, DType> kDTypes = {{"bool", DType::Bool}, {"i32", DType::I32}, {"i64", DType::I64}, {"f16", DType::F16},
-                                              {"bf16", DType::BF16}, {"f32", DType::F32}, {"f64", DType::F64}};
+const std::map<std::string, DType> kDTypes = {{"bool", DType::Bool}, {"i32", DType::I32},   {"i64", DType::I64},
+                                              {"f16", DType::F16},   {"bf16", DType::BF16}, {"f32", DType::F32},
+                                              {"f64", DType::F64}};
 const std::map<std::string, Role> kRoles = [] {
     std::map<std::string, Role> m;
-    for (const Role r : {Role::Input, Role::Shifted, Role::Head, Role::Scalar, Role::Mask, Role::State, Role::Chunk, Role::Cached, Role::Spill, Role::Ones, Role::Eye})
+    for (const Role r : {Role::Input, Role::Shifted, Role::Head, Role::Scalar, Role::Mask, Role::State, Role::Chunk,
+                         Role::Cached, Role::Spill, Role::Ones, Role::Eye})
         m.emplace(to_string(r), r);
     return m;
 }();
@@ -101,7 +105,7 @@ const std::map<std::string, Tri> kTris = {
     {"none", Tri::None}, {"out_lower", Tri::OutLower}, {"a_lower", Tri::ALower}, {"a_upper", Tri::AUpper}};
 
 class Parser {
- public:
+  public:
     Parser(const std::string& text, const std::string& file) : lex_(text, file) {}
 
     Definition definition() {
@@ -151,7 +155,8 @@ class Parser {
         const Type own = accept(":") ? type() : Type{};
         end();
         const Inferred inferred = infer(*code, types, op.attrs, own);
-        if (const auto* fault = std::get_if<TypeFault>(&inferred)) throw CompileError(Diagnostic{fault->what, fault->expected, fault->got, {}, fault->hint});
+        if (const auto* fault = std::get_if<TypeFault>(&inferred))
+            throw CompileError(Diagnostic{fault->what, fault->expected, fault->got, {}, fault->hint});
         return std::get<Type>(inferred);
     }
 
@@ -161,18 +166,21 @@ class Parser {
         return fn;
     }
 
- private:
+  private:
     Function named_function(const std::string& name) {
         const Token at = lex_.peek();
         Function fn = function();
-        if (fn.name != name) lex_.fail(at, fmt::format("function @{} stands where @{} should", fn.name, name), "the phases in the order chunk, decay, merge, step");
+        if (fn.name != name)
+            lex_.fail(at, fmt::format("function @{} stands where @{} should", fn.name, name),
+                      "the phases in the order chunk, decay, merge, step");
         return fn;
     }
 
     void declaration(Definition& def) {
         const Token kind = lex_.next();
         const Token name = lex_.next();
-        if (kind.kind != Token::Kind::Word || name.kind != Token::Kind::Word) lex_.fail(kind, "not a declaration", "input, head, scalar, state, output or func");
+        if (kind.kind != Token::Kind::Word || name.kind != Token::Kind::Word)
+            lex_.fail(kind, "not a declaration", "input, head, scalar, state, output or func");
         punct(":");
         const Type t = type();
         if (kind.text == "state") {
@@ -204,7 +212,8 @@ class Parser {
         punct("=");
         const Token opname = lex_.next();
         const auto code = opcode_named(opname.text);
-        if (!code || opname.kind != Token::Kind::Word) lex_.fail(opname, "unknown operation", "an operation of docs/ops.md");
+        if (!code || opname.kind != Token::Kind::Word)
+            lex_.fail(opname, "unknown operation", "an operation of docs/ops.md");
         op.code = *code;
         op.args = operands();
         if (accept("{")) attributes(op);
@@ -232,7 +241,10 @@ class Parser {
         if (const auto* fault = std::get_if<TypeFault>(&inferred))
             throw CompileError(Diagnostic{fault->what, fault->expected, fault->got, op.where, fault->hint});
         if (std::get<Type>(inferred) != op.type)
-            lex_.fail(at, fmt::format("{} has type {}, not {}", info(op.code).name, to_string(std::get<Type>(inferred)), to_string(op.type)), to_string(std::get<Type>(inferred)));
+            lex_.fail(at,
+                      fmt::format("{} has type {}, not {}", info(op.code).name, to_string(std::get<Type>(inferred)),
+                                  to_string(op.type)),
+                      to_string(std::get<Type>(inferred)));
     }
 
     void attributes(Op& op) {
@@ -271,8 +283,11 @@ class Parser {
             lex_.next();
             return l;
         }
-        static const std::map<std::string, Layout::Space> kSpaces = {{"tile", Layout::Space::Tile}, {"spill", Layout::Space::Spill}, {"operand", Layout::Space::Operand},
-                                                                     {"fragment", Layout::Space::Fragment}, {"transposed", Layout::Space::Transposed}};
+        static const std::map<std::string, Layout::Space> kSpaces = {{"tile", Layout::Space::Tile},
+                                                                     {"spill", Layout::Space::Spill},
+                                                                     {"operand", Layout::Space::Operand},
+                                                                     {"fragment", Layout::Space::Fragment},
+                                                                     {"transposed", Layout::Space::Transposed}};
         l.space = choice(kSpaces, "reg, tile, spill, operand, fragment or transposed");
         if (l.space == Layout::Space::Fragment || l.space == Layout::Space::Transposed) return l;
         punct("(");
@@ -397,11 +412,14 @@ class Parser {
 
     std::string prefixed(char sigil) {
         const Token t = lex_.next();
-        if (t.kind != Token::Kind::Word || t.text.size() < 2 || t.text[0] != sigil) lex_.fail(t, "not a name", fmt::format("a name with {}", sigil));
+        if (t.kind != Token::Kind::Word || t.text.size() < 2 || t.text[0] != sigil)
+            lex_.fail(t, "not a name", fmt::format("a name with {}", sigil));
         return t.text.substr(1);
     }
 
-    [[nodiscard]] bool at_word(const char* w) const { return lex_.peek().kind == Token::Kind::Word && lex_.peek().text == w; }
+    [[nodiscard]] bool at_word(const char* w) const {
+        return lex_.peek().kind == Token::Kind::Word && lex_.peek().text == w;
+    }
     void word(const char* w) {
         const Token t = lex_.next();
         if (t.kind != Token::Kind::Word || t.text != w) lex_.fail(t, fmt::format("expected '{}'", w), w);

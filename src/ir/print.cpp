@@ -43,17 +43,25 @@ std::string attributes(const Op& op) {
 std::string layout_text(const Layout& layout) {
     const char* staged = layout.staged ? ", staged" : "";
     switch (layout.space) {
-        case Layout::Space::Reg: return " @ reg";
-        case Layout::Space::Tile: return fmt::format(" @ tile({}, [{}]{})", layout.offset, fmt::join(layout.strides, ", "), staged);
-        case Layout::Space::Spill: return fmt::format(" @ spill({}, [{}])", layout.offset, fmt::join(layout.strides, ", "));
-        case Layout::Space::Operand: return fmt::format(" @ operand({}, parts={}{})", layout.offset, layout.parts, staged);
-        case Layout::Space::Fragment: return " @ fragment";
-        case Layout::Space::Transposed: return " @ transposed";
+        case Layout::Space::Reg:
+            return " @ reg";
+        case Layout::Space::Tile:
+            return fmt::format(" @ tile({}, [{}]{})", layout.offset, fmt::join(layout.strides, ", "), staged);
+        case Layout::Space::Spill:
+            return fmt::format(" @ spill({}, [{}])", layout.offset, fmt::join(layout.strides, ", "));
+        case Layout::Space::Operand:
+            return fmt::format(" @ operand({}, parts={}{})", layout.offset, layout.parts, staged);
+        case Layout::Space::Fragment:
+            return " @ fragment";
+        case Layout::Space::Transposed:
+            return " @ transposed";
     }
     throw InternalError("print: unknown layout");
 }
 
-std::string location_text(const Location& where) { return fmt::format(" loc(\"{}\":{}:{})", where.file, where.line, where.column); }
+std::string location_text(const Location& where) {
+    return fmt::format(" loc(\"{}\":{}:{})", where.file, where.line, where.column);
+}
 
 std::string op_text(const Function& fn, ValueId id, const std::vector<std::string>& names, PrintOptions options) {
     const Op& op = fn.op(id);
@@ -62,8 +70,7 @@ std::string op_text(const Function& fn, ValueId id, const std::vector<std::strin
     std::string text = fmt::format("%{}: {} = {}({}){}", names[static_cast<std::size_t>(id)], to_string(op.type),
                                    info(op.code).name, fmt::join(args, ", "), attributes(op));
     if (op.layout) text += layout_text(*op.layout);
-    if (options.locations && op.where.known())
-        text += location_text(op.where);
+    if (options.locations && op.where.known()) text += location_text(op.where);
     return text;
 }
 
@@ -73,7 +80,8 @@ std::string function_text(const Function& fn, const std::string& indent, PrintOp
     for (ValueId v = 0; v < fn.size(); ++v) text += fmt::format("{}  {}\n", indent, op_text(fn, v, names, options));
     std::vector<std::string> results;
     for (const Result& r : fn.results)
-        results.push_back(fmt::format("{} \"{}\" = %{}", to_string(r.role), r.name, names[static_cast<std::size_t>(r.value)]));
+        results.push_back(
+            fmt::format("{} \"{}\" = %{}", to_string(r.role), r.name, names[static_cast<std::size_t>(r.value)]));
     return text + fmt::format("{}  return {}\n{}}}\n", indent, fmt::join(results, ", "), indent);
 }
 
@@ -107,9 +115,12 @@ std::string print(const Definition& def, PrintOptions options) {
     const auto where = [&](const Location& loc) { return options.locations && loc.known() ? location_text(loc) : ""; };
     std::string text = fmt::format("linear_attention @{}{} {{\n", def.name, where(def.where));
     for (const InputDecl& in : def.inputs)
-        text += fmt::format("  {} {}: {}{}{}\n", to_string(in.role), in.name, to_string(in.type), in.pad != 0 ? fmt::format(" pad={}", number(in.pad)) : "", where(in.where));
-    for (const StateDecl& s : def.states) text += fmt::format("  state {}: {}{}\n", s.name, to_string(s.type), where(s.where));
-    for (const OutputDecl& o : def.outputs) text += fmt::format("  output {}: {}{}\n", o.name, to_string(o.type), where(o.where));
+        text += fmt::format("  {} {}: {}{}{}\n", to_string(in.role), in.name, to_string(in.type),
+                            in.pad != 0 ? fmt::format(" pad={}", number(in.pad)) : "", where(in.where));
+    for (const StateDecl& s : def.states)
+        text += fmt::format("  state {}: {}{}\n", s.name, to_string(s.type), where(s.where));
+    for (const OutputDecl& o : def.outputs)
+        text += fmt::format("  output {}: {}{}\n", o.name, to_string(o.type), where(o.where));
     for (const Function* fn : {&def.chunk, &def.decay, &def.merge}) text += function_text(*fn, "  ", options);
     if (def.step) text += function_text(*def.step, "  ", options);
     return text + "}\n";

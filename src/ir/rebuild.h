@@ -34,7 +34,8 @@ Function rebuild(const Function& fn, Visit visit) {
 /// The same ops in another order, in which operands still come first: `order[i]` is the op that becomes the i-th.
 inline Function permuted(const Function& fn, const std::vector<ValueId>& order) {
     std::vector<ValueId> position(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) position[static_cast<std::size_t>(order[i])] = static_cast<ValueId>(i);
+    for (std::size_t i = 0; i < order.size(); ++i)
+        position[static_cast<std::size_t>(order[i])] = static_cast<ValueId>(i);
     Function out;
     out.name = fn.name;
     for (const ValueId v : order) {

@@ -35,8 +35,8 @@ std::vector<std::string> value_names(const Function& fn);
 /// checked against the type rules.
 Definition parse_definition(const std::string& text, const std::string& file = "<text>");
 Function parse_function(const std::string& text, const std::string& file = "<text>");
-/// The result's type of one operation on types: "matmul(bf16[C, K], bf16[K, V]) {trans_b=true}"; a CompileError if there is none.
-/// The result of `identity` and `expand` is what stands after a colon: "expand(f32[C, 1]) : f32[C, V]".
+/// The result's type of one operation on types: "matmul(bf16[C, K], bf16[K, V]) {trans_b=true}"; a CompileError if
+/// there is none. The result of `identity` and `expand` is what stands after a colon: "expand(f32[C, 1]) : f32[C, V]".
 Type infer_text(const std::string& text);
 /// Whether the text starts a definition (rather than a function).
 bool is_definition(const std::string& text);

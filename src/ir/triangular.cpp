@@ -36,22 +36,35 @@ Triangle triangle_of(const Function& fn, ValueId id) {
     const Op& op = fn.op(id);
     if (op.type.rank() != 2) return Full;
     // An operand that is broadcast fills what its own triangle left empty.
-    const auto arg = [&](std::size_t i) { return fn.op(op.args[i]).type.shape == op.type.shape ? triangle_of(fn, op.args[i]) : Full; };
+    const auto arg = [&](std::size_t i) {
+        return fn.op(op.args[i]).type.shape == op.type.shape ? triangle_of(fn, op.args[i]) : Full;
+    };
     switch (op.code) {
-        case Opcode::Identity: return UnitLower;
-        case Opcode::Tril: return of_tril(arg(0), op.attrs.diagonal);
+        case Opcode::Identity:
+            return UnitLower;
+        case Opcode::Tril:
+            return of_tril(arg(0), op.attrs.diagonal);
         case Opcode::To:
         case Opcode::Copy:
-        case Opcode::CacheResult: return arg(0);
-        case Opcode::Neg: return arg(0) == UnitLower ? Lower : arg(0);
-        case Opcode::Add: return of_sum(arg(0), arg(1));
-        case Opcode::Sub: return of_difference(arg(0), arg(1));
-        case Opcode::Mul: return of_product(arg(0), arg(1));
-        case Opcode::Div: return arg(0) == UnitLower ? Lower : arg(0);
-        case Opcode::Inverse: return arg(0) == UnitLower ? UnitLower : Full;
+        case Opcode::CacheResult:
+            return arg(0);
+        case Opcode::Neg:
+            return arg(0) == UnitLower ? Lower : arg(0);
+        case Opcode::Add:
+            return of_sum(arg(0), arg(1));
+        case Opcode::Sub:
+            return of_difference(arg(0), arg(1));
+        case Opcode::Mul:
+            return of_product(arg(0), arg(1));
+        case Opcode::Div:
+            return arg(0) == UnitLower ? Lower : arg(0);
+        case Opcode::Inverse:
+            return arg(0) == UnitLower ? UnitLower : Full;
         case Opcode::DecayMask:
-        case Opcode::DecayMatmul: return op.attrs.exclusive ? StrictLower : Lower;
-        default: return Full;  // NOLINT: every other form proves nothing
+        case Opcode::DecayMatmul:
+            return op.attrs.exclusive ? StrictLower : Lower;
+        default:
+            return Full;  // NOLINT: every other form proves nothing
     }
 }
 

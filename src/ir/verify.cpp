@@ -13,7 +13,7 @@ namespace {
 enum class Phase : std::uint8_t { Chunk, Decay, Merge, Step };
 
 class Verifier {
- public:
+  public:
     explicit Verifier(const Definition& def) : def_(def) {}
 
     std::vector<Diagnostic> run() {
@@ -26,7 +26,7 @@ class Verifier {
         return std::move(found_);
     }
 
- private:
+  private:
     void report(const Location& where, std::string what, std::string expected, std::string got) {
         found_.push_back({std::move(what), std::move(expected), std::move(got), where, ""});
     }
@@ -36,16 +36,23 @@ class Verifier {
     void declarations() {
         for (const InputDecl& in : def_.inputs) {
             const std::string shape = forge::to_string(in.type.shape);
-            if (in.role == Role::Input && !has_tokens(in.type)) report(in.where, fmt::format("input '{}': not a token input", in.name), "[T, heads, …]", shape);
+            if (in.role == Role::Input && !has_tokens(in.type))
+                report(in.where, fmt::format("input '{}': not a token input", in.name), "[T, heads, …]", shape);
             if (in.role == Role::Head && (in.type.rank() < 1 || in.type.shape[0].is_constant()))
                 report(in.where, fmt::format("head '{}': not per head", in.name), "[heads, …]", shape);
-            if (in.role == Role::Scalar && in.type.rank() != 0) report(in.where, fmt::format("scalar '{}': not a number", in.name), "[]", shape);
+            if (in.role == Role::Scalar && in.type.rank() != 0)
+                report(in.where, fmt::format("scalar '{}': not a number", in.name), "[]", shape);
         }
         for (const OutputDecl& out : def_.outputs)
-            if (!has_tokens(out.type)) report(out.where, fmt::format("output '{}': has no token axis", out.name), "[T, heads, …]", forge::to_string(out.type.shape));
-        if (def_.states.empty()) report(def_.where, fmt::format("'{}' has no state", def_.name), "at least one state", "none");
-        if (def_.outputs.empty()) report(def_.where, fmt::format("'{}' has no output", def_.name), "at least one output", "none");
-        if (std::none_of(def_.inputs.begin(), def_.inputs.end(), [](const InputDecl& in) { return in.role == Role::Input; }))
+            if (!has_tokens(out.type))
+                report(out.where, fmt::format("output '{}': has no token axis", out.name), "[T, heads, …]",
+                       forge::to_string(out.type.shape));
+        if (def_.states.empty())
+            report(def_.where, fmt::format("'{}' has no state", def_.name), "at least one state", "none");
+        if (def_.outputs.empty())
+            report(def_.where, fmt::format("'{}' has no output", def_.name), "at least one output", "none");
+        if (std::none_of(def_.inputs.begin(), def_.inputs.end(),
+                         [](const InputDecl& in) { return in.role == Role::Input; }))
             report(def_.where, fmt::format("'{}' has no token input", def_.name), "at least one input", "none");
     }
 
@@ -55,8 +62,10 @@ class Verifier {
             if (op.code == Opcode::Inverse && triangle_of(fn, op.args[0]) != Triangle::UnitLower)
                 report(op.where, fmt::format("{}: inverse: the matrix is not provably unit lower-triangular", fn.name),
                        "identity(x, n) + tril(a, -1), or - instead of +", to_string(fn.op(op.args[0]).type));
-            if (op.code == Opcode::PrevToken && (fn.op(op.args[0]).code != Opcode::Param || fn.op(op.args[0]).attrs.role != Role::Input))
-                report(op.where, fmt::format("{}: prev_token: only of an input", fn.name), "a param with role=input", info(fn.op(op.args[0]).code).name);
+            if (op.code == Opcode::PrevToken &&
+                (fn.op(op.args[0]).code != Opcode::Param || fn.op(op.args[0]).attrs.role != Role::Input))
+                report(op.where, fmt::format("{}: prev_token: only of an input", fn.name), "a param with role=input",
+                       info(fn.op(op.args[0]).code).name);
         }
         results(fn, which);
     }
@@ -64,8 +73,11 @@ class Verifier {
     void parameter(const Function& fn, const Op& op, Phase which) {
         const std::optional<Type> declared = declared_type(op.attrs, which);
         const std::string what = fmt::format("{}: {} '{}'", fn.name, to_string(op.attrs.role), op.attrs.name);
-        if (!declared) report(op.where, what + " is not known here", "what the definition declares, or an earlier phase made", "'" + op.attrs.name + "'");
-        else if (*declared != op.type) report(op.where, what + " has another type than declared", to_string(*declared), to_string(op.type));
+        if (!declared)
+            report(op.where, what + " is not known here", "what the definition declares, or an earlier phase made",
+                   "'" + op.attrs.name + "'");
+        else if (*declared != op.type)
+            report(op.where, what + " has another type than declared", to_string(*declared), to_string(op.type));
     }
 
     /// The type that a parameter must have; nothing if the phase cannot see it.
@@ -87,11 +99,13 @@ class Verifier {
             case Role::Chunk:
                 if (!state || which != Phase::Decay) return std::nullopt;
                 return state->type;
-            case Role::Cached: return cached_type(attrs.name, which);
+            case Role::Cached:
+                return cached_type(attrs.name, which);
             case Role::Shifted:
             case Role::Ones:
             case Role::Eye:
-            case Role::Spill: return std::nullopt;  // of joined programs and kernels
+            case Role::Spill:
+                return std::nullopt;  // of joined programs and kernels
         }
         return std::nullopt;
     }
@@ -118,21 +132,29 @@ class Verifier {
         if (which == Phase::Merge || which == Phase::Step)
             for (const OutputDecl& o : def_.outputs) {
                 const Shape shape = phase_type(o).shape;
-                made(fn, o.name, Role::Input, which == Phase::Merge ? &shape : nullptr);  // a step's outputs have no token axis
+                made(fn, o.name, Role::Input,
+                     which == Phase::Merge ? &shape : nullptr);  // a step's outputs have no token axis
             }
         for (const Result& r : fn.results) {
-            const bool known = r.role == Role::Cached || (r.role == state_role && which != Phase::Merge && def_.state(r.name)) ||
-                               (r.role == Role::Input && (which == Phase::Merge || which == Phase::Step) && def_.output(r.name));
-            if (!known) report(fn.op(r.value).where, fmt::format("{}: returns {} '{}', which is not declared", fn.name, to_string(r.role), r.name), "", "");
+            const bool known =
+                r.role == Role::Cached || (r.role == state_role && which != Phase::Merge && def_.state(r.name)) ||
+                (r.role == Role::Input && (which == Phase::Merge || which == Phase::Step) && def_.output(r.name));
+            if (!known)
+                report(fn.op(r.value).where,
+                       fmt::format("{}: returns {} '{}', which is not declared", fn.name, to_string(r.role), r.name),
+                       "", "");
         }
     }
 
     void made(const Function& fn, const std::string& name, Role role, const Shape* shape) {
         const ValueId v = fn.result(name, role);
-        if (v == kNoValue) report(def_.where, fmt::format("{}: {} '{}' is not returned", fn.name, to_string(role), name), "a result", "nothing");
+        if (v == kNoValue)
+            report(def_.where, fmt::format("{}: {} '{}' is not returned", fn.name, to_string(role), name), "a result",
+                   "nothing");
         else if (shape && fn.op(v).type.shape != *shape)
-            report(fn.op(v).where, fmt::format("{}: {} '{}' has another shape than declared", fn.name, to_string(role), name), forge::to_string(*shape),
-                   forge::to_string(fn.op(v).type.shape));
+            report(fn.op(v).where,
+                   fmt::format("{}: {} '{}' has another shape than declared", fn.name, to_string(role), name),
+                   forge::to_string(*shape), forge::to_string(fn.op(v).type.shape));
     }
 
     const Definition& def_;

@@ -25,21 +25,30 @@ constexpr int kEverywhere = -1;
 struct Stage {
     std::string name;
     Loop loop;
-    enum class Ahead : std::uint8_t { Nothing, Shared, StateFree } ahead = Ahead::Nothing;  ///< what a first kernel makes for all chunks
+    enum class Ahead : std::uint8_t {
+        Nothing,
+        Shared,
+        StateFree
+    } ahead = Ahead::Nothing;  ///< what a first kernel makes for all chunks
 };
 using Ahead = Stage::Ahead;
 
 std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
-    const std::vector<Stage> shared = tiled ? std::vector<Stage>{{"shared", Loop::Chunks, Ahead::Shared}} : std::vector<Stage>{};
+    const std::vector<Stage> shared =
+        tiled ? std::vector<Stage>{{"shared", Loop::Chunks, Ahead::Shared}} : std::vector<Stage>{};
     const auto with_shared = [&](std::vector<Stage> stages) {
         stages.insert(stages.begin(), shared.begin(), shared.end());
         return stages;
     };
     switch (strategy) {
-        case Strategy::OnePass: return with_shared({{"scan", Loop::Scan}});
-        case Strategy::Fused: return with_shared({{"states", Loop::Scan}, {"outputs", Loop::Chunks}});
-        case Strategy::Decoupled: return {{"chunks", Loop::Chunks, Ahead::StateFree}, {"states", Loop::Scan}, {"outputs", Loop::Chunks}};
-        case Strategy::Segmented: return with_shared({{"scan", Loop::Segments}});
+        case Strategy::OnePass:
+            return with_shared({{"scan", Loop::Scan}});
+        case Strategy::Fused:
+            return with_shared({{"states", Loop::Scan}, {"outputs", Loop::Chunks}});
+        case Strategy::Decoupled:
+            return {{"chunks", Loop::Chunks, Ahead::StateFree}, {"states", Loop::Scan}, {"outputs", Loop::Chunks}};
+        case Strategy::Segmented:
+            return with_shared({{"scan", Loop::Segments}});
     }
     throw InternalError("place: unknown strategy");
 }
@@ -47,14 +56,19 @@ std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
 bool carries_states(Loop loop) { return loop == Loop::Scan || loop == Loop::Segments; }
 
 class Placement {
- public:
+  public:
     Placement(const Function& program, std::vector<Stage> stages, std::string tile_axis, Again again)
-        : program_(program), stages_(std::move(stages)), tile_axis_(std::move(tile_axis)), again_(again), names_(ir::value_names(program)) {
+        : program_(program),
+          stages_(std::move(stages)),
+          tile_axis_(std::move(tile_axis)),
+          again_(again),
+          names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s)
             if (carries_states(stages_[s].loop)) scan_ = static_cast<int>(s);
         roots_.resize(stages_.size());
         const int last = static_cast<int>(stages_.size()) - 1;
-        for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(r.role == Role::State ? scan_ : last)].push_back(r);
+        for (const ir::Result& r : program.results)
+            roots_[static_cast<std::size_t>(r.role == Role::State ? scan_ : last)].push_back(r);
         find_homes();
     }
 
@@ -62,16 +76,18 @@ class Placement {
         std::vector<KernelGraph> made(stages_.size());
         for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {  // later stages ask earlier ones for values
             const Stage& stage = stages_[static_cast<std::size_t>(s)];
-            made[static_cast<std::size_t>(s)] = {fmt::format("{}_{}", program_.name, stage.name), stage.loop, extract(s), stage.loop == Loop::Scan};
+            made[static_cast<std::size_t>(s)] = {fmt::format("{}_{}", program_.name, stage.name), stage.loop,
+                                                 extract(s), stage.loop == Loop::Scan};
         }
         std::erase_if(made, [](const KernelGraph& k) { return k.fn.results.empty(); });
         return made;
     }
 
- private:
+  private:
     void find_homes() {
         const auto marks = graph::slices(program_);
-        const auto again = again_ == Again::Cheap || stages_[0].ahead == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
+        const auto again =
+            again_ == Again::Cheap || stages_[0].ahead == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
         std::vector<ValueId> carried;
         for (const ir::Result& r : program_.results)
             if (r.role == Role::State) carried.push_back(r.value);
@@ -104,14 +120,17 @@ class Placement {
         return matrix && stages_[0].ahead == Ahead::Shared && !has_tile_axis(op.type);
     }
 
-    /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is left
-    /// to a kernel that makes outputs for all chunks at once, if there is one.
+    /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is
+    /// left to a kernel that makes outputs for all chunks at once, if there is one.
     [[nodiscard]] bool runs_ahead(std::size_t value, bool for_states) const {
         const bool wanted_in_scan = for_states || scan_ + 1 == static_cast<int>(stages_.size());
         switch (stages_[0].ahead) {
-            case Ahead::Nothing: return false;
-            case Ahead::Shared: return wanted_in_scan && !has_tile_axis(program_.ops[value].type);
-            case Ahead::StateFree: return wanted_in_scan;
+            case Ahead::Nothing:
+                return false;
+            case Ahead::Shared:
+                return wanted_in_scan && !has_tile_axis(program_.ops[value].type);
+            case Ahead::StateFree:
+                return wanted_in_scan;
         }
         return false;
     }
@@ -134,7 +153,8 @@ class Placement {
             for (ValueId& a : op.args) a = map.at(a);
             map[v] = fn.add(std::move(op));
         }
-        for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)]) fn.results.push_back({r.name, r.role, map.at(r.value)});
+        for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)])
+            fn.results.push_back({r.name, r.role, map.at(r.value)});
         return fn;
     }
 
@@ -178,15 +198,21 @@ class Placement {
 
 const char* to_string(Strategy strategy) {
     switch (strategy) {
-        case Strategy::OnePass: return "one-pass";
-        case Strategy::Fused: return "fused";
-        case Strategy::Decoupled: return "decoupled";
-        case Strategy::Segmented: return "segmented";
+        case Strategy::OnePass:
+            return "one-pass";
+        case Strategy::Fused:
+            return "fused";
+        case Strategy::Decoupled:
+            return "decoupled";
+        case Strategy::Segmented:
+            return "segmented";
     }
     return "?";
 }
 
-std::vector<Strategy> all_strategies() { return {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled, Strategy::Segmented}; }
+std::vector<Strategy> all_strategies() {
+    return {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled, Strategy::Segmented};
+}
 
 Strategy strategy_named(const std::string& name) {
     std::vector<std::string> names;
@@ -199,11 +225,16 @@ Strategy strategy_named(const std::string& name) {
 
 const char* to_string(Loop loop) {
     switch (loop) {
-        case Loop::Scan: return "chunks in order, one task per sequence, head and tile";
-        case Loop::Chunks: return "one task per chunk and head";
-        case Loop::Summaries: return "summaries of segments, one task per segment and head";
-        case Loop::Carries: return "segments in order, one task per sequence and head";
-        case Loop::Segments: return "chunks in order, one task per segment and head";
+        case Loop::Scan:
+            return "chunks in order, one task per sequence, head and tile";
+        case Loop::Chunks:
+            return "one task per chunk and head";
+        case Loop::Summaries:
+            return "summaries of segments, one task per segment and head";
+        case Loop::Carries:
+            return "segments in order, one task per sequence and head";
+        case Loop::Segments:
+            return "chunks in order, one task per segment and head";
     }
     return "?";
 }
@@ -211,12 +242,15 @@ const char* to_string(Loop loop) {
 bool in_order(Loop loop) { return loop != Loop::Chunks; }
 bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Segments; }
 
-std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis, const PlaceRules& rules) {
-    std::vector<KernelGraph> kernels = Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, rules.again).kernels();
+std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis,
+                               const PlaceRules& rules) {
+    std::vector<KernelGraph> kernels =
+        Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, rules.again).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
     const KernelGraph& scan = kernels.back();  // what was made ahead, summaries read as the scan does
-    KernelGraph summaries{name + "_summaries", Loop::Summaries, graph::summary(scan.fn), false}, carries{name + "_carries", Loop::Carries, graph::carry(program), false};
+    KernelGraph summaries{name + "_summaries", Loop::Summaries, graph::summary(scan.fn), false},
+        carries{name + "_carries", Loop::Carries, graph::carry(program), false};
     kernels.insert(kernels.end() - 1, std::move(summaries));
     if (!rules.joined_at_start) kernels.insert(kernels.end() - 1, std::move(carries));
     return kernels;

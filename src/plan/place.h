@@ -44,11 +44,13 @@ enum class Again : std::uint8_t {
 
 struct PlaceRules {
     Again again = Again::Cheap;
-    bool joined_at_start = false;  ///< scans of segments join the summaries before them, which must be elementwise; else a kernel does
+    bool joined_at_start =
+        false;  ///< scans of segments join the summaries before them, which must be elementwise; else a kernel does
 };
 
-/// `tile_axis`: the axis that scans are cut along, empty if they take it whole. Where they are cut, what does not depend
-/// on the axis is made once, in a kernel of its own, and shared.
-std::vector<KernelGraph> place(const ir::Function& program, Strategy strategy, const std::string& tile_axis = "", const PlaceRules& rules = {});
+/// `tile_axis`: the axis that scans are cut along, empty if they take it whole. Where they are cut, what does not
+/// depend on the axis is made once, in a kernel of its own, and shared.
+std::vector<KernelGraph> place(const ir::Function& program, Strategy strategy, const std::string& tile_axis = "",
+                               const PlaceRules& rules = {});
 
 }  // namespace forge::plan

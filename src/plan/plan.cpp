@@ -50,21 +50,31 @@ double product_flops(const ir::Function& fn, const Op& op) {
 
 const char* to_string(Engine engine) {
     switch (engine) {
-        case Engine::Tiles: return "tiles";
-        case Engine::WarpGroups: return "warp groups";
-        case Engine::Channels: return "channels";
+        case Engine::Tiles:
+            return "tiles";
+        case Engine::WarpGroups:
+            return "warp groups";
+        case Engine::Channels:
+            return "channels";
     }
     return "?";
 }
 
 std::string to_string(const Schedule& s) {
     if (s.engine == Engine::Channels)
-        return fmt::format("strategy {}, token by token in the registers of {} threads{}", to_string(s.strategy), s.block_threads,
-                           s.clusters ? ", in clusters" : "");
+        return fmt::format("strategy {}, token by token in the registers of {} threads{}", to_string(s.strategy),
+                           s.block_threads, s.clusters ? ", in clusters" : "");
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
-    if (s.strategy == Strategy::Segmented) text += fmt::format(", up to {} segments per sequence{}", s.segments, s.summaries > 1 ? fmt::format(" of {} summaries", s.summaries) : "");
+    if (s.strategy == Strategy::Segmented)
+        text += fmt::format(", up to {} segments per sequence{}", s.segments,
+                            s.summaries > 1 ? fmt::format(" of {} summaries", s.summaries) : "");
     if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);
-    if (s.warp_groups()) text += fmt::format(", for warp groups{}{}", s.beside_groups > 0 ? ", with work beside the scan" : s.share ? ", with work ahead of the scan" : "", s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
+    if (s.warp_groups())
+        text += fmt::format(", for warp groups{}{}",
+                            s.beside_groups > 0 ? ", with work beside the scan"
+                            : s.share           ? ", with work ahead of the scan"
+                                                : "",
+                            s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
 }
 
@@ -80,7 +90,9 @@ int Plan::scalar(const std::string& name) const {
     throw InternalError(fmt::format("plan: no scalar '{}'", name));
 }
 
-bool Plan::in_stretches() const { return schedule.stretch_bytes > 0 && schedule.strategy != Strategy::Segmented && kernels.size() > 1; }
+bool Plan::in_stretches() const {
+    return schedule.stretch_bytes > 0 && schedule.strategy != Strategy::Segmented && kernels.size() > 1;
+}
 
 std::int64_t Plan::stretch_chunks(std::int64_t lanes) const {
     constexpr std::int64_t kFewest = 16;  // else threads would wait for each other more than they work
@@ -109,14 +121,16 @@ std::optional<SpillSlot> spill_of(const KernelGraph& kernel, const ir::Result& r
     slot.type = kernel.fn.op(r.value).type;
     if (kernel.loop == Loop::Summaries || kernel.loop == Loop::Carries) slot.per = SpillSlot::Per::Segment;
     if (r.role == Role::Spill) slot.name = r.name;
-    else if (kernel.loop == Loop::Summaries) slot.name = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
+    else if (kernel.loop == Loop::Summaries)
+        slot.name = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
     else return std::nullopt;
     return slot;
 }
 
 bool has_axis(const ir::Function& fn, const std::string& symbol) {
     return std::any_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
-        return std::any_of(op.type.shape.begin(), op.type.shape.end(), [&](const Dim& d) { return d.symbol == symbol; });
+        return std::any_of(op.type.shape.begin(), op.type.shape.end(),
+                           [&](const Dim& d) { return d.symbol == symbol; });
     });
 }
 
@@ -134,7 +148,7 @@ namespace {
 
 /// The kernels of a plan, one after the other: later ones read the spills of earlier ones.
 class Planning {
- public:
+  public:
     explicit Planning(Plan plan) : plan_(std::move(plan)), part_(plan_.sizes), whole_(plan_.sizes) {
         const Schedule& s = plan_.schedule;
         whole_[ir::kChunkSymbol] = part_[ir::kChunkSymbol] = s.chunk;
@@ -143,16 +157,18 @@ class Planning {
 
     Plan run() {
         const Schedule& s = plan_.schedule;
-        const bool share = s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
+        const bool share =
+            s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
         const Again again = s.warp_groups() ? Again::Inputs : share && !s.shared_memory ? Again::Vectors : Again::Cheap;
         const ir::Function program = s.warp_groups() ? for_matrix_units(share) : plan_.program;
-        for (KernelGraph& graph : place(program, s.strategy, share ? s.tile_axis : "", {again, s.summaries > 0})) add(std::move(graph));
+        for (KernelGraph& graph : place(program, s.strategy, share ? s.tile_axis : "", {again, s.summaries > 0}))
+            add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
         return std::move(plan_);
     }
 
- private:
+  private:
     [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }
 
     [[nodiscard]] ir::Function for_matrix_units(bool share) const {
@@ -164,7 +180,8 @@ class Planning {
     void add(KernelGraph graph) {
         const Schedule& s = plan_.schedule;
         graph.tiled = tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis)));
-        const bool carries = s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
+        const bool carries =
+            s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
         const Engine engine = carries ? Engine::Tiles : s.engine;
         for (const ir::Result& r : graph.fn.results)
             if (auto slot = spill_of(graph, r)) add_spill(graph, r, std::move(*slot));
@@ -180,7 +197,8 @@ class Planning {
             slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
             parts_[slot.name] = slot.parts;
             const bool columns = slot.type.shape[1].symbol == s.tile_axis;
-            if (tiled() && (slot.type.shape[0].symbol == s.tile_axis || (columns && slot.parts > 1))) throw NotForWarpGroups("a stored matrix that is cut along its rows");
+            if (tiled() && (slot.type.shape[0].symbol == s.tile_axis || (columns && slot.parts > 1)))
+                throw NotForWarpGroups("a stored matrix that is cut along its rows");
         } else {
             lay_out(slot);
         }
@@ -204,9 +222,12 @@ class Planning {
 
     [[nodiscard]] tile::TileKernel lowered(const KernelGraph& graph, const tile::Sizes& sizes, Engine engine) const {
         switch (engine) {
-            case Engine::Tiles: return tile::lower(graph.fn, sizes, whole_, plan_.schedule.rules());
-            case Engine::WarpGroups: return lowered_to_fragments(graph, sizes);
-            case Engine::Channels: return channel_kernel(graph.fn);
+            case Engine::Tiles:
+                return tile::lower(graph.fn, sizes, whole_, plan_.schedule.rules());
+            case Engine::WarpGroups:
+                return lowered_to_fragments(graph, sizes);
+            case Engine::Channels:
+                return channel_kernel(graph.fn);
         }
         throw InternalError("plan: unknown engine");
     }
@@ -222,7 +243,8 @@ class Planning {
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;
         }
         auto lowered = tile::lower_to_fragments(graph.fn, sizes, rules);
-        if (const auto* obstacle = std::get_if<std::string>(&lowered)) throw NotForWarpGroups(fmt::format("{}: {}", graph.name, *obstacle));
+        if (const auto* obstacle = std::get_if<std::string>(&lowered))
+            throw NotForWarpGroups(fmt::format("{}: {}", graph.name, *obstacle));
         return std::get<tile::TileKernel>(std::move(lowered));
     }
 
@@ -233,8 +255,10 @@ class Planning {
 
 }  // namespace
 
-Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const Schedule& schedule) {
-    return Planning({definition, program, schedule, sizes, {}, tensor_slots(definition), scalar_names(definition), {}}).run();
+Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+               const Schedule& schedule) {
+    return Planning({definition, program, schedule, sizes, {}, tensor_slots(definition), scalar_names(definition), {}})
+        .run();
 }
 
 double useful_flops(const ir::Function& fn) {
@@ -244,7 +268,8 @@ double useful_flops(const ir::Function& fn) {
         const double n = op.type.rank() == 2 ? static_cast<double>(tile::size_of(op.type, 0)) : 0;
         if (op.code == Opcode::Inverse) flops += n * n * n / 3;
         if (op.code == Opcode::DecayApply) flops += n * n * static_cast<double>(tile::size_of(op.type, 1));
-        if (op.code == Opcode::DecayMatmul) flops += n * n * static_cast<double>(tile::size_of(fn.op(op.args[0]).type, 1));
+        if (op.code == Opcode::DecayMatmul)
+            flops += n * n * static_cast<double>(tile::size_of(fn.op(op.args[0]).type, 1));
     }
     return flops;
 }

@@ -16,8 +16,10 @@ namespace forge::plan {
 /// What a kernel's graph is lowered to, and so which emitter writes it and how it is launched.
 enum class Engine : std::uint8_t {
     Tiles,       ///< tile operations in a task's own memory: the CPU, and the portable path of GPUs
-    WarpGroups,  ///< fragments and operands of a Hopper GPU's warp-group matrix units, by one group of 128 threads or several
-    Channels,    ///< the work of one token and channel, in the registers of a GPU's thread; segments are joined on the way
+    WarpGroups,  ///< fragments and operands of a Hopper GPU's warp-group matrix units, by one group of 128 threads or
+                 ///< several
+    Channels,    ///< the work of one token and channel, in the registers of a GPU's thread; segments are joined on the
+                 ///< way
 };
 const char* to_string(Engine engine);
 
@@ -25,22 +27,28 @@ const char* to_string(Engine engine);
 struct Schedule {
     Strategy strategy = Strategy::OnePass;
     std::int64_t chunk = 64;
-    std::string tile_axis;        ///< empty: the kernels take whole states
-    std::int64_t tile_size = 0;   ///< of tile_axis, per task
+    std::string tile_axis;       ///< empty: the kernels take whole states
+    std::int64_t tile_size = 0;  ///< of tile_axis, per task
     std::int64_t tiles = 1;
-    std::int64_t segments = 1;    ///< per sequence, for the segmented strategy
-    std::int64_t summaries = 0;   ///< per segment, which scans of later segments join as they start; 0: one, and a kernel joins them
-    bool tile_chunks = false;     ///< kernels of single chunks take a part of tile_axis too (where on-chip memory is short)
+    std::int64_t segments = 1;  ///< per sequence, for the segmented strategy
+    std::int64_t summaries =
+        0;  ///< per segment, which scans of later segments join as they start; 0: one, and a kernel joins them
+    bool tile_chunks =
+        false;  ///< kernels of single chunks take a part of tile_axis too (where on-chip memory is short)
     std::int64_t vector_width = 16;
-    bool shared_memory = false;   ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
-    int block_threads = 256;      ///< … of so many
-    int stages = 2;               ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
-    int output_groups = 0;        ///< … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs
-    bool share = true;            ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
-    int beside_groups = 0;        ///< … which, if not 0, runs beside the scan, with so many warp groups per block (device/cuda/warpgroup/beside.h)
-    double beside_steps = 0;      ///< … a task of which costs a multiprocessor so many of the scan's chunks
-    bool clusters = false;        ///< channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace
-    std::int64_t stretch_bytes = 0;  ///< what should pass from kernel to kernel at a time, for it to stay in caches; 0: a whole call's
+    bool shared_memory = false;  ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
+    int block_threads = 256;     ///< … of so many
+    int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
+    int output_groups =
+        0;  ///< … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs
+    bool share = true;        ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
+    int beside_groups = 0;    ///< … which, if not 0, runs beside the scan, with so many warp groups per block
+                              ///< (device/cuda/warpgroup/beside.h)
+    double beside_steps = 0;  ///< … a task of which costs a multiprocessor so many of the scan's chunks
+    bool clusters =
+        false;  ///< channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace
+    std::int64_t stretch_bytes =
+        0;  ///< what should pass from kernel to kernel at a time, for it to stay in caches; 0: a whole call's
     Engine engine = Engine::Tiles;
     std::string reason;
 
@@ -61,11 +69,11 @@ struct TensorSlot {
 struct SpillSlot {
     enum class Per : std::uint8_t { Chunk, Segment, Sequence };  ///< one block for each, and each head
     std::string name;
-    ir::Type type;             ///< of a block, symbolic
+    ir::Type type;  ///< of a block, symbolic
     std::vector<std::int64_t> strides;
-    std::int64_t floats = 0;   ///< of a block
+    std::int64_t floats = 0;  ///< of a block
     Per per = Per::Chunk;
-    int parts = 0;             ///< of an operand of the matrix units, which it is stored as; 0: stored as floats
+    int parts = 0;  ///< of an operand of the matrix units, which it is stored as; 0: stored as floats
 };
 
 /// Where work ahead of a scan that runs beside it says what it has made: a word per chunk and head.
@@ -73,7 +81,7 @@ constexpr const char* kMadeSpill = "made";
 
 struct Kernel {
     KernelGraph graph;
-    tile::TileKernel tiles;  ///< Channels: the token program with its transitions, which has no tiles
+    tile::TileKernel tiles;         ///< Channels: the token program with its transitions, which has no tiles
     Engine engine = Engine::Tiles;  ///< the schedule's, but for kernels that want all of float's bits
 
     /// Scratch memory where several tasks share a block: operands begin at multiples of 1024 bytes.
@@ -82,7 +90,7 @@ struct Kernel {
 
 /// Why a program cannot have kernels for warp groups.
 class NotForWarpGroups : public std::runtime_error {
- public:
+  public:
     using std::runtime_error::runtime_error;
 };
 
@@ -101,9 +109,12 @@ struct Plan {
     [[nodiscard]] int spill(const std::string& name) const;
     [[nodiscard]] bool has_spill(const std::string& name) const;
     /// Whether the kernel is the work ahead of a scan that runs beside it, or that scan.
-    [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const { return schedule.beside_groups > 0 && kernel.graph.loop == loop; }
+    [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const {
+        return schedule.beside_groups > 0 && kernel.graph.loop == loop;
+    }
     [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const { return kernel.graph.tiled ? schedule.tiles : 1; }
-    /// Whether all kernels go through a stretch of chunks before the first begins the next one. States then wait in spills.
+    /// Whether all kernels go through a stretch of chunks before the first begins the next one. States then wait in
+    /// spills.
     [[nodiscard]] bool in_stretches() const;
     /// The chunks of each sequence in a stretch, where so many sequences and heads are under way.
     [[nodiscard]] std::int64_t stretch_chunks(std::int64_t lanes) const;
@@ -111,7 +122,8 @@ struct Plan {
 
 /// `definition` in its final types; `program` joined and optimised from it.
 /// For warp groups: NotForWarpGroups if a kernel cannot be lowered so.
-Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const Schedule& schedule);
+Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+               const Schedule& schedule);
 
 /// Useful floating-point operations per chunk and head of a lowered program: products (a triangle counts half) and
 /// inverses; elementwise work is not counted.

@@ -65,7 +65,8 @@ Workspace lay_out(const Attention::Impl& impl, const runtime::Bound& bound) {
     w.bytes = w.scratch_bytes * static_cast<std::size_t>(impl.threads);
     for (const auto& spill : impl.plan.spills) {
         w.spills.push_back(w.bytes);
-        w.bytes += aligned(static_cast<std::size_t>(runtime::spill_blocks(impl.plan, spill, bound) * spill.floats) * sizeof(float));
+        w.bytes += aligned(static_cast<std::size_t>(runtime::spill_blocks(impl.plan, spill, bound) * spill.floats) *
+                           sizeof(float));
     }
     return w;
 }
@@ -78,11 +79,15 @@ void check_sizes(const ir::Definition& def, const tile::Sizes& sizes) {
                 std::find(missing.begin(), missing.end(), shape[i].symbol) == missing.end())
                 missing.push_back(shape[i].symbol);
     };
-    for (const auto& in : def.inputs) need(in.type.shape, in.role == ir::Role::Input ? 2 : in.role == ir::Role::Head ? 1 : 0);
+    for (const auto& in : def.inputs)
+        need(in.type.shape, in.role == ir::Role::Input ? 2 : in.role == ir::Role::Head ? 1 : 0);
     for (const auto& s : def.states) need(s.type.shape, 0);
-    if (!missing.empty()) throw RuntimeError(fmt::format("{}: sizes: expected a size for {}, got none", def.name, fmt::join(missing, ", ")));
+    if (!missing.empty())
+        throw RuntimeError(
+            fmt::format("{}: sizes: expected a size for {}, got none", def.name, fmt::join(missing, ", ")));
     for (const auto& [symbol, size] : sizes)
-        if (size < 1) throw RuntimeError(fmt::format("{}: sizes: expected at least 1 for {}, got {}", def.name, symbol, size));
+        if (size < 1)
+            throw RuntimeError(fmt::format("{}: sizes: expected at least 1 for {}, got {}", def.name, symbol, size));
 }
 
 void check_options(const CompileOptions& o) {
@@ -90,7 +95,8 @@ void check_options(const CompileOptions& o) {
         throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
     if (o.engine != "auto" && o.engine != "portable" && o.engine != "warp-groups")
         throw RuntimeError(fmt::format("engine: expected auto, portable or warp-groups, got '{}'", o.engine));
-    if (o.dtype != F32 && !is_half(o.dtype)) throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
+    if (o.dtype != F32 && !is_half(o.dtype))
+        throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
 }
 
 double flops_of(const plan::Plan& plan) {
@@ -100,11 +106,14 @@ double flops_of(const plan::Plan& plan) {
     return plan::useful_flops(whole.fn) / static_cast<double>(plan.schedule.chunk);
 }
 
-std::string cache_dir(const CompileOptions& options) { return options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir; }
+std::string cache_dir(const CompileOptions& options) {
+    return options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir;
+}
 
-/// The schedule that measurements say is the fastest; none if there are none, or they are of a version that had other schedules.
-std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir::Function& program, const CompileOptions& options,
-                                             const runtime::CudaDevice& device) {
+/// The schedule that measurements say is the fastest; none if there are none, or they are of a version that had other
+/// schedules.
+std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir::Function& program,
+                                             const CompileOptions& options, const runtime::CudaDevice& device) {
     const auto tuned = tune::tuned_options(options, tune::gpu_key(program, options, device.tuning_class()));
     if (!tuned) return std::nullopt;
     try {
@@ -114,14 +123,15 @@ std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir
     }
 }
 
-std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> impl, const ir::Definition& def, const ir::Function& program,
-                                               const CompileOptions& options) {
+std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> impl, const ir::Definition& def,
+                                               const ir::Function& program, const CompileOptions& options) {
     const runtime::CudaDevice& device = runtime::cuda_device(options.device);
     impl->isa = device.arch();
     const auto tuned = tuned_schedule(def, program, options, device);
     impl->choice.schedule = tuned ? *tuned : runtime::cuda_schedule(def, program, options, device);
     impl->plan = plan::make_plan(def, program, options.sizes, impl->choice.schedule);
-    if (tuned) impl->choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
+    if (tuned)
+        impl->choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
     impl->sources = {{def.name + ".cu", emit::emit_cuda(impl->plan)}};
     impl->cuda = std::make_unique<runtime::CudaProgram>(impl->plan, impl->sources[0].text, device, cache_dir(options));
     impl->flops_per_token = flops_of(impl->plan);
@@ -146,7 +156,8 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     impl->sources = {{def.name + ".cpp", emit::emit_cpu(impl->plan)}};
     impl->library = build::build_cpu_library(def.name, impl->sources[0].text, impl->isa, cache_dir(options));
     for (const auto& kernel : impl->plan.kernels)
-        impl->kernels.push_back(reinterpret_cast<KernelFunction>(impl->library->symbol(emit::kernel_symbol(kernel))));  // NOLINT: dlsym
+        impl->kernels.push_back(
+            reinterpret_cast<KernelFunction>(impl->library->symbol(emit::kernel_symbol(kernel))));  // NOLINT: dlsym
     impl->flops_per_token = flops_of(impl->plan);
     return impl;
 }
@@ -155,18 +166,25 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
 std::int64_t units_of(plan::Loop loop, const runtime::Stretch& stretch, const runtime::Bound& bound) {
     if (loop == plan::Loop::Carries) return bound.sequences;
     if (plan::per_segment(loop)) return bound.segments;
-    return static_cast<std::int64_t>(loop == plan::Loop::Chunks ? stretch.chunk_sequence.size() : stretch.sequences.size());
+    return static_cast<std::int64_t>(loop == plan::Loop::Chunks ? stretch.chunk_sequence.size()
+                                                                : stretch.sequences.size());
 }
 
-void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Workspace& w, char* memory, const ParallelFor& threads) {
+void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Workspace& w, char* memory,
+            const ParallelFor& threads) {
     std::vector<float*> spills;
-    for (const std::size_t offset : w.spills) spills.push_back(reinterpret_cast<float*>(memory + offset));  // NOLINT: workspace is bytes
+    for (const std::size_t offset : w.spills)
+        spills.push_back(reinterpret_cast<float*>(memory + offset));  // NOLINT: workspace is bytes
     device::Call args{bound.tensors.data(),
                       bound.scalars.data(),
                       spills.data(),
                       bound.start.data(),
                       bound.tokens.data(),
-                      0, 0, nullptr, nullptr, nullptr,  // the stretch
+                      0,
+                      0,
+                      nullptr,
+                      nullptr,
+                      nullptr,  // the stretch
                       bound.first_segment.data(),
                       bound.segment_sequence.data(),
                       bound.segment_rows,
@@ -182,9 +200,12 @@ void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Work
         for (std::size_t k = 0; k < impl.kernels.size(); ++k) {
             args.tiles = impl.plan.tiles(impl.plan.kernels[k]);
             const auto run = [&](std::int64_t task, int worker) {
-                impl.kernels[k](args, task, reinterpret_cast<float*>(memory + w.scratch_bytes * static_cast<std::size_t>(worker)));  // NOLINT
+                impl.kernels[k](
+                    args, task,
+                    reinterpret_cast<float*>(memory + w.scratch_bytes * static_cast<std::size_t>(worker)));  // NOLINT
             };
-            const std::int64_t tasks = units_of(impl.plan.kernels[k].graph.loop, stretch, bound) * bound.heads * args.tiles;
+            const std::int64_t tasks =
+                units_of(impl.plan.kernels[k].graph.loop, stretch, bound) * bound.heads * args.tiles;
             if (threads) threads(tasks, impl.threads, run);
             else runtime::parallel_for(tasks, impl.threads, run);
         }
@@ -215,7 +236,9 @@ void Attention::operator()(const Call& call) const {
     if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes);
     if (call.workspace) return launch(*impl_, bound, w, static_cast<char*>(call.workspace), call.parallel_for);
     const std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(kAlignment, w.bytes)));
-    if (!memory) throw RuntimeError(fmt::format("{}: workspace: cannot allocate {} bytes", impl_->plan.definition.name, w.bytes));
+    if (!memory)
+        throw RuntimeError(
+            fmt::format("{}: workspace: cannot allocate {} bytes", impl_->plan.definition.name, w.bytes));
     launch(*impl_, bound, w, memory.get(), call.parallel_for);
 }
 
@@ -224,7 +247,9 @@ std::shared_ptr<const runtime::PreparedCall> Attention::prepare(const Call& call
 }
 
 std::size_t Attention::workspace_bytes(const Call& call) const {
-    if (impl_->cuda) return runtime::device_workspace_bytes(impl_->plan, runtime::bind(impl_->plan, call, runtime::Lengths::OnDevice));
+    if (impl_->cuda)
+        return runtime::device_workspace_bytes(impl_->plan,
+                                               runtime::bind(impl_->plan, call, runtime::Lengths::OnDevice));
     return lay_out(*impl_, runtime::bind(impl_->plan, call)).bytes;
 }
 std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
@@ -248,12 +273,14 @@ bool Attention::from_cache() const { return impl_->cuda ? impl_->cuda->from_cach
 
 std::string Attention::explain() const {
     const plan::Plan& plan = impl_->plan;
-    std::string text = fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n",
-                                   ir::print(plan.definition), ir::print(impl_->joined));
+    std::string text =
+        fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n",
+                    ir::print(plan.definition), ir::print(impl_->joined));
     text += fmt::format("// Optimised, with its slices.\n");
     const auto marks = graph::slices(plan.program);
     for (ir::ValueId v = 0; v < plan.program.size(); ++v)
-        text += fmt::format("//   {:<12} {}\n", graph::to_string(marks[static_cast<std::size_t>(v)]), ir::print_op(plan.program, v));
+        text += fmt::format("//   {:<12} {}\n", graph::to_string(marks[static_cast<std::size_t>(v)]),
+                            ir::print_op(plan.program, v));
     text += "\n// The transitions of the states.\n";
     for (const graph::Transition& t : graph::transitions(plan.program))
         text += fmt::format("//   {}: {}{}{}\n", t.state, to_string(t.cls),
@@ -262,11 +289,14 @@ std::string Attention::explain() const {
                                                                       : ", static",
                             t.obstacle.empty() ? "" : ", because of " + t.obstacle);
     text += "\n// Upper bounds of their norms.\n";
-    for (const graph::NormBound& bound : graph::norm_bounds(plan.program, plan.definition)) text += "// " + to_string(bound);
-    text += fmt::format("\n// The schedule: {}.\n{}", to_string(impl_->choice.schedule), impl_->cuda ? "" : schedule::explain(impl_->choice));
+    for (const graph::NormBound& bound : graph::norm_bounds(plan.program, plan.definition))
+        text += "// " + to_string(bound);
+    text += fmt::format("\n// The schedule: {}.\n{}", to_string(impl_->choice.schedule),
+                        impl_->cuda ? "" : schedule::explain(impl_->choice));
     for (const auto& kernel : plan.kernels)
-        text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}", kernel.graph.name,
-                            plan::to_string(kernel.graph.loop), ir::print(kernel.graph.fn), kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));
+        text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}",
+                            kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.graph.fn),
+                            kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));
     return text;
 }
 
@@ -277,6 +307,8 @@ Attention compile(const ir::Definition& definition, const CompileOptions& option
     return Attention(std::move(impl));
 }
 
-Attention compile(const LinearAttention& definition, const CompileOptions& options) { return compile(definition.define(), options); }
+Attention compile(const LinearAttention& definition, const CompileOptions& options) {
+    return compile(definition.define(), options);
+}
 
 }  // namespace forge

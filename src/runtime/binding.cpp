@@ -17,7 +17,7 @@ using Kind = TensorSlot::Kind;
 std::string shown(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 class Binder {
- public:
+  public:
     Binder(const Plan& plan, const Call& call, Lengths lengths) : plan_(plan), call_(call), lengths_(lengths) {}
 
     Bound run() {
@@ -37,12 +37,15 @@ class Binder {
         return std::move(bound_);
     }
 
- private:
+  private:
     [[noreturn]] void fail(const std::string& argument, const std::string& expected, const std::string& got) const {
-        throw RuntimeError(fmt::format("{}: argument '{}': expected {}, got {}", plan_.definition.name, argument, expected, got));
+        throw RuntimeError(
+            fmt::format("{}: argument '{}': expected {}, got {}", plan_.definition.name, argument, expected, got));
     }
 
-    static bool is_state(const TensorSlot& slot) { return slot.kind == Kind::InitialState || slot.kind == Kind::FinalState; }
+    static bool is_state(const TensorSlot& slot) {
+        return slot.kind == Kind::InitialState || slot.kind == Kind::FinalState;
+    }
     static bool has_tokens(const TensorSlot& slot) { return slot.kind == Kind::Input || slot.kind == Kind::Output; }
 
     [[nodiscard]] std::string argument_name(const TensorSlot& slot) const {
@@ -52,7 +55,9 @@ class Binder {
     }
 
     [[nodiscard]] const TensorView* find(const TensorSlot& slot) const {
-        const auto& from = slot.kind == Kind::InitialState ? call_.initial_states : slot.kind == Kind::FinalState ? call_.final_states : call_.tensors;
+        const auto& from = slot.kind == Kind::InitialState ? call_.initial_states
+                           : slot.kind == Kind::FinalState ? call_.final_states
+                                                           : call_.tensors;
         const auto it = from.find(slot.name);
         if (it != from.end()) return &it->second;
         if (!is_state(slot)) fail(slot.name, fmt::format("a tensor {}", to_string(slot.type)), "nothing");
@@ -65,11 +70,13 @@ class Binder {
                 std::vector<std::string> known;
                 for (const TensorSlot& s : plan_.tensors)
                     if (wanted(s)) known.push_back(s.name);
-                if (std::find(known.begin(), known.end(), name) == known.end()) fail(prefix + name, fmt::format("one of {}", fmt::join(known, ", ")), "an unknown name");
+                if (std::find(known.begin(), known.end(), name) == known.end())
+                    fail(prefix + name, fmt::format("one of {}", fmt::join(known, ", ")), "an unknown name");
             }
         };
         check(call_.tensors, "", [](const TensorSlot& s) { return !is_state(s); });
-        check(call_.initial_states, "initial_states.", [](const TensorSlot& s) { return s.kind == Kind::InitialState; });
+        check(call_.initial_states, "initial_states.",
+              [](const TensorSlot& s) { return s.kind == Kind::InitialState; });
         check(call_.final_states, "final_states.", [](const TensorSlot& s) { return s.kind == Kind::FinalState; });
         for (const auto& [name, value] : call_.scalars)
             if (std::find(plan_.scalars.begin(), plan_.scalars.end(), name) == plan_.scalars.end())
@@ -81,21 +88,25 @@ class Binder {
         const TensorView* view = find(slot);
         if (!view || is_state(slot)) return;
         const auto rank = static_cast<std::size_t>(slot.type.rank());
-        if (has_tokens(slot) && view->shape.size() == rank + 1) agree(batch_, view->shape[0], argument_name(slot), "sequences (the batch)");
+        if (has_tokens(slot) && view->shape.size() == rank + 1)
+            agree(batch_, view->shape[0], argument_name(slot), "sequences (the batch)");
         else if (view->shape.size() != rank) fail(argument_name(slot), expected_shape(slot), shown(view->shape));
         const std::size_t lead = view->shape.size() - rank;
         if (has_tokens(slot)) {
             const std::int64_t factor = slot.type.shape[0].factor;
-            if (view->shape[lead] % factor != 0) fail(argument_name(slot), fmt::format("a multiple of {} rows", factor), shown(view->shape));
+            if (view->shape[lead] % factor != 0)
+                fail(argument_name(slot), fmt::format("a multiple of {} rows", factor), shown(view->shape));
             agree(tokens_, view->shape[lead] / factor, argument_name(slot), "tokens");
         }
         const std::size_t head_axis = has_tokens(slot) ? lead + 1 : lead;
         const Dim& head = slot.type.shape[has_tokens(slot) ? 1 : 0];
-        if (!head.is_constant()) agree(heads_of_[head.symbol], view->shape[head_axis], argument_name(slot), "heads (" + head.symbol + ")");
+        if (!head.is_constant())
+            agree(heads_of_[head.symbol], view->shape[head_axis], argument_name(slot), "heads (" + head.symbol + ")");
     }
 
     void agree(std::int64_t& known, std::int64_t got, const std::string& argument, const std::string& what) const {
-        if (known > -1 && known != got) fail(argument, fmt::format("{} {}, as in the arguments before", known, what), std::to_string(got));
+        if (known > -1 && known != got)
+            fail(argument, fmt::format("{} {}, as in the arguments before", known, what), std::to_string(got));
         known = got;
     }
 
@@ -109,7 +120,8 @@ class Binder {
         for (const auto& [symbol, n] : heads_of_) most = std::max(most, n.value);
         for (const auto& [symbol, n] : heads_of_)
             if (n.value <= 0 || most % n.value != 0)
-                fail(fmt::format("heads ({})", symbol), fmt::format("a divisor of {} heads", most), std::to_string(n.value));
+                fail(fmt::format("heads ({})", symbol), fmt::format("a divisor of {} heads", most),
+                     std::to_string(n.value));
         bound_.heads = most;
     }
 
@@ -134,17 +146,21 @@ class Binder {
         if (before != 0) fail("cu_seqlens", "0 as the first offset", std::to_string(before));
         for (std::int64_t n = 0; n < bound_.sequences; ++n) {
             const std::int64_t after = offset(cu, n + 1);
-            if (after < before) fail("cu_seqlens", "offsets that do not fall", fmt::format("{} after {}", after, before));
+            if (after < before)
+                fail("cu_seqlens", "offsets that do not fall", fmt::format("{} after {}", after, before));
             bound_.start.push_back(before);
             bound_.tokens.push_back(after - before);
             before = after;
         }
-        if (before != tokens_) fail("cu_seqlens", fmt::format("the number of tokens, {}, as the last offset", tokens_), std::to_string(before));
+        if (before != tokens_)
+            fail("cu_seqlens", fmt::format("the number of tokens, {}, as the last offset", tokens_),
+                 std::to_string(before));
     }
 
     static std::int64_t offset(const TensorView& cu, std::int64_t n) {
         const std::int64_t at = n * (cu.strides.empty() ? 1 : cu.strides[0]);
-        return cu.dtype == DType::I32 ? static_cast<const std::int32_t*>(cu.data)[at] : static_cast<const std::int64_t*>(cu.data)[at];
+        return cu.dtype == DType::I32 ? static_cast<const std::int32_t*>(cu.data)[at]
+                                      : static_cast<const std::int64_t*>(cu.data)[at];
     }
 
     [[nodiscard]] std::int64_t size_of(const Dim& d) const {
@@ -156,7 +172,9 @@ class Binder {
     }
 
     [[nodiscard]] std::string expected_shape(const TensorSlot& slot) const {
-        std::string text = has_tokens(slot) ? "[B, " : is_state(slot) ? fmt::format("[{}, {}, ", bound_.sequences, bound_.heads) : "[";
+        std::string text = has_tokens(slot) ? "[B, "
+                           : is_state(slot) ? fmt::format("[{}, {}, ", bound_.sequences, bound_.heads)
+                                            : "[";
         for (const Dim& d : slot.type.shape) {
             const bool known = d.is_constant() || plan_.sizes.contains(d.symbol);
             text += known ? std::to_string(size_of(d)) : to_string(d);
@@ -170,10 +188,13 @@ class Binder {
         CallTensor t{};
         if (!view) return t;
         const DType wanted = is_state(slot) ? DType::F32 : slot.type.dtype;
-        if (view->dtype != wanted) fail(argument_name(slot), "element type " + to_string(wanted), to_string(view->dtype));
-        if (view->strides.size() != view->shape.size()) fail(argument_name(slot), "one stride per axis", fmt::format("{} strides", view->strides.size()));
+        if (view->dtype != wanted)
+            fail(argument_name(slot), "element type " + to_string(wanted), to_string(view->dtype));
+        if (view->strides.size() != view->shape.size())
+            fail(argument_name(slot), "one stride per axis", fmt::format("{} strides", view->strides.size()));
         check_shape(slot, *view);
-        if (!view->data && std::none_of(view->shape.begin(), view->shape.end(), [](auto n) { return n == 0; })) fail(argument_name(slot), "a pointer", "null");
+        if (!view->data && std::none_of(view->shape.begin(), view->shape.end(), [](auto n) { return n == 0; }))
+            fail(argument_name(slot), "a pointer", "null");
         t.data = view->data;
         t.group = 1;
         std::size_t axis = 0;
@@ -183,7 +204,8 @@ class Binder {
             t.sequence = stride();
             t.head = stride();
         } else {
-            if (view->shape.size() > static_cast<std::size_t>(slot.type.rank())) t.sequence = call_.cu_seqlens ? (++axis, 0) : stride();
+            if (view->shape.size() > static_cast<std::size_t>(slot.type.rank()))
+                t.sequence = call_.cu_seqlens ? (++axis, 0) : stride();
             if (has_tokens(slot)) t.token = stride();
             t.group = bound_.heads / std::max<std::int64_t>(1, view->shape[axis]);
             t.head = stride();
@@ -194,7 +216,8 @@ class Binder {
 
     void check_shape(const TensorSlot& slot, const TensorView& view) const {
         std::vector<std::int64_t> wanted;
-        if (is_state(slot)) wanted = {slots_for(slot) && !view.shape.empty() ? view.shape[0] : bound_.sequences, bound_.heads};
+        if (is_state(slot))
+            wanted = {slots_for(slot) && !view.shape.empty() ? view.shape[0] : bound_.sequences, bound_.heads};
         else if (view.shape.size() > static_cast<std::size_t>(slot.type.rank())) wanted = {batch_};
         for (const Dim& d : slot.type.shape) wanted.push_back(size_of(d));
         if (view.shape.size() == wanted.size() && view.shape == wanted) return;
@@ -205,11 +228,13 @@ class Binder {
         return slot.kind == Kind::InitialState ? call_.initial_slots : call_.final_slots;
     }
 
-    void check_per_sequence(const std::optional<TensorView>& view, const char* name, std::initializer_list<DType> types) const {
+    void check_per_sequence(const std::optional<TensorView>& view, const char* name,
+                            std::initializer_list<DType> types) const {
         if (!view) return;
         if (std::find(types.begin(), types.end(), view->dtype) == types.end())
             fail(name, types.size() > 1 ? "i32 or i64" : "bool", to_string(view->dtype));
-        if (view->shape != std::vector<std::int64_t>{bound_.sequences}) fail(name, fmt::format("shape [{}]", bound_.sequences), shown(view->shape));
+        if (view->shape != std::vector<std::int64_t>{bound_.sequences})
+            fail(name, fmt::format("shape [{}]", bound_.sequences), shown(view->shape));
         if (view->shape[0] > 1 && view->strides != std::vector<std::int64_t>{1})
             fail(name, "a dense array", fmt::format("stride {}", view->strides[0]));
     }
@@ -219,10 +244,12 @@ class Binder {
         check_per_sequence(call_.final_slots, "final_slots", {DType::I32, DType::I64});
         check_per_sequence(call_.has_initial_state, "has_initial_state", {DType::Bool});
         if (call_.initial_slots && call_.final_slots && call_.initial_slots->dtype != call_.final_slots->dtype)
-            fail("final_slots", to_string(call_.initial_slots->dtype) + " as initial_slots", to_string(call_.final_slots->dtype));
+            fail("final_slots", to_string(call_.initial_slots->dtype) + " as initial_slots",
+                 to_string(call_.final_slots->dtype));
         const auto data = [](const std::optional<TensorView>& view) { return view ? view->data : nullptr; };
         const std::optional<TensorView>& any = call_.initial_slots ? call_.initial_slots : call_.final_slots;
-        bound_.slots = {data(call_.initial_slots), data(call_.final_slots), static_cast<const unsigned char*>(data(call_.has_initial_state)),
+        bound_.slots = {data(call_.initial_slots), data(call_.final_slots),
+                        static_cast<const unsigned char*>(data(call_.has_initial_state)),
                         any && any->dtype == DType::I64};
         if (lengths_ == Lengths::OnHost) skip_sequences();
     }
@@ -238,8 +265,7 @@ class Binder {
                 skipped = skipped || at < 0;
                 if (states && at >= states->shape[0])
                     fail(slot.kind == Kind::InitialState ? "initial_slots" : "final_slots",
-                         fmt::format("slots below {}", states->shape[0]),
-                         std::to_string(at));
+                         fmt::format("slots below {}", states->shape[0]), std::to_string(at));
             }
             if (!skipped) continue;
             bound_.skipped.push_back(n);
@@ -262,12 +288,15 @@ class Binder {
     void find_segments() {
         const std::int64_t chunk = plan_.schedule.chunk, wanted = std::max<std::int64_t>(1, plan_.schedule.segments);
         std::int64_t most = 1;
-        for (const device::Size tokens : bound_.tokens) most = std::max<std::int64_t>(most, (tokens + chunk - 1) / chunk);
+        for (const device::Size tokens : bound_.tokens)
+            most = std::max<std::int64_t>(most, (tokens + chunk - 1) / chunk);
         bound_.segment_rows = (most + wanted - 1) / wanted * chunk;
         for (std::int64_t n = 0; n < bound_.sequences; ++n) {
-            const std::int64_t segments = std::max<std::int64_t>(1, (bound_.tokens[static_cast<std::size_t>(n)] + bound_.segment_rows - 1) / bound_.segment_rows);
+            const std::int64_t segments = std::max<std::int64_t>(
+                1, (bound_.tokens[static_cast<std::size_t>(n)] + bound_.segment_rows - 1) / bound_.segment_rows);
             bound_.first_segment.push_back(bound_.segments);
-            bound_.segment_sequence.insert(bound_.segment_sequence.end(), static_cast<std::size_t>(segments), static_cast<int>(n));
+            bound_.segment_sequence.insert(bound_.segment_sequence.end(), static_cast<std::size_t>(segments),
+                                           static_cast<int>(n));
             bound_.segments += segments;
         }
         bound_.first_segment.push_back(bound_.segments);
@@ -301,9 +330,12 @@ Bound bind(const Plan& plan, const Call& call, Lengths lengths) { return Binder(
 
 Bound bind(const Plan& plan, const Bounds& bounds) {
     const auto not_negative = [&](std::int64_t n, const char* name) {
-        if (n < 0) throw RuntimeError(fmt::format("{}: bounds: expected {} of at least 0, got {}", plan.definition.name, name, n));
+        if (n < 0)
+            throw RuntimeError(
+                fmt::format("{}: bounds: expected {} of at least 0, got {}", plan.definition.name, name, n));
     };
-    not_negative(bounds.sequences, "sequences"), not_negative(bounds.tokens, "tokens"), not_negative(bounds.heads, "heads");
+    not_negative(bounds.sequences, "sequences"), not_negative(bounds.tokens, "tokens"),
+        not_negative(bounds.heads, "heads");
     Bound bound;
     bound.sequences = bounds.sequences;
     bound.heads = bounds.heads;
@@ -311,7 +343,9 @@ Bound bind(const Plan& plan, const Bounds& bounds) {
     bound.packed = bounds.packed;
     bound.chunks = bound.blocks(plan.schedule.chunk);
     // Parts of whole chunks, `wanted` in the longest sequence; the device counts packed ones from the total length.
-    const auto parts = [&](std::int64_t wanted) { return std::min(bound.chunks, std::max(bounds.sequences * wanted, bounds.sequences + wanted)); };
+    const auto parts = [&](std::int64_t wanted) {
+        return std::min(bound.chunks, std::max(bounds.sequences * wanted, bounds.sequences + wanted));
+    };
     const std::int64_t segments = std::max<std::int64_t>(1, plan.schedule.segments);
     bound.segments = parts(segments);
     bound.summaries = parts(segments * std::max<std::int64_t>(1, plan.schedule.summaries));
@@ -320,9 +354,11 @@ Bound bind(const Plan& plan, const Bounds& bounds) {
 
 void check_workspace(const Plan& plan, const Call& call, std::size_t bytes) {
     if (bytes > 0 && !call.workspace)
-        throw RuntimeError(fmt::format("{}: argument 'workspace': expected {} bytes (see workspace_bytes), got none", plan.definition.name, bytes));
+        throw RuntimeError(fmt::format("{}: argument 'workspace': expected {} bytes (see workspace_bytes), got none",
+                                       plan.definition.name, bytes));
     if (call.workspace_size && *call.workspace_size < bytes)
-        throw RuntimeError(fmt::format("{}: argument 'workspace': expected {} bytes, got {}", plan.definition.name, bytes, *call.workspace_size));
+        throw RuntimeError(fmt::format("{}: argument 'workspace': expected {} bytes, got {}", plan.definition.name,
+                                       bytes, *call.workspace_size));
 }
 
 }  // namespace forge::runtime

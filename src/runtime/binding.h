@@ -20,25 +20,28 @@ struct Bound {
     std::vector<int> segment_sequence;
     std::int64_t sequences = 0, heads = 0, chunks = 0, segments = 0, summaries = 0;
     std::int64_t segment_rows = 0, summary_rows = 0;  ///< tokens; as many where there is a summary per segment
-    std::int64_t length = 0;  ///< tokens of each sequence; of all, when they are packed
+    std::int64_t length = 0;                          ///< tokens of each sequence; of all, when they are packed
     device::StateSlots slots{};
-    std::vector<std::int64_t> skipped, skipped_tokens;  ///< sequences whose outputs are zero, and their lengths; found on the host
-    bool packed = false;      ///< known where lengths are read on the device
+    std::vector<std::int64_t> skipped,
+        skipped_tokens;   ///< sequences whose outputs are zero, and their lengths; found on the host
+    bool packed = false;  ///< known where lengths are read on the device
 
-    /// As many blocks of so many tokens as there can be, whatever the lengths of packed sequences; each has one at least.
+    /// As many blocks of so many tokens as there can be, whatever the lengths of packed sequences; each has one at
+    /// least.
     [[nodiscard]] std::int64_t blocks(std::int64_t rows) const {
         return packed ? length / rows + sequences : sequences * std::max<std::int64_t>(1, (length + rows - 1) / rows);
     }
 };
 
-/// Who reads the lengths of packed sequences. On the device: only the kernels do; the per-sequence vectors of Bound stay
-/// empty, and the numbers of chunks and segments are upper bounds (device/cuda/portable/call.h).
+/// Who reads the lengths of packed sequences. On the device: only the kernels do; the per-sequence vectors of Bound
+/// stay empty, and the numbers of chunks and segments are upper bounds (device/cuda/portable/call.h).
 enum class Lengths : std::uint8_t { OnHost, OnDevice };
 
 /// Throws RuntimeError.
 Bound bind(const plan::Plan& plan, const Call& call, Lengths lengths = Lengths::OnHost);
 
-/// At least as many heads, chunks and segments as any call within the bounds has, whoever reads the lengths; no tensors.
+/// At least as many heads, chunks and segments as any call within the bounds has, whoever reads the lengths; no
+/// tensors.
 Bound bind(const plan::Plan& plan, const Bounds& bounds);
 
 /// RuntimeError if the call has no workspace where one is needed, or says how large it is and that is less.

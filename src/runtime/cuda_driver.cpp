@@ -14,20 +14,24 @@ namespace forge::runtime {
 namespace {
 
 // CUdevice_attribute, as cuda.h numbers them.
-constexpr int kMultiprocessors = 16, kMemoryKilohertz = 36, kMemoryBits = 37, kMajor = 75, kMinor = 76, kSharedBytesPerBlock = 97;
+constexpr int kMultiprocessors = 16, kMemoryKilohertz = 36, kMemoryBits = 37, kMajor = 75, kMinor = 76,
+              kSharedBytesPerBlock = 97;
 constexpr int kOldestMajor = 8;
 
 template <class Function>
 void look_up(void* library, const char* symbol, Function& function) {
     function = reinterpret_cast<Function>(dlsym(library, symbol));  // NOLINT: dlsym
-    if (!function) throw RuntimeError(fmt::format("libcuda.so.1 has no '{}'; install a newer NVIDIA driver (CUDA 12 or later)", symbol));
+    if (!function)
+        throw RuntimeError(
+            fmt::format("libcuda.so.1 has no '{}'; install a newer NVIDIA driver (CUDA 12 or later)", symbol));
 }
 
 CudaDevice open_device(int index) {
     const CudaDriver& cuda = CudaDriver::get();
     int count = 0;
     cuda.check(cuda.device_count(&count), "counting devices");
-    if (index >= count) throw RuntimeError(fmt::format("device: expected cuda:0 to cuda:{}, got cuda:{}", count - 1, index));
+    if (index >= count)
+        throw RuntimeError(fmt::format("device: expected cuda:0 to cuda:{}, got cuda:{}", count - 1, index));
     CudaDevice device;
     device.index = index;
     std::array<char, 256> name{};
@@ -35,13 +39,15 @@ CudaDevice open_device(int index) {
     device.name = name.data();
     int shared = 0, kilohertz = 0, bits = 0;
     for (const auto& [attribute, value] :
-         {std::pair{kMajor, &device.major}, std::pair{kMinor, &device.minor}, std::pair{kMultiprocessors, &device.multiprocessors},
-          std::pair{kSharedBytesPerBlock, &shared}, std::pair{kMemoryKilohertz, &kilohertz}, std::pair{kMemoryBits, &bits}})
+         {std::pair{kMajor, &device.major}, std::pair{kMinor, &device.minor},
+          std::pair{kMultiprocessors, &device.multiprocessors}, std::pair{kSharedBytesPerBlock, &shared},
+          std::pair{kMemoryKilohertz, &kilohertz}, std::pair{kMemoryBits, &bits}})
         cuda.check(cuda.device_attribute(value, attribute, index), "reading a device's attributes");
     device.shared_bytes = shared;
     device.memory_bandwidth = 2.0 * kilohertz * 1e3 * bits / 8;  // double data rate
     if (device.major < kOldestMajor)
-        throw RuntimeError(fmt::format("device cuda:{} ({}): expected compute capability {}.0 or later, got {}.{}", index, device.name, kOldestMajor, device.major, device.minor));
+        throw RuntimeError(fmt::format("device cuda:{} ({}): expected compute capability {}.0 or later, got {}.{}",
+                                       index, device.name, kOldestMajor, device.major, device.minor));
     cuda.check(cuda.primary_context_retain(&device.context, index), "retaining a device's context");
     return device;
 }
@@ -50,7 +56,9 @@ CudaDevice open_device(int index) {
 
 CudaDriver::CudaDriver() {
     void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library) throw RuntimeError("device: this machine has no NVIDIA driver (libcuda.so.1 was not found); use device = \"cpu\"");
+    if (!library)
+        throw RuntimeError(
+            "device: this machine has no NVIDIA driver (libcuda.so.1 was not found); use device = \"cpu\"");
     int (*initialize)(unsigned) = nullptr;
     int (*driver_version)(int*) = nullptr;
     look_up(library, "cuInit", initialize);
@@ -118,7 +126,8 @@ const CudaDevice& cuda_device(const std::string& name) {
     int index = 0;
     const std::string number = name.starts_with("cuda:") ? name.substr(5) : "0";
     const auto parsed = std::from_chars(number.data(), number.data() + number.size(), index);
-    if ((name != "cuda" && !name.starts_with("cuda:")) || parsed.ec != std::errc() || parsed.ptr != number.data() + number.size() || index < 0)
+    if ((name != "cuda" && !name.starts_with("cuda:")) || parsed.ec != std::errc() ||
+        parsed.ptr != number.data() + number.size() || index < 0)
         throw RuntimeError(fmt::format("device: expected cpu, cuda or cuda:<number>, got '{}'", name));
     static std::mutex mutex;
     static std::map<int, CudaDevice> open;
@@ -127,7 +136,9 @@ const CudaDevice& cuda_device(const std::string& name) {
     return found != open.end() ? found->second : open.emplace(index, open_device(index)).first->second;
 }
 
-CudaScope::CudaScope(const CudaDevice& device) { CudaDriver::get().check(CudaDriver::get().context_push(device.context), "entering a device's context"); }
+CudaScope::CudaScope(const CudaDevice& device) {
+    CudaDriver::get().check(CudaDriver::get().context_push(device.context), "entering a device's context");
+}
 
 CudaScope::~CudaScope() {
     CudaContext before = nullptr;

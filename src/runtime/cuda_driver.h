@@ -35,7 +35,7 @@ struct CudaLaunch {
 };
 
 class CudaDriver {
- public:
+  public:
     /// RuntimeError if this machine has no driver.
     static const CudaDriver& get();
 
@@ -72,9 +72,10 @@ class CudaDriver {
     int (*event_record)(CudaEvent, CudaStream) = nullptr;
     int (*event_synchronize)(CudaEvent) = nullptr;
     int (*event_elapsed_ms)(float*, CudaEvent, CudaEvent) = nullptr;
-    /// Of a tensor's map: element type, axes, sizes, byte strides of all axes but the first, box, steps, interleaving, swizzle,
-    /// what comes into the second-level cache, what stands for elements beyond the ends.
-    int (*encode_map)(void* map, int type, unsigned rank, void* address, const std::uint64_t* sizes, const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* steps,
+    /// Of a tensor's map: element type, axes, sizes, byte strides of all axes but the first, box, steps, interleaving,
+    /// swizzle, what comes into the second-level cache, what stands for elements beyond the ends.
+    int (*encode_map)(void* map, int type, unsigned rank, void* address, const std::uint64_t* sizes,
+                      const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* steps,
                       int interleave, int swizzle, int promotion, int fill) = nullptr;
     int (*replace_map_address)(void* map, void* address) = nullptr;
     int (*error_text)(int, const char**) = nullptr;
@@ -85,7 +86,7 @@ class CudaDriver {
     /// RuntimeError unless the result is 0.
     void check(int result, const char* what) const;
 
- private:
+  private:
     CudaDriver();
 };
 
@@ -97,9 +98,10 @@ struct CudaDevice {
     int major = 0, minor = 0;
     int multiprocessors = 0;
     std::int64_t shared_bytes = 0;  ///< that one block of threads can have
-    double memory_bandwidth = 0;    ///< bytes per second, read and written together, that the memory's clock and width allow
+    double memory_bandwidth =
+        0;  ///< bytes per second, read and written together, that the memory's clock and width allow
 
-    [[nodiscard]] std::string arch() const;  ///< sm_80; sm_90a: with what only this chip has
+    [[nodiscard]] std::string arch() const;          ///< sm_80; sm_90a: with what only this chip has
     [[nodiscard]] std::string tuning_class() const;  ///< what a measurement holds for: "NVIDIA H200 x 132"
 };
 
@@ -108,7 +110,7 @@ const CudaDevice& cuda_device(const std::string& name);
 
 /// Makes a device's context the calling thread's for as long as it lives.
 class CudaScope {
- public:
+  public:
     explicit CudaScope(const CudaDevice& device);
     ~CudaScope();
     CudaScope(const CudaScope&) = delete;

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "build/cuda_binary.h"
-#include "forge/error.h"
 #include "device/cuda/portable/call.h"
+#include "forge/error.h"
 #include "schedule/channels.h"
 #include "schedule/shared_memory.h"
 #include "schedule/warp_groups.h"
@@ -12,14 +12,16 @@
 namespace forge::runtime {
 namespace {
 
-constexpr int kMaxDynamicSharedBytes = 8;                ///< CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kMaxDynamicSharedBytes = 8;  ///< CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 /// Shared memory that is not tiles: two floats per thread for device functions, slack behind the tiles, the system's.
 constexpr std::int64_t other_shared_bytes(int threads) { return 2 * 4 * threads + 5 * 1024; }
 
 void check_limits(const plan::Plan& plan) {
     const auto within = [&](std::size_t count, int most, const char* what) {
-        if (count > static_cast<std::size_t>(most)) throw RuntimeError(fmt::format("{}: expected at most {} {} on a GPU, got {}", plan.definition.name, most, what, count));
+        if (count > static_cast<std::size_t>(most))
+            throw RuntimeError(
+                fmt::format("{}: expected at most {} {} on a GPU, got {}", plan.definition.name, most, what, count));
     };
     within(plan.tensors.size(), cuda::kMaxTensors, "tensors");
     within(plan.scalars.size(), cuda::kMaxScalars, "scalars");
@@ -28,7 +30,9 @@ void check_limits(const plan::Plan& plan) {
 
 }  // namespace
 
-CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& source, const CudaDevice& device, const std::string& cache_dir) : device_(device) {
+CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& source, const CudaDevice& device,
+                         const std::string& cache_dir)
+    : device_(device) {
     check_limits(plan);
     const build::CudaBinary binary = build::build_cuda_binary(plan.definition.name, source, device.arch(), cache_dir);
     report_ = binary.report;
@@ -39,8 +43,11 @@ CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& source, cons
     for (const plan::Kernel& kernel : plan.kernels) {
         Kernel loaded;
         loaded.how = emit::launch_of(plan, kernel);
-        cuda.check(cuda.module_function(&loaded.function, module_, emit::kernel_symbol(kernel).c_str()), "finding a kernel");
-        cuda.check(cuda.function_set(loaded.function, kMaxDynamicSharedBytes, static_cast<int>(loaded.how.shared_bytes)), "reserving shared memory for a kernel");
+        cuda.check(cuda.module_function(&loaded.function, module_, emit::kernel_symbol(kernel).c_str()),
+                   "finding a kernel");
+        cuda.check(
+            cuda.function_set(loaded.function, kMaxDynamicSharedBytes, static_cast<int>(loaded.how.shared_bytes)),
+            "reserving shared memory for a kernel");
         kernels_.push_back(loaded);
     }
 }
@@ -49,7 +56,8 @@ CudaProgram::~CudaProgram() {
     if (module_) CudaDriver::get().module_unload(module_);
 }
 
-plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options, const CudaDevice& device) {
+plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program,
+                             const CompileOptions& options, const CudaDevice& device) {
     schedule::FitWishes wishes;
     if (options.strategy != "auto") wishes.strategy = plan::strategy_named(options.strategy);
     wishes.chunk = options.chunk;
@@ -62,16 +70,24 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;
     if (options.engine == "auto") {
         const int of_clusters = device.major >= 9 ? device.multiprocessors : 0;
-        if (auto schedule = schedule::fit_channels(definition, program, options.sizes, wishes, options.threads, of_clusters)) return *schedule;
+        if (auto schedule =
+                schedule::fit_channels(definition, program, options.sizes, wishes, options.threads, of_clusters))
+            return *schedule;
     }
-    const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors, device.shared_bytes};
+    const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors,
+                                        device.shared_bytes};
     if (options.engine != "portable") {
         try {
-            if (device.major != 9) throw plan::NotForWarpGroups(fmt::format("a GPU of compute capability {}.{}, only 9.0", device.major, device.minor));
-            if (options.threads != 0 && options.threads != 128) throw plan::NotForWarpGroups(fmt::format("{} threads per task, only 128", options.threads));
+            if (device.major != 9)
+                throw plan::NotForWarpGroups(
+                    fmt::format("a GPU of compute capability {}.{}, only 9.0", device.major, device.minor));
+            if (options.threads != 0 && options.threads != 128)
+                throw plan::NotForWarpGroups(fmt::format("{} threads per task, only 128", options.threads));
             return schedule::fit_warp_groups(definition, program, options.sizes, memory, wishes);
         } catch (const plan::NotForWarpGroups& reason) {
-            if (options.engine == "warp-groups") throw RuntimeError(fmt::format("{}: engine: warp-groups cannot have {}", definition.name, reason.what()));
+            if (options.engine == "warp-groups")
+                throw RuntimeError(
+                    fmt::format("{}: engine: warp-groups cannot have {}", definition.name, reason.what()));
         }
     }
     plan::Schedule schedule = schedule::fit_shared_memory(definition, program, options.sizes, memory, wishes);

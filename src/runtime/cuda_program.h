@@ -1,6 +1,6 @@
-/// A plan's kernels on a GPU: compiled and loaded. runtime/prepared_call launches them, on the caller's stream without allocation,
-/// copies or synchronisation. Grids and workspace come from the shapes of a call alone; lengths of packed sequences are read by
-/// the kernels, so that a captured graph can be replayed with others.
+/// A plan's kernels on a GPU: compiled and loaded. runtime/prepared_call launches them, on the caller's stream without
+/// allocation, copies or synchronisation. Grids and workspace come from the shapes of a call alone; lengths of packed
+/// sequences are read by the kernels, so that a captured graph can be replayed with others.
 #pragma once
 
 #include "emit/cuda/emit_cuda.h"
@@ -11,8 +11,9 @@
 namespace forge::runtime {
 
 class CudaProgram {
- public:
-    CudaProgram(const plan::Plan& plan, const std::string& source, const CudaDevice& device, const std::string& cache_dir);
+  public:
+    CudaProgram(const plan::Plan& plan, const std::string& source, const CudaDevice& device,
+                const std::string& cache_dir);
     ~CudaProgram();
     CudaProgram(const CudaProgram&) = delete;
     CudaProgram& operator=(const CudaProgram&) = delete;
@@ -26,7 +27,7 @@ class CudaProgram {
     [[nodiscard]] bool from_cache() const { return from_cache_; }
     [[nodiscard]] const std::string& report() const { return report_; }  ///< the assembler's
 
- private:
+  private:
     const CudaDevice& device_;
     CudaModuleHandle module_ = nullptr;
     std::vector<Kernel> kernels_;
@@ -35,6 +36,7 @@ class CudaProgram {
 };
 
 /// The schedule for a device: what the caller asked for, fitted to its shared memory.
-plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options, const CudaDevice& device);
+plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program,
+                             const CompileOptions& options, const CudaDevice& device);
 
 }  // namespace forge::runtime

@@ -23,13 +23,21 @@ std::size_t bytes_of(const plan::SpillSlot& spill, const Bound& bound) {
 std::int64_t units_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
     if (how.unit_rows > 0) return bound.blocks(how.unit_rows);
     const plan::Loop loop = kernel.graph.loop;
-    return loop == plan::Loop::Chunks ? bound.chunks : loop == plan::Loop::Summaries ? bound.summaries : loop == plan::Loop::Segments ? bound.segments : bound.sequences;
+    return loop == plan::Loop::Chunks      ? bound.chunks
+           : loop == plan::Loop::Summaries ? bound.summaries
+           : loop == plan::Loop::Segments  ? bound.segments
+                                           : bound.sequences;
 }
 
-std::int64_t tasks_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) { return units_of(kernel, how, bound) * bound.heads * how.parts; }
+std::int64_t tasks_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
+    return units_of(kernel, how, bound) * bound.heads * how.parts;
+}
 
 std::size_t exchange_bytes_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
-    return how.exchange_bytes == 0 ? 0 : aligned(static_cast<std::size_t>(how.exchange_header_bytes + tasks_of(kernel, how, bound) * how.exchange_bytes));
+    return how.exchange_bytes == 0
+               ? 0
+               : aligned(static_cast<std::size_t>(how.exchange_header_bytes +
+                                                  tasks_of(kernel, how, bound) * how.exchange_bytes));
 }
 
 /// Where each spill and each kernel's exchange begins, spills first, and where the last ends.
@@ -39,10 +47,11 @@ struct Workspace {
 
     Workspace(const plan::Plan& plan, const Bound& bound) {
         for (const plan::SpillSlot& spill : plan.spills) spills.push_back(take(bytes_of(spill, bound)));
-        for (const plan::Kernel& kernel : plan.kernels) exchanges.push_back(take(exchange_bytes_of(kernel, emit::launch_of(plan, kernel), bound)));
+        for (const plan::Kernel& kernel : plan.kernels)
+            exchanges.push_back(take(exchange_bytes_of(kernel, emit::launch_of(plan, kernel), bound)));
     }
 
- private:
+  private:
     std::size_t take(std::size_t size) { return std::exchange(bytes, bytes + size); }
 };
 
@@ -55,7 +64,9 @@ Addresses addresses_of(const plan::Plan& plan, const Call& call) {
     Addresses addresses{};
     for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
         const Kind kind = plan.tensors[i].kind;
-        const auto& group = kind == Kind::InitialState ? call.initial_states : kind == Kind::FinalState ? call.final_states : call.tensors;
+        const auto& group = kind == Kind::InitialState ? call.initial_states
+                            : kind == Kind::FinalState ? call.final_states
+                                                       : call.tensors;
         const auto view = group.find(plan.tensors[i].name);
         addresses.tensors[i] = view == group.end() ? nullptr : view->second.data;
     }
@@ -70,7 +81,8 @@ Addresses addresses_of(const plan::Plan& plan, const Call& call) {
     return addresses;
 }
 
-DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound, int multiprocessors) : tensors_(bound.tensors.size()), scalars_(plan.scalars.size()) {
+DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound, int multiprocessors)
+    : tensors_(bound.tensors.size()), scalars_(plan.scalars.size()) {
     std::copy(bound.tensors.begin(), bound.tensors.end(), common_.tensors);
     if (call.cu_seqlens) {
         common_.offsets_stride = call.cu_seqlens->strides.empty() ? 1 : call.cu_seqlens->strides[0];
@@ -89,15 +101,20 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
         const emit::Launch how = emit::launch_of(plan, plan.kernels[k]);
         KernelCall kernel;
         kernel.tasks = tasks_of(plan.kernels[k], how, bound), kernel.parts = how.parts;
-        kernel.blocks = how.resident_blocks > 0 ? std::min<std::int64_t>(kernel.tasks, std::int64_t{how.resident_blocks} * multiprocessors) : kernel.tasks;
-        kernel.exchange = workspace.exchanges[k], kernel.exchange_bytes = exchange_bytes_of(plan.kernels[k], how, bound);
+        kernel.blocks = how.resident_blocks > 0
+                            ? std::min<std::int64_t>(kernel.tasks, std::int64_t{how.resident_blocks} * multiprocessors)
+                            : kernel.tasks;
+        kernel.exchange = workspace.exchanges[k],
+        kernel.exchange_bytes = exchange_bytes_of(plan.kernels[k], how, bound);
         kernels_.push_back(kernel);
     }
     for (std::size_t k = 0; k + 1 < kernels_.size(); ++k) {
         if (!emit::launch_of(plan, plan.kernels[k]).beside) continue;
         const schedule::WorkBeside work{kernels_[k].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
-        const schedule::BesideBlocks placed = schedule::place_beside(work, kernels_[k + 1].tasks, kernels_[k + 1].parts, multiprocessors);
-        kernels_[k].blocks = placed.blocks, kernels_[k].common = placed.common, kernels_[k].staying = kernels_[k + 1].staying = placed.staying;
+        const schedule::BesideBlocks placed =
+            schedule::place_beside(work, kernels_[k + 1].tasks, kernels_[k + 1].parts, multiprocessors);
+        kernels_[k].blocks = placed.blocks, kernels_[k].common = placed.common,
+        kernels_[k].staying = kernels_[k + 1].staying = placed.staying;
     }
 }
 
@@ -105,7 +122,8 @@ cuda::Call DeviceLayout::with(const Addresses& addresses) const {
     cuda::Call call = common_;
     for (std::size_t i = 0; i < tensors_; ++i) call.tensors[i].data = addresses.tensors[i];
     for (std::size_t i = 0; i < scalars_; ++i) call.scalars[i] = static_cast<float>(addresses.scalars[i]);
-    for (std::size_t i = 0; i < spills_.size(); ++i) call.spills[i] = reinterpret_cast<float*>(addresses.workspace + spills_[i]);  // NOLINT: workspace is bytes
+    for (std::size_t i = 0; i < spills_.size(); ++i)
+        call.spills[i] = reinterpret_cast<float*>(addresses.workspace + spills_[i]);  // NOLINT: workspace is bytes
     call.offsets = addresses.offsets;
     call.slots.initial = addresses.initial_slots;
     call.slots.final = addresses.final_slots;

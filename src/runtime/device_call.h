@@ -1,6 +1,6 @@
 /// A call in the terms of a plan's kernels on a GPU: the arguments that each is launched with, where its part of the
-/// workspace lies, how many tasks it has. Plain data; nothing is launched. What follows from shapes, strides and types is
-/// worked out once, in a DeviceLayout; each launch adds its Addresses.
+/// workspace lies, how many tasks it has. Plain data; nothing is launched. What follows from shapes, strides and types
+/// is worked out once, in a DeviceLayout; each launch adds its Addresses.
 #pragma once
 
 #include "device/cuda/portable/call.h"
@@ -11,7 +11,8 @@ namespace forge::runtime {
 
 std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound);
 
-/// What differs between launches of one layout. Whoever fills it in keeps to the layout: a tensor that was there is there again.
+/// What differs between launches of one layout. Whoever fills it in keeps to the layout: a tensor that was there is
+/// there again.
 struct Addresses {
     void* tensors[cuda::kMaxTensors];  ///< in the order of the plan's; null: absent
     double scalars[cuda::kMaxScalars];
@@ -25,13 +26,14 @@ struct Addresses {
 Addresses addresses_of(const plan::Plan& plan, const Call& call);
 
 class DeviceLayout {
- public:
+  public:
     /// What one kernel of the plan is launched with, beside what all of them share.
     struct KernelCall {
         std::int64_t tasks = 0, parts = 0;
         std::int64_t blocks = 0;               ///< of threads
         std::int64_t common = 0, staying = 0;  ///< of work beside a scan, and of the scan: cuda::Call
-        std::size_t exchange = 0, exchange_bytes = 0;  ///< its part of the workspace, to be filled with 0xFF before the kernel starts
+        std::size_t exchange = 0,
+                    exchange_bytes = 0;  ///< its part of the workspace, to be filled with 0xFF before the kernel starts
     };
 
     DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound, int multiprocessors);
@@ -44,7 +46,7 @@ class DeviceLayout {
     [[nodiscard]] const std::vector<KernelCall>& kernels() const { return kernels_; }
     [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
- private:
+  private:
     cuda::Call common_{};
     std::size_t tensors_, scalars_;
     std::vector<std::size_t> spills_;  ///< offsets in the workspace

@@ -9,7 +9,9 @@
 namespace forge::runtime {
 namespace {
 
-CudaPointer pointer(const void* data) { return reinterpret_cast<CudaPointer>(data); }  // NOLINT: the driver's pointers are numbers
+CudaPointer pointer(const void* data) {
+    return reinterpret_cast<CudaPointer>(data);
+}  // NOLINT: the driver's pointers are numbers
 
 /// How many blocks share each of a kernel's tasks: as many as have tokens, with all tasks at once.
 unsigned cluster_of(const CudaProgram::Kernel& kernel, std::int64_t tasks, std::int64_t tokens) {
@@ -40,12 +42,14 @@ PreparedCall::PreparedCall(const plan::Plan& plan, const CudaProgram& program, c
         const DeviceLayout::KernelCall& layout = layout_.kernels()[k];
         if (layout.tasks == 0) continue;
         if (layout.tasks > std::numeric_limits<int>::max())
-            throw RuntimeError(fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, layout.tasks));
+            throw RuntimeError(
+                fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, layout.tasks));
         Start start;
         start.function = program.kernels()[k].function;
         start.cluster = cluster_of(program.kernels()[k], layout.tasks, arguments.tokens);
         start.blocks = static_cast<unsigned>(how.cluster_rows > 0 ? layout.tasks * start.cluster : layout.blocks);
-        start.threads = static_cast<unsigned>(how.threads), start.shared_bytes = static_cast<unsigned>(how.shared_bytes);
+        start.threads = static_cast<unsigned>(how.threads),
+        start.shared_bytes = static_cast<unsigned>(how.shared_bytes);
         start.may_overlap = how.waits && !starts_.empty() && CudaDriver::get().kernels_overlap;
         start.call = layout, start.maps = MapLayout(plan, how, arguments);
         starts_.push_back(std::move(start));
@@ -58,20 +62,25 @@ void PreparedCall::launch(const Addresses& addresses) const {
     const CudaScope scope(device_);
     const auto stream = static_cast<CudaStream>(addresses.stream);
     for (const OutputMemory& output : cleared_)
-        cuda.check(cuda.fill_bytes(pointer(addresses.tensors[output.tensor]), 0, output.bytes, stream), "clearing outputs");
+        cuda.check(cuda.fill_bytes(pointer(addresses.tensors[output.tensor]), 0, output.bytes, stream),
+                   "clearing outputs");
     cuda::Call arguments = layout_.with(addresses);
     for (const Start& start : starts_) {
         DeviceLayout::select(arguments, start.call, addresses);
         if (start.call.exchange_bytes > 0)
-            cuda.check(cuda.fill_bytes(pointer(arguments.exchange), 0xFF, start.call.exchange_bytes, stream), "clearing the workspace");
+            cuda.check(cuda.fill_bytes(pointer(arguments.exchange), 0xFF, start.call.exchange_bytes, stream),
+                       "clearing the workspace");
         cuda::TensorMaps maps = start.maps.with(arguments);
         void* parameters[] = {&arguments, &maps};  // kernels without roles take the first alone
         CudaLaunchAttribute attributes[2];
         CudaLaunch how;
-        how.grid_x = start.blocks, how.block_x = start.threads, how.shared_bytes = start.shared_bytes, how.stream = stream;
+        how.grid_x = start.blocks, how.block_x = start.threads, how.shared_bytes = start.shared_bytes,
+        how.stream = stream;
         how.attributes = attributes;
         if (start.may_overlap) attributes[how.attribute_count++] = {CudaLaunchAttribute::kMayOverlap, {1}};
-        if (start.cluster > 1) attributes[how.attribute_count++] = {CudaLaunchAttribute::kClusters, {static_cast<int>(start.cluster), 1, 1}};
+        if (start.cluster > 1)
+            attributes[how.attribute_count++] = {CudaLaunchAttribute::kClusters,
+                                                 {static_cast<int>(start.cluster), 1, 1}};
         cuda.check(cuda.launch(&how, start.function, parameters, nullptr), "launching a kernel");
     }
 }

@@ -1,5 +1,5 @@
-/// A call on a GPU whose shapes, strides and types have been checked and laid out: launched as often as one likes with other
-/// addresses, scalars and streams, without allocation. Immutable, so that threads share it.
+/// A call on a GPU whose shapes, strides and types have been checked and laid out: launched as often as one likes with
+/// other addresses, scalars and streams, without allocation. Immutable, so that threads share it.
 #pragma once
 
 #include "runtime/cuda_program.h"
@@ -10,7 +10,7 @@
 namespace forge::runtime {
 
 class PreparedCall {
- public:
+  public:
     /// RuntimeError for a call that is wrong in anything but its workspace. The program must outlive this.
     PreparedCall(const plan::Plan& plan, const CudaProgram& program, const Call& call);
 
@@ -18,7 +18,7 @@ class PreparedCall {
     /// Launches only. The addresses keep to the layout, and the workspace is large enough.
     void launch(const Addresses& addresses) const;
 
- private:
+  private:
     struct Start {
         CudaFunction function = nullptr;
         unsigned blocks = 0, cluster = 1, threads = 0, shared_bytes = 0;  ///< cluster: of so many blocks

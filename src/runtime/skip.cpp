@@ -8,7 +8,8 @@ namespace forge::runtime {
 namespace {
 
 /// Sets a block of so many elements per axis, with these strides in elements, to zero.
-void clear(char* at, std::size_t element, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides, std::size_t axis = 0) {
+void clear(char* at, std::size_t element, const std::vector<std::int64_t>& sizes,
+           const std::vector<std::int64_t>& strides, std::size_t axis = 0) {
     if (axis == sizes.size()) {
         std::memset(at, 0, element);
         return;
@@ -28,7 +29,8 @@ void clear_skipped(const plan::Plan& plan, const Bound& bound) {
         const std::int64_t factor = slot.type.shape[0].factor;
         for (std::size_t s = 0; s < bound.skipped.size(); ++s) {
             const std::int64_t n = bound.skipped[s];
-            std::vector<std::int64_t> sizes = {bound.skipped_tokens[s] * factor, bound.heads / t.group}, strides = {t.token, t.head};
+            std::vector<std::int64_t> sizes = {bound.skipped_tokens[s] * factor, bound.heads / t.group},
+                                      strides = {t.token, t.head};
             for (std::size_t d = 2; d < slot.type.shape.size(); ++d) {
                 const Dim& dim = slot.type.shape[d];
                 sizes.push_back(dim.is_constant() ? dim.factor : dim.factor * plan.sizes.at(dim.symbol));
@@ -49,8 +51,9 @@ std::vector<OutputMemory> dense_outputs(const plan::Plan& plan, const Call& call
         std::int64_t elements = 1;
         for (std::size_t d = view.shape.size(); d-- > 0; elements *= view.shape[d])
             if (view.shape[d] > 1 && view.strides[d] != elements)
-                throw RuntimeError(fmt::format("{}: argument '{}': expected a dense tensor with slots of states, got strides [{}]",
-                                               plan.definition.name, slot.name, fmt::join(view.strides, ", ")));
+                throw RuntimeError(
+                    fmt::format("{}: argument '{}': expected a dense tensor with slots of states, got strides [{}]",
+                                plan.definition.name, slot.name, fmt::join(view.strides, ", ")));
         if (elements > 0) found.push_back({i, static_cast<std::size_t>(elements) * size_in_bytes(view.dtype)});
     }
     return found;

@@ -1,5 +1,5 @@
-/// Outputs of skipped sequences (those whose state has no slot) are zero: here on the CPU, on a GPU all outputs are cleared before
-/// the kernels write those of the others.
+/// Outputs of skipped sequences (those whose state has no slot) are zero: here on the CPU, on a GPU all outputs are
+/// cleared before the kernels write those of the others.
 #pragma once
 
 #include "runtime/binding.h"

@@ -12,7 +12,8 @@ Stretch stretch(const Bound& bound, std::int64_t chunk, std::int64_t row, std::i
         s.first_chunk.push_back(static_cast<device::Size>(s.chunk_sequence.size()));
         if (row > 0 && tokens <= 0) continue;
         s.sequences.push_back(static_cast<int>(n));
-        s.chunk_sequence.insert(s.chunk_sequence.end(), static_cast<std::size_t>(divide_up(tokens, chunk)), static_cast<int>(n));
+        s.chunk_sequence.insert(s.chunk_sequence.end(), static_cast<std::size_t>(divide_up(tokens, chunk)),
+                                static_cast<int>(n));
     }
     return s;
 }
@@ -23,10 +24,12 @@ std::vector<Stretch> stretches_of(const plan::Plan& plan, const Bound& bound) {
     const std::int64_t chunk = plan.schedule.chunk;
     std::int64_t chunks = 1;  // of the longest sequence
     for (const device::Size tokens : bound.tokens) chunks = std::max<std::int64_t>(chunks, divide_up(tokens, chunk));
-    const std::int64_t count = plan.in_stretches() ? divide_up(chunks, plan.stretch_chunks(bound.sequences * bound.heads)) : 1;
+    const std::int64_t count =
+        plan.in_stretches() ? divide_up(chunks, plan.stretch_chunks(bound.sequences * bound.heads)) : 1;
     const std::int64_t rows = divide_up(chunks, count) * chunk;  // all of one length
     std::vector<Stretch> found;
-    for (std::int64_t row = 0; row < chunks * chunk; row += rows) found.push_back(stretch(bound, chunk, row, row + rows));
+    for (std::int64_t row = 0; row < chunks * chunk; row += rows)
+        found.push_back(stretch(bound, chunk, row, row + rows));
     return found;
 }
 
@@ -34,11 +37,16 @@ std::int64_t spill_blocks(const plan::Plan& plan, const plan::SpillSlot& spill, 
     using Per = plan::SpillSlot::Per;
     const std::int64_t lanes = bound.sequences * bound.heads, whole = bound.chunks * bound.heads;
     switch (spill.per) {
-        case Per::Segment: return bound.segments * bound.heads;
-        case Per::Sequence: return divide_up(bound.length, plan.schedule.chunk) > plan.stretch_chunks(lanes) ? lanes : 0;  // no stretch follows
-        case Per::Chunk: break;
+        case Per::Segment:
+            return bound.segments * bound.heads;
+        case Per::Sequence:
+            return divide_up(bound.length, plan.schedule.chunk) > plan.stretch_chunks(lanes) ? lanes
+                                                                                             : 0;  // no stretch follows
+        case Per::Chunk:
+            break;
     }
-    return plan.in_stretches() ? std::min(whole, std::max(lanes * plan.stretch_chunks(lanes), plan.stretch_chunks(1))) : whole;
+    return plan.in_stretches() ? std::min(whole, std::max(lanes * plan.stretch_chunks(lanes), plan.stretch_chunks(1)))
+                               : whole;
 }
 
 }  // namespace forge::runtime

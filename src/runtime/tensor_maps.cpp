@@ -16,23 +16,31 @@ constexpr int kHalfBytes = 2, kPiece = 16;
 bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % kPiece == 0; }
 
 /// Maps are encoded before it is known whether the addresses to come are aligned.
-void* some_aligned(void* data) { return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(data) / kPiece * kPiece); }  // NOLINT: numbers
+void* some_aligned(void* data) {
+    return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(data) / kPiece * kPiece);
+}  // NOLINT: numbers
 
-bool encode(void* map, const plan::TensorSlot& slot, std::int64_t columns, const cuda::Call& call, const device::CallTensor& t) {
+bool encode(void* map, const plan::TensorSlot& slot, std::int64_t columns, const cuda::Call& call,
+            const device::CallTensor& t) {
     const bool packed = call.offsets != nullptr;
     const auto size = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-    const std::array<std::uint64_t, 4> sizes = {size(columns), size(call.tokens), size(call.heads / t.group), size(packed ? 1 : call.sequences)};
+    const std::array<std::uint64_t, 4> sizes = {size(columns), size(call.tokens), size(call.heads / t.group),
+                                                size(packed ? 1 : call.sequences)};
     // An axis of one element needs no stride of its own.
-    const auto stride = [&](std::int64_t elements, std::uint64_t count) { return count == 1 ? size(kPiece) : size(elements * kHalfBytes); };
-    const std::array<std::uint64_t, 3> strides = {stride(t.token, sizes[1]), stride(t.head, sizes[2]), stride(t.sequence, sizes[3])};
+    const auto stride = [&](std::int64_t elements, std::uint64_t count) {
+        return count == 1 ? size(kPiece) : size(elements * kHalfBytes);
+    };
+    const std::array<std::uint64_t, 3> strides = {stride(t.token, sizes[1]), stride(t.head, sizes[2]),
+                                                  stride(t.sequence, sizes[3])};
     if (t.dim[0] != 1) return false;
     for (const std::uint64_t n : sizes)
         if (n == 0) return false;
     for (const std::uint64_t s : strides)
         if (s == 0 || s % kPiece != 0) return false;
     const std::array<std::uint32_t, 4> box = {kBox, kBox, 1, 1}, steps = {1, 1, 1, 1};
-    return CudaDriver::get().encode_map(map, slot.type.dtype == DType::BF16 ? kBF16 : kF16, 4, some_aligned(t.data), sizes.data(), strides.data(), box.data(),
-                                        steps.data(), 0, kSwizzle128, kPromote256, 0) == 0;
+    return CudaDriver::get().encode_map(map, slot.type.dtype == DType::BF16 ? kBF16 : kF16, 4, some_aligned(t.data),
+                                        sizes.data(), strides.data(), box.data(), steps.data(), 0, kSwizzle128,
+                                        kPromote256, 0) == 0;
 }
 
 }  // namespace

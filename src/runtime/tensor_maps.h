@@ -1,5 +1,5 @@
-/// The maps by which a kernel's tensor copies know the tensors of a call. They are encoded once for a layout; each launch puts its
-/// addresses into them.
+/// The maps by which a kernel's tensor copies know the tensors of a call. They are encoded once for a layout; each
+/// launch puts its addresses into them.
 #pragma once
 
 #include "device/cuda/portable/call.h"
@@ -9,7 +9,7 @@
 namespace forge::runtime {
 
 class MapLayout {
- public:
+  public:
     MapLayout() = default;
     /// `call`: any call of the layout.
     MapLayout(const plan::Plan& plan, const emit::Launch& how, const cuda::Call& call);
@@ -17,7 +17,7 @@ class MapLayout {
     /// Not usable if a tensor's address or strides are no multiples of 16 bytes, or its columns are not dense.
     [[nodiscard]] cuda::TensorMaps with(const cuda::Call& call) const;
 
- private:
+  private:
     std::vector<int> tensors_;  ///< of each map
     cuda::TensorMaps maps_{};
 };

@@ -17,7 +17,7 @@ using Body = std::function<void(std::int64_t, int)>;
 constexpr std::int64_t kTurns = 32;  ///< of each thread, at least, if there are as many tasks: turns even out
 
 class Pool {
- public:
+  public:
     ~Pool() {
         {
             const std::lock_guard lock(mutex_);
@@ -49,7 +49,7 @@ class Pool {
         done_.wait(lock, done);
     }
 
- private:
+  private:
     /// Whether a condition comes true within the time that putting a thread to sleep and waking it would take: the
     /// kernels of a call follow each other closely, and their threads end within microseconds of one another.
     template <class Condition>

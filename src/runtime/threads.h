@@ -1,6 +1,6 @@
 /// A pool of threads that waits for loops: `parallel_for(tasks, threads, fn)` calls fn(task, worker) for each task, on
-/// the caller's thread and up to threads - 1 others. Tasks are handed out in order, a few neighbours at a time if there are
-/// many. Calls from several threads are served one after the other.
+/// the caller's thread and up to threads - 1 others. Tasks are handed out in order, a few neighbours at a time if there
+/// are many. Calls from several threads are served one after the other.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 namespace forge::schedule {
 namespace {
 
-// d_k d_v elements that a chunk's state moves, in units of states: decoupled writes a contribution, reads and rewrites it
-// on the way, and reads it for the outputs; fused saves one of these.
+// d_k d_v elements that a chunk's state moves, in units of states: decoupled writes a contribution, reads and rewrites
+// it on the way, and reads it for the outputs; fused saves one of these.
 constexpr double kDecoupledStates = 5, kFusedStates = 4;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -20,7 +20,8 @@ Algorithm1 algorithm1(const Algorithm1Inputs& in) {
     out.decoupled_tasks = in.batch * in.heads * out.chunks * out.state_tiles;
     out.fused_tasks = in.batch * in.heads * out.state_tiles;
 
-    const auto tokens = static_cast<double>(2 * in.chunk * (in.key_size + in.value_size)), state = static_cast<double>(in.key_size * in.value_size);
+    const auto tokens = static_cast<double>(2 * in.chunk * (in.key_size + in.value_size)),
+               state = static_cast<double>(in.key_size * in.value_size);
     const auto element = static_cast<double>(in.element_bytes);
     out.decoupled_bytes = (tokens + kDecoupledStates * state) * element;
     out.fused_bytes = (tokens + kFusedStates * state) * element;

@@ -11,7 +11,7 @@ namespace {
 using plan::Schedule;
 using plan::Strategy;
 
-constexpr std::int64_t kSmallestTile = 16;  ///< below this a tile's products no longer fill the vector registers
+constexpr std::int64_t kSmallestTile = 16;     ///< below this a tile's products no longer fill the vector registers
 constexpr std::int64_t kMostTasksPerSlot = 4;  ///< splitting further only repeats work
 constexpr std::int64_t kFewestChunks = 2;      ///< per segment
 
@@ -28,10 +28,13 @@ std::int64_t lanes(const Problem& problem) { return std::max<std::int64_t>(1, pr
 
 /// Halvings of the axis: whole ones first, until every slot has several tasks. Parts are whole vectors: rows of spills
 /// are shared between parts, and kernels store whole vectors.
-std::vector<std::int64_t> splits(std::int64_t size, const Problem& problem, const Device& device, const Wishes& wishes) {
+std::vector<std::int64_t> splits(std::int64_t size, const Problem& problem, const Device& device,
+                                 const Wishes& wishes) {
     std::vector<std::int64_t> counts;
     const bool any = wishes.tiles == 0;
-    const auto whole_vectors = [&](std::int64_t part) { return part >= kSmallestTile && part % device.vector_width == 0; };
+    const auto whole_vectors = [&](std::int64_t part) {
+        return part >= kSmallestTile && part % device.vector_width == 0;
+    };
     for (std::int64_t n = 1; size % n == 0 && (n == 1 || whole_vectors(size / n)); n *= 2) {
         if (n > 1 && any && lanes(problem) * n > kMostTasksPerSlot * device.slots) break;
         if (any || n == wishes.tiles) counts.push_back(n);
@@ -40,7 +43,8 @@ std::vector<std::int64_t> splits(std::int64_t size, const Problem& problem, cons
 }
 
 /// Numbers of segments that fill the slots once, twice, four times.
-std::vector<std::int64_t> segments(std::int64_t chunk, const Problem& problem, const Device& device, const Wishes& wishes) {
+std::vector<std::int64_t> segments(std::int64_t chunk, const Problem& problem, const Device& device,
+                                   const Wishes& wishes) {
     if (wishes.segments) return {wishes.segments};
     const std::int64_t most = (problem.tokens + chunk - 1) / chunk / kFewestChunks;
     const std::int64_t fill = std::max<std::int64_t>(2, (device.slots + lanes(problem) - 1) / lanes(problem));
@@ -52,7 +56,7 @@ std::vector<std::int64_t> segments(std::int64_t chunk, const Problem& problem, c
 }
 
 class Enumeration {
- public:
+  public:
     Enumeration(const ir::Function& program, const Problem& problem, const Device& device, const Wishes& wishes)
         : problem_(problem), device_(device), wishes_(wishes) {
         for (const std::string& axis : graph::parallel_axes(program)) {
@@ -60,7 +64,8 @@ class Enumeration {
             axis_ = axis;
         }
         const auto found = graph::transitions(program);
-        composable_ = std::all_of(found.begin(), found.end(), [](const graph::Transition& t) { return t.composable(); });
+        composable_ =
+            std::all_of(found.begin(), found.end(), [](const graph::Transition& t) { return t.composable(); });
     }
 
     std::vector<Schedule> run() {
@@ -70,7 +75,7 @@ class Enumeration {
         return std::move(made_);
     }
 
- private:
+  private:
     void add(Strategy strategy, std::int64_t chunk) {
         Schedule s;
         s.strategy = strategy;
@@ -113,7 +118,8 @@ class Enumeration {
 
 }  // namespace
 
-std::vector<Schedule> enumerate_schedules(const ir::Function& program, const Problem& problem, const Device& device, const Wishes& wishes) {
+std::vector<Schedule> enumerate_schedules(const ir::Function& program, const Problem& problem, const Device& device,
+                                          const Wishes& wishes) {
     return Enumeration(program, problem, device, wishes).run();
 }
 

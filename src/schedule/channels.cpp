@@ -17,10 +17,12 @@ std::int64_t tasks_of(const ir::Definition& definition, const tile::Sizes& sizes
 
 }  // namespace
 
-std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-                                           const FitWishes& wishes, int threads, int multiprocessors) {
+std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, const ir::Function& program,
+                                           const tile::Sizes& sizes, const FitWishes& wishes, int threads,
+                                           int multiprocessors) {
     // Without a step, the size of the chunks may be part of the definition's meaning.
-    if (!definition.step || wishes.strategy.value_or(plan::Strategy::OnePass) != plan::Strategy::OnePass) return std::nullopt;
+    if (!definition.step || wishes.strategy.value_or(plan::Strategy::OnePass) != plan::Strategy::OnePass)
+        return std::nullopt;
     if (!graph::token_program(program)) return std::nullopt;
     plan::Schedule s;
     if (wishes.chunk) s.chunk = wishes.chunk;
@@ -30,7 +32,9 @@ std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, con
     // Few tasks of long sequences would leave multiprocessors idle, that share them without end through the workspace.
     s.clusters = multiprocessors > 0 && 2 * kClusterBlocks * tasks_of(definition, sizes, wishes) >= multiprocessors;
     // The more threads, the fewer rounds of a cluster, as long as there are tokens for all of its blocks.
-    s.block_threads = threads ? threads : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads : kFewThreads;
+    s.block_threads = threads                                               ? threads
+                      : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads
+                                                                            : kFewThreads;
     return s;
 }
 

@@ -16,17 +16,19 @@ using plan::Schedule;
 using plan::Strategy;
 
 /// Prices every schedule. Schedules that differ in segments alone share their plan.
-std::vector<Candidate> price_all(const ir::Definition& definition, const ir::Function& program, const Problem& problem, const Device& device,
-                                 const std::vector<Schedule>& schedules) {
+std::vector<Candidate> price_all(const ir::Definition& definition, const ir::Function& program, const Problem& problem,
+                                 const Device& device, const std::vector<Schedule>& schedules) {
     std::vector<Candidate> candidates;
     std::optional<plan::Plan> plan;
     for (const Schedule& s : schedules) {
-        const bool same_kernels = plan && s.strategy == Strategy::Segmented && plan->schedule.strategy == s.strategy && plan->schedule.chunk == s.chunk;
+        const bool same_kernels = plan && s.strategy == Strategy::Segmented && plan->schedule.strategy == s.strategy &&
+                                  plan->schedule.chunk == s.chunk;
         if (same_kernels) plan->schedule.segments = s.segments;
         else plan = plan::make_plan(definition, program, problem.sizes, s);
         Candidate c{s, price(*plan, problem, device), 0, "", true};
         if (!c.cost.fits) c.note = "does not fit on chip", c.possible = false;
-        else if (c.cost.tasks < device.slots) c.note = fmt::format("{} of {} {} busy", c.cost.tasks, device.slots, device.gpu ? "SMs" : "threads");
+        else if (c.cost.tasks < device.slots)
+            c.note = fmt::format("{} of {} {} busy", c.cost.tasks, device.slots, device.gpu ? "SMs" : "threads");
         candidates.push_back(std::move(c));
     }
     return candidates;
@@ -47,7 +49,8 @@ bool better(const Candidate& a, const Candidate& b) {
 }
 
 /// The sizes of the first state as the paper's d_k and d_v, with the device as its P_max and P_min.
-Algorithm1 paper_rule(const ir::Definition& definition, const Problem& problem, const Device& device, std::int64_t chunk) {
+Algorithm1 paper_rule(const ir::Definition& definition, const Problem& problem, const Device& device,
+                      std::int64_t chunk) {
     Algorithm1Inputs in;
     in.batch = problem.sequences, in.tokens = problem.tokens, in.heads = problem.heads;
     const auto size = [&](std::size_t axis) {
@@ -75,8 +78,10 @@ std::string how_asked(const Wishes& wishes) {
 
 const char* to_string(Rule rule) {
     switch (rule) {
-        case Rule::Cost: return "cost";
-        case Rule::Paper: return "paper";
+        case Rule::Cost:
+            return "cost";
+        case Rule::Paper:
+            return "paper";
     }
     return "?";
 }
@@ -88,12 +93,12 @@ Rule rule_named(const std::string& name) {
 }
 
 bool same_choice(const Schedule& a, const Schedule& b) {
-    return a.strategy == b.strategy && a.chunk == b.chunk && a.tiles == b.tiles && a.segments == b.segments && (a.tiles == 1 || a.tile_axis == b.tile_axis) &&
-           a.engine == b.engine && a.block_threads == b.block_threads;
+    return a.strategy == b.strategy && a.chunk == b.chunk && a.tiles == b.tiles && a.segments == b.segments &&
+           (a.tiles == 1 || a.tile_axis == b.tile_axis) && a.engine == b.engine && a.block_threads == b.block_threads;
 }
 
-Choice choose_schedule(const ir::Definition& definition, const ir::Function& program, const Problem& problem, const Device& device, const Wishes& wishes,
-                       const std::vector<Measurement>& measurements) {
+Choice choose_schedule(const ir::Definition& definition, const ir::Function& program, const Problem& problem,
+                       const Device& device, const Wishes& wishes, const std::vector<Measurement>& measurements) {
     Wishes taken = wishes;
     constexpr std::int64_t kPaperChunk = 64;
     std::string rule;
@@ -101,10 +106,16 @@ Choice choose_schedule(const ir::Definition& definition, const ir::Function& pro
         const Algorithm1 a = paper_rule(definition, problem, device, wishes.chunk ? wishes.chunk : kPaperChunk);
         taken.strategy = a.strategy;
         rule = a.saturated ? fmt::format("Algorithm 1: {} tasks saturate {} slots", a.fused_tasks, device.slots)
-                           : fmt::format("Algorithm 1: fused {:.2e} s against decoupled {:.2e} s per chunk", a.fused_s, a.decoupled_s);
+                           : fmt::format("Algorithm 1: fused {:.2e} s against decoupled {:.2e} s per chunk", a.fused_s,
+                                         a.decoupled_s);
     }
-    Choice choice{{}, price_all(definition, program, problem, device, enumerate_schedules(program, problem, device, taken)), {}, device, problem};
-    if (choice.candidates.empty()) throw RuntimeError(fmt::format("{}: no schedule with {}", definition.name, how_asked(taken)));
+    Choice choice{{},
+                  price_all(definition, program, problem, device, enumerate_schedules(program, problem, device, taken)),
+                  {},
+                  device,
+                  problem};
+    if (choice.candidates.empty())
+        throw RuntimeError(fmt::format("{}: no schedule with {}", definition.name, how_asked(taken)));
     add_measurements(choice.candidates, measurements);
     std::stable_sort(choice.candidates.begin(), choice.candidates.end(), better);
     choice.schedule = choice.candidates[0].schedule;

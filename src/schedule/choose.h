@@ -1,6 +1,6 @@
-/// From a program, a problem and a device to a Schedule: a pure function of plain data. Every strategy, chunk size, split
-/// of the parallel axis and number of segments is priced (cost.h); a measurement of the same candidate, where the tuning
-/// database has one, counts more than any price. The whole table comes back, for `forge explain`.
+/// From a program, a problem and a device to a Schedule: a pure function of plain data. Every strategy, chunk size,
+/// split of the parallel axis and number of segments is priced (cost.h); a measurement of the same candidate, where the
+/// tuning database has one, counts more than any price. The whole table comes back, for `forge explain`.
 #pragma once
 
 #include <optional>
@@ -49,8 +49,9 @@ struct Choice {
 };
 
 /// `program` is joined and optimised from `definition`. RuntimeError if no candidate fulfils the wishes.
-Choice choose_schedule(const ir::Definition& definition, const ir::Function& program, const Problem& problem, const Device& device,
-                       const Wishes& wishes = {}, const std::vector<Measurement>& measurements = {});
+Choice choose_schedule(const ir::Definition& definition, const ir::Function& program, const Problem& problem,
+                       const Device& device, const Wishes& wishes = {},
+                       const std::vector<Measurement>& measurements = {});
 
 /// The table of candidates with bytes, operations, tasks, hops and estimates, the reason for the choice, and the floor;
 /// at most `most` candidates.

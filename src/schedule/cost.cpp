@@ -19,19 +19,25 @@ Extent extent(const plan::Plan& plan, const plan::Kernel& kernel, const Problem&
     const std::int64_t chunks = std::max<std::int64_t>(1, divide_up(problem.tokens, plan.schedule.chunk));
     const std::int64_t chunks_per_segment = divide_up(chunks, std::max<std::int64_t>(1, plan.schedule.segments));
     const std::int64_t segments = divide_up(chunks, chunks_per_segment);
-    const std::int64_t lanes = std::max<std::int64_t>(1, problem.sequences) * std::max<std::int64_t>(1, problem.heads) * plan.tiles(kernel);
+    const std::int64_t lanes =
+        std::max<std::int64_t>(1, problem.sequences) * std::max<std::int64_t>(1, problem.heads) * plan.tiles(kernel);
     switch (kernel.graph.loop) {
-        case plan::Loop::Scan: return {lanes, chunks};
-        case plan::Loop::Chunks: return {lanes * chunks, 1};
-        case plan::Loop::Summaries: return {lanes * std::max<std::int64_t>(1, segments - 1), chunks_per_segment};  // nothing follows the last
-        case plan::Loop::Segments: return {lanes * segments, chunks_per_segment};
-        case plan::Loop::Carries: return {lanes, segments};
+        case plan::Loop::Scan:
+            return {lanes, chunks};
+        case plan::Loop::Chunks:
+            return {lanes * chunks, 1};
+        case plan::Loop::Summaries:
+            return {lanes * std::max<std::int64_t>(1, segments - 1), chunks_per_segment};  // nothing follows the last
+        case plan::Loop::Segments:
+            return {lanes * segments, chunks_per_segment};
+        case plan::Loop::Carries:
+            return {lanes, segments};
     }
     throw InternalError("cost: unknown loop");
 }
 
-/// What vector operations take of their full time when a body's tiles fill `bytes`: 0.6 within half of the nearest cache
-/// (measured on elementwise kernels), all of it from four times that cache on.
+/// What vector operations take of their full time when a body's tiles fill `bytes`: 0.6 within half of the nearest
+/// cache (measured on elementwise kernels), all of it from four times that cache on.
 double nearness(double bytes, const Device& d) {
     if (d.near_bytes == 0) return 1;
     constexpr double kLeast = 0.6, kDoublings = 3;
@@ -48,8 +54,8 @@ std::int64_t touched_floats(const plan::Plan& plan, const tile::TileKernel& tile
     return std::max<std::int64_t>(1, floats);
 }
 
-/// How fast pieces of memory of this size move, beside rows of 512 bytes: each one costs as much as 256 bytes more would
-/// (measured on row loops over 256 to 2048 bytes).
+/// How fast pieces of memory of this size move, beside rows of 512 bytes: each one costs as much as 256 bytes more
+/// would (measured on row loops over 256 to 2048 bytes).
 double piece_speed(double bytes, double pieces, const Device& d) {
     if (d.piece_bytes == 0 || bytes == 0) return 1;
     constexpr double kUsual = 512;
@@ -59,8 +65,8 @@ double piece_speed(double bytes, double pieces, const Device& d) {
 /// Seconds of arithmetic in one run of the body.
 double body_seconds(const Work& w, std::int64_t floats, const Device& d) {
     const double near = nearness(static_cast<double>(floats) * sizeof(float), d);
-    return w.product_flops / (d.product_flops * d.product_efficiency) + w.calls * d.call_s + near * (w.vectors * d.vector_s + w.exps * d.exp_s) +
-           d.hop_s;
+    return w.product_flops / (d.product_flops * d.product_efficiency) + w.calls * d.call_s +
+           near * (w.vectors * d.vector_s + w.exps * d.exp_s) + d.hop_s;
 }
 
 /// How often each kernel is started.
@@ -70,10 +76,12 @@ std::int64_t stretches(const plan::Plan& plan, const Problem& problem) {
 }
 
 /// `resident`: whether everything that the call touches stays in the last cache.
-KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem, const Device& d, bool resident) {
+KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem, const Device& d,
+                        bool resident) {
     const Work w = work_of(plan, kernel);
     const Extent e = extent(plan, kernel, problem);
-    const auto tasks = static_cast<double>(e.tasks), bodies = tasks * static_cast<double>(e.hops), tiles = static_cast<double>(plan.tiles(kernel));
+    const auto tasks = static_cast<double>(e.tasks), bodies = tasks * static_cast<double>(e.hops),
+               tiles = static_cast<double>(plan.tiles(kernel));
     KernelCost c;
     c.name = kernel.graph.name;
     c.tasks = e.tasks;
@@ -81,7 +89,8 @@ KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, cons
     c.flops = w.useful_flops * bodies;
     const double again = w.shared_bytes * bodies * (1 - 1 / tiles);
     c.again_bytes = again + w.passed_bytes * bodies;
-    c.bytes = (w.input_bytes + w.output_bytes + w.spill_read_bytes + w.spill_write_bytes) * bodies - again + w.state_bytes * tasks;
+    c.bytes = (w.input_bytes + w.output_bytes + w.spill_read_bytes + w.spill_write_bytes) * bodies - again +
+              w.state_bytes * tasks;
 
     // The last wave may leave slots idle; that counts fully, as tasks are long.
     const double waves = std::ceil(tasks / d.slots), busy = std::min<double>(tasks, d.slots);
@@ -106,7 +115,8 @@ double token_bytes(const plan::Plan& plan, const Problem& problem) {
     for (const plan::TensorSlot& slot : plan.tensors) {
         const bool token = slot.kind == plan::TensorSlot::Kind::Input || slot.kind == plan::TensorSlot::Kind::Output;
         if (!token) continue;
-        double row = static_cast<double>(slot.type.shape[0].factor) * static_cast<double>(size_in_bytes(slot.type.dtype));
+        double row =
+            static_cast<double>(slot.type.shape[0].factor) * static_cast<double>(size_in_bytes(slot.type.dtype));
         for (std::size_t axis = 2; axis < slot.type.shape.size(); ++axis) {
             const Dim& d = slot.type.shape[axis];
             row *= static_cast<double>(d.factor * (d.is_constant() ? 1 : sizes.at(d.symbol)));
@@ -117,7 +127,8 @@ double token_bytes(const plan::Plan& plan, const Problem& problem) {
 }
 
 double spill_bytes(const plan::Plan& plan, const Problem& problem) {
-    const std::int64_t lanes = problem.sequences * problem.heads, chunks = std::max<std::int64_t>(1, divide_up(problem.tokens, plan.schedule.chunk)),
+    const std::int64_t lanes = problem.sequences * problem.heads,
+                       chunks = std::max<std::int64_t>(1, divide_up(problem.tokens, plan.schedule.chunk)),
                        held = plan.in_stretches() ? std::min(chunks, plan.stretch_chunks(lanes)) : chunks;
     double bytes = 0;
     for (const plan::SpillSlot& slot : plan.spills) {
@@ -147,7 +158,8 @@ Cost price(const plan::Plan& plan, const Problem& problem, const Device& device)
         total.seconds += c.seconds;
         if (c.seconds > longest) longest = c.seconds, total.tasks = c.tasks;
         total.hops += c.hops;
-        if (device.on_chip_is_limit && kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) > device.on_chip_bytes)
+        if (device.on_chip_is_limit &&
+            kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) > device.on_chip_bytes)
             total.fits = false;
         total.kernels.push_back(c);
     }
@@ -160,7 +172,8 @@ Floor floor_of(const plan::Plan& plan, const Problem& problem, const Device& dev
     tile::Sizes sizes = plan.sizes;
     sizes[ir::kChunkSymbol] = plan.schedule.chunk;
     const double per_chunk = plan::useful_flops(tile::lower(plan.program, sizes, sizes, plan.schedule.rules()).fn);
-    floor.flops = per_chunk * static_cast<double>(problem.tokens * problem.sequences * problem.heads) / static_cast<double>(plan.schedule.chunk);
+    floor.flops = per_chunk * static_cast<double>(problem.tokens * problem.sequences * problem.heads) /
+                  static_cast<double>(plan.schedule.chunk);
     const bool resident = floor.bytes < static_cast<double>(device.cache_bytes);
     floor.memory_s = floor.bytes / (resident ? device.cache_bandwidth : device.memory_bandwidth);
     floor.compute_s = floor.flops / (device.product_flops * device.slots);

@@ -19,7 +19,8 @@ struct KernelCost {
     std::int64_t hops = 0;  ///< chunks (or segments) in order per task
     double flops = 0;       ///< useful
     double bytes = 0;       ///< from and to memory, each byte of a kernel once
-    double again_bytes = 0;  ///< read again by other tiles, or passed on by other kernels, through the cache that slots share
+    double again_bytes =
+        0;  ///< read again by other tiles, or passed on by other kernels, through the cache that slots share
     double compute_s = 0, move_s = 0, wait_s = 0, seconds = 0;
 };
 
@@ -27,7 +28,7 @@ struct Cost {
     std::vector<KernelCost> kernels;
     double bytes = 0, again_bytes = 0, spill_bytes = 0, flops = 0;
     double compute_s = 0, move_s = 0, wait_s = 0;
-    double seconds = 0;  ///< the estimate: kernels one after the other, computing and moving partly at once
+    double seconds = 0;      ///< the estimate: kernels one after the other, computing and moving partly at once
     std::int64_t tasks = 0;  ///< of the kernel that takes longest
     std::int64_t hops = 0;   ///< of all kernels
     bool fits = true;        ///< in a slot's own memory, where that is a limit

@@ -9,8 +9,8 @@
 namespace forge::schedule {
 namespace {
 
-/// Calibrated on a virtual machine of an EPYC of 2025 (Zen 5), from 168 kernels of seven variants at one thread; times of
-/// single operations were fitted at 512 bits, and are taken as the same per vector elsewhere.
+/// Calibrated on a virtual machine of an EPYC of 2025 (Zen 5), from 168 kernels of seven variants at one thread; times
+/// of single operations were fitted at 512 bits, and are taken as the same per vector elsewhere.
 Device cpu_of(const std::string& isa, std::int64_t width, double flops_per_cycle) {
     constexpr double kClock = 3.8e9;
     Device d;
@@ -25,7 +25,7 @@ Device cpu_of(const std::string& isa, std::int64_t width, double flops_per_cycle
     d.hop_s = 1e-7;
     d.near_bytes = 48 << 10;
     d.piece_bytes = 256;
-    d.overlap = 0;         // a tile is loaded, then worked on
+    d.overlap = 0;  // a tile is loaded, then worked on
     return d;
 }
 
@@ -38,11 +38,11 @@ Device hopper(const char* name, const char* about, double sustained) {
     d.gpu = true;
     d.slots = static_cast<int>(kSms);
     d.vector_width = 16;
-    d.product_flops = 800e12 / kSms;       // bf16, dense, at the clock that products sustain (989 nominal)
-    d.product_efficiency = 0.7;            // WGMMA with M = 64 and operands from registers
-    d.call_s = 4e-8;                       // a dependent group of WGMMAs
-    d.vector_s = 16 / (128 * kClock);      // 128 lanes per SM
-    d.exp_s = 16 / (16 * kClock);          // 16 special-function results per SM and clock
+    d.product_flops = 800e12 / kSms;   // bf16, dense, at the clock that products sustain (989 nominal)
+    d.product_efficiency = 0.7;        // WGMMA with M = 64 and operands from registers
+    d.call_s = 4e-8;                   // a dependent group of WGMMAs
+    d.vector_s = 16 / (128 * kClock);  // 128 lanes per SM
+    d.exp_s = 16 / (16 * kClock);      // 16 special-function results per SM and clock
     d.memory_bandwidth = sustained;
     d.slot_bandwidth = 4 * sustained / kSms;  // an SM alone keeps some 100 KB in flight
     d.cache_bandwidth = 5.5e12;
@@ -51,7 +51,7 @@ Device hopper(const char* name, const char* about, double sustained) {
     d.on_chip_is_limit = true;
     d.overlap = 0.9;
     d.launch_s = 3e-6;
-    d.hop_s = 3e-7;                        // barriers of the pipeline and the state's way through registers
+    d.hop_s = 3e-7;  // barriers of the pipeline and the state's way through registers
     return d;
 }
 
@@ -77,9 +77,12 @@ Device device_named(const std::string& name) {
 }
 
 std::string to_string(const Device& d) {
-    return fmt::format("{} ({}): {} {}, {:.0f} GFLOP/s, memory {:.1f} GB/s, cache {:.1f} GB/s", d.name, d.about, d.slots,
-                       d.gpu ? "SMs" : d.slots == 1 ? "thread" : "threads", d.slots * d.product_flops * 1e-9, d.memory_bandwidth * 1e-9,
-                       d.cache_bandwidth * 1e-9);
+    return fmt::format("{} ({}): {} {}, {:.0f} GFLOP/s, memory {:.1f} GB/s, cache {:.1f} GB/s", d.name, d.about,
+                       d.slots,
+                       d.gpu          ? "SMs"
+                       : d.slots == 1 ? "thread"
+                                      : "threads",
+                       d.slots * d.product_flops * 1e-9, d.memory_bandwidth * 1e-9, d.cache_bandwidth * 1e-9);
 }
 
 }  // namespace forge::schedule

@@ -9,10 +9,10 @@
 namespace forge::schedule {
 
 struct Device {
-    std::string name = "plain";       ///< the key of measurements: "avx512", "h100"
-    std::string about;                ///< where the numbers come from, for people
-    int slots = 1;                    ///< tasks that run at once: CPU threads, or SMs
-    std::int64_t vector_width = 4;    ///< floats per vector of the emitted code
+    std::string name = "plain";     ///< the key of measurements: "avx512", "h100"
+    std::string about;              ///< where the numbers come from, for people
+    int slots = 1;                  ///< tasks that run at once: CPU threads, or SMs
+    std::int64_t vector_width = 4;  ///< floats per vector of the emitted code
     bool gpu = false;
 
     // One slot's arithmetic.
@@ -22,21 +22,21 @@ struct Device {
     double vector_s = 5e-10;          ///< one simple operation on one vector that lies in the nearest cache
     double exp_s = 5e-9;              ///< one exponential (logarithm, division, …) of a vector
 
-    std::int64_t near_bytes = 0;      ///< of the nearest cache: work on less is faster; 0: makes no difference
+    std::int64_t near_bytes = 0;  ///< of the nearest cache: work on less is faster; 0: makes no difference
 
     // Moving bytes, bytes/s.
-    double memory_bandwidth = 1e10;   ///< of all slots together, sustained
-    double slot_bandwidth = 1e10;     ///< what one slot alone gets from memory
-    double cache_bandwidth = 3e10;    ///< of all slots together, from the last cache, which they share
-    double piece_bytes = 0;           ///< what each separate piece of memory costs, as bytes moved; 0: nothing
+    double memory_bandwidth = 1e10;        ///< of all slots together, sustained
+    double slot_bandwidth = 1e10;          ///< what one slot alone gets from memory
+    double cache_bandwidth = 3e10;         ///< of all slots together, from the last cache, which they share
+    double piece_bytes = 0;                ///< what each separate piece of memory costs, as bytes moved; 0: nothing
     std::int64_t cache_bytes = 1 << 25;    ///< of that cache
     std::int64_t on_chip_bytes = 1 << 20;  ///< one slot's own memory (CPU: L2; GPU: shared memory and registers)
-    bool on_chip_is_limit = false;    ///< tasks that need more cannot run (GPU)
-    double overlap = 0.5;             ///< how much of the shorter of computing and moving hides behind the other, 0 to 1
+    bool on_chip_is_limit = false;         ///< tasks that need more cannot run (GPU)
+    double overlap = 0.5;  ///< how much of the shorter of computing and moving hides behind the other, 0 to 1
 
     // Waiting.
-    double launch_s = 5e-6;           ///< starting one kernel on all slots, and waiting for its end
-    double hop_s = 1e-7;              ///< from one chunk to the next within a task
+    double launch_s = 5e-6;  ///< starting one kernel on all slots, and waiting for its end
+    double hop_s = 1e-7;     ///< from one chunk to the next within a task
 };
 
 /// The stored numbers of an instruction set (avx512, avx2, plain) with so many threads.

@@ -15,10 +15,11 @@
 namespace forge::schedule {
 namespace {
 
-constexpr int kChains = 12;        ///< independent sums: more than latency times multiply-adds per cycle
-constexpr int kSteps = 200000;     ///< of every chain: about 0.3 ms
+constexpr int kChains = 12;     ///< independent sums: more than latency times multiply-adds per cycle
+constexpr int kSteps = 200000;  ///< of every chain: about 0.3 ms
 constexpr int kRuns = 9;
-constexpr std::size_t kMemoryBytes = std::size_t{128} << 20;  ///< of all threads together: beyond the last cache of most
+constexpr std::size_t kMemoryBytes = std::size_t{128}
+                                     << 20;  ///< of all threads together: beyond the last cache of most
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -117,7 +118,8 @@ Device measure_cpu(const std::string& isa, int threads) {
     if (const std::int64_t bytes = last_cache_bytes()) d.cache_bytes = bytes;
     std::vector<char> buffer(kMemoryBytes, 1);
     d.memory_bandwidth = kOfMemory * copying(threads, kMemoryBytes, 1, buffer);
-    d.slot_bandwidth = threads > 1 ? std::min(d.memory_bandwidth, kOfMemory * copying(1, kMemoryBytes, 1, buffer)) : d.memory_bandwidth;
+    d.slot_bandwidth = threads > 1 ? std::min(d.memory_bandwidth, kOfMemory * copying(1, kMemoryBytes, 1, buffer))
+                                   : d.memory_bandwidth;
     const auto in_cache = static_cast<std::size_t>(std::clamp<std::int64_t>(d.cache_bytes / 4, 1 << 20, kMemoryBytes));
     d.cache_bandwidth = std::max(d.memory_bandwidth, kOfCache * copying(threads, in_cache, 4, buffer));
     return d;

@@ -13,8 +13,8 @@ namespace {
 using plan::Schedule;
 using plan::Strategy;
 
-constexpr std::int64_t kVector = 4;      ///< floats that a thread handles at a time
-constexpr std::int64_t kGoodTile = 32;   ///< columns below which products no longer keep the warps of a block busy
+constexpr std::int64_t kVector = 4;     ///< floats that a thread handles at a time
+constexpr std::int64_t kGoodTile = 32;  ///< columns below which products no longer keep the warps of a block busy
 
 /// How many parts an axis may be cut into, few first: parts are whole vectors, so that parts of spills stay aligned.
 std::vector<std::int64_t> splits(std::int64_t size) {
@@ -40,8 +40,9 @@ Need need_of(const plan::Plan& plan) {
 }
 
 class Fitting {
- public:
-    Fitting(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes)
+  public:
+    Fitting(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+            const SharedMemory& memory, const FitWishes& wishes)
         : definition_(definition), program_(program), sizes_(sizes), memory_(memory), wishes_(wishes) {
         for (const std::string& axis : graph::parallel_axes(program))
             if (axis_.empty() && sizes.contains(axis)) axis_ = axis;
@@ -55,15 +56,17 @@ class Fitting {
                 if (need.bytes <= memory_.bytes) return s;
                 if (least_.bytes == 0 || need.bytes < least_.bytes) least_ = need, at_ = to_string(s);
             }
-        throw RuntimeError(fmt::format("{}: shared memory: expected at most {} bytes, got {} for kernel {} ({})", definition_.name, memory_.bytes, least_.bytes,
-                                       least_.kernel, at_));
+        throw RuntimeError(fmt::format("{}: shared memory: expected at most {} bytes, got {} for kernel {} ({})",
+                                       definition_.name, memory_.bytes, least_.bytes, least_.kernel, at_));
     }
 
- private:
+  private:
     [[nodiscard]] std::vector<std::int64_t> chunks() const {
         if (wishes_.chunk) return {wishes_.chunk};
         std::vector<std::int64_t> sizes = {64, 32, 16};
-        std::erase_if(sizes, [&](std::int64_t c) { return c > 16 && c / 2 >= wishes_.expected_tokens; });  // no chunk that is mostly padding
+        std::erase_if(sizes, [&](std::int64_t c) {
+            return c > 16 && c / 2 >= wishes_.expected_tokens;
+        });  // no chunk that is mostly padding
         return sizes;
     }
 
@@ -90,7 +93,8 @@ class Fitting {
         s.tile_chunks = tiles > 1;
         if (s.strategy == Strategy::Segmented) {
             const std::int64_t most = std::max<std::int64_t>(1, wishes_.expected_tokens / (4 * chunk));
-            const std::int64_t wanted = std::max<std::int64_t>(2, memory_.multiprocessors / std::max<std::int64_t>(1, wishes_.expected_tasks * tiles));
+            const std::int64_t wanted = std::max<std::int64_t>(
+                2, memory_.multiprocessors / std::max<std::int64_t>(1, wishes_.expected_tasks * tiles));
             s.segments = wishes_.segments ? wishes_.segments : std::max<std::int64_t>(2, std::min(wanted, most));
         }
         return s;
@@ -108,8 +112,8 @@ class Fitting {
 
 }  // namespace
 
-Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
-                           const FitWishes& wishes) {
+Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                           const SharedMemory& memory, const FitWishes& wishes) {
     return Fitting(definition, program, sizes, memory, wishes).run();
 }
 

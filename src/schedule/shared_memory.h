@@ -1,5 +1,6 @@
-/// Schedules for kernels whose tiles all lie in a GPU's shared memory (the portable CUDA path): the largest chunk, and of
-/// the parallel axis the largest part, that fit and still give every multiprocessor a task. A pure function of plain data.
+/// Schedules for kernels whose tiles all lie in a GPU's shared memory (the portable CUDA path): the largest chunk, and
+/// of the parallel axis the largest part, that fit and still give every multiprocessor a task. A pure function of plain
+/// data.
 #pragma once
 
 #include <optional>
@@ -12,17 +13,17 @@ namespace forge::schedule {
 struct SharedMemory {
     std::int64_t bytes = 99 * 1024;  ///< of tiles, per block of threads
     int multiprocessors = 108;
-    std::int64_t all_bytes = 0;       ///< … where nothing but tiles lies in shared memory; 0: no more than `bytes`
+    std::int64_t all_bytes = 0;  ///< … where nothing but tiles lies in shared memory; 0: no more than `bytes`
 };
 
 struct FitWishes {
     std::optional<plan::Strategy> strategy;
-    std::int64_t chunk = 0, tiles = 0, segments = 0;  ///< 0: chosen
+    std::int64_t chunk = 0, tiles = 0, segments = 0;          ///< 0: chosen
     std::int64_t expected_tokens = 4096, expected_tasks = 1;  ///< sequences × heads
 };
 
 /// RuntimeError, naming the smallest kernel that did not fit, if nothing fits.
-plan::Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
-                                 const FitWishes& wishes);
+plan::Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program,
+                                 const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes);
 
 }  // namespace forge::schedule

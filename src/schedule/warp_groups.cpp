@@ -21,19 +21,22 @@ using plan::Strategy;
 using tile::kBlock;
 
 constexpr int kThreads = 128;
-constexpr std::int64_t kTasksPerProcessor = 2;   ///< that hide each other's waits
-constexpr std::int64_t kLeastChunks = 16;        ///< of a segment that is worth its summary
-constexpr std::int64_t kLeastOfSummary = 4;      ///< chunks
-constexpr std::int64_t kLeastSegments = 3;       ///< fewer do not make up for two more kernels, where one warp group does everything
+constexpr std::int64_t kTasksPerProcessor = 2;  ///< that hide each other's waits
+constexpr std::int64_t kLeastChunks = 16;       ///< of a segment that is worth its summary
+constexpr std::int64_t kLeastOfSummary = 4;     ///< chunks
+constexpr std::int64_t kLeastSegments =
+    3;  ///< fewer do not make up for two more kernels, where one warp group does everything
 
 bool has_halves(const ir::Definition& definition) {
-    return std::any_of(definition.inputs.begin(), definition.inputs.end(), [](const ir::InputDecl& in) { return is_half(in.type.dtype); });
+    return std::any_of(definition.inputs.begin(), definition.inputs.end(),
+                       [](const ir::InputDecl& in) { return is_half(in.type.dtype); });
 }
 
 /// Whether work that needs no state takes long steps of its own: it is then better done ahead, for all chunks at once.
 bool has_long_steps(const ir::Function& program) {
-    return std::any_of(program.ops.begin(), program.ops.end(),
-                       [](const ir::Op& op) { return op.code == Opcode::Inverse || op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply; });
+    return std::any_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) {
+        return op.code == Opcode::Inverse || op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply;
+    });
 }
 
 std::string value_axis(const ir::Function& program, const tile::Sizes& sizes) {
@@ -45,14 +48,17 @@ std::string value_axis(const ir::Function& program, const tile::Sizes& sizes) {
 /// Whether segments can be joined without products of matrices.
 bool cheap_summaries(const ir::Function& program) {
     const auto all = graph::transitions(program);
-    return std::all_of(all.begin(), all.end(), [](const graph::Transition& t) { return t.composable() && !t.is_matrix(); });
+    return std::all_of(all.begin(), all.end(),
+                       [](const graph::Transition& t) { return t.composable() && !t.is_matrix(); });
 }
 
 /// Whether scans of segments can join the summaries before them as they start: all states are fragments.
 bool joined_at_start(const ir::Function& program, const tile::Sizes& sizes) {
-    return cheap_summaries(program) && std::all_of(program.results.begin(), program.results.end(), [&](const ir::Result& r) {
-        return r.role != ir::Role::State || tile::is_block_matrix(tile::with_sizes(program.op(r.value).type, sizes));
-    });
+    return cheap_summaries(program) &&
+           std::all_of(program.results.begin(), program.results.end(), [&](const ir::Result& r) {
+               return r.role != ir::Role::State ||
+                      tile::is_block_matrix(tile::with_sizes(program.op(r.value).type, sizes));
+           });
 }
 
 /// Summaries per segment that fill the GPU, two tasks per multiprocessor.
@@ -80,29 +86,34 @@ double bytes_of_chunk(const ir::Definition& definition, const tile::Sizes& sizes
 
 /// Segments, one per multiprocessor, in microseconds on an H200, fitted to linear rules with and without scalar decay.
 struct SegmentTimes {
-    double chunk;         ///< of a scan with roles, alone on its multiprocessor
-    double memory;        ///< in which all scans' chunks, one of each, pass through global memory
+    double chunk;   ///< of a scan with roles, alone on its multiprocessor
+    double memory;  ///< in which all scans' chunks, one of each, pass through global memory
     std::int64_t chunks, segments, summaries;
 
     /// Whether they save more than their summaries, and what joins them, take.
     [[nodiscard]] bool pay() const {
         constexpr double kSummaryChunk = 1.25, kJoin = 16, kKernel = 30;
-        const auto all = static_cast<double>(chunks), n = static_cast<double>(segments), parts = static_cast<double>(std::max<std::int64_t>(1, summaries));
-        const double with = all / n * std::max(chunk, n * memory) + kSummaryChunk * all / (n * parts) + (summaries > 0 ? kJoin : kKernel);
+        const auto all = static_cast<double>(chunks), n = static_cast<double>(segments),
+                   parts = static_cast<double>(std::max<std::int64_t>(1, summaries));
+        const double with = all / n * std::max(chunk, n * memory) + kSummaryChunk * all / (n * parts) +
+                            (summaries > 0 ? kJoin : kKernel);
         return with < 0.97 * all * chunk;
     }
 };
 
-SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const FitWishes& wishes) {
+SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                           const FitWishes& wishes) {
     constexpr double kProduct = 0.145, kMatrix = 0.083, kBytesPerMicrosecond = 4.2e6;
     tile::Sizes of_chunk = sizes;
     of_chunk[ir::kChunkSymbol] = kBlock;
     SegmentTimes times{};
     for (const ir::Op& op : program.ops) {
         if (ir::is_matmul(op.code)) times.chunk += kProduct;
-        else if (ir::is_elementwise(op.code) && tile::is_block_matrix(tile::with_sizes(op.type, of_chunk))) times.chunk += kMatrix;
+        else if (ir::is_elementwise(op.code) && tile::is_block_matrix(tile::with_sizes(op.type, of_chunk)))
+            times.chunk += kMatrix;
     }
-    times.memory = static_cast<double>(wishes.expected_tasks) * bytes_of_chunk(definition, sizes) / kBytesPerMicrosecond;
+    times.memory =
+        static_cast<double>(wishes.expected_tasks) * bytes_of_chunk(definition, sizes) / kBytesPerMicrosecond;
     times.chunks = wishes.expected_tokens / kBlock;
     return times;
 }
@@ -118,7 +129,8 @@ Needs needs_of(const plan::Plan& plan) {
     Needs needs;
     for (const plan::Kernel& kernel : plan.kernels) {
         const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
-        if (kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments) needs.in_order = std::max(needs.in_order, bytes);
+        if (kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments)
+            needs.in_order = std::max(needs.in_order, bytes);
         else if (bytes > needs.most) needs.most = bytes, needs.largest = kernel.graph.name;
     }
     return needs;
@@ -135,7 +147,9 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, Mak
         const std::int64_t most = std::max(needs.most, needs.in_order);
         const bool fits = most <= memory.bytes && (!two_tasks || 2 * needs.in_order <= memory.bytes);
         if (fits || (s.stages == 2 && most <= memory.bytes)) return s;
-        if (s.stages == 2) throw NotForWarpGroups(fmt::format("{} needs {} bytes of shared memory", needs.most > memory.bytes ? needs.largest : "a scan", most));
+        if (s.stages == 2)
+            throw NotForWarpGroups(fmt::format("{} needs {} bytes of shared memory",
+                                               needs.most > memory.bytes ? needs.largest : "a scan", most));
     }
     throw NotForWarpGroups("shared memory");
 }
@@ -143,7 +157,8 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, Mak
 /// Whether the states' group computes functions of matrices, and so needs the registers of a second group of outputs.
 bool has_heavy_states(const plan::Plan& plan) {
     const auto is_function = [](const ir::Op& op) {
-        return ir::is_elementwise(op.code) && op.code != Opcode::Copy && tile::costly(op.code) && tile::is_block_matrix(op.type);
+        return ir::is_elementwise(op.code) && op.code != Opcode::Copy && tile::costly(op.code) &&
+               tile::is_block_matrix(op.type);
     };
     return std::any_of(plan.kernels.begin(), plan.kernels.end(), [&](const plan::Kernel& kernel) {
         if (!kernel.tiles.roles) return false;
@@ -174,14 +189,15 @@ std::optional<Schedule> with_roles(Schedule s, const SharedMemory& memory, MakeP
     return std::nullopt;
 }
 
-/// What a task of the work ahead takes a multiprocessor that is full of them, and a chunk of a scan with roles, in microseconds on
-/// an H200: fitted to linear and delta rules with scalar and vector decay. Only their ratio is used.
+/// What a task of the work ahead takes a multiprocessor that is full of them, and a chunk of a scan with roles, in
+/// microseconds on an H200: fitted to linear and delta rules with scalar and vector decay. Only their ratio is used.
 double microseconds_ahead(const ir::Function& fn) {
     constexpr double kProduct = 0.33, kInverse = 1.5, kDecays = 4, kMoreDecays = 0.6, kMask = 0.45, kStored = 0.25;
     double sum = 0;
     bool decays = false;
     for (const ir::Op& op : fn.ops) {
-        if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply) sum += std::exchange(decays, true) ? kMoreDecays : kDecays;
+        if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply)
+            sum += std::exchange(decays, true) ? kMoreDecays : kDecays;
         else if (ir::is_matmul(op.code)) sum += kProduct;
         else if (op.code == Opcode::Inverse) sum += kInverse;
         else if (op.code == Opcode::DecayMask) sum += kMask;
@@ -193,33 +209,43 @@ double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan) {
     constexpr double kProduct = 0.2, kKilobyte = 0.008;  // of what was made ahead
     double sum = 0;
     for (const ir::Op& op : scan.ops) sum += ir::is_matmul(op.code) ? kProduct : 0;
-    for (const plan::SpillSlot& spill : plan.spills) sum += kKilobyte * static_cast<double>(spill.floats) * sizeof(float) / 1024;
+    for (const plan::SpillSlot& spill : plan.spills)
+        sum += kKilobyte * static_cast<double>(spill.floats) * sizeof(float) / 1024;
     return sum;
 }
 
 /// Warp groups of a block that has a multiprocessor to itself, 128 registers for each thread.
 int groups_beside(const plan::Kernel& kernel) {
-    constexpr std::int64_t kBytes = 227 * 1024, kOwn = 1024, kMost = 4;  // kOwn: what device functions have for themselves
-    return static_cast<int>(std::clamp<std::int64_t>(kBytes / (static_cast<std::int64_t>(sizeof(float)) * kernel.aligned_floats() + kOwn), 1, kMost));
+    constexpr std::int64_t kBytes = 227 * 1024, kOwn = 1024,
+                           kMost = 4;  // kOwn: what device functions have for themselves
+    return static_cast<int>(std::clamp<std::int64_t>(
+        kBytes / (static_cast<std::int64_t>(sizeof(float)) * kernel.aligned_floats() + kOwn), 1, kMost));
 }
 
-/// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and there is so much
-/// that it would not be over in one round of all multiprocessors.
+/// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and
+/// there is so much that it would not be over in one round of all multiprocessors.
 Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
-    const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks && plan.kernels[1].graph.loop == plan::Loop::Scan;
+    const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks &&
+                     plan.kernels[1].graph.loop == plan::Loop::Scan;
     if (!two || plan.tiles(plan.kernels[0]) != 1 || !plan.kernels[1].tiles.roles) return s;
-    const double steps = microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
-    const WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock), groups_beside(plan.kernels[0]), steps};
-    if (place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, multiprocessors).staying > 0) s.beside_groups = work.groups, s.beside_steps = steps;
+    const double steps =
+        microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
+    const WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock), groups_beside(plan.kernels[0]),
+                          steps};
+    if (place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, multiprocessors).staying > 0)
+        s.beside_groups = work.groups, s.beside_steps = steps;
     return s;
 }
 
 }  // namespace
 
-Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
-    if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); })) throw NotForWarpGroups("no products");
+Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                         const SharedMemory& memory, const FitWishes& wishes) {
+    if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
+        throw NotForWarpGroups("no products");
     if (!has_halves(definition)) throw NotForWarpGroups("inputs of 32 bits");
-    if (wishes.chunk != 0 && wishes.chunk != kBlock) throw NotForWarpGroups(fmt::format("chunks of {} tokens", wishes.chunk));
+    if (wishes.chunk != 0 && wishes.chunk != kBlock)
+        throw NotForWarpGroups(fmt::format("chunks of {} tokens", wishes.chunk));
     Schedule s;
     s.chunk = kBlock;
     s.vector_width = 4;
@@ -234,20 +260,26 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     const bool joined = joined_at_start(program, sizes);
-    const auto summaries = [&](std::int64_t segments) { return joined ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0; };
+    const auto summaries = [&](std::int64_t segments) {
+        return joined ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0;
+    };
     const auto with_strategy = [&](Schedule tried, std::int64_t segments, bool pay) {
-        tried.strategy = wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
+        tried.strategy =
+            wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
         if (tried.strategy != Strategy::Segmented) return tried;
         tried.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
         tried.summaries = summaries(std::max<std::int64_t>(2, tried.segments));
         return tried;
     };
     if (tasks <= memory.multiprocessors) {
-        const std::int64_t segments = std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
+        const std::int64_t segments =
+            std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
         SegmentTimes times = segment_times(definition, program, sizes, wishes);
         times.segments = segments, times.summaries = summaries(segments);
-        const bool pay = segments > (s.share ? 2 : 1) && times.pay();  // work ahead fills the GPU; two shorten what is left too little
-        if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan)) return with_work_beside(*roles, make_plan(*roles), wishes, memory.multiprocessors);
+        const bool pay = segments > (s.share ? 2 : 1) &&
+                         times.pay();  // work ahead fills the GPU; two shorten what is left too little
+        if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan))
+            return with_work_beside(*roles, make_plan(*roles), wishes, memory.multiprocessors);
     }
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     s = with_strategy(s, segments, segments >= kLeastSegments);

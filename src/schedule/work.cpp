@@ -47,10 +47,13 @@ double vector_operations(Opcode code) {
         case Opcode::Eq:
         case Opcode::Ne:
         case Opcode::Where:
-        case Opcode::To: return 1;
+        case Opcode::To:
+            return 1;
         case Opcode::Tril:
-        case Opcode::Triu: return 2;
-        default: return 0;
+        case Opcode::Triu:
+            return 2;
+        default:
+            return 0;
     }
 }
 
@@ -63,22 +66,26 @@ double exponentials(Opcode code) {
         case Opcode::Sqrt:
         case Opcode::Rsqrt:
         case Opcode::Reciprocal:
-        case Opcode::Div: return 1;
+        case Opcode::Div:
+            return 1;
         case Opcode::Log1p:
         case Opcode::Sigmoid:
         case Opcode::Silu:
         case Opcode::Tanh:
         case Opcode::Sin:
-        case Opcode::Cos: return 1.5;
+        case Opcode::Cos:
+            return 1.5;
         case Opcode::Logsigmoid:
         case Opcode::Softplus:
-        case Opcode::Pow: return 3;
-        default: return 0;
+        case Opcode::Pow:
+            return 3;
+        default:
+            return 0;
     }
 }
 
 class Counter {
- public:
+  public:
     Counter(const plan::Plan& plan, const plan::Kernel& kernel)
         : plan_(plan), kernel_(kernel), fn_(kernel.tiles.fn), width_(static_cast<double>(plan.schedule.vector_width)) {}
 
@@ -92,7 +99,7 @@ class Counter {
         return work_;
     }
 
- private:
+  private:
     /// Vectors that a value takes, rows padded.
     [[nodiscard]] double vectors(const ir::Type& type) const {
         if (type.rank() == 0) return 1;
@@ -109,7 +116,8 @@ class Counter {
         switch (op.attrs.role) {
             case Role::Input:
             case Role::Shifted: {
-                const auto& slot = plan_.tensors[static_cast<std::size_t>(plan_.tensor(plan::TensorSlot::Kind::Input, op.attrs.name))];
+                const auto& slot =
+                    plan_.tensors[static_cast<std::size_t>(plan_.tensor(plan::TensorSlot::Kind::Input, op.attrs.name))];
                 const double bytes = floats * static_cast<double>(size_in_bytes(slot.type.dtype));
                 move_tokens(v, slot.type.dtype, streamed(&tile::Stream::inputs, v));
                 if (!seen_.insert(op.attrs.name).second) return;  // the same rows, one token earlier, lie in the cache
@@ -128,14 +136,17 @@ class Counter {
                 if (!tiled(slot.type)) work_.shared_bytes += floats * sizeof(float);
                 return;
             }
-            case Role::State: work_.state_bytes += floats * sizeof(float); return;
+            case Role::State:
+                work_.state_bytes += floats * sizeof(float);
+                return;
             case Role::Head:
             case Role::Scalar:
             case Role::Mask:
             case Role::Chunk:
             case Role::Cached:
             case Role::Ones:
-            case Role::Eye: return;
+            case Role::Eye:
+                return;
         }
     }
 
@@ -147,15 +158,19 @@ class Counter {
         if (streamed) work_.streamed_bytes += elements(type) * static_cast<double>(size_in_bytes(dtype));
     }
 
-    [[nodiscard]] bool streamed(std::vector<ValueId> tile::Stream::*side, ValueId v) const {
-        return std::any_of(kernel_.tiles.streams.begin(), kernel_.tiles.streams.end(),
-                           [&](const tile::Stream& s) { return std::find((s.*side).begin(), (s.*side).end(), v) != (s.*side).end(); });
+    [[nodiscard]] bool streamed(std::vector<ValueId> tile::Stream::* side, ValueId v) const {
+        return std::any_of(kernel_.tiles.streams.begin(), kernel_.tiles.streams.end(), [&](const tile::Stream& s) {
+            return std::find((s.*side).begin(), (s.*side).end(), v) != (s.*side).end();
+        });
     }
 
-    static double rows(const ir::Type& type) { return type.rank() == 0 ? 1 : elements(type) / size(type, type.rank() - 1); }
+    static double rows(const ir::Type& type) {
+        return type.rank() == 0 ? 1 : elements(type) / size(type, type.rank() - 1);
+    }
 
     [[nodiscard]] bool tiled(const ir::Type& type) const {
-        return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == plan_.schedule.tile_axis; });
+        return std::any_of(type.shape.begin(), type.shape.end(),
+                           [&](const Dim& d) { return d.symbol == plan_.schedule.tile_axis; });
     }
 
     void operation(ValueId v) {
@@ -167,15 +182,20 @@ class Counter {
             case Opcode::Matmul:
             case Opcode::MatmulOutFp32:
             case Opcode::MatmulAdd:
-            case Opcode::MatmulSub: return product(v);
-            case Opcode::Inverse: return inverse(op);
-            case Opcode::DecayMatmul: return decay_product(op, size(fn_.op(op.args[0]).type, 1));
-            case Opcode::DecayApply: return decay_product(op, size(op.type, 1));
+            case Opcode::MatmulSub:
+                return product(v);
+            case Opcode::Inverse:
+                return inverse(op);
+            case Opcode::DecayMatmul:
+                return decay_product(op, size(fn_.op(op.args[0]).type, 1));
+            case Opcode::DecayApply:
+                return decay_product(op, size(op.type, 1));
             case Opcode::Constant:
             case Opcode::Identity:
                 if (in_tile(v)) work_.vectors += vectors(op.type);
                 return;
-            default: return walk(op);
+            default:
+                return walk(op);
         }
     }
 
@@ -189,7 +209,8 @@ class Counter {
     }
 
     [[nodiscard]] bool in_row_loop(ValueId v) const {
-        return std::any_of(kernel_.tiles.streams.begin(), kernel_.tiles.streams.end(), [&](const tile::Stream& s) { return s.has(v); });
+        return std::any_of(kernel_.tiles.streams.begin(), kernel_.tiles.streams.end(),
+                           [&](const tile::Stream& s) { return s.has(v); });
     }
 
     /// Operands of a row loop are in registers; what a scan carries from row to row goes through memory.
@@ -204,12 +225,15 @@ class Counter {
         work_.vectors += n * (vector_operations(op.code) + (in_tile(v) ? 1 : 0));
     }
 
-    [[nodiscard]] bool triangle(ValueId v) const { return fn_.op(v).code == Opcode::Tril || fn_.op(v).code == Opcode::Triu; }
+    [[nodiscard]] bool triangle(ValueId v) const {
+        return fn_.op(v).code == Opcode::Tril || fn_.op(v).code == Opcode::Triu;
+    }
 
     void product(ValueId v) {
         const Op& op = fn_.op(v);
         const ir::Type& a = fn_.op(op.args[0]).type;
-        const double m = size(op.type, 0), n = std::ceil(size(op.type, 1) / width_) * width_, k = size(a, op.attrs.trans_a ? 0 : 1);
+        const double m = size(op.type, 0), n = std::ceil(size(op.type, 1) / width_) * width_,
+                     k = size(a, op.attrs.trans_a ? 0 : 1);
         add_product(m, n, k, op.attrs.tri);
         const bool accumulates = op.args.size() == 3;
         if (accumulates && !tile::same_buffer(fn_, op.args[2], v)) work_.vectors += 2 * vectors(op.type);
@@ -242,8 +266,8 @@ class Counter {
         const double n = size(op.type, 0), blocks = std::ceil(n / kBlock), row = std::ceil(k / width_);
         work_.exps += n * row;
         const double pairs = std::min(n, kBlock) * (std::min(n, kBlock) + 1) / 2;
-        work_.vectors += blocks * pairs * (3 * row + 8);       // decay, multiply, add; a sum over lanes
-        work_.vectors += n * row * 10;                         // decays to the block's borders, and a transposition
+        work_.vectors += blocks * pairs * (3 * row + 8);         // decay, multiply, add; a sum over lanes
+        work_.vectors += n * row * 10;                           // decays to the block's borders, and a transposition
         work_.vectors += k * n * n / (2 * kBlock) / width_ * 3;  // earlier rows decay over each block
         for (double block = 1; block < blocks; ++block) add_product(kBlock, block * kBlock, k, Tri::None);
     }
@@ -256,12 +280,24 @@ class Counter {
         work_.calls += 1;
         switch (op.code) {
             case Opcode::Sum:
-            case Opcode::Amax: work_.vectors += along_rows ? n + 6 * vectors(op.type) * width_ : 2 * n; return;
-            case Opcode::Cumsum: work_.vectors += along_rows ? 10 * n : 3 * n; return;
-            case Opcode::LinearScan: work_.vectors += op.type.rank() == 1 ? 2 * n * width_ : 4 * n; return;
-            case Opcode::DecayMask: work_.vectors += 4 * vectors(op.type), work_.exps += vectors(x); return;
-            case Opcode::Copy: work_.vectors += transposes(op) ? 6 * n : 2 * n; return;
-            default: work_.vectors += 3 * n; return;
+            case Opcode::Amax:
+                work_.vectors += along_rows ? n + 6 * vectors(op.type) * width_ : 2 * n;
+                return;
+            case Opcode::Cumsum:
+                work_.vectors += along_rows ? 10 * n : 3 * n;
+                return;
+            case Opcode::LinearScan:
+                work_.vectors += op.type.rank() == 1 ? 2 * n * width_ : 4 * n;
+                return;
+            case Opcode::DecayMask:
+                work_.vectors += 4 * vectors(op.type), work_.exps += vectors(x);
+                return;
+            case Opcode::Copy:
+                work_.vectors += transposes(op) ? 6 * n : 2 * n;
+                return;
+            default:
+                work_.vectors += 3 * n;
+                return;
         }
     }
 
@@ -274,7 +310,8 @@ class Counter {
         const Op& op = fn_.op(r.value);
         const double floats = elements(op.type);
         if (r.role == Role::Input) {
-            const auto& slot = plan_.tensors[static_cast<std::size_t>(plan_.tensor(plan::TensorSlot::Kind::Output, r.name))];
+            const auto& slot =
+                plan_.tensors[static_cast<std::size_t>(plan_.tensor(plan::TensorSlot::Kind::Output, r.name))];
             work_.output_bytes += floats * static_cast<double>(size_in_bytes(slot.type.dtype));
             work_.token_rows += rows(op.type);
             move_tokens(r.value, slot.type.dtype, streamed(&tile::Stream::outputs, r.value));

@@ -15,11 +15,11 @@ struct Work {
     double input_bytes = 0;    ///< token inputs, read once per body
     double shared_bytes = 0;   ///< the part of them (and of spills read) that every tile of the same chunk reads again
     double output_bytes = 0;
-    double token_rows = 0;     ///< the pieces of memory in which token inputs and outputs lie
-    double streamed_bytes = 0; ///< of inputs and outputs: by loops that compute while they move
+    double token_rows = 0;      ///< the pieces of memory in which token inputs and outputs lie
+    double streamed_bytes = 0;  ///< of inputs and outputs: by loops that compute while they move
     double spill_read_bytes = 0, spill_write_bytes = 0;  ///< through memory
-    double passed_bytes = 0;   ///< of spills that are read and written while they lie in caches
-    double state_bytes = 0;    ///< read and written once per task: states before the first chunk and after the last
+    double passed_bytes = 0;  ///< of spills that are read and written while they lie in caches
+    double state_bytes = 0;   ///< read and written once per task: states before the first chunk and after the last
 };
 
 Work work_of(const plan::Plan& plan, const plan::Kernel& kernel);

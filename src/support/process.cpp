@@ -22,7 +22,8 @@ Finished run_process(const std::vector<std::string>& command) {
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
     std::vector<char*> argv;
-    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));  // NOLINT: posix_spawn's signature
+    for (const std::string& word : command)
+        argv.push_back(const_cast<char*>(word.c_str()));  // NOLINT: posix_spawn's signature
     argv.push_back(nullptr);
     pid_t child = 0;
     const int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
@@ -30,7 +31,8 @@ Finished run_process(const std::vector<std::string>& command) {
     close(ends[1]);
     Finished finished;
     std::array<char, 4096> buffer{};
-    for (ssize_t n = 0; error == 0 && (n = read(ends[0], buffer.data(), buffer.size())) > 0;) finished.output.append(buffer.data(), static_cast<std::size_t>(n));
+    for (ssize_t n = 0; error == 0 && (n = read(ends[0], buffer.data(), buffer.size())) > 0;)
+        finished.output.append(buffer.data(), static_cast<std::size_t>(n));
     close(ends[0]);
     if (error != 0) return {127, "cannot start " + command[0]};
     int status = 0;

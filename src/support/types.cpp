@@ -6,26 +6,39 @@ namespace forge {
 
 std::string to_string(DType dtype) {
     switch (dtype) {
-        case DType::Bool: return "bool";
-        case DType::I32: return "i32";
-        case DType::I64: return "i64";
-        case DType::F16: return "f16";
-        case DType::BF16: return "bf16";
-        case DType::F32: return "f32";
-        case DType::F64: return "f64";
+        case DType::Bool:
+            return "bool";
+        case DType::I32:
+            return "i32";
+        case DType::I64:
+            return "i64";
+        case DType::F16:
+            return "f16";
+        case DType::BF16:
+            return "bf16";
+        case DType::F32:
+            return "f32";
+        case DType::F64:
+            return "f64";
     }
     return "?";
 }
 
 std::size_t size_in_bytes(DType dtype) {
     switch (dtype) {
-        case DType::Bool: return 1;
-        case DType::I32: return 4;
-        case DType::I64: return 8;
+        case DType::Bool:
+            return 1;
+        case DType::I32:
+            return 4;
+        case DType::I64:
+            return 8;
         case DType::F16:
-        case DType::BF16: return 2;
-        case DType::F32: return 4;
-        case DType::F64: return 8;
+        case DType::BF16:
+            return 2;
+        case DType::F32:
+            return 4;
+        case DType::F64:
+            return 8;
     }
     return 0;
 }

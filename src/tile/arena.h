@@ -16,8 +16,7 @@ class Arena {
     std::int64_t take(std::int64_t floats) {
         auto best = free_.end();
         for (auto it = free_.begin(); it != free_.end(); ++it)
-            if (it->floats >= floats && (best == free_.end() || it->floats < best->floats))
-                best = it;
+            if (it->floats >= floats && (best == free_.end() || it->floats < best->floats)) best = it;
         if (best == free_.end()) return grow(floats);
         const Block block = *best;
         free_.erase(best);

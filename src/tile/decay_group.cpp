@@ -6,8 +6,8 @@
 
 #include "graph/passes.h"
 #include "ir/rebuild.h"
-#include "tile/fragments.h"
 #include "tile/fragment_steps.h"
+#include "tile/fragments.h"
 
 namespace forge::tile {
 
@@ -24,7 +24,7 @@ bool is_product(const Op& op) { return op.code == Opcode::DecayMatmul && op.layo
 bool alike(const Op& a, const Op& b) { return a.args[1] == b.args[1] && a.args[2] == b.args[2] && a.attrs == b.attrs; }
 
 class Groups {
- public:
+  public:
     explicit Groups(const Function& fn) : fn_(fn), taken_(fn.ops.size(), false) {
         std::vector<ValueId> products;
         for (ValueId v = 0; v < fn.size(); ++v)
@@ -39,21 +39,24 @@ class Groups {
         return groups;
     }
 
- private:
+  private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
 
     DecayGroup with_head(ValueId head) {
         const Op& op = fn_.op(head);
         DecayGroup group;
         for (ValueId v = head; v < fn_.size() && group.factors.size() < kMostFactors; ++v)
-            if (v == head || (is_product(fn_.op(v)) && !taken_[index(v)] && alike(fn_.op(v), op) && !late_[index(fn_.op(v).args[0])]))
+            if (v == head || (is_product(fn_.op(v)) && !taken_[index(v)] && alike(fn_.op(v), op) &&
+                              !late_[index(fn_.op(v).args[0])]))
                 group.factors.push_back({take(v), ir::kNoValue});
         for (DecayGroup::Factor& f : group.factors)
             f.rows = first([&](const Op& u) {
-                return is_rows(u, op.args[2], false) && u.args[0] == fn_.op(f.product).args[0] && u.attrs.exclusive == op.attrs.exclusive;
+                return is_rows(u, op.args[2], false) && u.args[0] == fn_.op(f.product).args[0] &&
+                       u.attrs.exclusive == op.attrs.exclusive;
             });
         group.rows = first([&](const Op& u) { return is_rows(u, op.args[2], true) && u.args[0] == op.args[1]; });
-        group.sum = first([&](const Op& u) { return u.code == Opcode::Sum && u.attrs.dim == 0 && u.args[0] == op.args[2]; });
+        group.sum =
+            first([&](const Op& u) { return u.code == Opcode::Sum && u.attrs.dim == 0 && u.args[0] == op.args[2]; });
         return group;
     }
 
@@ -120,7 +123,8 @@ bool is_block_decay(const ir::Type& product, const ir::Type& q) {
 
 Function with_decay_rows(const Function& fn, const Sizes& sizes) {
     const bool blocks = std::all_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
-        return op.code != Opcode::DecayMatmul || is_block_decay(with_sizes(op.type, sizes), with_sizes(fn.op(op.args[0]).type, sizes));
+        return op.code != Opcode::DecayMatmul ||
+               is_block_decay(with_sizes(op.type, sizes), with_sizes(fn.op(op.args[0]).type, sizes));
     });
     return blocks ? graph::decay_rows(fn) : fn;
 }
@@ -130,7 +134,8 @@ bool only_decays(const Function& fn, ValueId gates) {
     for (const Op& op : fn.ops)
         for (std::size_t i = 0; i < op.args.size(); ++i) {
             if (op.args[i] != gates) continue;
-            const bool product = op.code == Opcode::DecayMatmul && i == 2 && is_block_decay(op.type, fn.op(op.args[0]).type);
+            const bool product =
+                op.code == Opcode::DecayMatmul && i == 2 && is_block_decay(op.type, fn.op(op.args[0]).type);
             const bool sum = op.code == Opcode::Sum && op.attrs.dim == 0, rows = op.code == Opcode::DecayRows && i == 1;
             if (!product && !sum && !rows) return false;
             decays = decays || product;
@@ -139,13 +144,15 @@ bool only_decays(const Function& fn, ValueId gates) {
 }
 
 bool only_first_factor(const Function& fn, ValueId input) {
-    const auto product =
-        std::find_if(fn.ops.begin(), fn.ops.end(), [&](const Op& op) { return op.code == Opcode::DecayMatmul && op.args[0] == input; });
+    const auto product = std::find_if(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
+        return op.code == Opcode::DecayMatmul && op.args[0] == input;
+    });
     if (product == fn.ops.end() || !is_block_decay(product->type, fn.op(input).type)) return false;
     return std::all_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
         const auto reads = std::count(op.args.begin(), op.args.end(), input);
         if (op.code == Opcode::DecayMatmul && &op != &*product) return reads == 0 && !alike(op, *product);
-        return reads == 0 || (reads == 1 && op.args[0] == input && (&op == &*product || (op.code == Opcode::DecayRows && !op.attrs.reverse)));
+        return reads == 0 || (reads == 1 && op.args[0] == input &&
+                              (&op == &*product || (op.code == Opcode::DecayRows && !op.attrs.reverse)));
     });
 }
 

@@ -1,5 +1,5 @@
-/// Decay products in fragments and what is made together with them: a second product of the same second operand and gates,
-/// rows that are stored with their decays, and the gates' sum.
+/// Decay products in fragments and what is made together with them: a second product of the same second operand and
+/// gates, rows that are stored with their decays, and the gates' sum.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ struct DecayGroup {
     struct Factor {
         ir::ValueId product = ir::kNoValue, rows = ir::kNoValue;  ///< rows: kNoValue if they are not wanted
     };
-    std::vector<Factor> factors;  ///< one or two
+    std::vector<Factor> factors;      ///< one or two
     ir::ValueId rows = ir::kNoValue;  ///< of the second operand
     ir::ValueId sum = ir::kNoValue;
 
@@ -33,8 +33,8 @@ bool is_block_decay(const ir::Type& product, const ir::Type& q);
 ir::Function with_decay_rows(const ir::Function& fn, const Sizes& sizes);
 /// Whether a function's gates are read by decay groups alone, from where they lie in global memory.
 bool only_decays(const ir::Function& fn, ir::ValueId gates);
-/// Whether an input is read by one decay group alone, as its only first operand: then from where it lies, as each number is
-/// read once, and with a second one there would be no registers to ask for it ahead.
+/// Whether an input is read by one decay group alone, as its only first operand: then from where it lies, as each
+/// number is read once, and with a second one there would be no registers to ask for it ahead.
 bool only_first_factor(const ir::Function& fn, ir::ValueId input);
 
 }  // namespace forge::tile

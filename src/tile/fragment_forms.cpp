@@ -17,7 +17,8 @@ using ir::Role;
 using ir::ValueId;
 using Space = Layout::Space;
 
-/// Which operand of a product shares its result's rows as the fragment has them, and the form it would have in registers.
+/// Which operand of a product shares its result's rows as the fragment has them, and the form it would have in
+/// registers.
 std::size_t first_operand(Space result) { return result == Space::Transposed ? 1 : 0; }
 Space first_operand_form(const Function& fn, ValueId v, Space result) {
     const Op& op = fn.op(v);
@@ -27,9 +28,15 @@ Space first_operand_form(const Function& fn, ValueId v, Space result) {
 
 /// The form of every value of a function whose types are sizes.
 class Forms {
- public:
+  public:
     Forms(const Function& symbolic, const Function& fn, const FragmentRules& rules)
-        : symbolic_(symbolic), fn_(fn), rules_(rules), users_(ir::users_of(fn)), results_(ir::result_uses(fn)), form_(fn.ops.size(), Space::Reg), decided_(fn.ops.size(), false) {
+        : symbolic_(symbolic),
+          fn_(fn),
+          rules_(rules),
+          users_(ir::users_of(fn)),
+          results_(ir::result_uses(fn)),
+          form_(fn.ops.size(), Space::Reg),
+          decided_(fn.ops.size(), false) {
         if (rules.output_groups > 0) find_outputs();
         for (ValueId v = 0; v < fn.size(); ++v) decide(v);
         for (ValueId v = fn.size() - 1; v >= 0; --v)
@@ -44,15 +51,18 @@ class Forms {
         return form_[index(v)];
     }
 
-    /// Of a matrix whose columns run along the value axis, or of any other. Groups that only make outputs have no states to
-    /// chain: theirs are never transposed, so that scores feed the product with values from registers.
+    /// Of a matrix whose columns run along the value axis, or of any other. Groups that only make outputs have no
+    /// states to chain: theirs are never transposed, so that scores feed the product with values from registers.
     [[nodiscard]] Space fragment(ValueId v) const {
         if (!outputs_.empty() && outputs_[index(v)]) return Space::Fragment;
         const Shape& shape = symbolic_.op(v).type.shape;
-        return !rules_.value_axis.empty() && shape[1].symbol == rules_.value_axis && shape[0].symbol != rules_.value_axis ? Space::Transposed : Space::Fragment;
+        return !rules_.value_axis.empty() && shape[1].symbol == rules_.value_axis &&
+                       shape[0].symbol != rules_.value_axis
+                   ? Space::Transposed
+                   : Space::Fragment;
     }
 
- private:
+  private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
 
     /// What no carried state needs.
@@ -71,7 +81,8 @@ class Forms {
         decided_[index(v)] = true;
         if (op.code == Opcode::Param) form_[index(v)] = parameter(v);
         else if (op.code == Opcode::Constant || op.code == Opcode::Identity) form_[index(v)] = Space::Reg;
-        else if (ir::is_view(op.code)) form_[index(v)] = form_[index(op.args[0])] == Space::Reg ? Space::Reg : Space::Tile;
+        else if (ir::is_view(op.code))
+            form_[index(v)] = form_[index(op.args[0])] == Space::Reg ? Space::Reg : Space::Tile;
         else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
         else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
         else if (op.code == Opcode::Inverse) form_[index(v)] = is_block_inverse(op) ? Space::Fragment : Space::Tile;
@@ -83,18 +94,23 @@ class Forms {
     [[nodiscard]] Space parameter(ValueId v) const {
         const Op& op = fn_.op(v);
         switch (op.attrs.role) {
-            case Role::Scalar: return Space::Reg;
-            case Role::Head: return op.type.rank() == 0 ? Space::Reg : Space::Tile;
+            case Role::Scalar:
+                return Space::Reg;
+            case Role::Head:
+                return op.type.rank() == 0 ? Space::Reg : Space::Tile;
             case Role::State:
             case Role::Ones:
             case Role::Eye:
                 return is_matrix(v) ? fragment(v) : Space::Tile;
-            case Role::Spill: return is_matrix(v) ? Space::Operand : Space::Tile;
-            case Role::Input: return input(v);
+            case Role::Spill:
+                return is_matrix(v) ? Space::Operand : Space::Tile;
+            case Role::Input:
+                return input(v);
             case Role::Shifted:
                 if (op.type.rank() != 1) refuse(fn_, v, "rows one token earlier");
                 return Space::Tile;
-            default: return Space::Tile;
+            default:
+                return Space::Tile;
         }
     }
 
@@ -104,7 +120,8 @@ class Forms {
         const FragmentRules::Input& in = rules_.inputs.at(op.attrs.name);
         if (op.type.rank() != 2 || !is_matrix(v)) refuse(fn_, v, "an input that is no matrix of 64 x 64 blocks");
         if (in.pad != 0) refuse(fn_, v, "an input that is not padded by 0");
-        if (in.dtype == rules_.half) return results_[index(v)] == 0 && only_first_factor(fn_, v) ? Space::Spill : Space::Operand;
+        if (in.dtype == rules_.half)
+            return results_[index(v)] == 0 && only_first_factor(fn_, v) ? Space::Spill : Space::Operand;
         if (in.dtype != DType::F32) refuse(fn_, v, "an input of another 16-bit type");
         return only_decays(fn_, v) ? Space::Spill : Space::Tile;
     }
@@ -121,8 +138,8 @@ class Forms {
         return is_block_decay(op.type, fn_.op(op.args[0]).type) ? Space::Fragment : Space::Tile;
     }
 
-    /// Numbers and vectors are tiles or stand in their user's loop, matrices that are computed from fragments fragments;
-    /// for other matrices their users decide.
+    /// Numbers and vectors are tiles or stand in their user's loop, matrices that are computed from fragments
+    /// fragments; for other matrices their users decide.
     void elementwise(ValueId v) {
         if (stands_in_loop(v)) return;
         form_[index(v)] = is_matrix(v) ? from_fragment(v) : Space::Tile;
@@ -132,7 +149,8 @@ class Forms {
     [[nodiscard]] bool stands_in_loop(ValueId v) const {
         const auto& users = users_[index(v)];
         if (results_[index(v)] > 0 || users.empty()) return false;
-        if (!std::all_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_elementwise(fn_.op(u).code); })) return false;
+        if (!std::all_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_elementwise(fn_.op(u).code); }))
+            return false;
         const std::set<ValueId> distinct(users.begin(), users.end());
         const bool bool_valued = fn_.op(v).type.dtype == DType::Bool;
         if (distinct.size() > 1 && !bool_valued) return false;
@@ -194,8 +212,10 @@ class Forms {
 
 /// The function with a copy wherever a value is wanted in another form.
 class Copies {
- public:
-    Copies(const Function& fn, const Forms& forms, const FragmentRules& rules) : fn_(fn), forms_(forms), rules_(rules) { out_.name = fn.name; }
+  public:
+    Copies(const Function& fn, const Forms& forms, const FragmentRules& rules) : fn_(fn), forms_(forms), rules_(rules) {
+        out_.name = fn.name;
+    }
 
     Function run() {
         for (ValueId v = 0; v < fn_.size(); ++v) {
@@ -210,7 +230,7 @@ class Copies {
         return std::move(out_);
     }
 
- private:
+  private:
     ValueId add(Op op, Space form) {
         op.layout = Layout{};
         op.layout->space = form;
@@ -239,12 +259,13 @@ class Copies {
         }
         const Space loop = forms_.evaluated(v);
         if (is_fragment(loop) && fn_.op(op.args[i]).code == Opcode::DecayMask && is_beside_products()) return loop;
-        if (is_fragment(loop)) return now == Space::Tile || now == loop ? now : now == Space::Operand ? loop : Space::Tile;
+        if (is_fragment(loop))
+            return now == Space::Tile || now == loop ? now : now == Space::Operand ? loop : Space::Tile;
         return is_fragment(now) ? Space::Tile : now;
     }
 
-    /// Whether a decay mask had better be worked out while products are under way that its loop waits for: by a group that makes
-    /// outputs, and nothing else.
+    /// Whether a decay mask had better be worked out while products are under way that its loop waits for: by a group
+    /// that makes outputs, and nothing else.
     [[nodiscard]] bool is_beside_products() const { return rules_.output_groups > 0 && rules_.stages > 1; }
 
     ValueId in_form(ValueId v, Space form) {
@@ -252,7 +273,8 @@ class Copies {
         if (forms_[v] == form) return mapped;
         if (const auto it = made_.find({v, form}); it != made_.end()) return it->second;
         const Op& from = out_.op(mapped);
-        if (is_fragment(form) && from.layout->space == Space::Operand && from.layout->parts != 1) refuse(fn_, v, "a precise operand that is read elementwise");
+        if (is_fragment(form) && from.layout->space == Space::Operand && from.layout->parts != 1)
+            refuse(fn_, v, "a precise operand that is read elementwise");
         Op copy{Opcode::Copy, from.type, {mapped}, {}, from.name, from.where, std::nullopt};
         return made_[{v, form}] = add(std::move(copy), form);
     }
@@ -283,6 +305,8 @@ class Copies {
 
 }  // namespace
 
-Function in_forms(const Function& symbolic, const Function& fn, const FragmentRules& rules) { return Copies(fn, Forms(symbolic, fn, rules), rules).run(); }
+Function in_forms(const Function& symbolic, const Function& fn, const FragmentRules& rules) {
+    return Copies(fn, Forms(symbolic, fn, rules), rules).run();
+}
 
 }  // namespace forge::tile

@@ -23,7 +23,9 @@ using Space = Layout::Space;
 std::vector<ValueId> vectors_alone(const Function& fn) {
     std::vector<bool> alone(fn.ops.size(), false);
     std::vector<ValueId> found;
-    const auto small = [](const ir::Type& type) { return type.rank() == 0 || (type.rank() == 1 && type.shape[0].factor == kBlock); };
+    const auto small = [](const ir::Type& type) {
+        return type.rank() == 0 || (type.rank() == 1 && type.shape[0].factor == kBlock);
+    };
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
         const auto i = static_cast<std::size_t>(v);
@@ -31,11 +33,16 @@ std::vector<ValueId> vectors_alone(const Function& fn) {
             const Op& arg = fn.op(a);
             return alone[static_cast<std::size_t>(a)] || (arg.layout->space == Space::Reg && arg.type.rank() == 0);
         });
-        const bool from_vectors = std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return alone[static_cast<std::size_t>(a)]; });
-        if (op.code == Opcode::Param) alone[i] = (op.attrs.role == Role::Input || op.attrs.role == Role::Mask) && op.type.rank() == 1 && small(op.type);
+        const bool from_vectors =
+            std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return alone[static_cast<std::size_t>(a)]; });
+        if (op.code == Opcode::Param)
+            alone[i] =
+                (op.attrs.role == Role::Input || op.attrs.role == Role::Mask) && op.type.rank() == 1 && small(op.type);
         else if (op.code == Opcode::DecayMask) alone[i] = from_vectors && small(fn.op(op.args[0]).type);
-        else if (op.code == Opcode::Cumsum || op.code == Opcode::Sum) alone[i] = from_vectors && small(fn.op(op.args[0]).type);
-        else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy) alone[i] = from_vectors && from_numbers && small(op.type) && op.type.dtype != DType::Bool;
+        else if (op.code == Opcode::Cumsum || op.code == Opcode::Sum)
+            alone[i] = from_vectors && small(fn.op(op.args[0]).type);
+        else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy)
+            alone[i] = from_vectors && from_numbers && small(op.type) && op.type.dtype != DType::Bool;
         if (alone[i]) found.push_back(v);
     }
     return found;
@@ -44,11 +51,16 @@ std::vector<ValueId> vectors_alone(const Function& fn) {
 namespace {
 
 /// Memory for tiles and operands: what arrives from global memory in stages, the rest by its lives. Operands begin at
-/// multiples of 1024 bytes, so they and all that is large share one arena, and vectors another. Groups that make outputs
-/// have arenas of their own.
+/// multiples of 1024 bytes, so they and all that is large share one arena, and vectors another. Groups that make
+/// outputs have arenas of their own.
 class Memory {
- public:
-    Memory(Function fn, int stages, std::optional<Roles> roles) : fn_(std::move(fn)), stages_(stages), roles_(std::move(roles)), vectors_(vectors_alone(fn_)), groups_(decay_groups(fn_)) {}
+  public:
+    Memory(Function fn, int stages, std::optional<Roles> roles)
+        : fn_(std::move(fn)),
+          stages_(stages),
+          roles_(std::move(roles)),
+          vectors_(vectors_alone(fn_)),
+          groups_(decay_groups(fn_)) {}
 
     TileKernel run() {
         keep_in_registers();
@@ -62,7 +74,8 @@ class Memory {
             if (work > 0) work_[v] = states_.large.take(rounded(work));
             release(v);
             if (work > 0) states_.large.give(work_[v], rounded(work));
-            if (group && group->members().back() == v) states_.large.give(work_[group->head()], rounded(group_floats(fn_, *group)));
+            if (group && group->members().back() == v)
+                states_.large.give(work_[group->head()], rounded(group_floats(fn_, *group)));
         }
         TileKernel kernel;
         join_regions(kernel);
@@ -76,18 +89,29 @@ class Memory {
 
     static Rules rules() { return {4, true}; }
 
- private:
+  private:
     static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
-    static std::int64_t rounded(std::int64_t floats) { return (floats + kOperandFloats - 1) / kOperandFloats * kOperandFloats; }
+    static std::int64_t rounded(std::int64_t floats) {
+        return (floats + kOperandFloats - 1) / kOperandFloats * kOperandFloats;
+    }
 
-    [[nodiscard]] bool owns_buffer(ValueId v) const { return in_memory(fn_.op(v).layout->space) && !ir::is_view(fn_.op(v).code) && !is_passed(v); }
+    [[nodiscard]] bool owns_buffer(ValueId v) const {
+        return in_memory(fn_.op(v).layout->space) && !ir::is_view(fn_.op(v).code) && !is_passed(v);
+    }
     [[nodiscard]] bool is_passed(ValueId v) const { return roles_ && roles_->find(v); }
-    [[nodiscard]] bool is_param(ValueId v, Role role) const { return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == role; }
-    [[nodiscard]] bool is_vector(ValueId v) const { return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end(); }
-    [[nodiscard]] bool is_staged(ValueId v) const { return stages_ > 1 && (is_param(v, Role::Input) || is_param(v, Role::Spill) || is_vector(v)); }
+    [[nodiscard]] bool is_param(ValueId v, Role role) const {
+        return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == role;
+    }
+    [[nodiscard]] bool is_vector(ValueId v) const {
+        return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end();
+    }
+    [[nodiscard]] bool is_staged(ValueId v) const {
+        return stages_ > 1 && (is_param(v, Role::Input) || is_param(v, Role::Spill) || is_vector(v));
+    }
     /// Filled before the chunks, or, like what one warp makes ahead, before the first operation of one.
     [[nodiscard]] bool is_permanent(ValueId v) const {
-        return is_vector(v) || (fn_.op(v).code == Opcode::Param && (stages_ > 1 || !(is_param(v, Role::Input) || is_param(v, Role::Spill))));
+        return is_vector(v) || (fn_.op(v).code == Opcode::Param &&
+                                (stages_ > 1 || !(is_param(v, Role::Input) || is_param(v, Role::Spill))));
     }
 
     /// Vectors that only other vectors are made from need no memory.
@@ -96,8 +120,10 @@ class Memory {
         const auto results = ir::result_uses(fn_);
         for (const ValueId v : vectors_) {
             const auto& readers = users[static_cast<std::size_t>(v)];
-            if (is_param(v, Role::Input) && !roles_) continue;  // as it lies in global memory; with roles it comes in registers
-            const bool inside = results[static_cast<std::size_t>(v)] == 0 && std::all_of(readers.begin(), readers.end(), [&](ValueId u) { return is_vector(u); });
+            if (is_param(v, Role::Input) && !roles_)
+                continue;  // as it lies in global memory; with roles it comes in registers
+            const bool inside = results[static_cast<std::size_t>(v)] == 0 &&
+                                std::all_of(readers.begin(), readers.end(), [&](ValueId u) { return is_vector(u); });
             if (inside) fn_.op(v).layout->space = Space::Reg;
         }
     }
@@ -108,14 +134,18 @@ class Memory {
         if (op.layout->space == Space::Operand) return op.layout->parts * size_of(op.type, 0) * size_of(op.type, 1) / 2;
         return tile_floats(op.type, rules());
     }
-    [[nodiscard]] bool is_large(ValueId v) const { return fn_.op(v).layout->space == Space::Operand || floats(v) >= kOperandFloats; }
+    [[nodiscard]] bool is_large(ValueId v) const {
+        return fn_.op(v).layout->space == Space::Operand || floats(v) >= kOperandFloats;
+    }
 
     /// Of one kind of warp groups: matrices, and numbers.
     struct Arenas {
         Arena large{true}, small{true};
         Arena& of(bool is_large) { return is_large ? large : small; }
     };
-    [[nodiscard]] bool is_outputs(ValueId v) const { return roles_ && fn_.op(v).code != Opcode::Param && !roles_->does(Roles::kStates, v); }
+    [[nodiscard]] bool is_outputs(ValueId v) const {
+        return roles_ && fn_.op(v).code != Opcode::Param && !roles_->does(Roles::kStates, v);
+    }
     Arenas& arenas(ValueId v) { return is_outputs(v) ? outputs_ : states_; }
 
     void find_lives() {
@@ -123,7 +153,8 @@ class Memory {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (fn_.op(v).layout->space == Space::Reg || ir::is_view(fn_.op(v).code)) continue;
             const DecayGroup* const group = group_of(v);
-            for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = group ? group->members().back() : v;
+            for (const ValueId t : tiles_read_by(fn_, v))
+                last_read_[static_cast<std::size_t>(t)] = group ? group->members().back() : v;
             last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], v);
         }
         for (const ir::Result& r : fn_.results)
@@ -155,7 +186,8 @@ class Memory {
             return;
         }
         if (!owns_buffer(v)) return;
-        if (op.layout->space == Space::Tile && op.code != Opcode::DecayMask) op.layout->strides = tile_strides(op.type, rules());
+        if (op.layout->space == Space::Tile && op.code != Opcode::DecayMask)
+            op.layout->strides = tile_strides(op.type, rules());
         const bool large = is_large(v);
         const std::int64_t size = large ? rounded(floats(v)) : (floats(v) + 3) / 4 * 4;
         if (const ValueId from = taken_over(v); from != ir::kNoValue) {
@@ -170,27 +202,34 @@ class Memory {
         }
     }
 
-    /// A matrix that another of the same shape and form may be written over: each element is read last, and by the thread that
-    /// writes it.
+    /// A matrix that another of the same shape and form may be written over: each element is read last, and by the
+    /// thread that writes it.
     [[nodiscard]] ValueId taken_over(ValueId v) const {
         const Op& op = fn_.op(v);
         const bool down_columns = op.code == Opcode::Cumsum && op.attrs.dim == 0;  // a thread has a column
-        if (!in_memory(op.layout->space) || !is_block_matrix(op.type) || !(ir::is_elementwise(op.code) || down_columns)) return ir::kNoValue;
+        if (!in_memory(op.layout->space) || !is_block_matrix(op.type) || !(ir::is_elementwise(op.code) || down_columns))
+            return ir::kNoValue;
         for (const ValueId t : tiles_read_by(fn_, v)) {
             const Op& from = fn_.op(t);
-            const bool dies = last_read_[static_cast<std::size_t>(t)] == v && !is_permanent(t) && !is_staged(t) && !moved_.contains(t) && !viewed(t);
-            if (dies && from.code != Opcode::DecayMask && from.layout->space == op.layout->space && from.type.shape == op.type.shape && from.layout->parts == op.layout->parts) return t;
+            const bool dies = last_read_[static_cast<std::size_t>(t)] == v && !is_permanent(t) && !is_staged(t) &&
+                              !moved_.contains(t) && !viewed(t);
+            if (dies && from.code != Opcode::DecayMask && from.layout->space == op.layout->space &&
+                from.type.shape == op.type.shape && from.layout->parts == op.layout->parts)
+                return t;
         }
         return ir::kNoValue;
     }
 
     [[nodiscard]] bool viewed(ValueId t) const {
-        return std::any_of(fn_.ops.begin(), fn_.ops.end(), [&](const Op& op) { return ir::is_view(op.code) && op.args[0] == t; });
+        return std::any_of(fn_.ops.begin(), fn_.ops.end(),
+                           [&](const Op& op) { return ir::is_view(op.code) && op.args[0] == t; });
     }
 
     void release(ValueId v) {
         for (ValueId t = 0; t <= v; ++t) {
-            if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || is_permanent(t) || moved_.contains(t)) continue;
+            if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || is_permanent(t) ||
+                moved_.contains(t))
+                continue;
             const bool large = is_large(t);
             arenas(t).of(large).give(fn_.op(t).layout->offset, large ? rounded(floats(t)) : (floats(t) + 3) / 4 * 4);
         }
@@ -198,8 +237,8 @@ class Memory {
 
     [[nodiscard]] std::int64_t stages() const { return stages_ > 1 ? stages_ : 0; }
 
-    /// All stages' matrices, matrices of the states' group (or of all), what each of the outputs' groups has, what is passed
-    /// between them; then numbers: those in no stage, those of all stages, barriers.
+    /// All stages' matrices, matrices of the states' group (or of all), what each of the outputs' groups has, what is
+    /// passed between them; then numbers: those in no stage, those of all stages, barriers.
     void join_regions(TileKernel& kernel) {
         const std::int64_t large = stages() * stage_large_;
         std::int64_t end = large + rounded(states_.large.size()), outputs = end;
@@ -214,11 +253,13 @@ class Memory {
         }
         const std::int64_t small = end;
         end += (states_.small.size() + 3) / 4 * 4;
-        kernel.stage_floats = stage_large_, kernel.number_floats = (stage_small_ + 3) / 4 * 4, kernel.stage_numbers = end;
+        kernel.stage_floats = stage_large_, kernel.number_floats = (stage_small_ + 3) / 4 * 4,
+        kernel.stage_numbers = end;
         end += stages() * kernel.number_floats;
         if (roles_) {
             roles_->barriers = end;
-            end += Roles::kHandoverFloats * (stages() + roles_->output_groups * static_cast<std::int64_t>(roles_->passed.size()));
+            end += Roles::kHandoverFloats *
+                   (stages() + roles_->output_groups * static_cast<std::int64_t>(roles_->passed.size()));
         }
         kernel.scratch_floats = (end + 3) / 4 * 4;
         for (auto& [v, offset] : work_) offset += large;
@@ -247,6 +288,8 @@ class Memory {
 
 }  // namespace
 
-TileKernel with_memory(Function fn, int stages, std::optional<Roles> roles) { return Memory(std::move(fn), stages, std::move(roles)).run(); }
+TileKernel with_memory(Function fn, int stages, std::optional<Roles> roles) {
+    return Memory(std::move(fn), stages, std::move(roles)).run();
+}
 
 }  // namespace forge::tile

@@ -28,8 +28,10 @@ Cost cost_of(const Function& fn, ValueId v) {
     const double elements = op.type.rank() == 2 ? static_cast<double>(size_of(op.type, 0) * size_of(op.type, 1)) : 64;
     if (ir::is_matmul(op.code)) {
         const Op& a = fn.op(op.args[0]);
-        const double depth = static_cast<double>(size_of(a.type, op.attrs.trans_a ? 0 : 1)), parts = a.layout->parts * fn.op(op.args[1]).layout->parts;
-        return {kPerInstruction * elements * depth * parts / (64 * 64 * 16), kLatency + elements * depth * parts / (64 * 2 * 16)};
+        const double depth = static_cast<double>(size_of(a.type, op.attrs.trans_a ? 0 : 1)),
+                     parts = a.layout->parts * fn.op(op.args[1]).layout->parts;
+        return {kPerInstruction * elements * depth * parts / (64 * 64 * 16),
+                kLatency + elements * depth * parts / (64 * 2 * 16)};
     }
     if (!is_block_matrix(op.type)) return {kBarrier + 60, 0};
     if (op.code == Opcode::Inverse) return {6000, 0};
@@ -38,12 +40,18 @@ Cost cost_of(const Function& fn, ValueId v) {
     return {kPerRegister * registers + (in_memory(op.layout->space) ? kBarrier : 0), 0};
 }
 
-/// The operations in an order that keeps the matrix units busy while the threads do other work: what lies on the longest
-/// way to the end first, and nothing that must wait while something else need not. Groups with roles of their own have
-/// threads of their own.
+/// The operations in an order that keeps the matrix units busy while the threads do other work: what lies on the
+/// longest way to the end first, and nothing that must wait while something else need not. Groups with roles of their
+/// own have threads of their own.
 class Overlapping {
- public:
-    Overlapping(const Function& fn, bool alone, const Roles* roles) : fn_(fn), alone_(alone), roles_(roles), left_(fn.ops.size(), 0), done_(fn.ops.size(), -1), taken_(fn.ops.size(), false) {
+  public:
+    Overlapping(const Function& fn, bool alone, const Roles* roles)
+        : fn_(fn),
+          alone_(alone),
+          roles_(roles),
+          left_(fn.ops.size(), 0),
+          done_(fn.ops.size(), -1),
+          taken_(fn.ops.size(), false) {
         constexpr double kNextChunk = 1000;  // waits for the carried states, and for nothing else
         const auto users = ir::users_of(fn);
         std::vector<bool> carried(fn.ops.size(), false);
@@ -55,7 +63,8 @@ class Overlapping {
             const Cost c = cost_of(fn, v);
             left_[index(v)] = after + c.threads + c.units;
         }
-        // States do not wait for outputs: those of the chunk before are there when the outputs' groups come to ask for them.
+        // States do not wait for outputs: those of the chunk before are there when the outputs' groups come to ask for
+        // them.
         if (roles_)
             for (const Roles::Passed& p : roles_->passed)
                 if (fn.op(fn.op(p.value).args[0]).code == Opcode::Param) done_[index(p.value)] = 0;
@@ -68,15 +77,18 @@ class Overlapping {
             if (from_carried(v)) take_with_operands(v);
         while (static_cast<int>(order_.size()) < fn_.size()) take(next());
         // One group's text after the other's: outputs may come before a state that they take from the chunk before.
-        if (roles_) std::stable_partition(order_.begin(), order_.end(), [&](ValueId v) { return fn_.op(v).code == Opcode::Param || roles_->does(Roles::kStates, v); });
+        if (roles_)
+            std::stable_partition(order_.begin(), order_.end(), [&](ValueId v) {
+                return fn_.op(v).code == Opcode::Param || roles_->does(Roles::kStates, v);
+            });
         return ir::permuted(fn_, order_);
     }
 
- private:
+  private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
 
-    /// What follows from a carried fragment, vectors and numbers comes before all products: the compiler does not see that
-    /// the last chunk's have ended once others are under way.
+    /// What follows from a carried fragment, vectors and numbers comes before all products: the compiler does not see
+    /// that the last chunk's have ended once others are under way.
     [[nodiscard]] bool from_carried(ValueId v) const {
         if (roles_ && roles_->find(v)) return is_accumulated_onto(fn_.op(v).args[0]);
         if (!ir::is_elementwise(fn_.op(v).code) || !is_fragment(fn_.op(v).layout->space)) return false;
@@ -85,8 +97,9 @@ class Overlapping {
                std::any_of(read.begin(), read.end(), [&](ValueId t) { return is_fragment(fn_.op(t).layout->space); });
     }
     [[nodiscard]] bool is_accumulated_onto(ValueId carried) const {
-        return fn_.op(carried).code == Opcode::Param &&
-               std::any_of(fn_.ops.begin(), fn_.ops.end(), [&](const Op& op) { return ir::is_matmul(op.code) && op.args.size() == 3 && op.args[2] == carried; });
+        return fn_.op(carried).code == Opcode::Param && std::any_of(fn_.ops.begin(), fn_.ops.end(), [&](const Op& op) {
+                   return ir::is_matmul(op.code) && op.args.size() == 3 && op.args[2] == carried;
+               });
     }
     void take_with_operands(ValueId v) {
         for (const ValueId a : fn_.op(v).args)
@@ -112,7 +125,8 @@ class Overlapping {
             const double at = ready(v);
             if (at < 0) continue;
             const double start = std::max(at, clock(v));
-            const bool better = best == ir::kNoValue || start < best_start || (start == best_start && urgency(v) > urgency(best));
+            const bool better =
+                best == ir::kNoValue || start < best_start || (start == best_start && urgency(v) > urgency(best));
             if (better) best = v, best_start = start;
         }
         return best;
@@ -153,7 +167,7 @@ class Overlapping {
 /// The operations of a task of a single chunk, in an order that needs little memory, so that many tasks are in flight:
 /// products of what has arrived first, then one result after the other, each time the one that leaves least behind.
 class Thrifty {
- public:
+  public:
     explicit Thrifty(const Function& fn) : fn_(fn), users_(ir::users_of(fn)), done_(fn.ops.size(), false) {}
 
     Function run() {
@@ -164,7 +178,8 @@ class Thrifty {
         std::vector<ValueId> results;
         for (const ir::Result& r : fn_.results) results.push_back(r.value);
         while (!results.empty()) {
-            const auto best = std::min_element(results.begin(), results.end(), [&](ValueId a, ValueId b) { return room(a) < room(b); });
+            const auto best = std::min_element(results.begin(), results.end(),
+                                               [&](ValueId a, ValueId b) { return room(a) < room(b); });
             take_all(needed(*best));
             results.erase(best);
         }
@@ -173,7 +188,7 @@ class Thrifty {
         return ir::permuted(fn_, order_);
     }
 
- private:
+  private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
     void take(ValueId v) {
         done_[index(v)] = true;
@@ -188,7 +203,9 @@ class Thrifty {
         const auto product = [](const Op& op) { return ir::is_matmul(op.code) || op.code == Opcode::DecayMatmul; };
         if (!product(fn_.op(v)) || done_[index(v)]) return false;
         const auto values = needed(v);
-        return std::none_of(values.begin(), values.end(), [&](ValueId u) { return u != v && (product(fn_.op(u)) || fn_.op(u).code == Opcode::Inverse); });
+        return std::none_of(values.begin(), values.end(), [&](ValueId u) {
+            return u != v && (product(fn_.op(u)) || fn_.op(u).code == Opcode::Inverse);
+        });
     }
 
     /// What is yet to be made for a value, itself last.
@@ -220,8 +237,9 @@ class Thrifty {
     }
     /// Whether something that is yet to be made reads the value, if only from within a loop.
     [[nodiscard]] bool is_wanted(ValueId v, const std::vector<bool>& made) const {
-        return std::any_of(users_[index(v)].begin(), users_[index(v)].end(),
-                           [&](ValueId u) { return !made[index(u)] || (fn_.op(u).layout->space == Space::Reg && is_wanted(u, made)); });
+        return std::any_of(users_[index(v)].begin(), users_[index(v)].end(), [&](ValueId u) {
+            return !made[index(u)] || (fn_.op(u).layout->space == Space::Reg && is_wanted(u, made));
+        });
     }
     [[nodiscard]] std::int64_t floats(ValueId v) const {
         const Op& op = fn_.op(v);

@@ -1,5 +1,5 @@
-/// The steps of lowering to fragments, one file each, in their order: every value gets a form, with copies between forms;
-/// operations get an order; tiles and operands get memory.
+/// The steps of lowering to fragments, one file each, in their order: every value gets a form, with copies between
+/// forms; operations get an order; tiles and operands get memory.
 #pragma once
 
 #include "tile/fragments.h"
@@ -12,18 +12,23 @@ struct Obstacle {
 };
 [[noreturn]] void refuse(const ir::Function& fn, ir::ValueId v, const char* why);
 
-inline bool is_fragment(ir::Layout::Space space) { return space == ir::Layout::Space::Fragment || space == ir::Layout::Space::Transposed; }
-inline bool in_memory(ir::Layout::Space space) { return space == ir::Layout::Space::Tile || space == ir::Layout::Space::Operand; }
+inline bool is_fragment(ir::Layout::Space space) {
+    return space == ir::Layout::Space::Fragment || space == ir::Layout::Space::Transposed;
+}
+inline bool in_memory(ir::Layout::Space space) {
+    return space == ir::Layout::Space::Tile || space == ir::Layout::Space::Operand;
+}
 
-/// Every value in its form (`Layout::space`, `parts`), and a copy wherever one is wanted in another. `symbolic` is the same
-/// function as `fn` before its types became sizes.
+/// Every value in its form (`Layout::space`, `parts`), and a copy wherever one is wanted in another. `symbolic` is the
+/// same function as `fn` before its types became sizes.
 ir::Function in_forms(const ir::Function& symbolic, const ir::Function& fn, const FragmentRules& rules);
 
 /// Vectors of one number per token, and what follows from them alone: one warp can make them ahead, in its registers.
 std::vector<ir::ValueId> vectors_alone(const ir::Function& fn);
 
-/// An order that keeps the matrix units busy while the threads do other work, for chunks that follow one another. `alone`: no
-/// other task shares the multiprocessor. `roles`: of the warp groups that share the task; null: there is one.
+/// An order that keeps the matrix units busy while the threads do other work, for chunks that follow one another.
+/// `alone`: no other task shares the multiprocessor. `roles`: of the warp groups that share the task; null: there is
+/// one.
 ir::Function overlapped(const ir::Function& fn, bool alone, const Roles* roles);
 /// An order that needs little memory, for tasks of a single chunk: where these abound, they hide each other's waits.
 ir::Function thrifty(const ir::Function& fn);

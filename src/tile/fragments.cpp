@@ -39,10 +39,13 @@ void refuse(const Function& fn, ValueId v, const char* why) {
 }
 
 bool is_block_matrix(const ir::Type& type) {
-    return type.rank() == 2 && std::all_of(type.shape.begin(), type.shape.end(), [](const Dim& d) { return d.is_constant() && d.factor % kBlock == 0; });
+    return type.rank() == 2 && std::all_of(type.shape.begin(), type.shape.end(),
+                                           [](const Dim& d) { return d.is_constant() && d.factor % kBlock == 0; });
 }
 
-bool is_block_inverse(const Op& op) { return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor == kBlock; }
+bool is_block_inverse(const Op& op) {
+    return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor == kBlock;
+}
 
 std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
     constexpr std::int64_t kInverseFloats = 2 * kBlock * 72;  // the device library's
@@ -64,14 +67,16 @@ int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& sp
     return parts;
 }
 
-std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules) {
+std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel, const Sizes& sizes,
+                                                         const FragmentRules& rules) {
     try {
         const Function symbolic = ordered(with_decay_rows(with_copied_vectors(kernel), sizes));
         Function fn = symbolic;
         for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
         const Function formed = in_forms(symbolic, fn, rules);
         if (rules.stages == 1) return with_memory(gathered(thrifty(formed)), 1, {});
-        if (rules.output_groups == 0) return with_memory(gathered(overlapped(formed, rules.stages > kStagesOfTwo, nullptr)), rules.stages, {});
+        if (rules.output_groups == 0)
+            return with_memory(gathered(overlapped(formed, rules.stages > kStagesOfTwo, nullptr)), rules.stages, {});
         const auto divided = [&](const Function& f) { return roles_of(f, vectors_alone(f), rules.output_groups); };
         const Roles roles = divided(formed);
         const Function in_order = gathered(overlapped(formed, true, &roles));

@@ -1,10 +1,10 @@
-/// From a kernel's graph to the tiles of a warp group: matrices of whole 64 x 64 blocks are held as a GPU's matrix units
-/// take and leave them, as operands of 16-bit numbers in shared memory or as fragments in registers, and everything else in
-/// float tiles. Changes of form become `copy` ops.
+/// From a kernel's graph to the tiles of a warp group: matrices of whole 64 x 64 blocks are held as a GPU's matrix
+/// units take and leave them, as operands of 16-bit numbers in shared memory or as fragments in registers, and
+/// everything else in float tiles. Changes of form become `copy` ops.
 ///
-/// A product's result is a fragment: of itself, or, where its columns run along the value axis, of its transpose, so that a
-/// state and all that is computed from it chain through registers. The operand that shares the result's rows then comes from
-/// registers or from shared memory, the other always from shared memory.
+/// A product's result is a fragment: of itself, or, where its columns run along the value axis, of its transpose, so
+/// that a state and all that is computed from it chain through registers. The operand that shares the result's rows
+/// then comes from registers or from shared memory, the other always from shared memory.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct FragmentRules {
     std::map<std::string, Input> inputs;  ///< token inputs, as they lie in memory
     std::map<std::string, int> parts;     ///< of spills that are operands
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
-    int output_groups = 0;                ///< warp groups that take chunks by turns to make outputs; 0: one group does everything
+    int output_groups = 0;  ///< warp groups that take chunks by turns to make outputs; 0: one group does everything
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so
@@ -39,6 +39,7 @@ std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 int parts_of(const ir::Function& fn, ir::ValueId v, const std::map<std::string, int>& spill_parts);
 
 /// The kernel, or what stands in the way of holding it so.
-std::variant<TileKernel, std::string> lower_to_fragments(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules);
+std::variant<TileKernel, std::string> lower_to_fragments(const ir::Function& kernel, const Sizes& sizes,
+                                                         const FragmentRules& rules);
 
 }  // namespace forge::tile

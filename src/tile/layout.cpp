@@ -32,13 +32,15 @@ std::vector<std::int64_t> tile_strides(const ir::Type& type, const Rules& rules)
     std::int64_t next = 1;
     for (int axis = type.rank() - 1; axis >= 0; --axis) {
         strides[static_cast<std::size_t>(axis)] = next;
-        next = axis == type.rank() - 1 ? padded_row(size_of(type, axis), type.rank(), rules) : next * size_of(type, axis);
+        next =
+            axis == type.rank() - 1 ? padded_row(size_of(type, axis), type.rank(), rules) : next * size_of(type, axis);
     }
     return strides;
 }
 
 std::int64_t tile_floats(const ir::Type& type, const Rules& rules) {
-    std::int64_t floats = type.rank() == 0 ? rules.vector_width : padded_row(size_of(type, type.rank() - 1), type.rank(), rules);
+    std::int64_t floats =
+        type.rank() == 0 ? rules.vector_width : padded_row(size_of(type, type.rank() - 1), type.rank(), rules);
     for (int axis = 0; axis + 1 < type.rank(); ++axis) floats *= size_of(type, axis);
     return floats;
 }
@@ -49,7 +51,8 @@ std::int64_t work_floats(const ir::Function& fn, ir::ValueId v, const Rules& rul
     constexpr std::int64_t kDecayBlock = 16;
     const bool blocked = op.type.rank() == 2 && size_of(op.type, 0) > kDecayBlock;
     if (!rules.shared_memory || !blocked) return 0;
-    if (op.code == Opcode::DecayMatmul) return matrix(round_up(size_of(op.type, 0), kDecayBlock), size_of(fn.op(op.args[0]).type, 1));
+    if (op.code == Opcode::DecayMatmul)
+        return matrix(round_up(size_of(op.type, 0), kDecayBlock), size_of(fn.op(op.args[0]).type, 1));
     if (op.code == Opcode::DecayApply) return matrix(size_of(op.type, 0), size_of(op.type, 1));
     return 0;
 }
@@ -60,12 +63,18 @@ Layout view_layout(const Op& op, const ir::Type& from, const Layout& base) {
     const auto at = [&](std::int64_t axis) { return s.begin() + axis; };
     switch (op.code) {
         case Opcode::Permute:
-            for (std::size_t i = 0; i < s.size(); ++i) l.strides[i] = base.strides[static_cast<std::size_t>(op.attrs.perm[i])];
+            for (std::size_t i = 0; i < s.size(); ++i)
+                l.strides[i] = base.strides[static_cast<std::size_t>(op.attrs.perm[i])];
             return l;
-        case Opcode::Unsqueeze: s.insert(at(op.attrs.dim), 0); return l;
-        case Opcode::Squeeze: s.erase(at(op.attrs.dim)); return l;
+        case Opcode::Unsqueeze:
+            s.insert(at(op.attrs.dim), 0);
+            return l;
+        case Opcode::Squeeze:
+            s.erase(at(op.attrs.dim));
+            return l;
         case Opcode::Select: {
-            const std::int64_t n = size_of(from, static_cast<int>(op.attrs.dim)), index = op.attrs.start < 0 ? op.attrs.start + n : op.attrs.start;
+            const std::int64_t n = size_of(from, static_cast<int>(op.attrs.dim)),
+                               index = op.attrs.start < 0 ? op.attrs.start + n : op.attrs.start;
             l.offset += index * *at(op.attrs.dim);
             s.erase(at(op.attrs.dim));
             return l;
@@ -81,7 +90,8 @@ Layout view_layout(const Op& op, const ir::Type& from, const Layout& base) {
                 if (from.shape[i - missing] == Dim(1)) s[i] = 0;
             return l;
         }
-        default: throw InternalError(std::string("layout: not a view: ") + ir::info(op.code).name);
+        default:
+            throw InternalError(std::string("layout: not a view: ") + ir::info(op.code).name);
     }
 }
 

@@ -26,10 +26,13 @@ Function with_sizes(Function fn, const Sizes& sizes) {
 
 bool is_number(const Op& op) {
     return op.code == Opcode::Constant || op.code == Opcode::Identity ||
-           (op.code == Opcode::Param && op.type.rank() == 0 && (op.attrs.role == Role::Scalar || op.attrs.role == Role::Head));
+           (op.code == Opcode::Param && op.type.rank() == 0 &&
+            (op.attrs.role == Role::Scalar || op.attrs.role == Role::Head));
 }
 
-ValueId copied(Function& out, ValueId v) { return ir::emit(out, Opcode::Copy, {v}, {}, out.op(v).where, out.op(v).name); }
+ValueId copied(Function& out, ValueId v) {
+    return ir::emit(out, Opcode::Copy, {v}, {}, out.op(v).where, out.op(v).name);
+}
 
 /// The layout that a value will have if every op that is no view gets a buffer of its own.
 Layout eventual_layout(const Function& fn, ValueId v, const Rules& rules) {
@@ -44,11 +47,12 @@ bool dense(const Function& fn, ValueId v, const Rules& rules) {
     const Layout l = eventual_layout(fn, v, rules);
     const std::int64_t width = rules.vector_width;
     if (!contiguous_rows(op.type, l)) return false;
-    return op.type.rank() < 2 || l.strides[l.strides.size() - 2] >= (size_of(op.type, op.type.rank() - 1) + width - 1) / width * width;
+    return op.type.rank() < 2 ||
+           l.strides[l.strides.size() - 2] >= (size_of(op.type, op.type.rank() - 1) + width - 1) / width * width;
 }
 
 class Legalizer {
- public:
+  public:
     explicit Legalizer(const Rules& rules) : rules_(rules) {}
 
     ValueId visit(Function& out, const Op& op, std::vector<ValueId> args) const {
@@ -56,18 +60,19 @@ class Legalizer {
         for (ValueId& a : args)
             if (is_number(out.op(a))) a = copied(out, a);
         if (ir::is_view(op.code) || op.code == Opcode::Copy) return ir::keep(out, op, std::move(args));
-        return ir::is_matmul(op.code) ? product(out, op, std::move(args)) : ir::keep(out, op, with_dense_rows(out, std::move(args)));
+        return ir::is_matmul(op.code) ? product(out, op, std::move(args))
+                                      : ir::keep(out, op, with_dense_rows(out, std::move(args)));
     }
 
- private:
+  private:
     [[nodiscard]] std::vector<ValueId> with_dense_rows(Function& out, std::vector<ValueId> args) const {
         for (ValueId& a : args)
             if (!dense(out, a, rules_)) a = copied(out, a);
         return args;
     }
 
-    /// The first operand may have any strides; the second must be dense (in shared memory: may too), so a transposed one
-    /// is copied.
+    /// The first operand may have any strides; the second must be dense (in shared memory: may too), so a transposed
+    /// one is copied.
     ValueId product(Function& out, const Op& op, std::vector<ValueId> args) const {
         Op plain = op;
         if (op.attrs.trans_b) {
@@ -91,7 +96,8 @@ Function with_stored_results(Function fn, const Rules& rules) {
         const Op& op = fn.op(r.value);
         const bool passes = op.code == Opcode::Param && (op.attrs.role == Role::State || op.attrs.role == Role::Input);
         if (r.role == Role::Spill && passes) continue;
-        if (is_number(fn.op(r.value)) || fn.op(r.value).code == Opcode::Param || ir::is_view(fn.op(r.value).code) || !dense(fn, r.value, rules))
+        if (is_number(fn.op(r.value)) || fn.op(r.value).code == Opcode::Param || ir::is_view(fn.op(r.value).code) ||
+            !dense(fn, r.value, rules))
             r.value = copied(fn, r.value);
     }
     return fn;
@@ -111,9 +117,10 @@ ir::Type with_sizes(ir::Type type, const Sizes& sizes) {
 
 Function legalize(const Function& fn, const Sizes& sizes, const Rules& rules) {
     const Legalizer legalizer(rules);
-    const Function legal = ir::rebuild(with_sizes(fn, sizes), [&](Function& out, const Op& op, std::vector<ValueId> args) {
-        return legalizer.visit(out, op, std::move(args));
-    });
+    const Function legal =
+        ir::rebuild(with_sizes(fn, sizes), [&](Function& out, const Op& op, std::vector<ValueId> args) {
+            return legalizer.visit(out, op, std::move(args));
+        });
     return with_stored_results(graph::dce(graph::cse(legal)), rules);
 }
 

@@ -26,9 +26,11 @@ using Space = Layout::Space;
 bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result) {
     const Op& op = fn.op(v);
     if (op.code == Opcode::Constant || op.code == Opcode::Identity) return true;
-    if (op.code == Opcode::Param) return op.type.rank() == 0 && (op.attrs.role == Role::Scalar || op.attrs.role == Role::Head);
+    if (op.code == Opcode::Param)
+        return op.type.rank() == 0 && (op.attrs.role == Role::Scalar || op.attrs.role == Role::Head);
     if (!ir::is_elementwise(op.code) || is_result || users.empty()) return false;
-    if (!std::all_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_elementwise(fn.op(u).code) || fn.op(u).code == Opcode::Copy; }))
+    if (!std::all_of(users.begin(), users.end(),
+                     [&](ValueId u) { return ir::is_elementwise(fn.op(u).code) || fn.op(u).code == Opcode::Copy; }))
         return false;
     const bool bool_valued = op.type.dtype == DType::Bool;  // masks live in registers only
     const std::set<ValueId> distinct(users.begin(), users.end());
@@ -41,31 +43,37 @@ constexpr int kForever = 1 << 30;
 using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
 
 class Allocator {
- public:
-   Allocator(Streamed streamed, SpillStrides spills, const Rules& rules)
-       : fn_(std::move(streamed.fn)), streams_(std::move(streamed.streams)), spills_(std::move(spills)), rules_(rules), arena_(rules.shared_memory) {}
+  public:
+    Allocator(Streamed streamed, SpillStrides spills, const Rules& rules)
+        : fn_(std::move(streamed.fn)),
+          streams_(std::move(streamed.streams)),
+          spills_(std::move(spills)),
+          rules_(rules),
+          arena_(rules.shared_memory) {}
 
-   Function run() {
-       choose_spaces();
-       find_lives();
-       for (ValueId v = 0; v < fn_.size(); ++v) {
-           if (owns_buffer(v))
-               place(v);
-           else if (ir::is_view(fn_.op(v).code))
-               view(v);
-           const std::int64_t work = work_floats(fn_, v, rules_);
-           if (work > 0) work_[v] = arena_.take(work);
-           release(v);
-           if (work > 0) arena_.give(work_[v], work);
-       }
-       return std::move(fn_);
+    Function run() {
+        choose_spaces();
+        find_lives();
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (owns_buffer(v)) place(v);
+            else if (ir::is_view(fn_.op(v).code)) view(v);
+            const std::int64_t work = work_floats(fn_, v, rules_);
+            if (work > 0) work_[v] = arena_.take(work);
+            release(v);
+            if (work > 0) arena_.give(work_[v], work);
+        }
+        return std::move(fn_);
     }
     [[nodiscard]] std::int64_t floats() const { return arena_.size(); }
     [[nodiscard]] const std::map<ValueId, std::int64_t>& work() const { return work_; }
 
- private:
-    [[nodiscard]] bool owns_buffer(ValueId v) const { return fn_.op(v).layout->space == Space::Tile && !ir::is_view(fn_.op(v).code); }
-    [[nodiscard]] bool is_state(ValueId v) const { return fn_.op(v).code == Opcode::Param && is_carried(fn_.op(v).attrs.role); }
+  private:
+    [[nodiscard]] bool owns_buffer(ValueId v) const {
+        return fn_.op(v).layout->space == Space::Tile && !ir::is_view(fn_.op(v).code);
+    }
+    [[nodiscard]] bool is_state(ValueId v) const {
+        return fn_.op(v).code == Opcode::Param && is_carried(fn_.op(v).attrs.role);
+    }
 
     void choose_spaces() {
         const auto users = ir::users_of(fn_);
@@ -74,9 +82,11 @@ class Allocator {
             const auto i = static_cast<std::size_t>(v);
             fn_.op(v).layout = Layout{};
             const Stream* const stream = stream_of(v);
-            const bool in_place = stream ? in_registers(*stream, v, users[i]) : computed_in_place(fn_, v, users[i], results[i] > 0);
+            const bool in_place =
+                stream ? in_registers(*stream, v, users[i]) : computed_in_place(fn_, v, users[i], results[i] > 0);
             if (!in_place) fn_.op(v).layout->space = Space::Tile;
-            if (stream && is_scan(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i])) rolling_.insert(v);
+            if (stream && is_scan(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i]))
+                rolling_.insert(v);
             if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill)
                 fn_.op(v).layout = Layout{Space::Spill, 0, spills_.at(fn_.op(v).attrs.name)};
             if (!stream && results[i] == 1) make_in_spill(v);
@@ -89,8 +99,10 @@ class Allocator {
         Op& op = fn_.op(v);
         const bool kept = op.code == Opcode::Param && op.attrs.role != Role::Input;
         if (rules_.shared_memory || kept || ir::is_view(op.code) || op.type.rank() != 2) return;
-        const auto r = std::find_if(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& result) { return result.value == v; });
-        if (r->role == Role::Spill && spills_.at(r->name) == tile_strides(op.type, rules_)) op.layout = Layout{Space::Spill, 0, spills_.at(r->name)};
+        const auto r = std::find_if(fn_.results.begin(), fn_.results.end(),
+                                    [&](const ir::Result& result) { return result.value == v; });
+        if (r->role == Role::Spill && spills_.at(r->name) == tile_strides(op.type, rules_))
+            op.layout = Layout{Space::Spill, 0, spills_.at(r->name)};
     }
 
     [[nodiscard]] const Stream* stream_of(ValueId v) const {
@@ -140,7 +152,9 @@ class Allocator {
     }
 
     /// Parameters that are loaded once, before the loop over chunks.
-    [[nodiscard]] bool hoisted(ValueId v) const { return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Head; }
+    [[nodiscard]] bool hoisted(ValueId v) const {
+        return fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Head;
+    }
 
     /// An operand whose buffer the result may take over: read for the last time here, element by element.
     [[nodiscard]] ValueId reusable(ValueId v) const {
@@ -158,7 +172,8 @@ class Allocator {
     }
 
     [[nodiscard]] bool dies_at(ValueId t, ValueId v) const {
-        return fn_.op(t).layout->space == Space::Tile && last_read_[static_cast<std::size_t>(t)] == v && !hoisted(t) && t != v;
+        return fn_.op(t).layout->space == Space::Tile && last_read_[static_cast<std::size_t>(t)] == v && !hoisted(t) &&
+               t != v;
     }
 
     [[nodiscard]] bool read_through_view(ValueId v, ValueId tile) const {
@@ -179,7 +194,9 @@ class Allocator {
     /// Frees the buffers that were read for the last time at v.
     void release(ValueId v) {
         for (ValueId t = 0; t <= v; ++t) {
-            if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || permanent_.contains(t) || moved_.contains(t)) continue;
+            if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || permanent_.contains(t) ||
+                moved_.contains(t))
+                continue;
             arena_.give(fn_.op(t).layout->offset, floats_of(t));
         }
     }
@@ -187,7 +204,8 @@ class Allocator {
     /// A scan of which only the row before counts takes one row.
     [[nodiscard]] std::int64_t floats_of(ValueId v) const {
         const ir::Type& type = fn_.op(v).type;
-        return rolling_.contains(v) ? tile_floats({type.dtype, {type.shape.back()}}, rules_) : tile_floats(type, rules_);
+        return rolling_.contains(v) ? tile_floats({type.dtype, {type.shape.back()}}, rules_)
+                                    : tile_floats(type, rules_);
     }
 
     Function fn_;
@@ -229,7 +247,8 @@ std::vector<ValueId> tiles_read_by(const Function& fn, ValueId v) {
 TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole, const Rules& rules) {
     SpillStrides spills;
     for (const Op& op : kernel.ops)
-        if (op.code == Opcode::Param && op.attrs.role == Role::Spill) spills[op.attrs.name] = tile_strides(with_sizes(op.type, whole), rules);
+        if (op.code == Opcode::Param && op.attrs.role == Role::Spill)
+            spills[op.attrs.name] = tile_strides(with_sizes(op.type, whole), rules);
     for (const ir::Result& r : kernel.results)
         if (r.role == Role::Spill) spills[r.name] = tile_strides(with_sizes(kernel.op(r.value).type, whole), rules);
     const Function legal = legalize(kernel, sizes, rules);

@@ -18,12 +18,13 @@ using Sizes = std::map<std::string, std::int64_t>;
 /// What a back end asks of tiles; a number alone is a vector width.
 struct Rules {
     std::int64_t vector_width = 16;  ///< floats per vector; rows are padded to it
-    /// Tiles lie in a GPU's shared memory: matrix rows are an odd number of vectors apart, so that neighbouring rows fall
-    /// into different banks; spills are loaded into tiles; products read their second operand with any strides; what
-    /// device functions need for themselves comes out of the arena too.
+    /// Tiles lie in a GPU's shared memory: matrix rows are an odd number of vectors apart, so that neighbouring rows
+    /// fall into different banks; spills are loaded into tiles; products read their second operand with any strides;
+    /// what device functions need for themselves comes out of the arena too.
     bool shared_memory = false;
 
-    Rules(std::int64_t width, bool shared = false) : vector_width(width), shared_memory(shared) {}  // NOLINT(google-explicit-constructor)
+    Rules(std::int64_t width, bool shared = false)
+        : vector_width(width), shared_memory(shared) {}  // NOLINT(google-explicit-constructor)
 };
 
 struct TileKernel {

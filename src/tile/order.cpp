@@ -18,7 +18,9 @@ Function ordered(const Function& fn) {
     for (const ir::Result& r : fn.results)
         if (!is_carried(r.role)) early.push_back(r.value);
     const auto first = ir::needed_for(fn, early);
-    const auto rank = [&](ValueId v) { return fn.op(v).code == Opcode::Param ? 0 : first[static_cast<std::size_t>(v)] ? 1 : 2; };
+    const auto rank = [&](ValueId v) {
+        return fn.op(v).code == Opcode::Param ? 0 : first[static_cast<std::size_t>(v)] ? 1 : 2;
+    };
     std::vector<ValueId> order;
     for (ValueId v = 0; v < fn.size(); ++v) order.push_back(v);
     std::stable_sort(order.begin(), order.end(), [&](ValueId a, ValueId b) { return rank(a) < rank(b); });
@@ -39,8 +41,10 @@ bool costly(Opcode code) {
         case Opcode::Tril:
         case Opcode::Triu:
         case Opcode::Relu:
-        case Opcode::Abs: return false;
-        default: return true;
+        case Opcode::Abs:
+            return false;
+        default:
+            return true;
     }
 }
 

@@ -16,7 +16,7 @@ using ir::ValueId;
 using Space = ir::Layout::Space;
 
 class Division {
- public:
+  public:
     Division(const Function& fn, const std::vector<ValueId>& vectors, int output_groups) : fn_(fn), vectors_(vectors) {
         roles_.of.assign(fn.ops.size(), 0);
         std::vector<ValueId> carried, others;
@@ -42,11 +42,13 @@ class Division {
         return std::move(roles_);
     }
 
- private:
+  private:
     /// Copies of the states' fragments into operands for the outputs are made by those who have the fragments.
     void pass(ValueId v) {
         const Op& op = fn_.op(v);
-        if (op.code != Opcode::Copy || op.layout->space != Space::Operand || roles_.of[static_cast<std::size_t>(v)] != Roles::kOutputs) return;
+        if (op.code != Opcode::Copy || op.layout->space != Space::Operand ||
+            roles_.of[static_cast<std::size_t>(v)] != Roles::kOutputs)
+            return;
         const ValueId from = op.args[0];
         const bool state = fn_.op(from).code == Opcode::Param || roles_.does(Roles::kStates, from);
         if (!is_fragment(fn_.op(from).layout->space) || !state) return;
@@ -60,7 +62,9 @@ class Division {
             if (needed[v]) roles_.of[v] |= role;
     }
 
-    [[nodiscard]] bool is_vector(ValueId v) const { return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end(); }
+    [[nodiscard]] bool is_vector(ValueId v) const {
+        return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end();
+    }
     /// Whether there is text of its own for the value in a group's loop.
     [[nodiscard]] bool is_written(ValueId v) const {
         const Op& op = fn_.op(v);
@@ -71,7 +75,8 @@ class Division {
     void check(ValueId v) const {
         const Op& op = fn_.op(v);
         if (roles_.output_groups == 0) return;
-        const bool simple = ir::is_matmul(op.code) || ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity;
+        const bool simple = ir::is_matmul(op.code) || ir::is_elementwise(op.code) || op.code == Opcode::Copy ||
+                            op.code == Opcode::Constant || op.code == Opcode::Identity;
         if (!simple) refuse(fn_, v, "a step that only one warp group at a time can take");
         for (const ValueId t : tiles_read_by(fn_, v)) check_parameter(t);
     }
@@ -80,7 +85,8 @@ class Division {
         if (op.code != Opcode::Param) return;
         const bool staged = op.attrs.role == Role::Input || op.attrs.role == Role::Spill || is_vector(t);
         const bool fixed = op.attrs.role == Role::Scalar || (op.attrs.role == Role::Head && op.type.rank() == 0);
-        if (!staged && !fixed && !is_fragment(op.layout->space)) refuse(fn_, t, "a parameter in memory that warp groups would share");
+        if (!staged && !fixed && !is_fragment(op.layout->space))
+            refuse(fn_, t, "a parameter in memory that warp groups would share");
     }
 
     /// What an operation of the outputs' groups reads must be theirs, arrive with the chunk, or be passed.
@@ -88,8 +94,11 @@ class Division {
         for (const ValueId t : tiles_read_by(fn_, v)) {
             const Op& op = fn_.op(t);
             const bool state = op.code == Opcode::Param && is_fragment(op.layout->space);
-            if (!state && (op.code == Opcode::Param || is_vector(t) || roles_.does(Roles::kOutputs, t) || roles_.find(t))) continue;
-            const bool loaded = op.code == Opcode::Copy && fn_.op(op.args[0]).code == Opcode::Param && !is_fragment(fn_.op(op.args[0]).layout->space);
+            if (!state &&
+                (op.code == Opcode::Param || is_vector(t) || roles_.does(Roles::kOutputs, t) || roles_.find(t)))
+                continue;
+            const bool loaded = op.code == Opcode::Copy && fn_.op(op.args[0]).code == Opcode::Param &&
+                                !is_fragment(fn_.op(op.args[0]).layout->space);
             if (!loaded || !is_fragment(op.layout->space)) refuse(fn_, t, "what warp groups would share");
             roles_.of[static_cast<std::size_t>(t)] |= Roles::kOutputs;  // each loads it for itself
         }
@@ -102,6 +111,8 @@ class Division {
 
 }  // namespace
 
-Roles roles_of(const Function& fn, const std::vector<ValueId>& vectors, int output_groups) { return Division(fn, vectors, output_groups).run(); }
+Roles roles_of(const Function& fn, const std::vector<ValueId>& vectors, int output_groups) {
+    return Division(fn, vectors, output_groups).run();
+}
 
 }  // namespace forge::tile

@@ -1,6 +1,6 @@
-/// Who does what where several warp groups share a task that goes through chunks in order: one asks for inputs, one goes
-/// from state to state, and others, which take chunks by turns, make the outputs. What the last need of the states' group
-/// passes through shared memory.
+/// Who does what where several warp groups share a task that goes through chunks in order: one asks for inputs, one
+/// goes from state to state, and others, which take chunks by turns, make the outputs. What the last need of the
+/// states' group passes through shared memory.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace forge::tile {
 
 struct Roles {
     static constexpr std::uint8_t kStates = 1, kOutputs = 2;
-    static constexpr int kFirstOutput = 2;      ///< the number of the first group that makes outputs
-    static constexpr int kHandoverFloats = 4;   ///< of the two barriers by which a buffer passes from group to group
+    static constexpr int kFirstOutput = 2;     ///< the number of the first group that makes outputs
+    static constexpr int kHandoverFloats = 4;  ///< of the two barriers by which a buffer passes from group to group
 
     /// A copy of a fragment into an operand, by the states' group for the outputs' groups, which have one buffer each.
     struct Passed {
@@ -23,12 +23,14 @@ struct Roles {
 
     std::vector<std::uint8_t> of;  ///< per value: the groups that compute it
     std::vector<Passed> passed;
-    int output_groups = 0;             ///< 0: the kernel has no outputs
-    std::int64_t output_floats = 0;    ///< of memory that each of these has for itself, side by side
-    std::int64_t barriers = 0;         ///< where the barriers lie in shared memory
+    int output_groups = 0;           ///< 0: the kernel has no outputs
+    std::int64_t output_floats = 0;  ///< of memory that each of these has for itself, side by side
+    std::int64_t barriers = 0;       ///< where the barriers lie in shared memory
 
     [[nodiscard]] int groups() const { return kFirstOutput + output_groups; }
-    [[nodiscard]] bool does(std::uint8_t role, ir::ValueId v) const { return (of[static_cast<std::size_t>(v)] & role) != 0; }
+    [[nodiscard]] bool does(std::uint8_t role, ir::ValueId v) const {
+        return (of[static_cast<std::size_t>(v)] & role) != 0;
+    }
     /// Null if the value is not passed.
     [[nodiscard]] const Passed* find(ir::ValueId v) const {
         for (const Passed& p : passed)

@@ -30,13 +30,10 @@ Shape walked(const Function& fn, ValueId v) {
     if (op.type.rank() != 2) return {};
     if (op.code == Opcode::LinearScan || op.code == Opcode::LinearScanFrom) return op.type.shape;
     if (op.code == Opcode::Cumsum)
-        return op.attrs.dim == 0 && !op.attrs.reverse && !op.attrs.exclusive ? op.type.shape
-                                                                             : Shape{};
+        return op.attrs.dim == 0 && !op.attrs.reverse && !op.attrs.exclusive ? op.type.shape : Shape{};
     const bool positional = op.code == Opcode::Tril || op.code == Opcode::Triu;
-    return ir::is_elementwise(op.code) && !positional &&
-                   ir::triangle_of(fn, v) == ir::Triangle::Full
-               ? op.type.shape
-               : Shape{};
+    return ir::is_elementwise(op.code) && !positional && ir::triangle_of(fn, v) == ir::Triangle::Full ? op.type.shape
+                                                                                                      : Shape{};
 }
 
 /// Grows one loop at a time, in order. An op joins if nothing outside the loop stands between it
@@ -71,15 +68,13 @@ class Grouping {
     }
     [[nodiscard]] bool reads(ValueId v, const std::vector<bool>& marked) const {
         const auto& args = fn_.op(v).args;
-        return !marked.empty() && std::any_of(args.begin(), args.end(), [&](ValueId a) {
-            return marked[static_cast<std::size_t>(a)];
-        });
+        return !marked.empty() &&
+               std::any_of(args.begin(), args.end(), [&](ValueId a) { return marked[static_cast<std::size_t>(a)]; });
     }
     [[nodiscard]] bool reads_group(ValueId v) const {
         const auto& args = fn_.op(v).args;
-        return group_ >= 0 && std::any_of(args.begin(), args.end(), [&](ValueId a) {
-                   return group_of_[static_cast<std::size_t>(a)] == group_;
-               });
+        return group_ >= 0 && std::any_of(args.begin(), args.end(),
+                                          [&](ValueId a) { return group_of_[static_cast<std::size_t>(a)] == group_; });
     }
 
     const Function& fn_;
@@ -106,8 +101,7 @@ class Order {
         : fn_(fn), group_of_(group_of), done_(fn.ops.size(), false) {}
 
     std::vector<ValueId> run() {
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            place(v);
+        for (ValueId v = 0; v < fn_.size(); ++v) place(v);
         return std::move(order_);
     }
 
@@ -117,13 +111,10 @@ class Order {
         const int group = group_of_[static_cast<std::size_t>(v)];
         std::vector<ValueId> unit;
         for (ValueId u = 0; u < fn_.size(); ++u)
-            if (u == v || (group >= 0 && group_of_[static_cast<std::size_t>(u)] == group))
-                unit.push_back(u);
+            if (u == v || (group >= 0 && group_of_[static_cast<std::size_t>(u)] == group)) unit.push_back(u);
+        for (const ValueId u : unit) done_[static_cast<std::size_t>(u)] = true;
         for (const ValueId u : unit)
-            done_[static_cast<std::size_t>(u)] = true;
-        for (const ValueId u : unit)
-            for (const ValueId a : fn_.op(u).args)
-                place(a);
+            for (const ValueId a : fn_.op(u).args) place(a);
         order_.insert(order_.end(), unit.begin(), unit.end());
     }
 
@@ -140,20 +131,16 @@ void find_tensors(const Function& fn, Stream& stream) {
     const Shape shape = walked(fn, stream.members.front());
     const auto only_inside = [&](ValueId v) {
         const auto& readers = users[static_cast<std::size_t>(v)];
-        return std::all_of(readers.begin(), readers.end(),
-                           [&](ValueId u) { return stream.has(u); });
+        return std::all_of(readers.begin(), readers.end(), [&](ValueId u) { return stream.has(u); });
     };
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        const bool input =
-            op.code == Opcode::Param && op.attrs.role == ir::Role::Input && op.type.shape == shape;
-        if (input && results[static_cast<std::size_t>(v)] == 0 && only_inside(v))
-            stream.inputs.push_back(v);
+        const bool input = op.code == Opcode::Param && op.attrs.role == ir::Role::Input && op.type.shape == shape;
+        if (input && results[static_cast<std::size_t>(v)] == 0 && only_inside(v)) stream.inputs.push_back(v);
     }
     for (const ir::Result& r : fn.results)
-        if (r.role == ir::Role::Input && stream.has(r.value) &&
-            results[static_cast<std::size_t>(r.value)] == 1 && only_inside(r.value) &&
-            !is_scan(fn.op(r.value)))
+        if (r.role == ir::Role::Input && stream.has(r.value) && results[static_cast<std::size_t>(r.value)] == 1 &&
+            only_inside(r.value) && !is_scan(fn.op(r.value)))
             stream.outputs.push_back(r.value);
 }
 
@@ -177,8 +164,7 @@ Streamed find_streams(const Function& fn) {
         if (group >= 0) out.streams.back().members.push_back(static_cast<ValueId>(i));
         last = group;
     }
-    for (Stream& stream : out.streams)
-        find_tensors(out.fn, stream);
+    for (Stream& stream : out.streams) find_tensors(out.fn, stream);
     return out;
 }
 

@@ -14,9 +14,8 @@ namespace forge::tile {
 /// them.
 struct Stream {
     std::vector<ir::ValueId> members;
-    std::vector<ir::ValueId> inputs;  ///< token inputs that nothing else reads: no tile is loaded
-    std::vector<ir::ValueId>
-        outputs;  ///< members that are stored to output tensors and read by nothing outside
+    std::vector<ir::ValueId> inputs;   ///< token inputs that nothing else reads: no tile is loaded
+    std::vector<ir::ValueId> outputs;  ///< members that are stored to output tensors and read by nothing outside
     [[nodiscard]] bool has(ir::ValueId v) const {
         return !members.empty() && v >= members.front() && v <= members.back();
     }

@@ -20,7 +20,9 @@ using Json = nlohmann::ordered_json;
 using schedule::Device;
 
 fs::path tuning_file(const std::string& cache_dir) { return fs::path(cache_dir) / "tuning.jsonl"; }
-fs::path device_file(const std::string& cache_dir, const std::string& isa, int threads) { return fs::path(cache_dir) / fmt::format("device-{}-{}.json", isa, threads); }
+fs::path device_file(const std::string& cache_dir, const std::string& isa, int threads) {
+    return fs::path(cache_dir) / fmt::format("device-{}-{}.json", isa, threads);
+}
 
 std::int64_t power_of_two(std::int64_t n) {
     if (n <= 1) return 1;
@@ -68,12 +70,16 @@ Entry entry_of(const Json& json) {
 /// The fields of a device that are measured.
 struct Field {
     const char* name;
-    double Device::*value;
+    double Device::* value;
 };
-constexpr Field kFields[] = {{"product_flops", &Device::product_flops},       {"call_s", &Device::call_s},
-                             {"vector_s", &Device::vector_s},                 {"exp_s", &Device::exp_s},
-                             {"hop_s", &Device::hop_s},                       {"memory_bandwidth", &Device::memory_bandwidth},
-                             {"slot_bandwidth", &Device::slot_bandwidth},     {"cache_bandwidth", &Device::cache_bandwidth}};
+constexpr Field kFields[] = {{"product_flops", &Device::product_flops},
+                             {"call_s", &Device::call_s},
+                             {"vector_s", &Device::vector_s},
+                             {"exp_s", &Device::exp_s},
+                             {"hop_s", &Device::hop_s},
+                             {"memory_bandwidth", &Device::memory_bandwidth},
+                             {"slot_bandwidth", &Device::slot_bandwidth},
+                             {"cache_bandwidth", &Device::cache_bandwidth}};
 
 std::string text_of(const fs::path& path) {
     std::ostringstream text;
@@ -84,7 +90,8 @@ std::string text_of(const fs::path& path) {
 }  // namespace
 
 std::string shape_class(const schedule::Problem& problem, DType dtype) {
-    std::string text = fmt::format("T={} N={} H={} {}", power_of_two(problem.tokens), power_of_two(problem.sequences), power_of_two(problem.heads), to_string(dtype));
+    std::string text = fmt::format("T={} N={} H={} {}", power_of_two(problem.tokens), power_of_two(problem.sequences),
+                                   power_of_two(problem.heads), to_string(dtype));
     for (const auto& [symbol, size] : problem.sizes) text += fmt::format(" {}={}", symbol, size);
     return text;
 }
@@ -95,7 +102,9 @@ std::vector<schedule::Measurement> Database::find(const Key& key) const {
     std::vector<schedule::Measurement> found;
     for (const Entry& e : entries) {
         if (e.key != key) continue;
-        const auto same = std::find_if(found.begin(), found.end(), [&](const schedule::Measurement& m) { return schedule::same_choice(m.schedule, e.measurement.schedule); });
+        const auto same = std::find_if(found.begin(), found.end(), [&](const schedule::Measurement& m) {
+            return schedule::same_choice(m.schedule, e.measurement.schedule);
+        });
         if (same == found.end()) found.push_back(e.measurement);
         else *same = e.measurement;
     }
@@ -122,13 +131,16 @@ Database parse(const std::string& text, const std::string& file) {
         try {
             database.entries.push_back(entry_of(Json::parse(line)));
         } catch (const std::exception& error) {
-            database.warnings.push_back(fmt::format("{}:{}: not a measurement, left out ({})", file, number, error.what()));
+            database.warnings.push_back(
+                fmt::format("{}:{}: not a measurement, left out ({})", file, number, error.what()));
         }
     }
     return database;
 }
 
-Database load(const std::string& cache_dir) { return parse(text_of(tuning_file(cache_dir)), tuning_file(cache_dir).string()); }
+Database load(const std::string& cache_dir) {
+    return parse(text_of(tuning_file(cache_dir)), tuning_file(cache_dir).string());
+}
 
 void append(const std::string& cache_dir, const std::vector<Entry>& entries) {
     std::string text;
@@ -163,8 +175,10 @@ void save_device(const std::string& cache_dir, const Device& device) {
     json["on_chip_bytes"] = device.on_chip_bytes;
     std::error_code failed;
     fs::create_directories(cache_dir, failed);
-    const fs::path place = device_file(cache_dir, device.name, device.slots), temporary = place.string() + fmt::format(".{}.tmp", getpid());
-    if (!(std::ofstream(temporary, std::ios::binary) << json.dump(2) << "\n")) throw RuntimeError(fmt::format("cannot write '{}'", temporary.string()));
+    const fs::path place = device_file(cache_dir, device.name, device.slots),
+                   temporary = place.string() + fmt::format(".{}.tmp", getpid());
+    if (!(std::ofstream(temporary, std::ios::binary) << json.dump(2) << "\n"))
+        throw RuntimeError(fmt::format("cannot write '{}'", temporary.string()));
     fs::rename(temporary, place);
 }
 

@@ -10,13 +10,15 @@ namespace forge::tune {
 namespace {
 
 bool leaves_all_open(const CompileOptions& o) {
-    return o.tuned && o.strategy == "auto" && o.engine == "auto" && o.chunk == 0 && o.tiles == 0 && o.segments == 0 && o.threads == 0;
+    return o.tuned && o.strategy == "auto" && o.engine == "auto" && o.chunk == 0 && o.tiles == 0 && o.segments == 0 &&
+           o.threads == 0;
 }
 
 }  // namespace
 
 Key gpu_key(const ir::Function& program, const CompileOptions& options, const std::string& device) {
-    const schedule::Problem problem{options.sizes, options.expected_tokens, options.expected_sequences, options.expected_heads};
+    const schedule::Problem problem{options.sizes, options.expected_tokens, options.expected_sequences,
+                                    options.expected_heads};
     return {support::hash(ir::print(program)), device, shape_class(problem, options.dtype)};
 }
 
@@ -34,8 +36,10 @@ CompileOptions asking_for(CompileOptions options, const plan::Schedule& schedule
 
 std::optional<CompileOptions> tuned_options(const CompileOptions& options, const Key& key) {
     if (!leaves_all_open(options)) return std::nullopt;
-    const std::vector<schedule::Measurement> found = load(options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir).find(key);
-    const auto fastest = std::min_element(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+    const std::vector<schedule::Measurement> found =
+        load(options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir).find(key);
+    const auto fastest = std::min_element(found.begin(), found.end(),
+                                          [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
     return fastest == found.end() ? std::nullopt : std::optional(asking_for(options, fastest->schedule));
 }
 

@@ -1,5 +1,5 @@
-/// The tuning database on GPUs: how a measured schedule is asked for again. Schedules of GPUs follow from compile options alone, so
-/// that the options which give the fastest one are all that has to be found.
+/// The tuning database on GPUs: how a measured schedule is asked for again. Schedules of GPUs follow from compile
+/// options alone, so that the options which give the fastest one are all that has to be found.
 #pragma once
 
 #include "forge/runtime.h"
@@ -13,7 +13,8 @@ Key gpu_key(const ir::Function& program, const CompileOptions& options, const st
 /// The options that give this schedule, whatever is measured later.
 CompileOptions asking_for(CompileOptions options, const plan::Schedule& schedule);
 
-/// The options of the fastest schedule that was measured for a key, if the caller leaves every choice open; nothing otherwise.
+/// The options of the fastest schedule that was measured for a key, if the caller leaves every choice open; nothing
+/// otherwise.
 std::optional<CompileOptions> tuned_options(const CompileOptions& options, const Key& key);
 
 }  // namespace forge::tune

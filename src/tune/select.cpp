@@ -26,7 +26,8 @@ Question question_of(const ir::Function& program, const CompileOptions& options)
 schedule::Choice select(const ir::Definition& definition, const ir::Function& program, const CompileOptions& options) {
     const Question q = question_of(program, options);
     std::vector<schedule::Measurement> measurements;
-    if (options.tuned) measurements = load(options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir).find(q.key);
+    if (options.tuned)
+        measurements = load(options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir).find(q.key);
     return schedule::choose_schedule(definition, program, q.problem, q.device, q.wishes, measurements);
 }
 

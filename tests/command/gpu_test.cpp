@@ -1,5 +1,5 @@
-/// The forge command with --device cuda: the error where there is no GPU, and the whole way of run, bench, check and tune with a driver
-/// that computes nothing (tests/launch/recorder.h), in which every kernel takes a millisecond.
+/// The forge command with --device cuda: the error where there is no GPU, and the whole way of run, bench, check and
+/// tune with a driver that computes nothing (tests/launch/recorder.h), in which every kernel takes a millisecond.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -16,8 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Runs the command, with the recorder where the loader looks first or without.
-support::Finished forge_command(std::vector<std::string> words, bool with_recorder, const std::string& cache = FORGE_TEST_CACHE) {
-    std::vector<std::string> all = {"/usr/bin/env", "FORGE_CACHE_DIR=" + cache, "LD_LIBRARY_PATH=" + std::string(with_recorder ? FORGE_RECORDER : ""),
+support::Finished forge_command(std::vector<std::string> words, bool with_recorder,
+                                const std::string& cache = FORGE_TEST_CACHE) {
+    std::vector<std::string> all = {"/usr/bin/env", "FORGE_CACHE_DIR=" + cache,
+                                    "LD_LIBRARY_PATH=" + std::string(with_recorder ? FORGE_RECORDER : ""),
                                     FORGE_COMMAND};
     all.insert(all.end(), words.begin(), words.end());
     return support::run_process(all);
@@ -30,7 +32,10 @@ TEST(CommandOnGpu, WithoutADriverThereIsOneClearLine) {
     for (const char* command : {"run", "check", "bench", "tune"}) {
         const auto done = forge_command({command, "gla", "--device", "cuda"}, false);
         EXPECT_EQ(done.status, 1) << command;
-        EXPECT_EQ(done.output, "forge: device: this machine has no NVIDIA driver (libcuda.so.1 was not found); use device = \"cpu\"\n") << command;
+        EXPECT_EQ(
+            done.output,
+            "forge: device: this machine has no NVIDIA driver (libcuda.so.1 was not found); use device = \"cpu\"\n")
+            << command;
     }
 }
 
@@ -40,18 +45,20 @@ TEST(CommandOnGpu, RefusesOtherDevices) {
         EXPECT_EQ(done.status, 1) << command;
         EXPECT_TRUE(contains(done.output, "expected cpu, cuda or cuda:<number>, got 'gpu'")) << done.output;
     }
-    EXPECT_TRUE(contains(forge_command({"bench", "gla", "--device", "cuda:1"}, true).output, "expected cuda:0 to cuda:0, got cuda:1"));
+    EXPECT_TRUE(contains(forge_command({"bench", "gla", "--device", "cuda:1"}, true).output,
+                         "expected cuda:0 to cuda:0, got cuda:1"));
 }
 
 class WithRecorder : public testing::Test {
- protected:
+  protected:
     void SetUp() override {
         if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "there is no CUDA compiler";
     }
 };
 
 TEST_F(WithRecorder, BenchReportsWhatTheEventsSay) {
-    const auto done = forge_command({"bench", "scalar_gla", "hgrn", "--device", "cuda", "--T", "3000", "--H", "2", "--json"}, true);
+    const auto done =
+        forge_command({"bench", "scalar_gla", "hgrn", "--device", "cuda", "--T", "3000", "--H", "2", "--json"}, true);
     ASSERT_EQ(done.status, 0) << done.output;
     const auto json = nlohmann::json::parse(done.output);
     EXPECT_EQ(json["problem"]["dtype"], "bf16");
@@ -60,23 +67,28 @@ TEST_F(WithRecorder, BenchReportsWhatTheEventsSay) {
     for (const auto& row : json["rows"]) {
         EXPECT_NEAR(row["seconds"].get<double>(), row["kernels"].get<double>() * 1e-3, 1e-6);
         EXPECT_GE(row["end_to_end_seconds"].get<double>(), row["host_seconds"].get<double>());
-        EXPECT_NEAR(row["gbps"].get<double>() * 1e9 * row["seconds"].get<double>(), row["floor_seconds"].get<double>() * per_second, 1);
+        EXPECT_NEAR(row["gbps"].get<double>() * 1e9 * row["seconds"].get<double>(),
+                    row["floor_seconds"].get<double>() * per_second, 1);
     }
     // q, k, v and o in 16 bits, g in 32, each once.
     const double bytes = 3000.0 * 2 * (4 * 128 * 2 + 4);
     EXPECT_NEAR(json["rows"][0]["floor_seconds"].get<double>(), bytes / per_second, 1e-12);
     const auto table = forge_command({"bench", "scalar_gla", "--device", "cuda", "--T", "3000", "--H", "2"}, true);
-    EXPECT_TRUE(contains(table.output, "time / floor") && contains(table.output, "end to end") && contains(table.output, "TFLOP/s")) << table.output;
+    EXPECT_TRUE(contains(table.output, "time / floor") && contains(table.output, "end to end") &&
+                contains(table.output, "TFLOP/s"))
+        << table.output;
 }
 
 TEST_F(WithRecorder, RunReportsTimeAndResults) {
     const auto done = forge_command({"run", "scalar_gla", "--device", "cuda", "--T", "100"}, true);
     EXPECT_EQ(done.status, 0);
-    EXPECT_TRUE(contains(done.output, "1.00 ms (") && contains(done.output, "output o: bf16[1, 100, 4, 128]")) << done.output;
+    EXPECT_TRUE(contains(done.output, "1.00 ms (") && contains(done.output, "output o: bf16[1, 100, 4, 128]"))
+        << done.output;
 }
 
 TEST_F(WithRecorder, CheckFindsThatNothingIsComputed) {
-    const auto done = forge_command({"check", "scalar_gla", "--device", "cuda", "--dtype", "bf16", "--T", "40", "--K", "32", "--V", "32"}, true);
+    const auto done = forge_command(
+        {"check", "scalar_gla", "--device", "cuda", "--dtype", "bf16", "--T", "40", "--K", "32", "--V", "32"}, true);
     EXPECT_EQ(done.status, 1);
     EXPECT_TRUE(contains(done.output, "output o is off")) << done.output;
 }
@@ -94,12 +106,14 @@ TEST_F(WithRecorder, TuneRemembersTheFastest) {
     ASSERT_TRUE(contains(unasked, "The schedule: strategy segmented")) << unasked.substr(0, 500);
     const auto tuned = with({"tune", "--candidates", "3", "--runs", "3"});
     ASSERT_EQ(tuned.status, 0) << tuned.output;
-    EXPECT_TRUE(contains(tuned.output, "taken unasked takes 2.00 times the fastest")) << tuned.output;  // three kernels and one
+    EXPECT_TRUE(contains(tuned.output, "taken unasked takes 2.00 times the fastest"))
+        << tuned.output;  // three kernels and one
     EXPECT_TRUE(contains(with({"explain"}).output, "The schedule: strategy one-pass")) << "not remembered";
     EXPECT_TRUE(contains(with({"explain", "--untuned"}).output, "The schedule: strategy segmented"));
     EXPECT_TRUE(contains(with({"explain", "--strategy", "fused"}).output, "The schedule: strategy fused"));
     std::ofstream(cache / "tuning.jsonl", std::ios::app) << "no measurement\n";
-    EXPECT_TRUE(contains(with({"explain"}).output, "The schedule: strategy one-pass")) << "one bad line spoils the rest";
+    EXPECT_TRUE(contains(with({"explain"}).output, "The schedule: strategy one-pass"))
+        << "one bad line spoils the rest";
 }
 
 }  // namespace

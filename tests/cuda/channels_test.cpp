@@ -1,5 +1,7 @@
-/// Channel kernels, run: the emitted source, compiled for the CPU with fibers for threads (emulated/), against the float64
-/// recurrence. Blocks run in orders that differ from seed to seed and must leave the same bits.
+/// Channel kernels, run: the emitted source, compiled for the CPU with fibers for threads (emulated/), against the
+/// float64 recurrence. Blocks run in orders that differ from seed to seed and must leave the same bits.
+#include "schedule/channels.h"
+
 #include <gtest/gtest.h>
 
 #include "build/cuda_binary.h"
@@ -10,7 +12,6 @@
 #include "frontend/trace.h"
 #include "graph/pipeline.h"
 #include "runtime/device_call.h"
-#include "schedule/channels.h"
 #include "support/environment.h"
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/kernels.h"
@@ -25,12 +26,15 @@ using variants::Entry;
 /// How the tiles of a sequence are joined.
 enum class Joined : std::uint8_t { LookBack, Clusters };
 
-std::optional<plan::Schedule> schedule_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
-    return schedule::fit_channels(def, graph::optimize(frontend::join(def)), sizes, {}, threads, joined == Joined::Clusters ? 1 : 0);
+std::optional<plan::Schedule> schedule_for(const ir::Definition& def, const tile::Sizes& sizes, int threads,
+                                           Joined joined) {
+    return schedule::fit_channels(def, graph::optimize(frontend::join(def)), sizes, {}, threads,
+                                  joined == Joined::Clusters ? 1 : 0);
 }
 
 plan::Plan plan_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
-    return plan::make_plan(def, graph::optimize(frontend::join(def)), sizes, *schedule_for(def, sizes, threads, joined));
+    return plan::make_plan(def, graph::optimize(frontend::join(def)), sizes,
+                           *schedule_for(def, sizes, threads, joined));
 }
 
 std::vector<Entry> channel_programs() {
@@ -50,7 +54,8 @@ TEST(ChannelPrograms, AreThoseOfVectorStatesWithoutProducts) {
 }
 
 TEST(ChannelPrograms, AreCompiledWithoutSpills) {
-    if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
+    if (!build::has_cuda_compiler(build::CudaCompiler::Any))
+        GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
     struct Target {
         const char* arch;
         int threads;
@@ -59,12 +64,16 @@ TEST(ChannelPrograms, AreCompiledWithoutSpills) {
     };
     using enum Joined;
     for (const Entry& entry : channel_programs())
-        for (const auto& [arch, threads, dtype, joined] :
-             {Target{"sm_80", 256, F16, LookBack}, {"sm_80", 256, F32, LookBack}, {"sm_90", 512, BF16, LookBack}, {"sm_90", 256, BF16, Clusters},
-              {"sm_90", 512, F16, Clusters}, {"sm_90", 512, F32, Clusters}}) {
+        for (const auto& [arch, threads, dtype, joined] : {Target{"sm_80", 256, F16, LookBack},
+                                                           {"sm_80", 256, F32, LookBack},
+                                                           {"sm_90", 512, BF16, LookBack},
+                                                           {"sm_90", 256, BF16, Clusters},
+                                                           {"sm_90", 512, F16, Clusters},
+                                                           {"sm_90", 512, F32, Clusters}}) {
             const ir::Definition def = frontend::with_dtype(entry.make().define(), dtype);
             const auto plan = plan_for(def, {{"D", 1024}}, threads, joined);
-            const build::CudaBinary binary = build::build_cuda_binary(entry.name, emit::emit_cuda(plan), arch, support::default_cache_dir());
+            const build::CudaBinary binary =
+                build::build_cuda_binary(entry.name, emit::emit_cuda(plan), arch, support::default_cache_dir());
             ASSERT_EQ(binary.kernels.size(), 1U) << binary.report;
             EXPECT_EQ(binary.kernels[0].spill_bytes, 0) << entry.name << "\n" << binary.report;
         }
@@ -74,7 +83,9 @@ TEST(ChannelPrograms, AreOthersIfChunksOrStrategiesMatter) {
     ir::Definition def = variants::find("hgrn")->make().define();
     const ir::Function program = graph::optimize(frontend::join(def));
     schedule::FitWishes wishes;
-    const auto fits = [&](const schedule::FitWishes& wanted) { return schedule::fit_channels(def, program, {{"D", 64}}, wanted, 0, 0).has_value(); };
+    const auto fits = [&](const schedule::FitWishes& wanted) {
+        return schedule::fit_channels(def, program, {{"D", 64}}, wanted, 0, 0).has_value();
+    };
     EXPECT_TRUE(fits(wishes));
     wishes.strategy = plan::Strategy::Segmented;
     EXPECT_FALSE(fits(wishes));
@@ -101,14 +112,17 @@ TEST(ChannelPrograms, HaveClustersWhereTheyFillTheGpu) {
 
 TEST(ChannelPrograms, SourceIsAsBefore) {
     const ir::Definition def = variants::find("hgrn")->make().define();
-    for (const auto& [joined, file] : {std::pair{Joined::Clusters, "hgrn_clusters.cu"}, {Joined::LookBack, "hgrn_look_back.cu"}})
-        EXPECT_TRUE(tests::same_as_file(tests::root() / "tests/golden" / file, emit::emit_cuda(plan_for(def, {{"D", 1024}}, 256, joined))));
+    for (const auto& [joined, file] :
+         {std::pair{Joined::Clusters, "hgrn_clusters.cu"}, {Joined::LookBack, "hgrn_look_back.cu"}})
+        EXPECT_TRUE(tests::same_as_file(tests::root() / "tests/golden" / file,
+                                        emit::emit_cuda(plan_for(def, {{"D", 1024}}, 256, joined))));
 }
 
 /// A program's kernel, ready to be called with tensors in the CPU's memory.
 class EmulatedKernel {
- public:
-    EmulatedKernel(const emulated::Device& device, const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined)
+  public:
+    EmulatedKernel(const emulated::Device& device, const ir::Definition& def, const tile::Sizes& sizes, int threads,
+                   Joined joined)
         : plan_(plan_for(def, sizes, threads, joined)),
           library_(device.build(def.name, emit::emit_cuda(plan_))),
           kernel_(reinterpret_cast<Kernel>(library_.kernel(emit::kernel_symbol(plan_.kernels[0])))) {}  // NOLINT: dlsym
@@ -116,7 +130,8 @@ class EmulatedKernel {
     /// `blocks`: that take the tiles, or of each cluster.
     void run(Call call, int blocks, unsigned seed) const {
         const runtime::Bound bound = runtime::bind(plan_, call, runtime::Lengths::OnDevice);
-        std::vector<std::max_align_t> workspace(runtime::device_workspace_bytes(plan_, bound) / sizeof(std::max_align_t) + 1);
+        std::vector<std::max_align_t> workspace(
+            runtime::device_workspace_bytes(plan_, bound) / sizeof(std::max_align_t) + 1);
         call.workspace = workspace.data();
         const runtime::DeviceLayout layout(plan_, call, bound, blocks);
         const runtime::DeviceLayout::KernelCall& kernel = layout.kernels()[0];
@@ -126,11 +141,13 @@ class EmulatedKernel {
         runtime::DeviceLayout::select(arguments, kernel, addresses);
         if (kernel.exchange_bytes > 0) std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
         const emit::Launch how = emit::launch_of(plan_, plan_.kernels[0]);
-        const int cluster = plan_.schedule.clusters ? blocks : 1, all = plan_.schedule.clusters ? static_cast<int>(kernel.tasks) * cluster : blocks;
-        emulated::run(library_.machine(), {all, how.threads, cluster, static_cast<std::size_t>(how.shared_bytes), seed}, [&] { kernel_(arguments); });
+        const int cluster = plan_.schedule.clusters ? blocks : 1,
+                  all = plan_.schedule.clusters ? static_cast<int>(kernel.tasks) * cluster : blocks;
+        emulated::run(library_.machine(), {all, how.threads, cluster, static_cast<std::size_t>(how.shared_bytes), seed},
+                      [&] { kernel_(arguments); });
     }
 
- private:
+  private:
     using Kernel = void (*)(cuda::Call);
     plan::Plan plan_;
     emulated::Library library_;
@@ -146,7 +163,7 @@ struct Example {
 };
 
 class ChannelKernels : public testing::TestWithParam<Example> {
- protected:
+  protected:
     static std::vector<std::vector<std::byte>> results(const check::Buffers& buffers) {
         std::vector<std::vector<std::byte>> all;
         for (const auto* list : {&buffers.outputs, &buffers.final_states})
@@ -159,31 +176,44 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
     const Example& run = GetParam();
     const emulated::Device device;
     const std::vector<Entry> programs = channel_programs();
-    const ir::Definition declared = std::find_if(programs.begin(), programs.end(), [&](const Entry& e) { return e.name == run.program; })->make().define();
+    const ir::Definition declared =
+        std::find_if(programs.begin(), programs.end(), [&](const Entry& e) { return e.name == run.program; })
+            ->make()
+            .define();
     const std::map<std::string, std::int64_t> sizes = {{"K", run.channels}, {"V", run.channels}, {"D", run.channels}};
     const ir::Definition def = frontend::with_dtype(declared, run.dtype);
     std::vector<check::Case> cases = check::awkward_cases(declared, run.dtype, sizes, 1);
-    cases.push_back({"a sequence of many groups", {.B = 2, .T = 16 * 8 * (run.threads / 32) * 3 + 5, .H = 2, .sizes = sizes, .dtype = run.dtype, .initial_state = true}});
+    cases.push_back({"a sequence of many groups",
+                     {.B = 2,
+                      .T = 16 * 8 * (run.threads / 32) * 3 + 5,
+                      .H = 2,
+                      .sizes = sizes,
+                      .dtype = run.dtype,
+                      .initial_state = true}});
     const EmulatedKernel kernel(device, def, check::sizes_for(def, cases[0].problem), run.threads, run.joined);
     for (const check::Case& c : cases) {
         check::Buffers buffers(declared, c.problem);
         const check::Reference reference = check::reference(buffers, 64);
-        // Blocks that take tiles leave the same bits whatever their number and order, those of a cluster whatever their order.
+        // Blocks that take tiles leave the same bits whatever their number and order, those of a cluster whatever their
+        // order.
         std::vector<std::vector<std::byte>> first;
         const bool clusters = run.joined == Joined::Clusters;
-        const std::vector<std::pair<int, unsigned>> of_clusters = {{1, 1}, {2, 2}, {3, 3}, {3, 4}}, others = {{1, 1}, {3, 2}, {5, 3}};
+        const std::vector<std::pair<int, unsigned>> of_clusters = {{1, 1}, {2, 2}, {3, 3}, {3, 4}},
+                                                    others = {{1, 1}, {3, 2}, {5, 3}};
         for (const auto& [blocks, seed] : clusters ? of_clusters : others) {
             check::clear_results(buffers);
             kernel.run(buffers.call(), blocks, seed);
-            for (const check::Difference& d : check::compare(buffers, reference).differences) EXPECT_TRUE(d.ok) << c.name << ": " << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+            for (const check::Difference& d : check::compare(buffers, reference).differences)
+                EXPECT_TRUE(d.ok) << c.name << ": " << d.name << " " << d.relative_rms << " at token "
+                                  << d.first_bad_token;
             if (first.empty() || (clusters && seed < 4)) first = results(buffers);
             EXPECT_EQ(first, results(buffers)) << c.name << ": other bits with " << blocks << " blocks";
         }
     }
 }
 
-// A decay of 0 forgets all earlier states, so that tiles need not wait for one another, unless the last may overwrite what
-// the first has yet to read.
+// A decay of 0 forgets all earlier states, so that tiles need not wait for one another, unless the last may overwrite
+// what the first has yet to read.
 class ChannelKernelsInPlace : public testing::TestWithParam<Joined> {};
 TEST_P(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
     const emulated::Device device;
@@ -214,15 +244,18 @@ std::string name_of(Joined joined) { return joined == Joined::Clusters ? "cluste
 INSTANTIATE_TEST_SUITE_P(Emulated, ChannelKernelsInPlace, testing::Values(Joined::LookBack, Joined::Clusters),
                          [](const auto& test) { return name_of(test.param); });
 
-INSTANTIATE_TEST_SUITE_P(Emulated, ChannelKernels,
-                         testing::Values(Example{"hgrn", BF16, 136, 64, Joined::LookBack}, Example{"hgrn", F32, 60, 64, Joined::LookBack},
-                                         Example{"hawk", F16, 130, 128, Joined::LookBack}, Example{"leaky_averages", BF16, 64, 64, Joined::LookBack},
-                                         Example{"hgrn", BF16, 136, 64, Joined::Clusters}, Example{"hgrn", F32, 60, 64, Joined::Clusters},
-                                         Example{"hawk", F16, 130, 128, Joined::Clusters}, Example{"leaky_averages", BF16, 64, 64, Joined::Clusters}),
-                         [](const auto& test) {
-                             const Example& e = test.param;
-                             return fmt::format("{}_{}_{}_{}", e.program, to_string(e.dtype), e.channels, name_of(e.joined));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Emulated, ChannelKernels,
+    testing::Values(Example{"hgrn", BF16, 136, 64, Joined::LookBack}, Example{"hgrn", F32, 60, 64, Joined::LookBack},
+                    Example{"hawk", F16, 130, 128, Joined::LookBack},
+                    Example{"leaky_averages", BF16, 64, 64, Joined::LookBack},
+                    Example{"hgrn", BF16, 136, 64, Joined::Clusters}, Example{"hgrn", F32, 60, 64, Joined::Clusters},
+                    Example{"hawk", F16, 130, 128, Joined::Clusters},
+                    Example{"leaky_averages", BF16, 64, 64, Joined::Clusters}),
+    [](const auto& test) {
+        const Example& e = test.param;
+        return fmt::format("{}_{}_{}_{}", e.program, to_string(e.dtype), e.channels, name_of(e.joined));
+    });
 
 }  // namespace
 }  // namespace forge

@@ -1,5 +1,5 @@
-/// The CUDA path as far as a machine without a GPU can check it: every program is fitted to shared memory and emitted, some
-/// are compiled for several architectures without spills, and what cannot work says why.
+/// The CUDA path as far as a machine without a GPU can check it: every program is fitted to shared memory and emitted,
+/// some are compiled for several architectures without spills, and what cannot work says why.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,7 +54,8 @@ class CudaProgram : public testing::TestWithParam<Entry> {};
 TEST_P(CudaProgram, FitsIntoSharedMemoryAndIsEmitted) {
     for (const Sizes sizes : {Sizes{128, 128}, Sizes{60, 100}}) {
         const plan::Plan plan = plan_for(GetParam(), plan::Strategy::OnePass, sizes, kHopper);
-        for (const plan::Kernel& kernel : plan.kernels) EXPECT_LE(kernel.tiles.scratch_floats * 4, kHopper) << kernel.graph.name;
+        for (const plan::Kernel& kernel : plan.kernels)
+            EXPECT_LE(kernel.tiles.scratch_floats * 4, kHopper) << kernel.graph.name;
         EXPECT_EQ(emit::emit_cuda(plan), emit::emit_cuda(plan));
     }
 }
@@ -63,14 +64,16 @@ TEST_P(CudaProgram, FitsIntoSharedMemoryAndIsEmitted) {
 TEST_P(CudaProgram, FitsIntoTheLeastSharedMemoryOrSaysWhatDoesNot) {
     try {
         const plan::Plan plan = plan_for(GetParam(), plan::Strategy::OnePass, {128, 128}, kSmallest);
-        for (const plan::Kernel& kernel : plan.kernels) EXPECT_LE(kernel.tiles.scratch_floats * 4, kSmallest) << kernel.graph.name;
+        for (const plan::Kernel& kernel : plan.kernels)
+            EXPECT_LE(kernel.tiles.scratch_floats * 4, kSmallest) << kernel.graph.name;
     } catch (const RuntimeError& error) {
         EXPECT_EQ(variants::find(GetParam().name), nullptr) << error.what();
         EXPECT_NE(std::string(error.what()).find("for kernel " + GetParam().name), std::string::npos) << error.what();
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaProgram, testing::ValuesIn(all_programs()), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, CudaProgram, testing::ValuesIn(all_programs()),
+                         [](const auto& test) { return test.param.name; });
 
 // One program per kind of device function: products and masks, channel decays, the inverse, vector scans, rank 3.
 struct Compiled {
@@ -83,29 +86,34 @@ struct Compiled {
 class CudaCompiler : public testing::TestWithParam<Compiled> {};
 
 TEST_P(CudaCompiler, AcceptsTheKernelsWithoutSpills) {
-    if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
+    if (!build::has_cuda_compiler(build::CudaCompiler::Any))
+        GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
     const Compiled& c = GetParam();
-    const plan::Plan plan = plan_for(program(c.program), c.strategy, c.sizes, c.arch == "sm_90" ? kHopper : kSmallest, c.dtype);
-    const build::CudaBinary binary = build::build_cuda_binary(c.program, emit::emit_cuda(plan), c.arch, support::default_cache_dir());
+    const plan::Plan plan =
+        plan_for(program(c.program), c.strategy, c.sizes, c.arch == "sm_90" ? kHopper : kSmallest, c.dtype);
+    const build::CudaBinary binary =
+        build::build_cuda_binary(c.program, emit::emit_cuda(plan), c.arch, support::default_cache_dir());
     EXPECT_EQ(binary.kernels.size(), plan.kernels.size()) << binary.report;
-    for (const build::KernelReport& kernel : binary.kernels) EXPECT_EQ(kernel.spill_bytes, 0) << kernel.kernel << "\n" << binary.report;
+    for (const build::KernelReport& kernel : binary.kernels)
+        EXPECT_EQ(kernel.spill_bytes, 0) << kernel.kernel << "\n" << binary.report;
     EXPECT_FALSE(binary.cubin.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, CudaCompiler,
-                         testing::Values(Compiled{"scalar_gla", "sm_90", plan::Strategy::OnePass, {128, 128}, BF16},
-                                         Compiled{"kda", "sm_80", plan::Strategy::OnePass, {60, 100}, BF16},
-                                         Compiled{"gated_delta_net", "sm_90", plan::Strategy::Segmented, {128, 128}, F16},
-                                         Compiled{"hgrn", "sm_80", plan::Strategy::Decoupled, {128, 128}, F32},
-                                         Compiled{"elementwise_decay", "sm_90", plan::Strategy::Fused, {128, 128}, BF16},
-                                         Compiled{"token_shift", "sm_80", plan::Strategy::OnePass, {60, 100}, F32}),
-                         [](const auto& test) { return test.param.program + "_" + test.param.arch; });
+INSTANTIATE_TEST_SUITE_P(
+    Some, CudaCompiler,
+    testing::Values(Compiled{"scalar_gla", "sm_90", plan::Strategy::OnePass, {128, 128}, BF16},
+                    Compiled{"kda", "sm_80", plan::Strategy::OnePass, {60, 100}, BF16},
+                    Compiled{"gated_delta_net", "sm_90", plan::Strategy::Segmented, {128, 128}, F16},
+                    Compiled{"hgrn", "sm_80", plan::Strategy::Decoupled, {128, 128}, F32},
+                    Compiled{"elementwise_decay", "sm_90", plan::Strategy::Fused, {128, 128}, BF16},
+                    Compiled{"token_shift", "sm_80", plan::Strategy::OnePass, {60, 100}, F32}),
+    [](const auto& test) { return test.param.program + "_" + test.param.arch; });
 
 TEST(CudaNvcc, IsAnAlternativeToNvrtc) {
     if (!build::has_cuda_compiler(build::CudaCompiler::Nvcc)) GTEST_SKIP() << "no nvcc on this machine";
     const plan::Plan plan = plan_for(program("linear_attention"), plan::Strategy::OnePass, {64, 64}, kHopper);
-    const build::CudaBinary binary =
-        build::build_cuda_binary("linear_attention", emit::emit_cuda(plan), "sm_90", support::default_cache_dir(), build::CudaCompiler::Nvcc);
+    const build::CudaBinary binary = build::build_cuda_binary("linear_attention", emit::emit_cuda(plan), "sm_90",
+                                                              support::default_cache_dir(), build::CudaCompiler::Nvcc);
     EXPECT_EQ(binary.kernels.size(), plan.kernels.size()) << binary.report;
 }
 
@@ -114,14 +122,17 @@ TEST(CudaFit, NamesTheKernelThatIsTooLarge) {
         plan_for(program("gla"), plan::Strategy::OnePass, {128, 128}, 8 * kKiB);
         FAIL() << "8 KiB were enough";
     } catch (const RuntimeError& error) {
-        EXPECT_NE(std::string(error.what()).find("gla: shared memory: expected at most 8192 bytes, got"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find("gla: shared memory: expected at most 8192 bytes, got"),
+                  std::string::npos)
+            << error.what();
     }
 }
 
 TEST(CudaReport, IsRead) {
     const auto kernels = build::parse_ptxas_report(
         "ptxas info    : Compiling entry function 'a' for 'sm_90'\nptxas info    : Function properties for a\n"
-        "    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 40 registers, used 1 barriers, 2048 bytes smem\n");
+        "    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 40 registers, used "
+        "1 barriers, 2048 bytes smem\n");
     ASSERT_EQ(kernels.size(), 1U);
     EXPECT_EQ(kernels[0].kernel, "a");
     EXPECT_EQ(kernels[0].registers, 40);
@@ -134,8 +145,8 @@ TEST(CudaBarriers, StandBetweenDependentOperations) {
     using emit::Range;
     emit::Writer out;
     emit::Barriers barriers(true);
-    barriers.before(out, {}, {{0, 8}});          // a = …
-    barriers.before(out, {}, {{8, 16}});         // b = …
+    barriers.before(out, {}, {{0, 8}});   // a = …
+    barriers.before(out, {}, {{8, 16}});  // b = …
     EXPECT_EQ(out.text(), "");
     barriers.before(out, {{0, 8}}, {{16, 24}});  // c = f(a): waits for a
     EXPECT_EQ(out.text(), "sync();\n");

@@ -1,5 +1,6 @@
-/// Kernels for warp groups, run: the emitted source, compiled for the CPU with fibers for threads (emulated/), against the float64
-/// recurrence. Warps run, and copies and products end, in orders that differ from seed to seed and must leave the same bits.
+/// Kernels for warp groups, run: the emitted source, compiled for the CPU with fibers for threads (emulated/), against
+/// the float64 recurrence. Warps run, and copies and products end, in orders that differ from seed to seed and must
+/// leave the same bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -31,10 +32,13 @@ struct Example {
     [[nodiscard]] std::map<std::string, std::int64_t> sizes() const { return {{"K", k}, {"V", v}}; }
 };
 
-void PrintTo(const Example& e, std::ostream* out) { *out << e.program << ", " << to_string(e.dtype) << ", " << e.k << " x " << e.v; }
+void PrintTo(const Example& e, std::ostream* out) {
+    *out << e.program << ", " << to_string(e.dtype) << ", " << e.k << " x " << e.v;
+}
 
 /// Nothing if the strategy is not for the program, or it has no kernels for warp groups.
-std::optional<plan::Plan> plan_for(const ir::Definition& def, const Example& example, plan::Strategy strategy, std::int64_t tasks) {
+std::optional<plan::Plan> plan_for(const ir::Definition& def, const Example& example, plan::Strategy strategy,
+                                   std::int64_t tasks) {
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
     schedule::FitWishes wishes;
@@ -44,13 +48,13 @@ std::optional<plan::Plan> plan_for(const ir::Definition& def, const Example& exa
     try {
         return plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, kHopper, wishes));
     } catch (const plan::NotForWarpGroups&) {
-    } catch (const CompileError&) {
-    }
+    } catch (const CompileError&) {}
     return {};
 }
 
 bool has_roles(const plan::Plan& plan) {
-    return std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& k) { return k.tiles.roles.has_value(); });
+    return std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                       [](const plan::Kernel& k) { return k.tiles.roles.has_value(); });
 }
 
 /// Every strategy for few tasks and for many, each source once.
@@ -59,7 +63,8 @@ std::vector<std::pair<std::string, plan::Plan>> plans_for(const ir::Definition& 
     std::set<std::string> sources;
     for (const plan::Strategy strategy : plan::all_strategies())
         for (const std::int64_t tasks : {kFewTasks, kManyTasks})
-            if (const auto plan = plan_for(def, example, strategy, tasks); plan && sources.insert(emit::emit_cuda(*plan)).second)
+            if (const auto plan = plan_for(def, example, strategy, tasks);
+                plan && sources.insert(emit::emit_cuda(*plan)).second)
                 plans.emplace_back(fmt::format("{}, {} tasks", plan::to_string(strategy), tasks), *plan);
     return plans;
 }
@@ -88,7 +93,8 @@ std::vector<Solved> problems_for(const ir::Definition& declared, const Example& 
     add("packed, initial states", 1, {.H = 1, .lengths = {0, 66, 128}, .initial_state = true});
     add("not aligned", 1, {.T = 100, .H = 1, .initial_state = true, .strided = true});
     const auto is_beta = [](const ir::InputDecl& in) { return check::kind_of(in) == check::InputKind::Beta; };
-    if (std::any_of(declared.inputs.begin(), declared.inputs.end(), is_beta)) add("correlated keys, beta near 1", 1, {.T = 130, .H = 1, .correlated_keys = true});
+    if (std::any_of(declared.inputs.begin(), declared.inputs.end(), is_beta))
+        add("correlated keys, beta near 1", 1, {.T = 130, .H = 1, .correlated_keys = true});
     if (check::has_gates(declared)) add("steep gates", 1, {.T = 70, .H = 1, .gate = -5.0});
     if (check::has_grouped_heads(declared)) add("grouped heads", 1, {.T = 70, .H = 1, .HV = 2});
     return solved;
@@ -134,7 +140,8 @@ TEST(WorkBesideScans, IsTheSameWhereverItRuns) {
     const Example example{"gated_delta_net", BF16, 64, 64};
     const ir::Definition def = program_named(example.program).make().define();
     const emulated::Program program("beside", plan_for(def, example, plan::Strategy::OnePass, kFewTasks).value());
-    for (check::Problem problem : {check::Problem{.B = 2, .T = 700, .H = 2, .initial_state = true}, check::Problem{.H = 2, .lengths = {400, 0, 70, 330}}}) {
+    for (check::Problem problem : {check::Problem{.B = 2, .T = 700, .H = 2, .initial_state = true},
+                                   check::Problem{.H = 2, .lengths = {400, 0, 70, 330}}}) {
         problem.sizes = example.sizes(), problem.dtype = BF16;
         check::Buffers buffers(def, problem);
         const check::Reference reference = check::reference(buffers, 64);
@@ -150,8 +157,8 @@ TEST(WorkBesideScans, IsTheSameWhereverItRuns) {
     }
 }
 
-// What the runs above rest on: a wait, a fence or a barrier that is missing shows as NaN, wrong numbers, threads that wait for ever or
-// an error.
+// What the runs above rest on: a wait, a fence or a barrier that is missing shows as NaN, wrong numbers, threads that
+// wait for ever or an error.
 struct Fault {
     std::string name, from, to;
     std::string program = "scalar_gla";
@@ -193,15 +200,18 @@ INSTANTIATE_TEST_SUITE_P(Some, WarpGroupFaults,
                                          Fault{"stores_under_way", "stores_read(), stages", "stages"},
                                          Fault{"not_published", "publish();", ""},
                                          Fault{"too_many_registers", "more_registers<184>", "more_registers<192>"},
-                                         Fault{"work_beside_not_awaited", "if (lane() == 0) wait_until_made", "if (false) wait_until_made", "gated_delta_net"},
-                                         Fault{"work_beside_not_announced", "is_made(call", "// is_made(call", "gated_delta_net"}),
+                                         Fault{"work_beside_not_awaited", "if (lane() == 0) wait_until_made",
+                                               "if (false) wait_until_made", "gated_delta_net"},
+                                         Fault{"work_beside_not_announced", "is_made(call", "// is_made(call",
+                                               "gated_delta_net"}),
                          [](const auto& test) { return test.param.name; });
 
 /// Whatever has such kernels, in bf16.
 std::vector<Example> all_examples() {
     std::vector<Example> found;
     for (const Entry& entry : all_programs())
-        if (!plans_for(frontend::with_dtype(entry.make().define(), BF16), {entry.name}).empty()) found.push_back({entry.name});
+        if (!plans_for(frontend::with_dtype(entry.make().define(), BF16), {entry.name}).empty())
+            found.push_back({entry.name});
     return found;
 }
 
@@ -211,8 +221,10 @@ std::string name_of_example(const testing::TestParamInfo<Example>& test) {
 
 INSTANTIATE_TEST_SUITE_P(All, WarpGroupKernels, testing::ValuesIn(all_examples()), name_of_example);
 INSTANTIATE_TEST_SUITE_P(OfOtherSizes, WarpGroupKernels,
-                         testing::Values(Example{"linear_attention", F16, 64, 64}, Example{"gla", F16, 64, 64}, Example{"gated_delta_net", F16, 64, 64},
-                                         Example{"linear_attention", BF16, 192, 64}, Example{"scalar_gla", BF16, 256, 64}),
+                         testing::Values(Example{"linear_attention", F16, 64, 64}, Example{"gla", F16, 64, 64},
+                                         Example{"gated_delta_net", F16, 64, 64},
+                                         Example{"linear_attention", BF16, 192, 64},
+                                         Example{"scalar_gla", BF16, 256, 64}),
                          name_of_example);
 
 }  // namespace

@@ -1,5 +1,7 @@
-/// Kernels for warp groups, as far as a machine without a GPU can check them: which programs have them, that what is emitted
-/// is the same from run to run, and that the compiler keeps registers and leaves products under way.
+/// Kernels for warp groups, as far as a machine without a GPU can check them: which programs have them, that what is
+/// emitted is the same from run to run, and that the compiler keeps registers and leaves products under way.
+#include "schedule/warp_groups.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +20,6 @@
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "graph/pipeline.h"
-#include "schedule/warp_groups.h"
 #include "support/environment.h"
 #include "tests/support/entries.h"
 #include "tests/support/expected.h"
@@ -38,7 +39,9 @@ struct Case {
     std::int64_t tokens = 32768;
 };
 
-Case with_strategy(plan::Strategy strategy, std::int64_t tasks = kFewTasks) { return {.strategy = strategy, .tasks = tasks}; }
+Case with_strategy(plan::Strategy strategy, std::int64_t tasks = kFewTasks) {
+    return {.strategy = strategy, .tasks = tasks};
+}
 
 /// NotForWarpGroups or CompileError if there is none.
 plan::Plan plan_for(const Entry& entry, const Case& c) {
@@ -69,8 +72,11 @@ void expect_emitted_or_refused(const Entry& entry, const Case& c) {
     const std::string what = fmt::format("{}, {} tasks", plan::to_string(*c.strategy), c.tasks);
     try {
         const plan::Plan plan = plan_for(entry, c);
-        EXPECT_TRUE(std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& k) { return k.engine == plan::Engine::WarpGroups; }));
-        for (const plan::Kernel& kernel : plan.kernels) EXPECT_LE(kernel.tiles.scratch_floats * 4, kernel.tiles.roles ? kHopper.all_bytes : kHopper.bytes) << kernel.graph.name;
+        EXPECT_TRUE(std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                                [](const plan::Kernel& k) { return k.engine == plan::Engine::WarpGroups; }));
+        for (const plan::Kernel& kernel : plan.kernels)
+            EXPECT_LE(kernel.tiles.scratch_floats * 4, kernel.tiles.roles ? kHopper.all_bytes : kHopper.bytes)
+                << kernel.graph.name;
         const std::string text = emit::emit_cuda(plan);
         EXPECT_NE(text.find("issue_multiply<"), std::string::npos) << what;
         EXPECT_EQ(text, emit::emit_cuda(plan_for(entry, c))) << what;
@@ -83,15 +89,18 @@ void expect_emitted_or_refused(const Entry& entry, const Case& c) {
 
 TEST_P(WarpGroups, AreEmittedOrRefused) {
     for (const plan::Strategy strategy : plan::all_strategies())
-        for (const std::int64_t tasks : {kFewTasks, kManyTasks}) expect_emitted_or_refused(GetParam(), with_strategy(strategy, tasks));
+        for (const std::int64_t tasks : {kFewTasks, kManyTasks})
+            expect_emitted_or_refused(GetParam(), with_strategy(strategy, tasks));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WarpGroups, testing::ValuesIn(all_programs()), name_of);
 
-// Those with a matrix state, whatever the strategy; only delta_product, with two keys per token, has more operands than fit.
+// Those with a matrix state, whatever the strategy; only delta_product, with two keys per token, has more operands than
+// fit.
 TEST(WarpGroupVariants, AreThoseOfMatrixStates) {
-    const std::set<std::string> accepted = {"linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla",
-                                            "hgrn2", "rwkv6", "delta_net", "gated_delta_net", "kda"};
+    const std::set<std::string> accepted = {
+        "linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla", "hgrn2", "rwkv6", "delta_net",
+        "gated_delta_net",  "kda"};
     for (const Entry& entry : variants::all())
         for (const plan::Strategy strategy : plan::all_strategies())
             EXPECT_EQ(refusal(entry.name, with_strategy(strategy)).empty(), accepted.contains(entry.name))
@@ -100,16 +109,20 @@ TEST(WarpGroupVariants, AreThoseOfMatrixStates) {
 
 TEST(WarpGroupRefusals, SayWhy) {
     EXPECT_EQ(refusal("hgrn", {}), "no products");
-    EXPECT_NE(refusal("delta_product", {}).find("bytes of shared memory"), std::string::npos) << refusal("delta_product", {});
+    EXPECT_NE(refusal("delta_product", {}).find("bytes of shared memory"), std::string::npos)
+        << refusal("delta_product", {});
     EXPECT_EQ(refusal("gla", {.dtype = F32}), "inputs of 32 bits");
     EXPECT_EQ(refusal("gla", {.chunk = 32}), "chunks of 32 tokens");
     EXPECT_EQ(refusal("gla", {.v = 100}), "no axis of the states along which tasks could take blocks of 64");
-    EXPECT_NE(refusal("gla", {.k = 60}).find("no matrix of 64 x 64 blocks"), std::string::npos) << refusal("gla", {.k = 60});
+    EXPECT_NE(refusal("gla", {.k = 60}).find("no matrix of 64 x 64 blocks"), std::string::npos)
+        << refusal("gla", {.k = 60});
 }
 
 // Two groups make outputs where there is room for them, and the states need few registers.
 TEST(WarpGroupRoles, AreAsManyAsFit) {
-    const auto groups = [](const char* name) { return plan_for(program_named(name), with_strategy(plan::Strategy::OnePass)).schedule.output_groups; };
+    const auto groups = [](const char* name) {
+        return plan_for(program_named(name), with_strategy(plan::Strategy::OnePass)).schedule.output_groups;
+    };
     for (const char* name : {"linear_attention", "retnet", "scalar_gla", "gla"}) EXPECT_EQ(groups(name), 2) << name;
     for (const char* name : {"gated_delta_net", "kda", "squashed"}) EXPECT_EQ(groups(name), 1) << name;
 }
@@ -128,7 +141,9 @@ TEST(WarpGroupSegments, AreChosenForLongSequences) {
 
 // Work ahead of the scan runs beside it, where the scan leaves multiprocessors free and nothing else comes between.
 TEST(WarpGroupRoles, LeaveMultiprocessorsToWorkBesideThem) {
-    const auto beside = [](const char* name, plan::Strategy strategy, std::int64_t tasks) { return plan_for(program_named(name), with_strategy(strategy, tasks)).schedule.beside_groups; };
+    const auto beside = [](const char* name, plan::Strategy strategy, std::int64_t tasks) {
+        return plan_for(program_named(name), with_strategy(strategy, tasks)).schedule.beside_groups;
+    };
     for (const char* name : {"gla", "delta_net", "gated_delta_net", "kda"}) {
         EXPECT_GT(beside(name, plan::Strategy::OnePass, kFewTasks), 2) << name;
         EXPECT_EQ(beside(name, plan::Strategy::OnePass, kManyTasks), 0) << name;
@@ -139,51 +154,63 @@ TEST(WarpGroupRoles, LeaveMultiprocessorsToWorkBesideThem) {
 
 // Few tasks have several warp groups each, many one.
 TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
-    for (const char* name : {"linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla", "rwkv6", "delta_net", "gated_delta_net", "kda"}) {
+    for (const char* name : {"linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla", "rwkv6",
+                             "delta_net", "gated_delta_net", "kda"}) {
         const Entry entry = program_named(name);
         EXPECT_GT(plan_for(entry, with_strategy(plan::Strategy::OnePass)).schedule.output_groups, 0) << name;
-        EXPECT_EQ(plan_for(entry, with_strategy(plan::Strategy::OnePass, kManyTasks)).schedule.output_groups, 0) << name;
+        EXPECT_EQ(plan_for(entry, with_strategy(plan::Strategy::OnePass, kManyTasks)).schedule.output_groups, 0)
+            << name;
     }
 }
 
 TEST(WarpGroupSource, IsAsBefore) {
-    const auto source = [](std::int64_t tasks) { return emit::emit_cuda(plan_for(program_named("scalar_gla"), with_strategy(plan::Strategy::OnePass, tasks))); };
+    const auto source = [](std::int64_t tasks) {
+        return emit::emit_cuda(plan_for(program_named("scalar_gla"), with_strategy(plan::Strategy::OnePass, tasks)));
+    };
     EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_warp_groups.cu", source(kFewTasks)));
     EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_one_warp_group.cu", source(kManyTasks)));
 }
 
-// What the compiler makes of them. It reports products that it could not leave under way, or whose registers it had to wait
-// for, as C75xx.
+// What the compiler makes of them. It reports products that it could not leave under way, or whose registers it had to
+// wait for, as C75xx.
 struct Compiled {
     std::string program;
     plan::Strategy strategy = plan::Strategy::OnePass;
     std::int64_t tasks = kFewTasks;
 };
 
-void PrintTo(const Compiled& c, std::ostream* out) { *out << c.program << ", " << plan::to_string(c.strategy) << ", " << c.tasks << " tasks"; }
+void PrintTo(const Compiled& c, std::ostream* out) {
+    *out << c.program << ", " << plan::to_string(c.strategy) << ", " << c.tasks << " tasks";
+}
 
 class WarpGroupCompiler : public testing::TestWithParam<Compiled> {};
 
 TEST_P(WarpGroupCompiler, KeepsRegistersAndLeavesProductsUnderWay) {
-    if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
-    const plan::Plan plan = plan_for(program_named(GetParam().program), with_strategy(GetParam().strategy, GetParam().tasks));
-    const build::CudaBinary binary = build::build_cuda_binary(GetParam().program, emit::emit_cuda(plan), "sm_90a", support::default_cache_dir());
+    if (!build::has_cuda_compiler(build::CudaCompiler::Any))
+        GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
+    const plan::Plan plan =
+        plan_for(program_named(GetParam().program), with_strategy(GetParam().strategy, GetParam().tasks));
+    const build::CudaBinary binary =
+        build::build_cuda_binary(GetParam().program, emit::emit_cuda(plan), "sm_90a", support::default_cache_dir());
     EXPECT_EQ(binary.kernels.size(), plan.kernels.size()) << binary.report;
     // Work beside a scan may put away what it needs again for its next task.
     for (const build::KernelReport& kernel : binary.kernels)
-        EXPECT_LE(kernel.spill_bytes, plan.schedule.beside_groups > 0 && kernel.kernel.ends_with("_shared") ? 96 : 0) << kernel.kernel << "\n" << binary.report;
+        EXPECT_LE(kernel.spill_bytes, plan.schedule.beside_groups > 0 && kernel.kernel.ends_with("_shared") ? 96 : 0)
+            << kernel.kernel << "\n"
+            << binary.report;
     std::istringstream report(binary.report);
     for (std::string line; std::getline(report, line);) EXPECT_EQ(line.find("C75"), std::string::npos) << line;
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
                          testing::Values(Compiled{"linear_attention"}, Compiled{"scalar_gla"},
-                                         Compiled{"scalar_gla", plan::Strategy::Segmented}, Compiled{"gla"}, Compiled{"rwkv6"}, Compiled{"delta_net"},
-                                         Compiled{"gated_delta_net"}, Compiled{"kda"},
-                                         Compiled{"scalar_gla", plan::Strategy::OnePass, kManyTasks},
+                                         Compiled{"scalar_gla", plan::Strategy::Segmented}, Compiled{"gla"},
+                                         Compiled{"rwkv6"}, Compiled{"delta_net"}, Compiled{"gated_delta_net"},
+                                         Compiled{"kda"}, Compiled{"scalar_gla", plan::Strategy::OnePass, kManyTasks},
                                          Compiled{"gated_delta_net", plan::Strategy::OnePass, kManyTasks}),
                          [](const auto& test) {
-                             return test.param.program + (test.param.strategy == plan::Strategy::OnePass ? "" : "_segmented") +
+                             return test.param.program +
+                                    (test.param.strategy == plan::Strategy::OnePass ? "" : "_segmented") +
                                     (test.param.tasks == kFewTasks ? "" : "_one_group");
                          });
 
@@ -192,20 +219,27 @@ void expect_instructions(const char* program, std::int64_t tasks, const std::vec
     const build::Nvrtc* nvrtc = build::Nvrtc::find();
     if (!nvrtc) GTEST_SKIP() << "libnvrtc is not on this machine";
     const std::string headers = build::header_dir(build::open_cache(support::default_cache_dir())).string();
-    const std::string source = emit::emit_cuda(plan_for(program_named(program), with_strategy(plan::Strategy::OnePass, tasks)));
-    const auto result = nvrtc->compile("program.cu", source, {"-std=c++20", "-I" + headers, "--gpu-architecture=compute_90a"});
+    const std::string source =
+        emit::emit_cuda(plan_for(program_named(program), with_strategy(plan::Strategy::OnePass, tasks)));
+    const auto result =
+        nvrtc->compile("program.cu", source, {"-std=c++20", "-I" + headers, "--gpu-architecture=compute_90a"});
     ASSERT_TRUE(result.ok) << result.log;
-    for (const char* instruction : instructions) EXPECT_NE(result.ptx.find(instruction), std::string::npos) << instruction;
+    for (const char* instruction : instructions)
+        EXPECT_NE(result.ptx.find(instruction), std::string::npos) << instruction;
 }
 
 TEST(WarpGroupInstructions, OfOneGroupAreAsynchronousProductsAndCopies) {
-    expect_instructions("linear_attention", kManyTasks, {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "wgmma.wait_group", "cp.async.cg.shared.global"});
+    expect_instructions(
+        "linear_attention", kManyTasks,
+        {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "wgmma.wait_group", "cp.async.cg.shared.global"});
 }
 
 TEST(WarpGroupInstructions, OfRolesAreTensorCopiesAndBarriersBetweenGroups) {
-    expect_instructions("gated_delta_net", kFewTasks,
-                        {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "cp.async.bulk.tensor.4d.shared::cluster.global.tile", "cp.async.bulk.shared::cluster.global",
-                         "cp.async.bulk.tensor.4d.global.shared::cta", "mbarrier.try_wait.parity", "setmaxnreg.inc", "setmaxnreg.dec"});
+    expect_instructions(
+        "gated_delta_net", kFewTasks,
+        {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "cp.async.bulk.tensor.4d.shared::cluster.global.tile",
+         "cp.async.bulk.shared::cluster.global", "cp.async.bulk.tensor.4d.global.shared::cta",
+         "mbarrier.try_wait.parity", "setmaxnreg.inc", "setmaxnreg.dec"});
 }
 
 }  // namespace

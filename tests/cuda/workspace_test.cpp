@@ -1,4 +1,5 @@
-/// Workspaces from bounds: never less than what a call within them uses, on either device, and never falling as a bound rises.
+/// Workspaces from bounds: never less than what a call within them uses, on either device, and never falling as a bound
+/// rises.
 #include <gtest/gtest.h>
 
 #include "check/problem.h"
@@ -23,22 +24,26 @@ std::vector<plan::Plan> plans_of(const variants::Entry& entry) {
     for (const int multiprocessors : {0, 1})  // joined through the workspace, or by clusters
         if (const auto channels = schedule::fit_channels(def, program, sizes, {}, 256, multiprocessors))
             plans.push_back(plan::make_plan(def, program, sizes, *channels));
-    for (const plan::Strategy strategy : {plan::Strategy::OnePass, plan::Strategy::Fused, plan::Strategy::Decoupled, plan::Strategy::Segmented}) {
+    for (const plan::Strategy strategy :
+         {plan::Strategy::OnePass, plan::Strategy::Fused, plan::Strategy::Decoupled, plan::Strategy::Segmented}) {
         schedule::FitWishes wishes;
         wishes.strategy = strategy;
         wishes.segments = strategy == plan::Strategy::Segmented ? 5 : 0;
-        plans.push_back(plan::make_plan(def, program, sizes, schedule::fit_shared_memory(def, program, sizes, {220 * 1024, 132}, wishes)));
+        plans.push_back(plan::make_plan(def, program, sizes,
+                                        schedule::fit_shared_memory(def, program, sizes, {220 * 1024, 132}, wishes)));
         wishes.expected_tokens = 100000;  // several summaries per segment
         try {
-            plans.push_back(plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, {220 * 1024, 132, 227 * 1024}, wishes)));
+            plans.push_back(
+                plan::make_plan(def, program, sizes,
+                                schedule::fit_warp_groups(def, program, sizes, {220 * 1024, 132, 227 * 1024}, wishes)));
         } catch (const plan::NotForWarpGroups&) {
-        } catch (const CompileError&) {
-        }
+        } catch (const CompileError&) {}
     }
     return plans;
 }
 
-std::size_t within(const plan::Plan& plan, std::int64_t sequences, std::int64_t tokens, std::int64_t heads, bool packed) {
+std::size_t within(const plan::Plan& plan, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
+                   bool packed) {
     return runtime::device_workspace_bytes(plan, runtime::bind(plan, Bounds{sequences, tokens, heads, packed}));
 }
 
@@ -49,11 +54,14 @@ TEST_P(Workspace, OfBoundsIsEnoughForCalls) {
     for (const plan::Plan& plan : plans_of(GetParam()))
         for (const bool packed : {false, true})
             for (const std::int64_t T : {0, 1, 63, 64, 65, 200, 1000}) {
-                check::Problem problem{.B = 3, .T = T, .H = 2, .sizes = {{"K", 64}, {"V", 64}, {"D", 64}}, .dtype = BF16};
+                check::Problem problem{
+                    .B = 3, .T = T, .H = 2, .sizes = {{"K", 64}, {"V", 64}, {"D", 64}}, .dtype = BF16};
                 if (packed) problem.lengths = {T, 0, 7};
                 check::Buffers buffers(def, problem);
-                const std::size_t used = runtime::device_workspace_bytes(plan, runtime::bind(plan, buffers.call(), runtime::Lengths::OnDevice));
-                EXPECT_LE(used, within(plan, 3, packed ? T + 7 : T, 2, packed)) << to_string(plan.schedule) << ", " << T << " tokens";
+                const std::size_t used = runtime::device_workspace_bytes(
+                    plan, runtime::bind(plan, buffers.call(), runtime::Lengths::OnDevice));
+                EXPECT_LE(used, within(plan, 3, packed ? T + 7 : T, 2, packed))
+                    << to_string(plan.schedule) << ", " << T << " tokens";
             }
 }
 
@@ -71,7 +79,8 @@ TEST_P(Workspace, OfBoundsNeverFalls) {
         }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Workspace, testing::ValuesIn(variants::all()), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Workspace, testing::ValuesIn(variants::all()),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace forge

@@ -19,13 +19,9 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 std::mt19937 generator(7);
 
-float uniform(float lo, float hi) {
-    return std::uniform_real_distribution<float>(lo, hi)(generator);
-}
+float uniform(float lo, float hi) { return std::uniform_real_distribution<float>(lo, hi)(generator); }
 
-constexpr int pad(int n) {
-    return round_up(n, kWidth);
-}
+constexpr int pad(int n) { return round_up(n, kWidth); }
 
 /// M rows of N random values, padded with NaN to the stride; exactly as much memory as the
 /// conventions promise.
@@ -35,8 +31,7 @@ struct Tile {
     float* data = new (std::align_val_t(64)) float[M * LD];
 
     explicit Tile(float lo = -1, float hi = 1) {
-        for (int i = 0; i < M * LD; ++i)
-            data[i] = i % LD < N ? uniform(lo, hi) : kNaN;
+        for (int i = 0; i < M * LD; ++i) data[i] = i % LD < N ? uniform(lo, hi) : kNaN;
     }
     Tile(const Tile&) = delete;
     ~Tile() { operator delete[](data, std::align_val_t(64)); }
@@ -49,8 +44,7 @@ void expect_close(int m, int n, Got&& got, Want want, double tolerance) {
     for (int i = 0; i < m; ++i) {
         for (int j = 0; j < n; ++j) {
             const double w = want(i, j);
-            ASSERT_LE(std::abs(got(i, j) - w), tolerance * std::max(1.0, std::abs(w)))
-                << "at " << i << ", " << j;
+            ASSERT_LE(std::abs(got(i, j) - w), tolerance * std::max(1.0, std::abs(w))) << "at " << i << ", " << j;
         }
     }
 }
@@ -111,7 +105,8 @@ TEST(Rows, CarryTheRowBefore) {
         want_h = i == 0 ? x(0, 1) : a(i, 1) * want_h + x(i, 1);
         want_sum += x(i, 1);
         EXPECT_NEAR(h(0, 1), want_h, 1e-6);
-        store(from, linear_scan_from_row(load(x + i * kWidth), load(x + i * kWidth), load(h0), i == 0 ? nullptr : from.data, i == 0));
+        store(from, linear_scan_from_row(load(x + i * kWidth), load(x + i * kWidth), load(h0),
+                                         i == 0 ? nullptr : from.data, i == 0));
         want_from = x(i, 1) * want_from + x(i, 1);
         EXPECT_NEAR(from(0, 1), want_from, 1e-6);
         EXPECT_NEAR(sum(0, 1), want_sum, 1e-6);
@@ -122,23 +117,19 @@ template <class T, int M, int N, int LD>
 void check_tiles(bool transposed) {
     for (int rows : {-2, 0, 1, M - 1, M}) {
         const int used = std::max(rows, 0);
-        const int64_t row_stride = transposed ? 1 : N,
-                      col_stride = transposed ? std::max(used, 1) : 1;
+        const int64_t row_stride = transposed ? 1 : N, col_stride = transposed ? std::max(used, 1) : 1;
         std::vector<T> source(size_t(used * N)), result(source.size());
-        for (T& x : source)
-            store_as(&x, broadcast(float(generator() % 200) - 100), 1);
+        for (T& x : source) store_as(&x, broadcast(float(generator() % 200) - 100), 1);
         Tile<M, N, LD> tile;
         load_tile<T, M, N, LD>(tile, source.data(), row_stride, col_stride, rows, 7);
         expect_close(
             M, N, tile,
             [&](int i, int j) {
-                return i < used ? load_as(&source[size_t(i * row_stride + j * col_stride)], 1)[0]
-                                : 7;
+                return i < used ? load_as(&source[size_t(i * row_stride + j * col_stride)], 1)[0] : 7;
             },
             0);
         store_tile<T, M, N, LD>(result.data(), row_stride, col_stride, tile, rows);
-        for (size_t i = 0; i < source.size(); ++i)
-            EXPECT_EQ(load_as(&source[i], 1)[0], load_as(&result[i], 1)[0]);
+        for (size_t i = 0; i < source.size(); ++i) EXPECT_EQ(load_as(&source[i], 1)[0], load_as(&result[i], 1)[0]);
     }
 }
 
@@ -152,8 +143,7 @@ TEST(Io, LoadsAndStoresPartialTiles) {
     }
 }
 
-template <int M, int N, int K, bool TRANSPOSED, Acc ACC = Acc::Set, Tri TRI = Tri::None,
-          int DIAG = 0>
+template <int M, int N, int K, bool TRANSPOSED, Acc ACC = Acc::Set, Tri TRI = Tri::None, int DIAG = 0>
 void check_matmul() {
     Tile<TRANSPOSED ? K : M, TRANSPOSED ? M : K> a;
     Tile<K, N> b;
@@ -173,8 +163,7 @@ void check_matmul() {
         [&](int i, int j) {
             if (TRI == Tri::OutLower && j > i + DIAG) return double(c(i, j));
             double sum = 0;
-            for (int k = 0; k < K; ++k)
-                sum += double(left(i, k)) * b(k, j);
+            for (int k = 0; k < K; ++k) sum += double(left(i, k)) * b(k, j);
             return ACC == Acc::Set ? sum : before(i, j) + (ACC == Acc::Add ? sum : -sum);
         },
         1e-5);
@@ -204,8 +193,7 @@ void check_transpose() {
     Tile<M, N> src;
     Tile<N, M> dst;
     transpose<M, N, pad(N), pad(M)>(src, dst);
-    expect_close(
-        N, M, dst, [&](int i, int j) { return src(j, i); }, 0);
+    expect_close(N, M, dst, [&](int i, int j) { return src(j, i); }, 0);
 }
 
 TEST(Transpose, AgreesWithLoops) {
@@ -221,19 +209,14 @@ void check_cumsum() {
     src(M / 2, N / 2) = -kInf;
     cumsum_rows<M, N, pad(N), pad(N), REVERSE, EXCLUSIVE>(src, rows);
     cumsum_cols<M, N, pad(N), pad(N), REVERSE, EXCLUSIVE>(src, cols);
-    const auto within = [](int s, int i) {
-        return (REVERSE ? s >= i : s <= i) && !(EXCLUSIVE && s == i);
-    };
+    const auto within = [](int s, int i) { return (REVERSE ? s >= i : s <= i) && !(EXCLUSIVE && s == i); };
     for (int i = 0; i < M; ++i) {
         for (int j = 0; j < N; ++j) {
             double down = 0, along = 0;
-            for (int s = 0; s < M; ++s)
-                down += within(s, i) ? src(s, j) : 0;
-            for (int s = 0; s < N; ++s)
-                along += within(s, j) ? src(i, s) : 0;
+            for (int s = 0; s < M; ++s) down += within(s, i) ? src(s, j) : 0;
+            for (int s = 0; s < N; ++s) along += within(s, j) ? src(i, s) : 0;
             ASSERT_TRUE(rows(i, j) == down || std::abs(rows(i, j) - down) < 1e-5) << i << ", " << j;
-            ASSERT_TRUE(cols(i, j) == along || std::abs(cols(i, j) - along) < 1e-5)
-                << i << ", " << j;
+            ASSERT_TRUE(cols(i, j) == along || std::abs(cols(i, j) - along) < 1e-5) << i << ", " << j;
         }
     }
 }
@@ -253,30 +236,22 @@ TEST(Scan, RunsRecurrencesAndReductions) {
     Tile<1, M> row_sums, row_maxima;
     linear_scan<M, N, LD, LD, LD>(a, x, h);
     linear_scan_from<M, N, LD, LD, LD>(a, x, start, from);
+    expect_close(M, N, h, [&](int i, int j) { return (i ? double(a(i, j)) * h(i - 1, j) : 0) + x(i, j); }, 1e-6);
     expect_close(
-        M, N, h, [&](int i, int j) { return (i ? double(a(i, j)) * h(i - 1, j) : 0) + x(i, j); },
-        1e-6);
-    expect_close(
-        M, N, from,
-        [&](int i, int j) {
-            return double(a(i, j)) * (i ? from(i - 1, j) : start(0, j)) + x(i, j);
-        },
-        1e-6);
+        M, N, from, [&](int i, int j) { return double(a(i, j)) * (i ? from(i - 1, j) : start(0, j)) + x(i, j); }, 1e-6);
     sum_rows<M, N, LD>(x, sums);
     amax_rows<M, N, LD>(x, maxima);
     sum_cols<M, N, LD>(x, row_sums);
     amax_cols<M, N, LD>(x, row_maxima);
     for (int j = 0; j < N; ++j) {
         double sum = 0, most = -kInf;
-        for (int i = 0; i < M; ++i)
-            sum += x(i, j), most = std::max(most, double(x(i, j)));
+        for (int i = 0; i < M; ++i) sum += x(i, j), most = std::max(most, double(x(i, j)));
         EXPECT_NEAR(sums(0, j), sum, 1e-5);
         EXPECT_EQ(maxima(0, j), most);
     }
     for (int i = 0; i < M; ++i) {
         double sum = 0, most = -kInf;
-        for (int j = 0; j < N; ++j)
-            sum += x(i, j), most = std::max(most, double(x(i, j)));
+        for (int j = 0; j < N; ++j) sum += x(i, j), most = std::max(most, double(x(i, j)));
         EXPECT_NEAR(row_sums(0, i), sum, 1e-5);
         EXPECT_EQ(row_maxima(0, i), most);
     }
@@ -289,18 +264,14 @@ void check_inverse() {
     for (int i = 0; i < N; ++i) {
         want[size_t(i * N + i)] = 1;
         for (int s = 0; s < i; ++s) {
-            for (int j = 0; j <= s; ++j)
-                want[size_t(i * N + j)] -= a(i, s) * want[size_t(s * N + j)];
+            for (int j = 0; j <= s; ++j) want[size_t(i * N + j)] -= a(i, s) * want[size_t(s * N + j)];
         }
-        for (int j = i; j < N; ++j)
-            a(i, j) = kNaN;  // must not be read
+        for (int j = i; j < N; ++j) a(i, j) = kNaN;  // must not be read
     }
     unit_lower_inverse<N, pad(N), pad(N)>(a, out);
     for (int i = 0; i < N; ++i) {
-        for (int j = 0; j < i; ++j)
-            ASSERT_NEAR(out(i, j), want[size_t(i * N + j)], 2e-6) << i << ", " << j;
-        for (int j = i; j < N; ++j)
-            ASSERT_EQ(out(i, j), i == j) << i << ", " << j;
+        for (int j = 0; j < i; ++j) ASSERT_NEAR(out(i, j), want[size_t(i * N + j)], 2e-6) << i << ", " << j;
+        for (int j = i; j < N; ++j) ASSERT_EQ(out(i, j), i == j) << i << ", " << j;
     }
 }
 
@@ -322,8 +293,7 @@ float gate(int mix) {
 
 double decay(float* g, int stride, int j, int i, bool exclusive) {
     double sum = 0;
-    for (int s = j + 1; s < i + !exclusive; ++s)
-        sum += g[s * stride];
+    for (int s = j + 1; s < i + !exclusive; ++s) sum += g[s * stride];
     return j < i + !exclusive ? std::exp(sum) : 0;
 }
 
@@ -336,8 +306,7 @@ void check_decay() {
         Tile<1, decay_matmul_scratch<N, K>(), pad(decay_matmul_scratch<N, K>())> scratch;
         for (int i = 0; i < N; ++i) {
             scalar(0, i) = gate(mix);
-            for (int d = 0; d < K; ++d)
-                g(i, d) = gate(mix);
+            for (int d = 0; d < K; ++d) g(i, d) = gate(mix);
         }
         decay_mask<N, pad(N), EXCLUSIVE>(scalar, mask);
         decay_matmul<N, K, pad(K), pad(K), pad(K), pad(N), EXCLUSIVE>(q, k, g, out, scratch);

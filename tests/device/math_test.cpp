@@ -29,8 +29,7 @@ TEST(Vec, SelectsAcrossTheDiagonalEvenNaN) {
 
 TEST(Vec, ReducesAndShiftsLanes) {
     alignas(64) float x[3 * kWidth];
-    for (int i = 0; i < 3 * kWidth; ++i)
-        x[i] = float(i);
+    for (int i = 0; i < 3 * kWidth; ++i) x[i] = float(i);
     const vec v = load(x + 1);
     EXPECT_EQ(hsum(v), kWidth * (kWidth + 1) / 2);
     EXPECT_EQ(hmax(v), kWidth);
@@ -61,39 +60,20 @@ double max_ulp(F f, Exact exact, float lo, float hi) {
 }
 
 TEST(Math, IsWithinTwoUlp) {
-    EXPECT_LE(
-        max_ulp([](vec x) { return exp(x); }, [](double x) { return std::exp(x); }, -200, 200),
-        1.5);
-    EXPECT_LE(
-        max_ulp([](vec x) { return exp2(x); }, [](double x) { return std::exp2(x); }, -200, 200),
-        1.5);
-    EXPECT_LE(max_ulp([](vec x) { return log(x); }, [](double x) { return std::log(x); }, 0, kInf),
-              1.5);
-    EXPECT_LE(
-        max_ulp([](vec x) { return log1p(x); }, [](double x) { return std::log1p(x); }, -1, kInf),
-        2);
-    EXPECT_LE(
-        max_ulp([](vec x) { return expm1(x); }, [](double x) { return std::expm1(x); }, -kInf, 200),
-        2);
-    EXPECT_LE(
-        max_ulp([](vec x) { return tanh(x); }, [](double x) { return std::tanh(x); }, -kInf, kInf),
-        2);
-    EXPECT_LE(
-        max_ulp([](vec x) { return sqrt(x); }, [](double x) { return std::sqrt(x); }, 0, kInf),
-        0.501);
-    EXPECT_LE(
-        max_ulp([](vec x) { return rsqrt(x); }, [](double x) { return 1 / std::sqrt(x); }, 0, kInf),
-        1.5);
+    EXPECT_LE(max_ulp([](vec x) { return exp(x); }, [](double x) { return std::exp(x); }, -200, 200), 1.5);
+    EXPECT_LE(max_ulp([](vec x) { return exp2(x); }, [](double x) { return std::exp2(x); }, -200, 200), 1.5);
+    EXPECT_LE(max_ulp([](vec x) { return log(x); }, [](double x) { return std::log(x); }, 0, kInf), 1.5);
+    EXPECT_LE(max_ulp([](vec x) { return log1p(x); }, [](double x) { return std::log1p(x); }, -1, kInf), 2);
+    EXPECT_LE(max_ulp([](vec x) { return expm1(x); }, [](double x) { return std::expm1(x); }, -kInf, 200), 2);
+    EXPECT_LE(max_ulp([](vec x) { return tanh(x); }, [](double x) { return std::tanh(x); }, -kInf, kInf), 2);
+    EXPECT_LE(max_ulp([](vec x) { return sqrt(x); }, [](double x) { return std::sqrt(x); }, 0, kInf), 0.501);
+    EXPECT_LE(max_ulp([](vec x) { return rsqrt(x); }, [](double x) { return 1 / std::sqrt(x); }, 0, kInf), 1.5);
     const auto sigmoid64 = [](double x) { return 1 / (1 + std::exp(-x)); };
     EXPECT_LE(max_ulp([](vec x) { return sigmoid(x); }, sigmoid64, -87, kInf), 3);
-    EXPECT_LE(max_ulp([](vec x) { return silu(x); }, [&](double x) { return x * sigmoid64(x); },
-                      -87, 1e30f),
-              3.5);
-    EXPECT_LE(
-        max_ulp([](vec x) { return softplus(x); },
-                [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }, -87,
-                kInf),
-        3);
+    EXPECT_LE(max_ulp([](vec x) { return silu(x); }, [&](double x) { return x * sigmoid64(x); }, -87, 1e30f), 3.5);
+    EXPECT_LE(max_ulp([](vec x) { return softplus(x); },
+                      [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }, -87, kInf),
+              3);
 }
 
 TEST(Math, HasPyTorchsEdges) {
@@ -127,9 +107,8 @@ TEST(Math, HasPyTorchsEdges) {
     EXPECT_EQ(AT(abs, -3), 3);
     EXPECT_NEAR(AT(sin, 2), std::sin(2.0), 1e-7);
     EXPECT_NEAR(AT(cos, 2), std::cos(2.0), 1e-7);
-    for (float y : {AT(exp, kNaN), AT(exp2, kNaN), AT(expm1, kNaN), AT(log, kNaN), AT(log1p, kNaN),
-                    AT(sigmoid, kNaN), AT(logsigmoid, kNaN), AT(softplus, kNaN), AT(silu, kNaN),
-                    AT(tanh, kNaN), AT(relu, kNaN)}) {
+    for (float y : {AT(exp, kNaN), AT(exp2, kNaN), AT(expm1, kNaN), AT(log, kNaN), AT(log1p, kNaN), AT(sigmoid, kNaN),
+                    AT(logsigmoid, kNaN), AT(softplus, kNaN), AT(silu, kNaN), AT(tanh, kNaN), AT(relu, kNaN)}) {
         EXPECT_TRUE(std::isnan(y));
     }
 #undef AT
@@ -161,8 +140,7 @@ void check_conversions(int exponent_bits, To to_float, From from_float) {
         const float got = to_float(detail::narrow(broadcast(int32_t(bits))))[1];
         const double want = decode(bits, exponent_bits, mantissa_bits);
         if (std::isnan(want)) {
-            ASSERT_TRUE(std::isnan(got) &&
-                        std::isnan(decode(narrow1(got), exponent_bits, mantissa_bits)));
+            ASSERT_TRUE(std::isnan(got) && std::isnan(decode(narrow1(got), exponent_bits, mantissa_bits)));
             continue;
         }
         ASSERT_EQ(got, want) << bits;

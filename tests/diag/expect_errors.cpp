@@ -34,8 +34,9 @@ void expect_error(const Diagnostic& got, const Wanted& wanted) {
     EXPECT_NE(got.hint.find(wanted.hint), std::string::npos) << to_string(got);
     EXPECT_TRUE(got.where.known()) << to_string(got);
     if (!wanted.at.empty()) {
-        EXPECT_TRUE(lies_in(got.where, wanted.at)) << to_string(got) << "\n  does not point into '" << wanted.at << "' but into\n"
-                                                   << source_line(got.where);
+        EXPECT_TRUE(lies_in(got.where, wanted.at))
+            << to_string(got) << "\n  does not point into '" << wanted.at << "' but into\n"
+            << source_line(got.where);
     }
 }
 

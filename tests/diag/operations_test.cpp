@@ -6,14 +6,15 @@ namespace forge::tests {
 namespace {
 
 TEST(Matmul, InnerSizesDiffer) {
-    expect_chunk_errors([](Tensor, Tensor k, Tensor v, Tensor) { return matmul(k, v); },
-                        {{"matmul: inner sizes differ: K and C", "[M, N] @ [N, P]", "[C, K] @ [C, V]", "matmul(k, v)", "transpose"}});
+    expect_chunk_errors(
+        [](Tensor, Tensor k, Tensor v, Tensor) { return matmul(k, v); },
+        {{"matmul: inner sizes differ: K and C", "[M, N] @ [N, P]", "[C, K] @ [C, V]", "matmul(k, v)", "transpose"}});
 }
 
 TEST(Matmul, ElementTypesDiffer) {
     expect_chunk_errors([](Tensor, Tensor k, Tensor v, Tensor) { return matmul(transpose(k), v.to(F32)); },
-                        {{"matmul: operands have different types", "one element type, as in PyTorch", "bf16[K, C] @ f32[C, V]",
-                          "matmul(transpose(k), v.to(F32))", "to(x, "}});
+                        {{"matmul: operands have different types", "one element type, as in PyTorch",
+                          "bf16[K, C] @ f32[C, V]", "matmul(transpose(k), v.to(F32))", "to(x, "}});
 }
 
 TEST(Matmul, TakesNoTensorOfRankThree) {
@@ -23,18 +24,21 @@ TEST(Matmul, TakesNoTensorOfRankThree) {
 }
 
 TEST(Matmul, TakesNoBooleans) {
-    expect_chunk_errors([](Tensor, Tensor k, Tensor v, Tensor) { return matmul(transpose(gt(k, 0.0)), v); },
-                        {{"matmul: needs a floating-point operand", "a float type", "bool[K, C]", "matmul(transpose(gt(k, 0.0)), v)"}});
+    expect_chunk_errors(
+        [](Tensor, Tensor k, Tensor v, Tensor) { return matmul(transpose(gt(k, 0.0)), v); },
+        {{"matmul: needs a floating-point operand", "a float type", "bool[K, C]", "matmul(transpose(gt(k, 0.0)), v)"}});
 }
 
 TEST(Elementwise, ShapesDoNotBroadcast) {
     expect_chunk_errors([](Tensor, Tensor k, Tensor v, Tensor) { return transpose(k * v); },
-                        {{"mul: shapes do not broadcast", "equal sizes, or 1, from the right", "[C, K] and [C, V]", "k * v", "unsqueeze"}});
+                        {{"mul: shapes do not broadcast", "equal sizes, or 1, from the right", "[C, K] and [C, V]",
+                          "k * v", "unsqueeze"}});
 }
 
 TEST(Elementwise, AVectorOfTokensDoesNotBroadcastOverRows) {
-    expect_chunk_errors([](Tensor, Tensor k, Tensor v, Tensor g) { return matmul(transpose(k + g), v); },
-                        {{"add: shapes do not broadcast", "", "[C, K] and [C]", "k + g", "add an axis with unsqueeze(x, dim)"}});
+    expect_chunk_errors(
+        [](Tensor, Tensor k, Tensor v, Tensor g) { return matmul(transpose(k + g), v); },
+        {{"add: shapes do not broadcast", "", "[C, K] and [C]", "k + g", "add an axis with unsqueeze(x, dim)"}});
 }
 
 TEST(Elementwise, NeedsFloats) {
@@ -73,22 +77,29 @@ TEST(Views, AreOfWhatIsThere) {
             expand(k, {Dim("V")});
             return matmul_out_fp32(transpose(k), v);
         },
-        {{"permute: not a permutation of the axes", "the axes 0..1 in some order", "[0, 0] for bf16[C, K]", "permute(k, {0, 0})"},
+        {{"permute: not a permutation of the axes", "the axes 0..1 in some order", "[0, 0] for bf16[C, K]",
+          "permute(k, {0, 0})"},
          {"squeeze: the axis is not of size 1", "1", "C", "squeeze(v, 0)"},
-         {"slice: the step must divide the axis, and start lie in [0, step)", "x[start::step]", "start=0 step=2 of bf16[C, K]", "slice(k, 0, 0, 2)"},
+         {"slice: the step must divide the axis, and start lie in [0, step)", "x[start::step]",
+          "start=0 step=2 of bf16[C, K]", "slice(k, 0, 0, 2)"},
          {"repeat_interleave: needs a positive count", "", "0", "repeat_interleave(g, 0, 0)"},
          {"expand: cannot broadcast to the wanted shape", "[V]", "bf16[C, K]", "expand(k, {Dim(\"V\")})"}});
 }
 
 TEST(LinearScan, WantsTheDecayInFullShape) {
     expect_chunk_errors([](Tensor, Tensor k, Tensor, Tensor g) { return linear_scan(exp(g), k); },
-                        {{"linear_scan: decay and x differ in shape", "equal shapes [C, …]", "f32[C] and bf16[C, K]", "linear_scan(exp(g), k)", "expand"}});
+                        {{"linear_scan: decay and x differ in shape", "equal shapes [C, …]", "f32[C] and bf16[C, K]",
+                          "linear_scan(exp(g), k)", "expand"}});
 }
 
 TEST(Inverse, MustBeProvablyUnitLowerTriangular) {
-    expect_chunk_errors([](Tensor, Tensor k, Tensor v, Tensor) { return matmul(transpose(k.to(F32)), matmul(inverse(matmul_out_fp32(k, transpose(k))), v.to(F32))); },
-                        {{"inverse: the matrix is not provably unit lower-triangular", "identity(x, n) + tril(a, -1), or - instead of +", "f32[C, C]",
-                          "inverse(matmul_out_fp32(k, transpose(k)))", "tril(…, -1)"}});
+    expect_chunk_errors(
+        [](Tensor, Tensor k, Tensor v, Tensor) {
+            return matmul(transpose(k.to(F32)), matmul(inverse(matmul_out_fp32(k, transpose(k))), v.to(F32)));
+        },
+        {{"inverse: the matrix is not provably unit lower-triangular",
+          "identity(x, n) + tril(a, -1), or - instead of +", "f32[C, C]", "inverse(matmul_out_fp32(k, transpose(k)))",
+          "tril(…, -1)"}});
     // tril with the diagonal is triangular, but its diagonal is not known to be one.
     expect_chunk_errors(
         [](Tensor, Tensor k, Tensor, Tensor) {
@@ -99,14 +110,18 @@ TEST(Inverse, MustBeProvablyUnitLowerTriangular) {
 }
 
 TEST(Inverse, NeedsASquareMatrixInFloat32) {
-    expect_chunk_errors([](Tensor, Tensor k, Tensor, Tensor) { return inverse(k); }, {{"inverse: needs a square matrix", "[N, N]", "bf16[C, K]", "inverse(k)"}});
+    expect_chunk_errors([](Tensor, Tensor k, Tensor, Tensor) { return inverse(k); },
+                        {{"inverse: needs a square matrix", "[N, N]", "bf16[C, K]", "inverse(k)"}});
     expect_chunk_errors([](Tensor, Tensor k, Tensor, Tensor) { return inverse(tril(matmul(k, transpose(k)), -1)); },
-                        {{"inverse: needs float32", "f32[N, N]", "bf16[C, C]", "inverse(tril(matmul(k, transpose(k)), -1))", "matmul_out_fp32"}});
+                        {{"inverse: needs float32", "f32[N, N]", "bf16[C, C]",
+                          "inverse(tril(matmul(k, transpose(k)), -1))", "matmul_out_fp32"}});
 }
 
 TEST(PrevToken, ShiftsInputsOnly) {
-    expect_chunk_errors([](Tensor, Tensor k, Tensor v, Tensor) { return matmul_out_fp32(transpose(prev_token(exp(k))), v); },
-                        {{"prev_token: only of an input", "an input of the phase", "exp", "prev_token(exp(k))", "shift the inputs first"}});
+    expect_chunk_errors(
+        [](Tensor, Tensor k, Tensor v, Tensor) { return matmul_out_fp32(transpose(prev_token(exp(k))), v); },
+        {{"prev_token: only of an input", "an input of the phase", "exp", "prev_token(exp(k))",
+          "shift the inputs first"}});
 }
 
 TEST(CacheResult, TakesEachNameOnce) {
@@ -128,11 +143,13 @@ TEST(Tensor, OfAnotherPhaseIsRefused) {
     });
     a.decay({"prev_s", "chunk_state"}, [&kept](Tensor prev, Tensor chunk) { return prev + chunk * kept; });
     add_merge(a);
-    expect_errors(a, {{"mul: a tensor of another phase", "tensors that this phase was given", "", "chunk * kept", "cache_result"}});
+    expect_errors(a, {{"mul: a tensor of another phase", "tensors that this phase was given", "", "chunk * kept",
+                       "cache_result"}});
 }
 
 TEST(Tensor, EmptyOnesAreRefused) {
-    expect_chunk_errors([](Tensor, Tensor, Tensor, Tensor) { return exp(Tensor()); }, {{"exp: an empty Tensor", "a tensor given to the phase", "", "exp(Tensor())"}});
+    expect_chunk_errors([](Tensor, Tensor, Tensor, Tensor) { return exp(Tensor()); },
+                        {{"exp: an empty Tensor", "a tensor given to the phase", "", "exp(Tensor())"}});
 }
 
 // A mistake is reported once: what follows from it stays silent, and what does not is reported too.
@@ -152,9 +169,7 @@ TEST(Mistakes, OfAPhaseAreReportedTogether) {
 TEST(Mistakes, AreWrittenWithPlaceExpectationAndHint) {
     const unsigned line = __LINE__ + 3;
     LinearAttention a = declared();
-    a.chunk({"k", "v"}, [](Tensor k, Tensor v) {
-        return matmul(k, v);
-    });
+    a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul(k, v); });
     add_decay(a);
     add_merge(a);
     try {

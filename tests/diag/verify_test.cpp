@@ -46,35 +46,46 @@ void expect_refused(const std::string& from, const std::string& to, const std::v
 TEST(Verify, TakesAWholeDefinition) { EXPECT_NO_THROW(ir::parse_definition(kWhole)); }
 
 TEST(Verify, KnowsParameters) {
-    expect_refused("{name=\"k\", role=input}", "{name=\"key\", role=input}", {{"chunk: input 'key' is not known here", "", "'key'"}});
+    expect_refused("{name=\"k\", role=input}", "{name=\"key\", role=input}",
+                   {{"chunk: input 'key' is not known here", "", "'key'"}});
     expect_refused("{name=\"v\", role=input}", "{name=\"v\", role=head}", {{"chunk: head 'v' is not known here"}});
     expect_refused("{name=\"v\", role=input}", "{name=\"s\", role=state}", {{"chunk: state 's' is not known here"}});
-    expect_refused("{name=\"kept\", role=cached}", "{name=\"lost\", role=cached}", {{"merge: cached 'lost' is not known here"}});
-    expect_refused("{name=\"kept\", role=cached}", "{name=\"kept\", role=spill}", {{"merge: spill 'kept' is not known here"}});
+    expect_refused("{name=\"kept\", role=cached}", "{name=\"lost\", role=cached}",
+                   {{"merge: cached 'lost' is not known here"}});
+    expect_refused("{name=\"kept\", role=cached}", "{name=\"kept\", role=spill}",
+                   {{"merge: spill 'kept' is not known here"}});
 }
 
 TEST(Verify, WantsDeclaredTypes) {
     expect_refused("%q: f32[C, K] = param", "%q: bf16[C, K] = param", {{"matmul: operands have different types"}});
-    expect_refused("%kept: f32[C, K] = param", "%kept: f32[C, V] = param", {{"merge: cached 'kept' has another type than declared", "f32[C, K]", "f32[C, V]"}});
-    expect_refused("input q: f32[T, H, K]", "input q: bf16[T, H, K]", {{"merge: input 'q' has another type than declared", "bf16[C, K]", "f32[C, K]"}});
+    expect_refused("%kept: f32[C, K] = param", "%kept: f32[C, V] = param",
+                   {{"merge: cached 'kept' has another type than declared", "f32[C, K]", "f32[C, V]"}});
+    expect_refused("input q: f32[T, H, K]", "input q: bf16[T, H, K]",
+                   {{"merge: input 'q' has another type than declared", "bf16[C, K]", "f32[C, K]"}});
 }
 
 TEST(Verify, WantsEveryStateAndOutput) {
-    expect_refused("return chunk \"s\" = %kv, cached", "return cached", {{"chunk: chunk 's' is not returned", "a result", "nothing"}});
-    expect_refused("return state \"s\" = %after", "return state \"t\" = %after", {{"decay: state 's' is not returned"}, {"decay: returns state 't', which is not declared"}});
-    expect_refused("return input \"o\" = %o", "return input \"o\" = %before", {{"merge: input 'o' has another shape than declared", "[C, V]", "[K, V]"}});
+    expect_refused("return chunk \"s\" = %kv, cached", "return cached",
+                   {{"chunk: chunk 's' is not returned", "a result", "nothing"}});
+    expect_refused("return state \"s\" = %after", "return state \"t\" = %after",
+                   {{"decay: state 's' is not returned"}, {"decay: returns state 't', which is not declared"}});
+    expect_refused("return input \"o\" = %o", "return input \"o\" = %before",
+                   {{"merge: input 'o' has another shape than declared", "[C, V]", "[K, V]"}});
 }
 
 // The inverse of other matrices would be a wrong number, not an error.
 TEST(Verify, WantsUnitTrianglesInverted) {
     expect_refused("%kv: f32[K, V] = matmul(%c, %v) {trans_a=true}",
-                   "%kk: f32[C, C] = matmul(%c, %c) {trans_b=true}\n %i: f32[C, C] = inverse(%kk)\n %x: f32[C, V] = matmul(%i, %v)\n"
+                   "%kk: f32[C, C] = matmul(%c, %c) {trans_b=true}\n %i: f32[C, C] = inverse(%kk)\n %x: f32[C, V] = "
+                   "matmul(%i, %v)\n"
                    "%kv: f32[K, V] = matmul(%c, %x) {trans_a=true}",
-                   {{"chunk: inverse: the matrix is not provably unit lower-triangular", "identity(x, n) + tril(a, -1), or - instead of +", "f32[C, C]"}});
+                   {{"chunk: inverse: the matrix is not provably unit lower-triangular",
+                     "identity(x, n) + tril(a, -1), or - instead of +", "f32[C, C]"}});
 }
 
 TEST(Verify, WantsDeclarationsOfTheirKind) {
-    expect_refused("input q: f32[T, H, K]", "input q: f32[H, K]", {{"input 'q': not a token input", "[T, heads, …]", "[H, K]"}});
+    expect_refused("input q: f32[T, H, K]", "input q: f32[H, K]",
+                   {{"input 'q': not a token input", "[T, heads, …]", "[H, K]"}});
     expect_refused("input q: f32[T, H, K]", "head q: f32[]", {{"head 'q': not per head", "[heads, …]", "[]"}});
     expect_refused("output o: f32[T, H, V]", "", {{"'plain' has no output", "at least one output", "none"}});
 }

@@ -31,7 +31,7 @@ std::vector<std::string> valid_texts() {
 }
 
 class Mutator {
- public:
+  public:
     explicit Mutator(const std::vector<std::string>& texts) : texts_(texts) {}
 
     std::string next() {
@@ -40,20 +40,33 @@ class Mutator {
         return text;
     }
 
- private:
+  private:
     std::size_t below(std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random_); }
 
     void mutate(std::string& text) {
         if (text.empty()) return;
         const std::size_t at = below(text.size()), length = 1 + below(std::min<std::size_t>(text.size() - at, 40));
         switch (below(7)) {
-            case 0: text.erase(at, length); return;
-            case 1: text[at] = static_cast<char>(below(256)); return;
-            case 2: text.insert(at, kPieces[below(std::size(kPieces))]); return;
-            case 3: text.replace(at, length, kPieces[below(std::size(kPieces))]); return;
-            case 4: text.insert(at, text.substr(below(text.size()), length)); return;
-            case 5: text.resize(at); return;
-            default: swap_lines(text);
+            case 0:
+                text.erase(at, length);
+                return;
+            case 1:
+                text[at] = static_cast<char>(below(256));
+                return;
+            case 2:
+                text.insert(at, kPieces[below(std::size(kPieces))]);
+                return;
+            case 3:
+                text.replace(at, length, kPieces[below(std::size(kPieces))]);
+                return;
+            case 4:
+                text.insert(at, text.substr(below(text.size()), length));
+                return;
+            case 5:
+                text.resize(at);
+                return;
+            default:
+                swap_lines(text);
         }
     }
 
@@ -68,11 +81,56 @@ class Mutator {
         if (!text.empty()) text.insert(line(below(text.size())).first, moved + "\n");
     }
 
-    static constexpr const char* kPieces[] = {"%", "@", "{", "}", "(", ")", "[", "]", ",", "=", ":", "\"", "\n", "//", "-", "0", "-1", "1e999",
-                                              "9223372036854775807", "-9223372036854775808", "99999999999999999999", "nan", "inf", "func", "return",
-                                              "linear_attention", "loc", "tile(0, [1, 1])", "f32[C, K]", "bool[]", "i64[4]", "0*C", "-3*K", "dim=-9",
-                                              "perm=[1, 1]", "step=0", "step=-1", "count=-1", "start=99", "diagonal=-9223372036854775808", "matmul", "inverse",
-                                              "decay_matmul", "linear_scan", "expand", "identity", "prev_token", "param", "constant", "role=state"};
+    static constexpr const char* kPieces[] = {"%",
+                                              "@",
+                                              "{",
+                                              "}",
+                                              "(",
+                                              ")",
+                                              "[",
+                                              "]",
+                                              ",",
+                                              "=",
+                                              ":",
+                                              "\"",
+                                              "\n",
+                                              "//",
+                                              "-",
+                                              "0",
+                                              "-1",
+                                              "1e999",
+                                              "9223372036854775807",
+                                              "-9223372036854775808",
+                                              "99999999999999999999",
+                                              "nan",
+                                              "inf",
+                                              "func",
+                                              "return",
+                                              "linear_attention",
+                                              "loc",
+                                              "tile(0, [1, 1])",
+                                              "f32[C, K]",
+                                              "bool[]",
+                                              "i64[4]",
+                                              "0*C",
+                                              "-3*K",
+                                              "dim=-9",
+                                              "perm=[1, 1]",
+                                              "step=0",
+                                              "step=-1",
+                                              "count=-1",
+                                              "start=99",
+                                              "diagonal=-9223372036854775808",
+                                              "matmul",
+                                              "inverse",
+                                              "decay_matmul",
+                                              "linear_scan",
+                                              "expand",
+                                              "identity",
+                                              "prev_token",
+                                              "param",
+                                              "constant",
+                                              "role=state"};
     const std::vector<std::string>& texts_;
     std::mt19937_64 random_{kSeed};
 };
@@ -106,7 +164,9 @@ int fuzz(const std::vector<std::string>& texts, Run run) {
         } catch (const std::exception& error) {
             ADD_FAILURE() << "input " << i << ": " << error.what() << "\n" << text;
         }
-        EXPECT_LE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), kMostSeconds) << "input " << i << "\n" << text;
+        EXPECT_LE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), kMostSeconds)
+            << "input " << i << "\n"
+            << text;
         if (testing::Test::HasFailure()) break;
     }
     return refused;

@@ -1,14 +1,17 @@
 /// Every variant and novel program on a GPU, for every element type, strategy and awkward shape, against the float64
-/// recurrence; then twice for the same bits, and by graph replay with other lengths of packed sequences. `--time` measures.
+/// recurrence; then twice for the same bits, and by graph replay with other lengths of packed sequences. `--time`
+/// measures.
 ///
 ///   gpu_check [--shard=I/N] [--only=NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME]
-///             [--threads=N] [--engine=NAME] [--heads=N] [--cases=TEXT,TEXT] [--csv=FILE] [--tokens=N] [--time] [--large] [--shape=TEXT]
+///             [--threads=N] [--engine=NAME] [--heads=N] [--cases=TEXT,TEXT] [--csv=FILE] [--tokens=N] [--time]
+///             [--large] [--shape=TEXT]
 ///
-/// `--heads`: how many the schedule is to expect (32: several warp groups per task; 512: one). `--cases`: only awkward cases whose
-/// names have one of these texts, each once and without replays (for compute-sanitizer). `--tokens` adds a case of so many tokens, or is the most to
-/// measure. `--large`: long sequences and tensors of more than 2^31 elements instead (large.h), `--shape` some of them. A row per
-/// (program, type, sizes, strategy) goes to the CSV, failures to standard output; the exit status says whether all is well. The
-/// schedule in a row says which path it took. Needs no test library.
+/// `--heads`: how many the schedule is to expect (32: several warp groups per task; 512: one). `--cases`: only awkward
+/// cases whose names have one of these texts, each once and without replays (for compute-sanitizer). `--tokens` adds a
+/// case of so many tokens, or is the most to measure. `--large`: long sequences and tensors of more than 2^31 elements
+/// instead (large.h), `--shape` some of them. A row per (program, type, sizes, strategy) goes to the CSV, failures to
+/// standard output; the exit status says whether all is well. The schedule in a row says which path it took. Needs no
+/// test library.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -71,7 +74,8 @@ Options parse(int argc, char** argv) {
         else if (word == "--large") o.large = true;
         else if (word.starts_with("--sizes=")) {
             o.sizes.clear();
-            for (const std::string& pair : split(value, ',')) o.sizes.push_back({std::stoll(pair), std::stoll(pair.substr(pair.find('x') + 1))});
+            for (const std::string& pair : split(value, ','))
+                o.sizes.push_back({std::stoll(pair), std::stoll(pair.substr(pair.find('x') + 1))});
         } else throw RuntimeError("unknown option " + word);
     }
     return o;
@@ -94,9 +98,10 @@ struct Row {
 };
 
 class Examination {
- public:
+  public:
     explicit Examination(Options options) : options_(std::move(options)), session_(options_.device) {
-        fmt::print("{}: {} multiprocessors, {}\n", session_.device().name, session_.device().multiprocessors, session_.device().arch());
+        fmt::print("{}: {} multiprocessors, {}\n", session_.device().name, session_.device().multiprocessors,
+                   session_.device().arch());
     }
 
     int run() {
@@ -113,10 +118,12 @@ class Examination {
         return failed_ == 0 ? 0 : 1;
     }
 
- private:
+  private:
     [[nodiscard]] bool asked_for(const std::string& name) const {
         const auto& wanted = options_.cases;
-        return wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [&](const std::string& part) { return name.find(part) != std::string::npos; });
+        return wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [&](const std::string& part) {
+                   return name.find(part) != std::string::npos;
+               });
     }
 
     void examine(const variants::Entry& entry, const std::string& dtype, const Sizes& sizes) {
@@ -124,7 +131,9 @@ class Examination {
         std::vector<Prepared> prepared;
         for (check::Case& c : check::awkward_cases(def, dtype_named(dtype), {{"K", sizes.k}, {"V", sizes.v}}, 1))
             if (asked_for(c.name)) prepared.push_back({c.name, check::Buffers(def, c.problem), {}});
-        if (prepared.empty()) throw RuntimeError(fmt::format("{} has none of the cases '{}'", entry.name, fmt::join(options_.cases, ", ")));
+        if (prepared.empty())
+            throw RuntimeError(
+                fmt::format("{} has none of the cases '{}'", entry.name, fmt::join(options_.cases, ", ")));
         if (options_.tokens > 0) {
             check::Problem longer = prepared.front().buffers.problem();
             longer.T = options_.tokens, longer.H = 2, longer.initial_state = true;
@@ -150,7 +159,9 @@ class Examination {
     }
 
     /// States that no cut makes small enough for this device, of which there are no kernels.
-    static bool does_not_fit(const std::string& problem) { return problem.find(": shared memory: expected at most") != std::string::npos; }
+    static bool does_not_fit(const std::string& problem) {
+        return problem.find(": shared memory: expected at most") != std::string::npos;
+    }
 
     Attention build(const ir::Definition& def, const check::Problem& problem, Row& row) const {
         CompileOptions options;
@@ -171,7 +182,9 @@ class Examination {
     static const check::Reference& reference_for(Prepared& p, std::int64_t chunk) {
         const std::int64_t key = p.buffers.definition().step ? 0 : chunk;
         const auto found = p.references.find(key);
-        return found != p.references.end() ? found->second : p.references.emplace(key, check::reference(p.buffers, chunk)).first->second;
+        return found != p.references.end()
+                   ? found->second
+                   : p.references.emplace(key, check::reference(p.buffers, chunk)).first->second;
     }
 
     void check_case(const Attention& attention, Prepared& p, Row& row) {
@@ -188,7 +201,8 @@ class Examination {
         session_.stream().synchronize();
         device.fetch(p.buffers);
         for (const auto& [name, x] : p.buffers.outputs)
-            if (x.storage != first.at(name).storage) fail(row, p.name, fmt::format("output {} differs from run to run", name));
+            if (x.storage != first.at(name).storage)
+                fail(row, p.name, fmt::format("output {} differs from run to run", name));
     }
 
     /// Captured with some lengths, replayed with others of the same sum.
@@ -218,19 +232,26 @@ class Examination {
         for (const check::Difference& d : report.differences) {
             if (!(d.relative_rms <= row.worst)) row.worst = d.relative_rms, row.worst_case = name;
             if (!d.ok)
-                fail(row, name, fmt::format("{} {}: relative RMS {:.3g} beyond {:.1e}, max error {:.3g}, first at token {}, head {} of sequence {}",
-                                            d.is_state ? "state" : "output", d.name, d.relative_rms, report.tolerance, d.max_abs, d.first_bad_token, d.head, d.sequence));
+                fail(row, name,
+                     fmt::format("{} {}: relative RMS {:.3g} beyond {:.1e}, max error {:.3g}, first at token {}, head "
+                                 "{} of sequence {}",
+                                 d.is_state ? "state" : "output", d.name, d.relative_rms, report.tolerance, d.max_abs,
+                                 d.first_bad_token, d.head, d.sequence));
         }
     }
 
     static void fail(Row& row, const std::string& name, const std::string& what) {
         constexpr int kMostPrinted = 3;
-        if (++row.failures <= kMostPrinted) fmt::print("FAIL {} {} {}x{} {}: {}: {}\n", row.program, row.dtype, row.sizes.k, row.sizes.v, row.strategy, name, what);
+        if (++row.failures <= kMostPrinted)
+            fmt::print("FAIL {} {} {}x{} {}: {}: {}\n", row.program, row.dtype, row.sizes.k, row.sizes.v, row.strategy,
+                       name, what);
     }
 
     void finish(const Row& row) {
         if (row.failures > 0) ++failed_;
-        if (row.failures > 0 && !row.problem.empty()) fmt::print("FAIL {} {} {}x{} {}: {}\n", row.program, row.dtype, row.sizes.k, row.sizes.v, row.strategy, row.problem.substr(0, 600));
+        if (row.failures > 0 && !row.problem.empty())
+            fmt::print("FAIL {} {} {}x{} {}: {}\n", row.program, row.dtype, row.sizes.k, row.sizes.v, row.strategy,
+                       row.problem.substr(0, 600));
         std::fflush(stdout);
         rows_.push_back(row);
     }
@@ -238,10 +259,13 @@ class Examination {
     void write_csv() const {
         if (options_.csv.empty()) return;
         std::ofstream csv(options_.csv);
-        csv << "program,dtype,K,V,strategy,schedule,cases,failures,worst_relative_rms,tolerance,worst_case,build_s,problem\n";
+        csv << "program,dtype,K,V,strategy,schedule,cases,failures,worst_relative_rms,tolerance,worst_case,build_s,"
+               "problem\n";
         for (const Row& r : rows_)
-            csv << fmt::format("{},{},{},{},{},\"{}\",{},{},{:.3g},{:.1e},\"{}\",{:.2f},\"{}\"\n", r.program, r.dtype, r.sizes.k, r.sizes.v, r.strategy, r.schedule, r.cases, r.failures,
-                               r.worst, r.tolerance, r.worst_case, r.build_s, split(r.problem, '\n').empty() ? "" : split(r.problem, '\n')[0]);
+            csv << fmt::format("{},{},{},{},{},\"{}\",{},{},{:.3g},{:.1e},\"{}\",{:.2f},\"{}\"\n", r.program, r.dtype,
+                               r.sizes.k, r.sizes.v, r.strategy, r.schedule, r.cases, r.failures, r.worst, r.tolerance,
+                               r.worst_case, r.build_s,
+                               split(r.problem, '\n').empty() ? "" : split(r.problem, '\n')[0]);
     }
 
     Options options_;
@@ -256,8 +280,11 @@ class Examination {
 int main(int argc, char** argv) {
     try {
         const forge::gpu::Options options = forge::gpu::parse(argc, argv);
-        if (options.large) return forge::gpu::check_large({options.only, options.strategy, options.engine, options.shape, options.csv});
-        if (options.time) return forge::gpu::measure(options.only, options.strategy, options.threads, options.tokens, options.csv);
+        if (options.large)
+            return forge::gpu::check_large(
+                {options.only, options.strategy, options.engine, options.shape, options.csv});
+        if (options.time)
+            return forge::gpu::measure(options.only, options.strategy, options.threads, options.tokens, options.csv);
         return forge::gpu::Examination(options).run();
     } catch (const std::exception& error) {
         fmt::print(stderr, "gpu_check: {}\n", error.what());

@@ -30,8 +30,9 @@ struct Shape {
     std::int64_t heads;
 };
 
-/// 65 heads: a token has 65 * 2^7 elements, so that an index that wrapped around is in the middle of another row; and one sequence of
-/// them in two halves of V has a task for each of a Hopper GPU's multiprocessors, so that warp groups have roles and tensor copies.
+/// 65 heads: a token has 65 * 2^7 elements, so that an index that wrapped around is in the middle of another row; and
+/// one sequence of them in two halves of V has a task for each of a Hopper GPU's multiprocessors, so that warp groups
+/// have roles and tensor copies.
 const std::vector<Shape>& shapes() {
     static const std::vector<Shape> kShapes = {
         {"1M tokens", {.B = 1, .T = 1 << 20, .final_states = true}, 2},
@@ -43,7 +44,8 @@ const std::vector<Shape>& shapes() {
 }
 
 std::vector<std::int64_t> sampled(std::int64_t heads) {
-    return heads <= 3 ? std::vector<std::int64_t>{0, heads - 1} : std::vector<std::int64_t>{0, heads / 2 + 1, heads - 1};
+    return heads <= 3 ? std::vector<std::int64_t>{0, heads - 1}
+                      : std::vector<std::int64_t>{0, heads / 2 + 1, heads - 1};
 }
 
 const check::OwnedTensor& owned(const Buffers& buffers, const std::string& name) {
@@ -59,7 +61,7 @@ std::int64_t product(const std::vector<std::int64_t>& shape, std::size_t from) {
 
 /// The same call for a few of its heads on the CPU, everything in float32.
 class Sampled {
- public:
+  public:
     Sampled(const Buffers& pattern, const Extent& extent, std::vector<std::int64_t> heads) : heads_(std::move(heads)) {
         const Call whole = pattern.call();
         call_.scalars = whole.scalars;
@@ -67,7 +69,8 @@ class Sampled {
         for (const auto& [name, view] : whole.final_states) {
             std::vector<std::int64_t> shape = view.shape;
             shape[0] = extent.sequences(), shape[1] = count();
-            call_.final_states[name] = view_of(std::vector<float>(static_cast<std::size_t>(product(shape, 0)), NAN), shape);
+            call_.final_states[name] =
+                view_of(std::vector<float>(static_cast<std::size_t>(product(shape, 0)), NAN), shape);
         }
         if (extent.lengths.empty()) return;
         offsets_ = {0};
@@ -89,14 +92,19 @@ class Sampled {
 
     [[nodiscard]] const std::vector<std::int64_t>& heads() const { return heads_; }
     /// Where head number n of the sampled ones begins in a row of an output, or in a sequence's state.
-    [[nodiscard]] const float* output(const std::string& name, std::int64_t row, std::size_t n) const { return at(call_.tensors.at(name), call_.cu_seqlens ? 1 : 2, row, n); }
-    [[nodiscard]] const float* state(const std::string& name, std::int64_t sequence, std::size_t n) const { return at(call_.final_states.at(name), 1, sequence, n); }
+    [[nodiscard]] const float* output(const std::string& name, std::int64_t row, std::size_t n) const {
+        return at(call_.tensors.at(name), call_.cu_seqlens ? 1 : 2, row, n);
+    }
+    [[nodiscard]] const float* state(const std::string& name, std::int64_t sequence, std::size_t n) const {
+        return at(call_.final_states.at(name), 1, sequence, n);
+    }
 
- private:
+  private:
     [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(heads_.size()); }
 
     const float* at(const TensorView& view, std::size_t head_axis, std::int64_t row, std::size_t n) const {
-        return static_cast<const float*>(view.data) + (row * count() + static_cast<std::int64_t>(n)) * product(view.shape, head_axis + 1);
+        return static_cast<const float*>(view.data) +
+               (row * count() + static_cast<std::int64_t>(n)) * product(view.shape, head_axis + 1);
     }
 
     TensorView view_of(std::vector<float> values, const std::vector<std::int64_t>& shape) {
@@ -108,13 +116,17 @@ class Sampled {
     TensorView tokens(const Buffers& pattern, const std::string& name, const Extent& extent) {
         const check::OwnedTensor& x = owned(pattern, name);
         const std::vector<ir::InputDecl>& inputs = pattern.definition().inputs;
-        const bool has_tokens = std::none_of(inputs.begin(), inputs.end(), [&](const ir::InputDecl& in) { return in.name == name && in.role != ir::Role::Input; });
+        const bool has_tokens = std::none_of(inputs.begin(), inputs.end(), [&](const ir::InputDecl& in) {
+            return in.name == name && in.role != ir::Role::Input;
+        });
         const std::size_t head_axis = has_tokens ? 2 : 0;
-        const std::int64_t rows = has_tokens ? x.shape[1] : 1, width = product(x.shape, head_axis + 1), all = x.shape[head_axis];
+        const std::int64_t rows = has_tokens ? x.shape[1] : 1, width = product(x.shape, head_axis + 1),
+                           all = x.shape[head_axis];
         std::vector<float> values;
         for (std::int64_t row = 0; row < rows; ++row)
             for (const std::int64_t head : heads_)
-                for (std::int64_t i = 0; i < width; ++i) values.push_back(static_cast<float>(x.at((row * all + head) * width + i)));
+                for (std::int64_t i = 0; i < width; ++i)
+                    values.push_back(static_cast<float>(x.at((row * all + head) * width + i)));
         std::vector<std::int64_t> shape = x.shape;
         shape[head_axis] = count();
         if (!has_tokens) return view_of(std::move(values), shape);
@@ -137,8 +149,10 @@ class Sampled {
 /// Rows [first, first + count) of the leading axes' product, from the device.
 std::vector<std::byte> fetch(const TensorView& x, std::int64_t first, std::int64_t count, std::int64_t width) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(count * width) * size_in_bytes(x.dtype));
-    const auto from = reinterpret_cast<runtime::CudaPointer>(x.data) + static_cast<std::size_t>(first * width) * size_in_bytes(x.dtype);  // NOLINT: numbers
-    runtime::CudaDriver::get().check(runtime::CudaDriver::get().copy_to_host(bytes.data(), from, bytes.size()), "copying from the device");
+    const auto from = reinterpret_cast<runtime::CudaPointer>(x.data) +
+                      static_cast<std::size_t>(first * width) * size_in_bytes(x.dtype);  // NOLINT: numbers
+    runtime::CudaDriver::get().check(runtime::CudaDriver::get().copy_to_host(bytes.data(), from, bytes.size()),
+                                     "copying from the device");
     return bytes;
 }
 
@@ -160,16 +174,20 @@ struct Worst {
     }
 };
 
-/// Rows of one tensor of all heads, as the device has it, against the sampled heads'; `want(row, n)`: where the n-th begins.
+/// Rows of one tensor of all heads, as the device has it, against the sampled heads'; `want(row, n)`: where the n-th
+/// begins.
 template <class Want>
-Error compare_rows(const TensorView& x, std::size_t head_axis, std::int64_t first, std::int64_t count, const std::vector<std::int64_t>& heads, Want&& want) {
+Error compare_rows(const TensorView& x, std::size_t head_axis, std::int64_t first, std::int64_t count,
+                   const std::vector<std::int64_t>& heads, Want&& want) {
     const std::int64_t all = x.shape[head_axis], width = product(x.shape, head_axis + 1);
     const std::vector<std::byte> got = fetch(x, first, count, all * width);
     Error error;
     for (std::int64_t row = 0; row < count; ++row)
         for (std::size_t n = 0; n < heads.size(); ++n)
             for (std::int64_t i = 0; i < width; ++i)
-                error.add(check::load(got.data() + static_cast<std::size_t>((row * all + heads[n]) * width + i) * size_in_bytes(x.dtype), x.dtype),
+                error.add(check::load(got.data() + static_cast<std::size_t>((row * all + heads[n]) * width + i) *
+                                                       size_in_bytes(x.dtype),
+                                      x.dtype),
                           want(first + row, n)[i]);
     return error;
 }
@@ -182,13 +200,16 @@ Worst compare(const Call& device, const Sampled& host, const std::vector<ir::Out
         const std::int64_t rows = product(x.shape, 0) / product(x.shape, head_axis), count = std::min(kWindow, rows);
         for (std::int64_t n = 0; n <= kWindows; ++n) {
             const std::int64_t first = (rows - count) / kWindows * n + (n == kWindows ? (rows - count) % kWindows : 0);
-            worst.note(compare_rows(x, head_axis, first, count, host.heads(), [&](std::int64_t row, std::size_t h) { return host.output(out.name, row, h); }),
+            worst.note(compare_rows(x, head_axis, first, count, host.heads(),
+                                    [&](std::int64_t row, std::size_t h) { return host.output(out.name, row, h); }),
                        fmt::format("{} at token {}", out.name, first));
         }
     }
     for (const auto& [name, x] : device.final_states)
-        worst.note(compare_rows(x, 1, 0, x.shape[0], host.heads(), [&, &state = name](std::int64_t row, std::size_t h) { return host.state(state, row, h); }),
-                   "state " + name);
+        worst.note(
+            compare_rows(x, 1, 0, x.shape[0], host.heads(),
+                         [&, &state = name](std::int64_t row, std::size_t h) { return host.state(state, row, h); }),
+            "state " + name);
     return worst;
 }
 
@@ -200,8 +221,8 @@ struct Row {
 };
 
 /// One strategy of a program on one shape.
-Row try_one(const Session& session, const ir::Definition& def, const check::Problem& problem, const Shape& shape, RepeatedCall& arguments, const Sampled& host, Row row,
-            const std::string& engine) {
+Row try_one(const Session& session, const ir::Definition& def, const check::Problem& problem, const Shape& shape,
+            RepeatedCall& arguments, const Sampled& host, Row row, const std::string& engine) {
     CompileOptions options;
     options.device = "cuda";
     options.sizes = check::sizes_for(def, problem);
@@ -212,7 +233,8 @@ Row try_one(const Session& session, const ir::Definition& def, const check::Prob
     const Attention attention = compile(def, options);
     row.schedule = attention.schedule();
     const Call& call = arguments.call(attention, session.stream());
-    row.gigabytes = arguments.bytes() * 1e-9, row.workspace_gigabytes = static_cast<double>(attention.workspace_bytes(call)) * 1e-9;
+    row.gigabytes = arguments.bytes() * 1e-9,
+    row.workspace_gigabytes = static_cast<double>(attention.workspace_bytes(call)) * 1e-9;
     const auto begin = std::chrono::steady_clock::now();
     attention(call);
     session.stream().synchronize();
@@ -222,24 +244,29 @@ Row try_one(const Session& session, const ir::Definition& def, const check::Prob
 }
 
 class LargeCheck {
- public:
-    explicit LargeCheck(LargeCalls which) : which_(std::move(which)), session_("cuda"), csv_(which_.csv.empty() ? "/dev/null" : which_.csv) {
-        csv_ << "program,shape,strategy,schedule,tensors_gb,workspace_gb,wall_ms,worst_relative_rms,tolerance,where,problem\n";
+  public:
+    explicit LargeCheck(LargeCalls which)
+        : which_(std::move(which)), session_("cuda"), csv_(which_.csv.empty() ? "/dev/null" : which_.csv) {
+        csv_ << "program,shape,strategy,schedule,tensors_gb,workspace_gb,wall_ms,worst_relative_rms,tolerance,where,"
+                "problem\n";
     }
 
     int run() {
         for (const variants::Entry& entry : variants::all())
             for (const Shape& shape : shapes())
-                if ((which_.only.empty() || entry.name == which_.only) && shape.name.find(which_.shape) != std::string::npos) examine(entry, shape);
+                if ((which_.only.empty() || entry.name == which_.only) &&
+                    shape.name.find(which_.shape) != std::string::npos)
+                    examine(entry, shape);
         fmt::print("{} large calls, {} failed\n", rows_, failed_);
         return failed_ == 0 && rows_ > 0 ? 0 : 1;
     }
 
- private:
+  private:
     void examine(const variants::Entry& entry, const Shape& shape) {
         const ir::Definition def = entry.make().define();
         check::Problem problem;
-        problem.T = kPeriod, problem.H = shape.heads, problem.dtype = BF16, problem.sizes = {{"K", kSize}, {"V", kSize}, {"D", kSize}};
+        problem.T = kPeriod, problem.H = shape.heads, problem.dtype = BF16,
+        problem.sizes = {{"K", kSize}, {"V", kSize}, {"D", kSize}};
         const Buffers pattern(def, problem);
         Sampled host(pattern, shape.extent, sampled(shape.heads));
         host.run(def, problem, shape.extent);
@@ -261,11 +288,13 @@ class LargeCheck {
         ++rows_;
         if (!row.ok()) ++failed_;
         const std::string problem = row.problem.substr(0, row.problem.find('\n'));
-        fmt::print("{} {}, {}, {}: relative RMS {:.2e} ({}), {:.1f} GB + {:.1f} GB, {:.1f} ms, {} {}\n", row.ok() ? "ok  " : "FAIL", row.program, row.shape, row.strategy,
-                   row.worst.rms, row.worst.where, row.gigabytes, row.workspace_gigabytes, row.milliseconds, row.schedule, problem);
+        fmt::print("{} {}, {}, {}: relative RMS {:.2e} ({}), {:.1f} GB + {:.1f} GB, {:.1f} ms, {} {}\n",
+                   row.ok() ? "ok  " : "FAIL", row.program, row.shape, row.strategy, row.worst.rms, row.worst.where,
+                   row.gigabytes, row.workspace_gigabytes, row.milliseconds, row.schedule, problem);
         std::fflush(stdout);
-        csv_ << fmt::format("{},{},{},\"{}\",{:.2f},{:.2f},{:.2f},{:.3g},{:.1e},{},\"{}\"\n", row.program, row.shape, row.strategy, row.schedule, row.gigabytes,
-                            row.workspace_gigabytes, row.milliseconds, row.worst.rms, check::tolerance(BF16), row.worst.where, problem);
+        csv_ << fmt::format("{},{},{},\"{}\",{:.2f},{:.2f},{:.2f},{:.3g},{:.1e},{},\"{}\"\n", row.program, row.shape,
+                            row.strategy, row.schedule, row.gigabytes, row.workspace_gigabytes, row.milliseconds,
+                            row.worst.rms, check::tolerance(BF16), row.worst.where, problem);
     }
 
     LargeCalls which_;

@@ -15,7 +15,8 @@ constexpr std::int64_t kFewestTokens = 1024, kMostTokens = 32 * kFewestTokens;  
 
 }  // namespace
 
-int measure(const std::string& only, const std::string& strategy, int threads, std::int64_t most_tokens, const std::string& csv_file) {
+int measure(const std::string& only, const std::string& strategy, int threads, std::int64_t most_tokens,
+            const std::string& csv_file) {
     const Session session("cuda");
     const double bandwidth = session.copy_bandwidth();
     fmt::print("{}: {:.0f} GB/s when copying\n", session.device().name, bandwidth * 1e-9);
@@ -31,25 +32,29 @@ int measure(const std::string& only, const std::string& strategy, int threads, s
         const check::Buffers pattern(def, pattern_of(problem));
         for (const plan::Strategy s : plan::all_strategies()) {
             if (strategy != "all" && strategy != plan::to_string(s)) continue;
-            for (std::int64_t tokens = kFewestTokens; tokens <= (most_tokens > 0 ? most_tokens : kMostTokens); tokens *= 2) try {
-                CompileOptions options;
-                options.device = "cuda";
-                options.sizes = check::sizes_for(def, problem);
-                options.strategy = plan::to_string(s);
-                options.threads = threads;
-                options.expected_tokens = tokens, options.expected_heads = problem.H;
-                const Attention attention = compile(def, options);
-                RepeatedCall arguments(pattern, {problem.B, tokens});
-                const Timing timing = session.time(attention, arguments.call(attention, session.stream()));
-                const std::string row =
-                    fmt::format("{},{},{},{},{:.1f},{:.1f},{:.1f},{:.1f},{:.0f},{:.0f},{:.2f}", entry.name, plan::to_string(s), attention.chunk(), tokens,
-                                timing.seconds * 1e6, timing.least * 1e6, timing.most * 1e6, timing.host_seconds * 1e6, arguments.bytes(),
-                                arguments.bytes() / timing.seconds * 1e-9, arguments.bytes() / timing.seconds / bandwidth);
-                fmt::print("{}\n", row);
-                csv << row << std::endl;
-            } catch (const std::runtime_error& error) {
-                fmt::print("{},{},,{}: {}\n", entry.name, plan::to_string(s), tokens, std::string(error.what()).substr(0, 200));
-            }
+            for (std::int64_t tokens = kFewestTokens; tokens <= (most_tokens > 0 ? most_tokens : kMostTokens);
+                 tokens *= 2)
+                try {
+                    CompileOptions options;
+                    options.device = "cuda";
+                    options.sizes = check::sizes_for(def, problem);
+                    options.strategy = plan::to_string(s);
+                    options.threads = threads;
+                    options.expected_tokens = tokens, options.expected_heads = problem.H;
+                    const Attention attention = compile(def, options);
+                    RepeatedCall arguments(pattern, {problem.B, tokens});
+                    const Timing timing = session.time(attention, arguments.call(attention, session.stream()));
+                    const std::string row = fmt::format(
+                        "{},{},{},{},{:.1f},{:.1f},{:.1f},{:.1f},{:.0f},{:.0f},{:.2f}", entry.name, plan::to_string(s),
+                        attention.chunk(), tokens, timing.seconds * 1e6, timing.least * 1e6, timing.most * 1e6,
+                        timing.host_seconds * 1e6, arguments.bytes(), arguments.bytes() / timing.seconds * 1e-9,
+                        arguments.bytes() / timing.seconds / bandwidth);
+                    fmt::print("{}\n", row);
+                    csv << row << std::endl;
+                } catch (const std::runtime_error& error) {
+                    fmt::print("{},{},,{}: {}\n", entry.name, plan::to_string(s), tokens,
+                               std::string(error.what()).substr(0, 200));
+                }
             std::fflush(stdout);
         }
     }

@@ -1,12 +1,11 @@
 /// Graph passes on IR text. A file tests/ir/*.ir says which passes run, gives a function, and after `// CHECK:` the
 /// function that must come out, to the letter; scripts/update-tests writes that part.
-#include "tests/support/expected.h"
-
 #include <algorithm>
 #include <sstream>
 #include <vector>
 
 #include "graph/pipeline.h"
+#include "tests/support/expected.h"
 
 namespace forge::tests {
 namespace {

@@ -23,7 +23,7 @@ void expect_fixpoint(const ir::Function& fn, const std::string& level, bool loca
 }
 
 class RoundTrip : public testing::TestWithParam<Entry> {
- protected:
+  protected:
     ir::Definition def = GetParam().make().define();
 };
 
@@ -38,7 +38,8 @@ TEST_P(RoundTrip, OfTheDefinition) {
 TEST_P(RoundTrip, OfTheProgramAfterEachPass) {
     const ir::Function joined = frontend::join(def);
     for (const bool locations : {false, true}) expect_fixpoint(joined, "joined", locations);
-    static_cast<void>(graph::optimize(joined, [](const graph::Pass& pass, const ir::Function& fn) { expect_fixpoint(fn, pass.name); }));
+    static_cast<void>(graph::optimize(
+        joined, [](const graph::Pass& pass, const ir::Function& fn) { expect_fixpoint(fn, pass.name); }));
 }
 
 TEST_P(RoundTrip, OfEveryKernel) {
@@ -69,8 +70,10 @@ TEST_P(RoundTrip, OfEveryKernelForWarpGroups) {
         schedule::FitWishes wishes;
         wishes.strategy = strategy;
         try {
-            const plan::Plan plan = plan::make_plan(half, program, sizes, schedule::fit_warp_groups(half, program, sizes, {220 * 1024, 132}, wishes));
-            for (const plan::Kernel& kernel : plan.kernels) expect_fixpoint(kernel.tiles.fn, kernel.graph.name + " in fragments");
+            const plan::Plan plan = plan::make_plan(
+                half, program, sizes, schedule::fit_warp_groups(half, program, sizes, {220 * 1024, 132}, wishes));
+            for (const plan::Kernel& kernel : plan.kernels)
+                expect_fixpoint(kernel.tiles.fn, kernel.graph.name + " in fragments");
         } catch (const plan::NotForWarpGroups&) {  // tests/cuda says which
         } catch (const CompileError&) {
             EXPECT_EQ(strategy, plan::Strategy::Segmented);  // its decay is not affine
@@ -86,7 +89,8 @@ TEST(RoundTripLayouts, OfEverySpace) {
         {{.space = Space::Tile, .offset = 64, .strides = {1, 0}, .staged = true}, " @ tile(64, [1, 0], staged)"},
         {{.space = Space::Spill, .offset = 8, .strides = {64, 1}}, " @ spill(8, [64, 1])"},
         {{.space = Space::Operand, .offset = 2048, .strides = {}}, " @ operand(2048, parts=1)"},
-        {{.space = Space::Operand, .offset = 0, .strides = {}, .parts = 2, .staged = true}, " @ operand(0, parts=2, staged)"},
+        {{.space = Space::Operand, .offset = 0, .strides = {}, .parts = 2, .staged = true},
+         " @ operand(0, parts=2, staged)"},
         {{.space = Space::Fragment, .strides = {}}, " @ fragment"},
         {{.space = Space::Transposed, .strides = {}}, " @ transposed"},
     };

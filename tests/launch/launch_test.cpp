@@ -1,5 +1,5 @@
-/// What a call of the C ABI launches on a GPU, with a driver that writes it down (recorder.h): a layout that was seen before is
-/// launched with the addresses of its own call, without allocation, and what is wrong is still found.
+/// What a call of the C ABI launches on a GPU, with a driver that writes it down (recorder.h): a layout that was seen
+/// before is launched with the addresses of its own call, without allocation, and what is wrong is still found.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,8 @@ const recorder::Record& record() {
 }
 
 void clear_record() {
-    if (void* driver = dlopen("libcuda.so.1", RTLD_NOW)) reinterpret_cast<void (*)()>(dlsym(driver, "forge_record_clear"))();  // NOLINT: dlsym
+    if (void* driver = dlopen("libcuda.so.1", RTLD_NOW))
+        reinterpret_cast<void (*)()>(dlsym(driver, "forge_record_clear"))();  // NOLINT: dlsym
 }
 
 /// A tensor at an address that nobody reads.
@@ -46,10 +47,12 @@ struct Tensor {
     forge_tensor c{};
 
     Tensor() = default;
-    Tensor(std::uintptr_t address, std::int32_t dtype, std::vector<std::int64_t> sizes) : shape(std::move(sizes)), strides(shape.size()) {
+    Tensor(std::uintptr_t address, std::int32_t dtype, std::vector<std::int64_t> sizes)
+        : shape(std::move(sizes)), strides(shape.size()) {
         std::int64_t next = 1;
         for (std::size_t i = shape.size(); i-- > 0; next *= shape[i]) strides[i] = next;
-        c = {reinterpret_cast<void*>(address), shape.data(), strides.data(), static_cast<std::int32_t>(shape.size()), dtype};  // NOLINT: an address
+        c = {reinterpret_cast<void*>(address), shape.data(), strides.data(), static_cast<std::int32_t>(shape.size()),
+             dtype};  // NOLINT: an address
     }
 };
 
@@ -90,7 +93,8 @@ struct Call {
 
 void expect_launched_with(const recorder::Launch& launch, const Call& call) {
     const cuda::Call& got = launch.arguments;
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) EXPECT_EQ(got.tensors[i].data, call.tensors[i].data) << "tensor " << i;
+    for (std::size_t i = 0; i < call.tensors.size(); ++i)
+        EXPECT_EQ(got.tensors[i].data, call.tensors[i].data) << "tensor " << i;
     EXPECT_EQ(launch.stream, call.args.stream);
     EXPECT_EQ(got.scalars[0], static_cast<float>(call.scale));
     EXPECT_EQ(got.tokens, call.own[0].shape[1]);
@@ -98,12 +102,13 @@ void expect_launched_with(const recorder::Launch& launch, const Call& call) {
 }
 
 class Launching : public testing::TestWithParam<const char*> {
- protected:
+  protected:
     void SetUp() override {
         if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "there is no CUDA compiler";
         const char* text = nullptr;
         ASSERT_EQ(forge_variant_definition("scalar_gla", &text), FORGE_OK);
-        const forge_option options[] = {{"device", "cuda"}, {"dtype", "bf16"}, {"size.K", "64"}, {"size.V", "64"}, {"strategy", GetParam()}};
+        const forge_option options[] = {
+            {"device", "cuda"}, {"dtype", "bf16"}, {"size.K", "64"}, {"size.V", "64"}, {"strategy", GetParam()}};
         ASSERT_EQ(forge_compile(text, nullptr, options, std::size(options), &attention_), FORGE_OK) << forge_error();
         clear_record();
     }
@@ -140,8 +145,10 @@ TEST_P(Launching, AKnownLayoutHasItsOwnAddressesAndAllocatesNothing) {
         EXPECT_EQ(a.arguments.tasks, b.arguments.tasks);
         for (int i = 0; i < cuda::kMaxSpills; ++i) {
             if (!a.arguments.spills[i]) continue;
-            EXPECT_EQ(reinterpret_cast<char*>(a.arguments.spills[i]) - static_cast<char*>(first.args.workspace),    // NOLINT: workspace is bytes
-                      reinterpret_cast<char*>(b.arguments.spills[i]) - static_cast<char*>(second.args.workspace));  // NOLINT
+            EXPECT_EQ(
+                reinterpret_cast<char*>(a.arguments.spills[i]) -
+                    static_cast<char*>(first.args.workspace),  // NOLINT: workspace is bytes
+                reinterpret_cast<char*>(b.arguments.spills[i]) - static_cast<char*>(second.args.workspace));  // NOLINT
         }
     }
 }
@@ -151,7 +158,9 @@ int expect_maps_of(const recorder::Launch& launch, const Call& call) {
     int maps = 0;
     for (const auto& map : launch.maps.map) {
         if (!launch.maps.usable || map[0] == 0) continue;
-        const auto is_it = [&](const forge_tensor& t) { return reinterpret_cast<std::uintptr_t>(t.data) == map[0]; };  // NOLINT: an address
+        const auto is_it = [&](const forge_tensor& t) {
+            return reinterpret_cast<std::uintptr_t>(t.data) == map[0];
+        };  // NOLINT: an address
         EXPECT_TRUE(std::any_of(call.tensors.begin(), call.tensors.end(), is_it));
         ++maps;
     }
@@ -177,7 +186,8 @@ TEST_P(Launching, TensorCopiesHaveTheAddressesOfTheirCall) {
 }
 
 TEST_P(Launching, OtherLayoutsAreToldApart) {
-    Call plain(0x10000000, 2, 100), longer(0x10000000, 2, 300), with_states(0x10000000, 2, 100, true), strided(0x10000000, 2, 100);
+    Call plain(0x10000000, 2, 100), longer(0x10000000, 2, 300), with_states(0x10000000, 2, 100, true),
+        strided(0x10000000, 2, 100);
     strided.own[2].strides = {100 * H * V * 3, H * V * 3, V * 3, 1};  // v within rows of three times its size
     Call packed(0x10000000, 1, 200), wide(0x10000000, 1, 200), fewer(0x10000000, 1, 200);
     packed.pack(FORGE_I32, 3), wide.pack(FORGE_I64, 3), fewer.pack(FORGE_I32, 2);
@@ -222,7 +232,8 @@ TEST_P(Launching, OutputsOfCallsWithSlotsAreCleared) {
         clear_record();
         launch(*call);
         ASSERT_EQ(record().fills, 1);
-        EXPECT_EQ(record().fill[0].address, reinterpret_cast<std::uintptr_t>(call->tensors[4].data));  // NOLINT: the driver's pointers are numbers
+        EXPECT_EQ(record().fill[0].address, reinterpret_cast<std::uintptr_t>(
+                                                call->tensors[4].data));  // NOLINT: the driver's pointers are numbers
         EXPECT_EQ(record().fill[0].bytes, static_cast<std::size_t>(2 * 100 * H * V * 2));
         EXPECT_EQ(record().launch[0].arguments.slots.initial, call->args.initial_slots);
     }
@@ -250,16 +261,18 @@ TEST_P(Launching, ThreadsDoNotMixTheirCalls) {
     }
 }
 
-/// A program of vector states for one sequence of 1024 channels, which are 16 tasks: x or v, g and q, o, initial and final state.
+/// A program of vector states for one sequence of 1024 channels, which are 16 tasks: x or v, g and q, o, initial and
+/// final state.
 class Clusters : public testing::Test {
- protected:
+  protected:
     static constexpr std::int64_t kChannels = 1024, kTasks = 16;
 
     void SetUp() override {
         if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "there is no CUDA compiler";
         const char* text = nullptr;
         ASSERT_EQ(forge_variant_definition("hgrn", &text), FORGE_OK);
-        const forge_option options[] = {{"device", "cuda"}, {"dtype", "bf16"}, {"size.D", "1024"}, {"expected_heads", "1"}};
+        const forge_option options[] = {
+            {"device", "cuda"}, {"dtype", "bf16"}, {"size.D", "1024"}, {"expected_heads", "1"}};
         ASSERT_EQ(forge_compile(text, nullptr, options, std::size(options), &attention_), FORGE_OK) << forge_error();
     }
     void TearDown() override { forge_destroy(attention_); }
@@ -303,8 +316,9 @@ TEST_F(Clusters, HaveNoBlocksWithoutTokens) {
     EXPECT_EQ(before, 8U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, Launching, testing::Values("one-pass", "segmented"),
-                         [](const auto& test) { return std::string(test.param) == "one-pass" ? "OnePass" : "Segmented"; });
+INSTANTIATE_TEST_SUITE_P(Strategies, Launching, testing::Values("one-pass", "segmented"), [](const auto& test) {
+    return std::string(test.param) == "one-pass" ? "OnePass" : "Segmented";
+});
 
 }  // namespace
 }  // namespace forge

@@ -25,16 +25,24 @@ void* const kSomething = &record;  ///< what handles are
 // CUdevice_attribute, as cuda.h numbers them, of an H100.
 int attribute(int number) {
     switch (number) {
-        case 16: return 132;      // multiprocessors
-        case 36: return 2619000;  // kHz of the memory
-        case 37: return 5120;     // bits of its bus
-        case 75: return 9;        // compute capability
-        case 97: return 232448;   // bytes of shared memory
-        default: return 0;
+        case 16:
+            return 132;  // multiprocessors
+        case 36:
+            return 2619000;  // kHz of the memory
+        case 37:
+            return 5120;  // bits of its bus
+        case 75:
+            return 9;  // compute capability
+        case 97:
+            return 232448;  // bytes of shared memory
+        default:
+            return 0;
     }
 }
 
-void* pointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }  // NOLINT: the driver's pointers are numbers
+void* pointer(std::uint64_t address) {
+    return reinterpret_cast<void*>(address);
+}  // NOLINT: the driver's pointers are numbers
 
 }  // namespace
 
@@ -52,7 +60,9 @@ int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
 int cuGetExportTable(const void**, const void*) { return 801; }  // NVRTC asks
 int cuDeviceGetCount(int* count) { return *count = 1, 0; }
 int cuDeviceGetAttribute(int* value, int number, int) { return *value = attribute(number), 0; }
-int cuDeviceGetName(char* name, int size, int) { return std::snprintf(name, static_cast<std::size_t>(size), "recorder"), 0; }
+int cuDeviceGetName(char* name, int size, int) {
+    return std::snprintf(name, static_cast<std::size_t>(size), "recorder"), 0;
+}
 int cuDevicePrimaryCtxRetain(void** context, int) { return *context = kSomething, 0; }
 int cuCtxPushCurrent_v2(void*) { return 0; }
 int cuCtxPopCurrent_v2(void** context) { return *context = kSomething, 0; }
@@ -82,8 +92,9 @@ int cuLaunchKernelEx(const forge::runtime::CudaLaunch* how, void*, void** argume
     return 0;
 }
 
-int cuTensorMapEncodeTiled(void* map, int, unsigned axes, void* address, const std::uint64_t* sizes, const std::uint64_t* strides, const std::uint32_t* box,
-                           const std::uint32_t*, int, int swizzle, int, int) {
+int cuTensorMapEncodeTiled(void* map, int, unsigned axes, void* address, const std::uint64_t* sizes,
+                           const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t*, int,
+                           int swizzle, int, int) {
     forge::emulated::TensorMap plain{};
     if (axes != forge::emulated::TensorMap::kAxes) return 1;
     std::memcpy(&plain.address, &address, sizeof(address));
@@ -101,10 +112,16 @@ int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t byte
     return 0;
 }
 
-int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) { return *address = reinterpret_cast<std::uint64_t>(std::calloc(1, bytes)), 0; }
+int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) {
+    return *address = reinterpret_cast<std::uint64_t>(std::calloc(1, bytes)), 0;
+}
 int cuMemFree_v2(std::uint64_t address) { return std::free(pointer(address)), 0; }
-int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) { return std::memcpy(pointer(to), from, bytes), 0; }
-int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) { return std::memcpy(to, pointer(from), bytes), 0; }
+int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {
+    return std::memcpy(pointer(to), from, bytes), 0;
+}
+int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+    return std::memcpy(to, pointer(from), bytes), 0;
+}
 int cuMemcpyDtoDAsync_v2(std::uint64_t, std::uint64_t, std::size_t, void*) { return ++pieces, 0; }
 int cuStreamCreate(void** stream, unsigned) { return *stream = kSomething, 0; }
 int cuStreamDestroy_v2(void*) { return 0; }
@@ -112,7 +129,9 @@ int cuStreamSynchronize(void*) { return 0; }
 
 // A graph is the number of its kernels and copies, and each of them takes a millisecond.
 int cuStreamBeginCapture_v2(void*, int) { return captured_from = pieces, 0; }
-int cuStreamEndCapture(void*, void** graph) { return *graph = pointer(static_cast<std::uint64_t>(pieces - captured_from)), 0; }
+int cuStreamEndCapture(void*, void** graph) {
+    return *graph = pointer(static_cast<std::uint64_t>(pieces - captured_from)), 0;
+}
 int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) { return *exec = graph, 0; }
 int cuGraphLaunch(void* exec, void*) { return replayed += static_cast<int>(reinterpret_cast<std::uint64_t>(exec)), 0; }
 int cuGraphExecDestroy(void*) { return 0; }
@@ -121,7 +140,9 @@ int cuEventCreate(void** event, unsigned) { return *event = kSomething, 0; }
 int cuEventDestroy_v2(void*) { return 0; }
 int cuEventRecord(void*, void*) { return 0; }
 int cuEventSynchronize(void*) { return 0; }
-int cuEventElapsedTime(float* milliseconds, void*, void*) { return *milliseconds = static_cast<float>(std::exchange(replayed, 0)), 0; }
+int cuEventElapsedTime(float* milliseconds, void*, void*) {
+    return *milliseconds = static_cast<float>(std::exchange(replayed, 0)), 0;
+}
 int cuGetErrorString(int, const char** text) { return *text = "an error of the recorder", 0; }
 
 }  // extern "C"

@@ -1,5 +1,6 @@
-/// A CUDA driver that does nothing but write down what it is asked to launch and fill: built as libcuda.so.1, which tests find first.
-/// With it the whole way of a call, from the C ABI or the forge command to the driver, runs on machines without a GPU.
+/// A CUDA driver that does nothing but write down what it is asked to launch and fill: built as libcuda.so.1, which
+/// tests find first. With it the whole way of a call, from the C ABI or the forge command to the driver, runs on
+/// machines without a GPU.
 #pragma once
 
 #include <cstddef>

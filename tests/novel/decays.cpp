@@ -13,9 +13,8 @@ LinearAttention value_decay() {
     a.chunk({"k", "v", "g"}, [](Tensor k, Tensor v, Tensor g) {
         return matmul(transpose(k.to(F32)), v * exp(sum(g, 0) - cumsum(g, 0)));
     });
-    a.decay({"prev_s", "chunk_state", "g"}, [](Tensor prev, Tensor chunk, Tensor g) {
-        return prev * unsqueeze(exp(sum(g, 0)), 0) + chunk;
-    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * unsqueeze(exp(sum(g, 0)), 0) + chunk; });
     a.merge({"q", "k", "v", "g", "chunk_state"}, [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor before) {
         Tensor G = cumsum(g, 0);
         Tensor within = matmul(tril(matmul_out_fp32(q, transpose(k))), v * exp(-G));
@@ -67,9 +66,8 @@ LinearAttention elementwise_decay() {
         Tensor updates = unsqueeze(k, 2).to(F32) * unsqueeze(v, 1);
         return select(cache_result(linear_scan(exp(g), updates), "within"), 0, -1);
     });
-    a.decay({"prev_s", "chunk_state", "g"}, [](Tensor prev, Tensor chunk, Tensor g) {
-        return prev * exp(sum(g, 0)) + chunk;
-    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * exp(sum(g, 0)) + chunk; });
     a.merge({"q", "g", "within", "chunk_state"}, [](Tensor q, Tensor g, Tensor within, Tensor before) {
         return sum(unsqueeze(q, 2) * (within + exp(cumsum(g, 0)) * before), 1);
     });
@@ -84,16 +82,18 @@ LinearAttention elementwise_decay() {
 LinearAttention linear_gate() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");
     LinearAttention a("linear_gate");
-    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V}).input("alpha", F32, {T, H}, 1.0);
+    a.input("q", BF16, {T, H, K})
+        .input("k", BF16, {T, H, K})
+        .input("v", BF16, {T, H, V})
+        .input("alpha", F32, {T, H}, 1.0);
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "alpha"}, [](Tensor k, Tensor v, Tensor alpha) {
         Tensor g = cache_result(log(alpha), "g");
         return matmul(transpose(k * unsqueeze(exp(sum(g, 0) - cumsum(g, 0)), 1)), v.to(F32));
     });
-    a.decay({"prev_s", "chunk_state", "g"}, [](Tensor prev, Tensor chunk, Tensor g) {
-        return prev * exp(sum(g, 0)) + chunk;
-    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * exp(sum(g, 0)) + chunk; });
     a.merge({"q", "k", "v", "g", "chunk_state"}, [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor before) {
         Tensor G = cumsum(g, 0);
         Tensor scores = tril(matmul_out_fp32(q, transpose(k)) * exp(unsqueeze(G, 1) - unsqueeze(G, 0)));

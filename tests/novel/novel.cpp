@@ -8,7 +8,8 @@ const std::vector<variants::Entry>& all() {
     static const std::vector<variants::Entry> kAll = {
         {"two_states", "S = S + k vᵀ, m = e^g m + v, o = Sᵀ q + m", "states of different rank", two_states},
         {"normalised", "o = Sᵀ q / zᵀ q", "a normaliser; padding needs token_mask", normalised},
-        {"leaky_averages", "h = a h + x', w = w + e^x, o = h / (1 + w)", "vector states, two outputs, prev_token", leaky_averages},
+        {"leaky_averages", "h = a h + x', w = w + e^x, o = h / (1 + w)", "vector states, two outputs, prev_token",
+         leaky_averages},
         {"running_maximum", "m = max(m, x)", "not affine, exact in chunks", running_maximum},
         {"squashed", "S = tanh(S) + Σ k vᵀ per chunk", "not affine, no step", squashed},
         {"value_decay", "S = S diag(e^g) + k vᵀ", "decay along V", value_decay},

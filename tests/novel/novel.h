@@ -1,5 +1,5 @@
-/// Programs that nobody wrote kernels for: each bends one assumption that a compiler of linear attention might have made.
-/// What holds for the variants must hold for these too.
+/// Programs that nobody wrote kernels for: each bends one assumption that a compiler of linear attention might have
+/// made. What holds for the variants must hold for these too.
 #pragma once
 
 #include "variants/variants.h"

@@ -64,34 +64,41 @@ LinearAttention normalised() {
     return a;
 }
 
-/// Two vector states and no matrix: h = a h + x', w = w + exp(x), o = h / (1 + w). One gate per token at a rate per channel,
-/// log a = g σ(λ); inputs mixed with the token before, x' = x + u (x_{t-1} - x), which are a second output.
+/// Two vector states and no matrix: h = a h + x', w = w + exp(x), o = h / (1 + w). One gate per token at a rate per
+/// channel, log a = g σ(λ); inputs mixed with the token before, x' = x + u (x_{t-1} - x), which are a second output.
 LinearAttention leaky_averages() {
     auto [T, H, D] = dims("T", "H", "D");
     LinearAttention a("leaky_averages");
-    a.input("x", BF16, {T, H, D}).input("g", F32, {T, H}).head_input("lambda", F32, {H, D}).head_input("u", F32, {H, D});
+    a.input("x", BF16, {T, H, D})
+        .input("g", F32, {T, H})
+        .head_input("lambda", F32, {H, D})
+        .head_input("u", F32, {H, D});
     a.state("h", F32, {D}).state("w", F32, {D});
     a.output("o", BF16, {T, H, D}).output("mixed", F32, {T, H, D});
 
-    a.chunk({"x", "g", "lambda", "u", "token_mask"}, [](Tensor x, Tensor g, Tensor lambda, Tensor u, Tensor token_mask) -> Results {
-        Tensor valid = unsqueeze(token_mask, 1), wide = x.to(F32);
-        Tensor mixed = cache_result((wide + u * (prev_token(x).to(F32) - wide)) * valid, "inputs");
-        Tensor log_a = cache_result(unsqueeze(g, 1) * sigmoid(lambda), "log_a");
-        Tensor weight = cache_result(exp(wide) * valid, "weight");
-        return {{"h", select(cache_result(linear_scan(exp(log_a), mixed), "within"), 0, -1)}, {"w", sum(weight, 0)}};
-    });
-    a.decay({"prev_h", "chunk_h", "prev_w", "chunk_w", "log_a"}, [](Tensor h, Tensor chunk_h, Tensor w, Tensor chunk_w, Tensor log_a) -> Results {
-        return {{"h", h * exp(sum(log_a, 0)) + chunk_h}, {"w", w + chunk_w}};
-    });
+    a.chunk({"x", "g", "lambda", "u", "token_mask"},
+            [](Tensor x, Tensor g, Tensor lambda, Tensor u, Tensor token_mask) -> Results {
+                Tensor valid = unsqueeze(token_mask, 1), wide = x.to(F32);
+                Tensor mixed = cache_result((wide + u * (prev_token(x).to(F32) - wide)) * valid, "inputs");
+                Tensor log_a = cache_result(unsqueeze(g, 1) * sigmoid(lambda), "log_a");
+                Tensor weight = cache_result(exp(wide) * valid, "weight");
+                return {{"h", select(cache_result(linear_scan(exp(log_a), mixed), "within"), 0, -1)},
+                        {"w", sum(weight, 0)}};
+            });
+    a.decay({"prev_h", "chunk_h", "prev_w", "chunk_w", "log_a"},
+            [](Tensor h, Tensor chunk_h, Tensor w, Tensor chunk_w, Tensor log_a) -> Results {
+                return {{"h", h * exp(sum(log_a, 0)) + chunk_h}, {"w", w + chunk_w}};
+            });
     a.merge({"within", "log_a", "weight", "inputs", "prev_h", "prev_w"},
             [](Tensor within, Tensor log_a, Tensor weight, Tensor inputs, Tensor h, Tensor w) -> Results {
                 return {{"o", (within + exp(cumsum(log_a, 0)) * h) / (1.0 + w + cumsum(weight, 0))}, {"mixed", inputs}};
             });
-    a.step({"x", "g", "lambda", "u", "prev_h", "prev_w"}, [](Tensor x, Tensor g, Tensor lambda, Tensor u, Tensor h, Tensor w) -> Results {
-        Tensor mixed = x + u * (prev_token(x) - x);
-        Tensor next_h = h * exp(g * sigmoid(lambda)) + mixed, next_w = w + exp(x);
-        return {{"h", next_h}, {"w", next_w}, {"o", next_h / (1.0 + next_w)}, {"mixed", mixed}};
-    });
+    a.step({"x", "g", "lambda", "u", "prev_h", "prev_w"},
+           [](Tensor x, Tensor g, Tensor lambda, Tensor u, Tensor h, Tensor w) -> Results {
+               Tensor mixed = x + u * (prev_token(x) - x);
+               Tensor next_h = h * exp(g * sigmoid(lambda)) + mixed, next_w = w + exp(x);
+               return {{"h", next_h}, {"w", next_w}, {"o", next_h / (1.0 + next_w)}, {"mixed", mixed}};
+           });
     return a;
 }
 
@@ -100,15 +107,19 @@ LinearAttention running_maximum() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");
     constexpr double kLowest = -1e30;
     LinearAttention a("running_maximum");
-    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V}).input("x", F32, {T, H}, kLowest);
+    a.input("q", BF16, {T, H, K})
+        .input("k", BF16, {T, H, K})
+        .input("v", BF16, {T, H, V})
+        .input("x", F32, {T, H}, kLowest);
     a.state("s", F32, {K, V}).state("m", F32, {1});
 
     a.chunk({"k", "v", "x"}, [](Tensor k, Tensor v, Tensor x) -> Results {
         return {{"s", matmul_out_fp32(transpose(k), v)}, {"m", unsqueeze(amax(x, 0), 0)}};
     });
-    a.decay({"prev_s", "chunk_s", "prev_m", "chunk_m"}, [](Tensor s, Tensor chunk_s, Tensor m, Tensor chunk_m) -> Results {
-        return {{"s", s + chunk_s}, {"m", maximum(m, chunk_m)}};
-    });
+    a.decay({"prev_s", "chunk_s", "prev_m", "chunk_m"},
+            [](Tensor s, Tensor chunk_s, Tensor m, Tensor chunk_m) -> Results {
+                return {{"s", s + chunk_s}, {"m", maximum(m, chunk_m)}};
+            });
     a.merge({"q", "k", "v", "x", "token_mask", "prev_s", "prev_m"},
             [](Tensor q, Tensor k, Tensor v, Tensor x, Tensor token_mask, Tensor s, Tensor m) {
                 Tensor position = cumsum(token_mask, 0);

@@ -1,5 +1,5 @@
-/// What must not change a result: running twice, more threads, another call at the same time, later tokens, the caller's
-/// workspace; and a sequence in two calls, joined by the state, is the sequence in one.
+/// What must not change a result: running twice, more threads, another call at the same time, later tokens, the
+/// caller's workspace; and a sequence in two calls, joined by the state, is the sequence in one.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kTokens = 150, kHeads = 2;
 
 class Invariance : public testing::TestWithParam<Entry> {
- protected:
+  protected:
     [[nodiscard]] static check::Problem problem(std::int64_t tokens = kTokens) {
         check::Problem p;
         p.B = 1, p.T = tokens, p.H = kHeads, p.initial_state = true;
@@ -26,7 +26,8 @@ class Invariance : public testing::TestWithParam<Entry> {
         return p;
     }
     [[nodiscard]] Attention compiled(const std::string& strategy, int threads = 2) const {
-        const auto attention = compile_as(def_, {.dtype = F32, .sizes = check::sizes_for(def_, problem()), .strategy = strategy, .threads = threads});
+        const auto attention = compile_as(
+            def_, {.dtype = F32, .sizes = check::sizes_for(def_, problem()), .strategy = strategy, .threads = threads});
         return attention.value();
     }
     /// Strategies that every program admits; chunks start at the same tokens in all calls.
@@ -35,8 +36,10 @@ class Invariance : public testing::TestWithParam<Entry> {
 };
 
 void expect_same_bits(const check::Buffers& a, const check::Buffers& b, const std::string& what) {
-    for (const auto& [name, x] : a.outputs) EXPECT_EQ(x.storage, b.outputs.at(name).storage) << what << ": output " << name;
-    for (const auto& [name, x] : a.final_states) EXPECT_EQ(x.storage, b.final_states.at(name).storage) << what << ": state " << name;
+    for (const auto& [name, x] : a.outputs)
+        EXPECT_EQ(x.storage, b.outputs.at(name).storage) << what << ": output " << name;
+    for (const auto& [name, x] : a.final_states)
+        EXPECT_EQ(x.storage, b.final_states.at(name).storage) << what << ": state " << name;
 }
 
 TEST_P(Invariance, OfBitsFromRunToRunAndForAnyThreads) {
@@ -47,7 +50,8 @@ TEST_P(Invariance, OfBitsFromRunToRunAndForAnyThreads) {
         attention(again.call());
         expect_same_bits(first, again, strategy + ", again");
         on_three(more.call());
-        if (on_three.sources()[0].text == attention.sources()[0].text) expect_same_bits(first, more, strategy + ", on three threads");
+        if (on_three.sources()[0].text == attention.sources()[0].text)
+            expect_same_bits(first, more, strategy + ", on three threads");
     }
 }
 
@@ -72,17 +76,19 @@ TEST_P(Invariance, OfTheCallersWorkspace) {
         attention(own.call());
         Call call = given.call();
         const std::size_t bytes = attention.workspace_bytes(call), guard = 256;
-        const std::unique_ptr<unsigned char, decltype(&std::free)> memory(static_cast<unsigned char*>(std::aligned_alloc(64, (bytes + guard + 63) / 64 * 64)), &std::free);
+        const std::unique_ptr<unsigned char, decltype(&std::free)> memory(
+            static_cast<unsigned char*>(std::aligned_alloc(64, (bytes + guard + 63) / 64 * 64)), &std::free);
         std::memset(memory.get(), 0xFF, bytes + guard);  // NaN everywhere
         call.workspace = memory.get();
         attention(call);
         expect_same_bits(own, given, strategy + ", with a workspace");
-        for (std::size_t i = bytes; i < bytes + guard; ++i) ASSERT_EQ(memory.get()[i], 0xFF) << strategy << " writes past its workspace";
+        for (std::size_t i = bytes; i < bytes + guard; ++i)
+            ASSERT_EQ(memory.get()[i], 0xFF) << strategy << " writes past its workspace";
     }
 }
 
-/// Many heads of packed sequences go through their kernels in stretches of a few chunks, on few threads; with the caches of many
-/// threads, all chunks at once.
+/// Many heads of packed sequences go through their kernels in stretches of a few chunks, on few threads; with the
+/// caches of many threads, all chunks at once.
 TEST_P(Invariance, OfStretches) {
     check::Problem several = problem();
     several.H = 8, several.lengths = {600, 0, 1, 256, 257, 300}, several.sizes = {{"K", 32}, {"V", 32}};
@@ -137,7 +143,9 @@ TEST_P(Invariance, OfOutputsToLaterTokens) {
             for (const auto& [name, x] : whole.outputs) {
                 const std::int64_t per_token = x.count() / kTokens;
                 for (std::int64_t i = 0; i < first * per_token; ++i)
-                    ASSERT_EQ(x.at(i), changed.outputs.at(name).at(i)) << strategy << ": output " << name << " at token " << i / per_token << " changes with token " << first;
+                    ASSERT_EQ(x.at(i), changed.outputs.at(name).at(i))
+                        << strategy << ": output " << name << " at token " << i / per_token << " changes with token "
+                        << first;
             }
         }
     }
@@ -170,7 +178,8 @@ double relative_rms(const check::OwnedTensor& want, std::int64_t offset, const c
 TEST_P(Invariance, OfASequenceCutInTwo) {
     if (!def_.step) GTEST_SKIP() << "defined per chunk";
     const auto reads_earlier = [](const ir::Op& op) { return op.code == ir::Opcode::PrevToken; };
-    if (std::any_of(def_.chunk.ops.begin(), def_.chunk.ops.end(), reads_earlier)) GTEST_SKIP() << "its states do not hold the last token";
+    if (std::any_of(def_.chunk.ops.begin(), def_.chunk.ops.end(), reads_earlier))
+        GTEST_SKIP() << "its states do not hold the last token";
     const double bound = check::tolerance(F32);
     for (const std::string& strategy : strategies_) {
         const Attention attention = compiled(strategy);
@@ -183,10 +192,13 @@ TEST_P(Invariance, OfASequenceCutInTwo) {
             for (auto& [name, x] : tail.initial_states) x.storage = head.final_states.at(name).storage;
             attention(tail.call());
             for (const auto& [name, x] : whole.outputs) {
-                EXPECT_LE(relative_rms(x, 0, head.outputs.at(name)), bound) << strategy << ", cut at " << cut << ": output " << name;
-                EXPECT_LE(relative_rms(x, cut * (x.count() / kTokens), tail.outputs.at(name)), bound) << strategy << ", after " << cut << ": output " << name;
+                EXPECT_LE(relative_rms(x, 0, head.outputs.at(name)), bound)
+                    << strategy << ", cut at " << cut << ": output " << name;
+                EXPECT_LE(relative_rms(x, cut * (x.count() / kTokens), tail.outputs.at(name)), bound)
+                    << strategy << ", after " << cut << ": output " << name;
             }
-            for (const auto& [name, x] : whole.final_states) EXPECT_LE(relative_rms(x, 0, tail.final_states.at(name)), bound) << strategy << ": state " << name;
+            for (const auto& [name, x] : whole.final_states)
+                EXPECT_LE(relative_rms(x, 0, tail.final_states.at(name)), bound) << strategy << ": state " << name;
         }
     }
 }

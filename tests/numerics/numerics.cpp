@@ -40,7 +40,7 @@ std::vector<std::string> all_strategies() {
 }
 
 std::optional<Attention> compile_as(const ir::Definition& def, CompileOptions options) {
-    options.tuned = false;  // the same on every machine
+    options.tuned = false;                  // the same on every machine
     if (!def.step) options.chunk = kChunk;  // the chunk size is part of its meaning
     try {
         return compile(def, options);
@@ -51,7 +51,8 @@ std::optional<Attention> compile_as(const ir::Definition& def, CompileOptions op
     }
 }
 
-std::vector<std::optional<Attention>> compile_all(const ir::Definition& def, const check::Problem& problem, std::vector<CompileOptions> ways) {
+std::vector<std::optional<Attention>> compile_all(const ir::Definition& def, const check::Problem& problem,
+                                                  std::vector<CompileOptions> ways) {
     std::vector<std::optional<Attention>> built(ways.size());
     check::parallel_for(static_cast<std::int64_t>(ways.size()), [&](std::int64_t i) {
         CompileOptions& options = ways[static_cast<std::size_t>(i)];
@@ -67,9 +68,10 @@ void expect_agreement(const Attention& attention, Prepared& prepared) {
     attention(prepared.buffers.call());
     const check::Report report = check::compare(prepared.buffers, prepared.reference);
     for (const check::Difference& d : report.differences)
-        EXPECT_TRUE(d.ok) << prepared.name << ", " << (d.is_state ? "state " : "output ") << d.name << ": relative RMS " << d.relative_rms << " > "
-                          << report.tolerance << ", max error " << d.max_abs << "; first at token " << d.first_bad_token << ", head " << d.head
-                          << " of sequence " << d.sequence;
+        EXPECT_TRUE(d.ok) << prepared.name << ", " << (d.is_state ? "state " : "output ") << d.name << ": relative RMS "
+                          << d.relative_rms << " > " << report.tolerance << ", max error " << d.max_abs
+                          << "; first at token " << d.first_bad_token << ", head " << d.head << " of sequence "
+                          << d.sequence;
 }
 
 }  // namespace forge::tests

@@ -1,5 +1,5 @@
-/// What the numerics tests share: a program compiled in some way, run on problems of src/check, compared with the float64
-/// recurrence within the one tolerance table.
+/// What the numerics tests share: a program compiled in some way, run on problems of src/check, compared with the
+/// float64 recurrence within the one tolerance table.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,8 @@ std::vector<std::string> all_strategies();
 /// nullopt where the strategy needs a decay that is affine in the state and the program's is not.
 std::optional<Attention> compile_as(const ir::Definition& def, CompileOptions options);
 /// Compiles in all the given ways at once, with the problem's sizes and element type filled in.
-std::vector<std::optional<Attention>> compile_all(const ir::Definition& def, const check::Problem& problem, std::vector<CompileOptions> ways);
+std::vector<std::optional<Attention>> compile_all(const ir::Definition& def, const check::Problem& problem,
+                                                  std::vector<CompileOptions> ways);
 
 /// Runs the case and expects every output and final state within tolerance of the reference.
 void expect_agreement(const Attention& attention, Prepared& prepared);

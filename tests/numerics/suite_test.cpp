@@ -1,6 +1,6 @@
 /// Every program, strategy, element type, instruction set, chunk size and shape against the float64 recurrence, on the
-/// awkward problems of src/check/suite.h. What a variant does not admit (its recurrence itself is not finite) is skipped
-/// by the suite.
+/// awkward problems of src/check/suite.h. What a variant does not admit (its recurrence itself is not finite) is
+/// skipped by the suite.
 #include <cmath>
 
 #include "frontend/join.h"
@@ -15,15 +15,15 @@ namespace {
 using Sizes = std::map<std::string, std::int64_t>;
 
 class Program : public testing::TestWithParam<Entry> {
- protected:
+  protected:
     /// Runs all cases in each of the ways, and says which one failed.
     void expect_all(const std::vector<check::Case>& cases, const std::vector<CompileOptions>& ways) {
         std::vector<Prepared> prepared = prepare(def_, cases);
         const auto built = compile_all(def_, cases.at(0).problem, ways);
         for (const auto& attention : built) {
             if (!attention) continue;
-            SCOPED_TRACE(attention->strategy() + ", " + attention->isa() + ", chunks of " + std::to_string(attention->chunk()) + ", " +
-                         to_string(cases.at(0).problem.dtype));
+            SCOPED_TRACE(attention->strategy() + ", " + attention->isa() + ", chunks of " +
+                         std::to_string(attention->chunk()) + ", " + to_string(cases.at(0).problem.dtype));
             for (Prepared& p : prepared) expect_agreement(*attention, p);
         }
     }
@@ -45,7 +45,11 @@ TEST_P(Program, HoldsInBfloat16) { expect_suite(BF16, {{"K", 64}, {"V", 64}}); }
 TEST_P(Program, HoldsInFloat16) { expect_suite(F16, {{"K", 64}, {"V", 64}}); }
 
 TEST_P(Program, HoldsForEveryShape) {
-    for (const Sizes& sizes : std::vector<Sizes>{{{"K", 64}, {"V", 64}}, {{"K", 8}, {"V", 256}}, {{"K", 128}, {"V", 64}}, {{"K", 100}, {"V", 60}}, {{"K", 17}, {"V", 9}}}) {
+    for (const Sizes& sizes : std::vector<Sizes>{{{"K", 64}, {"V", 64}},
+                                                 {{"K", 8}, {"V", 256}},
+                                                 {{"K", 128}, {"V", 64}},
+                                                 {{"K", 100}, {"V", 60}},
+                                                 {{"K", 17}, {"V", 9}}}) {
         SCOPED_TRACE("K = " + std::to_string(sizes.at("K")) + ", V = " + std::to_string(sizes.at("V")));
         expect_all(few_cases(F32, sizes), {{.strategy = "auto"}});
     }
@@ -66,7 +70,8 @@ TEST_P(Program, HoldsForEveryInstructionSet) {
         std::vector<CompileOptions> ways;
         for (const std::string& isa : sets)
             for (const char* strategy : {"one-pass", "decoupled"})
-                if (dtype == F32 || strategy == std::string("one-pass")) ways.push_back({.strategy = strategy, .isa = isa});
+                if (dtype == F32 || strategy == std::string("one-pass"))
+                    ways.push_back({.strategy = strategy, .isa = isa});
         std::vector<check::Case> cases = few_cases(dtype, {{"K", 60}, {"V", 36}});
         if (check::has_gates(def_, true)) {
             check::Problem closed = cases[0].problem;

@@ -23,15 +23,20 @@ constexpr int kAttempts = 12;     ///< per choice, to find operands that fit
 const Dim C("C"), K("K"), V("V");
 
 /// Ops that take any operand of a fitting type; each as often as it is listed.
-constexpr Opcode kOps[] = {
-    Opcode::Add, Opcode::Add, Opcode::Sub, Opcode::Sub, Opcode::Mul, Opcode::Mul, Opcode::Mul, Opcode::Maximum, Opcode::Neg, Opcode::Exp, Opcode::Exp,
-    Opcode::Tanh, Opcode::Sigmoid, Opcode::Lt, Opcode::Where, Opcode::To, Opcode::CacheResult, Opcode::Sum, Opcode::Amax, Opcode::Cumsum, Opcode::Cumsum,
-    Opcode::Permute, Opcode::Permute, Opcode::Unsqueeze, Opcode::Unsqueeze, Opcode::Squeeze, Opcode::Select, Opcode::RepeatInterleave, Opcode::Slice, Opcode::Expand,
-    Opcode::Tril, Opcode::Triu, Opcode::Matmul, Opcode::Matmul, Opcode::Matmul, Opcode::MatmulOutFp32, Opcode::LinearScan, Opcode::L2norm, Opcode::Softmax,
-    Opcode::Constant, Opcode::DecayMask, Opcode::DecayMatmul};
+constexpr Opcode kOps[] = {Opcode::Add,         Opcode::Add,        Opcode::Sub,     Opcode::Sub,
+                           Opcode::Mul,         Opcode::Mul,        Opcode::Mul,     Opcode::Maximum,
+                           Opcode::Neg,         Opcode::Exp,        Opcode::Exp,     Opcode::Tanh,
+                           Opcode::Sigmoid,     Opcode::Lt,         Opcode::Where,   Opcode::To,
+                           Opcode::CacheResult, Opcode::Sum,        Opcode::Amax,    Opcode::Cumsum,
+                           Opcode::Cumsum,      Opcode::Permute,    Opcode::Permute, Opcode::Unsqueeze,
+                           Opcode::Unsqueeze,   Opcode::Squeeze,    Opcode::Select,  Opcode::RepeatInterleave,
+                           Opcode::Slice,       Opcode::Expand,     Opcode::Tril,    Opcode::Triu,
+                           Opcode::Matmul,      Opcode::Matmul,     Opcode::Matmul,  Opcode::MatmulOutFp32,
+                           Opcode::LinearScan,  Opcode::L2norm,     Opcode::Softmax, Opcode::Constant,
+                           Opcode::DecayMask,   Opcode::DecayMatmul};
 
 class Generator {
- public:
+  public:
     RandomFunction run(const std::vector<std::uint32_t>& choices) {
         result_.fn.name = "random";
         add_params();
@@ -42,7 +47,7 @@ class Generator {
         return std::move(result_);
     }
 
- private:
+  private:
     static constexpr int kParams = 7;
 
     ir::Function& fn() { return result_.fn; }
@@ -79,12 +84,18 @@ class Generator {
     void grow(std::uint32_t choice) {
         random_ = check::Random(choice);
         switch (below(13)) {
-            case 0: return decay_under_tril();
-            case 1: return decay_to_end();
-            case 2: return tamed_product();
-            case 3: return solve();
-            case 4: return scaled_products();
-            default: break;
+            case 0:
+                return decay_under_tril();
+            case 1:
+                return decay_to_end();
+            case 2:
+                return tamed_product();
+            case 3:
+                return solve();
+            case 4:
+                return scaled_products();
+            default:
+                break;
         }
         for (int i = 0; i < kAttempts; ++i)
             if (try_op(kOps[below(std::size(kOps))])) return;
@@ -109,27 +120,42 @@ class Generator {
         constexpr double kAxis = 14;  // the longest axis, 2 * C
         switch (code) {
             case Opcode::Add:
-            case Opcode::Sub: return arg(0) + arg(1);
-            case Opcode::Mul: return arg(0) * arg(1);
-            case Opcode::Maximum: return std::max(arg(0), arg(1));
-            case Opcode::Where: return std::max(arg(1), arg(2));
-            case Opcode::Exp: return std::exp(arg(0));
+            case Opcode::Sub:
+                return arg(0) + arg(1);
+            case Opcode::Mul:
+                return arg(0) * arg(1);
+            case Opcode::Maximum:
+                return std::max(arg(0), arg(1));
+            case Opcode::Where:
+                return std::max(arg(1), arg(2));
+            case Opcode::Exp:
+                return std::exp(arg(0));
             case Opcode::Tanh:
             case Opcode::Sigmoid:
             case Opcode::Lt:
             case Opcode::Softmax:
-            case Opcode::L2norm: return 1;
-            case Opcode::Constant: return std::fabs(attrs.value);
-            case Opcode::Identity: return 1;
+            case Opcode::L2norm:
+                return 1;
+            case Opcode::Constant:
+                return std::fabs(attrs.value);
+            case Opcode::Identity:
+                return 1;
             case Opcode::Sum:
-            case Opcode::Cumsum: return kAxis * arg(0);
+            case Opcode::Cumsum:
+                return kAxis * arg(0);
             case Opcode::Matmul:
-            case Opcode::MatmulOutFp32: return kAxis * arg(0) * arg(1);
-            case Opcode::LinearScan: return arg(0) <= 1 ? kAxis * arg(1) : HUGE_VAL;
-            case Opcode::Inverse: return std::pow(1 + arg(0), kAxis / 2);
-            case Opcode::DecayMask: return std::exp(kAxis * arg(0));
-            case Opcode::DecayMatmul: return kAxis * arg(0) * arg(1) * std::exp(kAxis * arg(2));
-            default: return arg(0);
+            case Opcode::MatmulOutFp32:
+                return kAxis * arg(0) * arg(1);
+            case Opcode::LinearScan:
+                return arg(0) <= 1 ? kAxis * arg(1) : HUGE_VAL;
+            case Opcode::Inverse:
+                return std::pow(1 + arg(0), kAxis / 2);
+            case Opcode::DecayMask:
+                return std::exp(kAxis * arg(0));
+            case Opcode::DecayMatmul:
+                return kAxis * arg(0) * arg(1) * std::exp(kAxis * arg(2));
+            default:
+                return arg(0);
         }
     }
 
@@ -141,15 +167,18 @@ class Generator {
         if (code == Opcode::Lt)  // computed values may be equal but for rounding: a comparison of them says nothing
             for (ValueId& a : args) a = static_cast<ValueId>(below(kParams));
         const int rank = args.empty() ? 0 : fn().op(args[0]).type.rank();
-        attrs.dim = static_cast<std::int64_t>(below(static_cast<std::size_t>(2 * rank + 2))) - rank - 1;  // sometimes out of range
+        attrs.dim = static_cast<std::int64_t>(below(static_cast<std::size_t>(2 * rank + 2))) - rank -
+                    1;  // sometimes out of range
         if (code == Opcode::Tril || code == Opcode::Triu) attrs.diagonal = static_cast<std::int64_t>(below(3)) - 1;
         if (code == Opcode::Cumsum) attrs.reverse = below(2) == 0, attrs.exclusive = below(2) == 0;
         if (code == Opcode::DecayMask || code == Opcode::DecayMatmul) attrs.exclusive = below(2) == 0;
-        if (code == Opcode::Matmul || code == Opcode::MatmulOutFp32) attrs.trans_a = below(2) == 0, attrs.trans_b = below(2) == 0;
+        if (code == Opcode::Matmul || code == Opcode::MatmulOutFp32)
+            attrs.trans_a = below(2) == 0, attrs.trans_b = below(2) == 0;
         if (code == Opcode::To) attrs.dtype = below(3) == 0 ? BF16 : F32;
         if (code == Opcode::CacheResult) attrs.name = "c" + std::to_string(fn().size());
         if (code == Opcode::Select) attrs.start = -static_cast<std::int64_t>(below(2));
-        if (code == Opcode::Slice || code == Opcode::RepeatInterleave) attrs.step = attrs.count = static_cast<std::int64_t>(1 + below(2));
+        if (code == Opcode::Slice || code == Opcode::RepeatInterleave)
+            attrs.step = attrs.count = static_cast<std::int64_t>(1 + below(2));
         if (code == Opcode::L2norm) attrs.value = 1e-3;
         constexpr double kConstants[] = {0, 1, -1, 0.5, 2};
         if (code == Opcode::Constant) attrs.value = kConstants[below(std::size(kConstants))];
@@ -225,7 +254,8 @@ class Generator {
         const ValueId read = strict ? emit(Opcode::Sub, {G, g}) : G;
         const auto wide = [&](ValueId v) { return vector ? v : unsqueeze(v, 1); };
         const ValueId a = emit(Opcode::Mul, {of_type({F32, {C, K}}), wide(emit(Opcode::Exp, {read}))});
-        const ValueId b = emit(Opcode::Mul, {of_type({F32, {C, K}}), wide(emit(Opcode::Exp, {emit(Opcode::Neg, {G})}))});
+        const ValueId b =
+            emit(Opcode::Mul, {of_type({F32, {C, K}}), wide(emit(Opcode::Exp, {emit(Opcode::Neg, {G})}))});
         tril(emit(Opcode::Matmul, {a, transpose(b)}), strict ? -1 : 0);
     }
 
@@ -233,24 +263,30 @@ class Generator {
     void solve() {
         const ValueId x = of_type({F32, {C, C}}), v = of_type({F32, {C, V}});
         const ValueId small = emit(Opcode::Mul, {emit(Opcode::Tanh, {x}), constant(0.25)});
-        const ValueId unit = emit(below(2) == 0 ? Opcode::Add : Opcode::Sub, {emit(Opcode::Identity, {}, {}, {F32, {C, C}}), tril(small, -1)});
+        const ValueId unit = emit(below(2) == 0 ? Opcode::Add : Opcode::Sub,
+                                  {emit(Opcode::Identity, {}, {}, {F32, {C, C}}), tril(small, -1)});
         emit(Opcode::Matmul, {emit(Opcode::Inverse, {unit}), v});
     }
 
     /// A matrix of the shape times a scale along its rows, its columns, or neither.
     ValueId scaled(const Shape& shape) {
         const ValueId m = of_type({F32, shape});
-        const ValueId scale = below(3) == 0 ? of_type({F32, {}}) : below(2) == 0 ? unsqueeze(of_type({F32, {shape[0]}}), 1) : of_type({F32, {shape[1]}});
+        const ValueId scale = below(3) == 0   ? of_type({F32, {}})
+                              : below(2) == 0 ? unsqueeze(of_type({F32, {shape[0]}}), 1)
+                                              : of_type({F32, {shape[1]}});
         return emit(Opcode::Mul, {m, scale});
     }
 
-    /// a @ b ± c @ d with scales on some of the operands, or with a first factor that both terms share; sometimes scaled as a whole.
+    /// a @ b ± c @ d with scales on some of the operands, or with a first factor that both terms share; sometimes
+    /// scaled as a whole.
     void scaled_products() {
         const bool shared = below(2) == 0;
         const ValueId t = of_type({F32, {C, C}}), v = scaled({C, V});
-        const ValueId reads = emit(Opcode::Matmul, {scaled({C, K}), below(2) == 0 ? of_type({F32, {K, V}}) : scaled({K, V})});
+        const ValueId reads =
+            emit(Opcode::Matmul, {scaled({C, K}), below(2) == 0 ? of_type({F32, {K, V}}) : scaled({K, V})});
         const ValueId within = emit(Opcode::Matmul, {t, v});
-        const ValueId late = emit(Opcode::Matmul, {emit(Opcode::Matmul, {t, of_type({F32, {C, K}})}), of_type({F32, {K, V}})});
+        const ValueId late =
+            emit(Opcode::Matmul, {emit(Opcode::Matmul, {t, of_type({F32, {C, K}})}), of_type({F32, {K, V}})});
         const ValueId sum = emit(below(2) == 0 ? Opcode::Add : Opcode::Sub, {within, shared ? late : reads});
         if (below(2) == 0) emit(Opcode::Mul, {sum, of_type({F32, {}})});
     }

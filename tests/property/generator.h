@@ -1,5 +1,5 @@
-/// Random well-typed functions: a list of numbers, which RapidCheck draws and shrinks, becomes one op per number. Values
-/// keep a bound on their size, so that every result is finite and can be compared.
+/// Random well-typed functions: a list of numbers, which RapidCheck draws and shrinks, becomes one op per number.
+/// Values keep a bound on their size, so that every result is finite and can be compared.
 #pragma once
 
 #include <cstdint>

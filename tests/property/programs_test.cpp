@@ -1,5 +1,5 @@
-/// What plans for warp groups do to a program after the pipeline changes none of its results, for every variant and novel
-/// program, on a sequence with a ragged last chunk.
+/// What plans for warp groups do to a program after the pipeline changes none of its results, for every variant and
+/// novel program, on a sequence with a ragged last chunk.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,9 +23,10 @@ bool is_finite(const interp::Outcome& outcome) {
 }
 
 class ProgramPasses : public testing::TestWithParam<Entry> {
- protected:
+  protected:
     void SetUp() override {
-        for (const interp::Range range : {interp::Range{-0.9, -0.1}, interp::Range{0.1, 0.9}}) {  // log gates, then gates
+        for (const interp::Range range :
+             {interp::Range{-0.9, -0.1}, interp::Range{0.1, 0.9}}) {  // log gates, then gates
             sequence = interp::random_sequence(def, sizes, kTokens, 5, range);
             wanted = interp::run_program(program, def, sequence, sizes);
             if (is_finite(wanted)) return;
@@ -35,8 +36,10 @@ class ProgramPasses : public testing::TestWithParam<Entry> {
 
     void expect_same(const ir::Function& changed, const char* pass) {
         const interp::Outcome got = interp::run_program(changed, def, sequence, sizes);
-        for (const auto& [name, value] : wanted.outputs) EXPECT_LE(interp::relative_difference(value, got.outputs.at(name)), kTolerance) << pass << ", " << name;
-        for (const auto& [name, value] : wanted.states) EXPECT_LE(interp::relative_difference(value, got.states.at(name)), kTolerance) << pass << ", " << name;
+        for (const auto& [name, value] : wanted.outputs)
+            EXPECT_LE(interp::relative_difference(value, got.outputs.at(name)), kTolerance) << pass << ", " << name;
+        for (const auto& [name, value] : wanted.states)
+            EXPECT_LE(interp::relative_difference(value, got.states.at(name)), kTolerance) << pass << ", " << name;
     }
 
     ir::Definition def = GetParam().make().define();

@@ -30,12 +30,14 @@ void assert_same_results(const RandomFunction& random, const ir::Function& chang
     const double bound = kTolerance * *std::max_element(random.bounds.begin(), random.bounds.end());
     RC_ASSERT(wanted.size() == got.size());
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-        RC_ASSERT(random.fn.results[i] == (ir::Result{changed.results[i].name, changed.results[i].role, random.fn.results[i].value}));
+        RC_ASSERT(random.fn.results[i] ==
+                  (ir::Result{changed.results[i].name, changed.results[i].role, random.fn.results[i].value}));
         RC_ASSERT(wanted[i].shape == got[i].shape);
         for (std::size_t e = 0; e < wanted[i].data.size(); ++e)
             if (!(std::fabs(wanted[i].data[e] - got[i].data[e]) <= bound))
-                RC_FAIL("result " + random.fn.results[i].name + " changes from " + std::to_string(wanted[i].data[e]) + " to " + std::to_string(got[i].data[e]) +
-                        "\nbefore:\n" + ir::print(random.fn) + "after:\n" + ir::print(changed));
+                RC_FAIL("result " + random.fn.results[i].name + " changes from " + std::to_string(wanted[i].data[e]) +
+                        " to " + std::to_string(got[i].data[e]) + "\nbefore:\n" + ir::print(random.fn) + "after:\n" +
+                        ir::print(changed));
     }
 }
 
@@ -44,7 +46,9 @@ void assert_preserves(const Choices& choices, Pass pass) {
     assert_same_results(random, pass(random.fn));
 }
 
-ir::Function simplified(const ir::Function& fn) { return graph::dce(graph::cse(graph::canonicalize(graph::widen(fn)))); }
+ir::Function simplified(const ir::Function& fn) {
+    return graph::dce(graph::cse(graph::canonicalize(graph::widen(fn))));
+}
 
 RC_GTEST_PROP(Text, PrintsWhatItParses, (const Choices& choices)) {
     const std::string text = ir::print(random_function(choices).fn);
@@ -80,15 +84,18 @@ RC_GTEST_PROP(DeepestLast, KeepsResults, (const Choices& choices)) {
 }
 RC_GTEST_PROP(HoistScales, KeepsResults, (const Choices& choices)) {
     const RandomFunction random = random_function(choices);
-    for (const char* axis : {"V", "K", ""}) assert_same_results(random, graph::hoist_scales(graph::optimize(random.fn), axis));
+    for (const char* axis : {"V", "K", ""})
+        assert_same_results(random, graph::hoist_scales(graph::optimize(random.fn), axis));
 }
 RC_GTEST_PROP(MergeScales, KeepsResults, (const Choices& choices)) {
     const RandomFunction random = random_function(choices);
-    for (const char* axis : {"V", "K", ""}) assert_same_results(random, graph::merge_scales(graph::optimize(random.fn), axis));
+    for (const char* axis : {"V", "K", ""})
+        assert_same_results(random, graph::merge_scales(graph::optimize(random.fn), axis));
 }
 
 ir::Function for_warp_groups(const ir::Function& fn) {
-    return graph::deepest_last(graph::merge_scales(graph::hoist_scales(graph::late_factors(graph::optimize(fn)), "V"), "V"));
+    return graph::deepest_last(
+        graph::merge_scales(graph::hoist_scales(graph::late_factors(graph::optimize(fn)), "V"), "V"));
 }
 
 RC_GTEST_PROP(ForWarpGroups, KeepsResults, (const Choices& choices)) { assert_preserves(choices, for_warp_groups); }
@@ -103,7 +110,8 @@ ir::Function with_zeros_used(const ir::Function& fn) {
         if (tri != ir::Tri::OutLower) return v;
         ir::Attrs above;
         above.diagonal = 1;
-        const ir::ValueId nan = out.add({ir::Opcode::Expand, op.type, {ir::emit_constant(out, NAN)}, {}, "", {}, std::nullopt});
+        const ir::ValueId nan =
+            out.add({ir::Opcode::Expand, op.type, {ir::emit_constant(out, NAN)}, {}, "", {}, std::nullopt});
         return ir::emit(out, ir::Opcode::Add, {v, ir::emit(out, ir::Opcode::Triu, {nan}, above)});
     });
 }

@@ -15,8 +15,10 @@ using Kind = ir::OpInfo::Kind;
 constexpr const char* kIntroduction =
     "# Operations\n\n"
     "<!-- Made from include/forge/ops.def by scripts/update-tests; a test checks that it is up to date. -->\n\n"
-    "Names and meaning are PyTorch's. Elementwise operations broadcast their operands from the right, and promote element\n"
-    "types as PyTorch does; a number does not widen a tensor. Operators: `+ - * /` are `add sub mul div`. Axes (`dim`) may be\n"
+    "Names and meaning are PyTorch's. Elementwise operations broadcast their operands from the right, and promote "
+    "element\n"
+    "types as PyTorch does; a number does not widen a tensor. Operators: `+ - * /` are `add sub mul div`. Axes (`dim`) "
+    "may be\n"
     "negative in C++; attributes are those of the text form.\n";
 
 std::string cell(std::string text) {
@@ -26,9 +28,10 @@ std::string cell(std::string text) {
 
 std::string attributes(unsigned mask) {
     const std::pair<unsigned, const char*> names[] = {
-        {ir::kName, "name"}, {ir::kRole, "role"}, {ir::kValue, "value"}, {ir::kDType, "dtype"}, {ir::kDim, "dim"}, {ir::kStart, "start"}, {ir::kStep, "step"},
-        {ir::kCount, "count"}, {ir::kPerm, "perm"}, {ir::kDiagonal, "diagonal"}, {ir::kReverse, "reverse"}, {ir::kExclusive, "exclusive"},
-        {ir::kTransA, "trans_a"}, {ir::kTransB, "trans_b"}, {ir::kTri, "tri"}};
+        {ir::kName, "name"},      {ir::kRole, "role"},         {ir::kValue, "value"},     {ir::kDType, "dtype"},
+        {ir::kDim, "dim"},        {ir::kStart, "start"},       {ir::kStep, "step"},       {ir::kCount, "count"},
+        {ir::kPerm, "perm"},      {ir::kDiagonal, "diagonal"}, {ir::kReverse, "reverse"}, {ir::kExclusive, "exclusive"},
+        {ir::kTransA, "trans_a"}, {ir::kTransB, "trans_b"},    {ir::kTri, "tri"}};
     std::string text;
     for (const auto& [bit, name] : names)
         if (mask & bit) text += fmt::format("{}`{}`", text.empty() ? "" : " ", name);
@@ -37,10 +40,13 @@ std::string attributes(unsigned mask) {
 
 template <class Wanted>
 std::string section(const char* title, Wanted wanted) {
-    std::string text = fmt::format("\n## {}\n\n| operation | operands | attributes | meaning |\n|---|---|---|---|\n", title);
+    std::string text =
+        fmt::format("\n## {}\n\n| operation | operands | attributes | meaning |\n|---|---|---|---|\n", title);
     for (const Opcode code : ir::all_opcodes()) {
         const ir::OpInfo& op = ir::info(code);
-        if (wanted(op)) text += fmt::format("| `{}` | {} | {} | {} |\n", op.name, op.arity, attributes(op.attributes), cell(op.doc));
+        if (wanted(op))
+            text +=
+                fmt::format("| `{}` | {} | {} | {} |\n", op.name, op.arity, attributes(op.attributes), cell(op.doc));
     }
     return text;
 }
@@ -54,9 +60,12 @@ bool made_by_the_compiler(const ir::OpInfo& op) {
 }  // namespace
 
 std::string ops_page() {
-    const auto of = [](Kind kind) { return [kind](const ir::OpInfo& op) { return op.kind == kind && !made_by_the_compiler(op); }; };
-    return kIntroduction + section("Elementwise, one operand", of(Kind::Unary)) + section("Elementwise, two operands", of(Kind::Binary)) +
-           section("Comparisons", of(Kind::Compare)) + section("Leaves, reductions, scans, shapes, triangles and products", of(Kind::Other)) +
+    const auto of = [](Kind kind) {
+        return [kind](const ir::OpInfo& op) { return op.kind == kind && !made_by_the_compiler(op); };
+    };
+    return kIntroduction + section("Elementwise, one operand", of(Kind::Unary)) +
+           section("Elementwise, two operands", of(Kind::Binary)) + section("Comparisons", of(Kind::Compare)) +
+           section("Leaves, reductions, scans, shapes, triangles and products", of(Kind::Other)) +
            section("Made by the compiler", made_by_the_compiler);
 }
 

@@ -26,12 +26,14 @@ template <class Visit>
 void each_line(const fs::path& file, Visit visit) {
     std::istringstream text(read_file(file));
     std::string line;
-    for (int number = 1; std::getline(text, line); ++number) visit(line, fs::relative(file, root()).string() + ":" + std::to_string(number));
+    for (int number = 1; std::getline(text, line); ++number)
+        visit(line, fs::relative(file, root()).string() + ":" + std::to_string(number));
 }
 
 // A new variant is one short file: the compiler must not know any by name.
 TEST(Repository, NoVariantIsNamedInTheCompiler) {
-    const std::regex names("gated_?delta|delta_?net|gdn|kda|retnet|retention|mamba|hgrn|rwkv|lightning|scalar_gla|hawk", std::regex::icase);
+    const std::regex names("gated_?delta|delta_?net|gdn|kda|retnet|retention|mamba|hgrn|rwkv|lightning|scalar_gla|hawk",
+                           std::regex::icase);
     for (const char* folder : {"src", "device", "include"})
         for (const fs::path& file : files_in(folder))
             each_line(file, [&](const std::string& line, const std::string& where) {
@@ -40,8 +42,9 @@ TEST(Repository, NoVariantIsNamedInTheCompiler) {
 }
 
 /// Folders of src/ from the ground up: each includes from itself and from those before it.
-const std::vector<std::string> kFolders = {"support", "ir",       "frontend", "graph", "interp",  "tile", "plan",
-                                            "schedule", "emit", "build",    "tune",  "runtime", "check", "gpu", "capi"};
+const std::vector<std::string> kFolders = {"support", "ir",      "frontend", "graph", "interp",
+                                           "tile",    "plan",    "schedule", "emit",  "build",
+                                           "tune",    "runtime", "check",    "gpu",   "capi"};
 
 TEST(Repository, FoldersIncludeOnlyFromThoseBelow) {
     std::map<std::string, std::size_t> height;
@@ -52,7 +55,8 @@ TEST(Repository, FoldersIncludeOnlyFromThoseBelow) {
         ASSERT_TRUE(height.contains(folder)) << "src/" << folder << " has no place in kFolders";
         each_line(file, [&](const std::string& line, const std::string& where) {
             std::smatch match;
-            if (!std::regex_search(line, match, include) || !height.contains(match[1])) return;  // forge/ and device/ are open to all
+            if (!std::regex_search(line, match, include) || !height.contains(match[1]))
+                return;  // forge/ and device/ are open to all
             EXPECT_LE(height.at(match[1]), height.at(folder)) << where << ": " << line;
         });
     }
@@ -61,7 +65,9 @@ TEST(Repository, FoldersIncludeOnlyFromThoseBelow) {
 TEST(Repository, OnlyTheEnvironmentReadsTheEnvironment) {
     for (const fs::path& file : files_in("src"))
         if (file.stem() != "environment")
-            each_line(file, [&](const std::string& line, const std::string& where) { EXPECT_EQ(line.find("getenv"), std::string::npos) << where; });
+            each_line(file, [&](const std::string& line, const std::string& where) {
+                EXPECT_EQ(line.find("getenv"), std::string::npos) << where;
+            });
 }
 
 TEST(Repository, TheListOfOperationsIsUpToDate) { EXPECT_TRUE(same_as_file(root() / "docs/ops.md", ops_page())); }
@@ -74,16 +80,21 @@ std::string part_of(const std::string& text, const std::string& from, const std:
 
 TEST(Readme, ShowsTheFilesAsTheyAre) {
     const std::string readme = read_file(root() / "README.md");
-    const std::string variant = part_of(read_file(root() / "variants/scalar_gla.cpp"), "LinearAttention scalar_gla()", "\n}  // namespace");
+    const std::string variant =
+        part_of(read_file(root() / "variants/scalar_gla.cpp"), "LinearAttention scalar_gla()", "\n}  // namespace");
     ASSERT_FALSE(variant.empty());
     EXPECT_NE(readme.find(variant), std::string::npos) << "variants/scalar_gla.cpp has changed";
-    EXPECT_NE(readme.find(read_file(root() / "examples/call.cpp")), std::string::npos) << "examples/call.cpp has changed";
+    EXPECT_NE(readme.find(read_file(root() / "examples/call.cpp")), std::string::npos)
+        << "examples/call.cpp has changed";
 }
 
 TEST(Readme, ListsEveryVariant) {
     const std::string readme = read_file(root() / "README.md");
     for (const auto& entry : variants::all())
-        EXPECT_NE(readme.find("[`" + entry.name + "`](variants/" + entry.name + ".cpp) | " + entry.summary + " | " + entry.source), std::string::npos) << entry.name;
+        EXPECT_NE(readme.find("[`" + entry.name + "`](variants/" + entry.name + ".cpp) | " + entry.summary + " | " +
+                              entry.source),
+                  std::string::npos)
+            << entry.name;
 }
 
 }  // namespace

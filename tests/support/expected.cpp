@@ -68,7 +68,8 @@ testing::AssertionResult same_text(const std::string& expected, const std::strin
 
 testing::AssertionResult same_as_file(const std::filesystem::path& path, const std::string& got) {
     if (updating()) write_file(path, got);
-    if (!std::filesystem::exists(path)) return testing::AssertionFailure() << path << " is missing; run scripts/update-tests";
+    if (!std::filesystem::exists(path))
+        return testing::AssertionFailure() << path << " is missing; run scripts/update-tests";
     return same_text(read_file(path), got) << "(" << path << "; if the change is wanted, run scripts/update-tests)";
 }
 

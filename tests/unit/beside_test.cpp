@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kMultiprocessors = 132;
 
-/// When the scan ends, in its steps: group w of a round's groups takes its tasks one after the other, and the scan begins when
-/// the rounds that are common are over.
+/// When the scan ends, in its steps: group w of a round's groups takes its tasks one after the other, and the scan
+/// begins when the rounds that are common are over.
 double simulate(const WorkBeside& work, const BesideBlocks& placed, std::int64_t asked_per_step) {
     const double task = work.task_steps * work.groups;
     const std::int64_t all = placed.blocks * work.groups, later = placed.staying * work.groups;
@@ -20,7 +20,8 @@ double simulate(const WorkBeside& work, const BesideBlocks& placed, std::int64_t
     double now = begin;
     for (std::int64_t first = 0; first < work.tasks; first += asked_per_step) {
         const std::int64_t last = std::min(work.tasks, first + asked_per_step) - 1;
-        if (last >= placed.common) now = std::max(now, begin + static_cast<double>((last - placed.common) / later + 1) * task);
+        if (last >= placed.common)
+            now = std::max(now, begin + static_cast<double>((last - placed.common) / later + 1) * task);
         now += 1;
     }
     return now;
@@ -56,10 +57,12 @@ TEST(WorkBeside, EndsAsEarlyAsAnyNumberOfRounds) {
                 const WorkBeside work{scans / 2 * chunks, 4, cost};
                 const double chosen = simulate(work, place_beside(work, scans, 2, kMultiprocessors), scans / 2);
                 const std::int64_t staying = scans < kMultiprocessors ? kMultiprocessors - scans : kMultiprocessors;
-                for (std::int64_t common = 0; common < work.tasks + 4 * kMultiprocessors; common += 4 * kMultiprocessors) {
+                for (std::int64_t common = 0; common < work.tasks + 4 * kMultiprocessors;
+                     common += 4 * kMultiprocessors) {
                     const std::int64_t shared = std::min(common, work.tasks);
                     const BesideBlocks other{shared > 0 ? std::int64_t{kMultiprocessors} : staying, shared, staying};
-                    EXPECT_LE(chosen, simulate(work, other, scans / 2) + 1.5) << chunks << " chunks, " << cost << ", " << scans << " scans, " << shared;
+                    EXPECT_LE(chosen, simulate(work, other, scans / 2) + 1.5)
+                        << chunks << " chunks, " << cost << ", " << scans << " scans, " << shared;
                 }
             }
 }

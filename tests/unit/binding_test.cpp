@@ -13,9 +13,10 @@ namespace {
 constexpr std::int64_t kB = 2, kT = 5, kH = 2, kK = 8, kV = 16;
 
 class Binding : public testing::Test {
- protected:
+  protected:
     static const Attention& attention() {
-        static const Attention compiled = compile(definition(), {.dtype = F32, .sizes = {{"K", kK}, {"V", kV}}, .strategy = "one-pass", .isa = "plain"});
+        static const Attention compiled = compile(
+            definition(), {.dtype = F32, .sizes = {{"K", kK}, {"V", kV}}, .strategy = "one-pass", .isa = "plain"});
         return compiled;
     }
     static ir::Definition definition() { return variants::find("scalar_gla")->make().define(); }
@@ -54,24 +55,35 @@ TEST_F(Binding, MissingTensors) {
 }
 
 TEST_F(Binding, UnknownNames) {
-    expect_refused([](Call& c) { c.tensors["key"] = c.tensors["k"]; }, "'key': expected one of q, k, v, g, o, got an unknown name");
-    expect_refused([](Call& c) { c.initial_states["h"] = c.initial_states["s"]; }, "'initial_states.h': expected one of s, got an unknown name");
-    expect_refused([](Call& c) { c.final_states["h"] = c.final_states["s"]; }, "'final_states.h': expected one of s, got an unknown name");
-    expect_refused([](Call& c) { c.scalars["scales"] = 1; }, "'scales': expected one of the scalars scale, got an unknown name");
+    expect_refused([](Call& c) { c.tensors["key"] = c.tensors["k"]; },
+                   "'key': expected one of q, k, v, g, o, got an unknown name");
+    expect_refused([](Call& c) { c.initial_states["h"] = c.initial_states["s"]; },
+                   "'initial_states.h': expected one of s, got an unknown name");
+    expect_refused([](Call& c) { c.final_states["h"] = c.final_states["s"]; },
+                   "'final_states.h': expected one of s, got an unknown name");
+    expect_refused([](Call& c) { c.scalars["scales"] = 1; },
+                   "'scales': expected one of the scalars scale, got an unknown name");
 }
 
 TEST_F(Binding, WrongElementTypes) {
     expect_refused([](Call& c) { c.tensors["k"].dtype = BF16; }, "'k': expected element type f32, got bf16");
-    expect_refused([](Call& c) { c.initial_states["s"].dtype = F16; }, "'initial_states.s': expected element type f32, got f16");
+    expect_refused([](Call& c) { c.initial_states["s"].dtype = F16; },
+                   "'initial_states.s': expected element type f32, got f16");
 }
 
 TEST_F(Binding, WrongShapes) {
-    expect_refused([](Call& c) { c.tensors["v"].shape[3] = 17; }, "'v': expected shape [2, 5, 2, 16], got [2, 5, 2, 17]");
-    expect_refused([](Call& c) { c.tensors["k"].shape[0] = 3; }, "'k': expected 2 sequences (the batch), as in the arguments before, got 3");
-    expect_refused([](Call& c) { c.tensors["k"].shape[1] = 6; }, "'k': expected 5 tokens, as in the arguments before, got 6");
-    expect_refused([](Call& c) { c.tensors["k"].shape[2] = 1; }, "'k': expected 2 heads (H), as in the arguments before, got 1");
-    expect_refused([](Call& c) { c.final_states["s"].shape[1] = 1; }, "'final_states.s': expected shape [2, 2, 8, 16], got [2, 1, 8, 16]");
-    expect_refused([](Call& c) { c.tensors["q"].strides.pop_back(); }, "'q': expected one stride per axis, got 3 strides");
+    expect_refused([](Call& c) { c.tensors["v"].shape[3] = 17; },
+                   "'v': expected shape [2, 5, 2, 16], got [2, 5, 2, 17]");
+    expect_refused([](Call& c) { c.tensors["k"].shape[0] = 3; },
+                   "'k': expected 2 sequences (the batch), as in the arguments before, got 3");
+    expect_refused([](Call& c) { c.tensors["k"].shape[1] = 6; },
+                   "'k': expected 5 tokens, as in the arguments before, got 6");
+    expect_refused([](Call& c) { c.tensors["k"].shape[2] = 1; },
+                   "'k': expected 2 heads (H), as in the arguments before, got 1");
+    expect_refused([](Call& c) { c.final_states["s"].shape[1] = 1; },
+                   "'final_states.s': expected shape [2, 2, 8, 16], got [2, 1, 8, 16]");
+    expect_refused([](Call& c) { c.tensors["q"].strides.pop_back(); },
+                   "'q': expected one stride per axis, got 3 strides");
     expect_refused(
         [](Call& c) {
             c.tensors["q"].shape.resize(2);
@@ -93,7 +105,7 @@ TEST_F(Binding, NullPointers) {
 }
 
 class PackedBinding : public Binding {
- protected:
+  protected:
     static check::Problem packed() {
         check::Problem p = problem();
         p.lengths = {3, 0, 2};
@@ -146,7 +158,9 @@ TEST_F(PackedBinding, ABatchIsNotPacked) {
         attention()(call);
         FAIL();
     } catch (const RuntimeError& error) {
-        EXPECT_STREQ(error.what(), "scalar_gla: argument 'cu_seqlens': expected a batch of 1 with packed sequences, got a batch of 2");
+        EXPECT_STREQ(
+            error.what(),
+            "scalar_gla: argument 'cu_seqlens': expected a batch of 1 with packed sequences, got a batch of 2");
     }
 }
 
@@ -165,9 +179,11 @@ TEST(Options, AreChecked) {
     EXPECT_EQ(compile_message({.sizes = {{"K", 16}, {"V", 0}}}), "scalar_gla: sizes: expected at least 1 for V, got 0");
     EXPECT_EQ(compile_message({.dtype = F64, .sizes = sizes}), "dtype: expected bf16, f16 or f32, got f64");
     EXPECT_EQ(compile_message({.sizes = sizes, .chunk = 48}), "chunk: expected 16, 32, 64 or 128, got 48");
-    EXPECT_EQ(compile_message({.sizes = sizes, .engine = "fast"}), "engine: expected auto, portable or warp-groups, got 'fast'");
+    EXPECT_EQ(compile_message({.sizes = sizes, .engine = "fast"}),
+              "engine: expected auto, portable or warp-groups, got 'fast'");
     EXPECT_EQ(compile_message({.sizes = sizes, .isa = "sse"}), "isa: expected auto, avx512, avx2 or plain, got 'sse'");
-    EXPECT_EQ(compile_message({.sizes = sizes, .strategy = "two-pass"}), "strategy: expected one of one-pass, fused, decoupled, segmented, got 'two-pass'");
+    EXPECT_EQ(compile_message({.sizes = sizes, .strategy = "two-pass"}),
+              "strategy: expected one of one-pass, fused, decoupled, segmented, got 'two-pass'");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 /// Compiling and caching emitted code, running programs, hashing, the environment.
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <cstdlib>
@@ -18,25 +17,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kSource = "#include \"cpu/kernel.h\"\nextern \"C\" __attribute__((visibility(\"default\"))) int answer() { return 42; }\n";
+const std::string kSource =
+    "#include \"cpu/kernel.h\"\nextern \"C\" __attribute__((visibility(\"default\"))) int answer() { return 42; }\n";
 
 /// A directory that is gone after the test.
 class Directory {
- public:
-    explicit Directory(const std::string& name) : path_(fs::path(testing::TempDir()) / ("forge-" + name + "-" + std::to_string(getpid()))) {
+  public:
+    explicit Directory(const std::string& name)
+        : path_(fs::path(testing::TempDir()) / ("forge-" + name + "-" + std::to_string(getpid()))) {
         fs::remove_all(path_);
     }
     ~Directory() { fs::remove_all(path_); }
     Directory(const Directory&) = delete;
     [[nodiscard]] std::string path() const { return path_; }
 
- private:
+  private:
     fs::path path_;
 };
 
 /// FORGE_CXX for the time of a test.
 class Compiler {
- public:
+  public:
     explicit Compiler(const std::string& name) { setenv("FORGE_CXX", name.c_str(), 1); }
     ~Compiler() { unsetenv("FORGE_CXX"); }
     Compiler(const Compiler&) = delete;
@@ -67,8 +68,11 @@ TEST(CpuLibrary, IsCompiledOnceAndThenCached) {
 TEST(CpuLibrary, SaysWhichPackageLacks) {
     const Directory cache("no-compiler");
     const Compiler missing("/nowhere/g++");
-    const std::string message = message_of<RuntimeError>([&] { build::build_cpu_library("answer", kSource, "plain", cache.path()); });
-    EXPECT_EQ(message, "no C++ compiler: expected /nowhere/g++ on the PATH, found none; install one (Debian: apt-get install g++) or set FORGE_CXX");
+    const std::string message =
+        message_of<RuntimeError>([&] { build::build_cpu_library("answer", kSource, "plain", cache.path()); });
+    EXPECT_EQ(message,
+              "no C++ compiler: expected /nowhere/g++ on the PATH, found none; install one (Debian: apt-get install "
+              "g++) or set FORGE_CXX");
 }
 
 TEST(CpuLibrary, RefusesUnknownInstructionSets) {
@@ -78,14 +82,16 @@ TEST(CpuLibrary, RefusesUnknownInstructionSets) {
 }
 
 TEST(CpuLibrary, NamesACacheThatCannotBeMade) {
-    const std::string message = message_of<RuntimeError>([&] { build::build_cpu_library("answer", kSource, "plain", "/proc/forge"); });
+    const std::string message =
+        message_of<RuntimeError>([&] { build::build_cpu_library("answer", kSource, "plain", "/proc/forge"); });
     EXPECT_EQ(message.find("cache directory '/proc/forge': cannot be made ("), 0U) << message;
     EXPECT_NE(message.find("FORGE_CACHE_DIR"), std::string::npos);
 }
 
 TEST(CpuLibrary, ShowsWhatTheCompilerSaid) {
     const Directory cache("broken");
-    const std::string message = message_of<InternalError>([&] { build::build_cpu_library("broken", "int f() { return x; }", "plain", cache.path()); });
+    const std::string message = message_of<InternalError>(
+        [&] { build::build_cpu_library("broken", "int f() { return x; }", "plain", cache.path()); });
     EXPECT_NE(message.find("was not declared in this scope"), std::string::npos) << message;
 }
 

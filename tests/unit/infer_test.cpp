@@ -135,7 +135,8 @@ std::string shown(const Inferred& inferred) {
 }
 
 TEST(Infer, GivesTheTypeOrTheFault) {
-    for (const Rule& rule : kRules) EXPECT_EQ(shown(infer(rule.code, rule.operands, rule.attrs, rule.own)), rule.result) << info(rule.code).name;
+    for (const Rule& rule : kRules)
+        EXPECT_EQ(shown(infer(rule.code, rule.operands, rule.attrs, rule.own)), rule.result) << info(rule.code).name;
 }
 
 TEST(Infer, IsTestedForEveryOp) {

@@ -47,7 +47,8 @@ TEST(Lower, GivesEveryValueAPlace) {
             for (const Dim& d : op.type.shape) EXPECT_TRUE(d.is_constant());
             if (op.layout->space != Layout::Space::Tile || ir::is_view(op.code)) continue;
             EXPECT_EQ(op.layout->offset % 16, 0) << ir::print_op(kernel.fn, v);
-            EXPECT_LE(op.layout->offset + tile_floats(op.type, 16), kernel.scratch_floats) << ir::print_op(kernel.fn, v);
+            EXPECT_LE(op.layout->offset + tile_floats(op.type, 16), kernel.scratch_floats)
+                << ir::print_op(kernel.fn, v);
         }
     }
 }

@@ -1,9 +1,8 @@
 /// Which kernels a strategy makes, and what passes between them.
 #include "plan/place.h"
 
-#include <gtest/gtest.h>
-
 #include <fmt/ranges.h>
+#include <gtest/gtest.h>
 
 #include "forge/error.h"
 #include "frontend/join.h"
@@ -16,18 +15,22 @@ namespace forge::plan {
 namespace {
 
 /// "name: spills read -> spills, states and outputs made" of each kernel; spills by their shapes.
-std::vector<std::string> kernels_of(const std::string& variant, Strategy strategy, const std::string& tile_axis = "", Again again = Again::Cheap) {
+std::vector<std::string> kernels_of(const std::string& variant, Strategy strategy, const std::string& tile_axis = "",
+                                    Again again = Again::Cheap) {
     const ir::Function program = graph::optimize(frontend::join(variants::find(variant)->make().define()));
     std::vector<std::string> lines;
     for (const KernelGraph& kernel : place(program, strategy, tile_axis, {again})) {
         std::vector<std::string> reads, makes;
         for (const ir::Op& op : kernel.fn.ops)
-            if (op.code == ir::Opcode::Param && op.attrs.role == ir::Role::Spill) reads.push_back(to_string(op.type.shape));
+            if (op.code == ir::Opcode::Param && op.attrs.role == ir::Role::Spill)
+                reads.push_back(to_string(op.type.shape));
         for (const ir::Result& r : kernel.fn.results) {
             const bool spill = r.role == ir::Role::Spill;
-            makes.push_back(spill ? to_string(kernel.fn.op(r.value).type.shape) : fmt::format("{} {}", to_string(r.role), r.name));
+            makes.push_back(spill ? to_string(kernel.fn.op(r.value).type.shape)
+                                  : fmt::format("{} {}", to_string(r.role), r.name));
         }
-        lines.push_back(fmt::format("{}: {} -> {}", kernel.name.substr(variant.size() + 1), fmt::join(reads, " "), fmt::join(makes, " ")));
+        lines.push_back(fmt::format("{}: {} -> {}", kernel.name.substr(variant.size() + 1), fmt::join(reads, " "),
+                                    fmt::join(makes, " ")));
     }
     return lines;
 }
@@ -35,21 +38,24 @@ std::vector<std::string> kernels_of(const std::string& variant, Strategy strateg
 using Lines = std::vector<std::string>;
 
 TEST(Place, OnePassIsOneKernel) {
-    for (const auto& entry : variants::all()) EXPECT_EQ(kernels_of(entry.name, Strategy::OnePass).size(), 1U) << entry.name;
+    for (const auto& entry : variants::all())
+        EXPECT_EQ(kernels_of(entry.name, Strategy::OnePass).size(), 1U) << entry.name;
     EXPECT_EQ(kernels_of("delta_net", Strategy::OnePass), (Lines{"scan:  -> input o state s"}));
 }
 
 // What is not cut with the value axis is made once and shared by its parts.
 TEST(Place, OnePassInTilesSharesWhatDoesNotDependOnThem) {
-    EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V"), (Lines{"shared:  -> [C, C]", "scan: [C, C] -> input o state s"}));
+    EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V"),
+              (Lines{"shared:  -> [C, C]", "scan: [C, C] -> input o state s"}));
 }
 
 // … what costs little too, and then matrices of the caller, if that is dearer than reading what another kernel stored.
 TEST(Place, TilesMakeAgainWhatTheyAreToldTo) {
     EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V", Again::Inputs),
               (Lines{"shared:  -> [C, K] [] [C, C] [C]", "scan: [C, K] [] [C, C] [C] -> input o state s"}));
-    EXPECT_EQ(kernels_of("scalar_gla", Strategy::OnePass, "V", Again::Vectors),
-              (Lines{"shared:  -> [C, K] [] [C, K] [C, C] [C]", "scan: [C, K] [] [C, K] [C, C] [C] -> input o state s"}));
+    EXPECT_EQ(
+        kernels_of("scalar_gla", Strategy::OnePass, "V", Again::Vectors),
+        (Lines{"shared:  -> [C, K] [] [C, K] [C, C] [C]", "scan: [C, K] [] [C, K] [C, C] [C] -> input o state s"}));
 }
 
 TEST(Place, TilesOfEveryProgramShareAllWork) {
@@ -60,32 +66,39 @@ TEST(Place, TilesOfEveryProgramShareAllWork) {
             std::vector<ir::ValueId> own;  // what differs from tile to tile
             for (ir::ValueId v = 0; v < scan.size(); ++v) {
                 const ir::Op& op = scan.op(v);
-                const bool cut = std::any_of(op.type.shape.begin(), op.type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
+                const bool cut = std::any_of(op.type.shape.begin(), op.type.shape.end(),
+                                             [&](const Dim& d) { return d.symbol == axis; });
                 if (op.args.empty() && (cut || op.attrs.role == ir::Role::State)) own.push_back(v);
             }
             const auto differs = ir::depends_on(scan, own);
             for (ir::ValueId v = 0; v < scan.size(); ++v)
-                EXPECT_TRUE(differs[static_cast<std::size_t>(v)] || scan.op(v).args.empty() || ir::is_view(scan.op(v).code))
+                EXPECT_TRUE(differs[static_cast<std::size_t>(v)] || scan.op(v).args.empty() ||
+                            ir::is_view(scan.op(v).code))
                     << entry.name << ": " << ir::print_op(scan, v);
         }
     }
 }
 
 TEST(Place, FusedStoresStatesAndUpdates) {
-    EXPECT_EQ(kernels_of("scalar_gla", Strategy::Fused), (Lines{"states:  -> state s [K, V]", "outputs: [K, V] -> input o"}));
-    EXPECT_EQ(kernels_of("delta_net", Strategy::Fused), (Lines{"states:  -> state s [K, V] [C, V]", "outputs: [K, V] [C, V] -> input o"}));
+    EXPECT_EQ(kernels_of("scalar_gla", Strategy::Fused),
+              (Lines{"states:  -> state s [K, V]", "outputs: [K, V] -> input o"}));
+    EXPECT_EQ(kernels_of("delta_net", Strategy::Fused),
+              (Lines{"states:  -> state s [K, V] [C, V]", "outputs: [K, V] [C, V] -> input o"}));
 }
 
 // The scan is left with the two products of the recurrence: all else runs for all chunks at once.
 TEST(Place, DecoupledTakesStateFreeWorkOutOfTheScan) {
     EXPECT_EQ(kernels_of("delta_net", Strategy::Decoupled),
-              (Lines{"chunks:  -> [C, V] [C, K]", "states: [C, V] [C, K] -> state s [K, V] [C, V]", "outputs: [K, V] [C, V] -> input o"}));
-    EXPECT_EQ(kernels_of("linear_attention", Strategy::Decoupled), (Lines{"states:  -> state s [K, V]", "outputs: [K, V] -> input o"}));
+              (Lines{"chunks:  -> [C, V] [C, K]", "states: [C, V] [C, K] -> state s [K, V] [C, V]",
+                     "outputs: [K, V] [C, V] -> input o"}));
+    EXPECT_EQ(kernels_of("linear_attention", Strategy::Decoupled),
+              (Lines{"states:  -> state s [K, V]", "outputs: [K, V] -> input o"}));
 }
 
 TEST(Place, SegmentedJoinsSegmentsByTheirSummaries) {
     EXPECT_EQ(kernels_of("linear_attention", Strategy::Segmented),
-              (Lines{"summaries:  -> state s", "carries: [K, V] -> [K, V] state s", "scan:  -> input o state s"}));  // no transition: it is the identity
+              (Lines{"summaries:  -> state s", "carries: [K, V] -> [K, V] state s",
+                     "scan:  -> input o state s"}));  // no transition: it is the identity
     EXPECT_EQ(kernels_of("delta_net", Strategy::Segmented).size(), 3U);
 }
 

@@ -27,9 +27,12 @@ Program program_of(const std::string& variant, DType dtype = F32) {
     return {def, graph::optimize(frontend::join(def))};
 }
 
-Problem problem_of(std::int64_t tokens, std::int64_t heads, std::int64_t sequences = 1) { return {{{"K", 128}, {"V", 128}, {"D", 1024}}, tokens, sequences, heads}; }
+Problem problem_of(std::int64_t tokens, std::int64_t heads, std::int64_t sequences = 1) {
+    return {{{"K", 128}, {"V", 128}, {"D", 1024}}, tokens, sequences, heads};
+}
 
-Choice choose(const std::string& variant, const Problem& problem, const Device& device, const Wishes& wishes = {}, const std::vector<Measurement>& measured = {}) {
+Choice choose(const std::string& variant, const Problem& problem, const Device& device, const Wishes& wishes = {},
+              const std::vector<Measurement>& measured = {}) {
     const Program p = program_of(variant, device.gpu ? BF16 : F32);
     return choose_schedule(p.definition, p.fn, problem, device, wishes, measured);
 }
@@ -46,7 +49,7 @@ Algorithm1Inputs paper_inputs() {
 
 TEST(Algorithm1, CountsTasksAndBytesAsThePaperDoes) {
     const Algorithm1 a = algorithm1(paper_inputs());
-    EXPECT_EQ(a.chunks, 16);         // ceil(1000 / 64)
+    EXPECT_EQ(a.chunks, 16);          // ceil(1000 / 64)
     EXPECT_EQ(a.state_tiles, 2 * 2);  // ceil(128 / 64) ceil(192 / 128)
     EXPECT_EQ(a.decoupled_tasks, 2 * 4 * 16 * 4);
     EXPECT_EQ(a.fused_tasks, 2 * 4 * 4);
@@ -58,7 +61,7 @@ TEST(Algorithm1, DividesByTheTasksThatRunAtOnce) {
     Algorithm1Inputs in = paper_inputs();
     in.compute_s = 3e-3;
     const Algorithm1 a = algorithm1(in);
-    EXPECT_DOUBLE_EQ(a.fused_s, a.fused_bytes / (1e9 * 32) + 3e-3 / 32);          // 32 tasks, below the cap
+    EXPECT_DOUBLE_EQ(a.fused_s, a.fused_bytes / (1e9 * 32) + 3e-3 / 32);            // 32 tasks, below the cap
     EXPECT_DOUBLE_EQ(a.decoupled_s, a.decoupled_bytes / (1e9 * 100) + 3e-3 / 100);  // 512 tasks, capped
     EXPECT_FALSE(a.saturated);
     EXPECT_EQ(a.strategy, Strategy::Decoupled);
@@ -76,7 +79,8 @@ TEST(Algorithm1, TakesTheFastPathFromEnoughTasksOn) {
 
 TEST(Algorithm1, FusesWhenBothTakeAsLong) {
     Algorithm1Inputs in = paper_inputs();
-    in.tokens = in.chunk;  // one chunk: as many tasks in either placement, so that only bytes count, and fused has fewer
+    in.tokens =
+        in.chunk;  // one chunk: as many tasks in either placement, so that only bytes count, and fused has fewer
     EXPECT_LT(algorithm1(in).fused_s, algorithm1(in).decoupled_s);
     EXPECT_EQ(algorithm1(in).strategy, Strategy::Fused);
     in.element_bytes = 0;  // nothing to move: equal
@@ -105,10 +109,13 @@ TEST(Price, OnePassMovesEveryByteOnce) {
     const Problem problem = problem_of(4096, 4);
     plan::Schedule s;
     s.vector_width = 16;
-    const double tokens = 4096.0 * 4 * (4 * 128 + 1) * 4, states = 4.0 * 2 * 128 * 128 * 4;  // q, k, v, o and g; states in and out
+    const double tokens = 4096.0 * 4 * (4 * 128 + 1) * 4,
+                 states = 4.0 * 2 * 128 * 128 * 4;  // q, k, v, o and g; states in and out
     EXPECT_DOUBLE_EQ(price_of("scalar_gla", s, problem, cpu_device("avx512", 2)).bytes, tokens + states);
     const Program p = program_of("scalar_gla");
-    EXPECT_DOUBLE_EQ(floor_of(plan::make_plan(p.definition, p.fn, problem.sizes, s), problem, cpu_device("avx512", 2)).bytes, tokens);
+    EXPECT_DOUBLE_EQ(
+        floor_of(plan::make_plan(p.definition, p.fn, problem.sizes, s), problem, cpu_device("avx512", 2)).bytes,
+        tokens);
 }
 
 TEST(Price, SpillsAreWrittenAndReadBack) {
@@ -116,7 +123,8 @@ TEST(Price, SpillsAreWrittenAndReadBack) {
     plan::Schedule one, fused;
     fused.strategy = Strategy::Fused;
     const Device device = cpu_device("avx512", 2);
-    const Cost a = price_of("linear_attention", one, problem, device), b = price_of("linear_attention", fused, problem, device);
+    const Cost a = price_of("linear_attention", one, problem, device),
+               b = price_of("linear_attention", fused, problem, device);
     const double states = 4.0 * 64 * 128 * 128 * 4;  // 64 chunks of 4 heads
     EXPECT_DOUBLE_EQ(b.spill_bytes, states);
     EXPECT_GE(b.bytes - a.bytes, 2 * states);
@@ -233,9 +241,11 @@ TEST(Choose, BelievesAMeasurementMoreThanThePrice) {
 }
 
 TEST(Choose, IsAFunctionAndPrintsItsTable) {
-    const Choice a = choose("kda", problem_of(8192, 1), cpu_device("avx512", 2)), b = choose("kda", problem_of(8192, 1), cpu_device("avx512", 2));
+    const Choice a = choose("kda", problem_of(8192, 1), cpu_device("avx512", 2)),
+                 b = choose("kda", problem_of(8192, 1), cpu_device("avx512", 2));
     EXPECT_EQ(explain(a), explain(b));
-    for (const char* word : {"one-pass", "fused", "estimate", "Floor:", "* "}) EXPECT_NE(explain(a, 100).find(word), std::string::npos) << word;
+    for (const char* word : {"one-pass", "fused", "estimate", "Floor:", "* "})
+        EXPECT_NE(explain(a, 100).find(word), std::string::npos) << word;
 }
 
 TEST(Choose, TakesLittleTime) {

@@ -1,9 +1,8 @@
 /// Recurrence slicing: for every variant, the sequential work that is left, and the axes along which it can be cut.
 #include "graph/slice.h"
 
-#include <gtest/gtest.h>
-
 #include <fmt/ranges.h>
+#include <gtest/gtest.h>
 
 #include <map>
 
@@ -28,7 +27,8 @@ std::string ops_in(const ir::Function& program, Slice slice) {
     const auto marks = slices(program);
     std::vector<std::string> names;
     for (ir::ValueId v = 0; v < program.size(); ++v)
-        if (marks[static_cast<std::size_t>(v)] == slice && program.op(v).code != ir::Opcode::Param && !ir::is_view(program.op(v).code))
+        if (marks[static_cast<std::size_t>(v)] == slice && program.op(v).code != ir::Opcode::Param &&
+            !ir::is_view(program.op(v).code))
             names.emplace_back(ir::info(program.op(v).code).name);
     return fmt::format("{}", fmt::join(names, " "));
 }

@@ -20,8 +20,7 @@ std::vector<std::vector<std::string>> loops(const Streamed& streamed) {
     std::vector<std::vector<std::string>> found;
     for (const Stream& s : streamed.streams) {
         found.emplace_back();
-        for (const ir::ValueId v : s.members)
-            found.back().push_back(names[static_cast<std::size_t>(v)]);
+        for (const ir::ValueId v : s.members) found.back().push_back(names[static_cast<std::size_t>(v)]);
     }
     return found;
 }
@@ -62,10 +61,8 @@ TEST(Streams, HoldOneRowOfAScanAndNoTilesBetween) {
         const auto at = std::find(names.begin(), names.end(), name) - names.begin();
         return *kernel.fn.op(static_cast<ir::ValueId>(at)).layout;
     };
-    for (const char* name : {"a", "d", "c"})
-        EXPECT_EQ(layout(name).space, Layout::Space::Reg) << name;
-    for (const char* name : {"h", "G"})
-        EXPECT_EQ(layout(name).strides, (std::vector<std::int64_t>{0, 1})) << name;
+    for (const char* name : {"a", "d", "c"}) EXPECT_EQ(layout(name).space, Layout::Space::Reg) << name;
+    for (const char* name : {"h", "G"}) EXPECT_EQ(layout(name).strides, (std::vector<std::int64_t>{0, 1})) << name;
     EXPECT_EQ(layout("last").offset, layout("h").offset) << "the last row is the one that is held";
     EXPECT_EQ(layout("h1"), layout("h0")) << "the state is updated where it lies";
 }
@@ -135,22 +132,20 @@ func @f {
 )";
 
 int count(const ir::Function& fn, ir::Opcode code) {
-    return static_cast<int>(std::count_if(fn.ops.begin(), fn.ops.end(),
-                                          [&](const ir::Op& op) { return op.code == code; }));
+    return static_cast<int>(
+        std::count_if(fn.ops.begin(), fn.ops.end(), [&](const ir::Op& op) { return op.code == code; }));
 }
 
 TEST(JoinScans, BeginsAtTheState) {
     const ir::Function apart = ir::parse_function(kFromState), joined = join_scans(apart);
     EXPECT_EQ(count(joined, ir::Opcode::LinearScanFrom), 1) << ir::print(joined);
-    for (const auto code :
-         {ir::Opcode::LinearScan, ir::Opcode::Cumsum, ir::Opcode::Sum, ir::Opcode::Add})
+    for (const auto code : {ir::Opcode::LinearScan, ir::Opcode::Cumsum, ir::Opcode::Sum, ir::Opcode::Add})
         EXPECT_EQ(count(joined, code), 0) << ir::print(joined);
     interp::Bindings inputs;
     inputs["g"] = {{4, 3}, {-1, -0.5, 0, -2, -0.1, -0.3, 0, 0, -4, -0.2, -0.6, -1}};
     inputs["x"] = {{4, 3}, {1, 2, 3, -1, 0.5, 2, 7, 1, 0, 0.25, -3, 1}};
     inputs["h"] = {{3}, {0.5, -2, 4}};
-    const auto want = interp::evaluate(apart, inputs, {}),
-               got = interp::evaluate(joined, inputs, {});
+    const auto want = interp::evaluate(apart, inputs, {}), got = interp::evaluate(joined, inputs, {});
     for (std::size_t i = 0; i < want.size(); ++i)
         EXPECT_LE(interp::relative_difference(want[i], got[i]), 1e-14) << apart.results[i].name;
 }
@@ -160,8 +155,7 @@ TEST(JoinScans, WantsOneGate) {
     other.replace(other.find("exp(%g)"), 7, "exp(%x)");
     EXPECT_EQ(count(join_scans(ir::parse_function(other)), ir::Opcode::LinearScanFrom), 0);
     std::string exclusive = kFromState;
-    exclusive.replace(exclusive.find("cumsum(%g) {dim=0}"), 18,
-                      "cumsum(%g) {dim=0, exclusive=true}");
+    exclusive.replace(exclusive.find("cumsum(%g) {dim=0}"), 18, "cumsum(%g) {dim=0, exclusive=true}");
     EXPECT_EQ(count(join_scans(ir::parse_function(exclusive)), ir::Opcode::Cumsum), 1);
 }
 

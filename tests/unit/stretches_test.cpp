@@ -39,8 +39,9 @@ TEST(Stretches, TakeTheSameChunksOfEverySequenceAndLeaveOutThoseThatHaveEnded) {
     const auto found = stretches_of(plan_with(1), packed({600, 0, 256, 257}));  // no room: sixteen chunks at a time
     ASSERT_EQ(found.size(), 3U);
     EXPECT_EQ(found[0].row, 0);
-    EXPECT_EQ(found[0].end, 13 * kChunk);                           // of 38 chunks, as evenly as can be
-    EXPECT_EQ(found[0].sequences, (std::vector<int>{0, 1, 2, 3}));  // the empty one too: its final state is its initial one
+    EXPECT_EQ(found[0].end, 13 * kChunk);  // of 38 chunks, as evenly as can be
+    EXPECT_EQ(found[0].sequences,
+              (std::vector<int>{0, 1, 2, 3}));  // the empty one too: its final state is its initial one
     EXPECT_EQ(found[0].first_chunk, (std::vector<device::Size>{0, 13, 13, 26}));
     EXPECT_EQ(found[0].chunk_sequence.size(), 39U);
     EXPECT_EQ(found[1].row, found[0].end);
@@ -71,16 +72,21 @@ TEST(Stretches, HaveRoomInTheWorkspaceThatDoesNotFallWhenABoundRises) {
                 const Bound bound = bind(plan, Bounds{.sequences = 1, .tokens = tokens, .heads = heads});
                 const std::int64_t blocks = spill_blocks(plan, spill, bound);
                 EXPECT_GE(blocks, before) << spill.name << ", " << tokens << " tokens, " << heads << " heads";
-                EXPECT_LE(blocks, spill_blocks(plan, spill, bind(plan, Bounds{.sequences = 1, .tokens = tokens + 1, .heads = heads}))) << spill.name;
+                EXPECT_LE(
+                    blocks,
+                    spill_blocks(plan, spill, bind(plan, Bounds{.sequences = 1, .tokens = tokens + 1, .heads = heads})))
+                    << spill.name;
                 before = blocks;
                 if (spill.per != plan::SpillSlot::Per::Chunk) continue;
                 Bound call = packed({tokens});
                 call.heads = heads;
-                for (const Stretch& s : stretches_of(plan, call)) EXPECT_LE(static_cast<std::int64_t>(s.chunk_sequence.size()) * heads, blocks);
+                for (const Stretch& s : stretches_of(plan, call))
+                    EXPECT_LE(static_cast<std::int64_t>(s.chunk_sequence.size()) * heads, blocks);
             }
         }
         const bool chunks = spill.per == plan::SpillSlot::Per::Chunk;
-        EXPECT_EQ(spill_blocks(plan, spill, bind(plan, Bounds{.tokens = 1 << 20})), chunks ? 100 : 1) << "does not grow with the sequence";
+        EXPECT_EQ(spill_blocks(plan, spill, bind(plan, Bounds{.tokens = 1 << 20})), chunks ? 100 : 1)
+            << "does not grow with the sequence";
     }
 }
 

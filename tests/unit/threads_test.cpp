@@ -14,7 +14,8 @@ namespace {
 TEST(Threads, RunEveryTaskOnce) {
     for (const int threads : {1, 2, 3, 8})
         for (const std::int64_t tasks : {0, 1, 2, 7, 1000}) {
-            std::vector<int> runs(static_cast<std::size_t>(tasks), 0);  // plain ints: no task runs twice, not even at once
+            std::vector<int> runs(static_cast<std::size_t>(tasks),
+                                  0);  // plain ints: no task runs twice, not even at once
             parallel_for(tasks, threads, [&](std::int64_t task, int) { ++runs[static_cast<std::size_t>(task)]; });
             EXPECT_EQ(std::count(runs.begin(), runs.end(), 1), tasks) << threads << " threads";
         }
@@ -47,7 +48,8 @@ TEST(Threads, ServeLoopsOfSeveralCallers) {
     std::vector<std::thread> callers;
     for (int c = 0; c < kCallers; ++c)
         callers.emplace_back([&done, c] {
-            for (int round = 0; round < kRounds; ++round) parallel_for(10 + c, 1 + c, [&](std::int64_t, int) { done.fetch_add(1); });
+            for (int round = 0; round < kRounds; ++round)
+                parallel_for(10 + c, 1 + c, [&](std::int64_t, int) { done.fetch_add(1); });
         });
     for (std::thread& caller : callers) caller.join();
     EXPECT_EQ(done.load(), kRounds * (10 + 11 + 12 + 13));

@@ -1,13 +1,13 @@
-/// Transitions: their classes, bounds of their norms, and the property that makes segments exact: the summaries of two segments, applied one
-/// after the other, do what the summary of both together does, which is what the program does token by token.
-#include "graph/norm_bound.h"
-
+/// Transitions: their classes, bounds of their norms, and the property that makes segments exact: the summaries of two
+/// segments, applied one after the other, do what the summary of both together does, which is what the program does
+/// token by token.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "frontend/join.h"
+#include "graph/norm_bound.h"
 #include "graph/pipeline.h"
 #include "interp/semantics.h"
 #include "tests/novel/novel.h"
@@ -51,12 +51,14 @@ Bindings chunk_inputs(const Compiled& c, const interp::Sequence& sequence, std::
             bound[interp::binding_name(in.name, in.role)] = all;
             continue;
         }
-        const std::int64_t rows = kChunk * in.type.shape[0].factor, row = static_cast<std::int64_t>(all.data.size()) / all.shape[0];
+        const std::int64_t rows = kChunk * in.type.shape[0].factor,
+                           row = static_cast<std::int64_t>(all.data.size()) / all.shape[0];
         for (const Role role : {Role::Input, Role::Shifted}) {
             Value part{all.shape, {}};
             part.shape[0] = rows;
             for (std::int64_t i = 0; i < rows * row; ++i) {
-                const std::int64_t from = (chunk * rows - (role == Role::Shifted ? in.type.shape[0].factor : 0)) * row + i;
+                const std::int64_t from =
+                    (chunk * rows - (role == Role::Shifted ? in.type.shape[0].factor : 0)) * row + i;
                 part.data.push_back(from < 0 ? in.pad : all.data[static_cast<std::size_t>(from)]);
             }
             bound[interp::binding_name(in.name, role)] = part;
@@ -70,7 +72,8 @@ Value filled(const Shape& shape, const interp::Sizes& sizes, Role role) {
     std::int64_t count = 1;
     for (const auto n : v.shape) count *= n;
     v.data.assign(static_cast<std::size_t>(count), role == Role::Ones ? 1.0 : 0.0);
-    for (std::int64_t i = 0; role == Role::Eye && i < v.shape[0]; ++i) v.data[static_cast<std::size_t>(i * (v.shape[0] + 1))] = 1.0;
+    for (std::int64_t i = 0; role == Role::Eye && i < v.shape[0]; ++i)
+        v.data[static_cast<std::size_t>(i * (v.shape[0] + 1))] = 1.0;
     return v;
 }
 
@@ -79,17 +82,20 @@ Bindings summarize(const Compiled& c, const interp::Sequence& sequence, std::int
     const ir::Function fn = graph::summary(c.program);
     Bindings carried;
     for (const ir::Op& op : fn.ops)
-        if (op.code == ir::Opcode::Param && (op.attrs.role == Role::State || op.attrs.role == Role::Ones || op.attrs.role == Role::Eye))
+        if (op.code == ir::Opcode::Param &&
+            (op.attrs.role == Role::State || op.attrs.role == Role::Ones || op.attrs.role == Role::Eye))
             carried[interp::binding_name(op.attrs.name, op.attrs.role)] = filled(op.type.shape, c.sizes, op.attrs.role);
     for (std::int64_t chunk = from; chunk < to; ++chunk) {
         Bindings bound = chunk_inputs(c, sequence, chunk);
         bound.insert(carried.begin(), carried.end());
         const auto values = interp::evaluate(fn, bound, c.sizes);
-        for (std::size_t i = 0; i < values.size(); ++i) carried[interp::binding_name(fn.results[i].name, fn.results[i].role)] = values[i];
+        for (std::size_t i = 0; i < values.size(); ++i)
+            carried[interp::binding_name(fn.results[i].name, fn.results[i].role)] = values[i];
     }
     Bindings spills;
     for (const ir::Result& r : fn.results)
-        spills[interp::binding_name(r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name), Role::Spill)] =
+        spills[interp::binding_name(
+            r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name), Role::Spill)] =
             carried.at(interp::binding_name(r.name, r.role));
     return spills;
 }
@@ -111,10 +117,11 @@ TEST_P(Transitions, SummariesOfSegmentsCompose) {
     for (const auto& t : graph::transitions(c.program))
         if (!t.composable()) GTEST_SKIP() << to_string(t.cls);
     const bool linear = c.def.input("alpha") != nullptr;
-    const interp::Sequence sequence =
-        interp::random_sequence(c.def, c.sizes, 5 * kChunk, 11, linear ? interp::Range{0.3, 0.95} : interp::Range{-0.9, -0.1});
+    const interp::Sequence sequence = interp::random_sequence(
+        c.def, c.sizes, 5 * kChunk, 11, linear ? interp::Range{0.3, 0.95} : interp::Range{-0.9, -0.1});
     const Bindings once = apply(c, sequence.initial_states, summarize(c, sequence, 0, 5));
-    const Bindings twice = apply(c, apply(c, sequence.initial_states, summarize(c, sequence, 0, 2)), summarize(c, sequence, 2, 5));
+    const Bindings twice =
+        apply(c, apply(c, sequence.initial_states, summarize(c, sequence, 0, 2)), summarize(c, sequence, 2, 5));
     const auto whole = interp::run_program(c.program, c.def, sequence, c.sizes);
     for (const auto& [state, value] : whole.states) {
         EXPECT_LE(interp::relative_difference(value, once.at(state)), 1e-10) << state;
@@ -176,7 +183,8 @@ double bound_over_chunk(const Compiled& c, const graph::NormBound& bound, const 
     if (bound.over == graph::NormBound::Over::Chunk) {
         Bindings inputs = chunk_inputs(c, sequence, 0);
         for (const ir::Op& op : bound.fn.ops)
-            if (op.attrs.role == Role::Ones) inputs[interp::binding_name(op.attrs.name, Role::Ones)] = filled(op.type.shape, c.sizes, Role::Ones);
+            if (op.attrs.role == Role::Ones)
+                inputs[interp::binding_name(op.attrs.name, Role::Ones)] = filled(op.type.shape, c.sizes, Role::Ones);
         return interp::evaluate(bound.fn, inputs, c.sizes).at(0).data.at(0);
     }
     double product = 1;
@@ -192,15 +200,20 @@ TEST_P(Transitions, AreNotLargerThanTheirBounds) {
     ASSERT_EQ(bounds.size(), transitions.size());
     for (std::size_t i = 0; i < bounds.size(); ++i) {
         const graph::Transition& t = transitions[i];
-        const bool all_composable = std::all_of(transitions.begin(), transitions.end(), [](const auto& other) { return other.composable(); });
-        EXPECT_EQ(bounds[i].over == graph::NormBound::Over::Nothing, !t.composable()) << t.state << ": " << bounds[i].obstacle;
+        const bool all_composable =
+            std::all_of(transitions.begin(), transitions.end(), [](const auto& other) { return other.composable(); });
+        EXPECT_EQ(bounds[i].over == graph::NormBound::Over::Nothing, !t.composable())
+            << t.state << ": " << bounds[i].obstacle;
         if (!all_composable) continue;
-        for (const interp::Range range : {interp::Range{-0.9, -0.1}, interp::Range{-6, 0}, interp::Range{0.1, 0.9}, interp::Range{-0.5, 2.5}})
+        for (const interp::Range range :
+             {interp::Range{-0.9, -0.1}, interp::Range{-6, 0}, interp::Range{0.1, 0.9}, interp::Range{-0.5, 2.5}})
             for (const std::uint64_t seed : {1, 2, 3}) {
                 if (c.def.input("alpha") != nullptr && range.low < 0) continue;  // a gate whose logarithm is taken
                 const interp::Sequence sequence = interp::random_sequence(c.def, c.sizes, kChunk, seed, range);
-                const double norm = measured_norm(t, summarize(c, sequence, 0, 1)), bound = bound_over_chunk(c, bounds[i], sequence);
-                EXPECT_GE(bound * (1 + 1e-9), norm) << t.state << ", inputs in [" << range.low << ", " << range.high << "]";
+                const double norm = measured_norm(t, summarize(c, sequence, 0, 1)),
+                             bound = bound_over_chunk(c, bounds[i], sequence);
+                EXPECT_GE(bound * (1 + 1e-9), norm)
+                    << t.state << ", inputs in [" << range.low << ", " << range.high << "]";
                 if (!t.is_matrix()) {
                     EXPECT_LE(bound, norm * (1 + 1e-9)) << t.state << ": factors have their norm exactly";
                 }
@@ -208,7 +221,8 @@ TEST_P(Transitions, AreNotLargerThanTheirBounds) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Transitions, testing::ValuesIn(programs()), [](const auto& program) { return program.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Transitions, testing::ValuesIn(programs()),
+                         [](const auto& program) { return program.param.name; });
 
 struct Expected {
     const char* program;
@@ -252,8 +266,9 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
     };
     for (const variants::Entry& entry : programs())
         for (const auto& t : graph::transitions(compile(entry).program)) {
-            const auto e = std::find_if(std::begin(expected), std::end(expected),
-                                        [&](const Expected& x) { return entry.name == x.program && t.state == x.state; });
+            const auto e = std::find_if(std::begin(expected), std::end(expected), [&](const Expected& x) {
+                return entry.name == x.program && t.state == x.state;
+            });
             ASSERT_NE(e, std::end(expected)) << entry.name << ", state " << t.state << ": " << to_string(t.cls);
             EXPECT_EQ(to_string(t.cls), std::string(to_string(e->cls))) << entry.name << ", state " << t.state;
             EXPECT_EQ(t.data_dependent, e->data_dependent) << entry.name << ", state " << t.state;
@@ -267,12 +282,14 @@ TEST(NormBounds, AreTightForOneToken) {
         interp::Sequence sequence = interp::random_sequence(c.def, c.sizes, kChunk, 5);
         Value& k = sequence.inputs.at("k");
         std::fill(k.data.begin(), k.data.end(), 0.0);
-        for (std::int64_t token = 0; token < kChunk; ++token) k.data[static_cast<std::size_t>(token * k.shape[1] + token % k.shape[1])] = 1.0;
+        for (std::int64_t token = 0; token < kChunk; ++token)
+            k.data[static_cast<std::size_t>(token * k.shape[1] + token % k.shape[1])] = 1.0;
         std::fill(sequence.inputs.at("beta").data.begin(), sequence.inputs.at("beta").data.end(), 0.5);
         double gates = 0;
         if (const auto g = sequence.inputs.find("g"); g != sequence.inputs.end())
             for (const double x : g->second.data) gates += x;
-        EXPECT_NEAR(bound_over_chunk(c, graph::norm_bounds(c.program, c.def).at(0), sequence), std::exp(gates), 1e-12) << name;
+        EXPECT_NEAR(bound_over_chunk(c, graph::norm_bounds(c.program, c.def).at(0), sequence), std::exp(gates), 1e-12)
+            << name;
     }
 }
 

@@ -22,7 +22,8 @@ Triangle form(const std::string& op, const std::string& type = "f32[C, C]") {
         "  %S: f32[C, C] = tril(%x) {diagonal=-1}\n"
         "  %U: f32[C, C] = add(%I, %S)\n"
         "  %c: f32[C, 1] = tril(%b) {diagonal=0}\n"
-        "  %r: " + type + " = " + op + "\n  return input \"r\" = %r\n}\n");
+        "  %r: " +
+        type + " = " + op + "\n  return input \"r\" = %r\n}\n");
     return triangle_of(fn, fn.results[0].value);
 }
 

@@ -16,7 +16,8 @@ namespace {
 
 using plan::Strategy;
 
-Entry entry(Strategy strategy, std::int64_t chunk, double seconds, std::string shape = "T=8192 N=1 H=4 f32 K=128 V=128") {
+Entry entry(Strategy strategy, std::int64_t chunk, double seconds,
+            std::string shape = "T=8192 N=1 H=4 f32 K=128 V=128") {
     Entry e{{"0123abcd", "avx512 x 2", std::move(shape)}, "gla", {}};
     e.measurement.schedule.strategy = strategy;
     e.measurement.schedule.chunk = chunk;
@@ -26,9 +27,10 @@ Entry entry(Strategy strategy, std::int64_t chunk, double seconds, std::string s
 
 /// A cache directory of this test's own.
 class TuningFiles : public testing::Test {
- protected:
+  protected:
     void SetUp() override {
-        dir = std::filesystem::path(testing::TempDir()) / ("forge-tune-" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+        dir = std::filesystem::path(testing::TempDir()) /
+              ("forge-tune-" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
         std::filesystem::remove_all(dir);
     }
     void TearDown() override { std::filesystem::remove_all(dir); }
@@ -52,7 +54,9 @@ TEST(Database, ReadsWhatItPrints) {
 
 TEST(Database, LeavesOutCorruptLinesAndSaysWhich) {
     std::string text = print(entry(Strategy::Fused, 64, 2e-3)) + "\n{\"program\": \"12\n\n[1, 2]\n";
-    text += "{\"program\":\"a\",\"device\":\"b\",\"shape\":\"c\",\"schedule\":{\"strategy\":\"sideways\",\"chunk\":64},\"seconds\":1}\n";
+    text +=
+        "{\"program\":\"a\",\"device\":\"b\",\"shape\":\"c\",\"schedule\":{\"strategy\":\"sideways\",\"chunk\":64},"
+        "\"seconds\":1}\n";
     text += print(entry(Strategy::OnePass, 64, -1)) + "\n" + print(entry(Strategy::OnePass, 16, 1e-3)) + "\n";
     const Database database = parse(text, "file");
     EXPECT_EQ(database.entries.size(), 2U);
@@ -65,7 +69,9 @@ TEST(Database, LeavesOutCorruptLinesAndSaysWhich) {
 TEST(Database, LaterLinesReplaceEarlierOnesOfTheSameScheduleAndKey) {
     const Entry other = entry(Strategy::OnePass, 64, 9, "T=16 N=1 H=1 f32");
     std::string text;
-    for (const Entry& e : {entry(Strategy::OnePass, 64, 3), entry(Strategy::Fused, 64, 2), entry(Strategy::OnePass, 64, 1), other}) text += print(e) + "\n";
+    for (const Entry& e :
+         {entry(Strategy::OnePass, 64, 3), entry(Strategy::Fused, 64, 2), entry(Strategy::OnePass, 64, 1), other})
+        text += print(e) + "\n";
     const auto found = parse(text).find(entry(Strategy::OnePass, 64, 0).key);
     ASSERT_EQ(found.size(), 2U);
     EXPECT_DOUBLE_EQ(found[0].seconds, 1);

@@ -1,5 +1,7 @@
-/// Every variant and novel program against its specification: in float64, the token-by-token `step`, the three phases and
-/// the joined ChunkProgram must agree for every chunk size and length, with and without an initial state.
+/// Every variant and novel program against its specification: in float64, the token-by-token `step`, the three phases
+/// and the joined ChunkProgram must agree for every chunk size and length, with and without an initial state.
+#include "variants/variants.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +11,6 @@
 #include "graph/pipeline.h"
 #include "interp/semantics.h"
 #include "tests/novel/novel.h"
-#include "variants/variants.h"
 
 namespace forge {
 namespace {
@@ -39,7 +40,7 @@ interp::Range gate_range(const ir::Definition& def) {
 }
 
 class Program : public testing::TestWithParam<Entry> {
- protected:
+  protected:
     ir::Definition def = GetParam().make().define();
 };
 
@@ -64,7 +65,8 @@ TEST_P(Program, JoinsIntoTheSameProgram) {
     const interp::Sizes sizes = interp::small_sizes(def, 4);
     const interp::Sequence sequence = interp::random_sequence(def, sizes, 10, 11, gate_range(def));
     const ir::Function program = frontend::join(def);
-    expect_equal(interp::run_phases(def, sequence, sizes), interp::run_program(program, def, sequence, sizes), "joined");
+    expect_equal(interp::run_phases(def, sequence, sizes), interp::run_program(program, def, sequence, sizes),
+                 "joined");
 }
 
 TEST_P(Program, IsCausalAndIndifferentToPadding) {
@@ -102,7 +104,8 @@ TEST(Optimized, FollowsTheStepForEveryGate) {
         for (std::size_t i = 0; i < g.size(); ++i) g[i] = gates[(i * 7 + i / 5) % std::size(gates)];
         const Outcome wanted = interp::run_steps(def, sequence, sizes);
         for (const double x : wanted.outputs.at("o").data) ASSERT_TRUE(std::isfinite(x)) << entry.name;
-        expect_equal(wanted, interp::run_program(graph::optimize(frontend::join(def)), def, sequence, sizes), entry.name);
+        expect_equal(wanted, interp::run_program(graph::optimize(frontend::join(def)), def, sequence, sizes),
+                     entry.name);
     }
 }
 
@@ -123,8 +126,10 @@ LinearAttention broken(bool leak, bool unmasked) {
 TEST(Semantics, NamesTheInputThatLeaksFromTheFuture) {
     const auto found = interp::check_semantics(broken(true, false).define());
     ASSERT_EQ(found.size(), 2U);
-    EXPECT_EQ(found[0].what, "merge reads a later token: output 'o' at token 0 changes when input 'k' changes at token 1");
-    EXPECT_EQ(found[1].what, "merge reads a later token: output 'o' at token 0 changes when input 'v' changes at token 1");
+    EXPECT_EQ(found[0].what,
+              "merge reads a later token: output 'o' at token 0 changes when input 'k' changes at token 1");
+    EXPECT_EQ(found[1].what,
+              "merge reads a later token: output 'o' at token 0 changes when input 'v' changes at token 1");
     EXPECT_TRUE(found[0].where.known());
 }
 

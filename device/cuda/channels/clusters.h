@@ -1,10 +1,11 @@
-/// Tiles of a sequence joined by clusters of blocks, which a Hopper GPU runs side by side: a cluster has one sequence, head
-/// and channel tile, and its blocks take the tiles in turn, one each per round. In a round every block sends its tile's map
-/// into the shared memory of all, and composes what has come: for the states before its own tile, and for those after the
-/// round. The order of operations depends on nothing but the cluster's size, so that results are the same bits from run to run.
+/// Tiles of a sequence joined by clusters of blocks, which a Hopper GPU runs side by side: a cluster has one sequence,
+/// head and channel tile, and its blocks take the tiles in turn, one each per round. In a round every block sends its
+/// tile's map into the shared memory of all, and composes what has come: for the states before its own tile, and for
+/// those after the round. The order of operations depends on nothing but the cluster's size, so that results are the
+/// same bits from run to run.
 ///
-/// Rounds use two sets of memory by turns. Whoever sends for the round after the next has had the next one's maps from all,
-/// and so has nobody who still awaits or reads this round's.
+/// Rounds use two sets of memory by turns. Whoever sends for the round after the next has had the next one's maps from
+/// all, and so has nobody who still awaits or reads this round's.
 #pragma once
 
 #include "../ptx/cluster.h"
@@ -31,7 +32,8 @@ FORGE_DEVICE void start(SHARED& shared) {
 template <int CHANNELS>
 FORGE_DEVICE Tile first_tile(const Call& call) {
     constexpr unsigned kTiles = pieces(CHANNELS, kTileChannels);
-    const unsigned task = ptx::cluster_in_grid(), row = task / kTiles, n = static_cast<unsigned>(quotient(row, call.heads));
+    const unsigned task = ptx::cluster_in_grid(), row = task / kTiles,
+                   n = static_cast<unsigned>(quotient(row, call.heads));
     Tile at{};
     static_cast<Task&>(at) = sequence_task(call, n, row - n * static_cast<unsigned>(call.heads), task % kTiles);
     at.number = task;
@@ -45,7 +47,8 @@ FORGE_DEVICE void take_tile(Places<TENSORS>&, const Places<TENSORS>&, const Call
 
 /// All blocks of a cluster have the same number of rounds. By one warp: the others are busy.
 template <int TENSORS>
-FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>& before, const Call& call, const TensorOf (&tensors)[TENSORS]) {
+FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>& before, const Call& call,
+                             const TensorOf (&tensors)[TENSORS]) {
     if (warp() != kWarps - 1) return;
     const Size blocks = ptx::cluster_blocks();
     if (lane() == 0) {
@@ -62,11 +65,12 @@ FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>& befor
     }
 }
 
-/// Makes the states before each strip's rows. All threads call it, after put_map and sync; they sync afterwards. Final states
-/// are written after it, so that they may take the place of initial ones, which every block reads in its first round, before
-/// it sends.
+/// Makes the states before each strip's rows. All threads call it, after put_map and sync; they sync afterwards. Final
+/// states are written after it, so that they may take the place of initial ones, which every block reads in its first
+/// round, before it sends.
 template <int STATES, int TENSORS>
-FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, int turn, const StateOf (&states)[STATES], int channels) {
+FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, int turn,
+                       const StateOf (&states)[STATES], int channels) {
     constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
     const int blocks = static_cast<int>(ptx::cluster_blocks()), mine = static_cast<int>(ptx::block_in_cluster());
     const bool first = at.segment < blocks;
@@ -79,7 +83,8 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
     for (int i = 0; i < kEach; ++i) {
         const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
         if (c >= kAll) break;
-        if (first) shared.carried[state][channel] = detail::initial_state(call, states[state].initial, at, channel, channels);
+        if (first)
+            shared.carried[state][channel] = detail::initial_state(call, states[state].initial, at, channel, channels);
         if (blocks == 1) continue;
         const Map map = detail::whole_map(shared, state, channel);
         for (int b = 0; b < blocks; ++b) ptx::send(b, &round[state][mine][channel], box, map.factor, map.addend);
@@ -93,7 +98,8 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
             if (i == 0) ptx::mailbox_await(box, turn / 2);
             Map map[kMostBlocks];
 #pragma unroll
-            for (int b = 0; b < kMostBlocks; ++b) map[b] = round[state][b][channel];  // of blocks that are not there, too
+            for (int b = 0; b < kMostBlocks; ++b)
+                map[b] = round[state][b][channel];  // of blocks that are not there, too
 #pragma unroll
             for (int b = 0; b < kMostBlocks; ++b) {
                 if (b == mine) before = h;

@@ -1,14 +1,15 @@
-/// Tiles of a sequence joined through the workspace (Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled
-/// Look-back", 2016), by groups of kGroup tiles: every tile but the last of a group publishes its map, the last one the state
-/// after it. A tile composes the maps of its group before it, from left to right, and applies them to the state after the
-/// group before. The order of operations depends on nothing but the tile's place in its sequence, so that results are the
-/// same bits from run to run.
+/// Tiles of a sequence joined through the workspace (Merrill and Garland, "Single-pass Parallel Prefix Scan with
+/// Decoupled Look-back", 2016), by groups of kGroup tiles: every tile but the last of a group publishes its map, the
+/// last one the state after it. A tile composes the maps of its group before it, from left to right, and applies them
+/// to the state after the group before. The order of operations depends on nothing but the tile's place in its
+/// sequence, so that results are the same bits from run to run.
 ///
-/// Tiles are taken in order of their numbers, which run over the channels first and the tokens last: whoever waits for what
-/// an earlier tile of the same channels leaves waits for one that has begun. A block finishes its tiles in that order, too.
+/// Tiles are taken in order of their numbers, which run over the channels first and the tokens last: whoever waits for
+/// what an earlier tile of the same channels leaves waits for one that has begun. A block finishes its tiles in that
+/// order, too.
 ///
-/// What is published is a word of 64 bits that is itself the sign of being there: it has not all bits set, which is what
-/// the workspace is filled with.
+/// What is published is a word of 64 bits that is itself the sign of being there: it has not all bits set, which is
+/// what the workspace is filled with.
 #pragma once
 
 #include "../ptx/exchange.h"
@@ -62,7 +63,8 @@ FORGE_DEVICE void take_tile(Places<TENSORS>& next, const Places<TENSORS>& before
     if (thread() == 0) next.tile = before.tile.done ? before.tile : first_tile<CHANNELS>(call);
 }
 template <int TENSORS>
-FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>&, const Call& call, const TensorOf (&tensors)[TENSORS]) {
+FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>&, const Call& call,
+                             const TensorOf (&tensors)[TENSORS]) {
     find_places(next, call, tensors);
 }
 
@@ -70,12 +72,15 @@ FORGE_DEVICE Word word_of(const Map& map) {
     const Word word = static_cast<Word>(__float_as_uint(map.factor)) << 32 | __float_as_uint(map.addend);
     return word == kNothing ? word - 1 : word;  // one NaN for another
 }
-FORGE_DEVICE Map map_of(Word word) { return {__uint_as_float(static_cast<unsigned>(word >> 32)), __uint_as_float(static_cast<unsigned>(word))}; }
+FORGE_DEVICE Map map_of(Word word) {
+    return {__uint_as_float(static_cast<unsigned>(word >> 32)), __uint_as_float(static_cast<unsigned>(word))};
+}
 
 /// The words of a tile and state: one per channel.
 template <int STATES>
 FORGE_DEVICE Word* words_of(const Call& call, Size tile, int state) {
-    return reinterpret_cast<Word*>(static_cast<char*>(call.exchange) + kExchangeHeader) + (tile * STATES + state) * kTileChannels;
+    return reinterpret_cast<Word*>(static_cast<char*>(call.exchange) + kExchangeHeader) +
+           (tile * STATES + state) * kTileChannels;
 }
 
 namespace detail {
@@ -98,19 +103,20 @@ FORGE_DEVICE Map known_map(const SHARED& shared, const Tile& at, int state, int 
 
 }  // namespace detail
 
-/// Makes the states before each strip's rows from the maps of all rows before. All threads call it, after put_map and sync;
-/// they sync afterwards. Only the first tile reads the initial state, and what the last one gets depends on that having
-/// been done, so that final states may take the place of initial ones. Where they do not, a tile waits for no state that a
-/// factor of 0 makes it forget.
+/// Makes the states before each strip's rows from the maps of all rows before. All threads call it, after put_map and
+/// sync; they sync afterwards. Only the first tile reads the initial state, and what the last one gets depends on that
+/// having been done, so that final states may take the place of initial ones. Where they do not, a tile waits for no
+/// state that a factor of 0 makes it forget.
 template <int STATES, int TENSORS>
-FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, int, const StateOf (&states)[STATES], int channels) {
+FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, int,
+                       const StateOf (&states)[STATES], int channels) {
     constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
-    const int place = static_cast<int>(at.segment % kGroup);                       // in its group
+    const int place = static_cast<int>(at.segment % kGroup);                      // in its group
     const bool publishes = !at.last, ends_group = place == kGroup - 1, follows = at.segment >= kGroup;
     const Size side_by_side = call.tiles * call.heads;  // from a tile's number to that of the next tokens
     const Word* const before_group = words_of<STATES>(call, at.number - (place + 1) * side_by_side, 0);
     const int self = thread();
-    Word before[kEach];    // asked for now, looked at later
+    Word before[kEach];  // asked for now, looked at later
     float initial[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -119,7 +125,8 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
         before[i] = follows ? ptx::load_relaxed(before_group + c) : kNothing;
         initial[i] = at.segment == 0 ? detail::initial_state(call, states[state].initial, at, channel, channels) : 0.0f;
         if (publishes && !ends_group)
-            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c, word_of(detail::known_map(shared, at, state, channel, initial[i])));
+            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c,
+                               word_of(detail::known_map(shared, at, state, channel, initial[i])));
     }
 #pragma unroll
     for (int state = 0; state < STATES; ++state)
@@ -143,7 +150,8 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
         }
         h = apply(map, h);
         if (publishes && ends_group)
-            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c, word_of({1.0f, apply(detail::whole_map(shared, state, channel), h)}));
+            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c,
+                               word_of({1.0f, apply(detail::whole_map(shared, state, channel), h)}));
         detail::pass_on(shared, state, channel, h);
     }
 }

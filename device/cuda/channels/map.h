@@ -1,6 +1,6 @@
-/// What a stretch of tokens does to a state is the map h -> factor h + addend, channel by channel; the state before a stretch
-/// is the composition of all maps before it. Within a tile the maps of its strips meet in shared memory; how tiles meet is
-/// said in clusters.h and look_back.h, of which a kernel includes one. Either has
+/// What a stretch of tokens does to a state is the map h -> factor h + addend, channel by channel; the state before a
+/// stretch is the composition of all maps before it. Within a tile the maps of its strips meet in shared memory; how
+/// tiles meet is said in clusters.h and look_back.h, of which a kernel includes one. Either has
 ///
 ///     Shared        what the threads of a block leave each other
 ///     start         every thread calls it first
@@ -19,10 +19,14 @@ struct alignas(8) Map {
     float factor, addend;
 };
 
-FORGE_DEVICE Map then(const Map& first, const Map& second) { return {second.factor * first.factor, second.factor * first.addend + second.addend}; }
+FORGE_DEVICE Map then(const Map& first, const Map& second) {
+    return {second.factor * first.factor, second.factor * first.addend + second.addend};
+}
 
 /// A factor of 0 forgets the state whatever it was.
-FORGE_DEVICE float apply(const Map& map, float state) { return map.factor == 0.0f ? map.addend : map.factor * state + map.addend; }
+FORGE_DEVICE float apply(const Map& map, float state) {
+    return map.factor == 0.0f ? map.addend : map.factor * state + map.addend;
+}
 
 /// `TENSORS` is how many token tensors the kernel reads and writes.
 template <int STATES, int TENSORS>

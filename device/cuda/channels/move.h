@@ -31,7 +31,8 @@ FORGE_DEVICE vec unpack(const Packed<T>& p) {
     return {{low(T{}, p.word[0]), high(T{}, p.word[0]), low(T{}, p.word[1]), high(T{}, p.word[1])}};
 }
 FORGE_DEVICE vec unpack(const Packed<float>& p) {
-    return {{__uint_as_float(p.word[0]), __uint_as_float(p.word[1]), __uint_as_float(p.word[2]), __uint_as_float(p.word[3])}};
+    return {{__uint_as_float(p.word[0]), __uint_as_float(p.word[1]), __uint_as_float(p.word[2]),
+             __uint_as_float(p.word[3])}};
 }
 
 template <class T>
@@ -87,7 +88,8 @@ struct Tokens {
 
     FORGE_DEVICE Tokens(const Call& call, int tensor, int at) : in_call(call.tensors[tensor]), place(at) {
         const Size strides = in_call.token | in_call.sequence | in_call.head;
-        const bool dense = in_call.dim[0] == 1, aligned = reinterpret_cast<Size>(in_call.data) % static_cast<Size>(kWidth * sizeof(T)) == 0;
+        const bool dense = in_call.dim[0] == 1,
+                   aligned = reinterpret_cast<Size>(in_call.data) % static_cast<Size>(kWidth * sizeof(T)) == 0;
         fours = dense & aligned & (strides % kWidth == 0);  // without branches: the first loads wait for it
     }
     FORGE_DEVICE Size stride() const { return in_call.token; }
@@ -96,7 +98,8 @@ struct Tokens {
     /// The address of this thread's first element, or, of a tensor with one number per token, of its first token's.
     template <class P>
     FORGE_DEVICE T* first(const P& places, bool channels = true) const {
-        return reinterpret_cast<T*>(places.first[place]) + strip() * kRows * stride() + (channels ? strip_channel() * step() : 0);
+        return reinterpret_cast<T*>(places.first[place]) + strip() * kRows * stride() +
+               (channels ? strip_channel() * step() : 0);
     }
 };
 
@@ -116,7 +119,9 @@ FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const P
 #pragma unroll
         for (int r = 0; r < kRows; ++r, from += tokens.stride()) {
             const bool there = first <= r && r < part.rows;
-            const auto element = [&](int i) { return bits(there && i < part.channels ? from[i * tokens.step()] : from_float<T>(pad)); };
+            const auto element = [&](int i) {
+                return bits(there && i < part.channels ? from[i * tokens.step()] : from_float<T>(pad));
+            };
 #pragma unroll
             for (int w = 0; w < Packed<T>::kWords; ++w) {
                 if constexpr (sizeof(T) == 4) x.row[r].word[w] = element(w);
@@ -129,12 +134,14 @@ FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const P
 
 /// Of a tensor with one number per token.
 template <class T, class P>
-FORGE_DEVICE Numbers<T> load_numbers(const Tokens<T>& tokens, const P& places, const Part& part, float pad, int back = 0) {
+FORGE_DEVICE Numbers<T> load_numbers(const Tokens<T>& tokens, const P& places, const Part& part, float pad,
+                                     int back = 0) {
     const int first = part.row < back ? back : 0;
     const T* from = tokens.first(places, false) - back * tokens.stride();
     Numbers<T> x;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r, from += tokens.stride()) x.row[r] = first <= r && r < part.rows ? *from : from_float<T>(pad);
+    for (int r = 0; r < kRows; ++r, from += tokens.stride())
+        x.row[r] = first <= r && r < part.rows ? *from : from_float<T>(pad);
     return x;
 }
 
@@ -160,7 +167,8 @@ FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, const P
     const T* const from = head_block<const T>(call, tensor, at);
     vec x;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) x.x[i] = i < part.channels ? to_float(from[(part.channel + i) * call.tensors[tensor].dim[0]]) : 0.0f;
+    for (int i = 0; i < kWidth; ++i)
+        x.x[i] = i < part.channels ? to_float(from[(part.channel + i) * call.tensors[tensor].dim[0]]) : 0.0f;
     return x;
 }
 

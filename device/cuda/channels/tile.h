@@ -1,7 +1,8 @@
-/// The work of a block of threads in a channel kernel: a tile of kTileRows tokens by kTileChannels channels of one head.
+/// The work of a block of threads in a channel kernel: a tile of kTileRows tokens by kTileChannels channels of one
+/// head.
 ///
-/// A strip of kStripLanes threads has kRows tokens, one after the other; each of its threads has kWidth adjacent channels of
-/// them, as a `vec` each. A block has kStrips of them, one after the other too.
+/// A strip of kStripLanes threads has kRows tokens, one after the other; each of its threads has kWidth adjacent
+/// channels of them, as a `vec` each. A block has kStrips of them, one after the other too.
 #pragma once
 
 #include "../portable/call.h"
@@ -26,8 +27,8 @@ struct Tile : Task {
     bool done;     ///< there is none: all are taken
 };
 
-/// Sets a tile's rows from its place among those of its sequence. The last one ends with the sequence's last token; those
-/// behind it are idle.
+/// Sets a tile's rows from its place among those of its sequence. The last one ends with the sequence's last token;
+/// those behind it are idle.
 FORGE_DEVICE void place_rows(Tile& at) {
     at.row = at.segment * kTileRows;
     at.idle = at.row > 0 && at.row >= at.tokens;

@@ -1,9 +1,9 @@
 /// What a kernel is launched with, by value, and the task that a block of threads finds for itself in it.
 ///
-/// The lengths of packed sequences are read on the device, so that a captured graph can be replayed with others. The grid
-/// and the workspace come from upper bounds: with `size` rows to a chunk (or segment), sequence n of N owns the blocks from
-/// start(n) / size + n on. No two sequences share one, and there are T / size + N of them; those that no token falls into
-/// are idle.
+/// The lengths of packed sequences are read on the device, so that a captured graph can be replayed with others. The
+/// grid and the workspace come from upper bounds: with `size` rows to a chunk (or segment), sequence n of N owns the
+/// blocks from start(n) / size + n on. No two sequences share one, and there are T / size + N of them; those that no
+/// token falls into are idle.
 #pragma once
 
 #include "../../common/tensor.h"
@@ -17,7 +17,8 @@
 #define FORGE_KERNEL_TASKS(TASKS) extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, TASKS)
 #define FORGE_KERNEL extern "C" __global__ __launch_bounds__(forge::cuda::kThreads, FORGE_RESIDENT)
 /// GROUPS of kThreads in a block, and BLOCKS that share a multiprocessor.
-#define FORGE_KERNEL_OF(GROUPS, BLOCKS) extern "C" __global__ __launch_bounds__((GROUPS) * forge::cuda::kThreads, BLOCKS)
+#define FORGE_KERNEL_OF(GROUPS, BLOCKS) \
+    extern "C" __global__ __launch_bounds__((GROUPS) * forge::cuda::kThreads, BLOCKS)
 #endif
 
 namespace forge::cuda {
@@ -37,7 +38,8 @@ constexpr int kTensorsOfKernel = kMaxTensors;
 struct Call {
     float* spills[kMaxSpills];
     float scalars[kMaxScalars];
-    const void* offsets;  ///< packed sequences: N + 1 token offsets, i32 or i64; null: all sequences have `tokens` tokens
+    const void*
+        offsets;  ///< packed sequences: N + 1 token offsets, i32 or i64; null: all sequences have `tokens` tokens
     Size offsets_stride;
     Size tokens;        ///< of each sequence, or of all packed ones
     Size chunk_rows;    ///< tokens per chunk
@@ -46,14 +48,15 @@ struct Call {
     Size sequences, heads, tiles;
     int wide_offsets;  ///< whether offsets are i64
     Size tasks;        ///< of this kernel
-    Size common, staying;  ///< work beside a scan: so many tasks are for all blocks, the others for so many, the first ones
+    Size common,
+        staying;  ///< work beside a scan: so many tasks are for all blocks, the others for so many, the first ones
     device::StateSlots slots;
-    void* exchange;    ///< where its tasks leave each other results; all bits 1 when it starts
+    void* exchange;                        ///< where its tasks leave each other results; all bits 1 when it starts
     CallTensor tensors[kTensorsOfKernel];  ///< last: of the launch's, a kernel gets as many as it takes
 };
 
-/// Token tensors as the hardware's tensor copies take them (CUtensorMap): columns, rows of the token axis, heads, sequences;
-/// boxes of 64 columns and 64 rows, in the 128-byte swizzle. An argument of its own.
+/// Token tensors as the hardware's tensor copies take them (CUtensorMap): columns, rows of the token axis, heads,
+/// sequences; boxes of 64 columns and 64 rows, in the 128-byte swizzle. An argument of its own.
 struct TensorMaps {
     alignas(64) unsigned long long map[kMaxMaps][16];
     unsigned usable;  ///< whether all tensors can be described so
@@ -68,7 +71,9 @@ struct Task : device::Task {
 };
 
 /// a / b, both below 2^31 and b most often 1: the quotient of 64-bit numbers takes a hundred instructions.
-FORGE_DEVICE Size quotient(Size a, Size b) { return b == 1 ? a : static_cast<Size>(static_cast<unsigned>(a) / static_cast<unsigned>(b)); }
+FORGE_DEVICE Size quotient(Size a, Size b) {
+    return b == 1 ? a : static_cast<Size>(static_cast<unsigned>(a) / static_cast<unsigned>(b));
+}
 
 /// Which (block, head, tile) a task is, tiles fastest.
 struct TaskNumber {
@@ -144,9 +149,12 @@ FORGE_DEVICE Task chunk_task(const Call& call, Size index, Size chunk_size) {
 }
 
 /// The head's first summary of a sequence; the next one is call.heads further.
-FORGE_DEVICE Size first_summary(const Call& call, const Task& at) { return first_block(call, at.sequence, call.summary_rows) * call.heads + at.head; }
+FORGE_DEVICE Size first_summary(const Call& call, const Task& at) {
+    return first_block(call, at.sequence, call.summary_rows) * call.heads + at.head;
+}
 
-/// One per (part of `rows` tokens, head, tile), tiles fastest: the chunks of a part in order. An empty sequence has one part.
+/// One per (part of `rows` tokens, head, tile), tiles fastest: the chunks of a part in order. An empty sequence has one
+/// part.
 FORGE_DEVICE Task part_task(const Call& call, Size index, Size chunk_size, Size rows) {
     const TaskNumber number(call, index);
     const Size part = number.block, n = sequence_of(call, part, rows);
@@ -187,7 +195,8 @@ FORGE_DEVICE Task carry_task(const Call& call, Size index) {
 template <class T>
 FORGE_DEVICE T* token_rows(const Call& call, int tensor, const Task& at, Size factor = 1) {
     const CallTensor& t = call.tensors[tensor];
-    return static_cast<T*>(t.data) + at.sequence * t.sequence + at.start * factor * t.token + quotient(at.head, t.group) * t.head;
+    return static_cast<T*>(t.data) + at.sequence * t.sequence + at.start * factor * t.token +
+           quotient(at.head, t.group) * t.head;
 }
 
 template <class T>

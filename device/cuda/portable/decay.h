@@ -3,8 +3,8 @@
 /// decay_mask: g [N] to out [N, N], exp of the sum of g between two tokens.
 /// decay_matmul: q, k, g [N, K] to out [N, N], a product in which every channel decays on its own.
 /// decay_apply: p [N, N], x, g [N, V] to out [N, V], likewise for the channels of the right operand.
-/// A decay is a product of exp(g), never exp of a difference of running sums, and nothing divides: -inf gives an exact 0
-/// and no NaN. Above the diagonal the results are 0.
+/// A decay is a product of exp(g), never exp of a difference of running sums, and nothing divides: -inf gives an exact
+/// 0 and no NaN. Above the diagonal the results are 0.
 #pragma once
 
 #include "matmul.h"
@@ -87,8 +87,8 @@ FORGE_DEVICE void decay_left(const float* q, const float* g, float* left, int d,
     }
 }
 
-/// earlier(j) = k(j) decayed from j to the end of the block that ends at row `end`, in channel d; rows of the blocks before
-/// have come to the end of the block before.
+/// earlier(j) = k(j) decayed from j to the end of the block that ends at row `end`, in channel d; rows of the blocks
+/// before have come to the end of the block before.
 template <int LDK, int LDG, int LDE>
 FORGE_DEVICE void decay_earlier(const float* k, const float* g, float* earlier, int d, int end) {
     float decay = 1.0f;
@@ -121,10 +121,18 @@ FORGE_DEVICE void decay_matmul(const float* q, const float* k, const float* g, f
         const float *qi = q + i * LDQ, *ki = k + i * LDK, *gi = g + i * LDG;
         float* const square = out + i * (LDO + 1);
         switch (task % 4) {
-            case 0: decay_columns<N, K, LDQ, LDK, LDG, LDO, EXCLUSIVE, 0>(qi, ki, gi, square, rows); break;
-            case 1: decay_columns<N, K, LDQ, LDK, LDG, LDO, EXCLUSIVE, 4>(qi, ki, gi, square, rows); break;
-            case 2: decay_columns<N, K, LDQ, LDK, LDG, LDO, EXCLUSIVE, 8>(qi, ki, gi, square, rows); break;
-            case 3: decay_columns<N, K, LDQ, LDK, LDG, LDO, EXCLUSIVE, 12>(qi, ki, gi, square, rows); break;
+            case 0:
+                decay_columns<N, K, LDQ, LDK, LDG, LDO, EXCLUSIVE, 0>(qi, ki, gi, square, rows);
+                break;
+            case 1:
+                decay_columns<N, K, LDQ, LDK, LDG, LDO, EXCLUSIVE, 4>(qi, ki, gi, square, rows);
+                break;
+            case 2:
+                decay_columns<N, K, LDQ, LDK, LDG, LDO, EXCLUSIVE, 8>(qi, ki, gi, square, rows);
+                break;
+            case 3:
+                decay_columns<N, K, LDQ, LDK, LDG, LDO, EXCLUSIVE, 12>(qi, ki, gi, square, rows);
+                break;
         }
     }
     for (int n = thread(); n < N * N; n += kThreads)
@@ -141,7 +149,8 @@ FORGE_DEVICE void decay_matmul(const float* q, const float* k, const float* g, f
         for (int j = warp() * 8; j < i; j += kWarps * 8) {
             Product<B, N, K, LD, 1, 1, LD, P, 1, 1> product;
             product.run(left, earlier, 0, j, 0, K);
-            product.each(0, j, rows, i, [&](int r, int c, float x, float y) { put<Acc::Set>(out + (i + r) * LDO + c, x, y); });
+            product.each(0, j, rows, i,
+                         [&](int r, int c, float x, float y) { put<Acc::Set>(out + (i + r) * LDO + c, x, y); });
         }
         sync();
     }
@@ -192,7 +201,8 @@ FORGE_DEVICE void decay_apply_from(const float* p, const float* x, const float* 
             matmul<R, V, I, LDP, 1, LDO, 1, LDO, P>(p + I * LDP, kept, out + I * LDO);
             sync();
         }
-        for (int v = thread(); v < V; v += kThreads) decay_apply_block<I, R, LDP, LDX, LDG, LDO, EXCLUSIVE, I + R == N>(p, x + v, g + v, out + v, kept + v);
+        for (int v = thread(); v < V; v += kThreads)
+            decay_apply_block<I, R, LDP, LDX, LDG, LDO, EXCLUSIVE, I + R == N>(p, x + v, g + v, out + v, kept + v);
         decay_apply_from<I + R, N, V, LDP, LDX, LDG, LDO, EXCLUSIVE, P>(p, x, g, out, kept);
     }
 }
@@ -200,7 +210,8 @@ FORGE_DEVICE void decay_apply_from(const float* p, const float* x, const float* 
 }  // namespace detail
 
 /// out[i, v] = sum of p[i, j] x[j, v] exp(g[j + 1, v] + … + g[i, v]) over j <= i; EXCLUSIVE:
-/// exp(g[j + 1, v] + … + g[i - 1, v]) over j < i. p is lower triangular; scratch holds N * LDO floats if N is beyond a block.
+/// exp(g[j + 1, v] + … + g[i - 1, v]) over j < i. p is lower triangular; scratch holds N * LDO floats if N is beyond a
+/// block.
 ///
 /// Blocks of 16 tokens. Rows before the block are kept decayed to the block's start, so that what they give is a plain
 /// product times the decay inside the block; the block's own go one by one.

@@ -1,7 +1,7 @@
 /// Inverse of a unit lower-triangular tile, as accurate as fp32: 1 on the diagonal of the result, 0 above.
 ///
-/// Only the entries of `a` below the diagonal are read; `a` and `out` do not overlap. Blocks of 16 are inverted by forward
-/// substitution, a warp each; then neighbours merge, 16 to 32 to 64, all pairs of a size at once:
+/// Only the entries of `a` below the diagonal are read; `a` and `out` do not overlap. Blocks of 16 are inverted by
+/// forward substitution, a warp each; then neighbours merge, 16 to 32 to 64, all pairs of a size at once:
 ///     [A 0; B C]⁻¹ = [A⁻¹ 0; -C⁻¹ B A⁻¹ C⁻¹].
 /// No pivoting and no test of conditioning.
 #pragma once
@@ -41,16 +41,19 @@ struct Merge {
     int row, col;
     Product<L, H, L, LDD, 1, LDD, 1, Precision::Float, kRows, kCols> result;
 
-    FORGE_DEVICE Merge(const float* a_, float* out_, int w) : a(a_), out(out_), row(w % kDown * kRows * 16), col(w / kDown * kCols * 8) {}
+    FORGE_DEVICE Merge(const float* a_, float* out_, int w)
+        : a(a_), out(out_), row(w % kDown * kRows * 16), col(w / kDown * kCols * 8) {}
 
     FORGE_DEVICE void first_product() {
         Product<L, H, H, LDS, 1, LDD, 1, Precision::Float, kRows, kCols> product;
         product.run(a + H * LDS, out, row, col, 0, H);
-        product.each(row, col, L, H, [&](int i, int j, float x, float y) { put<Acc::Set>(out + (H + i) * LDD + j, x, y); });
+        product.each(row, col, L, H,
+                     [&](int i, int j, float x, float y) { put<Acc::Set>(out + (H + i) * LDD + j, x, y); });
     }
     FORGE_DEVICE void second_product() { result.run(out + H * LDD + H, out + H * LDD, row, col, 0, L); }
     FORGE_DEVICE void finish() const {
-        result.each(row, col, L, H, [&](int i, int j, float x, float y) { put<Acc::Set>(out + (H + i) * LDD + j, -x, -y); });
+        result.each(row, col, L, H,
+                    [&](int i, int j, float x, float y) { put<Acc::Set>(out + (H + i) * LDD + j, -x, -y); });
     }
 };
 
@@ -89,9 +92,11 @@ template <int N, int LDS, int LDD>
 FORGE_DEVICE void unit_lower_inverse(const float* a, float* out) {
     using namespace detail;
     constexpr int B = kInverseBlock, kBlocks = N / B;
-    for (int block = warp(); block < kBlocks; block += kWarps) invert_block<B, LDS, LDD>(a + block * B * (LDS + 1), out + block * B * (LDD + 1));
+    for (int block = warp(); block < kBlocks; block += kWarps)
+        invert_block<B, LDS, LDD>(a + block * B * (LDS + 1), out + block * B * (LDD + 1));
     if constexpr (N % B > 0) {
-        if (warp() == kBlocks % kWarps) invert_block<N % B, LDS, LDD>(a + kBlocks * B * (LDS + 1), out + kBlocks * B * (LDD + 1));
+        if (warp() == kBlocks % kWarps)
+            invert_block<N % B, LDS, LDD>(a + kBlocks * B * (LDS + 1), out + kBlocks * B * (LDD + 1));
     }
     for (int n = thread(); n < N * vectors(N); n += kThreads) {
         const int i = n / vectors(N), j = n % vectors(N) * kWidth;

@@ -1,8 +1,9 @@
 /// Between global memory and tiles: element types, their conversions, loads and stores of partial tiles.
 ///
 /// Global matrices have any strides and hold float, bf16 or f16; tiles are row-major float in shared memory with row
-/// stride LD. Only valid elements of global memory are touched: `rows` rows of exactly N elements each. Threads move four
-/// elements at a time where strides and addresses allow it, else one. Rounding is to nearest even; f16 overflows to inf.
+/// stride LD. Only valid elements of global memory are touched: `rows` rows of exactly N elements each. Threads move
+/// four elements at a time where strides and addresses allow it, else one. Rounding is to nearest even; f16 overflows
+/// to inf.
 #pragma once
 
 #include "../ptx/convert.h"
@@ -64,7 +65,8 @@ FORGE_DEVICE vec to_vec(const Four<T>& four) {
 
 template <class T>
 FORGE_DEVICE void store_four(T* p, const vec& v) {
-    *reinterpret_cast<Four<T>*>(p) = {{from_float<T>(v.x[0]), from_float<T>(v.x[1]), from_float<T>(v.x[2]), from_float<T>(v.x[3])}};
+    *reinterpret_cast<Four<T>*>(p) = {
+        {from_float<T>(v.x[0]), from_float<T>(v.x[1]), from_float<T>(v.x[2]), from_float<T>(v.x[3])}};
 }
 
 }  // namespace detail
@@ -80,8 +82,8 @@ FORGE_DEVICE void fill(float* x, float value) {
     for (int n = thread(); n < vectors(N); n += kThreads) store(x + n * kWidth, broadcast(value));
 }
 
-/// A tile on its way from global memory: what this thread has asked for and has not waited for yet. Rows of other lengths
-/// or at other addresses than fours are left to place_tile.
+/// A tile on its way from global memory: what this thread has asked for and has not waited for yet. Rows of other
+/// lengths or at other addresses than fours are left to place_tile.
 template <class T, int M, int N>
 struct Fetched {
     static constexpr int kRow = vectors(N), kSteps = pieces(M * kRow, kThreads);
@@ -98,7 +100,8 @@ FORGE_DEVICE Fetched<T, M, N> fetch_tile(const T* src, Size row_stride, Size col
     if (!fetched.fours || rows <= 0) return fetched;
     const int self = thread();
 #pragma unroll
-    for (int s = 0; s < F::kSteps; ++s) {  // rows beyond the last are asked for as the first: no branch, all loads in flight at once
+    for (int s = 0; s < F::kSteps;
+         ++s) {  // rows beyond the last are asked for as the first: no branch, all loads in flight at once
         const int n = s * kThreads + self, row = n / F::kRow;
         fetched.x[s] = detail::load_four(src + (row < rows && row < M ? row : 0) * row_stride + n % F::kRow * kWidth);
     }
@@ -107,14 +110,17 @@ FORGE_DEVICE Fetched<T, M, N> fetch_tile(const T* src, Size row_stride, Size col
 
 /// tile[r, c] = src[r * row_stride + c * col_stride] for r < rows; rows from there to M hold `pad`.
 template <int LD, class T, int M, int N>
-FORGE_DEVICE void place_tile(float* tile, const Fetched<T, M, N>& fetched, const T* src, Size row_stride, Size col_stride, int rows, float pad) {
+FORGE_DEVICE void place_tile(float* tile, const Fetched<T, M, N>& fetched, const T* src, Size row_stride,
+                             Size col_stride, int rows, float pad) {
     using F = Fetched<T, M, N>;
     const int self = thread();
     if (fetched.fours) {
 #pragma unroll
         for (int s = 0; s < F::kSteps; ++s) {
             const int n = s * kThreads + self, row = n / F::kRow;
-            if (n < M * F::kRow) store(tile + row * LD + n % F::kRow * kWidth, row < rows ? detail::to_vec(fetched.x[s]) : broadcast(pad));
+            if (n < M * F::kRow)
+                store(tile + row * LD + n % F::kRow * kWidth,
+                      row < rows ? detail::to_vec(fetched.x[s]) : broadcast(pad));
         }
     } else {
         for (int n = thread(); n < M * N; n += kThreads)
@@ -129,12 +135,14 @@ FORGE_DEVICE void load_tile(float* tile, const T* src, Size row_stride, Size col
 #pragma unroll
     for (int row = 0; row + kPart <= M; row += kPart) {
         const T* const part = src + row * row_stride;
-        place_tile<LD>(tile + row * LD, fetch_tile<T, kPart, N>(part, row_stride, col_stride, rows - row), part, row_stride, col_stride, rows - row, pad);
+        place_tile<LD>(tile + row * LD, fetch_tile<T, kPart, N>(part, row_stride, col_stride, rows - row), part,
+                       row_stride, col_stride, rows - row, pad);
     }
     if constexpr (M % kPart > 0) {
         constexpr int kRow = M / kPart * kPart;
         const T* const part = src + kRow * row_stride;
-        place_tile<LD>(tile + kRow * LD, fetch_tile<T, M - kRow, N>(part, row_stride, col_stride, rows - kRow), part, row_stride, col_stride, rows - kRow, pad);
+        place_tile<LD>(tile + kRow * LD, fetch_tile<T, M - kRow, N>(part, row_stride, col_stride, rows - kRow), part,
+                       row_stride, col_stride, rows - kRow, pad);
     }
 }
 
@@ -171,8 +179,10 @@ FORGE_DEVICE void place_vector(float* dst, const FetchedVector<T, N>& fetched, i
 template <int FLOATS>
 FORGE_DEVICE void copy_floats(float* dst, const float* src) {
     constexpr int kPart = min(FLOATS, 8 * kThreads * kWidth), kRest = FLOATS % kPart;
-    for (int i = 0; i + kPart <= FLOATS; i += kPart) load_tile<float, 1, kPart, kPart>(dst + i, src + i, kPart, 1, 1, 0.0f);
-    if constexpr (kRest > 0) load_tile<float, 1, kRest, kRest>(dst + FLOATS - kRest, src + FLOATS - kRest, kRest, 1, 1, 0.0f);
+    for (int i = 0; i + kPart <= FLOATS; i += kPart)
+        load_tile<float, 1, kPart, kPart>(dst + i, src + i, kPart, 1, 1, 0.0f);
+    if constexpr (kRest > 0)
+        load_tile<float, 1, kRest, kRest>(dst + FLOATS - kRest, src + FLOATS - kRest, kRest, 1, 1, 0.0f);
 }
 
 /// Exactly N columns of each row.
@@ -187,7 +197,9 @@ FORGE_DEVICE void store_tile(T* dst, Size row_stride, Size col_stride, const flo
     if (N % kWidth == 0 && detail::in_fours(dst, row_stride, col_stride)) {
         constexpr int kRow = vectors(N);
         for (int n = thread(); n < M * kRow; n += kThreads)
-            if (n / kRow < rows) detail::store_four(dst + n / kRow * row_stride + n % kRow * kWidth, load(tile + n / kRow * LD + n % kRow * kWidth));
+            if (n / kRow < rows)
+                detail::store_four(dst + n / kRow * row_stride + n % kRow * kWidth,
+                                   load(tile + n / kRow * LD + n % kRow * kWidth));
     } else {
         for (int n = thread(); n < M * N; n += kThreads)
             if (n / N < rows) dst[n / N * row_stride + n % N * col_stride] = from_float<T>(tile[n / N * LD + n % N]);

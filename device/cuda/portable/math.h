@@ -1,5 +1,5 @@
-/// Elementary functions with the values PyTorch gives at 0, inf and NaN: of a float, and of each element of a `vec` or `pair`. The
-/// accurate versions of CUDA's mathematics library; nothing here is compiled with fast-math.
+/// Elementary functions with the values PyTorch gives at 0, inf and NaN: of a float, and of each element of a `vec` or
+/// `pair`. The accurate versions of CUDA's mathematics library; nothing here is compiled with fast-math.
 #pragma once
 
 #include "../ptx/convert.h"
@@ -52,12 +52,16 @@ FORGE_DEVICE float pow(float a, float b) { return powf(a, b); }
 
 }  // namespace scalar
 
-#define FORGE_EACH_UNARY(name) \
-    template <int W> \
-    FORGE_DEVICE Vec<W> name(const Vec<W>& a) { return each(a, [](float x) { return scalar::name(x); }); }
-#define FORGE_EACH_BINARY(name) \
-    template <int W> \
-    FORGE_DEVICE Vec<W> name(const Vec<W>& a, const Vec<W>& b) { return each(a, b, [](float x, float y) { return scalar::name(x, y); }); }
+#define FORGE_EACH_UNARY(name)                                   \
+    template <int W>                                             \
+    FORGE_DEVICE Vec<W> name(const Vec<W>& a) {                  \
+        return each(a, [](float x) { return scalar::name(x); }); \
+    }
+#define FORGE_EACH_BINARY(name)                                                 \
+    template <int W>                                                            \
+    FORGE_DEVICE Vec<W> name(const Vec<W>& a, const Vec<W>& b) {                \
+        return each(a, b, [](float x, float y) { return scalar::name(x, y); }); \
+    }
 
 FORGE_EACH_UNARY(neg)
 FORGE_EACH_UNARY(abs)

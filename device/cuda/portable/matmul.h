@@ -1,12 +1,12 @@
 /// Matrix product of tiles: c[M, N] = a·b, c += a·b or c -= a·b, on the tensor cores.
 ///
-/// A(i, k) = a[i * AI + k * AK] and B(k, j) = b[k * BK + j * BN], so transposed operands cost nothing; c is row-major with
-/// stride LDC. Each warp takes a rectangle of c in blocks of 16 x 8 and walks along k in steps of 8. Rows and columns past
-/// the edge are read again from inside, never stored. Operands do not overlap the result.
+/// A(i, k) = a[i * AI + k * AK] and B(k, j) = b[k * BK + j * BN], so transposed operands cost nothing; c is row-major
+/// with stride LDC. Each warp takes a rectangle of c in blocks of 16 x 8 and walks along k in steps of 8. Rows and
+/// columns past the edge are read again from inside, never stored. Operands do not overlap the result.
 #pragma once
 
-#include "../ptx/mma.h"
 #include "../ptx/convert.h"
+#include "../ptx/mma.h"
 #include "vec.h"
 
 namespace forge::cuda {
@@ -37,8 +37,8 @@ struct Parts {
     }
 };
 
-/// ROWS x COLS blocks of c in one warp's registers. Few blocks are summed in two chains, even steps and odd ones, so that
-/// one product need not wait for the one before.
+/// ROWS x COLS blocks of c in one warp's registers. Few blocks are summed in two chains, even steps and odd ones, so
+/// that one product need not wait for the one before.
 template <int M, int N, int K, int AI, int AK, int BK, int BN, Precision P, int ROWS, int COLS>
 struct Product {
     static constexpr int kChains = ROWS * COLS < 4 ? 2 : 1;
@@ -85,7 +85,7 @@ struct Product {
                 }
     }
 
- private:
+  private:
     /// The nearest index below SIZE.
     template <int SIZE>
     FORGE_DEVICE static int inside(int i) {
@@ -119,7 +119,8 @@ struct Product {
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll
             for (int c = 0; c < COLS; ++c)
-                ptx::mma_m16n8k8_tf32(sum[CHAIN][r][c], {l(x[r][0]), l(x[r][1]), l(x[r][2]), l(x[r][3])}, {q(y[c][0]), q(y[c][1])});
+                ptx::mma_m16n8k8_tf32(sum[CHAIN][r][c], {l(x[r][0]), l(x[r][1]), l(x[r][2]), l(x[r][3])},
+                                      {q(y[c][0]), q(y[c][1])});
     }
 };
 
@@ -147,7 +148,8 @@ FORGE_DEVICE void put(float* p, float x, float y) {
 
 }  // namespace detail
 
-template <int M, int N, int K, int AI, int AK, int BK, int BN, int LDC, Precision P, Acc ACC = Acc::Set, Tri TRI = Tri::None, int DIAG = 0>
+template <int M, int N, int K, int AI, int AK, int BK, int BN, int LDC, Precision P, Acc ACC = Acc::Set,
+          Tri TRI = Tri::None, int DIAG = 0>
 FORGE_DEVICE void matmul(const float* a, const float* b, float* c) {
     constexpr int kDown = detail::warps_down(pieces(M, 16), pieces(N, 8), kWarps), kAcross = kWarps / kDown;
     constexpr int kRows = pieces(pieces(M, 16), kDown), kCols = pieces(pieces(N, 8), kAcross);  // blocks of one warp
@@ -161,7 +163,8 @@ FORGE_DEVICE void matmul(const float* a, const float* b, float* c) {
             const int k1 = TRI == Tri::ALower ? min(K, row + kTall * 16 + DIAG) : K;
             detail::Product<M, N, K, AI, AK, BK, BN, P, kTall, kWide> product;
             product.run(a, b, row, col, k0, k1);
-            product.each(row, col, row1, col1, [&](int i, int j, float x, float y) { detail::put<ACC>(c + i * LDC + j, x, y); });
+            product.each(row, col, row1, col1,
+                         [&](int i, int j, float x, float y) { detail::put<ACC>(c + i * LDC + j, x, y); });
         }
     }
 }

@@ -48,7 +48,8 @@ FORGE_DEVICE void repeat_vector(const float* src, float* dst) {
 /// Each row COUNT times in a row.
 template <int M, int N, int LDS, int LDD, int COUNT>
 FORGE_DEVICE void repeat_rows(const float* src, float* dst) {
-    for (int n = thread(); n < M * COUNT * N; n += kThreads) dst[n / N * LDD + n % N] = src[n / N / COUNT * LDS + n % N];
+    for (int n = thread(); n < M * COUNT * N; n += kThreads)
+        dst[n / N * LDD + n % N] = src[n / N / COUNT * LDS + n % N];
 }
 
 template <int M, int N, int LDS, int LDD, int COUNT>

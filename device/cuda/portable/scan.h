@@ -1,8 +1,9 @@
 /// Running sums, first-order recurrences and reductions of tiles along either axis.
 ///
 /// "rows" runs over axis 0: a column belongs to a thread, or to several, each with a part of the rows, where there are
-/// threads to spare. "cols" runs along axis 1: a row belongs to a warp. Sums are sums: an exclusive or reverse sum is never
-/// a difference, so -inf gives -inf and not NaN. NaN propagates, also through maxima. Results do not overlap sources.
+/// threads to spare. "cols" runs along axis 1: a row belongs to a warp. Sums are sums: an exclusive or reverse sum is
+/// never a difference, so -inf gives -inf and not NaN. NaN propagates, also through maxima. Results do not overlap
+/// sources.
 #pragma once
 
 #include "math.h"

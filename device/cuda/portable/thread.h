@@ -1,7 +1,7 @@
 /// The block of threads that works on one task, and what its functions have in common.
 ///
-/// All threads of the block call every function of the device library together ("cooperatively"); each does its share. A
-/// function may start while other threads are still in the one before: whoever reads what another thread wrote calls
+/// All threads of the block call every function of the device library together ("cooperatively"); each does its share.
+/// A function may start while other threads are still in the one before: whoever reads what another thread wrote calls
 /// sync() in between. The emitter does that between operations, a function does it between its own steps.
 #pragma once
 
@@ -27,9 +27,9 @@ constexpr int kThreads = FORGE_THREADS;
 constexpr int kLanes = 32;
 constexpr int kWarps = kThreads / kLanes;
 
-/// The number of this thread. Read anew in every operation: were it one value, the compiler would compute the addresses of
-/// all operations of a chunk ahead of the loop over chunks, and run out of registers.
-/// Where several groups of kThreads share a block (FORGE_GROUPS), its number in the group.
+/// The number of this thread. Read anew in every operation: were it one value, the compiler would compute the addresses
+/// of all operations of a chunk ahead of the loop over chunks, and run out of registers. Where several groups of
+/// kThreads share a block (FORGE_GROUPS), its number in the group.
 FORGE_DEVICE int thread() {
 #ifdef FORGE_GROUPS
     const unsigned number = ptx::thread_in_block() % kThreads;

@@ -1,6 +1,6 @@
-/// Neighbours in a row, which one thread works on at a time: `vec`, four floats, `pair`, two, and `mask`, their truth values.
-/// Elementwise code is written in these, as the CPU's is in its vectors. Selection is by `where`, never by multiplication:
-/// NaN and inf in dropped elements vanish.
+/// Neighbours in a row, which one thread works on at a time: `vec`, four floats, `pair`, two, and `mask`, their truth
+/// values. Elementwise code is written in these, as the CPU's is in its vectors. Selection is by `where`, never by
+/// multiplication: NaN and inf in dropped elements vanish.
 #pragma once
 
 #include "thread.h"
@@ -22,8 +22,8 @@ using pair = Vec<2>;
 
 __host__ __device__ constexpr int vectors(int n) { return pieces(n, kWidth); }
 
-/// The row stride of a matrix that a function keeps for itself: an odd number of vectors, so that the rows that the lanes
-/// of a warp read side by side lie in different memory banks.
+/// The row stride of a matrix that a function keeps for itself: an odd number of vectors, so that the rows that the
+/// lanes of a warp read side by side lie in different memory banks.
 __host__ __device__ constexpr int skewed(int columns) { return (vectors(columns) | 1) * kWidth; }
 
 /// p is 16-byte aligned.
@@ -31,7 +31,9 @@ FORGE_DEVICE vec load(const float* p) {
     const float4 v = *reinterpret_cast<const float4*>(p);
     return {{v.x, v.y, v.z, v.w}};
 }
-FORGE_DEVICE void store(float* p, const vec& v) { *reinterpret_cast<float4*>(p) = make_float4(v.x[0], v.x[1], v.x[2], v.x[3]); }
+FORGE_DEVICE void store(float* p, const vec& v) {
+    *reinterpret_cast<float4*>(p) = make_float4(v.x[0], v.x[1], v.x[2], v.x[3]);
+}
 FORGE_DEVICE vec broadcast(float x) { return {{x, x, x, x}}; }
 FORGE_DEVICE vec gather(const float* p, int stride) { return {{p[0], p[stride], p[2 * stride], p[3 * stride]}}; }
 
@@ -81,9 +83,11 @@ FORGE_DEVICE Mask<W> where(const Mask<W>& c, const Mask<W>& a, const Mask<W>& b)
     return y;
 }
 
-#define FORGE_EACH_COMPARE(name, op) \
-    template <int W> \
-    FORGE_DEVICE Mask<W> name(const Vec<W>& a, const Vec<W>& b) { return test(a, b, [](float x, float y) { return x op y; }); }
+#define FORGE_EACH_COMPARE(name, op)                                \
+    template <int W>                                                \
+    FORGE_DEVICE Mask<W> name(const Vec<W>& a, const Vec<W>& b) {   \
+        return test(a, b, [](float x, float y) { return x op y; }); \
+    }
 
 FORGE_EACH_COMPARE(lt, <)
 FORGE_EACH_COMPARE(le, <=)

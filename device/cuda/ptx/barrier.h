@@ -1,5 +1,5 @@
-/// Barriers in shared memory (mbarrier), at which some threads arrive and others wait, barriers of a part of a block, and how
-/// many registers a warp group has. One function per instruction; `shared` is an address in shared memory.
+/// Barriers in shared memory (mbarrier), at which some threads arrive and others wait, barriers of a part of a block,
+/// and how many registers a warp group has. One function per instruction; `shared` is an address in shared memory.
 #pragma once
 
 namespace forge::cuda::ptx {
@@ -20,12 +20,17 @@ __device__ __forceinline__ void barrier_arrive(unsigned shared) {
 /// Whether the phase of this parity has ended; may wait a while.
 __device__ __forceinline__ bool barrier_passed(unsigned shared, unsigned parity) {
     unsigned passed;
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(passed) : "r"(shared), "r"(parity) : "memory");
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(passed)
+                 : "r"(shared), "r"(parity)
+                 : "memory");
     return passed != 0;
 }
 
 /// Barrier number `number` of the block, for `threads` of its threads.
-__device__ __forceinline__ void barrier_sync(unsigned number, unsigned threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
+__device__ __forceinline__ void barrier_sync(unsigned number, unsigned threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
 
 /// This warp group's registers per thread from now on: fewer than it began with, or more, which must have become free.
 template <int COUNT>

@@ -1,7 +1,8 @@
-/// Copies of whole blocks that one thread asks for and the hardware makes: between global memory and shared memory, plain, or
-/// of a box of a tensor that a map (CUtensorMap) describes. Loads report their bytes to a barrier in shared memory that has
-/// been told to expect them; stores belong to groups of the thread that asks. One function per instruction; `shared` and
-/// `barrier` are addresses in shared memory. PTX ISA, sections "cp.async.bulk" and "cp.async.bulk.tensor".
+/// Copies of whole blocks that one thread asks for and the hardware makes: between global memory and shared memory,
+/// plain, or of a box of a tensor that a map (CUtensorMap) describes. Loads report their bytes to a barrier in shared
+/// memory that has been told to expect them; stores belong to groups of the thread that asks. One function per
+/// instruction; `shared` and `barrier` are addresses in shared memory. PTX ISA, sections "cp.async.bulk" and
+/// "cp.async.bulk.tensor".
 #pragma once
 
 namespace forge::cuda::ptx {
@@ -13,20 +14,27 @@ __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes)
 
 /// Addresses and bytes are multiples of 16.
 __device__ __forceinline__ void bulk_load(unsigned shared, const void* global, unsigned bytes, unsigned barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+        "l"(global), "r"(bytes), "r"(barrier)
+        : "memory");
 }
 
 /// The box that begins at column c, row r, in plane p of volume q; zeros beyond the tensor's ends.
-__device__ __forceinline__ void tensor_load(unsigned shared, const void* map, int c, int r, int p, int q, unsigned barrier) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(shared), "l"(map), "r"(c),
-                 "r"(r), "r"(p), "r"(q), "r"(barrier)
-                 : "memory");
+__device__ __forceinline__ void tensor_load(unsigned shared, const void* map, int c, int r, int p, int q,
+                                            unsigned barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+        "%5}], [%6];" ::"r"(shared),
+        "l"(map), "r"(c), "r"(r), "r"(p), "r"(q), "r"(barrier)
+        : "memory");
 }
 
 /// The reverse; nothing is written beyond the tensor's ends.
 __device__ __forceinline__ void tensor_store(const void* map, int c, int r, int p, int q, unsigned shared) {
-    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(map), "r"(c), "r"(r), "r"(p), "r"(q), "r"(shared) : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(map),
+                 "r"(c), "r"(r), "r"(p), "r"(q), "r"(shared)
+                 : "memory");
 }
 
 /// This thread's stores since the last call are one group.

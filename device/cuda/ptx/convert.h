@@ -1,4 +1,5 @@
-/// Conversions between fp32 and the narrower types, one instruction each; rounding is to nearest, ties to even. NaN stays NaN.
+/// Conversions between fp32 and the narrower types, one instruction each; rounding is to nearest, ties to even. NaN
+/// stays NaN.
 #pragma once
 
 namespace forge::cuda::ptx {

@@ -1,11 +1,13 @@
-/// Copies between memories that run beside computation, moves of 8 x 8 blocks of 16-bit numbers between shared memory and a
-/// warp's registers, and the fence between ordinary accesses to shared memory and those of the matrix units. One function
-/// per instruction; `shared` is an address in shared memory.
+/// Copies between memories that run beside computation, moves of 8 x 8 blocks of 16-bit numbers between shared memory
+/// and a warp's registers, and the fence between ordinary accesses to shared memory and those of the matrix units. One
+/// function per instruction; `shared` is an address in shared memory.
 #pragma once
 
 namespace forge::cuda::ptx {
 
-__device__ __forceinline__ unsigned shared_address(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
 
 /// 16 bytes to shared memory, 0 from the `valid`-th on; both addresses are multiples of 16. Past the first-level cache.
 __device__ __forceinline__ void copy_16(unsigned shared, const void* global, int valid) {
@@ -29,23 +31,33 @@ __device__ __forceinline__ void copy_wait() {
 /// What this thread wrote to shared memory is seen by matrix units and bulk copies that start after the next barrier.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// Four blocks: lane l gives the address of row l % 8 of block l / 8, and gets of each block row l / 4, columns 2 (l % 4) and
-/// the next; TRANSPOSED: column l / 4, those rows.
+/// Four blocks: lane l gives the address of row l % 8 of block l / 8, and gets of each block row l / 4, columns 2 (l %
+/// 4) and the next; TRANSPOSED: column l / 4, those rows.
 template <bool TRANSPOSED>
 __device__ __forceinline__ void load_blocks(unsigned (&x)[4], unsigned shared) {
     if constexpr (TRANSPOSED)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(shared) : "memory");
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                     : "r"(shared)
+                     : "memory");
     else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(shared) : "memory");
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                     : "r"(shared)
+                     : "memory");
 }
 
 /// The reverse.
 template <bool TRANSPOSED>
 __device__ __forceinline__ void store_blocks(unsigned shared, const unsigned (&x)[4]) {
     if constexpr (TRANSPOSED)
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x[0]),
+                     "r"(x[1]), "r"(x[2]), "r"(x[3])
+                     : "memory");
     else
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x[0]),
+                     "r"(x[1]), "r"(x[2]), "r"(x[3])
+                     : "memory");
 }
 
 }  // namespace forge::cuda::ptx

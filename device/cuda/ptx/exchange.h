@@ -1,6 +1,6 @@
-/// Between blocks of threads that run at the same time: 64-bit words in global memory that are written and read whole, in
-/// no order with any other, and a counter. PTX ISA, "Memory Consistency Model": accesses with .relaxed.gpu are strong, and
-/// each element of a vector is an access of its own.
+/// Between blocks of threads that run at the same time: 64-bit words in global memory that are written and read whole,
+/// in no order with any other, and a counter. PTX ISA, "Memory Consistency Model": accesses with .relaxed.gpu are
+/// strong, and each element of a vector is an access of its own.
 #pragma once
 
 namespace forge::cuda::ptx {
@@ -25,7 +25,9 @@ __device__ __forceinline__ TwoWords load_two_relaxed(const Word* p) {
     return w;
 }
 
-__device__ __forceinline__ void store_relaxed(Word* p, Word x) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(x) : "memory"); }
+__device__ __forceinline__ void store_relaxed(Word* p, Word x) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(x) : "memory");
+}
 
 /// What *p was before n was added.
 __device__ __forceinline__ unsigned add_relaxed(unsigned* p, unsigned n) {

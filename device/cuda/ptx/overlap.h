@@ -1,5 +1,5 @@
-/// Kernels of one stream that overlap: the next one may start while this one runs, and read words that this one writes. One
-/// function per instruction.
+/// Kernels of one stream that overlap: the next one may start while this one runs, and read words that this one writes.
+/// One function per instruction.
 #pragma once
 
 namespace forge::cuda::ptx {
@@ -14,7 +14,9 @@ __device__ __forceinline__ void wait_for_kernel_before() { asm volatile("griddep
 __device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 /// What this thread wrote, and what it has seen others write, is there for whoever acquires the word.
-__device__ __forceinline__ void store_release(unsigned* p, unsigned x) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
+__device__ __forceinline__ void store_release(unsigned* p, unsigned x) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
+}
 
 __device__ __forceinline__ unsigned load_acquire(const unsigned* p) {
     unsigned x;

@@ -1,5 +1,5 @@
-/// Stores of several registers at once, which the compiler would take apart where they do not lie side by side. One function
-/// per instruction; p is in global memory and a multiple of their size.
+/// Stores of several registers at once, which the compiler would take apart where they do not lie side by side. One
+/// function per instruction; p is in global memory and a multiple of their size.
 #pragma once
 
 namespace forge::cuda::ptx {

@@ -2,11 +2,12 @@
 /// matrices decayed from the chunk's beginning or to its end. For operands of 16 bits: products are those of tf32, and
 /// decays have the error of a difference of fp32 sums, below 1e-3.
 ///
-/// With S the running sums of the log decays within a block of 16 rows and T_b the total of block b, what decays from j in
-/// block b to i in a later block r is exp2(S_i) exp2(T_{r-1}) … exp2(T_{b+1}) exp2(T_b - S_j), none of which exceeds 1 if no
-/// gate does. So k_j exp2(T_b - S_j) is formed once, where S_j lay, and q_i exp2(S_i) once; each block in between costs one
-/// factor per channel. Within a block the factor is exp2(-T_b), the inverse of a decay; where it is out of range, the block's
-/// entries are summed one by one. What decays from the beginning or to the end is one more factor of the same numbers.
+/// With S the running sums of the log decays within a block of 16 rows and T_b the total of block b, what decays from j
+/// in block b to i in a later block r is exp2(S_i) exp2(T_{r-1}) … exp2(T_{b+1}) exp2(T_b - S_j), none of which exceeds
+/// 1 if no gate does. So k_j exp2(T_b - S_j) is formed once, where S_j lay, and q_i exp2(S_i) once; each block in
+/// between costs one factor per channel. Within a block the factor is exp2(-T_b), the inverse of a decay; where it is
+/// out of range, the block's entries are summed one by one. What decays from the beginning or to the end is one more
+/// factor of the same numbers.
 #pragma once
 
 #include "../ptx/mma.h"
@@ -25,8 +26,8 @@ struct RowsTo {
     float scale;
 };
 
-/// A product's first operand, in shared memory or where it lies, where the product goes, and where its rows go, each decayed from the chunk's
-/// beginning.
+/// A product's first operand, in shared memory or where it lies, where the product goes, and where its rows go, each
+/// decayed from the chunk's beginning.
 template <class Q, class Rows>
 struct DecayFactor {
     const Q& q;
@@ -43,10 +44,14 @@ struct DecayedTokens {
 
 namespace detail {
 
-constexpr float kDecayRange = 100.0f;      ///< powers of two that a decay within a block may take for its inverse to be formed
-constexpr float kRoundedUp = 0.00140854f;  ///< 2 log2(1 + 2^-11): the matrix units cut what rounding would round, of two factors
+constexpr float kDecayRange =
+    100.0f;  ///< powers of two that a decay within a block may take for its inverse to be formed
+constexpr float kRoundedUp =
+    0.00140854f;  ///< 2 log2(1 + 2^-11): the matrix units cut what rounding would round, of two factors
 
-FORGE_DEVICE vec exp2_of(const vec& x) { return each(x, [](float y) { return ptx::exp2_approximate(y); }); }
+FORGE_DEVICE vec exp2_of(const vec& x) {
+    return each(x, [](float y) { return ptx::exp2_approximate(y); });
+}
 
 /// Of its warp's 16 rows, a block, a lane has `row` and `row` + 8, and of each 16 channels four, from `col` on.
 struct DecayLane {
@@ -67,7 +72,8 @@ struct DecayPatch {
 
 template <class O>
 FORGE_DEVICE void put_rows(const NoRows&, const O&, int, int, const DecayPatch&, const vec&) {}
-/// Four channels from `col` on of rows `row` and `row` + 8, times a factor per channel, as rows of an operand like this one.
+/// Four channels from `col` on of rows `row` and `row` + 8, times a factor per channel, as rows of an operand like this
+/// one.
 template <class O>
 FORGE_DEVICE void put_rows(const RowsTo& to, const O&, int row, int col, const DecayPatch& x, const vec& decay) {
     using Half = HalfOf<typename O::T>;
@@ -99,30 +105,36 @@ FORGE_DEVICE float steep_entry(const Q& q, const K& k, const GateSums<K::kCols>&
     if (j + EXCLUSIVE > i) return 0.0f;
     float sum = 0.0f;
 #pragma unroll 2
-    for (int d = 0; d < K::kCols; ++d) sum += q.number(i, d) * k.number(j, d) * ptx::exp2_approximate(*sums.at(i - EXCLUSIVE, d) - *sums.at(j, d));
+    for (int d = 0; d < K::kCols; ++d)
+        sum += q.number(i, d) * k.number(j, d) * ptx::exp2_approximate(*sums.at(i - EXCLUSIVE, d) - *sums.at(j, d));
     return sum;  // for EXCLUSIVE, j is before i: so is row i - 1 of the block
 }
 
 /// Zeros; in this warp's own block what matrix units cannot compute, if it is steep.
 template <bool EXCLUSIVE, class Q, class Rows, class K>
-FORGE_DEVICE void start_product(const DecayLane& at, const DecayFactor<Q, Rows>& factor, const K& k, const GateSums<K::kCols>& sums, bool steep) {
+FORGE_DEVICE void start_product(const DecayLane& at, const DecayFactor<Q, Rows>& factor, const K& k,
+                                const GateSums<K::kCols>& sums, bool steep) {
     constexpr int kOwn = 8;  // numbers that a lane has of a block of 16 x 16
     float own[kOwn] = {};
     if (steep) {
 #pragma unroll 1
         for (int n = 0; n < kOwn; ++n) {
-            const float x = steep_entry<EXCLUSIVE>(factor.q, k, sums, at.row + n / 2 % 2 * 8, at.block * 16 + n / 4 * 8 + at.col / 2 + n % 2);
+            const float x = steep_entry<EXCLUSIVE>(factor.q, k, sums, at.row + n / 2 % 2 * 8,
+                                                   at.block * 16 + n / 4 * 8 + at.col / 2 + n % 2);
 #pragma unroll
             for (int m = 0; m < kOwn; ++m) own[m] = m == n ? x : own[m];
         }
     }
 #pragma unroll
-    for (int n = 0; n < Fragment<64, 64>::kRegisters; ++n) factor.product.x[n] = n / kOwn == at.block ? own[n % kOwn] : 0.0f;
+    for (int n = 0; n < Fragment<64, 64>::kRegisters; ++n)
+        factor.product.x[n] = n / kOwn == at.block ? own[n % kOwn] : 0.0f;
 }
 
-/// For 16 channels: k decayed to the end of its block, where its sums lay; returns what has decayed since the block's beginning.
+/// For 16 channels: k decayed to the end of its block, where its sums lay; returns what has decayed since the block's
+/// beginning.
 template <bool EXCLUSIVE, class K, class Rows>
-FORGE_DEVICE DecayPatch decay_tokens(const DecayLane& at, int col, const DecayedTokens<K, Rows>& tokens, const GateSums<K::kCols>& sums) {
+FORGE_DEVICE DecayPatch decay_tokens(const DecayLane& at, int col, const DecayedTokens<K, Rows>& tokens,
+                                     const GateSums<K::kCols>& sums) {
     const vec total = load(sums.total(at.block, col)) + broadcast(kRoundedUp);
     DecayPatch sum, since, k;
 #pragma unroll
@@ -151,8 +163,8 @@ struct DecayedRows {
 
 /// Adds 16 channels of column block B to the products: q kᵀ, the latter times a factor per channel if OWN.
 template <int B, bool OWN, int COUNT, int K>
-FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q, const DecayLane& at, int col,
-                                   const GateSums<K>& sums) {
+FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q,
+                                   const DecayLane& at, int col, const GateSums<K>& sums) {
     vec k[] = {load(sums.at(B * 16 + at.within, col)), load(sums.at(B * 16 + 8 + at.within, col))};
     if constexpr (OWN) {
         const vec inverse = exp2_of(-load(sums.total(B, col)));
@@ -165,18 +177,18 @@ FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const D
 #pragma unroll
             for (int c = 0; c < COUNT; ++c) {
                 const vec &upper = q.x[c].rows[0], &lower = q.x[c].rows[1];
-                const unsigned a[] = {__float_as_uint(upper.x[d]), __float_as_uint(lower.x[d]), __float_as_uint(upper.x[d + 1]),
-                                      __float_as_uint(lower.x[d + 1])};
+                const unsigned a[] = {__float_as_uint(upper.x[d]), __float_as_uint(lower.x[d]),
+                                      __float_as_uint(upper.x[d + 1]), __float_as_uint(lower.x[d + 1])};
                 const unsigned b[] = {__float_as_uint(k[h].x[d]), __float_as_uint(k[h].x[d + 1])};
                 ptx::mma_m16n8k8_tf32(products[c][2 * B + h], a, b);
             }
 }
 
-/// Adds 16 channels to the products of row block R: its own column block, unless that is done, and those from B down. On the
-/// way q takes what decays in the blocks that it has left behind.
+/// Adds 16 channels to the products of row block R: its own column block, unless that is done, and those from B down.
+/// On the way q takes what decays in the blocks that it has left behind.
 template <int R, int B, int COUNT, int K>
-FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], DecayedRows<COUNT>& q, bool own_done, const DecayLane& at, int col,
-                                   const GateSums<K>& sums) {
+FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], DecayedRows<COUNT>& q, bool own_done,
+                                   const DecayLane& at, int col, const GateSums<K>& sums) {
     if constexpr (B == R) {
         if (!own_done) multiply_decayed<B, true>(products, q, at, col, sums);
     } else {
@@ -227,11 +239,11 @@ FORGE_DEVICE vec four_of(const TokenRows<T>&, const uint2& ahead, int, int) {
     return {{a.x[0], a.x[1], b.x[0], b.x[1]}};
 }
 
-/// A factor's 16 channels, decayed since the block's beginning; `before`: what has decayed before it. Its rows are stored as
-/// those of an operand like k.
+/// A factor's 16 channels, decayed since the block's beginning; `before`: what has decayed before it. Its rows are
+/// stored as those of an operand like k.
 template <class Q, class Rows, class K>
-FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const uint2 (&ahead)[2], const K& k, const DecayLane& at, int col,
-                                     const DecayPatch& since, const vec& before) {
+FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const uint2 (&ahead)[2], const K& k,
+                                     const DecayLane& at, int col, const DecayPatch& since, const vec& before) {
     DecayPatch x;
 #pragma unroll
     for (int h = 0; h < 2; ++h) x.rows[h] = four_of(factor.q, ahead[h], at.row + 8 * h, col) * since.rows[h];
@@ -241,18 +253,27 @@ FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const u
 
 /// Adds 16 channels to the products, for the column blocks up to the rows' own, or before it if that is done.
 template <class K, class... Factors>
-FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, int group, const DecayPatch& since, const DecayAhead (&ahead)[sizeof...(Factors)],
-                                     bool own_done, const K& k, const GateSums<K::kCols>& sums, const Factors&... factors) {
+FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, int group, const DecayPatch& since,
+                                     const DecayAhead (&ahead)[sizeof...(Factors)], bool own_done, const K& k,
+                                     const GateSums<K::kCols>& sums, const Factors&... factors) {
     constexpr int kCount = sizeof...(Factors);
     const vec before = load(sums.before(at.block, col));
     float(*const products[kCount])[4] = {reinterpret_cast<float(*)[4]>(factors.product.x)...};
     int count = 0;
     DecayedRows<kCount> q = {{decayed_rows(factors, ahead[count++].rows[group], k, at, col, since, before)...}};
     switch (at.block) {
-        case 0: add_decay_blocks<0, 0>(products, q, own_done, at, col, sums); break;
-        case 1: add_decay_blocks<1, 1>(products, q, own_done, at, col, sums); break;
-        case 2: add_decay_blocks<2, 2>(products, q, own_done, at, col, sums); break;
-        case 3: add_decay_blocks<3, 3>(products, q, own_done, at, col, sums); break;
+        case 0:
+            add_decay_blocks<0, 0>(products, q, own_done, at, col, sums);
+            break;
+        case 1:
+            add_decay_blocks<1, 1>(products, q, own_done, at, col, sums);
+            break;
+        case 2:
+            add_decay_blocks<2, 2>(products, q, own_done, at, col, sums);
+            break;
+        case 3:
+            add_decay_blocks<3, 3>(products, q, own_done, at, col, sums);
+            break;
     }
 }
 
@@ -264,11 +285,13 @@ FORGE_DEVICE void drop_above_diagonal(Fragment<64, 64>& f) {
 }  // namespace detail
 
 /// For each factor: product[i, j] = sum over d of q[i, d] k[j, d] exp(g[j + 1, d] + … + g[i, d]) for j <= i, EXCLUSIVE:
-/// exp(g[j + 1, d] + … + g[i - 1, d]) for j < i; else 0. A factor's rows: q[i, d] exp(g[0, d] + … + g[i, d]), EXCLUSIVE:
-/// up to g[i - 1, d]. The tokens' rows: k[j, d] exp(g[j + 1, d] + … + g[63, d]). `whole`, if not null: g's sum over the
-/// tokens, [K]. `sums` are as sum_gates left them for g, as every thread sees them; lost afterwards. q and k stay.
+/// exp(g[j + 1, d] + … + g[i - 1, d]) for j < i; else 0. A factor's rows: q[i, d] exp(g[0, d] + … + g[i, d]),
+/// EXCLUSIVE: up to g[i - 1, d]. The tokens' rows: k[j, d] exp(g[j + 1, d] + … + g[63, d]). `whole`, if not null: g's
+/// sum over the tokens, [K]. `sums` are as sum_gates left them for g, as every thread sees them; lost afterwards. q and
+/// k stay.
 template <bool EXCLUSIVE, class K, class Rows, class... Factors>
-FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, const DecayedTokens<K, Rows>& tokens, const Factors&... factors) {
+FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, const DecayedTokens<K, Rows>& tokens,
+                                 const Factors&... factors) {
     using namespace detail;
     constexpr int kGroup = 16, kAtOnce = kDecayGroups * kGroup;  // channels
     const DecayLane at;
@@ -284,7 +307,8 @@ FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, c
         for (int n = 0; n < kDecayGroups; ++n) since[n] = decay_tokens<EXCLUSIVE>(at, begin + n * kGroup, tokens, sums);
         sync();
 #pragma unroll
-        for (int n = 0; n < kDecayGroups; ++n) add_decay_channels(at, begin + n * kGroup, n, since[n], ahead, steep, tokens.k, sums, factors...);
+        for (int n = 0; n < kDecayGroups; ++n)
+            add_decay_channels(at, begin + n * kGroup, n, since[n], ahead, steep, tokens.k, sums, factors...);
     }
     (drop_above_diagonal<EXCLUSIVE>(factors.product), ...);
 }

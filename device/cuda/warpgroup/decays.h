@@ -1,6 +1,6 @@
-/// Decays between the tokens of a chunk, one number per pair of tokens, from running sums of the log decays. For operands
-/// of 16 bits: the error is that of a difference of fp32 sums, below 1e-3 of an entry. A log decay below -126 counts as
-/// -126, whose exponential is 0 in fp32: -inf gives 0 and no NaN.
+/// Decays between the tokens of a chunk, one number per pair of tokens, from running sums of the log decays. For
+/// operands of 16 bits: the error is that of a difference of fp32 sums, below 1e-3 of an entry. A log decay below -126
+/// counts as -126, whose exponential is 0 in fp32: -inf gives 0 and no NaN.
 #pragma once
 
 #include "vectors.h"
@@ -27,7 +27,8 @@ FORGE_DEVICE Vec<W> decays_along(const float* sums, const Vec<W>& from, int row,
 
 }  // namespace detail
 
-/// Entries (row, col) and (row, col + 1) of decay_mask: exp of the sum of g over (col, row], EXCLUSIVE: over (col, row).
+/// Entries (row, col) and (row, col + 1) of decay_mask: exp of the sum of g over (col, row], EXCLUSIVE: over (col,
+/// row).
 template <bool EXCLUSIVE>
 FORGE_DEVICE pair decays(const float* sums, int row, int col) {
     return detail::decays_along<EXCLUSIVE>(sums, load_pair(sums + 4 + col), row, col);
@@ -45,7 +46,8 @@ FORGE_DEVICE pair decays_down(const float* sums, int row, int col) {
     const float from = sums[4 + col];
     pair y;
 #pragma unroll
-    for (int l = 0; l < 2; ++l) y.x[l] = col + EXCLUSIVE <= row + l ? ptx::exp2_approximate(sums[4 + row + l - EXCLUSIVE] - from) : 0.0f;
+    for (int l = 0; l < 2; ++l)
+        y.x[l] = col + EXCLUSIVE <= row + l ? ptx::exp2_approximate(sums[4 + row + l - EXCLUSIVE] - from) : 0.0f;
     return y;
 }
 

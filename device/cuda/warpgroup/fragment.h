@@ -1,5 +1,6 @@
-/// A matrix of M x N floats in the registers of a warp group, laid out as the matrix units leave their results: of each 64
-/// rows a warp has 16. A product's first operand has the same layout, so results feed products without leaving registers.
+/// A matrix of M x N floats in the registers of a warp group, laid out as the matrix units leave their results: of each
+/// 64 rows a warp has 16. A product's first operand has the same layout, so results feed products without leaving
+/// registers.
 ///
 /// `Of::Itself`: row i of the fragment is row i of the matrix. `Of::Transpose`: it holds the transpose.
 #pragma once
@@ -46,7 +47,8 @@ FORGE_DEVICE int uniform(int x) { return __shfl_sync(kAllLanes, x, 0); }
 template <class F>
 FORGE_DEVICE void each_lower(F f) {
     constexpr int kBlock = 8;  // registers
-    const int self = thread() % 128, own = uniform(self / kLanes), i = self / kLanes * 16 + self % kLanes / 4, j = self % 4 * 2;
+    const int self = thread() % 128, own = uniform(self / kLanes), i = self / kLanes * 16 + self % kLanes / 4,
+              j = self % 4 * 2;
 #pragma unroll
     for (int b = 0; b < 4; ++b)
         if (b <= own)
@@ -82,7 +84,8 @@ FORGE_DEVICE Packed<T, M, N> pack(const Fragment<M, N>& f) {
 #pragma unroll
     for (int m = 0; m < M / 64; ++m)
 #pragma unroll
-        for (int n = 0; n < N / 4; ++n) p.x[m][n / 4][n % 4] = HalfOf<T>::pack(f.x[m * (N / 2) + 2 * n], f.x[m * (N / 2) + 2 * n + 1]);
+        for (int n = 0; n < N / 4; ++n)
+            p.x[m][n / 4][n % 4] = HalfOf<T>::pack(f.x[m * (N / 2) + 2 * n], f.x[m * (N / 2) + 2 * n + 1]);
     return p;
 }
 
@@ -102,8 +105,9 @@ FORGE_DEVICE Fragment<M, N> unpack(const Packed<T, M, N>& p) {
 
 namespace detail {
 
-/// f(blocks, address of this lane's row of one of them), for groups of 16 x 16 of an M x N fragment and the operand that it
-/// holds (or whose transpose it holds). A lane's blocks are, of its warp's rows: upper left, lower left, upper right, lower right.
+/// f(blocks, address of this lane's row of one of them), for groups of 16 x 16 of an M x N fragment and the operand
+/// that it holds (or whose transpose it holds). A lane's blocks are, of its warp's rows: upper left, lower left, upper
+/// right, lower right.
 template <int M, int N, bool TRANSPOSE, class O, class F>
 FORGE_DEVICE void each_block(const O& operand, F f) {
     const int l = lane(), warp_row = thread() % 128 / kLanes * 16;
@@ -111,7 +115,8 @@ FORGE_DEVICE void each_block(const O& operand, F f) {
     for (int m = 0; m < M / 64; ++m)
 #pragma unroll
         for (int n = 0; n < N / 16; ++n) {
-            const int i = m * 64 + warp_row + l / 8 % 2 * 8, j = n * 16 + l / 16 * 8;  // of the block that this lane points into
+            const int i = m * 64 + warp_row + l / 8 % 2 * 8,
+                      j = n * 16 + l / 16 * 8;  // of the block that this lane points into
             const int row = TRANSPOSE ? j + l % 8 : i + l % 8, col = TRANSPOSE ? i : j;
             f(m, n, ptx::shared_address(operand.data + O::place(row, col)));
         }
@@ -123,7 +128,8 @@ FORGE_DEVICE void each_block(const O& operand, F f) {
 template <bool TRANSPOSE, int M, int N, class O>
 FORGE_DEVICE Packed<typename O::T, M, N> load_packed(const O& operand) {
     Packed<typename O::T, M, N> p;
-    detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) { ptx::load_blocks<TRANSPOSE>(p.x[m][n], address); });
+    detail::each_block<M, N, TRANSPOSE>(
+        operand, [&](int m, int n, unsigned address) { ptx::load_blocks<TRANSPOSE>(p.x[m][n], address); });
     return p;
 }
 template <bool TRANSPOSE, int M, int N, class O>
@@ -134,7 +140,8 @@ FORGE_DEVICE Fragment<M, N> load_fragment(const O& operand) {
 
 template <bool TRANSPOSE, class O, class T, int M, int N>
 FORGE_DEVICE void store_fragment(const O& operand, const Packed<T, M, N>& p) {
-    detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) { ptx::store_blocks<TRANSPOSE>(address, p.x[m][n]); });
+    detail::each_block<M, N, TRANSPOSE>(
+        operand, [&](int m, int n, unsigned address) { ptx::store_blocks<TRANSPOSE>(address, p.x[m][n]); });
 }
 
 /// The fragment, or its transpose, as an operand.
@@ -149,7 +156,9 @@ FORGE_DEVICE void store_fragment(const O& operand, const Fragment<M, N>& f) {
 #pragma unroll
         for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) rest.x[n] = f.x[n] - rounded.x[n];
         const Packed<T, M, N> q = pack<T>(rest);
-        detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) { ptx::store_blocks<TRANSPOSE>(address + O::kPart * 2, q.x[m][n]); });
+        detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) {
+            ptx::store_blocks<TRANSPOSE>(address + O::kPart * 2, q.x[m][n]);
+        });
     }
 }
 

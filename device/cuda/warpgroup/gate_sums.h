@@ -1,5 +1,5 @@
-/// Running sums of log decays [64, K] down the columns of each block of 16 tokens, in powers of two. A log decay below -126
-/// counts as -126, whose exponential is 0 in fp32: -inf gives 0 and no NaN. NaN stays NaN.
+/// Running sums of log decays [64, K] down the columns of each block of 16 tokens, in powers of two. A log decay below
+/// -126 counts as -126, whose exponential is 0 in fp32: -inf gives 0 and no NaN. NaN stays NaN.
 #pragma once
 
 #include "../portable/io.h"
@@ -7,9 +7,10 @@
 
 namespace forge::cuda {
 
-/// The sums as they lie in shared memory: 64 rows, then for each block one of totals, and two of factors: what has decayed
-/// from the chunk's beginning to the block's, and what decays from the block's end to the chunk's. In odd rows every other 16
-/// columns change places, so that a warp's reads of 16 columns from each of eight rows meet no bank of memory twice.
+/// The sums as they lie in shared memory: 64 rows, then for each block one of totals, and two of factors: what has
+/// decayed from the chunk's beginning to the block's, and what decays from the block's end to the chunk's. In odd rows
+/// every other 16 columns change places, so that a warp's reads of 16 columns from each of eight rows meet no bank of
+/// memory twice.
 template <int K>
 struct GateSums {
     static_assert(K % 32 == 0, "whole pairs of 16 columns");
@@ -23,8 +24,8 @@ struct GateSums {
     FORGE_DEVICE float* after(int block, int col) const { return data + (72 + block) * K + col; }
 };
 
-/// The running sums and totals of gates(i, d) = gates[i * row_stride + d * col_stride], of 0 for i >= rows. A warp sums its
-/// own block.
+/// The running sums and totals of gates(i, d) = gates[i * row_stride + d * col_stride], of 0 for i >= rows. A warp sums
+/// its own block.
 template <int K>
 FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows) {
     constexpr float kLog2E = 1.44269504f;
@@ -55,8 +56,8 @@ FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size ro
     }
 }
 
-/// The factors of this warp's block, from the totals as every thread sees them; for this warp. `whole`, if not null, gets
-/// each column's sum as it is, [K].
+/// The factors of this warp's block, from the totals as every thread sees them; for this warp. `whole`, if not null,
+/// gets each column's sum as it is, [K].
 template <int K>
 FORGE_DEVICE void make_block_factors(const GateSums<K>& sums, int block, float* whole) {
     constexpr float kLn2 = 0.693147181f;

@@ -3,7 +3,8 @@
 ///
 /// Each warp inverts its own block of 16 by substitution; then neighbours merge, 16 to 32 to 64:
 ///     [A 0; B C]⁻¹ = [A⁻¹ 0; -C⁻¹ B A⁻¹ C⁻¹].
-/// A warp has some columns of B A⁻¹, so it needs no other for the product with C⁻¹. No pivoting and no test of conditioning.
+/// A warp has some columns of B A⁻¹, so it needs no other for the product with C⁻¹. No pivoting and no test of
+/// conditioning.
 #pragma once
 
 #include "../portable/matmul.h"
@@ -39,8 +40,8 @@ FORGE_DEVICE void spread_rows(const InverseTiles& tiles, const Fragment<64, 64>&
     });
 }
 
-/// The inverse of a block of 16 in the place of its transpose, by one warp: a lane has a column, and the lane 16 after it the
-/// same. As soon as an entry is known it leaves all rows below.
+/// The inverse of a block of 16 in the place of its transpose, by one warp: a lane has a column, and the lane 16 after
+/// it the same. As soon as an entry is known it leaves all rows below.
 FORGE_DEVICE void invert_own_block(float* block) {
     constexpr int kRows = 16;
     const int column = lane() % kRows;
@@ -77,7 +78,8 @@ struct SlabProduct {
         const unsigned right_high[] = {right[0].high, right[1].high}, right_low[] = {right[0].low, right[1].low};
 #pragma unroll
         for (int r = FROM; r < ROWS; ++r) {
-            const pair upper = load_pair(a + (16 * r + g) * kInverseRow + 2 * t), lower = load_pair(a + (16 * r + 8 + g) * kInverseRow + 2 * t);
+            const pair upper = load_pair(a + (16 * r + g) * kInverseRow + 2 * t),
+                       lower = load_pair(a + (16 * r + 8 + g) * kInverseRow + 2 * t);
             Parts<Precision::Float> left[] = {Parts<Precision::Float>(upper.x[0]), Parts<Precision::Float>(lower.x[0]),
                                               Parts<Precision::Float>(upper.x[1]), Parts<Precision::Float>(lower.x[1])};
             const unsigned high[] = {left[0].high, left[1].high, left[2].high, left[3].high},
@@ -93,12 +95,14 @@ struct SlabProduct {
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll
             for (int h = 0; h < 2; ++h)
-                store_pair(slab + (16 * r + 8 * h + lane() / 4) * kInverseRow + lane() % 4 * 2,
-                           {{sign * (large[r][2 * h] + small[r][2 * h]), sign * (large[r][2 * h + 1] + small[r][2 * h + 1])}});
+                store_pair(
+                    slab + (16 * r + 8 * h + lane() / 4) * kInverseRow + lane() % 4 * 2,
+                    {{sign * (large[r][2 * h] + small[r][2 * h]), sign * (large[r][2 * h + 1] + small[r][2 * h + 1])}});
     }
 };
 
-/// Columns [col, col + 8) of the inverse's lower left part, where it was known in two blocks of H on the diagonal from `at` on.
+/// Columns [col, col + 8) of the inverse's lower left part, where it was known in two blocks of H on the diagonal from
+/// `at` on.
 template <int H>
 FORGE_DEVICE void merge_slab(const InverseTiles& tiles, int at, int col) {
     constexpr int kRows = H / 16;

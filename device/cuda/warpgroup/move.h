@@ -1,6 +1,6 @@
-/// Between global memory and the tiles of a warp group. `start_…` functions only ask for data, by copies that run beside
-/// computation, if rows are dense and begin at multiples of 16 bytes; else they move element by element. `arrive`
-/// waits on behalf of all threads. Rows from `rows` on become zeros.
+/// Between global memory and the tiles of a warp group. `start_…` functions only ask for data, by copies that run
+/// beside computation, if rows are dense and begin at multiples of 16 bytes; else they move element by element.
+/// `arrive` waits on behalf of all threads. Rows from `rows` on become zeros.
 #pragma once
 
 #include "fragment.h"
@@ -27,7 +27,8 @@ FORGE_DEVICE bool in_pieces(const T* p, Size row_stride, Size col_stride) {
 /// How a thread's pieces of an operand follow from turn to turn of all threads.
 template <class O>
 struct Turns {
-    static constexpr int kRow = O::kCols / kPiece, kStep = kThreads / kRow;  ///< pieces of a row, rows that move at a time
+    static constexpr int kRow = O::kCols / kPiece,
+                         kStep = kThreads / kRow;  ///< pieces of a row, rows that move at a time
     /// Whether they have one column and one swizzle.
     static constexpr bool kAlike = kThreads % kRow == 0 && O::kRows % kStep == 0 && kStep % 8 == 0;
 };
@@ -44,7 +45,8 @@ FORGE_DEVICE void each_piece(F f) {
 template <class Who, class O>
 FORGE_DEVICE void start_pieces(const O& o, const typename O::T* src, Size row_stride, int rows) {
     each_piece<Who, O>([&](int row, int col) {
-        ptx::copy_16(ptx::shared_address(o.data + O::place(row, col)), row < rows ? src + row * row_stride + col : src, row < rows ? 16 : 0);
+        ptx::copy_16(ptx::shared_address(o.data + O::place(row, col)), row < rows ? src + row * row_stride + col : src,
+                     row < rows ? 16 : 0);
     });
 }
 
@@ -72,7 +74,8 @@ FORGE_DEVICE void start_operand(const O& o, const typename O::T* src, Size row_s
         const typename O::T* from = src + row * row_stride + col;
         if (rows >= O::kRows) {
 #pragma unroll
-            for (int n = 0; n < O::kRows; n += Turns::kStep, from += Turns::kStep * row_stride) ptx::copy_16(to + n * kPanel * 2, from, 16);
+            for (int n = 0; n < O::kRows; n += Turns::kStep, from += Turns::kStep * row_stride)
+                ptx::copy_16(to + n * kPanel * 2, from, 16);
         } else {
 #pragma unroll
             for (int n = 0; n < O::kRows; n += Turns::kStep, from += Turns::kStep * row_stride)
@@ -103,18 +106,21 @@ FORGE_DEVICE void start_tile(float* tile, const float* src, Size row_stride, Siz
         for (int n = 0; n < M * kRow; n += Who::kCount) {
             const int row = (n + self) / kRow, col = (n + self) % kRow * kWidth;
             if (M * kRow % Who::kCount == 0 || n + self < M * kRow)
-                ptx::copy_16(ptx::shared_address(tile + row * LD + col), src + (row < rows ? row * row_stride + col : 0), row < rows ? 16 : 0);
+                ptx::copy_16(ptx::shared_address(tile + row * LD + col),
+                             src + (row < rows ? row * row_stride + col : 0), row < rows ? 16 : 0);
         }
     } else {
 #pragma unroll 1
-        for (int n = self; n < M * N; n += Who::kCount) tile[n / N * LD + n % N] = n / N < rows ? src[n / N * row_stride + n % N * col_stride] : 0.0f;
+        for (int n = self; n < M * N; n += Who::kCount)
+            tile[n / N * LD + n % N] = n / N < rows ? src[n / N * row_stride + n % N * col_stride] : 0.0f;
     }
 }
 
 /// FLOATS floats that an earlier kernel stored as they are; both addresses are multiples of 16 bytes.
 template <int FLOATS>
 FORGE_DEVICE void start_floats(float* dst, const float* src) {
-    for (int n = thread() * kWidth; n < FLOATS; n += kThreads * kWidth) ptx::copy_16(ptx::shared_address(dst + n), src + n, 16);
+    for (int n = thread() * kWidth; n < FLOATS; n += kThreads * kWidth)
+        ptx::copy_16(ptx::shared_address(dst + n), src + n, 16);
 }
 
 /// Everything that this thread asked for is one group.
@@ -143,7 +149,9 @@ FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_st
     if (!detail::in_pieces(dst, row_stride, col_stride)) {
 #pragma unroll 1
         for (int n = self; n < O::kPart; n += kThreads)
-            if (n / O::kCols < rows) dst[n / O::kCols * row_stride + n % O::kCols * col_stride] = o.data[O::place(n / O::kCols, n % O::kCols)];
+            if (n / O::kCols < rows)
+                dst[n / O::kCols * row_stride + n % O::kCols * col_stride] =
+                    o.data[O::place(n / O::kCols, n % O::kCols)];
     } else if constexpr (Turns::kAlike) {
         const int row = self / Turns::kRow, col = self % Turns::kRow * kPiece;
         const typename O::T* const from = o.data + O::place(row, col);
@@ -153,7 +161,9 @@ FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_st
             if (row + n < rows) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from + n * kPanel);
     } else {
         detail::each_piece<Group, O>([&](int row, int col) {
-            if (row < rows) *reinterpret_cast<uint4*>(dst + row * row_stride + col) = *reinterpret_cast<const uint4*>(o.data + O::place(row, col));
+            if (row < rows)
+                *reinterpret_cast<uint4*>(dst + row * row_stride + col) =
+                    *reinterpret_cast<const uint4*>(o.data + O::place(row, col));
         });
     }
 }
@@ -161,7 +171,8 @@ FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_st
 /// The operand as it lies, for a later kernel.
 template <class O>
 FORGE_DEVICE void store_image(float* dst, const O& o) {
-    for (int n = thread(); n < O::kPieces; n += kThreads) reinterpret_cast<uint4*>(dst)[n] = reinterpret_cast<const uint4*>(o.data)[n];
+    for (int n = thread(); n < O::kPieces; n += kThreads)
+        reinterpret_cast<uint4*>(dst)[n] = reinterpret_cast<const uint4*>(o.data)[n];
 }
 
 /// fragment(i, j) = src[i * row_stride + j * col_stride], a state's block; zeros if src is null.

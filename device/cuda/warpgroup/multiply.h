@@ -1,8 +1,9 @@
 /// Products on the warp group's matrix units: d = a b, d += a b or d -= a b in fp32, of 16-bit operands.
 ///
-/// `issue_…` only starts a product and makes a group of it; `finish<n>(fragments)` waits for all groups but the last n, and
-/// then the fragments may be read. The second operand lies in shared memory and is contracted along its rows (it is B
-/// itself) or along its columns (it is B's transpose); a first operand in shared memory likewise (its transpose, or itself).
+/// `issue_…` only starts a product and makes a group of it; `finish<n>(fragments)` waits for all groups but the last n,
+/// and then the fragments may be read. The second operand lies in shared memory and is contracted along its rows (it is
+/// B itself) or along its columns (it is B's transpose); a first operand in shared memory likewise (its transpose, or
+/// itself).
 #pragma once
 
 #include "../portable/matmul.h"
@@ -48,8 +49,12 @@ FORGE_DEVICE void issue_multiply(Fragment<M, N>& d, const Packed<T, M, K>& a, co
         detail::each_instruction<M, N, K>([&](int m, int n, int k) {
             const unsigned long long second = right.at(detail::distance<O, B>(k, n, part));
             auto& sum = d.template block<kCols>(m, n);
-            if (ACC == Acc::Set && part == 0 && k == 0) ptx::Wgmma<HalfOf<T>::value, kCols, false, kSign, false, B == Along::Rows>::rs(sum, a.x[m / 64][k / 16], second);
-            else ptx::Wgmma<HalfOf<T>::value, kCols, true, kSign, false, B == Along::Rows>::rs(sum, a.x[m / 64][k / 16], second);
+            if (ACC == Acc::Set && part == 0 && k == 0)
+                ptx::Wgmma<HalfOf<T>::value, kCols, false, kSign, false, B == Along::Rows>::rs(sum, a.x[m / 64][k / 16],
+                                                                                               second);
+            else
+                ptx::Wgmma<HalfOf<T>::value, kCols, true, kSign, false, B == Along::Rows>::rs(sum, a.x[m / 64][k / 16],
+                                                                                              second);
         });
     ptx::wgmma_commit();
 }
@@ -59,16 +64,22 @@ template <Acc ACC, Along A, Along B, int K, int M, int N, class L, class R>
 FORGE_DEVICE void issue_multiply(Fragment<M, N>& d, const L& a, const R& b) {
     using T = typename L::T;
     constexpr int kCols = detail::columns_at_once(N), kSign = ACC == Acc::Sub ? -1 : 1;
-    const Descriptor left = a.template descriptor<A == Along::Rows>(), right = b.template descriptor<B == Along::Rows>();
+    const Descriptor left = a.template descriptor<A == Along::Rows>(),
+                     right = b.template descriptor<B == Along::Rows>();
     pin(d);
     ptx::wgmma_fence();
 #pragma unroll
     for (int parts = 0; parts < L::kParts * R::kParts; ++parts)
         detail::each_instruction<M, N, K>([&](int m, int n, int k) {
-            const unsigned long long first = left.at(detail::distance<L, A>(k, m, parts % L::kParts)), second = right.at(detail::distance<R, B>(k, n, parts / L::kParts));
+            const unsigned long long first = left.at(detail::distance<L, A>(k, m, parts % L::kParts)),
+                                     second = right.at(detail::distance<R, B>(k, n, parts / L::kParts));
             auto& sum = d.template block<kCols>(m, n);
-            if (ACC == Acc::Set && parts == 0 && k == 0) ptx::Wgmma<HalfOf<T>::value, kCols, false, kSign, A == Along::Rows, B == Along::Rows>::ss(sum, first, second);
-            else ptx::Wgmma<HalfOf<T>::value, kCols, true, kSign, A == Along::Rows, B == Along::Rows>::ss(sum, first, second);
+            if (ACC == Acc::Set && parts == 0 && k == 0)
+                ptx::Wgmma<HalfOf<T>::value, kCols, false, kSign, A == Along::Rows, B == Along::Rows>::ss(sum, first,
+                                                                                                          second);
+            else
+                ptx::Wgmma<HalfOf<T>::value, kCols, true, kSign, A == Along::Rows, B == Along::Rows>::ss(sum, first,
+                                                                                                         second);
         });
     ptx::wgmma_commit();
 }

@@ -1,9 +1,9 @@
-/// A matrix of 16-bit numbers in shared memory as the matrix units read it: panels of 64 columns; a panel's row takes 128
-/// bytes, whose 16-byte pieces lie swizzled by the row's number modulo 8 (the hardware's 128-byte swizzle). The same image
-/// passes through global memory between kernels.
+/// A matrix of 16-bit numbers in shared memory as the matrix units read it: panels of 64 columns; a panel's row takes
+/// 128 bytes, whose 16-byte pieces lie swizzled by the row's number modulo 8 (the hardware's 128-byte swizzle). The
+/// same image passes through global memory between kernels.
 ///
-/// Parts = 2: a second matrix behind the first holds what rounding took from the first, for operands that need more than
-/// the 8 bits of a bf16.
+/// Parts = 2: a second matrix behind the first holds what rounding took from the first, for operands that need more
+/// than the 8 bits of a bf16.
 #pragma once
 
 #include "../portable/io.h"
@@ -21,21 +21,26 @@ template <>
 struct HalfOf<bf16> {
     static constexpr ptx::Half value = ptx::Half::Bf16;
     FORGE_DEVICE static unsigned pack(float low, float high) { return ptx::bf16_pair(low, high); }
-    FORGE_DEVICE static pair unpack(unsigned x) { return {{__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)}}; }
+    FORGE_DEVICE static pair unpack(unsigned x) {
+        return {{__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)}};
+    }
 };
 template <>
 struct HalfOf<f16> {
     static constexpr ptx::Half value = ptx::Half::F16;
     FORGE_DEVICE static unsigned pack(float low, float high) { return ptx::f16_pair(low, high); }
     FORGE_DEVICE static pair unpack(unsigned x) {
-        return {{ptx::float_from_f16(static_cast<unsigned short>(x)), ptx::float_from_f16(static_cast<unsigned short>(x >> 16))}};
+        return {{ptx::float_from_f16(static_cast<unsigned short>(x)),
+                 ptx::float_from_f16(static_cast<unsigned short>(x >> 16))}};
     }
 };
 
 /// Of an operand, for the matrix units; 64 bits.
 struct Descriptor {
     unsigned low, high;
-    FORGE_DEVICE unsigned long long at(unsigned distance) const { return static_cast<unsigned long long>(high) << 32 | (low + distance); }
+    FORGE_DEVICE unsigned long long at(unsigned distance) const {
+        return static_cast<unsigned long long>(high) << 32 | (low + distance);
+    }
 };
 
 template <class Element, int Rows, int Cols, int Parts = 1>
@@ -50,11 +55,12 @@ struct Operand {
 
     /// Where an element lies, in numbers from `data`.
     FORGE_DEVICE static int place(int row, int col) {
-        return col / kPanel * Rows * kPanel + row * kPanel + ((col % kPanel / kPiece) ^ (row % 8)) * kPiece + col % kPiece;
+        return col / kPanel * Rows * kPanel + row * kPanel + ((col % kPanel / kPiece) ^ (row % 8)) * kPiece +
+               col % kPiece;
     }
 
-    /// The matrix units' description of the whole: contraction along the rows of memory or along its columns, and where a
-    /// step of 8 in it, or of 64 beside it, leads. PTX ISA, "Matrix Descriptor Format".
+    /// The matrix units' description of the whole: contraction along the rows of memory or along its columns, and where
+    /// a step of 8 in it, or of 64 beside it, leads. PTX ISA, "Matrix Descriptor Format".
     template <bool ROWS>
     FORGE_DEVICE Descriptor descriptor() const {
         constexpr unsigned kSwizzle128 = 1u << 30, kEightRows = 1024 >> 4, kNextPanel = Rows * 128 >> 4;
@@ -69,7 +75,8 @@ struct Operand {
     /// Elements (row, col) and (row, col + 1); col is even.
     FORGE_DEVICE pair at(int row, int col) const {
         pair x = HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + place(row, col)));
-        if constexpr (Parts == 2) x = x + HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + kPart + place(row, col)));
+        if constexpr (Parts == 2)
+            x = x + HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + kPart + place(row, col)));
         return x;
     }
     /// Four from (row, col) on; col is a multiple of 4.
@@ -89,8 +96,8 @@ struct Operand {
         *reinterpret_cast<uint2*>(data + place(row, col)) = bits;
         if constexpr (Parts == 2) {
             const pair a = HalfOf<T>::unpack(bits.x), b = HalfOf<T>::unpack(bits.y);
-            *reinterpret_cast<uint2*>(data + kPart + place(row, col)) =
-                make_uint2(HalfOf<T>::pack(x.x[0] - a.x[0], x.x[1] - a.x[1]), HalfOf<T>::pack(x.x[2] - b.x[0], x.x[3] - b.x[1]));
+            *reinterpret_cast<uint2*>(data + kPart + place(row, col)) = make_uint2(
+                HalfOf<T>::pack(x.x[0] - a.x[0], x.x[1] - a.x[1]), HalfOf<T>::pack(x.x[2] - b.x[0], x.x[3] - b.x[1]));
         }
     }
 };

@@ -1,6 +1,6 @@
-/// Several warp groups that share a task (FORGE_GROUPS): the first asks for the chunks' inputs, each of its warps for those
-/// that one stage will hold, the second goes from state to state, the others make outputs and take chunks by turns. Within a group everything is as where
-/// a group is alone: thread(), sync() and all functions are the group's.
+/// Several warp groups that share a task (FORGE_GROUPS): the first asks for the chunks' inputs, each of its warps for
+/// those that one stage will hold, the second goes from state to state, the others make outputs and take chunks by
+/// turns. Within a group everything is as where a group is alone: thread(), sync() and all functions are the group's.
 ///
 /// A buffer passes from group to group by two barriers: `filled`, and `empty` again. A phase of theirs is a chunk.
 #pragma once
@@ -49,13 +49,16 @@ struct Handover {
     FORGE_DEVICE explicit Handover(float* words) : barriers(ptx::shared_address(words)) {}
     /// By one thread, before all else.
     FORGE_DEVICE void begin() const {
-        for (int n = 0; n < N; ++n) ptx::barrier_begin(filled(n), WRITERS), ptx::barrier_begin(empty(n), READERS * kWarps);
+        for (int n = 0; n < N; ++n)
+            ptx::barrier_begin(filled(n), WRITERS), ptx::barrier_begin(empty(n), READERS * kWarps);
         ptx::barriers_begun();
     }
     FORGE_DEVICE unsigned filled(int n) const { return barriers + 16u * static_cast<unsigned>(n); }
     FORGE_DEVICE unsigned empty(int n) const { return filled(n) + 8u; }
 
-    FORGE_DEVICE void wait_empty(const Turn<N>& t) const { detail::wait(empty(t.at), t.lap ^ 1u); }  // a fresh barrier lets pass
+    FORGE_DEVICE void wait_empty(const Turn<N>& t) const {
+        detail::wait(empty(t.at), t.lap ^ 1u);
+    }  // a fresh barrier lets pass
     FORGE_DEVICE void wait_filled(const Turn<N>& t) const { detail::wait(filled(t.at), t.lap); }
     FORGE_DEVICE void is_filled(const Turn<N>& t) const { detail::arrive_warp(filled(t.at)); }
     FORGE_DEVICE void is_empty(const Turn<N>& t) const { detail::arrive_warp(empty(t.at)); }
@@ -70,12 +73,17 @@ struct Mapped {
     int col, row, head, sequence;  ///< of the task's first row
 
     FORGE_DEVICE Mapped(const TensorMaps& maps, int index, const Call& call, int tensor, const Task& at, Size column)
-        : map(maps.map[index]), col(static_cast<int>(column)), row(static_cast<int>(at.start)), head(static_cast<int>(at.head / call.tensors[tensor].group)),
+        : map(maps.map[index]),
+          col(static_cast<int>(column)),
+          row(static_cast<int>(at.start)),
+          head(static_cast<int>(at.head / call.tensors[tensor].group)),
           sequence(call.offsets ? 0 : static_cast<int>(at.sequence)) {}
 };
 
 /// Whether tensor copies may move these rows of a chunk of `all`: they do not know where a packed sequence ends.
-FORGE_DEVICE bool by_copies(const TensorMaps& maps, const Call& call, int rows, int all) { return maps.usable && (rows == all || !call.offsets); }
+FORGE_DEVICE bool by_copies(const TensorMaps& maps, const Call& call, int rows, int all) {
+    return maps.usable && (rows == all || !call.offsets);
+}
 
 // Copies that one thread asks for, and that report to the barrier `filled`, which expects their bytes.
 
@@ -83,7 +91,8 @@ template <class O>
 FORGE_DEVICE void copy_operand(unsigned filled, const O& o, const Mapped& m, Size first) {
 #pragma unroll
     for (int col = 0; col < O::kCols; col += kPanel)
-        ptx::tensor_load(ptx::shared_address(o.data) + col * O::kRows * 2, m.map, m.col + col, m.row + static_cast<int>(first), m.head, m.sequence, filled);
+        ptx::tensor_load(ptx::shared_address(o.data) + col * O::kRows * 2, m.map, m.col + col,
+                         m.row + static_cast<int>(first), m.head, m.sequence, filled);
 }
 
 /// The operand as an earlier kernel stored it.
@@ -106,12 +115,14 @@ FORGE_DEVICE void start_rows(const O& o, const typename O::T* src, Size row_stri
 
 /// As in move.h, or by a copy. The operand's memory may be written again after stores_read().
 template <class O>
-FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typename O::T* dst, Size row_stride, Size col_stride, const O& o, int rows) {
+FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typename O::T* dst, Size row_stride,
+                                Size col_stride, const O& o, int rows) {
     if (!by_copy) return store_operand(dst, row_stride, col_stride, o, rows);
     if (thread() != 0) return;
 #pragma unroll
     for (int col = 0; col < O::kCols; col += kPanel)
-        ptx::tensor_store(m.map, m.col + col, m.row + static_cast<int>(first), m.head, m.sequence, ptx::shared_address(o.data) + col * O::kRows * 2);
+        ptx::tensor_store(m.map, m.col + col, m.row + static_cast<int>(first), m.head, m.sequence,
+                          ptx::shared_address(o.data) + col * O::kRows * 2);
     ptx::bulk_commit();
 }
 

@@ -5,8 +5,8 @@
 
 namespace forge::cuda {
 
-/// Asks for the numbers of `rows` tokens, the sequence's last ones if `ends`; `words` is room for 64 words. By one warp; a lane may
-/// read its own two once its copies have arrived.
+/// Asks for the numbers of `rows` tokens, the sequence's last ones if `ends`; `words` is room for 64 words. By one
+/// warp; a lane may read its own two once its copies have arrived.
 template <class T>
 FORGE_DEVICE void start_vector(float* words, const T* src, Size stride, int rows, bool ends) {
     if (warp() != 0) return;
@@ -15,7 +15,8 @@ FORGE_DEVICE void start_vector(float* words, const T* src, Size stride, int rows
         const int row = 2 * lane() + l;
         if (row >= rows) continue;
         const T* const number = src + row * stride;
-        const Size address = reinterpret_cast<Size>(number), word = address / 4 * 4;  // copies move the word that it lies in …
+        const Size address = reinterpret_cast<Size>(number),
+                   word = address / 4 * 4;  // copies move the word that it lies in …
         const bool whole = sizeof(T) == 4 || word != address || !ends || row + 1 < rows;
         if (whole) ptx::copy_4(ptx::shared_address(words + row), reinterpret_cast<const void*>(word), 4);
         else *reinterpret_cast<T*>(words + row) = *number;  // … whose second half may lie beyond the tensor
@@ -54,10 +55,12 @@ FORGE_DEVICE pair token_pair(const T* src, Size stride, int rows, float pad) {
 }
 
 /// 1 for tokens that are there, 0 from `rows` on.
-FORGE_DEVICE pair mask_pair(int rows) { return {{2 * lane() < rows ? 1.0f : 0.0f, 2 * lane() + 1 < rows ? 1.0f : 0.0f}}; }
+FORGE_DEVICE pair mask_pair(int rows) {
+    return {{2 * lane() < rows ? 1.0f : 0.0f, 2 * lane() + 1 < rows ? 1.0f : 0.0f}};
+}
 
-/// The sum of all numbers up to each one; REVERSE: from the end; EXCLUSIVE: without the number itself. A sum of numbers,
-/// never a difference of sums.
+/// The sum of all numbers up to each one; REVERSE: from the end; EXCLUSIVE: without the number itself. A sum of
+/// numbers, never a difference of sums.
 template <bool REVERSE, bool EXCLUSIVE>
 FORGE_DEVICE pair running_sum(const pair& x) {
     const int first = REVERSE ? 1 : 0, self = REVERSE ? kLanes - 1 - lane() : lane();

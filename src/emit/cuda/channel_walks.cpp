@@ -12,9 +12,9 @@ using ir::Role;
 using ir::ValueId;
 using Kind = plan::TensorSlot::Kind;
 
-constexpr int kWidth = 4;                     ///< channels of a thread
-constexpr int kMostRows = 8;                  ///< tokens of a thread
-constexpr std::int64_t kRegisters = 92;       ///< of the 128 that a thread has, for what is counted here
+constexpr int kWidth = 4;                ///< channels of a thread
+constexpr int kMostRows = 8;             ///< tokens of a thread
+constexpr std::int64_t kRegisters = 92;  ///< of the 128 that a thread has, for what is counted here
 
 ValueId param_of(const Function& fn, const std::string& name, Role role) {
     for (ValueId v = 0; v < fn.size(); ++v)
@@ -22,8 +22,8 @@ ValueId param_of(const Function& fn, const std::string& name, Role role) {
     return ir::kNoValue;
 }
 
-/// What a thread holds of a token between the walks: the inputs that the second one reads, as they lie in memory, what is
-/// kept for it, and all inputs of the next tile.
+/// What a thread holds of a token between the walks: the inputs that the second one reads, as they lie in memory, what
+/// is kept for it, and all inputs of the next tile.
 std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
     const Walks walks(fn);
     std::vector<bool> read_again(fn.ops.size(), false);
@@ -37,7 +37,8 @@ std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
         if (walks.kept(v)) count += kWidth;
         if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
         const DType dtype = plan.tensors[static_cast<std::size_t>(plan.tensor(Kind::Input, op.attrs.name))].type.dtype;
-        const std::int64_t registers = op.type.rank() == 0 ? 1 : kWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
+        const std::int64_t registers =
+            op.type.rank() == 0 ? 1 : kWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
         count += read_again[static_cast<std::size_t>(v)] ? 2 * registers : registers;
     }
     return std::max<std::int64_t>(count, 1);
@@ -49,7 +50,8 @@ std::vector<ChannelState> states_of(const Function& fn) {
     std::vector<ChannelState> states;
     for (const ir::Result& r : fn.results)
         if (r.role == Role::State)
-            states.push_back({r.name, param_of(fn, r.name, Role::State), r.value, param_of(fn, r.name, Role::Ones), fn.result(r.name, Role::Ones)});
+            states.push_back({r.name, param_of(fn, r.name, Role::State), r.value, param_of(fn, r.name, Role::Ones),
+                              fn.result(r.name, Role::Ones)});
     return states;
 }
 
@@ -59,7 +61,8 @@ std::vector<int> token_tensors(const plan::Plan& plan, const Function& fn) {
         if (std::find(tensors.begin(), tensors.end(), t) == tensors.end()) tensors.push_back(t);
     };
     for (const Op& op : fn.ops)
-        if (op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted)) add(plan.tensor(Kind::Input, op.attrs.name));
+        if (op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted))
+            add(plan.tensor(Kind::Input, op.attrs.name));
     for (const ir::Result& r : fn.results)
         if (r.role == Role::Input) add(plan.tensor(Kind::Output, r.name));
     return tensors;
@@ -78,7 +81,8 @@ Walks::Walks(const Function& fn) : walks_(fn.ops.size(), Walk::None), kept_(fn.o
         if (r.role != Role::Input) carried.push_back(r.value);
         if (r.role != Role::Ones) wanted.push_back(r.value);
     }
-    const auto per_token = ir::depends_on(fn, tokens), of_state = ir::depends_on(fn, states), of_factor = ir::depends_on(fn, factors);
+    const auto per_token = ir::depends_on(fn, tokens), of_state = ir::depends_on(fn, states),
+               of_factor = ir::depends_on(fn, factors);
     const auto first = ir::needed_for(fn, carried), second = ir::needed_for(fn, wanted);
     for (std::size_t v = 0; v < walks_.size(); ++v) {
         if (of_factor[v]) walks_[v] = Walk::First;
@@ -101,7 +105,8 @@ int rows_of(const plan::Plan& plan, const Function& fn) {
     std::vector<bool> per_head(fn.ops.size(), false);  // what the walks read of it
     for (ValueId v = 0; v < fn.size(); ++v)
         for (const ValueId a : fn.op(v).args)
-            if (!walks.before_tokens(v) && walks.before_tokens(a) && fn.op(a).type.rank() > 0) per_head[static_cast<std::size_t>(a)] = true;
+            if (!walks.before_tokens(v) && walks.before_tokens(a) && fn.op(a).type.rank() > 0)
+                per_head[static_cast<std::size_t>(a)] = true;
     registers -= kWidth * std::count(per_head.begin(), per_head.end(), true);
     return static_cast<int>(std::clamp<std::int64_t>(registers / registers_per_row(plan, fn), 1, kMostRows));
 }

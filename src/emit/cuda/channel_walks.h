@@ -29,7 +29,7 @@ enum class Walk : std::uint8_t {
 
 /// Which values each walk computes, and which of the first walk's the second one reads.
 class Walks {
- public:
+  public:
     explicit Walks(const ir::Function& fn);
 
     [[nodiscard]] bool in(ir::ValueId v, Walk walk) const {
@@ -39,7 +39,7 @@ class Walks {
     [[nodiscard]] bool before_tokens(ir::ValueId v) const { return walks_[static_cast<std::size_t>(v)] == Walk::None; }
     [[nodiscard]] bool kept(ir::ValueId v) const { return kept_[static_cast<std::size_t>(v)]; }
 
- private:
+  private:
     std::vector<Walk> walks_;
     std::vector<bool> kept_;
 };

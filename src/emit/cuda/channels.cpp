@@ -26,12 +26,20 @@ constexpr int kMapBytes = 8, kMailboxBytes = 8, kWordBytes = 8, kExchangeHeader 
 
 constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
 
-std::int64_t channels_of(const plan::Plan& plan) { return plan.sizes.at(plan.definition.states[0].type.shape[0].symbol); }
+std::int64_t channels_of(const plan::Plan& plan) {
+    return plan.sizes.at(plan.definition.states[0].type.shape[0].symbol);
+}
 
 class ChannelWriter {
- public:
+  public:
     ChannelWriter(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel)
-        : out_(out), plan_(plan), kernel_(kernel), fn_(kernel.tiles.fn), names_(cpp_names(fn_)), states_(states_of(fn_)), walks_(fn_) {}
+        : out_(out),
+          plan_(plan),
+          kernel_(kernel),
+          fn_(kernel.tiles.fn),
+          names_(cpp_names(fn_)),
+          states_(states_of(fn_)),
+          walks_(fn_) {}
 
     void write() {
         out_.open(fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
@@ -53,13 +61,19 @@ class ChannelWriter {
         out_.close();
     }
 
- private:
+  private:
     [[nodiscard]] const Op& op(ValueId v) const { return fn_.op(v); }
-    [[nodiscard]] bool is_param(ValueId v, Role role) const { return op(v).code == Opcode::Param && op(v).attrs.role == role; }
+    [[nodiscard]] bool is_param(ValueId v, Role role) const {
+        return op(v).code == Opcode::Param && op(v).attrs.role == role;
+    }
     [[nodiscard]] bool is_tensor(ValueId v) const { return is_param(v, Role::Input) || is_param(v, Role::Shifted); }
     [[nodiscard]] bool has_channels(ValueId v) const { return op(v).type.rank() > 0; }
-    [[nodiscard]] int tensor_of(ValueId v) const { return plan_.tensor(op(v).attrs.role == Role::Head ? Kind::Head : Kind::Input, op(v).attrs.name); }
-    [[nodiscard]] const plan::TensorSlot& slot(int tensor) const { return plan_.tensors[static_cast<std::size_t>(tensor)]; }
+    [[nodiscard]] int tensor_of(ValueId v) const {
+        return plan_.tensor(op(v).attrs.role == Role::Head ? Kind::Head : Kind::Input, op(v).attrs.name);
+    }
+    [[nodiscard]] const plan::TensorSlot& slot(int tensor) const {
+        return plan_.tensors[static_cast<std::size_t>(tensor)];
+    }
     [[nodiscard]] std::string storage(int tensor) const { return storage_type(slot(tensor).type.dtype); }
     static std::string rows(const std::string& tensor) { return cpp_identifier(tensor) + "_rows"; }
     static std::string tokens(const std::string& tensor) { return cpp_identifier(tensor) + "_tokens"; }
@@ -69,12 +83,14 @@ class ChannelWriter {
     void begin() {
         const Launch how = launch_of_channels(plan_, kernel_);
         const std::vector<int> numbers = token_tensors(plan_, fn_);
-        out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};", channels_of(plan_), states_.size(), numbers.size());
+        out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};", channels_of(plan_), states_.size(),
+                  numbers.size());
         out_.line("auto& shared = shared_memory<Shared<kStates, kTensors>, {}>();", how.shared_bytes);
         out_.line("start(shared);");
         std::vector<std::string> states;
         for (const ChannelState& s : states_)
-            states.push_back(fmt::format("{{{}, {}}}", plan_.tensor(Kind::InitialState, s.name), plan_.tensor(Kind::FinalState, s.name)));
+            states.push_back(fmt::format("{{{}, {}}}", plan_.tensor(Kind::InitialState, s.name),
+                                         plan_.tensor(Kind::FinalState, s.name)));
         out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
         std::vector<std::string> tensors;
         for (const int t : numbers) {
@@ -109,14 +125,16 @@ class ChannelWriter {
     }
 
     [[nodiscard]] std::string load(ValueId v, const char* places, const char* part) const {
-        return fmt::format("{}({}, {}, {}, {}{})", has_channels(v) ? "load_rows" : "load_numbers", tokens(op(v).attrs.name), places, part,
-                           float_literal(slot(tensor_of(v)).pad), is_param(v, Role::Shifted) ? ", 1" : "");
+        return fmt::format("{}({}, {}, {}, {}{})", has_channels(v) ? "load_rows" : "load_numbers",
+                           tokens(op(v).attrs.name), places, part, float_literal(slot(tensor_of(v)).pad),
+                           is_param(v, Role::Shifted) ? ", 1" : "");
     }
 
     void before_tokens() {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (!walks_.before_tokens(v) || op(v).code == Opcode::Constant) continue;
-            if (is_param(v, Role::Scalar)) out_.line("const vec {} = broadcast(call.scalars[{}]);", name(v), plan_.scalar(op(v).attrs.name));
+            if (is_param(v, Role::Scalar))
+                out_.line("const vec {} = broadcast(call.scalars[{}]);", name(v), plan_.scalar(op(v).attrs.name));
             else if (is_param(v, Role::Head)) load_head(v);
             else compute(v, "const " + type(v) + " " + name(v));
         }
@@ -125,7 +143,9 @@ class ChannelWriter {
     void load_head(ValueId v) {
         const int t = tensor_of(v);
         if (has_channels(v)) out_.line("const vec {} = load_head<{}>(call, {}, at, part);", name(v), storage(t), t);
-        else out_.line("const vec {} = broadcast(load_number(head_block<const {}>(call, {}, at)));", name(v), storage(t), t);
+        else
+            out_.line("const vec {} = broadcast(load_number(head_block<const {}>(call, {}, at)));", name(v), storage(t),
+                      t);
     }
 
     /// What these tokens do to the states: from nothing, and from factors of 1.
@@ -154,13 +174,16 @@ class ChannelWriter {
 
     void second_walk() {
         out_.open("");
-        for (std::size_t i = 0; i < states_.size(); ++i) out_.line("vec {} = state_before(shared, {});", variable(states_[i]), i);
+        for (std::size_t i = 0; i < states_.size(); ++i)
+            out_.line("vec {} = state_before(shared, {});", variable(states_[i]), i);
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Input) out_.line("Rows<{}> {};", storage(plan_.tensor(Kind::Output, r.name)), rows(r.name));
+            if (r.role == Role::Input)
+                out_.line("Rows<{}> {};", storage(plan_.tensor(Kind::Output, r.name)), rows(r.name));
         walk(Walk::Second);
         for (const ir::Result& r : fn_.results)
             if (r.role == Role::Input) out_.line("store_rows({}, places, part, {});", tokens(r.name), rows(r.name));
-        for (const ChannelState& s : states_) out_.line("store_state(call, {}, at, part, {});", plan_.tensor(Kind::FinalState, s.name), variable(s));
+        for (const ChannelState& s : states_)
+            out_.line("store_state(call, {}, at, part, {});", plan_.tensor(Kind::FinalState, s.name), variable(s));
         out_.close();
     }
 
@@ -172,8 +195,10 @@ class ChannelWriter {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (!walks_.in(v, walk) || op(v).code == Opcode::Param) continue;
             for (const ValueId a : op(v).args) read(a);
-            compute(v, walk == Walk::First && walks_.kept(v) ? fmt::format("{}[row]", name(v)) : fmt::format("const {} {}", type(v), name(v)));
-            if (walk == Walk::First && walks_.kept(v)) out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v)), read_.insert(v);
+            compute(v, walk == Walk::First && walks_.kept(v) ? fmt::format("{}[row]", name(v))
+                                                             : fmt::format("const {} {}", type(v), name(v)));
+            if (walk == Walk::First && walks_.kept(v))
+                out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v)), read_.insert(v);
         }
         if (walk == Walk::Second)
             for (const ir::Result& r : fn_.results)
@@ -187,7 +212,8 @@ class ChannelWriter {
 
     void store(const ir::Result& r) {
         read(r.value);
-        out_.line("{}.row[row] = pack<{}>({});", rows(r.name), storage(plan_.tensor(Kind::Output, r.name)), use(r.value));
+        out_.line("{}.row[row] = pack<{}>({});", rows(r.name), storage(plan_.tensor(Kind::Output, r.name)),
+                  use(r.value));
     }
 
     /// A carried value takes its next one, which no other carried value is: their order does not matter.
@@ -216,16 +242,21 @@ class ChannelWriter {
     }
 
     [[nodiscard]] std::string expression(ValueId v, const std::vector<std::string>& a) const {
-        if (op(v).code != Opcode::To && op(v).code != Opcode::CacheResult) return fmt::format("{}({})", ir::info(op(v).code).name, fmt::join(a, ", "));
+        if (op(v).code != Opcode::To && op(v).code != Opcode::CacheResult)
+            return fmt::format("{}({})", ir::info(op(v).code).name, fmt::join(a, ", "));
         const bool from = type(op(v).args[0]) == "mask", to = type(v) == "mask";
         return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
     }
 
     [[nodiscard]] const std::string& name(ValueId v) const { return names_[static_cast<std::size_t>(v)]; }
     [[nodiscard]] std::string row_name(ValueId v) const { return name(v) + "_row"; }
-    [[nodiscard]] std::string factor(const ChannelState& s) const { return s.factor == ir::kNoValue ? "broadcast(1.0f)" : name(s.factor); }
+    [[nodiscard]] std::string factor(const ChannelState& s) const {
+        return s.factor == ir::kNoValue ? "broadcast(1.0f)" : name(s.factor);
+    }
     static std::string after(const ChannelState& s) { return cpp_identifier(s.name) + "_after"; }
-    [[nodiscard]] std::string variable(const ChannelState& s) const { return s.before != ir::kNoValue ? name(s.before) : after(s); }
+    [[nodiscard]] std::string variable(const ChannelState& s) const {
+        return s.before != ir::kNoValue ? name(s.before) : after(s);
+    }
 
     Writer& out_;
     const plan::Plan& plan_;
@@ -278,6 +309,8 @@ void write_channel_head(Writer& out, const plan::Plan& plan) {
     out.line("using namespace forge::cuda;");
 }
 
-void write_channel_kernel(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel) { ChannelWriter(out, plan, kernel).write(); }
+void write_channel_kernel(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel) {
+    ChannelWriter(out, plan, kernel).write();
+}
 
 }  // namespace forge::emit

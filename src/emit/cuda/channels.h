@@ -1,6 +1,6 @@
 /// CUDA C++ for channel kernels (plan::Engine::Channels): each thread has four adjacent channels of some tokens in its
-/// registers, walks over them once for what they do to the states, and, when the states before them have come, once more
-/// for the outputs. What both walks need is kept, so that nothing is read or computed twice.
+/// registers, walks over them once for what they do to the states, and, when the states before them have come, once
+/// more for the outputs. What both walks need is kept, so that nothing is read or computed twice.
 #pragma once
 
 #include "emit/cuda/launch.h"

@@ -28,7 +28,8 @@ bool DecayGroups::starts_kernel() const {
     for (ValueId v = 0; v < groups_[0].head(); ++v) {
         const Op& op = fn_.op(v);
         const bool made_ahead = std::find(vectors.begin(), vectors.end(), v) != vectors.end();
-        if (op.code != Opcode::Param && op.layout->space != Space::Reg && !ir::is_view(op.code) && !made_ahead) return false;
+        if (op.code != Opcode::Param && op.layout->space != Space::Reg && !ir::is_view(op.code) && !made_ahead)
+            return false;
     }
     return true;
 }
@@ -59,13 +60,15 @@ void DecayGroups::sum_gates(const DecayGroup& group, const char* rows) const {
     const Op& op = fn_.op(gates);
     const bool global = op.layout->space == Space::Spill;
     const std::string from = global ? FragmentInputs::token_matrix(op.attrs.name, transfers_.tensor_of(op))
-                                    : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names), op.layout->strides[0], op.layout->strides[1]);
+                                    : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names),
+                                                  op.layout->strides[0], op.layout->strides[1]);
     c_.out.line("sum_gates({}, {}, {});", sums(group), from, global ? rows : "kChunk");
 }
 
 std::string DecayGroups::rows_to(ValueId rows) const {
     if (rows == ir::kNoValue) return "NoRows{}";
-    const auto result = std::find_if(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == rows; });
+    const auto result =
+        std::find_if(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == rows; });
     const ValueId scale = fn_.op(rows).args[2];
     const bool constant = fn_.op(scale).code == Opcode::Constant;
     return fmt::format("RowsTo{{{}, {}}}", transfers_.spill_pointer(result->name, "block"),
@@ -77,7 +80,8 @@ std::string DecayGroups::first_operand(ValueId q) const {
     const Op& op = fn_.op(q);
     if (op.layout->space != Space::Spill) return c_.name(q);
     const int tensor = transfers_.tensor_of(op);
-    return fmt::format("TokenRows<{}>({}, rows)", storage_type(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.dtype),
+    return fmt::format("TokenRows<{}>({}, rows)",
+                       storage_type(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.dtype),
                        FragmentInputs::token_matrix(op.attrs.name, tensor));
 }
 
@@ -86,10 +90,12 @@ void DecayGroups::multiply(const DecayGroup& group) const {
     std::string factors;
     for (const DecayGroup::Factor& f : group.factors) {
         c_.out.line("Fragment<64, 64> {};", c_.name(f.product));
-        factors += fmt::format(", DecayFactor{{{}, {}, {}}}", first_operand(fn_.op(f.product).args[0]), c_.name(f.product), rows_to(f.rows));
+        factors += fmt::format(", DecayFactor{{{}, {}, {}}}", first_operand(fn_.op(f.product).args[0]),
+                               c_.name(f.product), rows_to(f.rows));
     }
     c_.out.line("decay_products<{}>({}, {}, DecayedTokens{{{}, {}}}{});", head.attrs.exclusive, sums(group),
-                group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum), c_.name(head.args[1]), rows_to(group.rows), factors);
+                group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum), c_.name(head.args[1]), rows_to(group.rows),
+                factors);
 }
 
 }  // namespace forge::emit

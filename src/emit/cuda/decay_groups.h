@@ -8,24 +8,25 @@
 namespace forge::emit {
 
 class DecayGroups {
- public:
+  public:
     DecayGroups(Context& context, const Transfers& transfers)
         : c_(context), transfers_(transfers), fn_(context.fn), groups_(tile::decay_groups(fn_)) {}
 
     [[nodiscard]] const std::vector<tile::DecayGroup>& groups() const { return groups_; }
     /// The group that a value is made with; null if none.
     [[nodiscard]] const tile::DecayGroup* with(ir::ValueId v) const;
-    /// Whether the first group is the first thing to be computed, but for vectors, and reads its gates in global memory.
+    /// Whether the first group is the first thing to be computed, but for vectors, and reads its gates in global
+    /// memory.
     [[nodiscard]] bool starts_kernel() const;
 
-    [[nodiscard]] Ranges room(const tile::DecayGroup& group) const;      ///< that is written with the sums
+    [[nodiscard]] Ranges room(const tile::DecayGroup& group) const;  ///< that is written with the sums
     [[nodiscard]] Ranges gates(const tile::DecayGroup& group) const;
     [[nodiscard]] Ranges operands(const tile::DecayGroup& group) const;
 
     void sum_gates(const tile::DecayGroup& group, const char* rows) const;
     void multiply(const tile::DecayGroup& group) const;
 
- private:
+  private:
     [[nodiscard]] std::string sums(const tile::DecayGroup& group) const;
     [[nodiscard]] std::string first_operand(ir::ValueId q) const;
     [[nodiscard]] std::string rows_to(ir::ValueId rows) const;

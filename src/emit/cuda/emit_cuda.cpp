@@ -25,7 +25,8 @@ std::string emit_channels(const plan::Plan& plan) {
 /// Of a block.
 int most_groups(const plan::Plan& plan) {
     int most = 1;
-    for (const plan::Kernel& kernel : plan.kernels) most = std::max(most, launch_of(plan, kernel).threads / plan.schedule.block_threads);
+    for (const plan::Kernel& kernel : plan.kernels)
+        most = std::max(most, launch_of(plan, kernel).threads / plan.schedule.block_threads);
     return most;
 }
 
@@ -39,20 +40,25 @@ std::string emit_cuda(const plan::Plan& plan) {
     const bool warp_groups = plan.schedule.warp_groups();
     cuda.includes = {warp_groups ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
     if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.barrier = "publish();";
-    if (const int groups = most_groups(plan); groups > 1) cuda.defines.emplace_back(fmt::format("FORGE_GROUPS {}", groups));
+    if (const int groups = most_groups(plan); groups > 1)
+        cuda.defines.emplace_back(fmt::format("FORGE_GROUPS {}", groups));
     cuda.namespaces = {"forge::cuda"};
     cuda.arguments = "const __grid_constant__ Call call";
-    cuda.prologue = {fmt::format("extern __shared__ __align__({}) float scratch[];", warp_groups ? 1024 : 16), "const Size task = blockIdx.x;"};
+    cuda.prologue = {fmt::format("extern __shared__ __align__({}) float scratch[];", warp_groups ? 1024 : 16),
+                     "const Size task = blockIdx.x;"};
     cuda.idle = "if (at.idle) return;";
     cuda.cooperative = true;
     cuda.threads = plan.schedule.block_threads;
-    return write_source(plan, cuda, [](Writer& out, const Dialect& dialect, const plan::Plan& p, const plan::Kernel& kernel) {
-        Dialect own = dialect;
-        if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
-        else if (p.schedule.warp_groups() && &kernel != &p.kernels.back()) own.prologue.emplace_back("ptx::let_next_kernel_start();");
-        if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.prologue.emplace_back("ptx::wait_for_kernel_before();");
-        (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);
-    });
+    return write_source(
+        plan, cuda, [](Writer& out, const Dialect& dialect, const plan::Plan& p, const plan::Kernel& kernel) {
+            Dialect own = dialect;
+            if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
+            else if (p.schedule.warp_groups() && &kernel != &p.kernels.back())
+                own.prologue.emplace_back("ptx::let_next_kernel_start();");
+            if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups)
+                own.prologue.emplace_back("ptx::wait_for_kernel_before();");
+            (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);
+        });
 }
 
 }  // namespace forge::emit

@@ -74,10 +74,13 @@ void FragmentBody::declare_buffer(ValueId v, const std::string& place) {
 }
 
 void FragmentBody::declare_buffers() {
-    if (is_outputs() && writes_memory()) out_.line("float* const own = scratch + (group() - {}) * {};", Roles::kFirstOutput, roles_->output_floats);
+    if (is_outputs() && writes_memory())
+        out_.line("float* const own = scratch + (group() - {}) * {};", Roles::kFirstOutput, roles_->output_floats);
     for (ValueId v = 0; v < fn_.size(); ++v) {
         const Op& op = fn_.op(v);
-        if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged || is_passed(v) || !touches(v)) continue;
+        if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged || is_passed(v) ||
+            !touches(v))
+            continue;
         const bool own = is_outputs() && op.code != Opcode::Param;
         declare_buffer(v, fmt::format("{} + {}", own ? "own" : "scratch", op.layout->offset));
     }
@@ -88,10 +91,12 @@ void FragmentBody::declare_arrived() {
     inputs_.declare_stage("arrived", "arrived_numbers", role_ != 0 ? "stage.at" : "stage");
     for (ValueId v = 0; v < fn_.size(); ++v) {
         const bool buffer = (c_.in_tile(v) || c_.is_operand(v)) && !ir::is_view(fn_.op(v).code);
-        if (buffer && fn_.op(v).layout->staged && touches(v)) declare_buffer(v, inputs_.place(v, "arrived", "arrived_numbers"));
+        if (buffer && fn_.op(v).layout->staged && touches(v))
+            declare_buffer(v, inputs_.place(v, "arrived", "arrived_numbers"));
     }
     if (role_ == 0) return;
-    for (const Roles::Passed& p : roles_->passed) declare_buffer(p.value, fmt::format("scratch + {} + to.at * {}", p.offset, p.floats));
+    for (const Roles::Passed& p : roles_->passed)
+        declare_buffer(p.value, fmt::format("scratch + {} + to.at * {}", p.offset, p.floats));
 }
 
 void FragmentBody::begin_chunk(const std::string& arrive) {
@@ -99,7 +104,8 @@ void FragmentBody::begin_chunk(const std::string& arrive) {
     if (plan::in_order(loop_)) declare_arrived();
     if (!is_outputs()) pack_states();
     for (ValueId v = 0; v < fn_.size(); ++v) {
-        if (c_.is_param(v, Role::Mask) && !inputs_.is_vector(v)) out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
+        if (c_.is_param(v, Role::Mask) && !inputs_.is_vector(v))
+            out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
         if (c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
     }
     out_.put(arrive);
@@ -131,7 +137,9 @@ void FragmentBody::operations() {
 
 void FragmentBody::operation(ValueId v) {
     const Op& op = fn_.op(v);
-    if (role_ == 0 && products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg && !ir::is_view(op.code)) inputs_.start_later();
+    if (role_ == 0 && products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg &&
+        !ir::is_view(op.code))
+        inputs_.start_later();
     if (is_written(v)) {
         wait_for_passed(v);
         if (const tile::DecayGroup* const group = decays_.with(v)) {
@@ -176,10 +184,13 @@ void FragmentBody::compute(ValueId v) {
         writes.push_back({work->second, work->second + tile::fragment_work_floats(fn_, v)});
     before(reads, writes);
     if (op.code == Opcode::DecayMask) {
-        out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v), c_.name(op.args[0]));
+        out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v),
+                  c_.name(op.args[0]));
     } else if (op.code == Opcode::Inverse && c_.is_fragment(v)) {
-        out_.line("const Fragment<64, 64> {} = unit_lower_inverse({}, scratch + {});", c_.name(v), c_.name(op.args[0]), c_.kernel.tiles.work.at(v));
-    } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || op.code == Opcode::Identity) {
+        out_.line("const Fragment<64, 64> {} = unit_lower_inverse({}, scratch + {});", c_.name(v), c_.name(op.args[0]),
+                  c_.kernel.tiles.work.at(v));
+    } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant ||
+               op.code == Opcode::Identity) {
         if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
         else write_fragment_loop(c_, v);
     } else {
@@ -210,10 +221,12 @@ void FragmentBody::product(ValueId v) {
     const char* acc = op.code == Opcode::MatmulAdd ? "Add" : op.code == Opcode::MatmulSub ? "Sub" : "Set";
     out_.line("{} {}{};", fragment_type(fn_, v), name, op.args.size() == 3 ? " = " + c_.name(op.args[2]) : "");
     if (c_.is_fragment(a)) {
-        out_.line("issue_multiply<Acc::{}, {}>({}, {}_packed, {});", acc, along(op, second), name, c_.name(a), c_.name(b));
+        out_.line("issue_multiply<Acc::{}, {}>({}, {}_packed, {});", acc, along(op, second), name, c_.name(a),
+                  c_.name(b));
     } else {
         const std::int64_t depth = size_of(fn_.op(op.args[0]).type, op.attrs.trans_a ? 0 : 1);
-        out_.line("issue_multiply<Acc::{}, {}, {}, {}>({}, {}, {});", acc, along(op, first), along(op, second), depth, name, c_.name(a), c_.name(b));
+        out_.line("issue_multiply<Acc::{}, {}, {}, {}>({}, {}, {});", acc, along(op, first), along(op, second), depth,
+                  name, c_.name(a), c_.name(b));
     }
     products_.started(name, reads);
 }
@@ -225,7 +238,8 @@ void FragmentBody::store_fragment(ValueId v) {
     release_before(v);
     if (is_passed(v)) out_.line("{}_passing.wait_empty(to);", c_.name(v));
     else before({}, c_.memory(v));
-    out_.line("store_fragment<{}>({}, {}{});", fn_.op(from).layout->space == Space::Transposed, c_.name(v), c_.name(from), packed ? "_packed" : "");
+    out_.line("store_fragment<{}>({}, {}{});", fn_.op(from).layout->space == Space::Transposed, c_.name(v),
+              c_.name(from), packed ? "_packed" : "");
     if (is_passed(v)) out_.line("settle(), {}_passing.is_filled(to);", c_.name(v));
 }
 
@@ -233,7 +247,8 @@ void FragmentBody::load_fragment(ValueId v) {
     const ValueId from = fn_.op(v).args[0];
     before(c_.memory(from), {});
     const std::string parameters = fragment_parameters(fn_, v).substr(1);
-    out_.line("{} {} = load_fragment<{}, {}({});", fragment_type(fn_, v), c_.name(v), fn_.op(v).layout->space == Space::Transposed, parameters, c_.name(from));
+    out_.line("{} {} = load_fragment<{}, {}({});", fragment_type(fn_, v), c_.name(v),
+              fn_.op(v).layout->space == Space::Transposed, parameters, c_.name(from));
 }
 
 /// A fragment into a tile.
@@ -243,7 +258,9 @@ void FragmentBody::spread_fragment(ValueId v) {
     const std::string &to = c_.name(v), &fragment = c_.name(from);
     out_.open(fmt::format("each{}([&](const Spot& spot)", fragment_parameters(fn_, from)));
     if (fn_.op(from).layout->space == Space::Transposed)
-        out_.line("{0}[spot.j * {1} + spot.i] = {2}.at(spot).x[0], {0}[(spot.j + 1) * {1} + spot.i] = {2}.at(spot).x[1];", to, row, fragment);
+        out_.line(
+            "{0}[spot.j * {1} + spot.i] = {2}.at(spot).x[0], {0}[(spot.j + 1) * {1} + spot.i] = {2}.at(spot).x[1];", to,
+            row, fragment);
     else out_.line("store_pair({} + spot.i * {} + spot.j, {}.at(spot));", to, row, fragment);
     out_.close("});");
 }
@@ -256,8 +273,8 @@ void FragmentBody::pack(ValueId v) {
 
 // Waits.
 
-/// A fragment is about to be read by the threads. The compiler does not see that the last chunk's products have ended if
-/// others have begun since: then the carried fragment must have been copied in between.
+/// A fragment is about to be read by the threads. The compiler does not see that the last chunk's products have ended
+/// if others have begun since: then the carried fragment must have been copied in between.
 void FragmentBody::read_fragment(ValueId v) {
     products_.need(c_.name(v));
     if (fn_.op(v).code == Opcode::Param && products_.any()) copied_.insert(v);
@@ -299,14 +316,17 @@ void FragmentBody::store_result(const ir::Result& r) {
     if (tile::is_carried(r.role)) return;
     const ValueId v = r.value;
     if (fn_.op(v).layout->space == Space::Spill) return;  // as it is made
-    if (!c_.is_operand(v)) return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
+    if (!c_.is_operand(v))
+        return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
     c_.reads(v);
-    if (r.role == Role::Spill) return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
+    if (r.role == Role::Spill)
+        return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
     const int tensor = plan_.tensor(Kind::Output, r.name);
     const std::string rows = FragmentInputs::token_matrix(r.name, tensor);
     if (!inputs_.is_mapped(tensor)) return out_.line("store_operand({}, {}, rows);", rows, c_.name(v));
     storing_ = true;
-    out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows);", cpp_identifier(r.name), rows, c_.name(v));
+    out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows);", cpp_identifier(r.name),
+              rows, c_.name(v));
 }
 
 void FragmentBody::keep_carried() {
@@ -318,7 +338,8 @@ void FragmentBody::keep(const ir::Result& r) {
     const ValueId kept = c_.carried_param(r);
     if (kept == ir::kNoValue || kept == r.value) return;
     const std::string &to = c_.name(kept), &from = c_.name(r.value);
-    if (c_.is_fragment(kept)) return out_.line("{} = {};", to, copied_.contains(kept) ? fmt::format("copied({})", from) : from);
+    if (c_.is_fragment(kept))
+        return out_.line("{} = {};", to, copied_.contains(kept) ? fmt::format("copied({})", from) : from);
     before(c_.memory(r.value), c_.memory(kept));
     out_.line("copy_floats<{}>({}, {});", c_.floats(kept), to, from);
 }

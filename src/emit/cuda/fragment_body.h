@@ -1,5 +1,5 @@
-/// The text of one chunk for one warp group: the operations that are its own, the waits between them, its results. Where
-/// groups have roles there is a body for each role.
+/// The text of one chunk for one warp group: the operations that are its own, the waits between them, its results.
+/// Where groups have roles there is a body for each role.
 #pragma once
 
 #include <set>
@@ -11,7 +11,7 @@
 namespace forge::emit {
 
 class FragmentBody {
- public:
+  public:
     /// `role`: of tile::Roles; 0: one warp group does everything.
     FragmentBody(Context& context, Transfers& transfers, FragmentInputs& inputs, std::uint8_t role);
 
@@ -23,7 +23,7 @@ class FragmentBody {
     void keep_carried();  ///< for the next chunk
     [[nodiscard]] bool writes_memory() const;
 
- private:
+  private:
     [[nodiscard]] bool is_states() const { return role_ == tile::Roles::kStates; }
     [[nodiscard]] bool is_outputs() const { return role_ == tile::Roles::kOutputs; }
     [[nodiscard]] bool is_mine(ir::ValueId v) const { return role_ == 0 || roles_->does(role_, v); }

@@ -22,7 +22,8 @@ void FragmentInputs::declare() {
 
 std::string FragmentInputs::half() const {
     const auto& inputs = plan_.definition.inputs;
-    const bool bf16 = std::any_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return in.type.dtype == BF16; });
+    const bool bf16 =
+        std::any_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return in.type.dtype == BF16; });
     return bf16 ? "bf16" : "f16";
 }
 
@@ -40,40 +41,50 @@ bool FragmentInputs::is_vector(ValueId v) const {
 bool FragmentInputs::through_registers(ValueId v) const { return c_.is_param(v, Role::Input) && is_vector(v); }
 
 std::string FragmentInputs::token_matrix(const std::string& name, int tensor) {
-    return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]", cpp_identifier(name), tensor);
+    return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]",
+                       cpp_identifier(name), tensor);
 }
 
 std::string FragmentInputs::token_vector(ValueId v) const {
-    return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token", cpp_identifier(fn_.op(v).attrs.name), transfers_.tensor_of(fn_.op(v)));
+    return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token",
+                       cpp_identifier(fn_.op(v).attrs.name), transfers_.tensor_of(fn_.op(v)));
 }
 
 std::string FragmentInputs::place(ValueId v, const char* matrices, const char* numbers) const {
     const Layout& layout = *fn_.op(v).layout;
     if (!layout.staged) return fmt::format("scratch + {}", layout.offset);
     const std::int64_t first_number = c_.kernel.tiles.stage_floats;
-    return layout.offset < first_number ? fmt::format("{} + {}", matrices, layout.offset) : fmt::format("{} + {}", numbers, layout.offset - first_number);
+    return layout.offset < first_number ? fmt::format("{} + {}", matrices, layout.offset)
+                                        : fmt::format("{} + {}", numbers, layout.offset - first_number);
 }
 
-bool FragmentInputs::is_mapped(int tensor) const { return std::find(maps_.begin(), maps_.end(), tensor) != maps_.end(); }
+bool FragmentInputs::is_mapped(int tensor) const {
+    return std::find(maps_.begin(), maps_.end(), tensor) != maps_.end();
+}
 
 void FragmentInputs::declare_map(const std::string& name, int tensor) {
     const auto map = std::find(maps_.begin(), maps_.end(), tensor);
     if (map == maps_.end()) return;
-    out_.line("const Mapped {}_map(maps, {}, call, {}, at, {});", cpp_identifier(name), map - maps_.begin(), tensor, transfers_.first_column(tensor));
+    out_.line("const Mapped {}_map(maps, {}, call, {}, at, {});", cpp_identifier(name), map - maps_.begin(), tensor,
+              transfers_.first_column(tensor));
 }
 
 void FragmentInputs::declare_stage(const char* matrices, const char* numbers, const char* stage) {
     if (!plan::in_order(loop_)) return;
     const tile::TileKernel& tiles = c_.kernel.tiles;
     out_.line("[[maybe_unused]] float* const {} = scratch + {} * {};", matrices, stage, tiles.stage_floats);
-    if (tiles.number_floats > 0) out_.line("[[maybe_unused]] float* const {} = scratch + {} + {} * {};", numbers, tiles.stage_numbers, stage, tiles.number_floats);
+    if (tiles.number_floats > 0)
+        out_.line("[[maybe_unused]] float* const {} = scratch + {} + {} * {};", numbers, tiles.stage_numbers, stage,
+                  tiles.number_floats);
 }
 
 std::string FragmentInputs::arriving(ValueId v) const { return place(v, "arriving", "arriving_numbers"); }
 
 namespace {
 
-constexpr const char* kStart = "const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage)";
+constexpr const char* kStart =
+    "const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int "
+    "stage)";
 
 }  // namespace
 
@@ -123,7 +134,8 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
     const std::int64_t least = bytes(spills), all = least + bytes(mapped);
     out_.open("if (lane() == 0)");
     out_.line("const unsigned filled = stages.filled(stage);");
-    out_.line("ptx::barrier_expect(filled, {});", mapped.empty() ? std::to_string(all) : fmt::format("by_copy ? {} : {}", all, least));
+    out_.line("ptx::barrier_expect(filled, {});",
+              mapped.empty() ? std::to_string(all) : fmt::format("by_copy ? {} : {}", all, least));
     for (const ValueId v : spills) {
         const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
         if (c_.is_operand(v)) out_.line("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from);
@@ -131,7 +143,9 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
     }
     if (!mapped.empty()) {
         out_.open("if (by_copy)");
-        for (const ValueId v : mapped) out_.line("copy_operand(filled, {}({}), {}_map, row);", operand_type(v), arriving(v), cpp_identifier(fn_.op(v).attrs.name));
+        for (const ValueId v : mapped)
+            out_.line("copy_operand(filled, {}({}), {}_map, row);", operand_type(v), arriving(v),
+                      cpp_identifier(fn_.op(v).attrs.name));
         out_.close();
     }
     out_.close();
@@ -145,7 +159,9 @@ void FragmentInputs::start_matrix(ValueId v, const char* operand_function) {
     const Op& op = fn_.op(v);
     const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
     if (c_.is_operand(v)) out_.line("{}({}({}), {}, rows);", operand_function, operand_type(v), arriving(v), from);
-    else out_.line("start_tile<{}, {}, {}{}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1), op.layout->strides[0], c_.kernel.tiles.roles ? ", Warp" : "", arriving(v), from);
+    else
+        out_.line("start_tile<{}, {}, {}{}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1),
+                  op.layout->strides[0], c_.kernel.tiles.roles ? ", Warp" : "", arriving(v), from);
 }
 
 /// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
@@ -162,7 +178,9 @@ void FragmentInputs::declare_vectors() {
     out_.close("};");
 }
 
-const TensorSlot& FragmentInputs::input_slot(ValueId v) const { return plan_.tensors[static_cast<std::size_t>(transfers_.tensor_of(fn_.op(v)))]; }
+const TensorSlot& FragmentInputs::input_slot(ValueId v) const {
+    return plan_.tensors[static_cast<std::size_t>(transfers_.tensor_of(fn_.op(v)))];
+}
 
 std::string FragmentInputs::next_vector(ValueId v) const { return c_.name(v) + "_next"; }
 
@@ -170,8 +188,9 @@ std::string FragmentInputs::next_vector(ValueId v) const { return c_.name(v) + "
 std::string FragmentInputs::later_vector(ValueId v, const char* chunks) const {
     const int tensor = transfers_.tensor_of(fn_.op(v));
     const std::string row = fmt::format("row{}", chunks);
-    return fmt::format("token_pair({}_rows + {} * call.tensors[{}].token, call.tensors[{}].token, rows_of({}), {})", cpp_identifier(fn_.op(v).attrs.name),
-                       *chunks ? "(" + row + ")" : row, tensor, tensor, row, float_literal(input_slot(v).pad));
+    return fmt::format("token_pair({}_rows + {} * call.tensors[{}].token, call.tensors[{}].token, rows_of({}), {})",
+                       cpp_identifier(fn_.op(v).attrs.name), *chunks ? "(" + row + ")" : row, tensor, tensor, row,
+                       float_literal(input_slot(v).pad));
 }
 
 /// A number that is no vector's: of parameters, constants, and what follows from them.
@@ -192,8 +211,11 @@ void FragmentInputs::vector(ValueId v) {
     std::string value;
     if (c_.is_param(v, Role::Mask)) value = "mask_pair(rows)";
     else if (c_.kernel.tiles.roles && op.code == Opcode::Param) value = next_vector(v);
-    else if (op.code == Opcode::Param) value = fmt::format("arrived_pair({}, {}, rows, {})", arriving(v), token_vector(v), float_literal(input_slot(v).pad));
-    else if (op.code == Opcode::Cumsum) value = fmt::format("running_sum<{}, {}>({})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]));
+    else if (op.code == Opcode::Param)
+        value = fmt::format("arrived_pair({}, {}, rows, {})", arriving(v), token_vector(v),
+                            float_literal(input_slot(v).pad));
+    else if (op.code == Opcode::Cumsum)
+        value = fmt::format("running_sum<{}, {}>({})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]));
     else if (op.code == Opcode::Sum) value = fmt::format("sum_of({})", name(op.args[0]));
     else {
         std::vector<std::string> operands;
@@ -203,18 +225,23 @@ void FragmentInputs::vector(ValueId v) {
         value = op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands);
     }
     out_.line("const pair {} = {};", name(v), value);
-    if (stored) out_.line("{}, {});", op.type.rank() == 0 ? "store_first(" + arriving(v) : fmt::format("store_pair({} + j", arriving(v)), name(v));
+    if (stored)
+        out_.line("{}, {});",
+                  op.type.rank() == 0 ? "store_first(" + arriving(v) : fmt::format("store_pair({} + j", arriving(v)),
+                  name(v));
 }
 
 bool FragmentInputs::has_vectors() const { return !c_.kernel.tiles.vectors.empty(); }
 
 void FragmentInputs::declare_rows() {
-    out_.line("const auto rows_of = [&](Size row) {{ return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); }};");
+    out_.line(
+        "const auto rows_of = [&](Size row) {{ return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : "
+        "kChunk); }};");
     out_.line("[[maybe_unused]] Size row = at.row, block = at.block;");
 }
 
-/// Each warp has a stage, so that vectors are asked for as many chunks ahead as there are stages. What threads copy has arrived
-/// when a chunk is announced; other copies report to the barriers themselves.
+/// Each warp has a stage, so that vectors are asked for as many chunks ahead as there are stages. What threads copy has
+/// arrived when a chunk is announced; other copies report to the barriers themselves.
 void FragmentInputs::ask_for_all() {
     transfers_.declare_inputs();
     for (ValueId v = 0; v < fn_.size(); ++v)
@@ -229,9 +256,12 @@ void FragmentInputs::ask_for_all() {
     }
     declare_copying_start();
     declare_vectors();
-    out_.open("for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, stage.lap ^= 1u)");
+    out_.open(
+        "for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, stage.lap ^= "
+        "1u)");
     const bool beside = plan_.is_beside(c_.kernel, plan::Loop::Scan);
-    if (beside) out_.line("if (lane() == 0) wait_until_made(call, call.spills[{}], block);", plan_.spill(plan::kMadeSpill));
+    if (beside)
+        out_.line("if (lane() == 0) wait_until_made(call, call.spills[{}], block);", plan_.spill(plan::kMadeSpill));
     out_.line("stages.wait_empty(stage);");
     out_.line("start(row, rows_of(row), block, stage.at);");
     out_.line("started();");
@@ -251,7 +281,9 @@ void FragmentInputs::start_first() {
     out_.line("[[maybe_unused]] const auto after = [](int stage) {{ return stage + 1 == kStages ? 0 : stage + 1; }};");
     out_.line("int stage = 0;");
     out_.open("for (int ahead = 0; ahead < kStages - 1; ++ahead)");
-    out_.line("if (row + ahead * kChunk < at.end) start(row + ahead * kChunk, rows_of(row + ahead * kChunk), block + ahead * call.heads, ahead);");
+    out_.line(
+        "if (row + ahead * kChunk < at.end) start(row + ahead * kChunk, rows_of(row + ahead * kChunk), block + ahead * "
+        "call.heads, ahead);");
     out_.line("started();");
     out_.close();
 }
@@ -265,8 +297,10 @@ void FragmentInputs::make_first_vectors() {
 void FragmentInputs::start_later() {
     if (!plan::in_order(loop_) || later_started_) return;
     later_started_ = true;
-    out_.line("if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + (kStages - 1) * call.heads, stage == 0 ? kStages - 1 : "
-              "stage - 1);");
+    out_.line(
+        "if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + "
+        "(kStages - 1) * call.heads, stage == 0 ? kStages - 1 : "
+        "stage - 1);");
     out_.line("started();");
     if (c_.kernel.tiles.stages > 2) make_next_vectors();  // they have arrived, and the other warps wait for products
 }

@@ -1,5 +1,5 @@
-/// What a chunk reads in a kernel for warp groups: matrices and spills are asked for while earlier chunks are computed, by
-/// copies that run on their own; vectors of tokens, and what follows from them alone, one warp makes ahead.
+/// What a chunk reads in a kernel for warp groups: matrices and spills are asked for while earlier chunks are computed,
+/// by copies that run on their own; vectors of tokens, and what follows from them alone, one warp makes ahead.
 #pragma once
 
 #include "emit/context.h"
@@ -9,13 +9,19 @@
 namespace forge::emit {
 
 class FragmentInputs {
- public:
+  public:
     FragmentInputs(Context& context, Transfers& transfers)
-        : c_(context), transfers_(transfers), out_(context.out), plan_(context.plan), loop_(context.kernel.graph.loop), fn_(context.fn), maps_(mapped_tensors(plan_, context.kernel)) {}
+        : c_(context),
+          transfers_(transfers),
+          out_(context.out),
+          plan_(context.plan),
+          loop_(context.kernel.graph.loop),
+          fn_(context.fn),
+          maps_(mapped_tensors(plan_, context.kernel)) {}
 
-    void declare();            ///< the functions `start` and `make_vectors`
-    void declare_rows();       ///< where the walk through chunks begins, and how many rows a chunk has
-    void start_first();        ///< the first chunks' inputs are asked for
+    void declare();       ///< the functions `start` and `make_vectors`
+    void declare_rows();  ///< where the walk through chunks begins, and how many rows a chunk has
+    void start_first();   ///< the first chunks' inputs are asked for
     void make_first_vectors();
     /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Written once per chunk.
     void start_later();
@@ -30,7 +36,7 @@ class FragmentInputs {
     void declare_stage(const char* matrices, const char* numbers, const char* stage);
 
     [[nodiscard]] bool is_vector(ir::ValueId v) const;
-    [[nodiscard]] std::string half() const;                     ///< the element type of operands
+    [[nodiscard]] std::string half() const;  ///< the element type of operands
     [[nodiscard]] std::string operand_type(ir::ValueId v) const;
     /// Declares what tensor copies of a token matrix need; whether there are such copies.
     void declare_map(const std::string& name, int tensor);
@@ -38,11 +44,12 @@ class FragmentInputs {
     /// Where a token matrix's rows of a chunk begin, and its strides.
     [[nodiscard]] static std::string token_matrix(const std::string& name, int tensor);
 
- private:
+  private:
     [[nodiscard]] bool through_registers(ir::ValueId v) const;
     [[nodiscard]] bool has_vectors() const;
     [[nodiscard]] std::string token_vector(ir::ValueId v) const;
-    [[nodiscard]] std::string arriving(ir::ValueId v) const;    ///< where a buffer lies that is filled for chunk number `stage` of those in flight
+    [[nodiscard]] std::string arriving(
+        ir::ValueId v) const;  ///< where a buffer lies that is filled for chunk number `stage` of those in flight
     [[nodiscard]] const plan::TensorSlot& input_slot(ir::ValueId v) const;
     void declare_start();
     void declare_copying_start();
@@ -61,7 +68,7 @@ class FragmentInputs {
     const plan::Plan& plan_;
     plan::Loop loop_;
     const ir::Function& fn_;
-    std::vector<int> maps_;  ///< tensors that tensor copies move
+    std::vector<int> maps_;                              ///< tensors that tensor copies move
     bool later_started_ = false, vectors_made_ = false;  ///< written into the text
 };
 

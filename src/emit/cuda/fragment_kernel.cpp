@@ -14,36 +14,56 @@ using ir::ValueId;
 using plan::Loop;
 
 class FragmentKernel {
- public:
+  public:
     FragmentKernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel)
-        : c_(out, dialect, plan, kernel), transfers_(c_), inputs_(c_, transfers_), out_(out), plan_(plan), loop_(kernel.graph.loop), fn_(c_.fn) {}
+        : c_(out, dialect, plan, kernel),
+          transfers_(c_),
+          inputs_(c_, transfers_),
+          out_(out),
+          plan_(plan),
+          loop_(kernel.graph.loop),
+          fn_(c_.fn) {}
 
     void write() {
         const bool roles = c_.kernel.tiles.roles.has_value();
-        out_.open(fmt::format("{} void {}({}{})", launch_bounds(), kernel_symbol(c_.kernel), c_.dialect.arguments, roles ? ", const __grid_constant__ TensorMaps maps" : ""));
+        out_.open(fmt::format("{} void {}({}{})", launch_bounds(), kernel_symbol(c_.kernel), c_.dialect.arguments,
+                              roles ? ", const __grid_constant__ TensorMaps maps" : ""));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
-        out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk, plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
-                  roles && c_.kernel.tiles.roles->output_groups > 0 ? fmt::format(", kOutputs = {}", c_.kernel.tiles.roles->output_groups) : "");
+        out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk,
+                  plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
+                  roles && c_.kernel.tiles.roles->output_groups > 0
+                      ? fmt::format(", kOutputs = {}", c_.kernel.tiles.roles->output_groups)
+                      : "");
         if (plan_.is_beside(c_.kernel, Loop::Chunks)) write_tasks_beside();
-        else write_task(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk"), c_.dialect.idle);
+        else
+            write_task(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk"),
+                       c_.dialect.idle);
         out_.close();
     }
 
- private:
+  private:
     [[nodiscard]] std::string launch_bounds() const {
-        const bool small = loop_ == Loop::Summaries && plan_.schedule.summaries > 0;  // there are as many as two per multiprocessor
-        if (const auto& roles = c_.kernel.tiles.roles) return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->output_groups == 0 ? 2 : 1);
-        if (plan_.is_beside(c_.kernel, Loop::Chunks)) return fmt::format("FORGE_KERNEL_OF({}, 1)", plan_.schedule.beside_groups);
+        const bool small =
+            loop_ == Loop::Summaries && plan_.schedule.summaries > 0;  // there are as many as two per multiprocessor
+        if (const auto& roles = c_.kernel.tiles.roles)
+            return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->output_groups == 0 ? 2 : 1);
+        if (plan_.is_beside(c_.kernel, Loop::Chunks))
+            return fmt::format("FORGE_KERNEL_OF({}, 1)", plan_.schedule.beside_groups);
         return plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once(c_.kernel));
     }
 
     [[nodiscard]] const char* task_function() const {
         switch (loop_) {
-            case Loop::Scan: return "scan_task";
-            case Loop::Chunks: return "chunk_task";
-            case Loop::Summaries: return "summary_task";
-            case Loop::Segments: return "segment_task";
-            case Loop::Carries: break;
+            case Loop::Scan:
+                return "scan_task";
+            case Loop::Chunks:
+                return "chunk_task";
+            case Loop::Summaries:
+                return "summary_task";
+            case Loop::Segments:
+                return "segment_task";
+            case Loop::Carries:
+                break;
         }
         throw InternalError("emit: carries are no work for warp groups");
     }
@@ -51,9 +71,11 @@ class FragmentKernel {
     void write_task(const std::string& task, const std::string& idle) {
         out_.line("const Task at = {};", task);
         if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
-        else if (waits_for_kernel_before(plan_, c_.kernel)) out_.line("ptx::wait_for_kernel_before();");  // idle tasks too: the next kernel relies on it
+        else if (waits_for_kernel_before(plan_, c_.kernel))
+            out_.line("ptx::wait_for_kernel_before();");  // idle tasks too: the next kernel relies on it
         out_.put(idle);
-        if (loop_ == Loop::Summaries) out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
+        if (loop_ == Loop::Summaries)
+            out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
         declare_parameters();
         inputs_.declare_rows();
         if (c_.kernel.tiles.roles) write_fragment_roles(c_, transfers_, inputs_);
@@ -67,14 +89,16 @@ class FragmentKernel {
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
         out_.open("for (int n = 0; task_beside<kGroups>(call, n) < call.tasks; ++n)");
         out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
-        write_task("chunk_task(call, in_order_of_scans(call, task_beside<kGroups>(call, n), kChunk), kChunk)", "if (at.idle) continue;");
+        write_task("chunk_task(call, in_order_of_scans(call, task_beside<kGroups>(call, n), kChunk), kChunk)",
+                   "if (at.idle) continue;");
         out_.line("is_made(call, {}, at.block);", made);
         out_.close();
     }
 
     void declare_parameters() {
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (c_.is_param(v, Role::Scalar)) out_.line("const float {} = call.scalars[{}];", c_.name(v), plan_.scalar(fn_.op(v).attrs.name));
+            if (c_.is_param(v, Role::Scalar))
+                out_.line("const float {} = call.scalars[{}];", c_.name(v), plan_.scalar(fn_.op(v).attrs.name));
             if (c_.is_param(v, Role::Head) && fn_.op(v).type.rank() == 0) transfers_.load_head(v);
         }
     }
@@ -114,6 +138,8 @@ class FragmentKernel {
 
 }  // namespace
 
-void write_fragment_kernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel) { FragmentKernel(out, dialect, plan, kernel).write(); }
+void write_fragment_kernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel) {
+    FragmentKernel(out, dialect, plan, kernel).write();
+}
 
 }  // namespace forge::emit

@@ -1,5 +1,5 @@
-/// Kernels of the warp-group path: inputs arrive in stages while the chunk before is computed, products run on the matrix
-/// units while other work goes on, and the threads wait for either only where a result is needed.
+/// Kernels of the warp-group path: inputs arrive in stages while the chunk before is computed, products run on the
+/// matrix units while other work goes on, and the threads wait for either only where a result is needed.
 #pragma once
 
 #include "emit/dialect.h"

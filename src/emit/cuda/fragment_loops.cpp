@@ -18,32 +18,37 @@ using tile::size_of;
 using Space = Layout::Space;
 
 class Loop {
- public:
-    Loop(Context& context, ValueId root) : c_(context), fn_(context.fn), root_(root), space_(fn_.op(root).layout->space) {}
+  public:
+    Loop(Context& context, ValueId root)
+        : c_(context), fn_(context.fn), root_(root), space_(fn_.op(root).layout->space) {}
 
     void write() {
         const Op& op = fn_.op(root_);
         const std::string value = op.code == Opcode::Copy ? evaluate(op.args[0]) : evaluate_op(root_);
         if (in_fragment()) {
             c_.out.line("Fragment<{}, {}> {}{};", rows(), cols(), c_.name(root_), lower() ? " = {}" : "");
-            c_.out.open(lower() ? "each_lower([&](const Spot& spot)" : fmt::format("each<{}, {}>([&](const Spot& spot)", rows(), cols()));
+            c_.out.open(lower() ? "each_lower([&](const Spot& spot)"
+                                : fmt::format("each<{}, {}>([&](const Spot& spot)", rows(), cols()));
         } else {
             const std::int64_t row = (cols() + 3) / 4;
             if (rows() * row > c_.dialect.threads) c_.out.put("#pragma unroll 4");
             c_.out.open(fmt::format("for (int index = thread(); index < {}; index += kThreads)", rows() * row));
             if (rank() == 2) c_.out.line("[[maybe_unused]] const int i = index / {};", row);
-            if (rank() > 0) c_.out.line("[[maybe_unused]] const int j = index{} * 4;", rank() == 2 ? fmt::format(" % {}", row) : "");
+            if (rank() > 0)
+                c_.out.line("[[maybe_unused]] const int j = index{} * 4;",
+                            rank() == 2 ? fmt::format(" % {}", row) : "");
         }
         for (const std::string& s : statements_) c_.out.put(s);
         c_.out.put(stored(op.type.dtype == DType::Bool ? fmt::format("mask_to_float({})", value) : value));
         c_.out.close(in_fragment() ? "});" : "}");
     }
 
- private:
+  private:
     [[nodiscard]] bool in_fragment() const { return space_ == Space::Fragment || space_ == Space::Transposed; }
     /// Whether nothing above the diagonal of a single block need be computed.
     [[nodiscard]] bool lower() const {
-        return space_ == Space::Fragment && rows() == tile::kBlock && cols() == tile::kBlock && ir::triangle_of(fn_, root_) != ir::Triangle::Full;
+        return space_ == Space::Fragment && rows() == tile::kBlock && cols() == tile::kBlock &&
+               ir::triangle_of(fn_, root_) != ir::Triangle::Full;
     }
     [[nodiscard]] int rank() const { return fn_.op(root_).type.rank(); }
     /// Of the loop: a fragment of a transpose has the value's columns as rows.
@@ -58,14 +63,20 @@ class Loop {
         const bool lane = axis == lane_axis();
         return in_fragment() ? lane ? "spot.j" : "spot.i" : lane ? "j" : "i";
     }
-    [[nodiscard]] std::string function(const char* name) const { return in_fragment() ? fmt::format("{}_pair", name) : name; }
+    [[nodiscard]] std::string function(const char* name) const {
+        return in_fragment() ? fmt::format("{}_pair", name) : name;
+    }
     [[nodiscard]] std::string zero() const { return function("broadcast") + "(0.0f)"; }
 
     [[nodiscard]] std::string stored(const std::string& value) const {
         const std::string& n = c_.name(root_);
         if (in_fragment()) return fmt::format("{}.put(spot, {});", n, value);
         if (space_ == Space::Operand) return fmt::format("{}.put_four(i, j, {});", n, value);
-        return fmt::format("store({}, {});", rank() == 0 ? n : rank() == 1 ? n + " + j" : fmt::format("{} + i * {} + j", n, fn_.op(root_).layout->strides[0]), value);
+        return fmt::format("store({}, {});",
+                           rank() == 0   ? n
+                           : rank() == 1 ? n + " + j"
+                                         : fmt::format("{} + i * {} + j", n, fn_.op(root_).layout->strides[0]),
+                           value);
     }
 
     std::string evaluate(ValueId v) {
@@ -82,11 +93,14 @@ class Loop {
         }
         switch (op.layout->space) {
             case Space::Fragment:
-            case Space::Transposed: return fmt::format("{}.at(spot)", n);
-            case Space::Operand: return fmt::format("{}.{}({}, {})", n, in_fragment() ? "at" : "four_at", variable(0), variable(1));
+            case Space::Transposed:
+                return fmt::format("{}.at(spot)", n);
+            case Space::Operand:
+                return fmt::format("{}.{}({}, {})", n, in_fragment() ? "at" : "four_at", variable(0), variable(1));
             case Space::Tile:
             case Space::Spill:
-            case Space::Reg: break;
+            case Space::Reg:
+                break;
         }
         return op.type.dtype == DType::Bool ? fmt::format("ne({}, {})", load_tile(v), zero()) : load_tile(v);
     }
@@ -105,14 +119,17 @@ class Loop {
             else aligned = aligned && stride % 4 == 0;
         }
         if (lane_stride == 0) return fmt::format("{}(*({}))", function("broadcast"), at);
-        return lane_stride == 1 && aligned ? fmt::format("{}({})", function("load"), at) : fmt::format("{}({}, {})", function("gather"), at, lane_stride);
+        return lane_stride == 1 && aligned ? fmt::format("{}({})", function("load"), at)
+                                           : fmt::format("{}({}, {})", function("gather"), at, lane_stride);
     }
 
     std::string evaluate_op(ValueId v) {
         const Op& op = fn_.op(v);
-        if (op.code == Opcode::Constant) return fmt::format("{}({})", function("broadcast"), float_literal(op.attrs.value));
+        if (op.code == Opcode::Constant)
+            return fmt::format("{}({})", function("broadcast"), float_literal(op.attrs.value));
         if (op.code == Opcode::Param) return fmt::format("{}({})", function("broadcast"), c_.name(v));
-        if (op.code == Opcode::Identity) return fmt::format("{}({}, {})", function("eye"), variable(rank() - 2), variable(rank() - 1));
+        if (op.code == Opcode::Identity)
+            return fmt::format("{}({}, {})", function("eye"), variable(rank() - 2), variable(rank() - 1));
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a));
         if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));
@@ -122,8 +139,10 @@ class Loop {
     /// In a transpose, entries (i, j) to (i, j + 1) are (j, i) to (j + 1, i) of the value.
     [[nodiscard]] std::string triangle(const Op& op, const std::string& x) const {
         const bool lower = op.code == Opcode::Tril;
-        if (space_ == Space::Transposed) return fmt::format("{}({}, spot.i, spot.j, {})", lower ? "triu" : "tril", x, -op.attrs.diagonal);
-        return fmt::format("{}({}, {}, {}, {})", lower ? "tril" : "triu", x, variable(rank() - 2), variable(rank() - 1), op.attrs.diagonal);
+        if (space_ == Space::Transposed)
+            return fmt::format("{}({}, spot.i, spot.j, {})", lower ? "triu" : "tril", x, -op.attrs.diagonal);
+        return fmt::format("{}({}, {}, {}, {})", lower ? "tril" : "triu", x, variable(rank() - 2), variable(rank() - 1),
+                           op.attrs.diagonal);
     }
 
     std::string named(ValueId v, const std::string& text) {

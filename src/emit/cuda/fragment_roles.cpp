@@ -14,12 +14,19 @@ struct Registers {
 };
 
 /// Groups that make outputs by turns hold little at a time.
-Registers registers_for(int output_groups) { return output_groups == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128}; }
+Registers registers_for(int output_groups) {
+    return output_groups == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128};
+}
 
 class RolesWriter {
- public:
+  public:
     RolesWriter(Context& context, Transfers& transfers, FragmentInputs& inputs)
-        : c_(context), transfers_(transfers), inputs_(inputs), out_(context.out), roles_(*context.kernel.tiles.roles), registers_(registers_for(roles_.output_groups)) {}
+        : c_(context),
+          transfers_(transfers),
+          inputs_(inputs),
+          out_(context.out),
+          roles_(*context.kernel.tiles.roles),
+          registers_(registers_for(roles_.output_groups)) {}
 
     void write() {
         begin_handovers();
@@ -35,7 +42,7 @@ class RolesWriter {
         out_.close();
     }
 
- private:
+  private:
     [[nodiscard]] bool has_outputs() const { return roles_.output_groups > 0; }
 
     void begin_handovers() {
@@ -70,7 +77,8 @@ class RolesWriter {
         states.start();
         out_.line("Turn<kStages> stage;");
         if (has_outputs()) out_.line("[[maybe_unused]] Turn<kOutputs> to;");
-        out_.open(fmt::format("for (; row < at.end; row += kChunk, stage.next(){})", has_outputs() ? ", to.next()" : ""));
+        out_.open(
+            fmt::format("for (; row < at.end; row += kChunk, stage.next(){})", has_outputs() ? ", to.next()" : ""));
         body.begin_chunk(body.writes_memory() ? "stages.wait_filled(stage), sync();" : "stages.wait_filled(stage);");
         body.operations();
         body.keep_carried();
@@ -85,12 +93,15 @@ class RolesWriter {
         body.declare_buffers();
         transfers_.declare_outputs();
         for (const ir::Result& r : c_.fn.results)
-            if (r.role == ir::Role::Input) inputs_.declare_map(r.name, c_.plan.tensor(plan::TensorSlot::Kind::Output, r.name));
+            if (r.role == ir::Role::Input)
+                inputs_.declare_map(r.name, c_.plan.tensor(plan::TensorSlot::Kind::Output, r.name));
         out_.line("const int own_turn = group() - {};", Roles::kFirstOutput);
         out_.line("Turn<kStages> stage;");
         out_.line("[[maybe_unused]] Turn<kOutputs> to;");
         out_.line("stage.skip(own_turn), to.skip(own_turn);");
-        out_.open("for (row += own_turn * kChunk; row < at.end; row += kOutputs * kChunk, stage.skip(kOutputs), to.lap ^= 1u)");
+        out_.open(
+            "for (row += own_turn * kChunk; row < at.end; row += kOutputs * kChunk, stage.skip(kOutputs), to.lap ^= "
+            "1u)");
         body.begin_chunk("stores_read(), stages.wait_filled(stage), sync();");
         body.operations();
         out_.close();
@@ -107,6 +118,8 @@ class RolesWriter {
 
 }  // namespace
 
-void write_fragment_roles(Context& context, Transfers& transfers, FragmentInputs& inputs) { RolesWriter(context, transfers, inputs).write(); }
+void write_fragment_roles(Context& context, Transfers& transfers, FragmentInputs& inputs) {
+    RolesWriter(context, transfers, inputs).write();
+}
 
 }  // namespace forge::emit

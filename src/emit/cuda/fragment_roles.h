@@ -1,5 +1,5 @@
-/// A kernel whose warp groups have roles (tile/roles.h): a branch for each role, and the barriers by which they hand buffers
-/// over.
+/// A kernel whose warp groups have roles (tile/roles.h): a branch for each role, and the barriers by which they hand
+/// buffers over.
 #pragma once
 
 #include "emit/cuda/fragment_inputs.h"

@@ -37,26 +37,33 @@ void FragmentStates::start_state(ValueId v) {
     if (loop_ == Loop::Summaries) return fill(v, "broadcast_pair(0.0f)");
     if (loop_ == Loop::Segments && plan_.schedule.summaries == 0) {
         const std::string spill = graph::carry_spill(state);
-        return out_.line("load_state({}, {}, {});", name, transfers_.spill_pointer(spill, "at.segment"), spill_strides(v, spill));
+        return out_.line("load_state({}, {}, {});", name, transfers_.spill_pointer(spill, "at.segment"),
+                         spill_strides(v, spill));
     }
     const int tensor = plan_.tensor(Kind::InitialState, state);
     const std::string offset = transfers_.tile_offset(tensor, 0);
     out_.line("const float* const {}_initial = state_block<const float>(call, {}, at);", name, tensor);
-    out_.line("load_state({0}, {0}_initial{1}, {2});", name, offset.empty() ? "" : fmt::format(" ? {}_initial{} : nullptr", name, offset), tensor_strides(v, tensor));
+    out_.line("load_state({0}, {0}_initial{1}, {2});", name,
+              offset.empty() ? "" : fmt::format(" ? {}_initial{} : nullptr", name, offset), tensor_strides(v, tensor));
     if (loop_ == Loop::Segments) join_summaries(v);
 }
 
 /// The state at the segment's start, from that at the sequence's.
 void FragmentStates::join_summaries(ValueId v) {
-    const std::string &state = fn_.op(v).attrs.name, input = graph::input_spill(state), transition = graph::transition_spill(state);
-    const auto summary = [&](const std::string& spill) { return fmt::format("Summary{{{}, {}}}", transfers_.spill_pointer(spill, "n"), spill_strides(v, spill)); };
+    const std::string &state = fn_.op(v).attrs.name, input = graph::input_spill(state),
+                      transition = graph::transition_spill(state);
+    const auto summary = [&](const std::string& spill) {
+        return fmt::format("Summary{{{}, {}}}", transfers_.spill_pointer(spill, "n"), spill_strides(v, spill));
+    };
     out_.open("for (Size n = first_summary(call, at); n < at.segment; n += call.heads)");
-    out_.line("join_summary({}, {}{});", c_.name(v), plan_.has_spill(transition) ? summary(transition) + ", " : "", summary(input));
+    out_.line("join_summary({}, {}{});", c_.name(v), plan_.has_spill(transition) ? summary(transition) + ", " : "",
+              summary(input));
     out_.close();
 }
 
 void FragmentStates::start_small_state(ValueId v) {
-    if (loop_ == Loop::Segments) return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
+    if (loop_ == Loop::Segments)
+        return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
     if (loop_ != Loop::Summaries) return transfers_.load_initial_state(v);
     c_.writes(v);
     out_.line("fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
@@ -90,13 +97,15 @@ void FragmentStates::store() {
 void FragmentStates::store_summary(const ir::Result& r, ValueId v) {
     const std::string spill = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
     if (!c_.is_fragment(v)) return transfers_.store_spill(spill, v, "at.segment");
-    out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, "at.segment"), spill_strides(v, spill), c_.name(v));
+    out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, "at.segment"), spill_strides(v, spill),
+              c_.name(v));
 }
 
 void FragmentStates::store_final(const std::string& state, ValueId v) {
     const int tensor = plan_.tensor(Kind::FinalState, state);
     out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
-    out_.line("store_state(final{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor), c_.name(v));
+    out_.line("store_state(final{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor),
+              c_.name(v));
     out_.close();
 }
 
@@ -107,7 +116,9 @@ std::string FragmentStates::strides(ValueId v, const std::string& rows, const st
 
 std::string FragmentStates::spill_strides(ValueId v, const std::string& spill) const {
     const plan::SpillSlot& slot = plan_.spills[static_cast<std::size_t>(plan_.spill(spill))];
-    const auto stride = [&](std::size_t axis) { return std::to_string(slot.type.shape[axis] == Dim(1) ? 0 : slot.strides[axis]); };
+    const auto stride = [&](std::size_t axis) {
+        return std::to_string(slot.type.shape[axis] == Dim(1) ? 0 : slot.strides[axis]);
+    };
     return strides(v, stride(0), stride(1));
 }
 

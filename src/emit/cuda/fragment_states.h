@@ -1,5 +1,5 @@
-/// How carried states, and the transitions of segments, come into a warp group's registers and tiles before the first chunk
-/// and go out after the last.
+/// How carried states, and the transitions of segments, come into a warp group's registers and tiles before the first
+/// chunk and go out after the last.
 #pragma once
 
 #include "emit/context.h"
@@ -12,14 +12,19 @@ std::string fragment_type(const ir::Function& fn, ir::ValueId v);
 std::string fragment_parameters(const ir::Function& fn, ir::ValueId v);
 
 class FragmentStates {
- public:
+  public:
     FragmentStates(Context& context, Transfers& transfers)
-        : c_(context), transfers_(transfers), out_(context.out), plan_(context.plan), loop_(context.kernel.graph.loop), fn_(context.fn) {}
+        : c_(context),
+          transfers_(transfers),
+          out_(context.out),
+          plan_(context.plan),
+          loop_(context.kernel.graph.loop),
+          fn_(context.fn) {}
 
     void start();  ///< and what belongs to heads
     void store();
 
- private:
+  private:
     void start_state(ir::ValueId v);
     void start_small_state(ir::ValueId v);
     void join_summaries(ir::ValueId v);

@@ -16,7 +16,8 @@ constexpr std::int64_t kSlackFloats = 1024;
 
 bool has_partial_vectors(const ir::Function& fn) {
     return std::any_of(fn.ops.begin(), fn.ops.end(), [](const ir::Op& op) {
-        return std::any_of(op.type.shape.begin(), op.type.shape.end(), [](const Dim& d) { return d.factor > 1 && d.factor % 4 != 0; });
+        return std::any_of(op.type.shape.begin(), op.type.shape.end(),
+                           [](const Dim& d) { return d.factor > 1 && d.factor % 4 != 0; });
     });
 }
 
@@ -29,7 +30,8 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
     if (plan.is_beside(kernel, plan::Loop::Chunks)) {
         launch.beside = true;
         launch.threads = plan.schedule.block_threads * plan.schedule.beside_groups;
-        launch.shared_bytes = kernel.aligned_floats() * plan.schedule.beside_groups * static_cast<std::int64_t>(sizeof(float));
+        launch.shared_bytes =
+            kernel.aligned_floats() * plan.schedule.beside_groups * static_cast<std::int64_t>(sizeof(float));
     }
     launch.waits = waits_for_kernel_before(plan, kernel);
     launch.maps = mapped_tensors(plan, kernel);
@@ -38,7 +40,9 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
 
 }  // namespace
 
-bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) { return plan.schedule.warp_groups() && &kernel != &plan.kernels.front(); }
+bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
+    return plan.schedule.warp_groups() && &kernel != &plan.kernels.front();
+}
 
 std::string define_of_call(const plan::Plan& plan) { return fmt::format("FORGE_TENSORS {}", plan.tensors.size()); }
 
@@ -49,25 +53,30 @@ std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kern
     const auto add = [&](ir::ValueId v, plan::TensorSlot::Kind kind, const std::string& name) {
         const int tensor = plan.tensor(kind, name);
         const bool row_per_token = plan.tensors[static_cast<std::size_t>(tensor)].type.shape[0].factor == 1;
-        if (row_per_token && fn.op(v).layout->space == ir::Layout::Space::Operand && tensors.size() < cuda::kMaxMaps) tensors.push_back(tensor);
+        if (row_per_token && fn.op(v).layout->space == ir::Layout::Space::Operand && tensors.size() < cuda::kMaxMaps)
+            tensors.push_back(tensor);
     };
     for (ir::ValueId v = 0; v < fn.size(); ++v)
-        if (fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == ir::Role::Input) add(v, plan::TensorSlot::Kind::Input, fn.op(v).attrs.name);
+        if (fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == ir::Role::Input)
+            add(v, plan::TensorSlot::Kind::Input, fn.op(v).attrs.name);
     for (const ir::Result& r : fn.results)
         if (r.role == ir::Role::Input) add(r.value, plan::TensorSlot::Kind::Output, r.name);
     return tensors;
 }
 
 std::int64_t tasks_at_once(const plan::Kernel& kernel) {
-    constexpr std::int64_t kBytes = 228 * 1024, kReserved = 1024, kMostTasks = 5;  // of a Hopper GPU's; for each task, beside its own
+    constexpr std::int64_t kBytes = 228 * 1024, kReserved = 1024,
+                           kMostTasks = 5;  // of a Hopper GPU's; for each task, beside its own
     return std::clamp<std::int64_t>(kBytes / (4 * kernel.tiles.scratch_floats + kReserved), 1, kMostTasks);
 }
 
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel) {
     switch (kernel.engine) {
         case plan::Engine::Tiles:
-        case plan::Engine::WarpGroups: return launch_of_tiles(plan, kernel);
-        case plan::Engine::Channels: return launch_of_channels(plan, kernel);
+        case plan::Engine::WarpGroups:
+            return launch_of_tiles(plan, kernel);
+        case plan::Engine::Channels:
+            return launch_of_channels(plan, kernel);
     }
     throw InternalError("launch: unknown engine");
 }

@@ -22,7 +22,8 @@ void Products::finish(std::size_t count) {
     std::vector<std::string> done;
     for (auto it = groups_.begin(); it != end; ++it) {
         barriers_.read(it->reads);
-        const bool again = std::any_of(end, groups_.end(), [&](const Group& later) { return later.fragment == it->fragment; });
+        const bool again =
+            std::any_of(end, groups_.end(), [&](const Group& later) { return later.fragment == it->fragment; });
         if (!again && std::find(done.begin(), done.end(), it->fragment) == done.end()) done.push_back(it->fragment);
     }
     groups_.erase(groups_.begin(), end);

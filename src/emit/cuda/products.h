@@ -1,5 +1,5 @@
-/// Products under way on the matrix units: which fragments they will give and which shared memory they read, so that waits
-/// are written only where a result is used or an operand's memory is to be overwritten.
+/// Products under way on the matrix units: which fragments they will give and which shared memory they read, so that
+/// waits are written only where a result is used or an operand's memory is to be overwritten.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace forge::emit {
 
 class Products {
- public:
+  public:
     Products(Writer& out, Barriers& barriers) : out_(out), barriers_(barriers) {}
 
     /// A product into the fragment of this name was started; it reads these ranges.
@@ -23,7 +23,7 @@ class Products {
     [[nodiscard]] bool any() const { return !groups_.empty(); }
     void finish_all() { finish(groups_.size()); }
 
- private:
+  private:
     struct Group {
         std::string fragment;
         Ranges reads;

@@ -7,12 +7,16 @@
 namespace forge::emulated {
 
 AsyncView::AsyncView(SharedMemory memory, int warps)
-    : memory_(memory), known_(memory.data, memory.data + memory.bytes), seen_(known_), warps_(static_cast<std::size_t>(warps)) {}
+    : memory_(memory),
+      known_(memory.data, memory.data + memory.bytes),
+      seen_(known_),
+      warps_(static_cast<std::size_t>(warps)) {}
 
 void AsyncView::note_writes(std::size_t warp) {
     for (std::size_t begin = 0; begin < memory_.bytes; begin += kStretch) {
         const std::size_t end = std::min(begin + kStretch, memory_.bytes);
-        if (std::memcmp(memory_.data + begin, known_.data() + begin, end - begin) != 0) note_stretch(begin, end, warps_[warp].unseen);
+        if (std::memcmp(memory_.data + begin, known_.data() + begin, end - begin) != 0)
+            note_stretch(begin, end, warps_[warp].unseen);
     }
 }
 

@@ -1,5 +1,6 @@
-/// Shared memory as matrix units and bulk copies see it: what threads write there they see only after a fence (fence.proxy.async) of
-/// the warp that wrote it. Who wrote what is found by comparison, whenever a warp has run for a while.
+/// Shared memory as matrix units and bulk copies see it: what threads write there they see only after a fence
+/// (fence.proxy.async) of the warp that wrote it. Who wrote what is found by comparison, whenever a warp has run for a
+/// while.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 namespace forge::emulated {
 
 class AsyncView {
- public:
+  public:
     AsyncView(SharedMemory memory, int warps);
 
     /// What has changed since the last call was written by this warp, or on its behalf.
@@ -22,7 +23,7 @@ class AsyncView {
     /// To be read only.
     [[nodiscard]] SharedMemory seen() { return {seen_.data(), seen_.size()}; }
 
- private:
+  private:
     static constexpr std::size_t kWord = 4, kStretch = 4096;  ///< bytes that are told apart, and compared at a time
     struct Warp {
         std::vector<std::size_t> unseen;  ///< words that it wrote since its last fence

@@ -32,7 +32,8 @@ void Barriers::end_phase_if_complete(State& state) {
 
 void Barriers::arrive(unsigned barrier) {
     State& state = at(barrier);
-    if (state.awaited == 0) throw std::runtime_error(fmt::format("more arrivals at {} than the {} of a phase", barrier, state.arrivals));
+    if (state.awaited == 0)
+        throw std::runtime_error(fmt::format("more arrivals at {} than the {} of a phase", barrier, state.arrivals));
     --state.awaited;
     end_phase_if_complete(state);
 }
@@ -41,7 +42,8 @@ void Barriers::expect(unsigned barrier, unsigned bytes) { at(barrier).bytes += b
 
 void Barriers::complete(unsigned barrier, unsigned bytes) {
     State& state = at(barrier);
-    if (!state.seen_by_copies) throw std::runtime_error(fmt::format("a bulk copy does not see that the barrier at {} has begun", barrier));
+    if (!state.seen_by_copies)
+        throw std::runtime_error(fmt::format("a bulk copy does not see that the barrier at {} has begun", barrier));
     state.bytes -= bytes;
     end_phase_if_complete(state);
 }
@@ -50,7 +52,8 @@ bool Barriers::passed(unsigned barrier, unsigned parity) { return at(barrier).ph
 
 std::string Barriers::missing(unsigned barrier) {
     const State& state = at(barrier);
-    return fmt::format("phase {}, {} of {} arrivals and {} bytes missing", state.phase, state.awaited, state.arrivals, state.bytes);
+    return fmt::format("phase {}, {} of {} arrivals and {} bytes missing", state.phase, state.awaited, state.arrivals,
+                       state.bytes);
 }
 
 }  // namespace forge::emulated

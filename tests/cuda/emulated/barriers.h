@@ -1,5 +1,6 @@
-/// The barriers in a block's shared memory (mbarrier): phases that end when so many threads have arrived and all bytes that they
-/// wait for. What a barrier knows lies here; its words in shared memory only hold a mark, so that overwriting is found.
+/// The barriers in a block's shared memory (mbarrier): phases that end when so many threads have arrived and all bytes
+/// that they wait for. What a barrier knows lies here; its words in shared memory only hold a mark, so that overwriting
+/// is found.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace forge::emulated {
 
 class Barriers {
- public:
+  public:
     explicit Barriers(SharedMemory memory) : memory_(memory) {}
 
     void begin(unsigned barrier, unsigned arrivals);
@@ -26,7 +27,7 @@ class Barriers {
     /// What is missing for its phase to end, in words.
     [[nodiscard]] std::string missing(unsigned barrier);
 
- private:
+  private:
     struct State {
         unsigned arrivals = 0, awaited = 0, phase = 0;
         bool seen_by_copies = false;

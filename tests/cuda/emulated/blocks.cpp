@@ -47,19 +47,22 @@ void leave(Thread::State state) {
 void pause() { running->block->paused = true, leave(Thread::State::Ready); }
 
 bool done(const Block& block) {
-    return std::all_of(block.threads.begin(), block.threads.end(), [](const Thread& thread) { return thread.fiber.ended(); });
+    return std::all_of(block.threads.begin(), block.threads.end(),
+                       [](const Thread& thread) { return thread.fiber.ended(); });
 }
 
 void* memory_of(unsigned block, const void* mine) {
     const auto& blocks = running->block->cluster->blocks;
-    if (block >= blocks.size() || done(*blocks[block])) throw std::runtime_error("emulated kernel: a block writes to one that is not, or no more, there");
+    if (block >= blocks.size() || done(*blocks[block]))
+        throw std::runtime_error("emulated kernel: a block writes to one that is not, or no more, there");
     return blocks[block]->memory.get() + (static_cast<const char*>(mine) - running->block->memory.get());
 }
 
 void cluster_arrive() {
     Cluster& cluster = *running->block->cluster;
     running->arrived_after = cluster.passed;
-    if (++cluster.arrived == cluster.blocks.size() * running->block->threads.size()) cluster.arrived = 0, ++cluster.passed;
+    if (++cluster.arrived == cluster.blocks.size() * running->block->threads.size())
+        cluster.arrived = 0, ++cluster.passed;
 }
 
 void cluster_wait() {

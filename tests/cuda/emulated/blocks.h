@@ -1,4 +1,5 @@
-/// Runs a kernel's blocks of threads as fibers of one CPU thread, several blocks at a time, in an order that a seed decides.
+/// Runs a kernel's blocks of threads as fibers of one CPU thread, several blocks at a time, in an order that a seed
+/// decides.
 #pragma once
 
 #include <functional>

@@ -11,7 +11,8 @@ const TensorMap& map_of(const Hardware::Box& box) { return *static_cast<const Te
 
 unsigned bytes_of(const Hardware::Box& box) {
     const TensorMap& map = map_of(box);
-    const bool panel = map.axes == TensorMap::kAxes && map.swizzle == TensorMap::kSwizzle128 && map.box[0] * TensorMap::kHalfBytes == kPanelBytes;
+    const bool panel = map.axes == TensorMap::kAxes && map.swizzle == TensorMap::kSwizzle128 &&
+                       map.box[0] * TensorMap::kHalfBytes == kPanelBytes;
     if (!panel || map.box[2] != 1 || map.box[3] != 1)
         throw std::runtime_error("a tensor copy whose map is not that of panels in the 128-byte swizzle");
     return map.box[0] * map.box[1] * TensorMap::kHalfBytes;
@@ -31,7 +32,8 @@ std::byte* element(const TensorMap& map, const std::array<int, 4>& at) {
 
 void Copies::start(int thread, unsigned shared, const void* global, int bytes, int valid) {
     const auto count = static_cast<std::size_t>(bytes);
-    if (reinterpret_cast<std::uintptr_t>(global) % count != 0) throw std::runtime_error("a copy from an address that is not aligned");
+    if (reinterpret_cast<std::uintptr_t>(global) % count != 0)
+        throw std::runtime_error("a copy from an address that is not aligned");
     if (valid > 0) global_.expect(global, static_cast<std::size_t>(valid));
     memory_.poison(shared, count, count);
     threads_[static_cast<std::size_t>(thread)].open.push_back({shared, global, bytes, valid});
@@ -53,7 +55,8 @@ void Copies::wait(int thread, int pending) {
 
 void Copies::carry_out(std::vector<Piece>& group) const {
     for (const Piece& p : group) {
-        std::byte* const to = memory_.at(p.shared, static_cast<std::size_t>(p.bytes), static_cast<std::size_t>(p.bytes));
+        std::byte* const to =
+            memory_.at(p.shared, static_cast<std::size_t>(p.bytes), static_cast<std::size_t>(p.bytes));
         std::memset(to, 0, static_cast<std::size_t>(p.bytes));
         if (p.valid > 0) std::memcpy(to, p.global, static_cast<std::size_t>(p.valid));
     }
@@ -81,7 +84,8 @@ void Copies::start_load(unsigned shared, const Hardware::Box& box, unsigned barr
 
 void Copies::start_store(int thread, const Hardware::Box& box, unsigned shared) {
     static_cast<void>(memory_.at(shared, bytes_of(box), kSwizzleBytes));
-    bulk_.push_back({true, shared, bytes_of(box), 0, nullptr, box, thread, threads_[static_cast<std::size_t>(thread)].store_groups});
+    bulk_.push_back({true, shared, bytes_of(box), 0, nullptr, box, thread,
+                     threads_[static_cast<std::size_t>(thread)].store_groups});
 }
 
 void Copies::commit_stores(int thread) { ++threads_[static_cast<std::size_t>(thread)].store_groups; }
@@ -108,7 +112,8 @@ void Copies::move_box(const Bulk& copy) const {
     for (unsigned row = 0; row < map.box[1]; ++row)
         for (unsigned col = 0; col < map.box[0]; ++col) {
             const unsigned address = copy.shared + row * kPanelBytes + col * TensorMap::kHalfBytes;
-            std::byte* const here = (copy.is_store ? view_.seen() : memory_).at(swizzled(address), TensorMap::kHalfBytes, TensorMap::kHalfBytes);
+            std::byte* const here = (copy.is_store ? view_.seen() : memory_)
+                                        .at(swizzled(address), TensorMap::kHalfBytes, TensorMap::kHalfBytes);
             std::array<int, 4> at = copy.box.at;
             at[0] += static_cast<int>(col), at[1] += static_cast<int>(row);
             std::byte* const there = element(map, at);
@@ -131,10 +136,12 @@ bool Copies::carry_out_any(std::mt19937& random) {
 }
 
 void Copies::expect_none() const {
-    if (!bulk_.empty()) throw std::runtime_error(fmt::format("{} bulk copies were under way when the block ended", bulk_.size()));
+    if (!bulk_.empty())
+        throw std::runtime_error(fmt::format("{} bulk copies were under way when the block ended", bulk_.size()));
     for (const Thread& thread : threads_)
         for (const auto& group : thread.groups)
-            if (!group.empty()) throw std::runtime_error("copies that nobody has waited for were under way when the block ended");
+            if (!group.empty())
+                throw std::runtime_error("copies that nobody has waited for were under way when the block ended");
 }
 
 }  // namespace forge::emulated

@@ -1,5 +1,5 @@
-/// Copies that run beside computation: those of single threads (cp.async), and bulk and tensor copies. What one writes is NaN from
-/// the moment it is asked for; it is carried out later, at the latest by the wait that covers it.
+/// Copies that run beside computation: those of single threads (cp.async), and bulk and tensor copies. What one writes
+/// is NaN from the moment it is asked for; it is carried out later, at the latest by the wait that covers it.
 #pragma once
 
 #include <random>
@@ -13,9 +13,13 @@
 namespace forge::emulated {
 
 class Copies {
- public:
+  public:
     Copies(SharedMemory memory, const GlobalMemory& global, AsyncView& view, Barriers& barriers, int threads)
-        : memory_(memory), global_(global), view_(view), barriers_(barriers), threads_(static_cast<std::size_t>(threads)) {}
+        : memory_(memory),
+          global_(global),
+          view_(view),
+          barriers_(barriers),
+          threads_(static_cast<std::size_t>(threads)) {}
 
     // By a thread.
     void start(int thread, unsigned shared, const void* global, int bytes, int valid);
@@ -27,12 +31,13 @@ class Copies {
     void commit_stores(int thread);
     void wait_for_stores(int thread, int pending);
 
-    /// Carries out one that is under way; whether there was any but those of single threads, which nobody but they wait for.
+    /// Carries out one that is under way; whether there was any but those of single threads, which nobody but they wait
+    /// for.
     bool carry_out_any(std::mt19937& random);
     /// std::runtime_error if any are under way that nobody has waited for.
     void expect_none() const;
 
- private:
+  private:
     struct Piece {
         unsigned shared;
         const void* global;

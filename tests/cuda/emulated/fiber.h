@@ -1,4 +1,5 @@
-/// A thread of control that runs until it leaves, with a stack of its own. All fibers and who resumes them share one OS thread.
+/// A thread of control that runs until it leaves, with a stack of its own. All fibers and who resumes them share one OS
+/// thread.
 #pragma once
 
 #include <ucontext.h>
@@ -12,7 +13,7 @@
 namespace forge::emulated {
 
 class Fiber {
- public:
+  public:
     /// Before it is first resumed; `body` must outlive it.
     void start(const std::function<void()>& body);
     /// Runs it until it leaves or ends. What it throws is thrown here.
@@ -21,7 +22,7 @@ class Fiber {
     void leave();
     [[nodiscard]] bool ended() const { return ended_; }
 
- private:
+  private:
     static void enter();
     void run();
 

@@ -10,7 +10,7 @@
 namespace forge::emulated {
 
 class GlobalMemory {
- public:
+  public:
     void add(const void* begin, std::size_t bytes) {
         const auto first = reinterpret_cast<std::uintptr_t>(begin);
         parts_.push_back({first, first + bytes});
@@ -33,7 +33,7 @@ class GlobalMemory {
         throw std::runtime_error("a copy from beyond a tensor");
     }
 
- private:
+  private:
     struct Part {
         std::uintptr_t begin, end;
     };

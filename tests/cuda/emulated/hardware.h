@@ -1,6 +1,6 @@
-/// What the threads of a block ask of the hardware of compute capability 9.0a: the functions that stand in for its instructions
-/// (ptx/) call it, warps.cpp answers. `shared` and `barrier` are addresses in shared memory, counted from its beginning.
-/// std::runtime_error for what no GPU would do.
+/// What the threads of a block ask of the hardware of compute capability 9.0a: the functions that stand in for its
+/// instructions (ptx/) call it, warps.cpp answers. `shared` and `barrier` are addresses in shared memory, counted from
+/// its beginning. std::runtime_error for what no GPU would do.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct Product {
 };
 
 class Hardware {
- public:
+  public:
     Hardware() = default;
     Hardware(const Hardware&) = delete;
     Hardware& operator=(const Hardware&) = delete;

@@ -27,8 +27,10 @@ void write(const fs::path& path, const std::string& text) {
 Device::Device() : dir_(fs::temp_directory_path() / fmt::format("forge-emulated-{}", getpid())) {
     for (const DeviceSource& source : device_sources()) write(dir_ / source.path, source.text);
     const fs::path ours = tests::root() / "tests/cuda/emulated";
-    for (const char* header : {"machine.h", "hardware.h", "warp.h"}) write(dir_ / header, tests::read_file(ours / header));
-    for (const auto& entry : fs::directory_iterator(ours / "ptx")) write(dir_ / "cuda/ptx" / entry.path().filename(), tests::read_file(entry.path()));
+    for (const char* header : {"machine.h", "hardware.h", "warp.h"})
+        write(dir_ / header, tests::read_file(ours / header));
+    for (const auto& entry : fs::directory_iterator(ours / "ptx"))
+        write(dir_ / "cuda/ptx" / entry.path().filename(), tests::read_file(entry.path()));
 }
 
 Device::~Device() { fs::remove_all(dir_); }

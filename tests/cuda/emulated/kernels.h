@@ -12,7 +12,7 @@ namespace forge::emulated {
 
 /// The device library, in a directory that goes with this object.
 class Device {
- public:
+  public:
     Device();
     ~Device();
     Device(const Device&) = delete;
@@ -21,13 +21,13 @@ class Device {
     /// Compiles an emitted source to a shared library. std::runtime_error with what the compiler says.
     [[nodiscard]] std::filesystem::path build(const std::string& name, const std::string& source) const;
 
- private:
+  private:
     std::filesystem::path dir_;
 };
 
 /// The kernels of one source.
 class Library {
- public:
+  public:
     explicit Library(const std::filesystem::path& file);
     ~Library();
     Library(const Library&) = delete;
@@ -39,7 +39,7 @@ class Library {
     /// The first bytes of this OS thread's shared memory.
     [[nodiscard]] SharedMemory memory(std::size_t bytes) const;
 
- private:
+  private:
     void* library_;
     Machine* machine_;
     Hardware** hardware_;

@@ -1,6 +1,6 @@
-/// A GPU's blocks of threads on a CPU: every thread is a fiber that runs until it waits. What kernels without warp instructions
-/// need is here, the rest in hardware.h. Included by the emitted source in place of what CUDA's compiler declares by itself,
-/// and by the test that runs it.
+/// A GPU's blocks of threads on a CPU: every thread is a fiber that runs until it waits. What kernels without warp
+/// instructions need is here, the rest in hardware.h. Included by the emitted source in place of what CUDA's compiler
+/// declares by itself, and by the test that runs it.
 #pragma once
 
 #include <math.h>
@@ -10,16 +10,17 @@ namespace forge::emulated {
 
 /// What the running fiber asks of whoever runs it.
 struct Machine {
-    int (*thread)();     ///< in its block
-    void* (*memory)();   ///< of its block
-    void (*sync)();      ///< until all threads of the block are here
-    void (*pause)();     ///< while it waits for another block
-    unsigned (*cluster)();           ///< its number in the grid
+    int (*thread)();        ///< in its block
+    void* (*memory)();      ///< of its block
+    void (*sync)();         ///< until all threads of the block are here
+    void (*pause)();        ///< while it waits for another block
+    unsigned (*cluster)();  ///< its number in the grid
     unsigned (*block_in_cluster)();
     unsigned (*cluster_blocks)();
-    void* (*memory_of)(unsigned block, const void* mine);  ///< where that lies in the memory of another block of the cluster
+    void* (*memory_of)(unsigned block,
+                       const void* mine);  ///< where that lies in the memory of another block of the cluster
     void (*cluster_arrive)();
-    void (*cluster_wait)();          ///< until all threads of the cluster have arrived as often as this one
+    void (*cluster_wait)();  ///< until all threads of the cluster have arrived as often as this one
 };
 
 }  // namespace forge::emulated

@@ -12,14 +12,16 @@ constexpr int kRows = 16, kDepth = 16;  ///< of a warp's part of an instruction,
 constexpr int kMostColumns = 128;
 
 float to_float(std::uint16_t x, bool bf16) {
-    return bf16 ? std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16) : static_cast<float>(std::bit_cast<_Float16>(x));
+    return bf16 ? std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16)
+                : static_cast<float>(std::bit_cast<_Float16>(x));
 }
 
 /// f(lane, register, row, column) for a warp's part of a result.
 template <class F>
 void each_register(int columns, F f) {
     for (int lane = 0; lane < kLanes; ++lane)
-        for (int n = 0; n < columns / 2; ++n) f(static_cast<std::size_t>(lane), n, lane / 4 + n / 2 % 2 * 8, n / 4 * 8 + lane % 4 * 2 + n % 2);
+        for (int n = 0; n < columns / 2; ++n)
+            f(static_cast<std::size_t>(lane), n, lane / 4 + n / 2 % 2 * 8, n / 4 * 8 + lane % 4 * 2 + n % 2);
 }
 
 std::size_t index(int row, int columns, int column) { return static_cast<std::size_t>(row * columns + column); }
@@ -47,7 +49,9 @@ void Products::issue(const Product& product, std::mt19937& random) {
     open_.push_back({product, sum_for(product)});
     ++open_.back().sum->users;
     ++issued_;
-    each_register(product.columns, [&](std::size_t lane, int n, int, int) { product.d[lane][n] = std::numeric_limits<float>::quiet_NaN(); });
+    each_register(product.columns, [&](std::size_t lane, int n, int, int) {
+        product.d[lane][n] = std::numeric_limits<float>::quiet_NaN();
+    });
     if (random() % 2 == 0) return;
     for (Group& group : groups_) carry_out(group);
     carry_out(open_);
@@ -76,14 +80,16 @@ void Products::carry_out(Group& group) const {
         if (!i.done) multiply(i.product, *i.sum), i.done = true;
 }
 
-/// An element of an operand in shared memory, by the place beside the contraction and that in it, as its descriptor says. PTX ISA,
-/// "Matrix Descriptor Format" and "Strides", for the 128-byte swizzle.
+/// An element of an operand in shared memory, by the place beside the contraction and that in it, as its descriptor
+/// says. PTX ISA, "Matrix Descriptor Format" and "Strides", for the 128-byte swizzle.
 float Products::number(unsigned long long descriptor, bool along_rows, int other, int contraction, bool bf16) const {
     const auto field = [&](int bit) { return static_cast<unsigned>(descriptor >> bit & 0x3fff) << 4; };
     if (descriptor >> 62 != 1) throw std::runtime_error("an operand that is not in the 128-byte swizzle");
     const unsigned start = field(0), panel = field(16), eight_rows = field(32);
-    const auto row = static_cast<unsigned>(along_rows ? contraction : other), column = static_cast<unsigned>(along_rows ? other : contraction);
-    const unsigned address = start + (along_rows ? column / 64 * panel : 0) + row / 8 * eight_rows + row % 8 * 128 + column % 64 * 2;
+    const auto row = static_cast<unsigned>(along_rows ? contraction : other),
+               column = static_cast<unsigned>(along_rows ? other : contraction);
+    const unsigned address =
+        start + (along_rows ? column / 64 * panel : 0) + row / 8 * eight_rows + row % 8 * 128 + column % 64 * 2;
     std::uint16_t bits = 0;
     std::memcpy(&bits, memory_.at(swizzled(address), sizeof(bits), sizeof(bits)), sizeof(bits));
     return to_float(bits, bf16);
@@ -95,7 +101,8 @@ void Products::multiply(const Product& p, Sum& sum) const {
         for (int lane = 0; lane < kLanes; ++lane)
             for (int n = 0; n < 8; ++n) {
                 const unsigned pair = p.registers[static_cast<std::size_t>(lane)][static_cast<std::size_t>(n / 2)];
-                a[lane / 4 + n / 2 % 2 * 8][lane % 4 * 2 + n % 2 + n / 4 * 8] = to_float(static_cast<std::uint16_t>(pair >> n % 2 * 16), p.bf16);
+                a[lane / 4 + n / 2 % 2 * 8][lane % 4 * 2 + n % 2 + n / 4 * 8] =
+                    to_float(static_cast<std::uint16_t>(pair >> n % 2 * 16), p.bf16);
             }
     } else {
         for (int i = 0; i < kRows; ++i)

@@ -1,5 +1,5 @@
-/// The matrix units of a warp group (wgmma), warp by warp. Between issue and the wait that covers it a product's result is NaN; it
-/// reads shared memory as late as that wait, or as early as its issue, as chance will have it.
+/// The matrix units of a warp group (wgmma), warp by warp. Between issue and the wait that covers it a product's result
+/// is NaN; it reads shared memory as late as that wait, or as early as its issue, as chance will have it.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@ namespace forge::emulated {
 
 /// The products of one warp.
 class Products {
- public:
+  public:
     /// `memory`: as matrix units see it. `warp`: its number in the warp group.
     Products(SharedMemory memory, int warp) : memory_(memory), warp_(warp) {}
 
@@ -24,7 +24,7 @@ class Products {
     [[nodiscard]] int issued() const { return issued_; }
     [[nodiscard]] bool under_way() const { return !open_.empty() || !groups_.empty(); }
 
- private:
+  private:
     /// What several products one after the other make of the same registers.
     struct Sum {
         std::array<float*, kLanes> d;
@@ -41,7 +41,8 @@ class Products {
     [[nodiscard]] std::shared_ptr<Sum> sum_for(const Product& product) const;
     void carry_out(Group& group) const;
     void multiply(const Product& product, Sum& sum) const;
-    [[nodiscard]] float number(unsigned long long descriptor, bool along_rows, int other, int contraction, bool bf16) const;
+    [[nodiscard]] float number(unsigned long long descriptor, bool along_rows, int other, int contraction,
+                               bool bf16) const;
 
     SharedMemory memory_;
     int warp_, issued_ = 0;

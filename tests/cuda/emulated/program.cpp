@@ -15,10 +15,13 @@ namespace {
 
 /// One call: its kernels, each with the one before.
 class Launches {
- public:
+  public:
     Launches(const plan::Plan& plan, const Library& library, const Call& call, unsigned seed, int multiprocessors)
-        : plan_(plan), library_(library), addresses_(runtime::addresses_of(plan, call)),
-          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice), multiprocessors), seed_(seed) {
+        : plan_(plan),
+          library_(library),
+          addresses_(runtime::addresses_of(plan, call)),
+          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice), multiprocessors),
+          seed_(seed) {
         for (const auto* list : {&call.tensors, &call.initial_states, &call.final_states})
             for (const auto& [name, x] : *list) global_.add(x);
         global_.add(call.workspace, *call.workspace_size);
@@ -37,16 +40,21 @@ class Launches {
         runtime::DeviceLayout::select(arguments, part, addresses_);
         const cuda::TensorMaps maps = runtime::MapLayout(plan_, how, arguments).with(arguments);
         void* const function = library_.kernel(emit::kernel_symbol(kernel));
-        const WarpGrid grid{static_cast<int>(part.blocks), how.threads, library_.memory(static_cast<std::size_t>(how.shared_bytes)), global_, seed_,
+        const WarpGrid grid{static_cast<int>(part.blocks),
+                            how.threads,
+                            library_.memory(static_cast<std::size_t>(how.shared_bytes)),
+                            global_,
+                            seed_,
                             waits ? before : nullptr};
         // NOLINTBEGIN: dlsym
         const auto alone = reinterpret_cast<void (*)(cuda::Call)>(function);
         const auto with_maps = reinterpret_cast<void (*)(cuda::Call, cuda::TensorMaps)>(function);
         // NOLINTEND
-        run_warps(library_.hardware(), grid, [&] { kernel.tiles.roles ? with_maps(arguments, maps) : alone(arguments); });
+        run_warps(library_.hardware(), grid,
+                  [&] { kernel.tiles.roles ? with_maps(arguments, maps) : alone(arguments); });
     }
 
- private:
+  private:
     const plan::Plan& plan_;
     const Library& library_;
     runtime::Addresses addresses_;
@@ -70,7 +78,8 @@ void connect(const Library& library) {
     library.machine().memory = reinterpret_cast<void* (*)()>(library.kernel("forge_shared_memory"));  // NOLINT: dlsym
 }
 
-std::filesystem::path build(const std::string& name, const plan::Plan& plan, const std::function<void(std::string&)>& edit) {
+std::filesystem::path build(const std::string& name, const plan::Plan& plan,
+                            const std::function<void(std::string&)>& edit) {
     static const Device device;
     std::string source = emit::emit_cuda(plan);
     edit(source);
@@ -86,7 +95,8 @@ void Program::run(Call call, unsigned seed, int multiprocessors) const {
     open_recorder();
     connect(library_);
     constexpr std::size_t kAlignment = 256;
-    call.workspace_size = runtime::device_workspace_bytes(plan_, runtime::bind(plan_, call, runtime::Lengths::OnDevice));
+    call.workspace_size =
+        runtime::device_workspace_bytes(plan_, runtime::bind(plan_, call, runtime::Lengths::OnDevice));
     std::vector<std::byte> workspace(*call.workspace_size + kAlignment, static_cast<std::byte>(SharedMemory::kPoison));
     void* aligned = workspace.data();
     std::size_t space = workspace.size();

@@ -1,5 +1,6 @@
-/// A plan's kernels for a GPU, emitted, compiled for the CPU and called with tensors in its memory, one kernel after the other as a
-/// stream would. Tensor maps are those of the driver of tests/launch/recorder, which this process then has.
+/// A plan's kernels for a GPU, emitted, compiled for the CPU and called with tensors in its memory, one kernel after
+/// the other as a stream would. Tensor maps are those of the driver of tests/launch/recorder, which this process then
+/// has.
 #pragma once
 
 #include <functional>
@@ -11,16 +12,17 @@
 namespace forge::emulated {
 
 class Program {
- public:
+  public:
     /// `edit` may change the emitted source.
-    Program(const std::string& name, plan::Plan plan, const std::function<void(std::string&)>& edit = [](std::string&) {});
+    Program(
+        const std::string& name, plan::Plan plan, const std::function<void(std::string&)>& edit = [](std::string&) {});
 
     [[nodiscard]] const plan::Plan& plan() const { return plan_; }
-    /// Of tasks and threads in an order that the seed decides. The workspace is NaN before. On one multiprocessor work beside a scan
-    /// has several tasks for each warp group.
+    /// Of tasks and threads in an order that the seed decides. The workspace is NaN before. On one multiprocessor work
+    /// beside a scan has several tasks for each warp group.
     void run(Call call, unsigned seed, int multiprocessors = 1) const;
 
- private:
+  private:
     plan::Plan plan_;
     Library library_;
 };

@@ -17,10 +17,13 @@ struct SharedMemory {
     /// std::runtime_error unless all of it lies inside and is aligned.
     [[nodiscard]] std::byte* at(unsigned address, std::size_t count, std::size_t alignment) const {
         if (address + count > bytes || address % alignment != 0)
-            throw std::runtime_error(fmt::format("{} bytes at {} of {} in shared memory, aligned to {}", count, address, bytes, alignment));
+            throw std::runtime_error(
+                fmt::format("{} bytes at {} of {} in shared memory, aligned to {}", count, address, bytes, alignment));
         return data + address;
     }
-    void poison(unsigned address, std::size_t count, std::size_t alignment) const { std::memset(at(address, count, alignment), kPoison, count); }
+    void poison(unsigned address, std::size_t count, std::size_t alignment) const {
+        std::memset(at(address, count, alignment), kPoison, count);
+    }
 };
 
 /// Where a byte lies in the hardware's 128-byte swizzle.

@@ -1,5 +1,5 @@
-/// A tensor as the driver of tests (tests/launch/recorder) describes it for tensor copies, in the 128 bytes of a CUtensorMap: what
-/// cuTensorMapEncodeTiled was told, in plain numbers. The address comes first.
+/// A tensor as the driver of tests (tests/launch/recorder) describes it for tensor copies, in the 128 bytes of a
+/// CUtensorMap: what cuTensorMapEncodeTiled was told, in plain numbers. The address comes first.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 
 extern "C" {
 forge::emulated::Hardware* forge_hardware;
-alignas(1024) thread_local float scratch[(228 << 10) / 4];  ///< the block's shared memory, as the emitted source names it
+alignas(
+    1024) thread_local float scratch[(228 << 10) / 4];  ///< the block's shared memory, as the emitted source names it
 void* forge_shared_memory() { return scratch; }
 }
 

@@ -45,8 +45,9 @@ SharedMemory poisoned(SharedMemory memory) {
 
 /// One block while it runs.
 class Block final : public Hardware {
- public:
-    Block(const WarpGrid& grid, int number, std::vector<Thread>& threads, std::mt19937& random, const std::function<void()>& wait_for_kernel_before);
+  public:
+    Block(const WarpGrid& grid, int number, std::vector<Thread>& threads, std::mt19937& random,
+          const std::function<void()>& wait_for_kernel_before);
     void run(const std::function<void()>& kernel);
 
     [[nodiscard]] int block() const override { return number_; }
@@ -65,13 +66,17 @@ class Block final : public Hardware {
     void barrier_expect(unsigned barrier, unsigned bytes) override { barriers_.expect(barrier, bytes); }
     void barrier_wait(unsigned barrier, unsigned parity) override;
 
-    void copy(unsigned shared, const void* global, int bytes, int valid) override { copies_.start(running_, shared, global, bytes, valid); }
+    void copy(unsigned shared, const void* global, int bytes, int valid) override {
+        copies_.start(running_, shared, global, bytes, valid);
+    }
     void copy_commit() override { copies_.commit(running_); }
     void copy_wait(int pending) override { copies_.wait(running_, pending); }
     void bulk_load(unsigned shared, const void* global, unsigned bytes, unsigned barrier) override {
         copies_.start_bulk(shared, global, bytes, barrier);
     }
-    void tensor_load(unsigned shared, const Box& box, unsigned barrier) override { copies_.start_load(shared, box, barrier); }
+    void tensor_load(unsigned shared, const Box& box, unsigned barrier) override {
+        copies_.start_load(shared, box, barrier);
+    }
     void tensor_store(const Box& box, unsigned shared) override { copies_.start_store(running_, box, shared); }
     void bulk_commit() override { copies_.commit_stores(running_), may_be_overtaken(); }
     void bulk_wait(int pending) override { copies_.wait_for_stores(running_, pending); }
@@ -80,7 +85,7 @@ class Block final : public Hardware {
     void commit_products() override { products().commit(); }
     void wait_for_products(int pending) override { products().wait(pending); }
 
- private:
+  private:
     [[nodiscard]] std::size_t warp() const { return static_cast<std::size_t>(running_ / kLanes); }
     [[nodiscard]] Products& products() { return products_[warp()]; }
     void leave(Wait wait);
@@ -109,10 +114,17 @@ class Block final : public Hardware {
     std::map<unsigned, Numbered> numbered_;
 };
 
-Block::Block(const WarpGrid& grid, int number, std::vector<Thread>& threads, std::mt19937& random, const std::function<void()>& wait_for_kernel_before)
-    : grid_(grid), number_(number), threads_(threads), random_(random), wait_for_kernel_before_(wait_for_kernel_before),
+Block::Block(const WarpGrid& grid, int number, std::vector<Thread>& threads, std::mt19937& random,
+             const std::function<void()>& wait_for_kernel_before)
+    : grid_(grid),
+      number_(number),
+      threads_(threads),
+      random_(random),
+      wait_for_kernel_before_(wait_for_kernel_before),
       view_(poisoned(grid.memory), grid.threads / kLanes),
-      barriers_(grid.memory), copies_(grid.memory, grid.global, view_, barriers_, grid.threads), meetings_(threads.size() / kLanes) {
+      barriers_(grid.memory),
+      copies_(grid.memory, grid.global, view_, barriers_, grid.threads),
+      meetings_(threads.size() / kLanes) {
     for (int w = 0; w < grid.threads / kLanes; ++w) products_.emplace_back(view_.seen(), w % (kWarpGroup / kLanes));
 }
 
@@ -131,7 +143,8 @@ void Block::may_be_overtaken() {
 
 void Block::together(void* mine, Act act) {
     Meeting& meeting = meetings_[warp()];
-    if (meeting.lanes > 0 && meeting.act != act) throw std::runtime_error("lanes of a warp are at different instructions");
+    if (meeting.lanes > 0 && meeting.act != act)
+        throw std::runtime_error("lanes of a warp are at different instructions");
     meeting.act = act;
     meeting.brought[static_cast<std::size_t>(running_ % kLanes)] = mine;
     if (++meeting.lanes < kLanes) return leave({Wait::For::Warp});
@@ -165,13 +178,20 @@ bool Block::may_run(const Thread& thread) {
     if (thread.fiber.ended()) return false;
     const Wait& wait = thread.wait;
     switch (wait.what) {
-        case Wait::For::Nothing: return true;
-        case Wait::For::Warp: return false;
-        case Wait::For::Barrier: return numbered_[wait.a].generation != wait.b;
-        case Wait::For::Phase: return barriers_.passed(wait.a, wait.b);
-        case Wait::For::Registers: return free_registers_ >= static_cast<int>(wait.a);
-        case Wait::For::KernelBefore: return kernel_before_ended_;
-        case Wait::For::Turn: return wait.a != turn_;
+        case Wait::For::Nothing:
+            return true;
+        case Wait::For::Warp:
+            return false;
+        case Wait::For::Barrier:
+            return numbered_[wait.a].generation != wait.b;
+        case Wait::For::Phase:
+            return barriers_.passed(wait.a, wait.b);
+        case Wait::For::Registers:
+            return free_registers_ >= static_cast<int>(wait.a);
+        case Wait::For::KernelBefore:
+            return kernel_before_ended_;
+        case Wait::For::Turn:
+            return wait.a != turn_;
     }
     return false;
 }
@@ -251,9 +271,12 @@ std::string Block::waits() {
             if (thread.fiber.ended()) reasons.insert("ended");
             else if (wait.what == Wait::For::Warp) reasons.insert("other lanes");
             else if (wait.what == Wait::For::Barrier)
-                reasons.insert(fmt::format("barrier {}: {} of {} threads", wait.a, numbered_[wait.a].arrived, numbered_[wait.a].threads));
-            else if (wait.what == Wait::For::Phase) reasons.insert(fmt::format("parity {} at {}: {}", wait.b, wait.a, barriers_.missing(wait.a)));
-            else if (wait.what == Wait::For::Registers) reasons.insert(fmt::format("{} registers of {} free ones", wait.a, free_registers_));
+                reasons.insert(fmt::format("barrier {}: {} of {} threads", wait.a, numbered_[wait.a].arrived,
+                                           numbered_[wait.a].threads));
+            else if (wait.what == Wait::For::Phase)
+                reasons.insert(fmt::format("parity {} at {}: {}", wait.b, wait.a, barriers_.missing(wait.a)));
+            else if (wait.what == Wait::For::Registers)
+                reasons.insert(fmt::format("{} registers of {} free ones", wait.a, free_registers_));
         }
         text += fmt::format("\n  warp {}: {}", w, fmt::join(reasons, "; "));
     }

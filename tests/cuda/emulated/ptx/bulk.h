@@ -10,7 +10,9 @@ inline void bulk_load(unsigned shared, const void* global, unsigned bytes, unsig
 inline void tensor_load(unsigned shared, const void* map, int c, int r, int p, int q, unsigned barrier) {
     forge_hardware->tensor_load(shared, {map, {c, r, p, q}}, barrier);
 }
-inline void tensor_store(const void* map, int c, int r, int p, int q, unsigned shared) { forge_hardware->tensor_store({map, {c, r, p, q}}, shared); }
+inline void tensor_store(const void* map, int c, int r, int p, int q, unsigned shared) {
+    forge_hardware->tensor_store({map, {c, r, p, q}}, shared);
+}
 inline void bulk_commit() { forge_hardware->bulk_commit(); }
 template <int PENDING>
 void bulk_wait_read() {

@@ -22,8 +22,12 @@ inline float float_from_f16(unsigned short x) {
     return static_cast<float>(y);
 }
 
-inline unsigned bf16_pair(float low, float high) { return bf16_from_float(low) | static_cast<unsigned>(bf16_from_float(high)) << 16; }
-inline unsigned f16_pair(float low, float high) { return f16_from_float(low) | static_cast<unsigned>(f16_from_float(high)) << 16; }
+inline unsigned bf16_pair(float low, float high) {
+    return bf16_from_float(low) | static_cast<unsigned>(bf16_from_float(high)) << 16;
+}
+inline unsigned f16_pair(float low, float high) {
+    return f16_from_float(low) | static_cast<unsigned>(f16_from_float(high)) << 16;
+}
 
 inline float exp2_approximate(float x) { return exp2f(x); }
 inline float reciprocal_approximate(float x) { return 1.0f / x; }

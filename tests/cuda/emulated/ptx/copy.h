@@ -31,7 +31,8 @@ void each_number(void* const* lanes, F f) {
                 const int along = l % 4 * 2 + half, row = TRANSPOSED ? along : l / 4, col = TRANSPOSED ? l / 4 : along;
                 const unsigned shared = static_cast<const Blocks*>(lanes[8 * block + row])->shared;
                 if (shared % 16 != 0) forge_hardware->fail("a row of a block is not aligned to 16 bytes");
-                unsigned short* const place = reinterpret_cast<unsigned short*>(reinterpret_cast<char*>(scratch) + shared) + col;
+                unsigned short* const place =
+                    reinterpret_cast<unsigned short*>(reinterpret_cast<char*>(scratch) + shared) + col;
                 f(*place, reinterpret_cast<unsigned short*>(static_cast<const Blocks*>(lanes[l])->x + block)[half]);
             }
 }

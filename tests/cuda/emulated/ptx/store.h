@@ -4,6 +4,8 @@
 namespace forge::cuda::ptx {
 
 inline void store_global(void* p, unsigned x, unsigned y) { *static_cast<uint2*>(p) = {x, y}; }
-inline void store_global(void* p, unsigned x, unsigned y, unsigned z, unsigned w) { *static_cast<uint4*>(p) = {x, y, z, w}; }
+inline void store_global(void* p, unsigned x, unsigned y, unsigned z, unsigned w) {
+    *static_cast<uint4*>(p) = {x, y, z, w};
+}
 
 }  // namespace forge::cuda::ptx

@@ -28,7 +28,8 @@ template <Half T, int N, bool ACCUMULATE, int SIGN, bool ROWS_A, bool ROWS_B>
 void issue(void* const* lanes) {
     const Issue& first = *static_cast<const Issue*>(lanes[0]);
     emulated::Product p;
-    p.columns = N, p.sign = SIGN, p.accumulate = ACCUMULATE, p.bf16 = T == Half::Bf16, p.rows_a = ROWS_A, p.rows_b = ROWS_B;
+    p.columns = N, p.sign = SIGN, p.accumulate = ACCUMULATE, p.bf16 = T == Half::Bf16, p.rows_a = ROWS_A,
+    p.rows_b = ROWS_B;
     p.from_registers = first.registers != nullptr, p.a = first.a, p.b = first.b;
     for (int l = 0; l < emulated::kLanes; ++l) {
         const Issue& lane = *static_cast<const Issue*>(lanes[l]);
