@@ -167,7 +167,7 @@ TEST(Mistakes, OfAPhaseAreReportedTogether) {
 }
 
 TEST(Mistakes, AreWrittenWithPlaceExpectationAndHint) {
-    const unsigned line = __LINE__ + 3;
+    const unsigned line = __LINE__ + 2;
     LinearAttention a = declared();
     a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul(k, v); });
     add_decay(a);
@@ -177,7 +177,7 @@ TEST(Mistakes, AreWrittenWithPlaceExpectationAndHint) {
         FAIL();
     } catch (const CompileError& error) {
         EXPECT_EQ(error.what(), std::string(__FILE__) + ":" + std::to_string(line) +
-                                    ":22: error: matmul: inner sizes differ: K and C\n"
+                                    ":63: error: matmul: inner sizes differ: K and C\n"
                                     "    expected: [M, N] @ [N, P]\n"
                                     "    got:      [C, K] @ [C, V]\n"
                                     "    hint:     transpose one operand");
