@@ -275,7 +275,7 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
         const std::int64_t segments =
             std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
         SegmentTimes times = segment_times(definition, program, sizes, wishes);
-        times.segments = segments, times.summaries = summaries(segments);
+        times.segments = segments, times.summaries = segments > 1 ? summaries(segments) : 0;
         const bool pay = segments > (s.share ? 2 : 1) &&
                          times.pay();  // work ahead fills the GPU; two shorten what is left too little
         if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan))
