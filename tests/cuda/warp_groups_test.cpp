@@ -132,7 +132,8 @@ TEST(WarpGroupSegments, AreChosenForLongSequences) {
     const auto strategy = [](const char* name, std::int64_t tasks, std::int64_t tokens) {
         return plan_for(program_named(name), {.tasks = tasks, .tokens = tokens}).schedule.strategy;
     };
-    for (const std::int64_t tokens : {1, 100, 2048}) EXPECT_EQ(strategy("scalar_gla", 32, tokens), plan::Strategy::OnePass);
+    for (const std::int64_t tokens : {1, 100, 2048})
+        EXPECT_EQ(strategy("scalar_gla", 32, tokens), plan::Strategy::OnePass);
     EXPECT_EQ(strategy("scalar_gla", 32, 32768), plan::Strategy::Segmented);
     EXPECT_EQ(strategy("scalar_gla", 4, 8192), plan::Strategy::Segmented);
     EXPECT_EQ(strategy("gla", 32, 32768), plan::Strategy::OnePass);
