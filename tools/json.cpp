@@ -27,6 +27,12 @@ Json of(const std::optional<Sgemm>& sgemm) {
     return sgemm ? Json{{"gflops", sgemm->gflops}, {"kernels", sgemm->kernels}} : Json(nullptr);
 }
 
+template <class RESULT>
+Json problem_of(const RESULT& result) {
+    return {{"B", result.B}, {"T", result.T}, {"H", result.H},
+            {"K", result.K}, {"V", result.V}, {"dtype", result.dtype}};
+}
+
 }  // namespace
 
 std::string json_of(const std::vector<variants::Entry>& entries) {
@@ -98,14 +104,9 @@ std::string json_of(const BenchResult& result) {
                         {"build_seconds", row.build_seconds},
                         {"from_cache", row.from_cache}});
     }
-    return Json{{"problem",
-                 {{"B", result.B},
-                  {"T", result.T},
-                  {"H", result.H},
-                  {"K", result.K},
-                  {"V", result.V},
-                  {"dtype", result.dtype},
-                  {"threads", result.threads}}},
+    Json problem = problem_of(result);
+    problem["threads"] = result.threads;
+    return Json{{"problem", problem},
                 {"ceilings",
                  {{"sgemm", of(sgemm)},
                   {"sgemm_as_installed", of(result.ceilings.installed)},
@@ -131,13 +132,7 @@ std::string json_of(const GpuBenchResult& result) {
                         {"tflops", row.tflops},
                         {"build_seconds", row.build_seconds},
                         {"from_cache", row.from_cache}});
-    return Json{{"problem",
-                 {{"B", result.B},
-                  {"T", result.T},
-                  {"H", result.H},
-                  {"K", result.K},
-                  {"V", result.V},
-                  {"dtype", result.dtype}}},
+    return Json{{"problem", problem_of(result)},
                 {"device", result.device},
                 {"memory_gbps", result.memory_gbps},
                 {"copy_gbps", result.copy_gbps},

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "graph/slice.h"
 #include "graph/transition.h"
 #include "schedule/beside.h"
+#include "schedule/scan_times.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
 
@@ -24,8 +24,8 @@ constexpr int kThreads = 128;
 constexpr std::int64_t kTasksPerProcessor = 2;  ///< that hide each other's waits
 constexpr std::int64_t kLeastChunks = 16;       ///< of a segment that is worth its summary
 constexpr std::int64_t kLeastOfSummary = 4;     ///< chunks
-constexpr std::int64_t kLeastSegments =
-    3;  ///< fewer do not make up for two more kernels, where one warp group does everything
+/// Fewer segments do not make up for two more kernels, where one warp group does everything.
+constexpr std::int64_t kLeastSegments = 3;
 
 bool has_halves(const ir::Definition& definition) {
     return std::any_of(definition.inputs.begin(), definition.inputs.end(),
@@ -61,61 +61,11 @@ bool joined_at_start(const ir::Function& program, const tile::Sizes& sizes) {
            });
 }
 
-/// Summaries per segment that fill the GPU, two tasks per multiprocessor.
+/// Summaries per segment that fill the GPU, two tasks per multiprocessor; the last segment needs none.
 std::int64_t summaries_of(std::int64_t chunks, std::int64_t tasks, std::int64_t segments, int multiprocessors) {
+    if (segments < 2) return 0;
     const std::int64_t most = std::max<std::int64_t>(1, chunks / segments / kLeastOfSummary);
     return std::clamp<std::int64_t>(kTasksPerProcessor * multiprocessors / (tasks * (segments - 1)), 1, most);
-}
-
-/// What a chunk of one head moves between global memory and kernels, in bytes.
-double bytes_of_chunk(const ir::Definition& definition, const tile::Sizes& sizes) {
-    double bytes = 0;
-    const auto add = [&](const ir::Type& type) {
-        auto row = static_cast<double>(size_in_bytes(type.dtype));
-        for (const Dim& d : type.shape) {  // tokens and heads have no size here
-            const auto size = sizes.find(d.symbol);
-            row *= static_cast<double>(d.factor * (size == sizes.end() ? 1 : size->second));
-        }
-        bytes += kBlock * row;
-    };
-    for (const ir::InputDecl& in : definition.inputs)
-        if (in.role == ir::Role::Input) add(in.type);
-    for (const ir::OutputDecl& out : definition.outputs) add(out.type);
-    return bytes;
-}
-
-/// Segments, one per multiprocessor, in microseconds on an H200, fitted to linear rules with and without scalar decay.
-struct SegmentTimes {
-    double chunk;   ///< of a scan with roles, alone on its multiprocessor
-    double memory;  ///< in which all scans' chunks, one of each, pass through global memory
-    std::int64_t chunks, segments, summaries;
-
-    /// Whether they save more than their summaries, and what joins them, take.
-    [[nodiscard]] bool pay() const {
-        constexpr double kSummaryChunk = 1.25, kJoin = 16, kKernel = 30;
-        const auto all = static_cast<double>(chunks), n = static_cast<double>(segments),
-                   parts = static_cast<double>(std::max<std::int64_t>(1, summaries));
-        const double with = all / n * std::max(chunk, n * memory) + kSummaryChunk * all / (n * parts) +
-                            (summaries > 0 ? kJoin : kKernel);
-        return with < 0.97 * all * chunk;
-    }
-};
-
-SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-                           const FitWishes& wishes) {
-    constexpr double kProduct = 0.145, kMatrix = 0.083, kBytesPerMicrosecond = 4.2e6;
-    tile::Sizes of_chunk = sizes;
-    of_chunk[ir::kChunkSymbol] = kBlock;
-    SegmentTimes times{};
-    for (const ir::Op& op : program.ops) {
-        if (ir::is_matmul(op.code)) times.chunk += kProduct;
-        else if (ir::is_elementwise(op.code) && tile::is_block_matrix(tile::with_sizes(op.type, of_chunk)))
-            times.chunk += kMatrix;
-    }
-    times.memory =
-        static_cast<double>(wishes.expected_tasks) * bytes_of_chunk(definition, sizes) / kBytesPerMicrosecond;
-    times.chunks = wishes.expected_tokens / kBlock;
-    return times;
 }
 
 /// What a plan's kernels need of shared memory, in bytes.
@@ -189,35 +139,10 @@ std::optional<Schedule> with_roles(Schedule s, const SharedMemory& memory, MakeP
     return std::nullopt;
 }
 
-/// What a task of the work ahead takes a multiprocessor that is full of them, and a chunk of a scan with roles, in
-/// microseconds on an H200: fitted to linear and delta rules with scalar and vector decay. Only their ratio is used.
-double microseconds_ahead(const ir::Function& fn) {
-    constexpr double kProduct = 0.33, kInverse = 1.5, kDecays = 4, kMoreDecays = 0.6, kMask = 0.45, kStored = 0.25;
-    double sum = 0;
-    bool decays = false;
-    for (const ir::Op& op : fn.ops) {
-        if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply)
-            sum += std::exchange(decays, true) ? kMoreDecays : kDecays;
-        else if (ir::is_matmul(op.code)) sum += kProduct;
-        else if (op.code == Opcode::Inverse) sum += kInverse;
-        else if (op.code == Opcode::DecayMask) sum += kMask;
-    }
-    for (const ir::Result& r : fn.results) sum += tile::is_block_matrix(fn.op(r.value).type) ? kStored : 0;
-    return sum;
-}
-double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan) {
-    constexpr double kProduct = 0.2, kKilobyte = 0.008;  // of what was made ahead
-    double sum = 0;
-    for (const ir::Op& op : scan.ops) sum += ir::is_matmul(op.code) ? kProduct : 0;
-    for (const plan::SpillSlot& spill : plan.spills)
-        sum += kKilobyte * static_cast<double>(spill.floats) * sizeof(float) / 1024;
-    return sum;
-}
-
 /// Warp groups of a block that has a multiprocessor to itself, 128 registers for each thread.
 int groups_beside(const plan::Kernel& kernel) {
-    constexpr std::int64_t kBytes = 227 * 1024, kOwn = 1024,
-                           kMost = 4;  // kOwn: what device functions have for themselves
+    constexpr std::int64_t kBytes = 227 * 1024, kMost = 4;
+    constexpr std::int64_t kOwn = 1024;  // what device functions have for themselves
     return static_cast<int>(std::clamp<std::int64_t>(
         kBytes / (static_cast<std::int64_t>(sizeof(float)) * kernel.aligned_floats() + kOwn), 1, kMost));
 }
@@ -275,9 +200,9 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
         const std::int64_t segments =
             std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
         SegmentTimes times = segment_times(definition, program, sizes, wishes);
-        times.segments = segments, times.summaries = segments > 1 ? summaries(segments) : 0;
-        const bool pay = segments > (s.share ? 2 : 1) &&
-                         times.pay();  // work ahead fills the GPU; two shorten what is left too little
+        times.segments = segments, times.summaries = summaries(segments);
+        // Work ahead fills the GPU; two segments shorten what is left too little.
+        const bool pay = segments > (s.share ? 2 : 1) && times.pay();
         if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan))
             return with_work_beside(*roles, make_plan(*roles), wishes, memory.multiprocessors);
     }

@@ -67,35 +67,34 @@ FORGE_DEVICE float initial_state(const Call& call, int tensor, const Tile& at, i
     return from && c < channels ? from[c * call.tensors[tensor].dim[0]] : 0.0f;
 }
 
-/// The map of a channel over the whole tile.
-template <class SHARED>
-FORGE_DEVICE Map whole_map(const SHARED& shared, int state, int channel) {
-    Map whole = {1.0f, 0.0f};
+/// A channel's maps over strips, the one after another.
+template <class SHARED, class USE>
+FORGE_DEVICE void each_map(const SHARED& shared, int state, int channel, USE use) {
 #pragma unroll
     for (int first = 0; first < kStrips; first += kBatch) {
         Map map[kBatch];
 #pragma unroll
         for (int s = 0; s < kBatch; ++s) map[s] = shared.strips[state][first + s][channel];
 #pragma unroll
-        for (int s = 0; s < kBatch; ++s) whole = first + s == 0 ? map[s] : then(whole, map[s]);
+        for (int s = 0; s < kBatch; ++s) use(first + s, map[s]);
     }
+}
+
+/// The map of a channel over the whole tile.
+template <class SHARED>
+FORGE_DEVICE Map whole_map(const SHARED& shared, int state, int channel) {
+    Map whole = {1.0f, 0.0f};
+    each_map(shared, state, channel, [&](int strip, Map map) { whole = strip == 0 ? map : then(whole, map); });
     return whole;
 }
 
 /// From a channel's state before the tile to those before each strip's rows; that after the tile.
 template <class SHARED>
 FORGE_DEVICE float pass_on(SHARED& shared, int state, int channel, float h) {
-#pragma unroll
-    for (int first = 0; first < kStrips; first += kBatch) {
-        Map map[kBatch];
-#pragma unroll
-        for (int s = 0; s < kBatch; ++s) map[s] = shared.strips[state][first + s][channel];
-#pragma unroll
-        for (int s = 0; s < kBatch; ++s) {
-            shared.before[state][first + s][channel] = h;
-            h = apply(map[s], h);
-        }
-    }
+    each_map(shared, state, channel, [&](int strip, Map map) {
+        shared.before[state][strip][channel] = h;
+        h = apply(map, h);
+    });
     return h;
 }
 

@@ -1,0 +1,30 @@
+/// What scans by warp groups take, chunk by chunk or in segments, and the work ahead of them: in microseconds on an
+/// H200, fitted to linear and delta rules with scalar, vector and no decay. Schedules follow from ratios of these alone.
+#pragma once
+
+#include "schedule/shared_memory.h"
+
+namespace forge::schedule {
+
+/// A scan in one pass, or in segments, one per multiprocessor.
+struct SegmentTimes {
+    double chunk = 0;   ///< of a scan with roles, alone on its multiprocessor
+    double memory = 0;  ///< in which all scans' chunks, one of each, pass through global memory
+    std::int64_t chunks = 0, segments = 1;
+    std::int64_t summaries = 0;  ///< per segment, joined as scans start; 0: one, joined by a kernel of its own
+
+    /// Whether segments save more than their summaries, and what joins them, take.
+    [[nodiscard]] bool pay() const;
+};
+
+/// In one pass.
+SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                           const FitWishes& wishes);
+
+/// What a task of the work ahead takes a multiprocessor that is full of them.
+double microseconds_ahead(const ir::Function& ahead);
+
+/// What a chunk takes the scan for which a plan has work ahead.
+double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan);
+
+}  // namespace forge::schedule
