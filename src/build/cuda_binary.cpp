@@ -11,6 +11,7 @@
 #include "build/cache.h"
 #include "build/nvrtc.h"
 #include "forge/error.h"
+#include "support/environment.h"
 #include "support/hash.h"
 #include "support/process.h"
 
@@ -102,7 +103,9 @@ CudaBinary build_cuda_binary(const std::string& name, const std::string& source,
             "no CUDA compiler: expected libnvrtc.so (CUDA 11 to 13) where the loader looks or under /usr/local/cuda*, "
             "or nvcc on the PATH; found neither");
     const fs::path cache = open_cache(cache_dir), headers = header_dir(cache);
-    const std::vector<std::string> options = {"-std=c++20", "-I" + headers.string()};
+    std::vector<std::string> options = {"-std=c++20", "-I" + headers.string()};
+    std::istringstream more(support::environment("FORGE_CUDA_FLAGS").value_or(""));
+    for (std::string option; more >> option;) options.push_back(option);
     const std::string key =
         support::hash(fmt::format("{}\n{}\n{}\n{}\n{}", source, arch, headers.string(), fmt::join(options, " "),
                                   file_identity(nvrtc ? nvrtc->path() : program)));

@@ -1,6 +1,6 @@
 /// Emitted CUDA C++ to machine code: NVRTC, opened at run time, or nvcc, found on the search path; a cache by content
 /// (source, headers, options, compiler). The assembler's report is kept and parsed. Nothing here needs a GPU or a
-/// driver.
+/// driver. $FORGE_CUDA_FLAGS are further options, separated by spaces.
 #pragma once
 
 #include <string>

@@ -33,10 +33,17 @@ FORGE_DEVICE void wait(unsigned barrier, unsigned parity) {
     while (!ptx::barrier_passed(barrier, parity)) {}
 }
 
+/// For racecheck, which does not see that `__syncwarp` comes before one lane's arrival (scripts/sanitize-cuda).
+#ifdef FORGE_EVERY_LANE_ARRIVES
+constexpr int kArrivals = 32;
+#else
+constexpr int kArrivals = 1;
+#endif
+
 /// A warp has done something; all its threads call this.
 FORGE_DEVICE void arrive_warp(unsigned barrier) {
     __syncwarp();
-    if (lane() == 0) ptx::barrier_arrive(barrier);
+    if (lane() < kArrivals) ptx::barrier_arrive(barrier);
 }
 
 }  // namespace detail
@@ -50,7 +57,8 @@ struct Handover {
     /// By one thread, before all else.
     FORGE_DEVICE void begin() const {
         for (int n = 0; n < N; ++n)
-            ptx::barrier_begin(filled(n), WRITERS), ptx::barrier_begin(empty(n), READERS * kWarps);
+            ptx::barrier_begin(filled(n), WRITERS * detail::kArrivals),
+                ptx::barrier_begin(empty(n), READERS * kWarps * detail::kArrivals);
         ptx::barriers_begun();
     }
     FORGE_DEVICE unsigned filled(int n) const { return barriers + 16u * static_cast<unsigned>(n); }
