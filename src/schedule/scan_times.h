@@ -1,5 +1,6 @@
 /// What scans by warp groups take, chunk by chunk or in segments, and the work ahead of them: in microseconds on an
-/// H200, fitted to linear and delta rules with scalar, vector and no decay. Schedules follow from ratios of these alone.
+/// H200, fitted to linear and delta rules with scalar, vector and no decay. Schedules follow from ratios of these
+/// alone.
 #pragma once
 
 #include "schedule/shared_memory.h"

@@ -120,7 +120,9 @@ TEST(CudaNvcc, IsAnAlternativeToNvrtc) {
 TEST(CudaFlags, AreOptionsOfTheCompilerAndOfTheCache) {
     if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "no CUDA compiler on this machine";
     const std::string source = "#ifndef WANTED\n#error not given\n#endif\nextern \"C\" __global__ void nothing() {}\n";
-    const auto build = [&] { return build::build_cuda_binary("flags", source, "sm_90a", support::default_cache_dir()); };
+    const auto build = [&] {
+        return build::build_cuda_binary("flags", source, "sm_90a", support::default_cache_dir());
+    };
     EXPECT_THROW(build(), InternalError);
     setenv("FORGE_CUDA_FLAGS", " -DWANTED=1  -DMORE ", 1);
     EXPECT_EQ(build().kernels.size(), 1u);
