@@ -64,9 +64,9 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
     const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage) {
         [[maybe_unused]] float* const arriving = scratch + stage * 10240;
         [[maybe_unused]] float* const arriving_numbers = scratch + 22528 + stage * 264;
+        start_vector(arriving_numbers + 0, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, row + rows == at.tokens);
         start_operand(Operand<bf16, 64, 128>(arriving + 0), k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
         start_operand(Operand<bf16, 64, 64>(arriving + 4096), v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
-        start_vector(arriving_numbers + 0, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, row + rows == at.tokens);
         start_operand(Operand<bf16, 64, 128>(arriving + 6144), q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
     };
     const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage) {

@@ -178,6 +178,11 @@ FORGE_DEVICE void place_vector(float* dst, const FetchedVector<T, N>& fetched, i
 /// Whole padded buffers.
 template <int FLOATS>
 FORGE_DEVICE void copy_floats(float* dst, const float* src) {
+    if constexpr (FLOATS <= kThreads) {
+        const int self = thread();
+        if (self < FLOATS) dst[self] = src[self];
+        return;
+    }
     constexpr int kPart = min(FLOATS, 8 * kThreads * kWidth), kRest = FLOATS % kPart;
     for (int i = 0; i + kPart <= FLOATS; i += kPart)
         load_tile<float, 1, kPart, kPart>(dst + i, src + i, kPart, 1, 1, 0.0f);

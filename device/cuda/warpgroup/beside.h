@@ -13,18 +13,26 @@ namespace forge::cuda {
 /// This warp group's part of its shared memory.
 FORGE_DEVICE float* group_scratch(int floats) { return static_cast<float*>(ptx::block_memory()) + group() * floats; }
 
-/// The n-th task of this warp group, of GROUPS in a block: of the first `call.common` tasks a part of all groups', of
-/// the others a part of theirs whose blocks stay. From call.tasks on there is none. Worked out anew for each task:
-/// registers are scarce.
+namespace detail {
+
+/// Of the first `call.common` tasks each warp group of all blocks has a part, of the others each whose block stays.
+FORGE_DEVICE int first_common() { return group() * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); }
+FORGE_DEVICE int first_staying(const Call& call) {
+    const int block = static_cast<int>(blockIdx.x), staying = static_cast<int>(call.staying);
+    return block < staying ? static_cast<int>(call.common) + group() * staying + block : static_cast<int>(call.tasks);
+}
+
+}  // namespace detail
+
+/// This warp group's first task, of GROUPS in a block, and the one after a task; from call.tasks on there is none.
+FORGE_DEVICE int first_task_beside(const Call& call) {
+    return detail::first_common() < call.common ? detail::first_common() : detail::first_staying(call);
+}
 template <int GROUPS>
-FORGE_DEVICE int task_beside(const Call& call, int n) {
-    const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x),
-              tasks = static_cast<int>(call.tasks);
-    const int common = static_cast<int>(call.common), staying = static_cast<int>(call.staying);
-    const int first = group() * blocks + block, step = GROUPS * blocks,
-              count = first < common ? (common - first + step - 1) / step : 0;
-    if (n < count) return first + n * step;
-    return block < staying ? common + group() * staying + block + (n - count) * GROUPS * staying : tasks;
+FORGE_DEVICE int next_task_beside(const Call& call, int task) {
+    if (task >= call.common) return task + GROUPS * static_cast<int>(call.staying);
+    const int next = task + GROUPS * static_cast<int>(gridDim.x);
+    return next < call.common ? next : detail::first_staying(call);
 }
 
 /// Tasks of single chunks in the order in which scans ask for them: the first chunk of all sequences, the second ones,
@@ -40,6 +48,13 @@ namespace detail {
 
 FORGE_DEVICE unsigned* word_of(float* made, Size block) { return reinterpret_cast<unsigned*>(made) + block; }
 
+/// Some of a group's tasks, from `first` on below `end`, each `step` after the one before, are not made.
+FORGE_DEVICE void begin_words(const Call& call, float* made, Size chunk_size, int first, int step, Size end) {
+#pragma unroll 1
+    for (Size task = first + Size{thread()} * step; task < end; task += Size{kThreads} * step)
+        *word_of(made, in_order_of_scans(call, task, chunk_size)) = 0;
+}
+
 }  // namespace detail
 
 /// Nothing of this block's is made; the scan may start when all blocks have said so. If none stays, it waits for their
@@ -47,19 +62,21 @@ FORGE_DEVICE unsigned* word_of(float* made, Size block) { return reinterpret_cas
 template <int GROUPS>
 FORGE_DEVICE void begin_work_beside(const Call& call, float* made, Size chunk_size) {
     if (call.staying > 0) {
-#pragma unroll 1
-        for (int n = thread(); task_beside<GROUPS>(call, n) < call.tasks; n += kThreads)
-            *detail::word_of(made, in_order_of_scans(call, task_beside<GROUPS>(call, n), chunk_size)) = 0;
+        detail::begin_words(call, made, chunk_size, detail::first_common(), GROUPS * static_cast<int>(gridDim.x),
+                            call.common);
+        detail::begin_words(call, made, chunk_size, detail::first_staying(call),
+                            GROUPS * static_cast<int>(call.staying), call.tasks);
         ptx::fence_device();
         __syncthreads();
     }
     ptx::let_next_kernel_start();
 }
 
-/// What the group's threads wrote to global memory is there, and its shared memory free.
+/// What the group's threads wrote to global memory is there, and its shared memory free. Writing the word waits for all
+/// of that: the last warp does, as the first has most to do when the next task begins.
 FORGE_DEVICE void is_made(const Call& call, float* made, Size block) {
     sync();
-    if (call.staying > 0 && thread() == 0) ptx::store_release(detail::word_of(made, block), 1);
+    if (call.staying > 0 && thread() == kThreads - 1) ptx::store_release(detail::word_of(made, block), 1);
 }
 
 /// Before the scan's first chunk.

@@ -91,18 +91,21 @@ constexpr const char* kStart =
 void FragmentInputs::declare_start() {
     out_.open(kStart);
     declare_stage("arriving", "arriving_numbers", "stage");
+    for (ValueId v = 0; v < fn_.size(); ++v)
+        if (through_registers(v))
+            out_.line("start_vector({}, {}, rows, row + rows == at.tokens);", arriving(v), token_vector(v));
+    const bool single = !plan::in_order(loop_);
+    if (single && has_vectors()) out_.line("started();");  // what follows from them is made while matrices arrive
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Spill)) {
             const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
             if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
             else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
-        } else if (through_registers(v)) {
-            out_.line("start_vector({}, {}, rows, row + rows == at.tokens);", arriving(v), token_vector(v));
         } else if (is_matrix(v)) {
             start_matrix(v, "start_operand");
         }
     }
-    if (!plan::in_order(loop_)) out_.line("started();");
+    if (single) out_.line("started();");
     out_.close("};");
 }
 
@@ -170,7 +173,7 @@ void FragmentInputs::declare_vectors() {
     out_.open("const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage)");
     if (!c_.kernel.tiles.roles) {
         out_.line("if (warp() != 0) return;");
-        out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "0");
+        out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "1");
     }
     declare_stage("arriving", "arriving_numbers", "stage");
     out_.line("const int j = 2 * lane();");

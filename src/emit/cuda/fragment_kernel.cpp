@@ -87,10 +87,10 @@ class FragmentKernel {
         const std::string made = fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill));
         out_.line("constexpr int kGroups = {};", plan_.schedule.beside_groups);
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
-        out_.open("for (int n = 0; task_beside<kGroups>(call, n) < call.tasks; ++n)");
+        out_.open(
+            "for (int task = first_task_beside(call); task < call.tasks; task = next_task_beside<kGroups>(call, task))");
         out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
-        write_task("chunk_task(call, in_order_of_scans(call, task_beside<kGroups>(call, n), kChunk), kChunk)",
-                   "if (at.idle) continue;");
+        write_task("chunk_task(call, in_order_of_scans(call, task, kChunk), kChunk)", "if (at.idle) continue;");
         out_.line("is_made(call, {}, at.block);", made);
         out_.close();
     }
