@@ -56,7 +56,7 @@ SegmentTimes segment_times(const ir::Definition& definition, const ir::Function&
 }
 
 double microseconds_ahead(const ir::Function& ahead) {
-    constexpr double kProduct = 0.33, kInverse = 1.5, kDecays = 4, kMoreDecays = 0.6, kMask = 0.45, kStored = 0.25;
+    constexpr double kProduct = 0.33, kInverse = 1.1, kDecays = 4, kMoreDecays = 0.6, kMask = 0.45, kStored = 0.25;
     double sum = 0;
     bool decays = false;
     for (const ir::Op& op : ahead.ops) {
