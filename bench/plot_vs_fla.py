@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws what bench/vs_fla.py measured: time over the memory floor by sequence length, a panel per operator, for Forge and its peer.
 
-    python3 bench/plot_vs_fla.py bench/results/2026-11-21-h200-vs-fla.csv docs/vs_fla.svg
+    python3 bench/plot_vs_fla.py bench/results/2026-11-22-h200-vs-fla.csv docs/vs_fla.svg
 
 The vertical axis is (measured GPU time) / (inputs read once and outputs written once, at the bandwidth that the CSV was made with);
 1 would be the floor. A panel's title has the geometric mean of peer / Forge over its lengths. Standard library only.
