@@ -124,6 +124,24 @@ def test_a_tensor_given_twice_says_nothing_of_later_calls():
     assert np.array_equal(ops.chunk_gla(k, k, v, g)[0].numpy(), ops.chunk_gla(*(x.numpy() for x in (k, k, v, g)))[0])
 
 
+def test_a_number_in_a_tensor_is_read_in_every_call():
+    """scale, say: calls whose other arguments are alike may differ in it."""
+    x = inputs_of(5, T=30)
+    for scale in (0.25, 4.0, 4.0, 0.25):
+        wanted = ops.chunk_gla(*x, scale=scale)[0]
+        assert torch.equal(ops.chunk_gla(*x, scale=torch.tensor(scale))[0], wanted)
+        assert torch.equal(ops.chunk_gla(*x, scale=torch.tensor([scale]))[0], wanted)
+
+
+def test_arguments_that_are_not_needed_do_not_keep_calls_from_being_remembered(worked_out):
+    """As serving engines give them."""
+    q, k, v, g = (x[:1] for x in inputs_of(6))
+    more = {"cu_seqlens": torch.tensor([0, 20, 50]), "cu_seqlens_cpu": torch.tensor([0, 20, 50])}
+    first = ops.chunk_gla(q, k, v, g, **more)[0]
+    worked_out.clear()
+    assert torch.equal(ops.chunk_gla(q, k, v, g, **more)[0], first) and not worked_out
+
+
 def test_gradients_are_refused():
     case = next(c for c in CASES if c.op == "chunk_gla")
     x = tensors(case, inputs_for(case, 1, 10, 1, 8, 8))

@@ -66,7 +66,8 @@ _grad_enabled = None if torch is None else torch.is_grad_enabled
 
 def operator(request: Callable[..., Request]):
     """The operator whose calls `request` describes. What follows from layouts of tensors and from numbers is worked out once: a
-    request must follow from these alone, and take its tensors from the arguments, or be made again in every call."""
+    request must follow from these alone and from tensors of one number, and take its tensors from the arguments, or be made again
+    in every call."""
     known: dict[tuple, _Known | None] = {}
     latest: tuple = (None, None)
 
@@ -125,10 +126,13 @@ def _are_distinct(values: tuple) -> bool:
 
 
 def _known(wanted: Request, values: tuple) -> _Known | None:
-    """None unless all tensors of a request are arguments of the call, as they are."""
+    """None unless all tensors of a request are arguments of the call, as they are, and no argument is a number in a tensor."""
     places = {id(x): i for i, x in enumerate(values) if type(x) is _Tensor}
     given = [*wanted.tensors, *(wanted.initial or ()), *(() if wanted.cu_seqlens is None else (wanted.cu_seqlens,))]
     if any(id(x) not in places for x in given) or any(x.dtype is not torch.float32 for x in wanted.initial or ()):
+        return None
+    passed_on = {id(x) for x in given}
+    if any(values[i].numel() == 1 for x, i in places.items() if x not in passed_on):
         return None
     plan = program(wanted.key).plan(library_of(given[0]), wanted.tensors, wanted.initial, wanted.final, wanted.cu_seqlens)
     numbers = [places[id(x)] for x in given]
