@@ -26,8 +26,8 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape);
 struct CompileOptions {
     std::string device = "cpu";  ///< cpu, cuda or cuda:<number> (compute capability 8.0 or later)
     DType dtype = BF16;          ///< replaces the definition's 16-bit type: BF16, F16 or F32
-    std::map<std::string, std::int64_t> sizes =
-        {};                         ///< every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}
+    /// Every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}.
+    std::map<std::string, std::int64_t> sizes = {};
     std::string strategy = "auto";  ///< auto, one-pass, fused, decoupled, segmented
     std::int64_t chunk = 0;         ///< tokens per chunk: 16, 32, 64 or 128; 0: chosen
     std::string isa = "auto";       ///< auto (this machine's best), avx512, avx2, plain

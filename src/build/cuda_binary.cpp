@@ -29,11 +29,13 @@ struct Output {
     std::string cubin, report;
 };
 
-[[noreturn]] void refused(const std::string& arch, const fs::path& source, const std::string& log) {
+[[noreturn]] void refused(const std::string& arch, const fs::path& source, const std::vector<std::string>& options,
+                          const std::string& log) {
     if (log.find("gpu-architecture") != std::string::npos ||
         log.find("Unsupported gpu architecture") != std::string::npos)
         throw RuntimeError(fmt::format("the CUDA compiler does not know {}; install a newer toolkit:\n{}", arch, log));
-    throw InternalError(fmt::format("build: the CUDA compiler refused emitted code ({}):\n{}", source.string(), log));
+    throw InternalError(fmt::format("build: the CUDA compiler refused emitted code ({}, with {}):\n{}", source.string(),
+                                    fmt::join(options, " "), log));
 }
 
 Output run_nvrtc(const Nvrtc& nvrtc, const std::string& text, const fs::path& source, const std::string& arch,
@@ -42,7 +44,7 @@ Output run_nvrtc(const Nvrtc& nvrtc, const std::string& text, const fs::path& so
     all.push_back("--gpu-architecture=" + arch);
     all.emplace_back("--ptxas-options=-v");
     Nvrtc::Result result = nvrtc.compile(source.string(), text, all);
-    if (!result.ok) refused(arch, source, result.log);
+    if (!result.ok) refused(arch, source, all, result.log);
     return {std::move(result.cubin), std::move(result.log)};
 }
 
@@ -55,7 +57,7 @@ Output run_nvcc(const std::string& program, const fs::path& source, const std::s
                                         "-o",    out,        source.string()};
     command.insert(command.end(), options.begin(), options.end());
     const support::Finished done = support::run_process(command);
-    if (done.status != 0) refused(arch, source, done.output);
+    if (done.status != 0) refused(arch, source, options, done.output);
     Output output{read_file(out), done.output};
     fs::remove(out);
     return output;

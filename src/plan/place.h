@@ -44,8 +44,8 @@ enum class Again : std::uint8_t {
 
 struct PlaceRules {
     Again again = Again::Cheap;
-    bool joined_at_start =
-        false;  ///< scans of segments join the summaries before them, which must be elementwise; else a kernel does
+    /// Scans of segments join the summaries before them, which must be elementwise; else a kernel does.
+    bool joined_at_start = false;
 };
 
 /// `tile_axis`: the axis that scans are cut along, empty if they take it whole. Where they are cut, what does not

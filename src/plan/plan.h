@@ -31,24 +31,24 @@ struct Schedule {
     std::int64_t tile_size = 0;  ///< of tile_axis, per task
     std::int64_t tiles = 1;
     std::int64_t segments = 1;  ///< per sequence, for the segmented strategy
-    std::int64_t summaries =
-        0;  ///< per segment, which scans of later segments join as they start; 0: one, and a kernel joins them
-    bool tile_chunks =
-        false;  ///< kernels of single chunks take a part of tile_axis too (where on-chip memory is short)
+    /// Per segment, which scans of later segments join as they start; 0: one, and a kernel joins them.
+    std::int64_t summaries = 0;
+    /// Kernels of single chunks take a part of tile_axis too (where on-chip memory is short).
+    bool tile_chunks = false;
     std::int64_t vector_width = 16;
     bool shared_memory = false;  ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
     int block_threads = 256;     ///< … of so many
     int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
-    int output_groups =
-        0;  ///< … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs
+    /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
+    int output_groups = 0;
     bool share = true;        ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
     int beside_groups = 0;    ///< … which, if not 0, runs beside the scan, with so many warp groups per block
                               ///< (device/cuda/warpgroup/beside.h)
     double beside_steps = 0;  ///< … a task of which costs a multiprocessor so many of the scan's chunks
-    bool clusters =
-        false;  ///< channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace
-    std::int64_t stretch_bytes =
-        0;  ///< what should pass from kernel to kernel at a time, for it to stay in caches; 0: a whole call's
+    /// Channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace.
+    bool clusters = false;
+    /// What should pass from kernel to kernel at a time, for it to stay in caches; 0: a whole call's.
+    std::int64_t stretch_bytes = 0;
     Engine engine = Engine::Tiles;
     std::string reason;
 

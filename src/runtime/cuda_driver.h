@@ -98,8 +98,8 @@ struct CudaDevice {
     int major = 0, minor = 0;
     int multiprocessors = 0;
     std::int64_t shared_bytes = 0;  ///< that one block of threads can have
-    double memory_bandwidth =
-        0;  ///< bytes per second, read and written together, that the memory's clock and width allow
+    /// Bytes per second, read and written together, that the memory's clock and width allow.
+    double memory_bandwidth = 0;
 
     [[nodiscard]] std::string arch() const;          ///< sm_80; sm_90a: with what only this chip has
     [[nodiscard]] std::string tuning_class() const;  ///< what a measurement holds for: "NVIDIA H200 x 132"

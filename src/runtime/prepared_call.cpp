@@ -10,8 +10,8 @@ namespace forge::runtime {
 namespace {
 
 CudaPointer pointer(const void* data) {
-    return reinterpret_cast<CudaPointer>(data);
-}  // NOLINT: the driver's pointers are numbers
+    return reinterpret_cast<CudaPointer>(data);  // NOLINT: the driver's pointers are numbers
+}
 
 /// How many blocks share each of a kernel's tasks: as many as have tokens, with all tasks at once.
 unsigned cluster_of(const CudaProgram::Kernel& kernel, std::int64_t tasks, std::int64_t tokens) {

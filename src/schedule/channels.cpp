@@ -5,7 +5,6 @@
 namespace forge::schedule {
 namespace {
 
-constexpr std::int64_t kClusterBlocks = 8;
 constexpr int kFewThreads = 256, kManyThreads = 512;
 constexpr std::int64_t kManyTokens = 4096;
 
@@ -30,7 +29,8 @@ std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, con
     s.shared_memory = true;
     s.engine = plan::Engine::Channels;
     // Few tasks of long sequences would leave multiprocessors idle, that share them without end through the workspace.
-    s.clusters = multiprocessors > 0 && 2 * kClusterBlocks * tasks_of(definition, sizes, wishes) >= multiprocessors;
+    s.clusters = multiprocessors > 0 &&
+                 std::int64_t{2} * kClusterBlocks * tasks_of(definition, sizes, wishes) >= multiprocessors;
     // The more threads, the fewer rounds of a cluster, as long as there are tokens for all of its blocks.
     s.block_threads = threads                                               ? threads
                       : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads

@@ -19,8 +19,8 @@ struct KernelCost {
     std::int64_t hops = 0;  ///< chunks (or segments) in order per task
     double flops = 0;       ///< useful
     double bytes = 0;       ///< from and to memory, each byte of a kernel once
-    double again_bytes =
-        0;  ///< read again by other tiles, or passed on by other kernels, through the cache that slots share
+    /// Read again by other tiles, or passed on by other kernels, through the cache that slots share.
+    double again_bytes = 0;
     double compute_s = 0, move_s = 0, wait_s = 0, seconds = 0;
 };
 

@@ -68,6 +68,9 @@ std::int64_t summaries_of(std::int64_t chunks, std::int64_t tasks, std::int64_t 
     return std::clamp<std::int64_t>(kTasksPerProcessor * multiprocessors / (tasks * (segments - 1)), 1, most);
 }
 
+/// Shared memory of a block that has nothing in it but tiles.
+std::int64_t all_bytes(const SharedMemory& memory) { return std::max(memory.bytes, memory.all_bytes); }
+
 /// What a plan's kernels need of shared memory, in bytes.
 struct Needs {
     std::int64_t in_order = 0;  ///< those that go through chunks in order
@@ -127,7 +130,7 @@ std::optional<Schedule> with_roles(Schedule s, const SharedMemory& memory, MakeP
         const plan::Plan plan = make_plan(s);
         const Needs needs = needs_of(plan);
         if (output_groups > 1 && has_heavy_states(plan)) return false;
-        return needs.most <= memory.bytes && needs.in_order <= std::max(memory.bytes, memory.all_bytes);
+        return needs.most <= memory.bytes && needs.in_order <= all_bytes(memory);
     };
     try {
         for (const int output_groups : {2, 1})
@@ -140,24 +143,24 @@ std::optional<Schedule> with_roles(Schedule s, const SharedMemory& memory, MakeP
 }
 
 /// Warp groups of a block that has a multiprocessor to itself, 128 registers for each thread.
-int groups_beside(const plan::Kernel& kernel) {
-    constexpr std::int64_t kBytes = 227 * 1024, kMost = 4;
+int groups_beside(const plan::Kernel& kernel, const SharedMemory& memory) {
+    constexpr std::int64_t kMost = 4;
     constexpr std::int64_t kOwn = 1024;  // what device functions have for themselves
     return static_cast<int>(std::clamp<std::int64_t>(
-        kBytes / (static_cast<std::int64_t>(sizeof(float)) * kernel.aligned_floats() + kOwn), 1, kMost));
+        all_bytes(memory) / (static_cast<std::int64_t>(sizeof(float)) * kernel.aligned_floats() + kOwn), 1, kMost));
 }
 
 /// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and
 /// there is so much that it would not be over in one round of all multiprocessors.
-Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
+Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, const SharedMemory& memory) {
     const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks &&
                      plan.kernels[1].graph.loop == plan::Loop::Scan;
     if (!two || plan.tiles(plan.kernels[0]) != 1 || !plan.kernels[1].tiles.roles) return s;
     const double steps =
         microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
-    const WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock), groups_beside(plan.kernels[0]),
-                          steps};
-    if (place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, multiprocessors).staying > 0)
+    const WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
+                          groups_beside(plan.kernels[0], memory), steps};
+    if (place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, memory.multiprocessors).staying > 0)
         s.beside_groups = work.groups, s.beside_steps = steps;
     return s;
 }
@@ -204,7 +207,7 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
         // Work ahead fills the GPU; two segments shorten what is left too little.
         const bool pay = segments > (s.share ? 2 : 1) && times.pay();
         if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan))
-            return with_work_beside(*roles, make_plan(*roles), wishes, memory.multiprocessors);
+            return with_work_beside(*roles, make_plan(*roles), wishes, memory);
     }
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     s = with_strategy(s, segments, segments >= kLeastSegments);

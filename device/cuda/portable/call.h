@@ -48,8 +48,8 @@ struct Call {
     Size sequences, heads, tiles;
     int wide_offsets;  ///< whether offsets are i64
     Size tasks;        ///< of this kernel
-    Size common,
-        staying;  ///< work beside a scan: so many tasks are for all blocks, the others for so many, the first ones
+    /// Work beside a scan: so many tasks are for all blocks, the others for so many blocks, the first ones.
+    Size common, staying;
     device::StateSlots slots;
     void* exchange;                        ///< where its tasks leave each other results; all bits 1 when it starts
     CallTensor tensors[kTensorsOfKernel];  ///< last: of the launch's, a kernel gets as many as it takes

@@ -44,10 +44,10 @@ struct DecayedTokens {
 
 namespace detail {
 
-constexpr float kDecayRange =
-    100.0f;  ///< powers of two that a decay within a block may take for its inverse to be formed
-constexpr float kRoundedUp =
-    0.00140854f;  ///< 2 log2(1 + 2^-11): the matrix units cut what rounding would round, of two factors
+/// Powers of two that a decay within a block may take for its inverse to be formed.
+constexpr float kDecayRange = 100.0f;
+/// 2 log2(1 + 2^-11): the matrix units cut what rounding would round, of two factors.
+constexpr float kRoundedUp = 0.00140854f;
 
 FORGE_DEVICE vec exp2_of(const vec& x) {
     return each(x, [](float y) { return ptx::exp2_approximate(y); });

@@ -21,7 +21,7 @@ using Kind = plan::TensorSlot::Kind;
 
 // As device/cuda/channels has them.
 constexpr int kWidth = 4, kTileChannels = schedule::kTaskChannels, kStripLanes = kTileChannels / kWidth;
-constexpr int kPlaces = 4, kGroup = 16, kMostBlocks = 8;
+constexpr int kPlaces = 4, kGroup = 16, kMostBlocks = schedule::kClusterBlocks;
 constexpr int kMapBytes = 8, kMailboxBytes = 8, kWordBytes = 8, kExchangeHeader = 256;
 
 constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers

@@ -88,7 +88,8 @@ class FragmentKernel {
         out_.line("constexpr int kGroups = {};", plan_.schedule.beside_groups);
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
         out_.open(
-            "for (int task = first_task_beside(call); task < call.tasks; task = next_task_beside<kGroups>(call, task))");
+            "for (int task = first_task_beside(call); task < call.tasks; task = next_task_beside<kGroups>(call, "
+            "task))");
         out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
         write_task("chunk_task(call, in_order_of_scans(call, task, kChunk), kChunk)", "if (at.idle) continue;");
         out_.line("is_made(call, {}, at.block);", made);
