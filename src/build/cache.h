@@ -1,24 +1,46 @@
-/// The directory in which built code lives: files are named by the content they were made from and published by rename,
-/// so that concurrent processes see whole ones. Nothing here compiles or loads.
+/// The directory in which built code lives. Files are named by what they were made from, so a cache may be moved, and
+/// are published whole. They are loaded into the process, so nobody else may have written them: the directory and all
+/// in it belong to this user (or root) and are writable by nobody else, or are refused. What is loaded carries a seal,
+/// a hash of its content, so that a file that was cut short is made again. Nothing here compiles or loads.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace forge::build {
 
-/// Makes the directory; RuntimeError if that fails.
-std::filesystem::path open_cache(const std::string& dir);
+class Cache {
+  public:
+    /// Makes the directory (mode 0700) if it is not there. RuntimeError if it cannot be made, or is not this user's.
+    explicit Cache(std::filesystem::path directory);
 
-/// Writes a file beside its place, then renames it into it; an existing file is kept.
-void publish(const std::filesystem::path& place, const std::string& content);
-/// The whole content of a file; empty if it cannot be read.
-std::string read_file(const std::filesystem::path& place);
+    [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+    [[nodiscard]] std::filesystem::path place(const std::string& name) const { return directory_ / name; }
 
-/// The directory of the device library's headers within the cache, by their content.
-std::filesystem::path header_dir(const std::filesystem::path& cache);
+    /// The content that `seal` put away under a name; nothing if there is none, or it is damaged. RuntimeError if it is
+    /// somebody else's.
+    [[nodiscard]] std::optional<std::string> sealed(const std::string& name) const;
+    /// Publishes content with a seal behind its end, where loaders of libraries do not look. RuntimeError if it cannot
+    /// be written.
+    void seal(const std::string& name, const std::string& content) const;
+    /// Publishes a text for people and compilers to read; one that is there already stays the same file.
+    void publish(const std::string& name, const std::string& content) const;
 
-/// Which program or library a file is, without starting it: path, size and time of change.
-std::string file_identity(const std::string& path);
+    /// The directory of the device library's headers, each of which is there as it should be.
+    [[nodiscard]] std::filesystem::path headers() const;
+
+  private:
+    std::filesystem::path directory_;
+};
+
+/// What the device library's headers hold, as a hash.
+const std::string& headers_hash();
+
+/// Whether a content ends in its seal.
+bool is_sealed(const std::string& content);
+
+/// RuntimeError if what a compiler said shows that there was no room for its files.
+void refuse_full_disk(const std::string& compiler_output);
 
 }  // namespace forge::build

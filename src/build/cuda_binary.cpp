@@ -1,10 +1,10 @@
 #include "build/cuda_binary.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <regex>
 #include <sstream>
 
@@ -12,6 +12,7 @@
 #include "build/nvrtc.h"
 #include "forge/error.h"
 #include "support/environment.h"
+#include "support/files.h"
 #include "support/hash.h"
 #include "support/process.h"
 
@@ -48,19 +49,19 @@ Output run_nvrtc(const Nvrtc& nvrtc, const std::string& text, const fs::path& so
     return {std::move(result.cubin), std::move(result.log)};
 }
 
-Output run_nvcc(const std::string& program, const fs::path& source, const std::string& arch,
+Output run_nvcc(const std::string& program, const Cache& cache, const fs::path& source, const std::string& arch,
                 const std::vector<std::string>& options) {
-    const std::string out = source.string() + fmt::format(".{}.cubin", getpid()),
-                      number = arch.substr(arch.find('_') + 1);
+    const support::ScratchDirectory scratch(cache.directory());
+    const std::string out = scratch.path() / "kernels.cubin", number = arch.substr(arch.find('_') + 1);
     std::vector<std::string> command = {program, "-cubin",   "-Xptxas",
                                         "-v",    "-gencode", fmt::format("arch=compute_{},code={}", number, arch),
                                         "-o",    out,        source.string()};
     command.insert(command.end(), options.begin(), options.end());
-    const support::Finished done = support::run_process(command);
-    if (done.status != 0) refused(arch, source, options, done.output);
-    Output output{read_file(out), done.output};
-    fs::remove(out);
-    return output;
+    const support::Finished done = support::run_process(command, {"LC_ALL=C", "TMPDIR=" + scratch.path().string()});
+    auto cubin = support::read_file(out);
+    if (done.status == 0 && cubin && !cubin->empty()) return {std::move(*cubin), done.output};
+    refuse_full_disk(done.output);
+    refused(arch, source, options, done.output);
 }
 
 }  // namespace
@@ -96,34 +97,55 @@ std::vector<KernelReport> parse_ptxas_report(const std::string& report) {
     return kernels;
 }
 
+namespace {
+
+std::vector<std::string> further_options() {
+    std::istringstream more(support::environment("FORGE_CUDA_FLAGS").value_or(""));
+    return {std::istream_iterator<std::string>(more), {}};
+}
+
+Output compile(const Cache& cache, const std::string& source, const fs::path& cu, const std::string& arch,
+               CudaCompiler compiler) {
+    std::vector<std::string> options = {"-std=c++20", "-I" + cache.headers().string()};
+    for (std::string& option : further_options()) options.push_back(std::move(option));
+    if (const Nvrtc* nvrtc = compiler == CudaCompiler::Nvcc ? nullptr : Nvrtc::find())
+        return run_nvrtc(*nvrtc, source, cu, arch, options);
+    if (const std::string program = compiler == CudaCompiler::Nvrtc ? "" : nvcc(); !program.empty())
+        return run_nvcc(program, cache, cu, arch, options);
+    throw RuntimeError(
+        "no CUDA compiler: expected libnvrtc.so (CUDA 11 to 13) where the loader looks or under /usr/local/cuda*, "
+        "or nvcc on the PATH; found neither");
+}
+
+}  // namespace
+
 CudaBinary build_cuda_binary(const std::string& name, const std::string& source, const std::string& arch,
                              const std::string& cache_dir, CudaCompiler compiler) {
-    const Nvrtc* nvrtc = compiler == CudaCompiler::Nvcc ? nullptr : Nvrtc::find();
-    const std::string program = nvrtc || compiler == CudaCompiler::Nvrtc ? "" : nvcc();
-    if (!nvrtc && program.empty())
-        throw RuntimeError(
-            "no CUDA compiler: expected libnvrtc.so (CUDA 11 to 13) where the loader looks or under /usr/local/cuda*, "
-            "or nvcc on the PATH; found neither");
-    const fs::path cache = open_cache(cache_dir), headers = header_dir(cache);
-    std::vector<std::string> options = {"-std=c++20", "-I" + headers.string()};
-    std::istringstream more(support::environment("FORGE_CUDA_FLAGS").value_or(""));
-    for (std::string option; more >> option;) options.push_back(option);
-    const std::string key =
-        support::hash(fmt::format("{}\n{}\n{}\n{}\n{}", source, arch, headers.string(), fmt::join(options, " "),
-                                  file_identity(nvrtc ? nvrtc->path() : program)));
-    const fs::path cu = cache / fmt::format("{}-{}.cu", name, key),
-                   cubin = cache / fmt::format("{}-{}.cubin", name, key), log = cubin.string() + ".log";
+    const Cache cache{cache_dir};
+    // The compiler itself is no part of it: what one has compiled needs none any more.
+    const std::string stem =
+        name + "-" +
+        support::hash(fmt::format("{}\n{}\n{}\n{}\n{}", source, arch, headers_hash(), fmt::join(further_options(), " "),
+                                  compiler == CudaCompiler::Nvcc ? "nvcc" : ""));
+    const std::string cu = stem + ".cu", cubin = stem + ".cubin", log = cubin + ".log";
     CudaBinary binary;
-    binary.from_cache = fs::exists(cubin) && fs::exists(log);
+    const auto find = [&] {
+        auto code = cache.sealed(cubin), report = cache.sealed(log);
+        if (!code || !report) return false;
+        binary.cubin = std::move(*code), binary.report = std::move(*report);
+        return true;
+    };
+    binary.from_cache = find();
     if (!binary.from_cache) {
-        publish(cu, source);
-        const Output output =
-            nvrtc ? run_nvrtc(*nvrtc, source, cu, arch, options) : run_nvcc(program, cu, arch, options);
-        publish(log, output.report);
-        publish(cubin, output.cubin);
+        cache.publish(cu, source);
+        const support::FileLock others(cache.place(cu));  // who asks for the same meanwhile waits, and finds it
+        binary.from_cache = find();
+        if (!binary.from_cache) {
+            Output made = compile(cache, source, cache.place(cu), arch, compiler);
+            cache.seal(log, made.report), cache.seal(cubin, made.cubin);
+            binary.cubin = std::move(made.cubin), binary.report = std::move(made.report);
+        }
     }
-    binary.cubin = read_file(cubin);
-    binary.report = read_file(log);
     binary.kernels = parse_ptxas_report(binary.report);
     return binary;
 }

@@ -1,5 +1,7 @@
 #include "runtime/threads.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -108,16 +110,34 @@ class Pool {
     bool stop_ = false;
 };
 
-Pool& pool() {
-    static Pool instance;
-    return instance;
-}
+/// The process's pool, made by its first loop. A forked child has none of its parent's threads: it leaves the parent's
+/// pool as it is, locks that nobody will release included, and makes one of its own.
+class ThePool {
+  public:
+    ThePool() {
+        pthread_atfork(nullptr, nullptr, [] { current_.store(nullptr); });
+    }
+    ~ThePool() { delete current_.load(); }
+    ThePool(const ThePool&) = delete;
+    ThePool& operator=(const ThePool&) = delete;
+
+    static Pool& get() {
+        if (Pool* pool = current_.load()) return *pool;
+        auto made = std::make_unique<Pool>();
+        Pool* other = nullptr;
+        return current_.compare_exchange_strong(other, made.get()) ? *made.release() : *other;
+    }
+
+  private:
+    static inline std::atomic<Pool*> current_{nullptr};
+};
+const ThePool kThePool;
 
 }  // namespace
 
 void parallel_for(std::int64_t tasks, int threads, const Body& fn) {
     if (threads > tasks) threads = static_cast<int>(tasks);
-    if (threads > 1) return pool().run(tasks, threads, fn);
+    if (threads > 1) return ThePool::get().run(tasks, threads, fn);
     for (std::int64_t t = 0; t < tasks; ++t) fn(t, 0);
 }
 

@@ -17,7 +17,7 @@ std::string default_cache_dir() {
     if (const auto dir = environment("FORGE_CACHE_DIR")) return *dir;
     if (const auto dir = environment("XDG_CACHE_HOME")) return *dir + "/forge";
     if (const auto home = environment("HOME")) return *home + "/.cache/forge";
-    return "/tmp/forge-" + std::to_string(getuid());
+    return "/tmp/forge-" + std::to_string(geteuid());
 }
 
 std::string machine_isa() {

@@ -1,16 +1,16 @@
 #include "tune/database.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "build/cache.h"
 #include "forge/error.h"
+#include "support/files.h"
 
 namespace forge::tune {
 namespace {
@@ -81,12 +81,6 @@ constexpr Field kFields[] = {{"product_flops", &Device::product_flops},
                              {"slot_bandwidth", &Device::slot_bandwidth},
                              {"cache_bandwidth", &Device::cache_bandwidth}};
 
-std::string text_of(const fs::path& path) {
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
-}
-
 }  // namespace
 
 std::string shape_class(const schedule::Problem& problem, DType dtype) {
@@ -139,22 +133,21 @@ Database parse(const std::string& text, const std::string& file) {
 }
 
 Database load(const std::string& cache_dir) {
-    return parse(text_of(tuning_file(cache_dir)), tuning_file(cache_dir).string());
+    const fs::path file = tuning_file(cache_dir);
+    return parse(support::read_file(file).value_or(""), file.string());
 }
 
 void append(const std::string& cache_dir, const std::vector<Entry>& entries) {
     std::string text;
     for (const Entry& e : entries) text += print(e) + "\n";
-    std::error_code ignored;  // a directory that cannot be made shows in the next step
-    fs::create_directories(cache_dir, ignored);
-    if (!(std::ofstream(tuning_file(cache_dir), std::ios::binary | std::ios::app) << text))
-        throw RuntimeError(fmt::format("tuning database: cannot write '{}'", tuning_file(cache_dir).string()));
+    const build::Cache cache{cache_dir};
+    support::append_to_file(tuning_file(cache_dir), text);
 }
 
 std::optional<Device> load_device(const std::string& cache_dir, const std::string& isa, int threads) {
-    const fs::path path = device_file(cache_dir, isa, threads);
-    if (!fs::exists(path)) return std::nullopt;
-    const Json json = Json::parse(text_of(path), nullptr, false);
+    const auto text = support::read_file(device_file(cache_dir, isa, threads));
+    if (!text) return std::nullopt;
+    const Json json = Json::parse(*text, nullptr, false);
     if (!json.is_object()) return std::nullopt;
     Device device = schedule::cpu_device(isa, threads);
     for (const Field& f : kFields) {
@@ -173,13 +166,8 @@ void save_device(const std::string& cache_dir, const Device& device) {
     for (const Field& f : kFields) json[f.name] = device.*f.value;
     json["cache_bytes"] = device.cache_bytes;
     json["on_chip_bytes"] = device.on_chip_bytes;
-    std::error_code failed;
-    fs::create_directories(cache_dir, failed);
-    const fs::path place = device_file(cache_dir, device.name, device.slots),
-                   temporary = place.string() + fmt::format(".{}.tmp", getpid());
-    if (!(std::ofstream(temporary, std::ios::binary) << json.dump(2) << "\n"))
-        throw RuntimeError(fmt::format("cannot write '{}'", temporary.string()));
-    fs::rename(temporary, place);
+    const build::Cache cache{cache_dir};
+    support::publish_file(device_file(cache_dir, device.name, device.slots), json.dump(2) + "\n");
 }
 
 }  // namespace forge::tune

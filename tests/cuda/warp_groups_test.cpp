@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
 void expect_instructions(const char* program, std::int64_t tasks, const std::vector<const char*>& instructions) {
     const build::Nvrtc* nvrtc = build::Nvrtc::find();
     if (!nvrtc) GTEST_SKIP() << "libnvrtc is not on this machine";
-    const std::string headers = build::header_dir(build::open_cache(support::default_cache_dir())).string();
+    const std::string headers = build::Cache(support::default_cache_dir()).headers().string();
     const std::string source =
         emit::emit_cuda(plan_for(program_named(program), with_strategy(plan::Strategy::OnePass, tasks)));
     const auto result =

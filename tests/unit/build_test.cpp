@@ -1,7 +1,8 @@
 /// Compiling and caching emitted code, running programs, hashing, the environment.
 #include <gtest/gtest.h>
-#include <unistd.h>
+#include <sys/time.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -10,7 +11,7 @@
 #include "support/environment.h"
 #include "support/hash.h"
 #include "support/process.h"
-#include "tests/support/expected.h"
+#include "tests/support/directory.h"
 
 namespace forge::tests {
 namespace {
@@ -20,21 +21,6 @@ namespace fs = std::filesystem;
 const std::string kSource =
     "#include \"cpu/kernel.h\"\nextern \"C\" __attribute__((visibility(\"default\"))) int answer() { return 42; }\n";
 
-/// A directory that is gone after the test.
-class Directory {
-  public:
-    explicit Directory(const std::string& name)
-        : path_(fs::path(testing::TempDir()) / ("forge-" + name + "-" + std::to_string(getpid()))) {
-        fs::remove_all(path_);
-    }
-    ~Directory() { fs::remove_all(path_); }
-    Directory(const Directory&) = delete;
-    [[nodiscard]] std::string path() const { return path_; }
-
-  private:
-    fs::path path_;
-};
-
 /// FORGE_CXX for the time of a test.
 class Compiler {
   public:
@@ -42,17 +28,6 @@ class Compiler {
     ~Compiler() { unsetenv("FORGE_CXX"); }
     Compiler(const Compiler&) = delete;
 };
-
-template <class Error, class Run>
-std::string message_of(Run&& run) {
-    try {
-        run();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return "";
-}
 
 TEST(CpuLibrary, IsCompiledOnceAndThenCached) {
     const Directory cache("cache");
@@ -104,6 +79,35 @@ TEST(Process, ReturnsStatusAndOutput) {
     EXPECT_EQ(missing.output, "cannot start /nowhere/program");
     EXPECT_EQ(support::run_process({"sh", "-c", "kill -9 $$"}).status, 128 + 9);
     EXPECT_EQ(support::run_process({"sh", "-c", "head -c 200000 /dev/zero"}).output.size(), 200000U);
+}
+
+TEST(Process, TakesVariables) {
+    setenv("FORGE_TEST_VARIABLE", "here", 1);
+    EXPECT_EQ(support::run_process({"sh", "-c", "echo $FORGE_TEST_VARIABLE $FORGE_OTHER"}).output, "here\n");
+    EXPECT_EQ(support::run_process({"sh", "-c", "echo $FORGE_TEST_VARIABLE $FORGE_OTHER"},
+                                   {"FORGE_OTHER=two", "FORGE_TEST_VARIABLE=one"})
+                  .output,
+              "one two\n");
+    unsetenv("FORGE_TEST_VARIABLE");
+}
+
+// A timer interrupts every wait, and nothing is cut short; where the system discards what becomes of children, nobody
+// takes that for success.
+TEST(Process, IsNotDisturbedBySignals) {
+    struct sigaction action{}, before{};
+    action.sa_handler = [](int) {};  // without SA_RESTART: calls of the system end with EINTR
+    sigaction(SIGALRM, &action, &before);
+    const itimerval often{{0, 1000}, {0, 1000}}, never{};
+    setitimer(ITIMER_REAL, &often, nullptr);
+    const auto done = support::run_process({"sh", "-c", "for i in 1 2 3 4 5; do sleep 0.02; echo $i; done; exit 3"});
+    setitimer(ITIMER_REAL, &never, nullptr);
+    sigaction(SIGALRM, &before, nullptr);
+    EXPECT_EQ(done.output, "1\n2\n3\n4\n5\n");
+    EXPECT_EQ(done.status, 3);
+    EXPECT_TRUE(done.known);
+    signal(SIGCHLD, SIG_IGN);
+    EXPECT_FALSE(support::run_process({"sh", "-c", "exit 3"}).known);
+    signal(SIGCHLD, SIG_DFL);
 }
 
 TEST(Process, FindsPrograms) {

@@ -1,0 +1,51 @@
+/// A forked child has loops of its own, whatever its parent's threads were doing, and ends as it should.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "runtime/threads.h"
+
+namespace forge::runtime {
+namespace {
+
+constexpr int kThreads = 3;
+constexpr std::int64_t kTasks = 1000;
+
+std::int64_t count() {
+    std::atomic<std::int64_t> done{0};
+    parallel_for(kTasks, kThreads, [&](std::int64_t, int) { done.fetch_add(1); });
+    return done.load();
+}
+
+/// Whether a child that runs loops and ends by `exit`, static objects' destructors included, ends well.
+bool child_ends_well() {
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);  // a child that hangs is ended, and seen
+        std::exit(count() == kTasks && count() == kTasks ? 0 : 1);
+    }
+    int status = 1;
+    return waitpid(child, &status, 0) == child && status == 0;
+}
+
+TEST(Fork, AfterLoops) {
+    EXPECT_EQ(count(), kTasks);
+    EXPECT_TRUE(child_ends_well());
+    EXPECT_EQ(count(), kTasks);
+}
+
+TEST(Fork, WhileOtherThreadsRunLoops) {
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+        while (!stop) count();
+    });
+    for (int round = 0; round < 20; ++round) EXPECT_TRUE(child_ends_well());
+    stop = true;
+    other.join();
+}
+
+}  // namespace
+}  // namespace forge::runtime
