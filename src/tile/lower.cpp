@@ -177,10 +177,15 @@ class Allocator {
     }
 
     [[nodiscard]] bool read_through_view(ValueId v, ValueId tile) const {
-        for (const ValueId a : fn_.op(v).args) {
-            const Op& op = fn_.op(a);
-            if (ir::is_view(op.code) && buffer_of(fn_, a) == tile) return true;
-            if (op.layout->space == Space::Reg && read_through_view(a, tile)) return true;
+        std::vector<ValueId> inside = {v};
+        std::set<ValueId> seen;
+        while (!inside.empty()) {
+            const ValueId user = inside.back();
+            inside.pop_back();
+            for (const ValueId a : fn_.op(user).args) {
+                if (ir::is_view(fn_.op(a).code) && buffer_of(fn_, a) == tile) return true;
+                if (fn_.op(a).layout->space == Space::Reg && seen.insert(a).second) inside.push_back(a);
+            }
         }
         return false;
     }
@@ -231,14 +236,15 @@ bool same_buffer(const Function& fn, ValueId a, ValueId b) {
 }
 
 std::vector<ValueId> tiles_read_by(const Function& fn, ValueId v) {
-    std::vector<ValueId> tiles;
-    for (const ValueId a : fn.op(v).args) {
-        const ValueId base = buffer_of(fn, a);
-        if (fn.op(base).layout->space == Space::Reg) {
-            const auto inner = tiles_read_by(fn, base);
-            tiles.insert(tiles.end(), inner.begin(), inner.end());
-        } else {
-            tiles.push_back(base);
+    std::vector<ValueId> tiles, inside = {v};  // what is computed in the value's loop, each once however often it is read
+    std::set<ValueId> seen;
+    while (!inside.empty()) {
+        const ValueId user = inside.back();
+        inside.pop_back();
+        for (const ValueId a : fn.op(user).args) {
+            const ValueId base = buffer_of(fn, a);
+            if (fn.op(base).layout->space != Space::Reg) tiles.push_back(base);
+            else if (seen.insert(base).second) inside.push_back(base);
         }
     }
     return tiles;
