@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -31,7 +32,7 @@ class Location:
 
     @property
     def text(self) -> str:
-        file = self.file.replace('"', "'")
+        file = re.sub(r'[\x00-\x1f\x7f"\\]', lambda c: f"\\x{ord(c[0]):02x}", self.file)
         return f' loc("{file}":{self.line}:{self.column})'
 
     @classmethod

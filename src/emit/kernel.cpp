@@ -329,7 +329,10 @@ class KernelWriter {
     std::vector<ValueId> ahead_;  ///< loads that are asked for one chunk ahead
 };
 
-void comment(Writer& out, const std::string& text) {
+/// Nothing in it ends or continues a line but its own line ends: whatever is printed stays a comment.
+void comment(Writer& out, std::string text) {
+    for (char& c : text)
+        if (c == '\\' || (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f) c = '?';
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) out.put(line.empty() ? "//" : "// " + line);
 }

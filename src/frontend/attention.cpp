@@ -6,6 +6,7 @@
 
 #include "frontend/trace.h"
 #include "ir/definition.h"
+#include "ir/verify.h"
 
 namespace forge {
 
@@ -302,6 +303,7 @@ ir::Definition LinearAttention::define() const {
     def.merge = trace(Phase::Merge);
     if (def.outputs.empty()) def.outputs.push_back(default_output(def));
     if (declared_->phases[static_cast<std::size_t>(Phase::Step)]) def.step = trace(Phase::Step);
+    throw_if_any(ir::check_names_and_constants(def));
     return def;
 }
 

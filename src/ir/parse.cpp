@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -75,13 +76,32 @@ class Lexer {
         if (c == '"') {
             token_.text.clear();
             token_.kind = Token::Kind::String;
-            while (!done() && text_[pos_] != '"') token_.text += take();
-            if (done()) fail(token_, "unterminated string", "a closing quote");
-            take();
+            string_content();
         } else if (is_word(c)) {
             token_.kind = Token::Kind::Word;
             while (!done() && is_word(text_[pos_])) token_.text += take();
         }
+    }
+
+    /// Up to the closing quote; what `escaped` wrote is taken back.
+    void string_content() {
+        while (!done() && text_[pos_] != '"' && text_[pos_] != '\n') {
+            const char c = take();
+            token_.text += c == '\\' && !done() ? after_backslash() : c;
+        }
+        if (done() || text_[pos_] != '"') fail(token_, "unterminated string", "a closing quote");
+        take();
+    }
+    char after_backslash() {
+        const char c = take();
+        if (c == '"' || c == '\\') return c;
+        unsigned byte = 0;
+        const char* const from = text_.data() + pos_;
+        const char* const to = from + std::min<std::size_t>(2, text_.size() - pos_);
+        if (c != 'x' || std::from_chars(from, to, byte, 16).ptr != from + 2)
+            fail(token_, "unknown escape in a string", "\\\\, \\\" or \\xNN");
+        take(), take();
+        return static_cast<char>(byte);
     }
 
     const std::string& text_;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -19,7 +20,7 @@ std::string attributes(const Op& op) {
     const unsigned mask = info(op.code).attributes;
     const Attrs& a = op.attrs;
     std::vector<std::string> parts;
-    if (mask & kName) parts.push_back(fmt::format("name=\"{}\"", a.name));
+    if (mask & kName) parts.push_back(fmt::format("name=\"{}\"", escaped(a.name)));
     if (mask & kRole) parts.push_back(fmt::format("role={}", to_string(a.role)));
     if (mask & kValue) parts.push_back("value=" + number(a.value));
     if (mask & kDType) parts.push_back("dtype=" + forge::to_string(a.dtype));
@@ -60,7 +61,7 @@ std::string layout_text(const Layout& layout) {
 }
 
 std::string location_text(const Location& where) {
-    return fmt::format(" loc(\"{}\":{}:{})", where.file, where.line, where.column);
+    return fmt::format(" loc(\"{}\":{}:{})", escaped(where.file), where.line, where.column);
 }
 
 std::string op_text(const Function& fn, ValueId id, const std::vector<std::string>& names, PrintOptions options) {
@@ -80,19 +81,29 @@ std::string function_text(const Function& fn, const std::string& indent, PrintOp
     for (ValueId v = 0; v < fn.size(); ++v) text += fmt::format("{}  {}\n", indent, op_text(fn, v, names, options));
     std::vector<std::string> results;
     for (const Result& r : fn.results)
-        results.push_back(
-            fmt::format("{} \"{}\" = %{}", to_string(r.role), r.name, names[static_cast<std::size_t>(r.value)]));
+        results.push_back(fmt::format("{} \"{}\" = %{}", to_string(r.role), escaped(r.name),
+                                      names[static_cast<std::size_t>(r.value)]));
     return text + fmt::format("{}  return {}\n{}}}\n", indent, fmt::join(results, ", "), indent);
 }
 
-bool is_identifier(const std::string& s) {
-    if (s.empty() || std::isdigit(static_cast<unsigned char>(s[0]))) return false;
-    for (const char c : s)
-        if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') return false;
-    return true;
+}  // namespace
+
+bool is_identifier(const std::string& name) {
+    const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+    return !name.empty() && letter(name[0]) &&
+           std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
 }
 
-}  // namespace
+std::string escaped(const std::string& text) {
+    std::string out;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') (out += '\\') += c;
+        else if (byte < 0x20 || byte == 0x7f) out += fmt::format("\\x{:02x}", byte);
+        else out += c;
+    }
+    return out;
+}
 
 std::vector<std::string> value_names(const Function& fn) {
     std::vector<std::string> names;

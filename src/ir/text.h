@@ -28,6 +28,11 @@ std::string print(const Function& fn, PrintOptions options = {});
 std::string print(const Definition& def, PrintOptions options = {});
 /// One op as in the text form, e.g. `%p: f32[C, C] = tril(%qk) {diagonal=0}`.
 std::string print_op(const Function& fn, ValueId id);
+/// Letters, digits and underscores, no digit first: what names of definitions, tensors, states and sizes must be, as
+/// they become parts of emitted code.
+bool is_identifier(const std::string& name);
+/// As it stands between double quotes in a text: with \\, \" and \xNN for what would end or break the line.
+std::string escaped(const std::string& text);
 /// The name under which each value prints, without the `%`.
 std::vector<std::string> value_names(const Function& fn);
 

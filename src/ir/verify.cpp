@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 
+#include "ir/text.h"
 #include "ir/triangular.h"
 
 namespace forge::ir {
@@ -17,6 +20,8 @@ class Verifier {
     explicit Verifier(const Definition& def) : def_(def) {}
 
     std::vector<Diagnostic> run() {
+        found_ = check_names_and_constants(def_);
+        if (!found_.empty()) return std::move(found_);
         declarations();
         if (!found_.empty()) return std::move(found_);  // the phases' types follow from them
         phase(def_.chunk, Phase::Chunk);
@@ -161,7 +166,52 @@ class Verifier {
     std::vector<Diagnostic> found_;
 };
 
+class NameChecker {
+  public:
+    std::vector<Diagnostic> run(const Definition& def) {
+        name("definition", def.name, def.where);
+        for (const InputDecl& in : def.inputs) {
+            name("input", in.name, in.where), shape(in.type.shape, in.where);
+            constant(in.pad, fmt::format("input '{}': pad", escaped(in.name)), in.where);
+        }
+        for (const StateDecl& s : def.states) name("state", s.name, s.where), shape(s.type.shape, s.where);
+        for (const OutputDecl& o : def.outputs) name("output", o.name, o.where), shape(o.type.shape, o.where);
+        for (const Function* fn : {&def.chunk, &def.decay, &def.merge}) function(*fn);
+        if (def.step) function(*def.step);
+        return std::move(found_);
+    }
+
+  private:
+    void report(std::string what, std::string expected, const std::string& got, const Location& where) {
+        found_.push_back({std::move(what), std::move(expected), "'" + escaped(got) + "'", where, ""});
+    }
+    void name(const char* of, const std::string& text, const Location& where) {
+        if (!is_identifier(text))
+            report(fmt::format("{}: not a name", of), "letters, digits and _, no digit first", text, where);
+    }
+    void shape(const Shape& dims, const Location& where) {
+        for (const Dim& d : dims)
+            if (!d.is_constant()) name("size", d.symbol, where);
+    }
+    void constant(double value, const std::string& what, const Location& where) {
+        if (std::isfinite(value) && std::fabs(value) > std::numeric_limits<float>::max())
+            report(what + ": beyond float32's range", "at most 3.4e38", fmt::format("{}", value), where);
+    }
+    void function(const Function& fn) {
+        for (const Op& op : fn.ops) {
+            shape(op.type.shape, op.where);
+            if (info(op.code).attributes & kName) name(info(op.code).name, op.attrs.name, op.where);
+            if (op.code == Opcode::Constant) constant(op.attrs.value, "constant", op.where);
+        }
+        for (const Result& r : fn.results) name("result", r.name, fn.op(r.value).where);
+    }
+
+    std::vector<Diagnostic> found_;
+};
+
 }  // namespace
+
+std::vector<Diagnostic> check_names_and_constants(const Definition& def) { return NameChecker().run(def); }
 
 std::vector<Diagnostic> verify(const Definition& def) { return Verifier(def).run(); }
 

@@ -10,7 +10,11 @@
 
 namespace forge::ir {
 
-/// Every mistake found, in order; empty if there is none.
+/// What would not survive in emitted code: names of definitions, tensors, states, cached values and sizes that are no
+/// identifiers, and constants beyond float32's range. Every mistake found; front ends look at these, too.
+std::vector<Diagnostic> check_names_and_constants(const Definition& def);
+
+/// Every mistake found, those of names and constants included, in order; empty if there is none.
 std::vector<Diagnostic> verify(const Definition& def);
 
 }  // namespace forge::ir

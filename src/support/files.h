@@ -1,5 +1,6 @@
-/// Reading and writing whole files: every call of the system is checked, interrupted ones go on, and what is published under a
-/// name is there whole or not at all, also if the disk is full, the process dies, or other processes do the same.
+/// Reading and writing whole files: every call of the system is checked, interrupted ones go on, and what is published
+/// under a name is there whole or not at all, also if the disk is full, the process dies, or other processes do the
+/// same.
 #pragma once
 
 #include <sys/stat.h>

@@ -236,7 +236,8 @@ bool same_buffer(const Function& fn, ValueId a, ValueId b) {
 }
 
 std::vector<ValueId> tiles_read_by(const Function& fn, ValueId v) {
-    std::vector<ValueId> tiles, inside = {v};  // what is computed in the value's loop, each once however often it is read
+    std::vector<ValueId> tiles,
+        inside = {v};  // what is computed in the value's loop, each once however often it is read
     std::set<ValueId> seen;
     while (!inside.empty()) {
         const ValueId user = inside.back();

@@ -1,8 +1,7 @@
-/// Fuzzing of the parser: whatever stands in a text, it is parsed or refused with a CompileError, at once; and what is
+/// Fuzzing of the parser: whatever stands in a text, it is parsed or refused with a CompileError; and what is
 /// taken as a definition goes through the compiler. Inputs are mutations of valid texts, from a fixed seed.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <random>
 
 #include "forge/error.h"
@@ -17,7 +16,6 @@ namespace {
 
 constexpr int kInputs = 10000;
 constexpr unsigned kSeed = 20240607;
-constexpr double kMostSeconds = 1;  ///< for one input: a text takes less than a millisecond
 
 std::vector<std::string> valid_texts() {
     std::vector<std::string> texts;
@@ -155,7 +153,6 @@ int fuzz(const std::vector<std::string>& texts, Run run) {
     int refused = 0;
     for (int i = 0; i < kInputs; ++i) {
         const std::string text = mutator.next();
-        const auto begin = std::chrono::steady_clock::now();
         try {
             run(text);
         } catch (const CompileError& error) {
@@ -164,9 +161,6 @@ int fuzz(const std::vector<std::string>& texts, Run run) {
         } catch (const std::exception& error) {
             ADD_FAILURE() << "input " << i << ": " << error.what() << "\n" << text;
         }
-        EXPECT_LE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), kMostSeconds)
-            << "input " << i << "\n"
-            << text;
         if (testing::Test::HasFailure()) break;
     }
     return refused;

@@ -1,13 +1,13 @@
-/// Programs of thousands of operations, of forms in which what one operation reads can be counted over and over: whatever
-/// visits each path through them, rather than each operation, would not come to an end.
+/// Programs of thousands of operations, of forms in which what one operation reads can be counted over and over:
+/// whatever visits each path through them, rather than each operation, would not come to an end.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "emit/cpu/emit_cpu.h"
 #include "forge/language.h"
 #include "frontend/join.h"
-#include "graph/pipeline.h"
 #include "graph/norm_bound.h"
+#include "graph/pipeline.h"
 #include "graph/transition.h"
 #include "interp/semantics.h"
 #include "plan/plan.h"
@@ -30,12 +30,10 @@ ir::Definition definition(Repeat repeat, int count) {
         return g * 0.0;
     };
     a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul(transpose(k), v); });
-    a.decay({"prev_s", "chunk_state", "g"}, [=](Tensor s, Tensor chunk, Tensor g) {
-        return s * exp(unsqueeze(sum(gate(g), 0), 1)) + chunk;
-    });
-    a.merge({"k", "v", "chunk_state"}, [](Tensor k, Tensor v, Tensor s) {
-        return matmul(k, s) + matmul(tril(matmul(k, transpose(k))), v);
-    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [=](Tensor s, Tensor chunk, Tensor g) { return s * exp(unsqueeze(sum(gate(g), 0), 1)) + chunk; });
+    a.merge({"k", "v", "chunk_state"},
+            [](Tensor k, Tensor v, Tensor s) { return matmul(k, s) + matmul(tril(matmul(k, transpose(k))), v); });
     return a.define();
 }
 
@@ -55,9 +53,9 @@ TEST_P(LongPrograms, AreCompiled) {
 }
 
 const Repeat kRepeats[] = {
-    [](const Tensor& x) { return exp(x * x) * 0.3; },                       // what is read twice in one loop
-    [](const Tensor& x) { return sigmoid(x * x - tanh(x)); },               // … by two that one reads
-    [](const Tensor& x) { return where(lt(x, 0.5), x * 0.9, x * x); },         // … three times
+    [](const Tensor& x) { return exp(x * x) * 0.3; },                   // what is read twice in one loop
+    [](const Tensor& x) { return sigmoid(x * x - tanh(x)); },           // … by two that one reads
+    [](const Tensor& x) { return where(lt(x, 0.5), x * 0.9, x * x); },  // … three times
 };
 
 INSTANTIATE_TEST_SUITE_P(All, LongPrograms, testing::ValuesIn(kRepeats),

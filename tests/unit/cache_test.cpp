@@ -54,8 +54,7 @@ void cut_short(const fs::path& file) { fs::resize_file(file, fs::file_size(file)
 /// A variable, for the time of a test.
 class EnvironmentVariable {
   public:
-    EnvironmentVariable(const char* name, const std::string& value)
-        : name_(name), before_(support::environment(name)) {
+    EnvironmentVariable(const char* name, const std::string& value) : name_(name), before_(support::environment(name)) {
         setenv(name, value.c_str(), 1);
     }
     ~EnvironmentVariable() {
@@ -110,7 +109,9 @@ TEST(Cache, RefusesWhatOthersMayWrite) {
     const Directory cache("open");
     const std::string so = answer(cache.path())->path();
     chmod(so.c_str(), 0666);
-    EXPECT_NE(message_of<RuntimeError>([&] { answer(cache.path()); }).find("others may write to '" + so + "' (mode 0666)"), std::string::npos);
+    EXPECT_NE(
+        message_of<RuntimeError>([&] { answer(cache.path()); }).find("others may write to '" + so + "' (mode 0666)"),
+        std::string::npos);
     chmod(so.c_str(), 0600);
     chmod(cache.path().c_str(), 0777);
     EXPECT_NE(message_of<RuntimeError>([&] { answer(cache.path()); }).find("(mode 0777)"), std::string::npos);

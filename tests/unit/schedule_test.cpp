@@ -2,7 +2,6 @@
 /// choices that a person would make. Nothing is compiled or timed here.
 #include <gtest/gtest.h>
 
-
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
