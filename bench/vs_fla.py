@@ -129,7 +129,7 @@ class ForgeCall:
 
     @property
     def info(self) -> dict:
-        return self._program._last.info
+        return self._program.info
 
 
 # ------------------------------------------------------------------------------------------------------------ measuring

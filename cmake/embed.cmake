@@ -1,11 +1,11 @@
-# Writes the device headers as string literals: `forge::device_sources()` returns {path, text} pairs.
-set(text "// Made by cmake/embed.cmake from device/. Do not edit.\n#include \"build/device_sources.h\"\n")
-string(APPEND text "namespace forge {\nconst std::vector<DeviceSource>& device_sources() {\n")
-string(APPEND text "    static const std::vector<DeviceSource> kSources = {\n")
+# Writes files as string literals: `forge::${FUNCTION}()` returns {path below ROOT, text} pairs (support/embedded.h).
+set(text "// Made by cmake/embed.cmake from ${ROOT}. Do not edit.\n#include \"support/embedded.h\"\n")
+string(APPEND text "namespace forge {\nconst std::vector<EmbeddedFile>& ${FUNCTION}() {\n")
+string(APPEND text "    static const std::vector<EmbeddedFile> kFiles = {\n")
 foreach(file ${FILES})
     file(READ ${file} content)
     file(RELATIVE_PATH name ${ROOT} ${file})
     string(APPEND text "{\"${name}\", R\"forge_source(${content})forge_source\"},\n")
 endforeach()
-string(APPEND text "    };\n    return kSources;\n}\n}  // namespace forge\n")
+string(APPEND text "    };\n    return kFiles;\n}\n}  // namespace forge\n")
 file(WRITE ${OUT} "${text}")

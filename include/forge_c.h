@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define FORGE_ABI_MAJOR 1
-#define FORGE_ABI_MINOR 0
+#define FORGE_ABI_MINOR 1
 #define FORGE_ABI_VERSION ((uint32_t)FORGE_ABI_MAJOR << 16 | FORGE_ABI_MINOR)
 
 #if defined(__GNUC__)
@@ -76,6 +76,10 @@ typedef struct forge_attention forge_attention;
 
 /// Options, as texts. Unknown names are refused.
 ///   device              cpu, cuda or cuda:<number>; default cpu
+///   on                  with device = cuda: the GPU to compile for, if not this machine's: h200, a100, rtx4090
+///   (facts/), or the
+///                       path of a file of such facts. Needs neither that GPU nor a driver; what comes is explained and
+///                       shows its sources and resources, and launches are refused
 ///   dtype               bf16 (default), f16 or f32: replaces the definition's 16-bit types
 ///   size.<symbol>       the size of every symbol but T and the heads: size.K = 128
 ///   strategy            auto (default), one-pass, fused, decoupled, segmented
@@ -101,7 +105,8 @@ FORGE_API void forge_destroy(forge_attention* attention);
 /* The texts below belong to the compiled variant. */
 
 /// JSON: {"name", "device", "arch", "dtype", "strategy", "chunk", "sizes": {symbol: size}, "tensors": [{"name", "kind",
-/// "dtype", "shape"}], "scalars": [names], "kernels": [symbols], "flops_per_token", "build_seconds", "from_cache"}.
+/// "dtype", "shape"}], "scalars": [names], "kernels": [symbols], "flops_per_token", "build_seconds", "from_cache"}, and
+/// "on" if that option was given.
 /// "tensors" has the order of forge_args.tensors; kinds are input, head, output, initial_state, final_state. Symbols in
 /// "shape" are strings: "T" the tokens ("2*T": rows per token), then the heads; states are [N, heads, …], N the number
 /// of sequences.
@@ -111,6 +116,10 @@ FORGE_API const char* forge_explain(const forge_attention* attention);
 /// The generated sources, by index from 0: *text is NULL past the last.
 FORGE_API forge_status forge_source(const forge_attention* attention, size_t index, const char** name,
                                     const char** text);
+/// What the kernels take of a GPU, by its assembler: JSON [{"kernel", "registers", "spill_bytes", "stack_bytes"}] of a
+/// thread, in the order of "kernels"; [] on the CPU. With the option `on` this compiles them, by NVRTC or nvcc, and is
+/// a FORGE_RUNTIME_ERROR where neither is found. Since ABI 1.1. forge_free(*json).
+FORGE_API forge_status forge_resources(const forge_attention* attention, char** json);
 /// Runs the awkward problems of `forge check` on the compiled variant (on the CPU) and compares them in float64 with
 /// the definition's `step`. JSON: {"ok", "against_step", "tolerance", "cases": [{"name", "ok", "admitted", "values":
 /// [{"name", "relative_rms", "max_abs", "ok", "token", "sequence", "head"}]}]}. forge_free(*report).

@@ -30,7 +30,6 @@ int check_variants(const CheckOptions& options);
 
 struct ExplainOptions {
     std::string variant;
-    std::string on;  ///< only price schedules on this device: cpu, h100 or h200
     bool json = false;
     ShapeOptions shape;
     BuildOptions build;
@@ -43,6 +42,13 @@ struct EmitOptions {
     BuildOptions build;
 };
 int emit_sources(const EmitOptions& options);
+
+struct CheckCompileOptions {
+    std::string variant;
+    ShapeOptions shape;
+    BuildOptions build;
+};
+int check_compile(const CheckCompileOptions& options);
 
 struct OptOptions {
     std::string file;

@@ -90,6 +90,7 @@ CompileOptions compile_options(const ir::Definition& definition, const check::Pr
     o.dtype = problem.dtype;
     o.sizes = check::sizes_for(definition, problem);
     o.device = options.device;
+    o.on = options.on;
     o.engine = options.engine;
     o.strategy = options.strategy;
     o.chunk = options.chunk;

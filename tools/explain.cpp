@@ -4,34 +4,13 @@
 #include <fstream>
 
 #include "commands.h"
-#include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "json.h"
-#include "tune/select.h"
 
 namespace forge::tools {
 
-namespace {
-
-void price_schedules(const ir::Definition& declared, const ExplainOptions& options) {
-    constexpr std::size_t kAll = 1000;
-    const CompileOptions o = compile_options(declared, problem_of(options.shape), options.build);
-    const ir::Definition definition = frontend::with_dtype(declared, o.dtype);
-    const ir::Function program = graph::optimize(frontend::join(definition));
-    tune::Question q = tune::question_of(program, o);
-    if (options.on != "cpu") q.device = schedule::device_named(options.on);
-    const schedule::Choice choice = schedule::choose_schedule(definition, program, q.problem, q.device, q.wishes);
-    fmt::print("// {}: {}.\n{}", definition.name, to_string(choice.schedule), schedule::explain(choice, kAll));
-}
-
-}  // namespace
-
 int explain_variant(const ExplainOptions& options) {
     const ir::Definition definition = find_variant(options.variant);
-    if (!options.on.empty()) {
-        price_schedules(definition, options);
-        return 0;
-    }
     const Attention attention = build(definition, problem_of(options.shape), options.build);
     fmt::print("{}\n", options.json ? json_of(attention) : attention.explain());
     return 0;
@@ -52,6 +31,21 @@ int emit_sources(const EmitOptions& options) {
             throw RuntimeError(fmt::format("cannot write '{}'", path.string()));
         fmt::print("{}\n", path.string());
     }
+    return 0;
+}
+
+int check_compile(const CheckCompileOptions& options) {
+    const ir::Definition definition = find_variant(options.variant);
+    const Attention attention = build(definition, problem_of(options.shape), options.build);
+    const std::vector<KernelResources> resources = attention.resources();
+    fmt::print("{}: {} kernel{} for {}, {}\n", definition.name, attention.kernels().size(),
+               attention.kernels().size() == 1 ? "" : "s", attention.isa(), attention.schedule());
+    if (resources.empty()) return 0;
+    Table table({"kernel", ">registers", ">spilled bytes", ">stack bytes"});
+    for (const KernelResources& r : resources)
+        table.row(
+            {r.kernel, std::to_string(r.registers), std::to_string(r.spill_bytes), std::to_string(r.stack_bytes)});
+    fmt::print("{}", table.text());
     return 0;
 }
 

@@ -84,6 +84,13 @@ void add_device(CLI::App& app, BuildOptions& build) {
         ->group("Compilation");
 }
 
+void add_device_or_facts(CLI::App& app, BuildOptions& build) {
+    add_device(app, build);
+    app.add_option("--on", build.on, "a GPU that need not be there: h200, a100, rtx4090, or a file of such facts")
+        ->excludes("--device")
+        ->group("Compilation");
+}
+
 void add_variant(CLI::App& app, std::string& variant) {
     app.add_option("variant", variant, "a name from `forge list`, or a file")->required()->type_name("VARIANT|FILE");
 }
@@ -112,6 +119,7 @@ void on_parse(CLI::App& command, Command& chosen, const Options& options, int (*
 template <class Options>
 void on_parse_with_device(CLI::App& command, Command& chosen, Options& options, int (*run)(const Options&)) {
     command.callback([&chosen, &options, &command, run] {
+        if (!options.build.on.empty()) options.build.device = "cuda";
         if (options.build.device != "cpu" && command.get_option("--dtype")->count() == 0) options.shape.dtype = "bf16";
         chosen = [&options, run] { return run(options); };
     });
@@ -123,6 +131,7 @@ struct AllOptions {
     CheckOptions check;
     ExplainOptions explain;
     EmitOptions emit;
+    CheckCompileOptions check_compile;
     OptOptions opt;
     BenchOptions bench;
     TuneOptions tune;
@@ -225,12 +234,10 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
                     "forge explain delta_net --strategy decoupled");
     add_variant(*explain, o.explain.variant);
     explain->add_flag("--json", o.explain.json, "print JSON");
-    explain->add_option("--on", o.explain.on, "compile nothing; only price the schedules on this device")
-        ->check(CLI::IsMember({"cpu", "h100", "h200"}));
     add_shape(*explain, o.explain.shape, false);
     add_dtype(*explain, o.explain.shape.dtype);
     add_build(*explain, o.explain.build);
-    add_device(*explain, o.explain.build);
+    add_device_or_facts(*explain, o.explain.build);
     on_parse_with_device(*explain, chosen, o.explain, explain_variant);
 
     CLI::App* emit = add_command(app, "emit", "Write the generated sources of a variant", "forge emit kda -o /tmp/kda");
@@ -239,8 +246,18 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_shape(*emit, o.emit.shape, false);
     add_dtype(*emit, o.emit.shape.dtype);
     add_build(*emit, o.emit.build);
-    add_device(*emit, o.emit.build);
+    add_device_or_facts(*emit, o.emit.build);
     on_parse_with_device(*emit, chosen, o.emit, emit_sources);
+
+    CLI::App* compile =
+        add_command(app, "check-compile", "Compile a variant; of a GPU's kernels say what they take of it",
+                    "forge check-compile gated_delta_net --on h200");
+    add_variant(*compile, o.check_compile.variant);
+    add_shape(*compile, o.check_compile.shape, false);
+    add_dtype(*compile, o.check_compile.shape.dtype);
+    add_build(*compile, o.check_compile.build);
+    add_device_or_facts(*compile, o.check_compile.build);
+    on_parse_with_device(*compile, chosen, o.check_compile, check_compile);
 }
 
 void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {

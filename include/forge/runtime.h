@@ -25,7 +25,10 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape);
 
 struct CompileOptions {
     std::string device = "cpu";  ///< cpu, cuda or cuda:<number> (compute capability 8.0 or later)
-    DType dtype = BF16;          ///< replaces the definition's 16-bit type: BF16, F16 or F32
+    /// The GPU to plan, emit and compile for, if not this machine's: h200, a100, rtx4090 (facts/), or the path of a
+    /// file of such facts; with device = cuda. Needs neither that GPU nor a driver. The result is not to be called.
+    std::string on = {};
+    DType dtype = BF16;  ///< replaces the definition's 16-bit type: BF16, F16 or F32
     /// Every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}.
     std::map<std::string, std::int64_t> sizes = {};
     std::string strategy = "auto";  ///< auto, one-pass, fused, decoupled, segmented
@@ -90,6 +93,14 @@ struct GeneratedSource {
     std::string text;
 };
 
+/// What a kernel takes of a GPU, by its assembler.
+struct KernelResources {
+    std::string kernel;
+    int registers = 0;    ///< of a thread
+    int spill_bytes = 0;  ///< stored and loaded by a thread for want of registers
+    int stack_bytes = 0;  ///< of a thread
+};
+
 /// A compiled variant. Calls are thread-safe as long as they use distinct workspaces and outputs.
 class Attention {
   public:
@@ -120,13 +131,16 @@ class Attention {
     [[nodiscard]] std::string explain() const;
     [[nodiscard]] double build_seconds() const;  ///< definition to loaded kernels
     [[nodiscard]] bool from_cache() const;
+    /// Of a GPU's kernels, in the order of launches; empty on the CPU. For CompileOptions::on this is what compiles
+    /// them: RuntimeError if there is no CUDA compiler.
+    [[nodiscard]] std::vector<KernelResources> resources() const;
 
   private:
     std::shared_ptr<const Impl> impl_;
 };
 
-/// Compiles for this machine's CPU or one of its GPUs. CompileError for a wrong definition, RuntimeError if no compiler
-/// is found, or no GPU where one was asked for.
+/// Compiles for this machine's CPU or one of its GPUs, or prepares to for a GPU that is not there (CompileOptions::on).
+/// CompileError for a wrong definition, RuntimeError if no compiler is found, or no GPU where one was asked for.
 Attention compile(const LinearAttention& definition, const CompileOptions& options);
 Attention compile(const ir::Definition& definition, const CompileOptions& options);
 

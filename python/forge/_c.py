@@ -82,6 +82,7 @@ _PROTOTYPES = {
     "forge_describe": (c_char_p, [c_void_p]),
     "forge_explain": (c_char_p, [c_void_p]),
     "forge_source": (c_int32, [c_void_p, c_size_t, POINTER(c_char_p), POINTER(c_char_p)]),
+    "forge_resources": (c_int32, [c_void_p, POINTER(c_void_p)]),
     "forge_check": (c_int32, [c_void_p, POINTER(c_void_p)]),
     "forge_workspace_bytes": (c_int32, [c_void_p, POINTER(Bounds), POINTER(c_size_t), POINTER(c_size_t)]),
     "forge_launch": (c_int32, [c_void_p, c_void_p]),
@@ -255,6 +256,7 @@ class Compiled:
         check(lib.forge_compile(definition.encode(), file.encode() if file else None, (Option * len(pairs))(*pairs), len(pairs), byref(handle)))
         self._handle, self._destroy = handle, lib.forge_destroy
         self._launch = lib.forge_launch
+        self.request: dict = {}  #: what `Attention.compile` takes to have this again; set there
         self.info = json.loads(lib.forge_describe(handle))
         self.tensors = self.info["tensors"]
         self.scalars = self.info["scalars"]
@@ -279,6 +281,12 @@ class Compiled:
             if text.value is None:
                 return found
             found[name.value.decode()] = text.value.decode()
+
+    def resources(self) -> list[dict]:
+        """What forge_resources says of a GPU's kernels: registers, bytes that were spilled, bytes of stack."""
+        text = c_void_p()
+        check(library().forge_resources(self._handle, byref(text)))
+        return json.loads(_taken(text))
 
     def check(self) -> dict:
         """The report of forge_check."""

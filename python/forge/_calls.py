@@ -150,13 +150,14 @@ def with_one_head(entry: tuple, dims_after: int) -> tuple:
 class Plan:
     """All that the shapes of a call decide: from arrays to results without looking at a shape again."""
 
-    __slots__ = ("_address", "_allocator", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream")
+    __slots__ = ("_address", "_allocator", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream", "compiled")
 
     def __init__(
         self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets, one_head: bool = False
     ):
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
         there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads."""
+        self.compiled = compiled
         lead = () if shape.batch is None else (shape.batch,)
         outputs, final_states, places, initial_entries = [], [], list(entries), iter(initial or ())
         for t in compiled.tensors:

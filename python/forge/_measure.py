@@ -97,7 +97,7 @@ def benchmark(attention, B: int, T: int, H: int, device: str, dtype: str, runs: 
         wait()
         if run >= 2:
             times.append(time.perf_counter() - begin)
-    seconds, info = statistics.median(times), attention._last.info
+    seconds, info = statistics.median(times), attention.info
     heads = max((known[h] for h in attention.signature.head_symbols), default=1)
     shape, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
     return Timing(attention.name, shape, how, seconds, times,

@@ -46,7 +46,7 @@ class Attention:
         self._compiled: dict[tuple, _c.Compiled] = {}
         self._plans: dict[tuple, Plan] = {}
         self._latest: tuple = (None, None)  #: the last call's key and plan
-        self._last: _c.Compiled | None = None
+        self._last: _c.Compiled | None = None  #: what `compile` gave last, to look inside before the first call
         self._lock = threading.Lock()
 
     def __repr__(self):
@@ -141,18 +141,28 @@ class Attention:
         return plan
 
     def _compiled_for(
-        self, device: str, dtype: str, sizes: Mapping[str, int], sequences: int = 1, tokens: int = 4096, heads: int = 4, packed: bool = False
-    ):
+        self,
+        device: str,
+        dtype: str,
+        sizes: Mapping[str, int],
+        sequences: int = 1,
+        tokens: int = 4096,
+        heads: int = 4,
+        packed: bool = False,
+        on: str | None = None,
+    ) -> _c.Compiled:
         """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of two share one."""
         length = tokens // max(1, sequences) if packed else tokens
         expected = {"expected_tokens": rounded_up(length, 2, 64), "expected_sequences": rounded_up(max(1, sequences), 2, 1), "expected_heads": heads}
         options = {"device": device, "dtype": dtype, **{f"size.{s}": n for s, n in sorted(sizes.items())}, **expected, **self.options}
+        if on is not None:
+            options["on"] = on
         key = tuple(options.items())
         with self._lock:
             if key not in self._compiled:
-                self._compiled[key] = _c.Compiled(self.definition, options)
-            self._last = self._compiled[key]
-        return self._last
+                compiled = self._compiled[key] = _c.Compiled(self.definition, options)
+                compiled.request = dict(device=device, dtype=dtype, sequences=sequences, tokens=length, heads=heads, on=on, **sizes)
+        return self._compiled[key]
 
     # -- arguments -----------------------------------------------------------------------------------------------------------
 
@@ -193,41 +203,81 @@ class Attention:
 
     # -- looking inside --------------------------------------------------------------------------------------------------------
 
-    def compile(self, device: str = "cpu", dtype: str = "bf16", sequences: int = 1, tokens: int = 4096, heads: int = 4, **sizes: int) -> _c.Compiled:
-        """Compiles ahead of calls of about this shape; `sizes` are those that no ConstExpr fixes: K=128, V=128."""
+    def compile(
+        self,
+        device: str | None = None,
+        dtype: str = "bf16",
+        sequences: int = 1,
+        tokens: int = 4096,
+        heads: int = 4,
+        on: str | None = None,
+        **sizes: int,
+    ) -> _c.Compiled:
+        """Compiles ahead of calls of about this shape; `sizes` are those that no ConstExpr fixes: K=128, V=128. `device`: cpu (the
+        default) or a GPU of this machine. `on`: a GPU that need not be there, by the name of its facts (h200, a100, rtx4090) or the
+        path of a file of such; what comes can be looked into, but not called."""
+        self._last = self._compile(device, dtype, sequences, tokens, heads, on, **sizes)
+        return self._last
+
+    def _compile(
+        self, device: str | None = None, dtype: str = "bf16", sequences: int = 1, tokens: int = 4096, heads: int = 4, on: str | None = None, **sizes: int
+    ) -> _c.Compiled:
         known = {s: v[0] for s, v in self._allowed.items() if s in self.signature.symbols}
         if unknown := set(sizes) - set(self.signature.symbols):
             raise TypeError(f"{self.name}: there is no size {sorted(unknown)[0]!r}; it has {', '.join(self.signature.symbols)}")
         if missing := set(self.signature.symbols) - set(known) - set(sizes):
             raise TypeError(f"{self.name}: expected the sizes {', '.join(sorted(missing))}, such as {sorted(missing)[0]}=128")
-        return self._compiled_for(device, dtype, {**known, **sizes}, sequences, tokens, heads)
+        device = device or ("cuda" if on else "cpu")
+        return self._compiled_for(device, dtype, {**known, **sizes}, sequences, tokens, heads, on=on)
+
+    def _seen(self) -> _c.Compiled | None:
+        """What the last call used, or before the first one `compile` gave."""
+        plan = self._latest[1]
+        return self._last if plan is None else plan.compiled
 
     def _chosen(self, options: dict) -> _c.Compiled:
-        return self.compile(**options) if options or self._last is None else self._last
+        """What the last call used; with options, that with these changes."""
+        last = self._seen()
+        if last is not None and not options:
+            return last
+        if last is None:
+            return self._compile(**options)
+        moved = {"device": None, "on": None} if {"device", "on"} & set(options) else {}
+        return self._compile(**{**last.request, **moved, **options})
+
+    @property
+    def info(self) -> dict:
+        """What include/forge_c.h's forge_describe says of what the last call used: device, strategy, kernels, sizes, …"""
+        return self._chosen({}).info
 
     def explain(self, **options) -> str:
-        """Every stage of the compiler and the schedule with its reasons: of the last call, or for options as those of `compile`."""
+        """Every stage of the compiler and the schedule with its reasons: of the last call. Options as those of `compile` change
+        what is explained: explain(on="h200")."""
         return self._chosen(options).explain()
 
     def source(self, **options) -> str:
-        """The generated source code: of the last call, or for options as those of `compile`."""
+        """The generated source code: of the last call, with the changes of options as those of `compile`."""
         return "\n".join(f"// {name}\n{text}" for name, text in self._chosen(options).sources().items())
+
+    def resources(self, **options) -> list[dict]:
+        """Registers and spilled bytes of a GPU's kernels, by its assembler: of the last call, with the changes of options as those
+        of `compile`. With `on` this is what compiles them; RuntimeError where there is neither NVRTC nor nvcc."""
+        return self._chosen(options).resources()
 
     def check(self, **options) -> _measure.CheckReport:
         """Runs awkward problems (ragged, packed, empty, strong gates, …) on the CPU and compares them in float64 with `step`,
         or with the three phases where a definition has no step. The report prints as a table, and is true if all is right."""
         options = {"dtype": "f32", **options}
         sizes = {s: 32 for s in self.signature.symbols if s not in self._allowed and s not in options}
-        return _measure.CheckReport(self.name, self.compile(**{**sizes, **options}).check())
+        return _measure.CheckReport(self.name, self._compile(**{**sizes, **options}).check())
 
     def benchmark(
         self, B: int = 1, T: int = 4096, H: int = 8, device: str = "cpu", dtype: str = "bf16", runs: int = 20, **sizes: int
     ) -> _measure.Timing:
         """Times calls on random inputs of [B, T, H, …] (NumPy's or PyTorch's, whichever is there; PyTorch's on a GPU). Sizes that
         are not given are those of the last call, or 64."""
-        known = (
-            dict.fromkeys(self.signature.symbols, 64) | (self._last.info["sizes"] if self._last else {}) | {s: v[0] for s, v in self._allowed.items()}
-        )
+        last = self._seen()
+        known = dict.fromkeys(self.signature.symbols, 64) | (last.info["sizes"] if last else {}) | {s: v[0] for s, v in self._allowed.items()}
         return _measure.benchmark(self, B, T, H, device, dtype, runs, {**known, **sizes})
 
 

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "build/device_sources.h"
 #include "forge/error.h"
+#include "support/embedded.h"
 #include "support/files.h"
 #include "support/hash.h"
 
@@ -106,7 +106,7 @@ void Cache::publish(const std::string& name, const std::string& content) const {
 const std::string& headers_hash() {
     static const std::string kHash = [] {
         std::string all;
-        for (const DeviceSource& s : device_sources()) all += fmt::format("{} {}\n{}", s.path, s.text.size(), s.text);
+        for (const EmbeddedFile& s : device_sources()) all += fmt::format("{} {}\n{}", s.path, s.text.size(), s.text);
         return support::hash(all).substr(0, 16);
     }();
     return kHash;
@@ -114,7 +114,7 @@ const std::string& headers_hash() {
 
 fs::path Cache::headers() const {
     const fs::path root = directory_ / ("device-" + headers_hash());
-    for (const DeviceSource& s : device_sources()) {
+    for (const EmbeddedFile& s : device_sources()) {
         const fs::path place = root / s.path;
         make_directories(place.parent_path());
         for (fs::path folder = place.parent_path(); folder != directory_; folder = folder.parent_path())

@@ -120,6 +120,13 @@ forge_status forge_source(const forge_attention* attention, size_t index, const 
     });
 }
 
+forge_status forge_resources(const forge_attention* attention, char** json) {
+    return guarded([&] {
+        required(attention, "attention");
+        *required(json, "json") = new_text(forge::capi::resources(attention->attention));
+    });
+}
+
 forge_status forge_check(const forge_attention* attention, char** report) {
     return guarded([&] {
         required(attention, "attention");

@@ -77,20 +77,31 @@ std::string describe(const Attention& attention, const CompileOptions& options, 
                            {"kind", kind_name(slot.kind)},
                            {"dtype", to_string(slot.type.dtype)},
                            {"shape", shape_of(slot)}});
-    const Json json = {{"name", attention.definition().name},
-                       {"device", options.device},
-                       {"arch", attention.isa()},
-                       {"dtype", to_string(options.dtype)},
-                       {"strategy", attention.strategy()},
-                       {"chunk", attention.chunk()},
-                       {"sizes", options.sizes},
-                       {"tensors", tensors},
-                       {"scalars", scalars},
-                       {"kernels", attention.kernels()},
-                       {"flops_per_token", attention.flops_per_token()},
-                       {"build_seconds", attention.build_seconds()},
-                       {"from_cache", attention.from_cache()}};
+    Json json = {{"name", attention.definition().name},
+                 {"device", options.device},
+                 {"arch", attention.isa()},
+                 {"dtype", to_string(options.dtype)},
+                 {"strategy", attention.strategy()},
+                 {"chunk", attention.chunk()},
+                 {"sizes", options.sizes},
+                 {"tensors", tensors},
+                 {"scalars", scalars},
+                 {"kernels", attention.kernels()},
+                 {"flops_per_token", attention.flops_per_token()},
+                 {"build_seconds", attention.build_seconds()},
+                 {"from_cache", attention.from_cache()}};
+    if (!options.on.empty()) json["on"] = options.on;
     return json.dump();
+}
+
+std::string resources(const Attention& attention) {
+    Json kernels = Json::array();
+    for (const KernelResources& r : attention.resources())
+        kernels.push_back({{"kernel", r.kernel},
+                           {"registers", r.registers},
+                           {"spill_bytes", r.spill_bytes},
+                           {"stack_bytes", r.stack_bytes}});
+    return kernels.dump();
 }
 
 std::string check_report(const Attention& attention, const ir::Definition& declared, const CompileOptions& options) {

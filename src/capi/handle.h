@@ -26,6 +26,8 @@ std::vector<std::string> scalars_of(const ir::Definition& definition);
 /// The JSON of forge_describe.
 std::string describe(const Attention& attention, const CompileOptions& options, const std::vector<Slot>& slots,
                      const std::vector<std::string>& scalars);
+/// The JSON of forge_resources.
+std::string resources(const Attention& attention);
 /// The JSON of forge_check.
 std::string check_report(const Attention& attention, const ir::Definition& declared, const CompileOptions& options);
 

@@ -36,6 +36,7 @@ Setter number_of(T CompileOptions::* field) {
 const std::map<std::string, Setter>& setters() {
     static const std::map<std::string, Setter> kSetters = {
         {"device", text_of(&CompileOptions::device)},
+        {"on", text_of(&CompileOptions::on)},
         {"dtype",
          [](CompileOptions& o, const std::string&, const std::string& value) { o.dtype = parse_dtype(value); }},
         {"strategy", text_of(&CompileOptions::strategy)},

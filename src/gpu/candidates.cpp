@@ -47,7 +47,7 @@ bool within(const CompileOptions& asked, const CompileOptions& o) {
 }  // namespace
 
 std::vector<Candidate> candidates(const ir::Definition& definition, const ir::Function& program,
-                                  const CompileOptions& options, const runtime::CudaDevice& device, std::size_t most) {
+                                  const CompileOptions& options, const schedule::GpuFacts& device, std::size_t most) {
     std::vector<Candidate> found;
     for (const CompileOptions& varied : variations(options)) {
         if (found.size() >= most) break;

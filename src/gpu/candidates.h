@@ -5,7 +5,7 @@
 #include "forge/runtime.h"
 #include "ir/function.h"
 #include "plan/plan.h"
-#include "runtime/cuda_driver.h"
+#include "schedule/gpu_facts.h"
 
 namespace forge::gpu {
 
@@ -17,6 +17,6 @@ struct Candidate {
 /// At most `most` different ones, within what `options` fix; the first is what would be taken unasked. `definition` in
 /// its final types, `program` optimised from it.
 std::vector<Candidate> candidates(const ir::Definition& definition, const ir::Function& program,
-                                  const CompileOptions& options, const runtime::CudaDevice& device, std::size_t most);
+                                  const CompileOptions& options, const schedule::GpuFacts& device, std::size_t most);
 
 }  // namespace forge::gpu

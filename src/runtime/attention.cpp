@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "build/cpu_library.h"
+#include "build/cuda_binary.h"
 #include "emit/cpu/emit_cpu.h"
 #include "emit/cuda/emit_cuda.h"
 #include "forge/runtime.h"
@@ -33,10 +34,11 @@ struct Attention::Impl {
     schedule::Choice choice;
     ir::Function joined;
     std::shared_ptr<build::CpuLibrary> library;
-    std::unique_ptr<runtime::CudaProgram> cuda;  ///< instead of the library, on a GPU
+    std::optional<schedule::GpuFacts> gpu;       ///< that the kernels are for
+    std::unique_ptr<runtime::CudaProgram> cuda;  ///< … which has them loaded; none for a GPU that is not there
     std::vector<KernelFunction> kernels;
     std::vector<GeneratedSource> sources;
-    std::string isa;
+    std::string isa, cache_dir;
     int threads = 1;
     double build_seconds = 0;
     double flops_per_token = 0;
@@ -91,6 +93,8 @@ void check_sizes(const ir::Definition& def, const tile::Sizes& sizes) {
 }
 
 void check_options(const CompileOptions& o) {
+    if (!o.on.empty() && o.device != "cuda")
+        throw RuntimeError(fmt::format("on: expected device = cuda with it, got '{}'", o.device));
     if (o.chunk != 0 && o.chunk != 16 && o.chunk != 32 && o.chunk != 64 && o.chunk != 128)
         throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
     if (o.engine != "auto" && o.engine != "portable" && o.engine != "warp-groups")
@@ -113,7 +117,7 @@ std::string cache_dir(const CompileOptions& options) {
 /// The schedule that measurements say is the fastest; none if there are none, or they are of a version that had other
 /// schedules.
 std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir::Function& program,
-                                             const CompileOptions& options, const runtime::CudaDevice& device) {
+                                             const CompileOptions& options, const schedule::GpuFacts& device) {
     const auto tuned = tune::tuned_options(options, tune::gpu_key(program, options, device.tuning_class()));
     if (!tuned) return std::nullopt;
     try {
@@ -125,15 +129,20 @@ std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir
 
 std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> impl, const ir::Definition& def,
                                                const ir::Function& program, const CompileOptions& options) {
-    const runtime::CudaDevice& device = runtime::cuda_device(options.device);
+    const runtime::CudaDevice* const there = options.on.empty() ? &runtime::cuda_device(options.device) : nullptr;
+    impl->gpu = there ? schedule::GpuFacts(*there) : schedule::facts_of(options.on);
+    const schedule::GpuFacts& device = *impl->gpu;
     impl->isa = device.arch();
+    impl->cache_dir = cache_dir(options);
     const auto tuned = tuned_schedule(def, program, options, device);
     impl->choice.schedule = tuned ? *tuned : runtime::cuda_schedule(def, program, options, device);
     impl->plan = plan::make_plan(def, program, options.sizes, impl->choice.schedule);
     if (tuned)
         impl->choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
+    runtime::check_limits(impl->plan);
     impl->sources = {{def.name + ".cu", emit::emit_cuda(impl->plan)}};
-    impl->cuda = std::make_unique<runtime::CudaProgram>(impl->plan, impl->sources[0].text, device, cache_dir(options));
+    if (there)
+        impl->cuda = std::make_unique<runtime::CudaProgram>(impl->plan, impl->sources[0].text, *there, impl->cache_dir);
     impl->flops_per_token = flops_of(impl->plan);
     return impl;
 }
@@ -231,6 +240,11 @@ void Attention::operator()(const Call& call) const {
         runtime::check_workspace(impl_->plan, call, prepared->workspace_bytes());
         return prepared->launch(runtime::addresses_of(impl_->plan, call));
     }
+    if (impl_->gpu)
+        throw RuntimeError(fmt::format(
+            "{}: compiled on facts of {}, which is not there to run it: expected a variant compiled without "
+            "'on' for a device of this machine",
+            definition().name, impl_->gpu->name));
     const runtime::Bound bound = runtime::bind(impl_->plan, call);
     const Workspace w = lay_out(*impl_, bound);
     if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes);
@@ -247,14 +261,14 @@ std::shared_ptr<const runtime::PreparedCall> Attention::prepare(const Call& call
 }
 
 std::size_t Attention::workspace_bytes(const Call& call) const {
-    if (impl_->cuda)
+    if (impl_->gpu)
         return runtime::device_workspace_bytes(impl_->plan,
                                                runtime::bind(impl_->plan, call, runtime::Lengths::OnDevice));
     return lay_out(*impl_, runtime::bind(impl_->plan, call)).bytes;
 }
 std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
     const runtime::Bound bound = runtime::bind(impl_->plan, bounds);
-    return impl_->cuda ? runtime::device_workspace_bytes(impl_->plan, bound) : lay_out(*impl_, bound).bytes;
+    return impl_->gpu ? runtime::device_workspace_bytes(impl_->plan, bound) : lay_out(*impl_, bound).bytes;
 }
 const ir::Definition& Attention::definition() const { return impl_->plan.definition; }
 std::string Attention::strategy() const { return plan::to_string(impl_->plan.schedule.strategy); }
@@ -269,7 +283,25 @@ std::vector<std::string> Attention::kernels() const {
 const std::vector<GeneratedSource>& Attention::sources() const { return impl_->sources; }
 double Attention::flops_per_token() const { return impl_->flops_per_token; }
 double Attention::build_seconds() const { return impl_->build_seconds; }
-bool Attention::from_cache() const { return impl_->cuda ? impl_->cuda->from_cache() : impl_->library->from_cache(); }
+bool Attention::from_cache() const {
+    return impl_->cuda ? impl_->cuda->from_cache() : impl_->library && impl_->library->from_cache();
+}
+
+std::vector<KernelResources> Attention::resources() const {
+    if (!impl_->gpu) return {};
+    const build::CudaBinary binary =
+        build::build_cuda_binary(definition().name, impl_->sources[0].text, impl_->gpu->arch(), impl_->cache_dir);
+    std::vector<KernelResources> found;
+    for (const std::string& kernel : kernels()) {
+        const auto report = std::find_if(binary.kernels.begin(), binary.kernels.end(),
+                                         [&](const build::KernelReport& r) { return r.kernel == kernel; });
+        if (report == binary.kernels.end())
+            throw InternalError(fmt::format("{}: the assembler's report lacks kernel '{}':\n{}", definition().name,
+                                            kernel, binary.report));
+        found.push_back({kernel, report->registers, report->spill_bytes, report->stack_bytes});
+    }
+    return found;
+}
 
 std::string Attention::explain() const {
     const plan::Plan& plan = impl_->plan;
@@ -291,8 +323,9 @@ std::string Attention::explain() const {
     text += "\n// Upper bounds of their norms.\n";
     for (const graph::NormBound& bound : graph::norm_bounds(plan.program, plan.definition))
         text += "// " + to_string(bound);
+    if (impl_->gpu) text += fmt::format("\n// The GPU: {}.\n", to_string(*impl_->gpu));
     text += fmt::format("\n// The schedule: {}.\n{}", to_string(impl_->choice.schedule),
-                        impl_->cuda ? "" : schedule::explain(impl_->choice));
+                        impl_->gpu ? "" : schedule::explain(impl_->choice));
     for (const auto& kernel : plan.kernels)
         text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}",
                             kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.graph.fn),

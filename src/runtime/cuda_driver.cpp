@@ -16,7 +16,6 @@ namespace {
 // CUdevice_attribute, as cuda.h numbers them.
 constexpr int kMultiprocessors = 16, kMemoryKilohertz = 36, kMemoryBits = 37, kMajor = 75, kMinor = 76,
               kSharedBytesPerBlock = 97;
-constexpr int kOldestMajor = 8;
 
 template <class Function>
 void look_up(void* library, const char* symbol, Function& function) {
@@ -45,9 +44,7 @@ CudaDevice open_device(int index) {
         cuda.check(cuda.device_attribute(value, attribute, index), "reading a device's attributes");
     device.shared_bytes = shared;
     device.memory_bandwidth = 2.0 * kilohertz * 1e3 * bits / 8;  // double data rate
-    if (device.major < kOldestMajor)
-        throw RuntimeError(fmt::format("device cuda:{} ({}): expected compute capability {}.0 or later, got {}.{}",
-                                       index, device.name, kOldestMajor, device.major, device.minor));
+    schedule::check_capability(device, fmt::format("device cuda:{}", index));
     cuda.check(cuda.primary_context_retain(&device.context, index), "retaining a device's context");
     return device;
 }
@@ -117,10 +114,6 @@ void CudaDriver::check(int result, const char* what) const {
     error_text(result, &text);
     throw RuntimeError(fmt::format("CUDA: {}: {} (error {})", what, text ? text : "unknown error", result));
 }
-
-std::string CudaDevice::arch() const { return fmt::format("sm_{}{}{}", major, minor, major == 9 ? "a" : ""); }
-
-std::string CudaDevice::tuning_class() const { return fmt::format("{} x {}", name, multiprocessors); }
 
 const CudaDevice& cuda_device(const std::string& name) {
     int index = 0;

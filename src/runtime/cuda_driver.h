@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "schedule/gpu_facts.h"
+
 namespace forge::runtime {
 
 using CudaContext = struct CUctx_st*;
@@ -91,18 +93,9 @@ class CudaDriver {
 };
 
 /// One GPU with its primary context, which PyTorch and the CUDA runtime use too.
-struct CudaDevice {
+struct CudaDevice : schedule::GpuFacts {
     int index = 0;
     CudaContext context = nullptr;
-    std::string name;
-    int major = 0, minor = 0;
-    int multiprocessors = 0;
-    std::int64_t shared_bytes = 0;  ///< that one block of threads can have
-    /// Bytes per second, read and written together, that the memory's clock and width allow.
-    double memory_bandwidth = 0;
-
-    [[nodiscard]] std::string arch() const;          ///< sm_80; sm_90a: with what only this chip has
-    [[nodiscard]] std::string tuning_class() const;  ///< what a measurement holds for: "NVIDIA H200 x 132"
 };
 
 /// "cuda" or "cuda:<n>"; RuntimeError for anything else, and for a device that is not there or is too old.

@@ -17,6 +17,8 @@ constexpr int kMaxDynamicSharedBytes = 8;  ///< CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SH
 /// Shared memory that is not tiles: two floats per thread for device functions, slack behind the tiles, the system's.
 constexpr std::int64_t other_shared_bytes(int threads) { return 2 * 4 * threads + 5 * 1024; }
 
+}  // namespace
+
 void check_limits(const plan::Plan& plan) {
     const auto within = [&](std::size_t count, int most, const char* what) {
         if (count > static_cast<std::size_t>(most))
@@ -28,14 +30,10 @@ void check_limits(const plan::Plan& plan) {
     within(plan.spills.size(), cuda::kMaxSpills, "values between kernels");
 }
 
-}  // namespace
-
 CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& source, const CudaDevice& device,
                          const std::string& cache_dir)
     : device_(device) {
-    check_limits(plan);
     const build::CudaBinary binary = build::build_cuda_binary(plan.definition.name, source, device.arch(), cache_dir);
-    report_ = binary.report;
     from_cache_ = binary.from_cache;
     const CudaDriver& cuda = CudaDriver::get();
     const CudaScope scope(device_);
@@ -57,7 +55,7 @@ CudaProgram::~CudaProgram() {
 }
 
 plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program,
-                             const CompileOptions& options, const CudaDevice& device) {
+                             const CompileOptions& options, const schedule::GpuFacts& device) {
     schedule::FitWishes wishes;
     if (options.strategy != "auto") wishes.strategy = plan::strategy_named(options.strategy);
     wishes.chunk = options.chunk;

@@ -25,18 +25,19 @@ class CudaProgram {
     [[nodiscard]] const CudaDevice& device() const { return device_; }
     [[nodiscard]] const std::vector<Kernel>& kernels() const { return kernels_; }  ///< in the plan's order
     [[nodiscard]] bool from_cache() const { return from_cache_; }
-    [[nodiscard]] const std::string& report() const { return report_; }  ///< the assembler's
 
   private:
     const CudaDevice& device_;
     CudaModuleHandle module_ = nullptr;
     std::vector<Kernel> kernels_;
-    std::string report_;
     bool from_cache_ = false;
 };
 
-/// The schedule for a device: what the caller asked for, fitted to its shared memory.
+/// The schedule for a GPU, which need not be there: what the caller asked for, fitted to its shared memory.
 plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program,
-                             const CompileOptions& options, const CudaDevice& device);
+                             const CompileOptions& options, const schedule::GpuFacts& device);
+
+/// RuntimeError if the kernels' arguments have no room for all that a plan has.
+void check_limits(const plan::Plan& plan);
 
 }  // namespace forge::runtime

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "forge/error.h"
-
 namespace forge::schedule {
 namespace {
 
@@ -69,12 +67,6 @@ Device cpu_device(const std::string& isa, int threads) {
 
 Device h100_sxm() { return hopper("h100", "H100 SXM, 80 GB HBM3: 3.35 TB/s nominal", 3.0e12); }
 Device h200() { return hopper("h200", "H200 SXM, 141 GB HBM3e: 4.8 TB/s nominal", 4.2e12); }
-
-Device device_named(const std::string& name) {
-    for (const Device& d : {h100_sxm(), h200()})
-        if (d.name == name) return d;
-    throw RuntimeError(fmt::format("device: expected h100 or h200, got '{}'", name));
-}
 
 std::string to_string(const Device& d) {
     return fmt::format("{} ({}): {} {}, {:.0f} GFLOP/s, memory {:.1f} GB/s, cache {:.1f} GB/s", d.name, d.about,

@@ -44,9 +44,6 @@ Device cpu_device(const std::string& isa, int threads);
 Device h100_sxm();
 Device h200();
 
-/// "h100" or "h200"; RuntimeError for another name.
-Device device_named(const std::string& name);
-
 /// Peak FLOP/s of products and sustained bytes/s of memory, of all slots.
 std::string to_string(const Device& device);
 

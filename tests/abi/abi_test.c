@@ -160,6 +160,9 @@ static void test_description(const forge_attention* attention) {
     EXPECT(strstr(json, "\"name\":\"scalar_gla\"") && strstr(json, "\"strategy\":\"one-pass\"") && strstr(json, "\"scalars\":[\"scale\"]"));
     EXPECT(strstr(json, "{\"name\":\"g\",\"kind\":\"input\",\"dtype\":\"f32\",\"shape\":[\"T\",\"HV\"]}"));
     EXPECT(strstr(json, "{\"name\":\"s\",\"kind\":\"final_state\",\"dtype\":\"f32\",\"shape\":[\"N\",\"heads\",\"K\",\"V\"]}"));
+    char* resources = NULL;
+    EXPECT(forge_resources(attention, &resources) == FORGE_OK && strcmp(resources, "[]") == 0);
+    forge_free(resources);
     const char* explanation = forge_explain(attention);
     EXPECT(explanation && strstr(explanation, "state-bound"));
     const char *name = NULL, *text = NULL;
@@ -382,6 +385,34 @@ static void test_definitions(void) {
     forge_free(once), forge_free(twice), forge_free(program);
 }
 
+/* A GPU that is not there: explained, emitted, compiled where there is a compiler, and not launched. */
+static void test_facts(void) {
+    const char* text = NULL;
+    EXPECT(forge_variant_definition("scalar_gla", &text) == FORGE_OK);
+    const forge_option options[] = {{"device", "cuda"}, {"on", "h200"}, {"dtype", "f32"}, {"size.K", "20"}, {"size.V", "12"}},
+                       without_device[] = {{"on", "h200"}, {"size.K", "4"}, {"size.V", "4"}},
+                       unknown[] = {{"device", "cuda"}, {"on", "h300"}, {"size.K", "4"}, {"size.V", "4"}};
+    forge_attention* attention = NULL;
+    EXPECT(forge_compile(text, NULL, without_device, 3, &attention) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "device = cuda"));
+    EXPECT(forge_compile(text, NULL, unknown, 4, &attention) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "a100, h200, rtx4090"));
+    EXPECT(forge_compile(text, NULL, options, 5, &attention) == FORGE_OK);
+    EXPECT(strstr(forge_describe(attention), "\"on\":\"h200\"") && strstr(forge_describe(attention), "\"arch\":\"sm_90a\""));
+    EXPECT(strstr(forge_explain(attention), "NVIDIA H200: compute capability 9.0") != NULL);
+    const char* name = NULL;
+    EXPECT(forge_source(attention, 0, &name, &text) == FORGE_OK && strstr(text, "__grid_constant__ Call"));
+    char* json = NULL;
+    if (forge_resources(attention, &json) == FORGE_OK) {
+        EXPECT(strstr(json, "[{\"kernel\":\"forge_scalar_gla_") && strstr(json, "\"registers\":"));
+        forge_free(json);
+    } else {
+        EXPECT(strstr(forge_error(), "no CUDA compiler"));
+    }
+    Problem* p = new_problem(1);
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "NVIDIA H200, which is not there"));
+    end_problem(p);
+    forge_destroy(attention);
+}
+
 static void test_check(const forge_attention* attention) {
     char* report = NULL;
     EXPECT(forge_check(attention, &report) == FORGE_OK);
@@ -403,6 +434,7 @@ int main(void) {
     test_threads(attention);
     test_dlpack(attention);
     test_check(attention);
+    test_facts();
     forge_destroy(attention);
     forge_destroy(NULL);
     if (failures == 0) puts("the C ABI: ok");

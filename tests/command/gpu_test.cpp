@@ -1,5 +1,6 @@
-/// The forge command with --device cuda: the error where there is no GPU, and the whole way of run, bench, check and
-/// tune with a driver that computes nothing (tests/launch/recorder.h), in which every kernel takes a millisecond.
+/// The forge command with --on, and with --device cuda: the error where there is no GPU, and the whole way of run,
+/// bench, check and tune with a driver that computes nothing (tests/launch/recorder.h), in which every kernel takes a
+/// millisecond.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -47,6 +48,52 @@ TEST(CommandOnGpu, RefusesOtherDevices) {
     }
     EXPECT_TRUE(contains(forge_command({"bench", "gla", "--device", "cuda:1"}, true).output,
                          "expected cuda:0 to cuda:0, got cuda:1"));
+}
+
+// For a GPU that is not there, with no driver either.
+
+TEST(CommandOn, PlansAndEmitsWithoutADriver) {
+    for (const auto& [gpu, arch, schedule] :
+         {std::tuple{"h200", "compute capability 9.0, 132 multiprocessors", "for warp groups"},
+          std::tuple{"a100", "compute capability 8.0, 108 multiprocessors", "strategy one-pass"},
+          std::tuple{"rtx4090", "compute capability 8.9, 128 multiprocessors", "strategy one-pass"}}) {
+        const auto explained = forge_command({"explain", "gated_delta_net", "--on", gpu}, false);
+        EXPECT_EQ(explained.status, 0) << explained.output;
+        EXPECT_TRUE(contains(explained.output, arch) && contains(explained.output, schedule)) << explained.output;
+        const auto emitted = forge_command({"emit", "gated_delta_net", "--on", gpu}, false);
+        EXPECT_EQ(emitted.status, 0) << emitted.output;
+        EXPECT_TRUE(contains(emitted.output, "__grid_constant__ Call")) << emitted.output.substr(0, 500);
+    }
+    const auto json = forge_command({"explain", "gla", "--on", "h200", "--json"}, false);
+    EXPECT_EQ(nlohmann::json::parse(json.output)["isa"], "sm_90a");
+}
+
+TEST(CommandOn, TakesAFileOfFacts) {
+    const fs::path file = fs::path(FORGE_TEST_CACHE) / "facts_of_a_small_gpu";
+    fs::create_directories(file.parent_path());
+    const auto explain_with = [&](const std::string& capability) {
+        std::ofstream(file) << "name = Small\ncompute_capability = " << capability
+                            << "\nmultiprocessors = 7\nshared_bytes_per_block = 101376\nmemory_bandwidth = 1e11\n";
+        return forge_command({"explain", "gla", "--on", file.string()}, false);
+    };
+    const auto done = explain_with("8.6");
+    EXPECT_TRUE(contains(done.output, "Small: compute capability 8.6, 7 multiprocessors")) << done.output;
+    const auto old = explain_with("7.5");
+    EXPECT_EQ(old.status, 1);
+    EXPECT_TRUE(contains(old.output, "expected compute capability 8.0 or later, got 7.5")) << old.output;
+    const auto wrong = explain_with("nine");
+    EXPECT_TRUE(contains(wrong.output, ":2: compute_capability: expected such as 9.0, got 'nine'")) << wrong.output;
+    EXPECT_TRUE(contains(forge_command({"explain", "gla", "--on", "h300"}, false).output,
+                         "on: expected a100, h200, rtx4090, or a file with the facts of a GPU, got 'h300'"));
+}
+
+TEST(CommandOn, CheckCompileSaysWhatKernelsTake) {
+    if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "there is no CUDA compiler";
+    const auto done = forge_command({"check-compile", "scalar_gla", "--on", "h200"}, false);
+    EXPECT_EQ(done.status, 0);
+    EXPECT_TRUE(contains(done.output, "scalar_gla: ") && contains(done.output, "for sm_90a") &&
+                contains(done.output, "registers  spilled bytes") && contains(done.output, "forge_scalar_gla_scan"))
+        << done.output;
 }
 
 class WithRecorder : public testing::Test {

@@ -81,6 +81,24 @@ def test_looking_inside():
     assert timing.seconds > 0 and "tokens/s" in str(timing)
 
 
+def test_looking_inside_for_a_gpu_that_is_not_there():
+    attn = PROGRAMS["gated_delta_net"]()
+    assert "NVIDIA H200: compute capability 9.0" in attn.explain(on="h200", K=128, V=128) and "__grid_constant__ Call" in attn.source(on="a100", K=128, V=128)
+    attn(**random_inputs("gated_delta_net", 1, 70, 2, 16, 16))
+    assert "NVIDIA A100" in attn.explain(on="a100")  # the last call's sizes and types
+    assert attn.info["device"] == "cpu" and "NVIDIA" not in attn.explain()
+    compiled = attn.compile(on="rtx4090", K=64, V=64)
+    assert compiled.info["on"] == "rtx4090" and compiled.info["arch"] == "sm_89"
+    with pytest.raises(forge.RuntimeError, match="on: expected a100, h200, rtx4090, or a file with the facts of a GPU, got 'h300'"):
+        attn.explain(on="h300")
+    try:
+        kernels = attn.resources(on="h200", dtype="bf16")
+    except forge.RuntimeError as missing:
+        assert "no CUDA compiler" in str(missing)
+    else:
+        assert all(k["registers"] > 0 for k in kernels) and [k["kernel"] for k in kernels]
+
+
 def test_check_finds_a_wrong_program():
     def step(k, v, beta, q, prev_s, scale):
         s = prev_s + forge.outer(k, (v - k @ prev_s) * beta)

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "build/device_sources.h"
+#include "support/embedded.h"
 #include "support/process.h"
 #include "tests/support/expected.h"
 
@@ -25,7 +25,7 @@ void write(const fs::path& path, const std::string& text) {
 }  // namespace
 
 Device::Device() : dir_(fs::temp_directory_path() / fmt::format("forge-emulated-{}", getpid())) {
-    for (const DeviceSource& source : device_sources()) write(dir_ / source.path, source.text);
+    for (const EmbeddedFile& source : device_sources()) write(dir_ / source.path, source.text);
     const fs::path ours = tests::root() / "tests/cuda/emulated";
     for (const char* header : {"machine.h", "hardware.h", "warp.h"})
         write(dir_ / header, tests::read_file(ours / header));
