@@ -86,6 +86,8 @@ class Forms {
         else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
         else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
         else if (op.code == Opcode::Inverse) form_[index(v)] = is_block_inverse(op) ? Space::Fragment : Space::Tile;
+        else if (op.code == Opcode::DecayMask && op.type.shape[0].factor != kBlock)
+            refuse(fn_, v, "decays between several rows per token");
         else if (op.code == Opcode::DecayRows) form_[index(v)] = Space::Spill;  // written as soon as it is known
         else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
         else elementwise(v);

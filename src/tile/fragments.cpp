@@ -22,11 +22,12 @@ namespace {
 
 constexpr int kStagesOfTwo = 2;  ///< where two tasks share a multiprocessor, they have so many stages each
 
-/// Vectors of tokens arrive as they lie in memory; everybody reads a copy.
+/// Vectors of one number per token arrive as they lie in memory; everybody reads a copy.
 Function with_copied_vectors(const Function& fn) {
     return ir::rebuild(fn, [](Function& out, const Op& op, std::vector<ValueId> args) {
         const ValueId v = ir::keep(out, op, std::move(args));
-        const bool vector = op.code == Opcode::Param && op.attrs.role == Role::Input && op.type.rank() == 1;
+        const bool vector = op.code == Opcode::Param && op.attrs.role == Role::Input && op.type.rank() == 1 &&
+                            op.type.shape[0].factor == 1;
         return vector ? ir::emit(out, Opcode::Copy, {v}, {}, op.where, op.name) : v;
     });
 }

@@ -224,7 +224,8 @@ INSTANTIATE_TEST_SUITE_P(OfOtherSizes, WarpGroupKernels,
                          testing::Values(Example{"linear_attention", F16, 64, 64}, Example{"gla", F16, 64, 64},
                                          Example{"gated_delta_net", F16, 64, 64},
                                          Example{"linear_attention", BF16, 192, 64},
-                                         Example{"scalar_gla", BF16, 256, 64}),
+                                         Example{"scalar_gla", BF16, 256, 64}, Example{"delta_product", BF16, 64, 64},
+                                         Example{"delta_product", F16, 64, 128}),
                          name_of_example);
 
 }  // namespace

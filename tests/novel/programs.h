@@ -17,5 +17,6 @@ LinearAttention linear_gate();
 LinearAttention closed_loop();
 LinearAttention token_shift();
 LinearAttention paired_keys();
+LinearAttention several_rows();
 
 }  // namespace forge::novel

@@ -116,6 +116,17 @@ FORGE_DEVICE void start_tile(float* tile, const float* src, Size row_stride, Siz
     }
 }
 
+/// `rows` numbers into a tile of N, `pad` behind them.
+template <class Who, int N, class T>
+FORGE_DEVICE void start_numbers(float* tile, const T* src, Size stride, int rows, float pad) {
+#pragma unroll
+    for (int n = Who::self(); n < N; n += Who::kCount) {
+        if (n >= rows) tile[n] = pad;
+        else if constexpr (sizeof(T) == 4) ptx::copy_4(ptx::shared_address(tile + n), src + n * stride, 4);
+        else tile[n] = to_float(src[n * stride]);
+    }
+}
+
 /// FLOATS floats that an earlier kernel stored as they are; both addresses are multiples of 16 bytes.
 template <int FLOATS>
 FORGE_DEVICE void start_floats(float* dst, const float* src) {

@@ -59,7 +59,7 @@ void DecayGroups::sum_gates(const DecayGroup& group, const char* rows) const {
     const ValueId gates = fn_.op(group.head()).args[2];
     const Op& op = fn_.op(gates);
     const bool global = op.layout->space == Space::Spill;
-    const std::string from = global ? FragmentInputs::token_matrix(op.attrs.name, transfers_.tensor_of(op))
+    const std::string from = global ? FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op))
                                     : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names),
                                                   op.layout->strides[0], op.layout->strides[1]);
     c_.out.line("sum_gates({}, {}, {});", sums(group), from, global ? rows : "kChunk");
@@ -82,7 +82,7 @@ std::string DecayGroups::first_operand(ValueId q) const {
     const int tensor = transfers_.tensor_of(op);
     return fmt::format("TokenRows<{}>({}, rows)",
                        storage_type(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.dtype),
-                       FragmentInputs::token_matrix(op.attrs.name, tensor));
+                       FragmentInputs::token_matrix(c_.plan, op.attrs.name, tensor));
 }
 
 void DecayGroups::multiply(const DecayGroup& group) const {

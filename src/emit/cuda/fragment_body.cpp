@@ -322,8 +322,9 @@ void FragmentBody::store_result(const ir::Result& r) {
     if (r.role == Role::Spill)
         return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
     const int tensor = plan_.tensor(Kind::Output, r.name);
-    const std::string rows = FragmentInputs::token_matrix(r.name, tensor);
-    if (!inputs_.is_mapped(tensor)) return out_.line("store_operand({}, {}, rows);", rows, c_.name(v));
+    const std::string rows = FragmentInputs::token_matrix(plan_, r.name, tensor);
+    if (!inputs_.is_mapped(tensor))
+        return out_.line("store_operand({}, {}, {});", rows, c_.name(v), FragmentInputs::row_count(plan_, tensor));
     storing_ = true;
     out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows);", cpp_identifier(r.name),
               rows, c_.name(v));

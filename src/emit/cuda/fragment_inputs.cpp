@@ -40,14 +40,20 @@ bool FragmentInputs::is_vector(ValueId v) const {
 
 bool FragmentInputs::through_registers(ValueId v) const { return c_.is_param(v, Role::Input) && is_vector(v); }
 
-std::string FragmentInputs::token_matrix(const std::string& name, int tensor) {
-    return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]",
-                       cpp_identifier(name), tensor);
+std::string FragmentInputs::row_count(const plan::Plan& plan, int tensor, const std::string& rows) {
+    const std::int64_t factor = plan.tensors[static_cast<std::size_t>(tensor)].type.shape[0].factor;
+    return factor == 1 ? rows : fmt::format("{} * {}", factor, rows);
+}
+
+std::string FragmentInputs::token_matrix(const plan::Plan& plan, const std::string& name, int tensor) {
+    return fmt::format("{0}_rows + {2} * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]",
+                       cpp_identifier(name), tensor, row_count(plan, tensor, "row"));
 }
 
 std::string FragmentInputs::token_vector(ValueId v) const {
-    return fmt::format("{0}_rows + row * call.tensors[{1}].token, call.tensors[{1}].token",
-                       cpp_identifier(fn_.op(v).attrs.name), transfers_.tensor_of(fn_.op(v)));
+    const int tensor = transfers_.tensor_of(fn_.op(v));
+    return fmt::format("{0}_rows + {2} * call.tensors[{1}].token, call.tensors[{1}].token",
+                       cpp_identifier(fn_.op(v).attrs.name), tensor, row_count(plan_, tensor, "row"));
 }
 
 std::string FragmentInputs::place(ValueId v, const char* matrices, const char* numbers) const {
@@ -160,11 +166,17 @@ bool FragmentInputs::is_matrix(ValueId v) const {
 
 void FragmentInputs::start_matrix(ValueId v, const char* operand_function) {
     const Op& op = fn_.op(v);
-    const std::string from = token_matrix(op.attrs.name, transfers_.tensor_of(op));
-    if (c_.is_operand(v)) out_.line("{}({}({}), {}, rows);", operand_function, operand_type(v), arriving(v), from);
+    const int tensor = transfers_.tensor_of(op);
+    const std::string from = token_matrix(plan_, op.attrs.name, tensor), rows = row_count(plan_, tensor);
+    const char* const who = c_.kernel.tiles.roles ? "Warp" : "Group";
+    if (op.type.rank() == 1)
+        out_.line("start_numbers<{}, {}>({}, {}, {}, {});", who, size_of(op.type, 0), arriving(v), token_vector(v),
+                  rows, float_literal(input_slot(v).pad));
+    else if (c_.is_operand(v))
+        out_.line("{}({}({}), {}, {});", operand_function, operand_type(v), arriving(v), from, rows);
     else
-        out_.line("start_tile<{}, {}, {}{}>({}, {}, rows);", size_of(op.type, 0), size_of(op.type, 1),
-                  op.layout->strides[0], c_.kernel.tiles.roles ? ", Warp" : "", arriving(v), from);
+        out_.line("start_tile<{}, {}, {}{}>({}, {}, {});", size_of(op.type, 0), size_of(op.type, 1),
+                  op.layout->strides[0], c_.kernel.tiles.roles ? ", Warp" : "", arriving(v), from, rows);
 }
 
 /// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
