@@ -244,6 +244,8 @@ std::string expression(const Function& fn, const Op& op, const std::vector<std::
             return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
         }
         default:
+            if (!ir::is_elementwise(op.code))
+                throw InternalError(fmt::format("emit: {} in a loop over elements", ir::info(op.code).name));
             return fmt::format("{}({})", ir::info(op.code).name, fmt::join(a, ", "));
     }
 }

@@ -120,10 +120,16 @@ void drop_token_axis(const ir::Definition& def, Bindings& bound) {
     }
 }
 
-/// `step` with a token axis of size 1 on its outputs, so that they append like a chunk's.
-ir::Function with_token_axis(ir::Function step) {
+/// `step` with a token axis of size 1 on its outputs, so that they append like a chunk's; several rows of a token are
+/// such an axis already.
+ir::Function with_token_axis(const ir::Definition& def) {
+    ir::Function step = *def.step;
+    const auto has_rows = [&](const ir::Result& r) {
+        return std::any_of(def.outputs.begin(), def.outputs.end(),
+                           [&](const ir::OutputDecl& o) { return o.name == r.name && o.type.shape[0].factor != 1; });
+    };
     for (ir::Result& r : step.results) {
-        if (r.role != Role::Input) continue;
+        if (r.role != Role::Input || has_rows(r)) continue;
         ir::Op op;
         op.code = ir::Opcode::Unsqueeze;
         op.args = {r.value};
@@ -142,7 +148,7 @@ std::int64_t chunk_size(const Sizes& sizes) {
 
 Outcome run_steps(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes) {
     if (!def.step) throw InternalError(fmt::format("interp: '{}' has no step", def.name));
-    const ir::Function step = with_token_axis(*def.step);
+    const ir::Function step = with_token_axis(def);
     Run run(def, sequence, sizes, 1);
     for (; !run.done(); run.advance()) {
         Bindings bound = run.bindings(run.first());

@@ -20,30 +20,49 @@ using Space = Layout::Space;
 
 }  // namespace
 
+bool one_warp_makes(const Op& op) {
+    switch (op.code) {
+        case Opcode::Sum:
+        case Opcode::Amax:
+        case Opcode::Cumsum:
+        case Opcode::LinearScan:
+        case Opcode::DecayMask:
+        case Opcode::Copy:
+            return true;
+        case Opcode::Param:
+            return op.attrs.role == Role::Input || op.attrs.role == Role::Mask;
+        default:
+            return ir::is_elementwise(op.code) && op.type.dtype != DType::Bool;
+    }
+}
+
+bool is_number_anywhere(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    if (op.type.rank() != 0 || op.layout->space != Space::Reg) return false;
+    if (op.code == Opcode::Param || op.code == Opcode::Constant) return true;
+    return (ir::is_elementwise(op.code) || op.code == Opcode::Copy) &&
+           std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_number_anywhere(fn, a); });
+}
+
 std::vector<ValueId> vectors_alone(const Function& fn) {
     std::vector<bool> alone(fn.ops.size(), false);
     std::vector<ValueId> found;
+    const auto is_alone = [&](ValueId a) { return alone[static_cast<std::size_t>(a)]; };
     const auto small = [](const ir::Type& type) {
         return type.rank() == 0 || (type.rank() == 1 && type.shape[0].factor == kBlock);
     };
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        const auto i = static_cast<std::size_t>(v);
-        const bool from_numbers = std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
-            const Op& arg = fn.op(a);
-            return alone[static_cast<std::size_t>(a)] || (arg.layout->space == Space::Reg && arg.type.rank() == 0);
-        });
-        const bool from_vectors =
-            std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return alone[static_cast<std::size_t>(a)]; });
-        if (op.code == Opcode::Param)
-            alone[i] =
-                (op.attrs.role == Role::Input || op.attrs.role == Role::Mask) && op.type.rank() == 1 && small(op.type);
-        else if (op.code == Opcode::DecayMask) alone[i] = from_vectors && small(fn.op(op.args[0]).type);
-        else if (op.code == Opcode::Cumsum || op.code == Opcode::Sum)
-            alone[i] = from_vectors && small(fn.op(op.args[0]).type);
-        else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy)
-            alone[i] = from_vectors && from_numbers && small(op.type) && op.type.dtype != DType::Bool;
-        if (alone[i]) found.push_back(v);
+        if (!one_warp_makes(op)) continue;
+        bool can = op.code == Opcode::DecayMask ? op.type.shape[0].factor == kBlock : small(op.type);
+        if (op.code == Opcode::Param) can = can && op.type.rank() == 1;
+        else
+            can = can && std::any_of(op.args.begin(), op.args.end(), is_alone) &&
+                  std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
+                      return is_alone(a) || (op.code != Opcode::LinearScan && is_number_anywhere(fn, a));
+                  });
+        if (can) found.push_back(v);
+        alone[static_cast<std::size_t>(v)] = can;
     }
     return found;
 }
@@ -114,7 +133,8 @@ class Memory {
                                 (stages_ > 1 || !(is_param(v, Role::Input) || is_param(v, Role::Spill))));
     }
 
-    /// Vectors that only other vectors are made from need no memory.
+    /// Vectors that only other vectors are made from need no memory; all others do, those too that would otherwise be
+    /// computed in their users' loops, which could not make what they are made from.
     void keep_in_registers() {
         const auto users = ir::users_of(fn_);
         const auto results = ir::result_uses(fn_);
@@ -124,7 +144,7 @@ class Memory {
                 continue;  // as it lies in global memory; with roles it comes in registers
             const bool inside = results[static_cast<std::size_t>(v)] == 0 &&
                                 std::all_of(readers.begin(), readers.end(), [&](ValueId u) { return is_vector(u); });
-            if (inside) fn_.op(v).layout->space = Space::Reg;
+            fn_.op(v).layout->space = inside ? Space::Reg : Space::Tile;
         }
     }
 

@@ -52,6 +52,39 @@ LinearAttention paired_keys() {
     return a;
 }
 
+/// S = exp(g) S + exp(x) k̂ vᵀ with k̂, q̂ of length 1: vectors of tokens from maxima, scans and lengths of rows beside
+/// running sums, each of which another device function makes.
+LinearAttention weighted_tokens() {
+    auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
+    LinearAttention a("weighted_tokens");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V});
+    a.input("x", BF16, {T, HV}).input("g", F32, {T, HV});
+    a.state("s", F32, {K, V});
+
+    a.chunk({"k", "v", "x", "g"}, [](Tensor k, Tensor v, Tensor x, Tensor g) {
+        Tensor wide = x.to(F32), most = amax(wide, 0);
+        Tensor weights = exp(wide - most) * exp(sum(g, 0) - cumsum(g, 0));
+        Tensor keys = cache_result(l2norm(k.to(F32)), "keys");
+        return matmul(transpose(keys * unsqueeze(weights, 1)), v.to(F32)) * exp(most);
+    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * exp(sum(g, 0)) + chunk; });
+    a.merge({"q", "keys", "v", "x", "g", "token_mask", "chunk_state"},
+            [](Tensor q, Tensor keys, Tensor v, Tensor x, Tensor g, Tensor token_mask, Tensor before) {
+                Tensor G = cumsum(g, 0), decay = exp(unsqueeze(G, 1) - unsqueeze(G, 0));
+                Tensor from_start = exp(linear_scan(token_mask, g));  // the same sum: the mask is 1 for all tokens
+                Tensor reading = l2norm(q.to(F32)), values = v * unsqueeze(exp(x.to(F32)), 1);
+                Tensor within = matmul(tril(matmul(reading, transpose(keys)) * decay), values);
+                return within + matmul(reading * unsqueeze(from_start, 1), before);
+            });
+    a.step({"q", "k", "v", "x", "g", "prev_s"},
+           [](Tensor q, Tensor k, Tensor v, Tensor x, Tensor g, Tensor s) -> Results {
+               Tensor next = s * exp(g) + outer(l2norm(k) * exp(x), v);
+               return {{"s", next}, {"o", matmul(l2norm(q), next)}};
+           });
+    return a;
+}
+
 /// Two writes and two reads per token, one after the other: S = exp(g) S before the first, S = S + w k vᵀ with
 /// w = rate β and o = Sᵀ q for each. Rows 2t and 2t + 1 of q, k, v, β, the rates and of both outputs are token t's.
 LinearAttention several_rows() {

@@ -19,6 +19,7 @@ const std::vector<variants::Entry>& all() {
         {"closed_loop", "S = e^g S + β k (v - Sᵀ p)ᵀ", "reads before the decay, with p ≠ k", closed_loop},
         {"token_shift", "k' = k + μ (k_{t-1} - k)", "prev_token", token_shift},
         {"paired_keys", "S = S + (k₀ ⊙ k₁) vᵀ", "two rows per token, two outputs", paired_keys},
+        {"weighted_tokens", "S = e^g S + e^x k̂ vᵀ", "vectors of maxima, scans, sums and lengths", weighted_tokens},
         {"several_rows", "S = e^g S, then twice S = S + w k vᵀ, o = Sᵀ q", "two rows per token of everything",
          several_rows},
     };

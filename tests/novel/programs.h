@@ -17,6 +17,7 @@ LinearAttention linear_gate();
 LinearAttention closed_loop();
 LinearAttention token_shift();
 LinearAttention paired_keys();
+LinearAttention weighted_tokens();
 LinearAttention several_rows();
 
 }  // namespace forge::novel

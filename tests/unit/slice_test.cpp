@@ -64,6 +64,8 @@ const std::map<std::string, Expected> kExpected = {
     {"token_shift", {"matmul_add", "matmul matmul_add", {"V"}}},
     {"leaky_averages", {"mul add add", "add add mul add div", {"D"}}},
     {"paired_keys", {"matmul_add", "matmul matmul_add", {}}},  // the output "pair" has no V
+    {"weighted_tokens", {"mul add", "matmul_add", {"V"}}},
+    {"several_rows", {"mul matmul_add", "matmul mul matmul_add", {}}},
 };
 
 TEST(Slices, AreTheLeastSequentialWork) {

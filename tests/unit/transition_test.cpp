@@ -256,6 +256,8 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
         {"leaky_averages", "h", Elementwise, true},
         {"leaky_averages", "w", Identity, false},
         {"paired_keys", "s", Identity, false},
+        {"weighted_tokens", "s", Scalar, true},
+        {"several_rows", "s", Scalar, true},
         {"running_maximum", "s", Identity, false},
         {"value_decay", "s", DiagonalColumns, true},
         {"two_sided", "s", Elementwise, true},

@@ -83,6 +83,29 @@ FORGE_DEVICE pair running_sum(const pair& x) {
 /// The sum of all, for every lane.
 FORGE_DEVICE pair sum_of(const pair& x) { return broadcast_pair(detail::reduce_lanes<detail::Plus>(x.x[0] + x.x[1])); }
 
+/// The greatest of all, for every lane.
+FORGE_DEVICE pair greatest_of(const pair& x) {
+    return broadcast_pair(detail::reduce_lanes<detail::Larger>(scalar::maximum(x.x[0], x.x[1])));
+}
+
+/// h[i] = decay[i] h[i - 1] + x[i], from h[-1] = 0.
+FORGE_DEVICE pair running_map(const pair& decay, const pair& x) {
+    float factor = decay.x[0] * decay.x[1],
+          addend = decay.x[1] * x.x[0] + x.x[1];  // become those of all lanes up to this one
+#pragma unroll
+    for (int n = 1; n < kLanes; n *= 2) {
+        const float factor_before = __shfl_up_sync(kAllLanes, factor, n),
+                    addend_before = __shfl_up_sync(kAllLanes, addend, n);
+        if (lane() >= n) addend += factor * addend_before, factor *= factor_before;
+    }
+    float before = __shfl_up_sync(kAllLanes, addend, 1);
+    if (lane() == 0) before = 0.0f;
+    pair h;
+    h.x[0] = decay.x[0] * before + x.x[0];
+    h.x[1] = decay.x[1] * h.x[0] + x.x[1];
+    return h;
+}
+
 /// A number that all lanes have.
 FORGE_DEVICE void store_first(float* dst, const pair& x) {
     if (lane() == 0) *dst = x.x[0];

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "emit/loops.h"
+#include "forge/error.h"
+#include "tile/fragment_steps.h"
 
 namespace forge::emit {
 
@@ -213,6 +215,7 @@ std::string FragmentInputs::number(ValueId v) const {
     const Op& op = fn_.op(v);
     if (op.code == Opcode::Param) return fmt::format("broadcast_pair({})", c_.name(v));
     if (op.code == Opcode::Constant) return fmt::format("broadcast_pair({})", float_literal(op.attrs.value));
+    if (!tile::is_number_anywhere(fn_, v)) throw InternalError("emit: no number: " + c_.name(v));
     std::vector<std::string> operands;
     for (const ValueId a : op.args) operands.push_back(number(a));
     return op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands);
@@ -222,6 +225,8 @@ void FragmentInputs::vector(ValueId v) {
     const Op& op = fn_.op(v);
     const auto name = [&](ValueId a) { return c_.name(a) + "_j"; };
     const bool stored = op.layout->space == Space::Tile && !through_registers(v);
+    if (!tile::one_warp_makes(op))
+        throw InternalError(fmt::format("emit: one warp does not make {} = {}", c_.name(v), ir::info(op.code).name));
     if (op.code == Opcode::DecayMask) return out_.line("store_decay_sums({}, {});", arriving(v), name(op.args[0]));
     std::string value;
     if (c_.is_param(v, Role::Mask)) value = "mask_pair(rows)";
@@ -231,12 +236,13 @@ void FragmentInputs::vector(ValueId v) {
                             float_literal(input_slot(v).pad));
     else if (op.code == Opcode::Cumsum)
         value = fmt::format("running_sum<{}, {}>({})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]));
+    else if (op.code == Opcode::LinearScan)
+        value = fmt::format("running_map({}, {})", name(op.args[0]), name(op.args[1]));
     else if (op.code == Opcode::Sum) value = fmt::format("sum_of({})", name(op.args[0]));
+    else if (op.code == Opcode::Amax) value = fmt::format("greatest_of({})", name(op.args[0]));
     else {
         std::vector<std::string> operands;
-        for (const ValueId a : op.args) {
-            operands.push_back(is_vector(a) ? name(a) : number(a));
-        }
+        for (const ValueId a : op.args) operands.push_back(is_vector(a) ? name(a) : number(a));
         value = op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands);
     }
     out_.line("const pair {} = {};", name(v), value);
