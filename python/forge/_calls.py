@@ -60,10 +60,7 @@ class Shape:
     heads: dict[str, int]
     sizes: dict[str, int]
     sequences: int
-
-    @property
-    def most_heads(self) -> int:
-        return max(self.heads.values(), default=1)
+    most_heads: int  #: of outputs and states
 
     def of(self, dims: list[str]) -> tuple[int, ...]:
         """A declared shape in numbers, without batch or sequences."""
@@ -114,7 +111,22 @@ def read_shapes(signature: Signature, shapes: list[tuple[int, ...]], allowed: di
             sizes[symbol] = allowed[symbol][0]
     if sequences is not None and batch not in (None, 1):
         raise ValueError(f"{signature.name}: argument 'cu_seqlens': expected a batch of 1 with packed sequences, got {batch}")
-    return Shape(batch, tokens, heads, sizes, sequences if sequences is not None else batch if batch is not None else 1)
+    most = most_heads(signature, heads, origin)
+    return Shape(batch, tokens, heads, sizes, sequences if sequences is not None else batch if batch is not None else 1, most)
+
+
+def most_heads(signature: Signature, heads: dict[str, int], origin: dict[str, str]) -> int:
+    """The heads of outputs, which those of inputs divide. `origin`: which input says how many there are."""
+    output, dims = next(iter(signature.outputs.items()))
+    if not dims[1].isdigit() and dims[1] not in heads:
+        fail(signature.name, output, f"heads ({dims[1]}) that an input has too", "a symbol of its own")
+    most = int(dims[1]) if dims[1].isdigit() else heads[dims[1]]
+    if most <= 0:
+        fail(signature.name, output, "at least one head", str(most))
+    for symbol, n in heads.items():
+        if n <= 0 or most % n:
+            fail(signature.name, origin[symbol], f"heads ({symbol}) that divide the {most} of '{output}'", str(n))
+    return most
 
 
 def dtype_of_call(signature: Signature, dtypes: list[str]) -> str:

@@ -83,10 +83,9 @@ class Attention:
     def run(self, tensors: list, scalars: list, initial: list | None, final: bool, cu_seqlens) -> list:
         """The outputs, then the final states if `final`. All arguments, and what `initial` has, in the order of declaration."""
         arrays = library_of(tensors[0])
-        plan = self.plan(arrays, tensors, initial, final, cu_seqlens)
-        if initial is not None:
-            initial = [s if arrays.dtype(s) == "f32" else arrays.float32(s) for s in initial]
-        return plan.run(tensors, scalars, initial, cu_seqlens)
+        if initial is not None and arrays is not None:
+            initial = [arrays.float32(s) if library_of(s) is arrays and arrays.dtype(s) in ("bf16", "f16", "f64") else s for s in initial]
+        return self.plan(arrays, tensors, initial, final, cu_seqlens).run(tensors, scalars, initial, cu_seqlens)
 
     def plan(self, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens) -> Plan:
         """What calls with arguments of these layouts run; NotImplementedError where gradients are wanted."""

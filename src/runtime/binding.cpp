@@ -115,14 +115,32 @@ class Binder {
         operator std::int64_t&() { return value; }  // NOLINT(google-explicit-constructor)
     };
 
+    [[nodiscard]] static std::int64_t heads_in(const TensorSlot& slot, const TensorView& view) {
+        const std::size_t from_the_end = static_cast<std::size_t>(slot.type.rank()) - (has_tokens(slot) ? 1 : 0);
+        return view.shape[view.shape.size() - from_the_end];
+    }
+
+    /// A task makes one head of every output, which no other task may write: all outputs have as many heads as there
+    /// are tasks, and inputs as many or a divisor, which neighbouring tasks then read together.
     void find_heads() {
-        std::int64_t most = 0;
-        for (const auto& [symbol, n] : heads_of_) most = std::max(most, n.value);
-        for (const auto& [symbol, n] : heads_of_)
-            if (n.value <= 0 || most % n.value != 0)
-                fail(fmt::format("heads ({})", symbol), fmt::format("a divisor of {} heads", most),
-                     std::to_string(n.value));
-        bound_.heads = most;
+        const TensorSlot* result = nullptr;
+        for (const TensorSlot& slot : plan_.tensors) {
+            if (slot.kind != Kind::Output) continue;
+            const std::int64_t n = heads_in(slot, *find(slot));
+            if (result && n != bound_.heads)
+                fail(slot.name, fmt::format("{} heads, as '{}' has", bound_.heads, result->name), std::to_string(n));
+            if (n <= 0) fail(slot.name, "at least one head", std::to_string(n));
+            if (!result) result = &slot, bound_.heads = n;
+        }
+        for (const TensorSlot& slot : plan_.tensors) {
+            if (is_state(slot)) continue;
+            const std::int64_t n = heads_in(slot, *find(slot));
+            if (n <= 0 || bound_.heads % n != 0)
+                fail(slot.name,
+                     fmt::format("heads ({}) that divide the {} of '{}'",
+                                 to_string(slot.type.shape[has_tokens(slot) ? 1 : 0]), bound_.heads, result->name),
+                     std::to_string(n));
+        }
     }
 
     void find_sequences() {

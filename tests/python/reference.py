@@ -49,6 +49,7 @@ CASES = [
     Case("chunk_simple_gla", gate="scalar", keywords={"g_gamma": True}, name="simple_gla with both gates"),
     Case("chunk_gla", gate="vector"),
     Case("chunk_rwkv6", gate="vector"),
+    Case("chunk_rwkv6", gate="vector", groups=2, name="rwkv6 grouped"),
     Case("chunk_hgrn", gate="vector"),
     Case("chunk_delta_rule", delta=True),
     Case("chunk_delta_rule", delta=True, keywords={"use_qk_l2norm_in_kernel": True}, name="delta_rule l2norm"),
@@ -86,7 +87,7 @@ def inputs_for(case: Case, B: int, T: int, H: int, K: int, V: int, seed: int = 0
         g = normal(B, T, HV, *([K] if case.gate == "vector" else []))
         x["w" if case.op == "chunk_rwkv6" else "g"] = g if case.raw_gate else np.log(sigmoid(g))
     if case.op == "chunk_rwkv6":
-        x["u"] = normal(H, K)
+        x["u"] = normal(HV, K)
     if case.delta:
         beta = normal(B, T * case.rows, HV)
         x["beta"] = beta if case.keywords.get("use_beta_sigmoid_in_kernel") else sigmoid(beta)
@@ -120,8 +121,8 @@ def _gates(case: Case, x: dict, B: int, T: int, HV: int) -> np.ndarray:
     g = x.get("w", x.get("g"))
     g = np.zeros((B, T, HV, 1)) if g is None else g if case.gate == "vector" else g[..., None]
     if case.raw_gate:
-        raw = g + x["dt_bias"].reshape(HV, -1)
-        A = np.exp(x["A_log"])[:, None]
+        raw = g + (x["dt_bias"].reshape(HV, -1) if "dt_bias" in x else 0)
+        A = np.exp(x["A_log"]).reshape(HV, 1) if "A_log" in x else 1.0
         g = case.keywords["lower_bound"] * sigmoid(A * raw) if case.raw_gate == "bounded" else -A * softplus(raw)
     return g + (x["g_gamma"][:, None] if "g_gamma" in x else 0)
 
@@ -130,7 +131,7 @@ def reference(case: Case, inputs: dict, initial=None, offsets=None) -> tuple[np.
     """(output, final states); `initial`: the states before, in the same order."""
     x = {n: np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
     if case.op == "chunk_hgrn":
-        return _vector_recurrence(x, initial)
+        return _vector_recurrence(x, initial, offsets)
     q = x.get("q", x.get("r"))
     B, T, H, K = q.shape
     HV, V, n = x["v"].shape[2], x["v"].shape[3], case.rows
@@ -142,7 +143,8 @@ def reference(case: Case, inputs: dict, initial=None, offsets=None) -> tuple[np.
     if case.keywords.get("use_beta_sigmoid_in_kernel"):
         beta = sigmoid(beta) * (2 if case.keywords.get("allow_neg_eigval") else 1)
     spans = [(0, a, b) for a, b in zip(offsets, offsets[1:])] if offsets is not None else [(b, 0, T) for b in range(B)]
-    o, final, sums, scale = np.zeros((B, T, HV, V)), np.zeros((len(spans), HV, K, V)), np.zeros((len(spans), HV, K)), K**-0.5
+    scale = case.keywords.get("scale") or K**-0.5
+    o, final, sums = np.zeros((B, T, HV, V)), np.zeros((len(spans), HV, K, V)), np.zeros((len(spans), HV, K))
     for i, (b, begin, end) in enumerate(spans):
         S = np.zeros((HV, K, V)) if initial is None else np.array(initial[0][i], dtype=np.float64)
         z = np.zeros((HV, K)) if initial is None or len(initial) < 2 else np.array(initial[1][i], dtype=np.float64)
@@ -165,12 +167,16 @@ def reference(case: Case, inputs: dict, initial=None, offsets=None) -> tuple[np.
     return o, [final, sums] if case.keywords.get("normalize") else [final]
 
 
-def _vector_recurrence(x: dict, initial) -> tuple[np.ndarray, list[np.ndarray]]:
-    h = np.zeros_like(x["x"][:, 0]) if initial is None else np.array(initial[0], dtype=np.float64)
-    o = np.zeros_like(x["x"])
-    for t in range(o.shape[1]):
-        h = o[:, t] = np.exp(x["g"][:, t]) * h + x["x"][:, t]
-    return o, [h]
+def _vector_recurrence(x: dict, initial, offsets) -> tuple[np.ndarray, list[np.ndarray]]:
+    B, T, D = x["x"].shape
+    spans = [(0, a, b) for a, b in zip(offsets, offsets[1:])] if offsets is not None else [(b, 0, T) for b in range(B)]
+    o, final = np.zeros((B, T, D)), np.zeros((len(spans), D))
+    for i, (b, begin, end) in enumerate(spans):
+        h = np.zeros(D) if initial is None else np.array(initial[0][i], dtype=np.float64)
+        for t in range(begin, end):
+            h = o[b, t] = np.exp(x["g"][b, t]) * h + x["x"][b, t]
+        final[i] = h
+    return o, [final]
 
 
 def relative_rms(got, wanted) -> float:

@@ -181,11 +181,20 @@ def call_with(**change):
         ({"initial_state": np.zeros((2, 2, 8, 9), np.float32)}, forge.RuntimeError, "initial_states.s"),
         ({"initial_state": [np.zeros((2, 2, 8, 8), np.float32)] * 2}, TypeError, "expected 1 states"),
         ({"cu_seqlens": np.array([0, 20])}, ValueError, "batch of 1"),
+        ({"v": np.zeros((2, 20, 1, 8), np.float32)}, forge.RuntimeError, "argument 'v': expected H = 2, as in 'q', got [2, 20, 1, 8]"),
     ],
 )
 def test_calls(change, error, text):
     with pytest.raises(error, match=re.escape(text)):
         call_with(**change)
+
+
+def test_fewer_value_heads_than_key_heads():
+    x = random_inputs("scalar_gla", 2, 20, 4, 8, 8)
+    with pytest.raises(forge.RuntimeError, match=re.escape("argument 'q': expected heads (H) that divide the 2 of 'o', got 4")):
+        forge.variants.scalar_gla(**{n: a[:, :, :2] if n in "vg" else a for n, a in x.items()}, scale=1.0)
+    with pytest.raises(forge.RuntimeError, match="argument 'o': expected at least one head, got 0"):
+        forge.variants.scalar_gla(**{n: a[:, :, :0] for n, a in x.items()}, scale=1.0)
 
 
 @pytest.mark.parametrize(

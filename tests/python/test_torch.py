@@ -142,6 +142,32 @@ def test_arguments_that_are_not_needed_do_not_keep_calls_from_being_remembered(w
     assert torch.equal(ops.chunk_gla(q, k, v, g, **more)[0], first) and not worked_out
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_initial_states_of_other_types(dtype):
+    """Are converted to float32 in every call, also in those that are remembered, and through the operator of torch.compile."""
+    x = inputs_of(7)
+    for seed in (1, 2):
+        state = torch.randn(2, 2, 16, 16, generator=torch.Generator().manual_seed(seed)).to(dtype)
+        wanted = ops.chunk_gla(*x, initial_state=state.float(), output_final_state=True)
+        got = ops.chunk_gla(*x, initial_state=state, output_final_state=True)
+        v_first = ops.chunk_gla(*x, initial_state=state.mT, output_final_state=True, state_v_first=True)
+        assert torch.equal(got[0], wanted[0]) and torch.equal(got[1], wanted[1]) and got[1].dtype == torch.float32
+        assert torch.equal(v_first[0], wanted[0]) and torch.equal(v_first[1].mT, wanted[1])
+        o, final = torch.ops.forge.attention("gla", list(x), [0.25], [state], True, None)
+        assert torch.equal(o, wanted[0]) and torch.equal(final, wanted[1])
+    h, flat, gates = torch.randn(2, 32).to(dtype), x[0].flatten(2), x[3].flatten(2)
+    got, wanted = ops.chunk_hgrn(flat, gates, h, True), ops.chunk_hgrn(flat, gates, h.float(), True)
+    assert torch.equal(got[0], wanted[0]) and torch.equal(got[1], wanted[1])
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_parallel_forms(gated):
+    q, k, v, g = inputs_of(8)
+    run, x = (ops.parallel_simple_gla, (q, k, v, g[..., 0])) if gated else (ops.parallel_retention, (q, k, v))
+    for got, wanted in zip(run(*x, output_attentions=True), run(*(a.numpy() for a in x), output_attentions=True)):
+        np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_gradients_are_refused():
     case = next(c for c in CASES if c.op == "chunk_gla")
     x = tensors(case, inputs_for(case, 1, 10, 1, 8, 8))

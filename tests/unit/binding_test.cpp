@@ -92,12 +92,62 @@ TEST_F(Binding, WrongShapes) {
         "'q': expected shape [B, T, H, 8], got [2, 5]");
 }
 
-TEST_F(Binding, HeadsThatDoNotDivide) {
-    expect_refused(
-        [](Call& c) {
-            for (const char* name : {"v", "g", "o"}) c.tensors[name].shape[2] = 3;
-        },
-        "'heads (H)': expected a divisor of 3 heads, got 2");
+TEST_F(Binding, InputsHaveAsManyHeadsAsTheResultsOrADivisor) {
+    const auto with_value_heads = [](std::int64_t n) {
+        return [n](Call& c) {
+            for (const char* name : {"v", "g", "o"}) c.tensors[name].shape[2] = n;
+        };
+    };
+    expect_refused(with_value_heads(3), "'q': expected heads (H) that divide the 3 of 'o', got 2");
+    expect_refused(with_value_heads(1), "'q': expected heads (H) that divide the 1 of 'o', got 2");
+    expect_refused(with_value_heads(0), "'o': expected at least one head, got 0");
+}
+
+/// Keys, values and the first output have `others` heads, queries and the second one `queries`.
+LinearAttention with_heads(Dim queries, Dim others) {
+    auto [T, K, V] = dims("T", "K", "V");
+    LinearAttention a("with_heads");
+    a.input("q", F32, {T, queries, K}).input("k", F32, {T, others, K}).input("v", F32, {T, others, V});
+    a.state("s", F32, {K, V}).output("o", F32, {T, others, V}).output("p", F32, {T, queries, K});
+    a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul_out_fp32(transpose(k), v); });
+    a.decay({"prev_s", "chunk_state"}, [](Tensor prev, Tensor chunk) { return prev + chunk; });
+    a.merge({"q", "k", "v", "chunk_state"}, [](Tensor q, Tensor k, Tensor v, Tensor before) -> Results {
+        return {{"o", matmul(tril(matmul(q, transpose(k))), v) + matmul(q, before)}, {"p", q * 2.0}};
+    });
+    return a;
+}
+
+TEST(Heads, AllOutputsHaveThem) {
+    const Attention attention =
+        compile(with_heads(Dim("H"), Dim("HV")), {.dtype = F32, .sizes = {{"K", 4}, {"V", 4}}, .isa = "plain"});
+    std::vector<float> x(64, 1.0F), o(64), p(64);
+    Call call;
+    call.tensors = {{"q", dense(x.data(), F32, {1, 3, 1, 4})},
+                    {"k", dense(x.data(), F32, {1, 3, 2, 4})},
+                    {"v", dense(x.data(), F32, {1, 3, 2, 4})},
+                    {"o", dense(o.data(), F32, {1, 3, 2, 4})},
+                    {"p", dense(p.data(), F32, {1, 3, 1, 4})}};
+    try {
+        attention(call);
+        FAIL();
+    } catch (const RuntimeError& error) {
+        EXPECT_STREQ(error.what(), "with_heads: argument 'p': expected 2 heads, as 'o' has, got 1");
+    }
+}
+
+TEST(Heads, MayBeNumbers) {
+    const Attention attention =
+        compile(with_heads(Dim(2), Dim(2)), {.dtype = F32, .sizes = {{"K", 4}, {"V", 4}}, .isa = "plain"});
+    std::vector<float> x(24, 1.0F), o(24), p(24);
+    Call call;
+    for (const char* name : {"q", "k", "v"}) call.tensors[name] = dense(x.data(), F32, {1, 3, 2, 4});
+    call.tensors["o"] = dense(o.data(), F32, {1, 3, 2, 4});
+    call.tensors["p"] = dense(p.data(), F32, {1, 3, 2, 4});
+    attention(call);
+    for (std::size_t i = 0; i < o.size(); ++i) {
+        EXPECT_EQ(o[i], static_cast<float>(4 * (i / 8 + 1))) << i;
+        EXPECT_EQ(p[i], 2.0F) << i;
+    }
 }
 
 TEST_F(Binding, NullPointers) {

@@ -134,8 +134,8 @@ def _rewritten(text: str, base: str, parts: list[str]) -> str:
         what, _, value = part.partition("=")
         if what == "l2norm":
             raws |= {n: Raw(lambda x: f.l2norm(x.float())) for n in ("q", "k")}
-        elif what == "beta" and value == "f32":
-            text = retyped(text, "beta", "f32")
+        elif value == "f32":
+            text = retyped(text, what, "f32")
         elif what == "beta":
             factor = {"sigmoid": 1.0, "twice_sigmoid": 2.0}[value]
             raws["beta"] = Raw(lambda x, factor=factor: x.float().sigmoid() * factor if factor != 1.0 else x.float().sigmoid())
