@@ -154,7 +154,7 @@ def test_mistakes_are_named():
 #: Operators by which of their arguments have value heads.
 HEADED = {str(c): c for c in CASES if str(c) in (
     "linear_attn", "linear_attn normalized", "retention", "lightning_attn", "simple_gla", "simple_gla without gates", "simple_gla with both gates", "gla",
-    "rwkv6", "delta_rule", "gated_delta_rule", "gated_delta_rule raw", "gated_delta_product 2", "kda", "kda raw")}  # fmt: skip
+    "rwkv6", "delta_rule", "gated_delta_rule", "gated_delta_rule raw", "gated_delta_product 2", "gated_delta_product 3", "kda", "kda raw")}  # fmt: skip
 #: These give every head of q its own decay or normaliser: there is no telling what groups of value heads would mean.
 UNGROUPED = ("linear_attn normalized", "retention", "lightning_attn")
 

@@ -69,8 +69,8 @@ def gated_scan() -> LinearAttention:
 def delta_product_of(n: int) -> LinearAttention:
     """S = e^g S, then n times S += beta k (v - S^T k)^T; n rows of k, v, beta per token. o = scale S^T q."""
     rows = f"{n}*T"
-    meta = _tensors(q=["T", "H", "K"], k=[rows, "H", "K"], v=[rows, "H", "V"], g=["T", "H"], beta=[rows, "H"])
-    meta |= {"prev_s": SymbTensor(["NS", "H", "K", "V"]), "scale": SymbTensor([])}
+    meta = _tensors(q=["T", "H", "K"], k=[rows, "H", "K"], v=[rows, "HV", "V"], g=["T", "HV"], beta=[rows, "HV"])
+    meta |= {"prev_s": SymbTensor(["NS", "HV", "K", "V"]), "scale": SymbTensor([])}
 
     def chunk(k, v, g, beta):
         G, b = g.cumsum(0), beta.float().unsqueeze(1)
