@@ -309,21 +309,28 @@ class Parser {
                                                                      {"fragment", Layout::Space::Fragment},
                                                                      {"transposed", Layout::Space::Transposed}};
         l.space = choice(kSpaces, "reg, tile, spill, operand, fragment or transposed");
-        if (l.space == Layout::Space::Fragment || l.space == Layout::Space::Transposed) return l;
+        if (l.space == Layout::Space::Transposed) return l;
+        if (l.space == Layout::Space::Fragment) {
+            if (!accept("(")) return l;
+            l.parts = parts();
+            punct(")");
+            return l;
+        }
         punct("(");
         l.offset = integer();
         punct(",");
-        if (l.space == Layout::Space::Operand) {
-            word("parts");
-            punct("=");
-            l.parts = static_cast<int>(integer());
-        } else {
-            l.strides = integers();
-        }
+        if (l.space == Layout::Space::Operand) l.parts = parts();
+        else l.strides = integers();
         l.staged = accept(",");
         if (l.staged) word("staged");
         punct(")");
         return l;
+    }
+
+    int parts() {
+        word("parts");
+        punct("=");
+        return static_cast<int>(integer());
     }
 
     Location optional_location(const Token& otherwise) { return at_word("loc") ? location() : lex_.where(otherwise); }

@@ -53,7 +53,7 @@ std::string layout_text(const Layout& layout) {
         case Layout::Space::Operand:
             return fmt::format(" @ operand({}, parts={}{})", layout.offset, layout.parts, staged);
         case Layout::Space::Fragment:
-            return " @ fragment";
+            return layout.parts == 1 ? " @ fragment" : fmt::format(" @ fragment(parts={})", layout.parts);
         case Layout::Space::Transposed:
             return " @ transposed";
     }

@@ -238,7 +238,14 @@ class Copies {
         op.layout->space = form;
         const ValueId v = out_.add(std::move(op));
         if (form == Space::Operand) out_.op(v).layout->parts = parts_of(out_, v, rules_.parts);
+        if (form == Space::Fragment) out_.op(v).layout->parts = parts_within(out_.op(v));
         return v;
+    }
+
+    /// The parts in which a product multiplies what decays to and from the tokens of a block: tf32 has the 11 bits of
+    /// an f16, so that its rounding would count as much as that of the scores.
+    [[nodiscard]] int parts_within(const Op& op) const {
+        return op.code == Opcode::DecayMatmul && rules_.half == DType::F16 ? 2 : 1;
     }
 
     [[nodiscard]] Space operand_form(ValueId v, std::size_t i) const {

@@ -178,10 +178,11 @@ struct Compiled {
     std::string program;
     plan::Strategy strategy = plan::Strategy::OnePass;
     std::int64_t tasks = kFewTasks;
+    DType dtype = BF16;
 };
 
 void PrintTo(const Compiled& c, std::ostream* out) {
-    *out << c.program << ", " << plan::to_string(c.strategy) << ", " << c.tasks << " tasks";
+    *out << c.program << ", " << plan::to_string(c.strategy) << ", " << c.tasks << " tasks, " << to_string(c.dtype);
 }
 
 class WarpGroupCompiler : public testing::TestWithParam<Compiled> {};
@@ -189,10 +190,11 @@ class WarpGroupCompiler : public testing::TestWithParam<Compiled> {};
 TEST_P(WarpGroupCompiler, KeepsRegistersAndLeavesProductsUnderWay) {
     if (!build::has_cuda_compiler(build::CudaCompiler::Any))
         GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
+    const Compiled& c = GetParam();
     const plan::Plan plan =
-        plan_for(program_named(GetParam().program), with_strategy(GetParam().strategy, GetParam().tasks));
+        plan_for(program_named(c.program), Case{.dtype = c.dtype, .strategy = c.strategy, .tasks = c.tasks});
     const build::CudaBinary binary =
-        build::build_cuda_binary(GetParam().program, emit::emit_cuda(plan), "sm_90a", support::default_cache_dir());
+        build::build_cuda_binary(c.program, emit::emit_cuda(plan), "sm_90a", support::default_cache_dir());
     EXPECT_EQ(binary.kernels.size(), plan.kernels.size()) << binary.report;
     // Of work beside a scan four warp groups share the registers: it may put away what it seldom needs, its task above
     // all.
@@ -209,11 +211,16 @@ INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
                                          Compiled{"scalar_gla", plan::Strategy::Segmented}, Compiled{"gla"},
                                          Compiled{"rwkv6"}, Compiled{"delta_net"}, Compiled{"gated_delta_net"},
                                          Compiled{"kda"}, Compiled{"scalar_gla", plan::Strategy::OnePass, kManyTasks},
-                                         Compiled{"gated_delta_net", plan::Strategy::OnePass, kManyTasks}),
+                                         Compiled{"gated_delta_net", plan::Strategy::OnePass, kManyTasks},
+                                         Compiled{"gla", plan::Strategy::OnePass, kFewTasks, F16},
+                                         Compiled{"rwkv6", plan::Strategy::OnePass, kManyTasks, F16},
+                                         Compiled{"kda", plan::Strategy::OnePass, kFewTasks, F16},
+                                         Compiled{"kda", plan::Strategy::OnePass, kManyTasks, F16}),
                          [](const auto& test) {
                              return test.param.program +
                                     (test.param.strategy == plan::Strategy::OnePass ? "" : "_segmented") +
-                                    (test.param.tasks == kFewTasks ? "" : "_one_group");
+                                    (test.param.tasks == kFewTasks ? "" : "_one_group") +
+                                    (test.param.dtype == F16 ? "_f16" : "");
                          });
 
 // The instructions themselves, in PTX, which is made without the assembler.

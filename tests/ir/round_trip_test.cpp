@@ -92,6 +92,7 @@ TEST(RoundTripLayouts, OfEverySpace) {
         {{.space = Space::Operand, .offset = 0, .strides = {}, .parts = 2, .staged = true},
          " @ operand(0, parts=2, staged)"},
         {{.space = Space::Fragment, .strides = {}}, " @ fragment"},
+        {{.space = Space::Fragment, .strides = {}, .parts = 2}, " @ fragment(parts=2)"},
         {{.space = Space::Transposed, .strides = {}}, " @ transposed"},
     };
     for (const auto& [layout, text] : layouts) {

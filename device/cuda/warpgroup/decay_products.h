@@ -1,6 +1,7 @@
 /// Products of matrices [64, K] in which every channel decays on its own from token to token, and the rows of these
-/// matrices decayed from the chunk's beginning or to its end. For operands of 16 bits: products are those of tf32, and
-/// decays have the error of a difference of fp32 sums, below 1e-3.
+/// matrices decayed from the chunk's beginning or to its end. For operands of 16 bits: products are those of tf32, or,
+/// PARTS = 2, within a block those of two bf16 parts of each factor; decays have the error of a difference of fp32
+/// sums.
 ///
 /// With S the running sums of the log decays within a block of 16 rows and T_b the total of block b, what decays from j
 /// in block b to i in a later block r is exp2(S_i) exp2(T_{r-1}) … exp2(T_{b+1}) exp2(T_b - S_j), none of which exceeds
@@ -46,9 +47,6 @@ namespace detail {
 
 /// Powers of two that a decay within a block may take for its inverse to be formed.
 constexpr float kDecayRange = 100.0f;
-/// 2 log2(1 + 2^-11): the matrix units cut what rounding would round, of two factors.
-constexpr float kRoundedUp = 0.00140854f;
-
 FORGE_DEVICE vec exp2_of(const vec& x) {
     return each(x, [](float y) { return ptx::exp2_approximate(y); });
 }
@@ -135,14 +133,14 @@ FORGE_DEVICE void start_product(const DecayLane& at, const DecayFactor<Q, Rows>&
 template <bool EXCLUSIVE, class K, class Rows>
 FORGE_DEVICE DecayPatch decay_tokens(const DecayLane& at, int col, const DecayedTokens<K, Rows>& tokens,
                                      const GateSums<K::kCols>& sums) {
-    const vec total = load(sums.total(at.block, col)) + broadcast(kRoundedUp);
+    const vec total = load(sums.total(at.block, col)) + broadcast(2 * kRoundedUp);
     DecayPatch sum, since, k;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         const int row = at.row + 8 * h;
         sum.rows[h] = load(sums.at(row, col));
         vec to = sum.rows[h];
-        if constexpr (EXCLUSIVE) to = row % 16 == 0 ? broadcast(0.0f) : load(sums.at(row - 1, col));
+        if constexpr (EXCLUSIVE) to = row % 16 == 0 ? broadcast(kRoundedUp) : load(sums.at(row - 1, col));
         since.rows[h] = exp2_of(to);
     }
     if constexpr (EXCLUSIVE) __syncwarp();  // another lane's row has been read
@@ -161,15 +159,10 @@ struct DecayedRows {
     DecayPatch x[COUNT];
 };
 
-/// Adds 16 channels of column block B to the products: q kᵀ, the latter times a factor per channel if OWN.
-template <int B, bool OWN, int COUNT, int K>
-FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q,
-                                   const DecayLane& at, int col, const GateSums<K>& sums) {
-    vec k[] = {load(sums.at(B * 16 + at.within, col)), load(sums.at(B * 16 + 8 + at.within, col))};
-    if constexpr (OWN) {
-        const vec inverse = exp2_of(-load(sums.total(B, col)));
-        k[0] = k[0] * inverse, k[1] = k[1] * inverse;
-    }
+/// Adds 16 channels of column block B to the products: q kᵀ in tf32.
+template <int B, int COUNT>
+FORGE_DEVICE void multiply_in_tf32(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q,
+                                   const vec (&k)[2]) {
 #pragma unroll
     for (int d = 0; d < 4; d += 2)  // the order of channels within a step is free if both operands have the same
 #pragma unroll
@@ -184,13 +177,59 @@ FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const D
             }
 }
 
+/// Four numbers in two parts: rounded to bf16, and what that took from them.
+struct InParts {
+    unsigned high[2], low[2];
+    FORGE_DEVICE explicit InParts(const vec& x) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            high[n] = HalfOf<bf16>::pack(x.x[2 * n], x.x[2 * n + 1]);
+            const pair rounded = HalfOf<bf16>::unpack(high[n]);
+            low[n] = HalfOf<bf16>::pack(x.x[2 * n] - rounded.x[0], x.x[2 * n + 1] - rounded.x[1]);
+        }
+    }
+};
+
+/// The same with 16 bits of each number: three products of parts.
+template <int B, int COUNT>
+FORGE_DEVICE void multiply_in_parts(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q,
+                                    const vec (&k)[2]) {
+    const InParts b[] = {InParts(k[0]), InParts(k[1])};
+#pragma unroll
+    for (int c = 0; c < COUNT; ++c) {
+        const InParts upper(q.x[c].rows[0]), lower(q.x[c].rows[1]);
+        const unsigned high[] = {upper.high[0], lower.high[0], upper.high[1], lower.high[1]},
+                       low[] = {upper.low[0], lower.low[0], upper.low[1], lower.low[1]};
+#pragma unroll
+        for (int h = 0; h < 2; ++h) ptx::mma_m16n8k16_bf16(products[c][2 * B + h], low, b[h].high);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) ptx::mma_m16n8k16_bf16(products[c][2 * B + h], high, b[h].low);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) ptx::mma_m16n8k16_bf16(products[c][2 * B + h], high, b[h].high);
+    }
+}
+
+/// For column block B; if it is the rows' OWN, k times the inverse of what decays in it.
+template <int PARTS, int B, bool OWN, int COUNT, int K>
+FORGE_DEVICE void multiply_decayed(float (*const (&products)[COUNT])[4], const DecayedRows<COUNT>& q,
+                                   const DecayLane& at, int col, const GateSums<K>& sums) {
+    vec k[] = {load(sums.at(B * 16 + at.within, col)), load(sums.at(B * 16 + 8 + at.within, col))};
+    if constexpr (OWN) {
+        constexpr float kNotRounded = PARTS == 2 ? 2 * kRoundedUp : 0;
+        const vec inverse = exp2_of(broadcast(-kNotRounded) - load(sums.total(B, col)));
+        k[0] = k[0] * inverse, k[1] = k[1] * inverse;
+    }
+    if constexpr (OWN && PARTS == 2) multiply_in_parts<B>(products, q, k);
+    else multiply_in_tf32<B>(products, q, k);
+}
+
 /// Adds 16 channels to the products of row block R: its own column block, unless that is done, and those from B down.
 /// On the way q takes what decays in the blocks that it has left behind.
-template <int R, int B, int COUNT, int K>
+template <int PARTS, int R, int B, int COUNT, int K>
 FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], DecayedRows<COUNT>& q, bool own_done,
                                    const DecayLane& at, int col, const GateSums<K>& sums) {
     if constexpr (B == R) {
-        if (!own_done) multiply_decayed<B, true>(products, q, at, col, sums);
+        if (!own_done) multiply_decayed<PARTS, B, true>(products, q, at, col, sums);
     } else {
         if constexpr (B + 1 < R) {
             const vec decay = exp2_of(load(sums.total(B + 1, col)));
@@ -199,9 +238,9 @@ FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], Decayed
 #pragma unroll
                 for (int h = 0; h < 2; ++h) q.x[c].rows[h] = q.x[c].rows[h] * decay;
         }
-        multiply_decayed<B, false>(products, q, at, col, sums);
+        multiply_decayed<PARTS, B, false>(products, q, at, col, sums);
     }
-    if constexpr (B > 0) add_decay_blocks<R, B - 1>(products, q, own_done, at, col, sums);
+    if constexpr (B > 0) add_decay_blocks<PARTS, R, B - 1>(products, q, own_done, at, col, sums);
 }
 
 constexpr int kDecayGroups = 2;  ///< of 16 channels, which are computed at a time
@@ -252,7 +291,7 @@ FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const u
 }
 
 /// Adds 16 channels to the products, for the column blocks up to the rows' own, or before it if that is done.
-template <class K, class... Factors>
+template <int PARTS, class K, class... Factors>
 FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, int group, const DecayPatch& since,
                                      const DecayAhead (&ahead)[sizeof...(Factors)], bool own_done, const K& k,
                                      const GateSums<K::kCols>& sums, const Factors&... factors) {
@@ -263,16 +302,16 @@ FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, int group, co
     DecayedRows<kCount> q = {{decayed_rows(factors, ahead[count++].rows[group], k, at, col, since, before)...}};
     switch (at.block) {
         case 0:
-            add_decay_blocks<0, 0>(products, q, own_done, at, col, sums);
+            add_decay_blocks<PARTS, 0, 0>(products, q, own_done, at, col, sums);
             break;
         case 1:
-            add_decay_blocks<1, 1>(products, q, own_done, at, col, sums);
+            add_decay_blocks<PARTS, 1, 1>(products, q, own_done, at, col, sums);
             break;
         case 2:
-            add_decay_blocks<2, 2>(products, q, own_done, at, col, sums);
+            add_decay_blocks<PARTS, 2, 2>(products, q, own_done, at, col, sums);
             break;
         case 3:
-            add_decay_blocks<3, 3>(products, q, own_done, at, col, sums);
+            add_decay_blocks<PARTS, 3, 3>(products, q, own_done, at, col, sums);
             break;
     }
 }
@@ -289,7 +328,7 @@ FORGE_DEVICE void drop_above_diagonal(Fragment<64, 64>& f) {
 /// EXCLUSIVE: up to g[i - 1, d]. The tokens' rows: k[j, d] exp(g[j + 1, d] + … + g[63, d]). `whole`, if not null: g's
 /// sum over the tokens, [K]. `sums` are as sum_gates left them for g, as every thread sees them; lost afterwards. q and
 /// k stay.
-template <bool EXCLUSIVE, class K, class Rows, class... Factors>
+template <bool EXCLUSIVE, int PARTS, class K, class Rows, class... Factors>
 FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, const DecayedTokens<K, Rows>& tokens,
                                  const Factors&... factors) {
     using namespace detail;
@@ -308,7 +347,7 @@ FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, c
         sync();
 #pragma unroll
         for (int n = 0; n < kDecayGroups; ++n)
-            add_decay_channels(at, begin + n * kGroup, n, since[n], ahead, steep, tokens.k, sums, factors...);
+            add_decay_channels<PARTS>(at, begin + n * kGroup, n, since[n], ahead, steep, tokens.k, sums, factors...);
     }
     (drop_above_diagonal<EXCLUSIVE>(factors.product), ...);
 }

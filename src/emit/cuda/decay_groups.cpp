@@ -93,9 +93,9 @@ void DecayGroups::multiply(const DecayGroup& group) const {
         factors += fmt::format(", DecayFactor{{{}, {}, {}}}", first_operand(fn_.op(f.product).args[0]),
                                c_.name(f.product), rows_to(f.rows));
     }
-    c_.out.line("decay_products<{}>({}, {}, DecayedTokens{{{}, {}}}{});", head.attrs.exclusive, sums(group),
-                group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum), c_.name(head.args[1]), rows_to(group.rows),
-                factors);
+    c_.out.line("decay_products<{}, {}>({}, {}, DecayedTokens{{{}, {}}}{});", head.attrs.exclusive, head.layout->parts,
+                sums(group), group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum), c_.name(head.args[1]),
+                rows_to(group.rows), factors);
 }
 
 }  // namespace forge::emit

@@ -5,32 +5,46 @@ namespace forge::cuda::ptx {
 
 namespace detail {
 
-struct Tf32Product {
+struct WarpProduct {
     float* c;
     const unsigned *a, *b;
 };
 
-inline float tf32(unsigned bits) { return __uint_as_float(bits & 0xffffe000u); }
-
-inline void multiply_tf32(void* const* lanes) {
-    float a[16][8], b[8][8];
+/// Of a 16 x DEPTH by a DEPTH x 8 matrix; a register holds DEPTH / 8 numbers, of which `number(register, i)` is one.
+template <int DEPTH, class Number>
+void multiply(void* const* lanes, Number number) {
+    constexpr int kPer = DEPTH / 8;
+    float a[16][DEPTH], b[DEPTH][8];
     for (int l = 0; l < 32; ++l) {
-        const Tf32Product& lane = *static_cast<const Tf32Product*>(lanes[l]);
-        for (int n = 0; n < 4; ++n) a[l / 4 + n % 2 * 8][l % 4 + n / 2 * 4] = tf32(lane.a[n]);
-        for (int n = 0; n < 2; ++n) b[l % 4 + n * 4][l / 4] = tf32(lane.b[n]);
+        const WarpProduct& lane = *static_cast<const WarpProduct*>(lanes[l]);
+        for (int i = 0; i < kPer; ++i) {
+            for (int n = 0; n < 4; ++n) a[l / 4 + n % 2 * 8][(l % 4 + n / 2 * 4) * kPer + i] = number(lane.a[n], i);
+            for (int n = 0; n < 2; ++n) b[(l % 4 + n * 4) * kPer + i][l / 4] = number(lane.b[n], i);
+        }
     }
     for (int l = 0; l < 32; ++l)
         for (int n = 0; n < 4; ++n) {
-            float& c = static_cast<const Tf32Product*>(lanes[l])->c[n];
-            for (int k = 0; k < 8; ++k) c += a[l / 4 + n / 2 * 8][k] * b[k][l % 4 * 2 + n % 2];
+            float& c = static_cast<const WarpProduct*>(lanes[l])->c[n];
+            for (int k = 0; k < DEPTH; ++k) c += a[l / 4 + n / 2 * 8][k] * b[k][l % 4 * 2 + n % 2];
         }
+}
+
+inline void multiply_tf32(void* const* lanes) {
+    multiply<8>(lanes, [](unsigned bits, int) { return __uint_as_float(bits & 0xffffe000u); });
+}
+inline void multiply_bf16(void* const* lanes) {
+    multiply<16>(lanes, [](unsigned bits, int i) { return __uint_as_float(bits >> i * 16 << 16); });
 }
 
 }  // namespace detail
 
 inline void mma_m16n8k8_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-    detail::Tf32Product mine{c, a, b};
+    detail::WarpProduct mine{c, a, b};
     forge_hardware->together(&mine, detail::multiply_tf32);
+}
+inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    detail::WarpProduct mine{c, a, b};
+    forge_hardware->together(&mine, detail::multiply_bf16);
 }
 
 }  // namespace forge::cuda::ptx
