@@ -202,10 +202,13 @@ std::vector<std::int64_t> concrete(const Shape& shape, const Sizes& sizes) {
     return result;
 }
 
-std::vector<Value> evaluate(const ir::Function& fn, const Bindings& params, const Sizes& sizes) {
+std::vector<Value> evaluate(const ir::Function& fn, const Bindings& params, const Sizes& sizes, const Touch& touch) {
     Evaluation evaluation{fn, params, sizes, {}};
     evaluation.values.reserve(fn.ops.size());
-    for (const Op& op : fn.ops) evaluation.values.push_back(evaluation.run(op));
+    for (ir::ValueId v = 0; v < fn.size(); ++v) {
+        evaluation.values.push_back(evaluation.run(fn.op(v)));
+        if (touch) touch(fn, v, evaluation.values.back());
+    }
     std::vector<Value> results;
     for (const ir::Result& r : fn.results) results.push_back(evaluation.values[at(r.value)]);
     return results;

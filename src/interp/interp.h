@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -33,7 +34,11 @@ std::int64_t element_count(const std::vector<std::int64_t>& shape);
 /// A symbolic shape at the given sizes; an unknown symbol is an InternalError.
 std::vector<std::int64_t> concrete(const Shape& shape, const Sizes& sizes);
 
+/// Sees every value of a function as it is made, and may change it: what rounding would do, say.
+using Touch = std::function<void(const ir::Function& fn, ir::ValueId value, Value& result)>;
+
 /// The results of `fn`, in order. Works at every level; `tri` and layouts are permissions, and are not used.
-std::vector<Value> evaluate(const ir::Function& fn, const Bindings& params, const Sizes& sizes);
+std::vector<Value> evaluate(const ir::Function& fn, const Bindings& params, const Sizes& sizes,
+                            const Touch& touch = {});
 
 }  // namespace forge::interp

@@ -27,8 +27,8 @@ Value rows(const Value& x, std::int64_t first, std::int64_t count, double pad) {
 /// A sequence on its way through its chunks (or tokens: chunks of one).
 class Run {
   public:
-    Run(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes, std::int64_t chunk)
-        : def_(def), sequence_(sequence), sizes_(sizes), chunk_(chunk) {
+    Run(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes, std::int64_t chunk, Touch touch = {})
+        : def_(def), sequence_(sequence), sizes_(sizes), touch_(std::move(touch)), chunk_(chunk) {
         for (const ir::StateDecl& s : def.states) {
             const auto given = sequence.initial_states.find(s.name);
             const bool absent = given == sequence.initial_states.end();
@@ -54,7 +54,7 @@ class Run {
 
     /// Evaluates `fn` and files its results: states and outputs in the outcome, the rest for later phases.
     void evaluate_and_file(const ir::Function& fn, Bindings& bound) {
-        const std::vector<Value> values = evaluate(fn, bound, sizes_);
+        const std::vector<Value> values = evaluate(fn, bound, sizes_, touch_);
         for (std::size_t i = 0; i < values.size(); ++i) {
             const ir::Result& r = fn.results[i];
             if (r.role == Role::State) outcome_.states[r.name] = values[i];
@@ -101,6 +101,7 @@ class Run {
     const ir::Definition& def_;
     const Sequence& sequence_;
     const Sizes& sizes_;
+    Touch touch_;
     std::int64_t chunk_;
     std::int64_t padded_ = 0;  ///< tokens done, in whole chunks
     Outcome outcome_;
@@ -168,8 +169,8 @@ Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Si
 }
 
 Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,
-                    const Sizes& sizes) {
-    Run run(def, sequence, sizes, chunk_size(sizes));
+                    const Sizes& sizes, const Touch& touch) {
+    Run run(def, sequence, sizes, chunk_size(sizes), touch);
     for (; !run.done(); run.advance()) {
         Bindings bound = run.bindings(run.first());
         run.evaluate_and_file(program, bound);

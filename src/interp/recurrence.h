@@ -26,6 +26,6 @@ struct Outcome {
 Outcome run_steps(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
 Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
 Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,
-                    const Sizes& sizes);
+                    const Sizes& sizes, const Touch& touch = {});
 
 }  // namespace forge::interp

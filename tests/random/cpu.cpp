@@ -1,0 +1,62 @@
+#include <fmt/format.h>
+
+#include "forge/error.h"
+#include "plan/plan.h"
+#include "support/environment.h"
+#include "tests/random/examine.h"
+
+namespace forge::fuzz {
+namespace {
+
+constexpr const char* kStrategies[] = {"one-pass", "fused", "decoupled", "segmented", "auto"};
+constexpr std::int64_t kChunks[] = {64, 16, 32, 128, 0};
+
+CompileOptions choose(Subject& s, const std::string& name) {
+    CompileOptions options{.dtype = s.program.dtype, .sizes = s.program.sizes, .tuned = false};
+    const auto key = [&](const char* what) { return name + "." + what; };
+    options.strategy = kStrategies[s.d.pick(key("strategy"), {2, 2, 2, 2, 1})];
+    options.chunk = kChunks[s.d.pick(key("chunk"), {3, 1, 2, 1, 1})];
+    options.threads = 1 + s.d.below(key("threads"), 2);
+    if (options.strategy == "segmented") options.segments = s.d.pick(key("segments"), {1, 1, 1}) + 2;
+    if (s.d.flip(key("plain"), 0.1)) options.isa = "plain";
+    else if (s.d.flip(key("avx2"), 0.15) && support::machine_isa() == "avx512") options.isa = "avx2";
+    return options;
+}
+
+std::string describe(const CompileOptions& o) {
+    return fmt::format("{}, chunk {}, {} threads, {}", o.strategy, o.chunk, o.threads, o.isa);
+}
+
+bool is_not_affine(const CompileError& error) {
+    return error.diagnostics()[0].what.find("is not affine") != std::string::npos;
+}
+
+}  // namespace
+
+Engine cpu_engine(int ways) {
+    return {"cpu", [ways](Subject& s, Tally& tally) {
+                std::vector<std::string> found;
+                for (int way = 0; way < ways && found.empty(); ++way) {
+                    CompileOptions options = choose(s, fmt::format("cpu{}", way));
+                    std::optional<Attention> attention;
+                    try {
+                        attention = compile(s.program.def, options);
+                    } catch (const CompileError& error) {
+                        if (options.strategy != "segmented" || !is_not_affine(error)) throw;
+                        ++tally["cpu: segmented, but not affine"];
+                        continue;
+                    }
+                    ++tally["cpu: " + attention->strategy()];
+                    for (const int index : {0, 1}) {
+                        Problem& problem = s.problem(index);
+                        check::clear_results(problem.buffers);
+                        (*attention)(problem.buffers.call());
+                        for (const std::string& fault : problem.faults())
+                            found.push_back(fmt::format("{}: {}", describe(options), fault));
+                    }
+                }
+                return found;
+            }};
+}
+
+}  // namespace forge::fuzz

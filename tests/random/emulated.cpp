@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "emit/cuda/emit_cuda.h"
+#include "emit/kernel.h"
+#include "runtime/device_call.h"
+#include "tests/cuda/emulated/blocks.h"
+#include "tests/cuda/emulated/program.h"
+#include "tests/random/gpu_plans.h"
+
+namespace forge::fuzz {
+namespace {
+
+std::vector<std::vector<std::byte>> results(const check::Buffers& buffers) {
+    std::vector<std::vector<std::byte>> all;
+    for (const auto* list : {&buffers.outputs, &buffers.final_states})
+        for (const auto& [name, x] : *list) all.push_back(x.storage);
+    return all;
+}
+
+/// Runs in several orders: right in each, and the same bits.
+template <class Run>
+std::vector<std::string> faults_of(Problem& problem, const std::string& how, unsigned orders, Run&& run) {
+    std::vector<std::string> found;
+    std::vector<std::vector<std::byte>> first;
+    for (unsigned order = 1; order <= orders && found.empty(); ++order) {
+        check::clear_results(problem.buffers);
+        run(problem.buffers.call(), order);
+        for (const std::string& fault : problem.faults()) found.push_back(fmt::format("{}: {}", how, fault));
+        if (first.empty()) first = results(problem.buffers);
+        else if (first != results(problem.buffers)) found.push_back(how + ": other bits in another order");
+    }
+    return found;
+}
+
+std::string next_name() {
+    static int count = 0;
+    return fmt::format("random_{}", count++);
+}
+
+void run_channels(const plan::Plan& plan, const emulated::Library& library, Call call, unsigned order) {
+    const runtime::Bound bound = runtime::bind(plan, call, runtime::Lengths::OnDevice);
+    std::vector<std::max_align_t> workspace(runtime::device_workspace_bytes(plan, bound) / sizeof(std::max_align_t) + 1);
+    call.workspace = workspace.data();
+    const int blocks = plan.schedule.clusters ? 3 : 1 + 2 * static_cast<int>(order - 1);
+    const runtime::DeviceLayout layout(plan, call, bound, blocks);
+    const runtime::DeviceLayout::KernelCall& kernel = layout.kernels()[0];
+    if (kernel.tasks == 0) return;
+    const runtime::Addresses addresses = runtime::addresses_of(plan, call);
+    cuda::Call arguments = layout.with(addresses);
+    runtime::DeviceLayout::select(arguments, kernel, addresses);
+    if (kernel.exchange_bytes > 0) std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
+    const emit::Launch how = emit::launch_of(plan, plan.kernels[0]);
+    const int cluster = plan.schedule.clusters ? blocks : 1,
+              all = plan.schedule.clusters ? static_cast<int>(kernel.tasks) * cluster : blocks;
+    const auto function =
+        reinterpret_cast<void (*)(cuda::Call)>(library.kernel(emit::kernel_symbol(plan.kernels[0])));  // NOLINT: dlsym
+    emulated::run(library.machine(), {all, how.threads, cluster, static_cast<std::size_t>(how.shared_bytes), order},
+                  [&] { function(arguments); });
+}
+
+}  // namespace
+
+Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
+    return {"emulated", [run = std::move(run)](Subject& s, Tally& tally) {
+                std::vector<std::string> found;
+                if (!run(s.d.seed())) return found;
+                const auto add = [&](std::vector<std::string> more) {
+                    for (std::string& text : more) found.push_back(std::move(text));
+                };
+                if (const auto made = warp_groups_plan(s, "warp")) {
+                    const emulated::Program program(next_name(), made->plan);
+                    for (const int index : {0, 1})
+                        if (found.empty())
+                            add(faults_of(s.problem(index), made->how, index == 0 ? 2 : 1,
+                                          [&](const Call& call, unsigned order) { program.run(call, order); }));
+                    ++tally["emulated: warp groups"];
+                }
+                if (const auto made = channels_plan(s, "channels", kH200); made && found.empty()) {
+                    static const emulated::Device device;
+                    const emulated::Library library(device.build(next_name(), emit::emit_cuda(made->plan)));
+                    for (const int index : {0, 1})
+                        if (found.empty())
+                            add(faults_of(s.problem(index), made->how, 2, [&](const Call& call, unsigned order) {
+                                run_channels(made->plan, library, call, order);
+                            }));
+                    ++tally["emulated: channels"];
+                }
+                return found;
+            }};
+}
+
+}  // namespace forge::fuzz

@@ -1,0 +1,64 @@
+/// One random program through the compiler: every engine that is at hand says what is wrong with it.
+#pragma once
+
+#include <deque>
+#include <functional>
+
+#include "tests/random/oracle.h"
+
+namespace forge::fuzz {
+
+/// What was done, by name: programs, runs by engine and strategy, refusals, results that only rounding explains.
+using Tally = std::map<std::string, std::int64_t>;
+
+/// A program with its decisions and the problems that engines solve.
+class Subject {
+  public:
+    /// CompileError if the language refuses the program.
+    explicit Subject(Decisions& decisions);
+
+    Decisions& d;
+    Program program;
+    /// The first or second problem; solved when it is first asked for.
+    Problem& problem(int index);
+    void note_excuses(Tally& tally) const;
+
+  private:
+    std::map<int, std::unique_ptr<Problem>> problems_;
+};
+
+/// Finds faults in what it makes of a program. Exceptions are faults too, but for CompileErrors, which are refusals.
+struct Engine {
+    std::string name;
+    std::function<std::vector<std::string>(Subject&, Tally&)> faults;
+};
+
+/// Float64 alone: the text form, the phases, the joined and the optimised program.
+Engine interpreter_engine();
+/// So many random choices of strategy, chunk size, instruction set and threads on the CPU.
+Engine cpu_engine(int ways);
+/// Plans and sources for GPUs that are not there; compiled if `compile` says so for a seed, where there is a compiler.
+Engine sources_engine(std::function<bool(std::uint64_t seed)> compile);
+/// Kernels of warp groups and of channels on emulated hardware.
+Engine emulated_engine(std::function<bool(std::uint64_t seed)> run);
+/// Every engine of a real GPU.
+Engine device_engine(const std::string& device);
+
+struct Fault {
+    std::uint64_t seed = 0;
+    Decisions::Forced forced;
+    std::string engine;
+    std::vector<std::string> what;
+};
+
+/// The first engine that finds a fault; none if all is well.
+std::optional<Fault> examine(std::uint64_t seed, const Decisions::Forced& forced, const std::vector<Engine>& engines,
+                             Tally& tally);
+
+/// Simpler decisions with which the same engine still finds a fault.
+Fault shrink(const Fault& fault, const std::vector<Engine>& engines);
+
+/// The definition's text, how it was run and how to run it again.
+std::string report(const Fault& fault);
+
+}  // namespace forge::fuzz

@@ -1,0 +1,136 @@
+#include "tests/random/gpu_plans.h"
+
+#include <fmt/format.h>
+
+#include "build/cuda_binary.h"
+#include "emit/cuda/emit_cuda.h"
+#include "forge/error.h"
+#include "frontend/join.h"
+#include "graph/pipeline.h"
+#include "schedule/channels.h"
+#include "schedule/warp_groups.h"
+#include "support/environment.h"
+#include "tests/random/known_faults.h"
+
+namespace forge::fuzz {
+namespace {
+
+constexpr std::int64_t kFewTasks = 32, kManyTasks = 512;  ///< several warp groups per task, or one
+constexpr std::int64_t kOtherBytes = 7 * 1024;            ///< of shared memory, that are not tiles
+
+/// The definition and program in the final types.
+struct Typed {
+    explicit Typed(const Program& p)
+        : def(frontend::with_dtype(p.def, p.dtype)), program(graph::optimize(frontend::join(def))) {}
+    ir::Definition def;
+    ir::Function program;
+};
+
+std::optional<plan::Strategy> choose_strategy(Decisions& d, const std::string& name) {
+    const int choice = d.pick(name + ".strategy", {2, 1, 1, 1, 1});
+    if (choice == 0) return std::nullopt;
+    return plan::all_strategies()[static_cast<std::size_t>(choice - 1)];
+}
+
+schedule::SharedMemory memory_of(const Target& target) {
+    return {target.shared_bytes - kOtherBytes, target.multiprocessors, target.shared_bytes};
+}
+
+bool is_not_affine(const CompileError& error) {
+    return error.diagnostics()[0].what.find("is not affine") != std::string::npos;
+}
+
+/// A plan, unless the strategy cannot be had for states that are not affine.
+template <class Make>
+std::optional<GpuPlan> unless_not_affine(Make&& make) {
+    try {
+        return make();
+    } catch (const CompileError& error) {
+        if (!is_not_affine(error)) throw;
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
+std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name) {
+    if (s.program.dtype == F32) return std::nullopt;
+    if (kSeveralRows && s.program.has("several rows per token")) return std::nullopt;
+    if (kMixedVectors && (s.program.has("amax among decays") || s.program.has("scan of numbers"))) return std::nullopt;
+    const Typed typed(s.program);
+    schedule::FitWishes wishes;
+    wishes.strategy = choose_strategy(s.d, name);
+    wishes.expected_tasks = s.d.flip(name + ".many", 0.35) ? kManyTasks : kFewTasks;
+    wishes.expected_tokens = 32768;
+    if (s.d.flip(name + ".short", 0.2)) wishes.expected_tokens = 256;
+    return unless_not_affine([&]() -> std::optional<GpuPlan> {
+        try {
+            const plan::Schedule schedule =
+                schedule::fit_warp_groups(typed.def, typed.program, s.program.sizes, memory_of(kH200), wishes);
+            return GpuPlan{plan::to_string(schedule),
+                           plan::make_plan(typed.def, typed.program, s.program.sizes, schedule)};
+        } catch (const plan::NotForWarpGroups&) {
+            return std::nullopt;
+        }
+    });
+}
+
+std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const Target& target) {
+    const Typed typed(s.program);
+    constexpr int kThreads[] = {64, 128, 256};
+    const auto schedule = schedule::fit_channels(typed.def, typed.program, s.program.sizes, {},
+                                                 kThreads[s.d.pick(name + ".threads", {2, 1, 1})],
+                                                 target.is_hopper() && s.d.flip(name + ".clusters", 0.5) ? 1 : 0);
+    if (!schedule) return std::nullopt;
+    return GpuPlan{plan::to_string(*schedule), plan::make_plan(typed.def, typed.program, s.program.sizes, *schedule)};
+}
+
+std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target, Tally& tally) {
+    const Typed typed(s.program);
+    schedule::FitWishes wishes;
+    wishes.strategy = choose_strategy(s.d, name);
+    wishes.expected_tasks = s.d.flip(name + ".many", 0.5) ? kManyTasks : 1;
+    return unless_not_affine([&]() -> std::optional<GpuPlan> {
+        try {
+            plan::Schedule schedule =
+                schedule::fit_shared_memory(typed.def, typed.program, s.program.sizes, memory_of(target), wishes);
+            constexpr int kThreads[] = {256, 128, 512};
+            schedule.block_threads = kThreads[s.d.pick(name + ".threads", {2, 1, 1})];
+            return GpuPlan{plan::to_string(schedule),
+                           plan::make_plan(typed.def, typed.program, s.program.sizes, schedule)};
+        } catch (const RuntimeError& error) {
+            if (!kNoKernel || std::string(error.what()).find("shared memory: expected at most") == std::string::npos)
+                throw;
+            ++tally[fmt::format("{}: no kernel is small enough", target.arch)];
+            return std::nullopt;
+        }
+    });
+}
+
+Engine sources_engine(std::function<bool(std::uint64_t)> compile) {
+    return {"sources", [compile = std::move(compile)](Subject& s, Tally& tally) {
+                std::vector<std::string> found;
+                const auto try_plan = [&](const char* engine, const Target& target, const std::optional<GpuPlan>& made) {
+                    if (!made || !found.empty()) return;
+                    const std::string source = emit::emit_cuda(made->plan);
+                    ++tally[fmt::format("{}: {}", target.arch, engine)];
+                    if (!compile(s.d.seed()) || !build::has_cuda_compiler(build::CudaCompiler::Any)) return;
+                    try {
+                        build::build_cuda_binary("random", source, target.arch, support::default_cache_dir());
+                        ++tally[fmt::format("{}: {}, compiled", target.arch, engine)];
+                    } catch (const std::exception& error) {
+                        found.push_back(fmt::format("{}, {}, {}: {}", engine, target.arch, made->how,
+                                                    std::string(error.what()).substr(0, 2000)));
+                    }
+                };
+                try_plan("warp groups", kH200, warp_groups_plan(s, "warp"));
+                try_plan("channels", kH200, channels_plan(s, "channels", kH200));
+                try_plan("channels", kA100, channels_plan(s, "channels80", kA100));
+                try_plan("portable", kH200, portable_plan(s, "portable90", kH200, tally));
+                try_plan("portable", kA100, portable_plan(s, "portable80", kA100, tally));
+                portable_plan(s, "portable89", kAda, tally);
+                return found;
+            }};
+}
+
+}  // namespace forge::fuzz

@@ -1,0 +1,29 @@
+/// Plans for GPUs that are not there.
+#pragma once
+
+#include "plan/plan.h"
+#include "tests/random/examine.h"
+
+namespace forge::fuzz {
+
+/// A GPU as far as planning for it needs.
+struct Target {
+    const char* arch;
+    std::int64_t shared_bytes;
+    int multiprocessors;
+
+    [[nodiscard]] bool is_hopper() const { return std::string(arch) == "sm_90a"; }
+};
+inline constexpr Target kH200{"sm_90a", 227 * 1024, 132}, kA100{"sm_80", 163 * 1024, 108}, kAda{"sm_89", 99 * 1024, 128};
+
+struct GpuPlan {
+    std::string how;
+    plan::Plan plan;
+};
+
+/// What the scheduler makes for an engine; nothing if the engine is not for the program (or a strategy is not).
+std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name);
+std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const Target& target);
+std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target, Tally& tally);
+
+}  // namespace forge::fuzz

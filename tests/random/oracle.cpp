@@ -1,0 +1,212 @@
+#include "tests/random/oracle.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "check/parallel.h"
+#include "check/random.h"
+#include "check/tolerance.h"
+#include "frontend/join.h"
+#include "graph/pipeline.h"
+#include "interp/semantics.h"
+
+namespace forge::fuzz {
+namespace {
+
+constexpr double kLastBits = 0x1p-22;    ///< of float32: two units in the last place
+constexpr double kTimesSpread = 4;       ///< of a root mean square
+constexpr double kNothingToSay = 0.25;   ///< relative: a bound beyond says nothing
+constexpr int kTrials = 3;
+constexpr double kFloat64 = 1e-8;        ///< relative; float64 rounds at 1e-16, a wrong term shows at 1e-3
+
+double half_bits(DType dtype) { return dtype == BF16 ? 0x1p-8 : dtype == F16 ? 0x1p-11 : kLastBits; }
+
+/// Moves every value by what rounding may.
+class Rounding {
+  public:
+    Rounding(const ir::Function& program, DType dtype, std::uint64_t seed)
+        : random_(seed), half_(half_bits(dtype)), is_operand_(program.ops.size()) {
+        for (const ir::Op& op : program.ops)
+            if (ir::is_matmul(op.code))
+                for (std::size_t i = 0; i < 2; ++i) is_operand_[static_cast<std::size_t>(op.args[i])] = true;
+    }
+
+    void operator()(const ir::Function& fn, ir::ValueId v, interp::Value& value) {
+        const ir::Op& op = fn.op(v);
+        const bool is_given = op.code == ir::Opcode::Param && op.attrs.role != ir::Role::State;
+        if (op.code == ir::Opcode::Constant || op.type.dtype == DType::Bool) return;
+        const bool in_half = is_half(op.type.dtype), is_operand = is_operand_[static_cast<std::size_t>(v)];
+        if (is_given && (in_half || !is_operand)) return;
+        const double bits = in_half || is_operand ? half_ : kLastBits;
+        for (double& x : value.data) x *= 1 + bits * (2 * random_.uniform() - 1);
+    }
+
+  private:
+    check::Random random_;
+    double half_;
+    std::vector<bool> is_operand_;
+};
+
+interp::Sizes sizes_with(const Program& program, std::int64_t chunk) {
+    interp::Sizes sizes = program.sizes;
+    sizes[ir::kChunkSymbol] = chunk;
+    return sizes;
+}
+
+bool is_finite(const interp::Outcome& outcome) {
+    for (const auto* group : {&outcome.outputs, &outcome.states})
+        for (const auto& [name, value] : *group)
+            if (!std::all_of(value.data.begin(), value.data.end(), [](double x) { return std::isfinite(x); }))
+                return false;
+    return true;
+}
+
+template <class Run>
+std::vector<interp::Outcome> for_every_head(const check::Buffers& buffers, Run&& run) {
+    const std::int64_t heads = buffers.heads();
+    std::vector<interp::Outcome> outcomes(static_cast<std::size_t>(heads * buffers.problem().sequences()));
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        outcomes[i] = run(buffers.sequence(at / heads, at % heads), i);
+    }
+    return outcomes;
+}
+
+check::Reference solve(const Program& program, const check::Buffers& buffers, std::int64_t chunk) {
+    const interp::Sizes sizes = sizes_with(program, chunk);
+    const ir::Function optimised = graph::optimize(frontend::join(program.def));
+    check::Reference result;
+    result.against_step = program.def.step.has_value();
+    result.outcomes = for_every_head(buffers, [&](const interp::Sequence& sequence, std::size_t) {
+        return program.def.step ? interp::run_steps(program.def, sequence, sizes)
+                                : interp::run_program(optimised, program.def, sequence, sizes);
+    });
+    result.finite = std::all_of(result.outcomes.begin(), result.outcomes.end(), is_finite);
+    return result;
+}
+
+double relative_rms(const std::vector<interp::Outcome>& want, const std::vector<interp::Outcome>& got,
+                    const std::string& name, bool is_state) {
+    double error = 0, size = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+        const interp::Value& a = (is_state ? want[i].states : want[i].outputs).at(name);
+        const interp::Value& b = (is_state ? got[i].states : got[i].outputs).at(name);
+        for (std::size_t e = 0; e < a.data.size(); ++e) {
+            error += std::pow(a.data[e] - b.data[e], 2);
+            size += a.data[e] * a.data[e];
+        }
+    }
+    return std::sqrt(error / (size > 0 ? size : 1));
+}
+
+}  // namespace
+
+Problem::Problem(const Program& program, const check::Problem& problem, std::int64_t of_chunk)
+    : buffers(make_buffers(program, problem)),
+      reference(solve(program, buffers, of_chunk)),
+      chunk(of_chunk),
+      program_(program) {}
+
+double Problem::spread(const std::string& name, bool is_state) const {
+    const std::string key = (is_state ? "state " : "output ") + name;
+    if (const auto it = spreads_.find(key); it != spreads_.end()) return it->second;
+    const interp::Sizes sizes = sizes_with(program_, chunk);
+    ir::Function written = frontend::join(frontend::with_dtype(program_.def, program_.dtype));
+    const auto run = [&](int trial) {
+        return for_every_head(buffers, [&](const interp::Sequence& sequence, std::size_t i) {
+            Rounding rounding(written, program_.dtype, check::mix(static_cast<std::uint64_t>(trial), std::to_string(i)));
+            return interp::run_program(written, program_.def, sequence, sizes, std::ref(rounding));
+        });
+    };
+    std::vector<interp::Outcome> first = run(0);
+    if (!std::all_of(first.begin(), first.end(), is_finite)) {  // naive forms overflow; what is made of them does not
+        written = graph::optimize(written);
+        first = run(0);
+    }
+    for (int trial = 0; trial < kTrials; ++trial) {
+        const std::vector<interp::Outcome> outcomes = trial == 0 ? std::move(first) : run(trial);
+        const auto note = [&](const std::string& kind, const std::string& which, bool state) {
+            const double now = relative_rms(reference.outcomes, outcomes, which, state);
+            double& most = spreads_[kind + which];
+            most = now <= most ? most : now;
+        };
+        for (const auto& output : program_.def.outputs) note("output ", output.name, false);
+        for (const auto& state : program_.def.states) note("state ", state.name, true);
+    }
+    return spreads_.at(key);
+}
+
+std::vector<std::string> Problem::faults() const {
+    std::vector<std::string> found;
+    const check::Report report = check::compare(buffers, reference);
+    for (const check::Difference& d : report.differences) {
+        if (d.ok) continue;
+        const double expected = kTimesSpread * spread(d.name, d.is_state);
+        if (!(expected <= kNothingToSay)) {
+            ++hopeless;
+            continue;
+        }
+        if (d.relative_rms <= expected) {
+            ++excused;
+            continue;
+        }
+        found.push_back(fmt::format(
+            "{} {}: relative RMS {:.3g} beyond {:.2g} (rounding: {:.2g}), max error {:.3g}, first at token {}, head {} of "
+            "sequence {}; {}",
+            d.is_state ? "state" : "output", d.name, d.relative_rms, report.tolerance, expected, d.max_abs,
+            d.first_bad_token, d.head, d.sequence, describe(buffers.problem())));
+    }
+    return found;
+}
+
+std::vector<std::string> faults_in_float64(const Program& program, const check::Problem& problem, std::int64_t chunk) {
+    const check::Buffers buffers = make_buffers(program, problem);
+    const interp::Sizes sizes = sizes_with(program, chunk);
+    const ir::Function joined = frontend::join(program.def), optimised = graph::optimize(joined);
+    std::vector<std::string> found;
+    const std::int64_t heads = buffers.heads();
+    for (std::int64_t i = 0; i < heads * problem.sequences(); ++i) {
+        const interp::Sequence sequence = buffers.sequence(i / heads, i % heads);
+        const interp::Outcome phases = interp::run_phases(program.def, sequence, sizes);
+        const interp::Outcome want = program.def.step ? interp::run_steps(program.def, sequence, sizes)
+                                                      : interp::run_program(optimised, program.def, sequence, sizes);
+        if (!is_finite(want)) continue;
+        const auto compare = [&](const char* what, const interp::Outcome& got) {
+            const auto group = [&](const char* kind, const interp::Bindings& a, const interp::Bindings& b) {
+                for (const auto& [name, value] : a) {
+                    interp::Value other = b.at(name);
+                    // Of several rows per token `step` makes [tokens, n, …], phases [n tokens, …].
+                    if (other.data.size() == value.data.size()) other.shape = value.shape;
+                    const double off = interp::relative_difference(value, other);
+                    if (!(off <= kFloat64))
+                        found.push_back(fmt::format("{} '{}' of the {} is off by {:.3g} in float64; {}", kind, name, what,
+                                                    off, describe(problem)));
+                }
+            };
+            group("output", want.outputs, got.outputs);
+            group("state", want.states, got.states);
+        };
+        // Naive forms may overflow, which the optimised program must not.
+        if (is_finite(phases)) compare("phases", phases);
+        if (is_finite(phases)) compare("joined program", interp::run_program(joined, program.def, sequence, sizes));
+        compare("optimised program", interp::run_program(optimised, program.def, sequence, sizes));
+        if (!found.empty()) break;
+    }
+    return found;
+}
+
+std::string describe(const check::Problem& p) {
+    std::vector<std::string> sizes;
+    for (const auto& [symbol, size] : p.sizes) sizes.push_back(fmt::format("{}={}", symbol, size));
+    return fmt::format("{}, {}, H={} HV={}{}{}{}{}", to_string(p.dtype),
+                       p.lengths.empty() ? fmt::format("B={} T={}", p.B, p.T)
+                                         : fmt::format("lengths {}", fmt::join(p.lengths, " ")),
+                       p.H, p.HV == 0 ? p.H : p.HV, sizes.empty() ? "" : " ", fmt::join(sizes, " "),
+                       p.initial_state ? ", initial states" : "", p.strided ? ", strided" : "") +
+           (p.gate == 1 ? "" : fmt::format(", gates x {}", p.gate));
+}
+
+}  // namespace forge::fuzz

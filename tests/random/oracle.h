@@ -1,0 +1,45 @@
+/// What a program's results must be, and how far they may be off. The oracle is `step` in float64 or, without one, the
+/// program of a chunk.
+///
+/// The bound is the table of check/tolerance.h. It holds for well-conditioned arithmetic, and random programs have
+/// differences of large numbers, quotients by small ones and normalisations of nearly nothing. Where a result is beyond the
+/// table, the program itself is asked what rounding does to it: the interpreter runs the program as written, with every
+/// value off by a random part of what rounding may change (a float32's last bits; for operands of products and values in
+/// 16 bits, those of the 16-bit type, as matrix units round there). The root mean square of what results then is what
+/// any order of arithmetic has to expect; a result may be a few times that far off and no further. Nothing is loosened for
+/// a compiler that makes of a well-conditioned program an ill-conditioned one, as the program is run as written. The
+/// spread is computed only for results beyond the table, which are rare.
+#pragma once
+
+#include "check/check.h"
+#include "tests/random/program.h"
+
+namespace forge::fuzz {
+
+/// A problem with its arguments and its reference.
+class Problem {
+  public:
+    Problem(const Program& program, const check::Problem& problem, std::int64_t chunk);
+
+    check::Buffers buffers;
+    check::Reference reference;
+    std::int64_t chunk;
+
+    /// What is wrong with the results in `buffers`; nothing if all is well.
+    [[nodiscard]] std::vector<std::string> faults() const;
+    /// Results that were beyond the table but within what the arithmetic lets expect, so far, and those about which
+    /// nothing can be said.
+    mutable int excused = 0, hopeless = 0;
+
+  private:
+    [[nodiscard]] double spread(const std::string& name, bool is_state) const;
+    const Program& program_;
+    mutable std::map<std::string, double> spreads_;
+};
+
+/// Step, phases, joined program and optimised program in float64: what differs.
+std::vector<std::string> faults_in_float64(const Program& program, const check::Problem& problem, std::int64_t chunk);
+
+std::string describe(const check::Problem& problem);
+
+}  // namespace forge::fuzz
