@@ -121,6 +121,7 @@ Class join(Class a, Class b) {
 
 /// The class of factors that a state of type `state` is multiplied by.
 Class class_of_scale(const ir::Type& scale, const ir::Type& state) {
+    if (state.rank() == 0) return Class::Scalar;
     const bool rows = scale.rank() == state.rank() && !(scale.shape[0] == Dim(1)),
                columns = scale.rank() > 0 && !(scale.shape.back() == Dim(1));
     if (state.rank() < 2) return scale.rank() == 0 || scale.shape[0] == Dim(1) ? Class::Scalar : Class::Elementwise;

@@ -9,7 +9,7 @@ class Delta : public Part {
   public:
     Delta(Maker& m, const std::string& name) : name_(name), a_(m.K), b_(m.V) {
         Decisions& d = m.d;
-        if (d.flip(name + ".square", 0.1)) b_ = a_;
+        if (m.flip_joining(name + ".square", 0.1)) b_ = a_;
         rows_ = 1 + d.pick(name + ".rows", {8, 1.5, 0.5});
         //                                        none  number  first axis
         const int gates = d.pick(name + ".gates", {2, 4, 3});

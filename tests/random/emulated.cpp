@@ -69,7 +69,7 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                 const auto add = [&](std::vector<std::string> more) {
                     for (std::string& text : more) found.push_back(std::move(text));
                 };
-                if (const auto made = warp_groups_plan(s, "warp")) {
+                if (const auto made = warp_groups_plan(s, "warp", tally)) {
                     const emulated::Program program(next_name(), made->plan);
                     for (const int index : {0, 1})
                         if (found.empty())

@@ -53,7 +53,7 @@ std::optional<GpuPlan> unless_not_affine(Make&& make) {
 
 }  // namespace
 
-std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name) {
+std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tally& tally) {
     if (s.program.dtype == F32) return std::nullopt;
     if (kSeveralRows && s.program.has("several rows per token")) return std::nullopt;
     if (kMixedVectors && (s.program.has("amax among decays") || s.program.has("scan of numbers"))) return std::nullopt;
@@ -69,7 +69,8 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name) {
                 schedule::fit_warp_groups(typed.def, typed.program, s.program.sizes, memory_of(kH200), wishes);
             return GpuPlan{plan::to_string(schedule),
                            plan::make_plan(typed.def, typed.program, s.program.sizes, schedule)};
-        } catch (const plan::NotForWarpGroups&) {
+        } catch (const plan::NotForWarpGroups& reason) {
+            ++tally[fmt::format("not for warp groups: {}", reason.what())];
             return std::nullopt;
         }
     });
@@ -123,7 +124,7 @@ Engine sources_engine(std::function<bool(std::uint64_t)> compile) {
                                                     std::string(error.what()).substr(0, 2000)));
                     }
                 };
-                try_plan("warp groups", kH200, warp_groups_plan(s, "warp"));
+                try_plan("warp groups", kH200, warp_groups_plan(s, "warp", tally));
                 try_plan("channels", kH200, channels_plan(s, "channels", kH200));
                 try_plan("channels", kA100, channels_plan(s, "channels80", kA100));
                 try_plan("portable", kH200, portable_plan(s, "portable90", kH200, tally));

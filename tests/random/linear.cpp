@@ -17,7 +17,8 @@ class Linear : public Part {
     Linear(Maker& m, const std::string& name) : name_(name) {
         Decisions& d = m.d;
         //                                      K V  K K  V V  V K
-        const int axes = d.pick(name + ".axes", {10, 1, 0.7, 0.7});
+        const double joining = m.blocks ? 0.2 : 1;
+        const int axes = d.pick(name + ".axes", {10, joining, 0.7 * joining, 0.7 * joining});
         a_ = axes < 2 ? m.K : m.V, b_ = axes == 0 || axes == 2 ? m.V : m.K;
         rows_ = 1 + d.pick(name + ".rows", {8, 1.5, 0.5});
         //                                        none  number  first axis  second  both
@@ -27,7 +28,7 @@ class Linear : public Part {
         if (gates == 3 || gates == 4) second_ = Gate(m, name + "b", b_);
         exclusive_ = d.flip(name + ".exclusive", 0.15);
         normalised_ = gates < 3 && d.flip(name + ".normalised", 0.2);
-        right_ = !normalised_ && d.flip(name + ".right", 0.12);
+        right_ = !normalised_ && m.flip_joining(name + ".right", 0.12);
         itself_ = exclusive_ && rows_ == 1 && d.flip(name + ".itself", 0.5);
         half_ = d.flip(name + ".half", 0.5) && m.wide == BF16;
         form_ = d.pick(name + ".scores", {4, 2, 1, 1});
@@ -189,7 +190,6 @@ class Elementwise : public Part {
         gate_ = m.token("g" + name, F32, 1, m.HV, {m.K, m.V}, Kind::LogDecay);
         columns_ = m.d.flip(name + ".columns", 0.3);
         m.state("s" + name, {m.K, m.V});
-        m.small = true;
         m.traits.insert("rank 3");
         if (columns_) m.traits.insert("no value axis");
         k_axis_ = m.K;

@@ -180,7 +180,11 @@ Feature::Feature(Maker& m, const std::string& name, int rows, const Dim& heads, 
         }
         case Use::Key:
         case Use::Any:
-            form_ = d.pick(what, {12, 2, 1, 1, 1, 0.5, 1, 0.5, 0.3, 0.5, 0.5, 1, 1, 0.5, 0.5, 0.5, 0.3});
+        {
+            const double joining = m.blocks && axis == m.V ? 0.1 : 1;
+            form_ = d.pick(what, {12, 2 * joining, 1, 1, 1, 0.5, 1, 0.5, 0.3, 0.5, 0.5, 1, joining, 0.5, 0.5,
+                                  0.5 * joining, 0.3});
+        }
             break;
     }
     const bool is_key = use == Use::Key || use == Use::Unit;

@@ -41,12 +41,17 @@ class Maker {
   public:
     explicit Maker(Decisions& decisions);
 
+    /// A choice that joins values of different columns, which keeps a program from matrix units.
+    bool flip_joining(const std::string& name, double probability) {
+        return d.flip(name, blocks ? 0.2 * probability : probability);
+    }
+
     Decisions& d;
     Dim T, H, HV, K, V;                ///< K and V may be the same symbol, or numbers
     DType wide = BF16;                 ///< of matrices: the 16-bit type, or F32
     std::vector<Declared> declared;
     std::set<std::string> traits;      ///< what is special, for statistics and for faults that are known
-    bool small = false;                ///< tensors of rank 3 occur: the axes must be short
+    bool blocks = false;  ///< sizes of whole blocks of 64, and seldom anything that joins values of different columns
 
     /// Declares a token input [n T, heads, rest…] unless it is there already; gives its name.
     std::string token(const std::string& name, DType dtype, int rows, const Dim& heads, Shape rest, Kind kind,

@@ -20,7 +20,9 @@ class Readout {
     Readout(Maker& m, const std::string& name, const std::optional<Dim>& axis) : name_(name), axis_(axis) {
         Decisions& d = m.d;
         //                                        as is  gated  normed  tanh  scaled  softmax  sum  amax
-        form_ = axis ? d.pick(name + ".form", {5, 2, 1, 1, 2, 0.7, 0.7, 0.5}) : d.pick(name + ".form", {5, 1, 0, 1, 1});
+        const double joining = m.blocks ? 0.1 : 1;
+        form_ = axis ? d.pick(name + ".form", {5, 2, joining, 1, 2, 0.7 * joining, 0.7 * joining, 0.5 * joining})
+                     : d.pick(name + ".form", {5, 1, 0, 1, 1});
         if (form_ == 1) gate_ = m.token("v_gate_" + name, m.wide, 1, m.HV, axis ? Shape{*axis} : Shape{}, Kind::Raw);
         if (form_ == 4) gate_ = m.scalar("scale");
         twice_ = d.flip(name + ".twice", 0.05);
@@ -109,6 +111,7 @@ class Assembly {
     [[nodiscard]] const Maker& maker() const { return m_; }
 
     std::int64_t size(const std::string& axis) {
+        if (m_.blocks) return 64 * (1 + m_.d.pick("size." + axis, {5, 3, 0.2}));
         return elementwise() ? kSmallSizes[m_.d.pick("size." + axis, {3, 3, 1, 1, 1})]
                              : kSizes[m_.d.pick("size." + axis, {3, 6, 3, 1, 2, 1, 1, 0.5, 1, 1})];
     }
@@ -119,9 +122,11 @@ class Assembly {
         const bool grouped = d.flip("grouped", 0.6);
         if (!grouped) m_.HV = m_.H;
         else m_.traits.insert("grouped heads");
-        m_.wide = d.flip("wide", 0.12) ? F32 : BF16;
+        m_.blocks = d.flip("blocks", 0.5) && !elementwise();
+        m_.wide = d.flip("wide", m_.blocks ? 0.04 : 0.15) ? F32 : BF16;
         //                    K V  one symbol  numbers  a number for V
-        switch (d.pick("axes", {8, 1.5, 1, 1})) {
+        const double joining = m_.blocks ? 0.2 : 1;
+        switch (d.pick("axes", {8, 1.5 * joining, joining, joining})) {
             case 1:
                 m_.K = m_.V = Dim("D");
                 break;
@@ -312,7 +317,7 @@ Program make_program(Decisions& decisions) {
     program.traits = assembly.maker().traits;
     for (const Declared& x : assembly.maker().declared) program.kinds[x.name] = x.kind;
     constexpr DType kTypes[] = {F32, BF16, F16};
-    program.dtype = kTypes[decisions.pick("dtype", {3, 5, 1})];
+    program.dtype = kTypes[decisions.pick("dtype", {assembly.maker().blocks ? 1.0 : 4.0, 5, 1})];
     return program;
 }
 

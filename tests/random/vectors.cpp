@@ -10,7 +10,7 @@ class Vector : public Part {
   public:
     Vector(Maker& m, const std::string& name) : name_(name) {
         Decisions& d = m.d;
-        axis_ = d.flip(name + ".axis", 0.25) ? m.K : m.V;
+        axis_ = m.flip_joining(name + ".axis", 0.25) ? m.K : m.V;
         rows_ = 1 + d.pick(name + ".rows", {9, 1});
         //                                        none  number  channel
         const int gates = d.pick(name + ".gates", {2, 3, 3});
