@@ -85,6 +85,8 @@ typedef struct forge_attention forge_attention;
 ///   strategy            auto (default), one-pass, fused, decoupled, segmented
 ///   chunk, tiles, segments, threads     numbers; 0 (default): chosen
 ///   expected_tokens, expected_sequences, expected_heads     the calls to come, for the scheduler only
+///   chunk_states        1: calls can have the states before every chunk; default 0. Set chunk too, as it decides how
+///                       many there are
 ///   engine              of a GPU: auto (default), portable, or warp-groups (Hopper's matrix units, or an error)
 ///   isa                 of the CPU: auto (default), avx512, avx2, plain
 ///   rule                cost (default) or paper: what chooses the strategy
@@ -107,9 +109,11 @@ FORGE_API void forge_destroy(forge_attention* attention);
 /// JSON: {"name", "device", "arch", "dtype", "strategy", "chunk", "sizes": {symbol: size}, "tensors": [{"name", "kind",
 /// "dtype", "shape"}], "scalars": [names], "kernels": [symbols], "flops_per_token", "build_seconds", "from_cache"}, and
 /// "on" if that option was given.
-/// "tensors" has the order of forge_args.tensors; kinds are input, head, output, initial_state, final_state. Symbols in
-/// "shape" are strings: "T" the tokens ("2*T": rows per token), then the heads; states are [N, heads, …], N the number
-/// of sequences.
+/// "tensors" has the order of forge_args.tensors; kinds are input, head, output, initial_state, final_state, and, with
+/// the option chunk_states, chunk_state. Symbols in "shape" are strings: "T" the tokens ("2*T": rows per token), then
+/// the heads; states are [N, heads, …], N the number of sequences; states before chunks f32 [B, chunks, heads, …],
+/// packed ones [chunks, heads, …], the chunks of all sequences in a row, of which an empty one has none. Those may be
+/// absent, too.
 FORGE_API const char* forge_describe(const forge_attention* attention);
 /// Every stage of the compiler, and the schedule with its reasons; NULL after an error.
 FORGE_API const char* forge_explain(const forge_attention* attention);

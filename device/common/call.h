@@ -105,6 +105,20 @@ inline T* state_block(const Call& call, int tensor, const Task& at) {
     return static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head;
 }
 
+/// The chunks of sequences packed before the task's, whatever their slots.
+inline Size chunks_packed_before(const Call& call, const Task& at, Size chunk_size) {
+    Size chunks = 0;
+    for (Size n = 0; n < at.sequence; ++n) chunks += (call.start[n + 1] - call.start[n] + chunk_size - 1) / chunk_size;
+    return chunks;
+}
+
+/// A state before a chunk, of which the tensor has `group` per sequence, or of all packed ones; null: none.
+inline float* chunk_state(const Call& call, int tensor, const Task& at, Size chunk) {
+    const CallTensor& t = call.tensors[tensor];
+    if (!t.data || chunk >= t.group) return nullptr;
+    return static_cast<float*>(t.data) + at.sequence * t.sequence + chunk * t.token + at.head * t.head;
+}
+
 template <class T>
 inline T* head_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];

@@ -13,7 +13,7 @@ struct CallTensor {
     Size token;     ///< stride between rows of the token axis
     Size head;
     Size dim[4];  ///< strides of the remaining axes
-    Size group;
+    Size group;   ///< of states before chunks: how many of them there are
 };
 
 /// Where the states of sequences lie in a pool: sequence n has slot n of it, or those that `initial` and `final` say

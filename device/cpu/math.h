@@ -122,6 +122,15 @@ FORGE_INLINE vec log1p_finite(vec x) {
     return log_sum(where(k == 0, x, f), __builtin_convertvector(k, vec));
 }
 
+// The nearest integer to |x|, of two the even one; from 2^23 on floats are integers. NaN stays.
+FORGE_INLINE vec round_magnitude(vec x) {
+    const vec y = abs(x);
+    return where(y < 8388608.0f, (y + 8388608.0f) - 8388608.0f, y);
+}
+
+// The sign of x on a magnitude.
+FORGE_INLINE vec with_sign(vec magnitude, vec x) { return (vec)((ivec)magnitude | ((ivec)x & INT32_MIN)); }
+
 template <class F>
 FORGE_INLINE vec each_lane(vec x, F f) {
     for (int l = 0; l < kWidth; ++l) x[l] = f(x[l]);
@@ -191,9 +200,17 @@ FORGE_INLINE vec tanh(vec x) {
         x + x * y * detail::polynomial(y, -0.333332747f, 0.133312747f, -0.0537251271f, 0.0205898266f, -0.00564831635f);
     const vec magnitude = abs(x);
     const vec far = 1.0f - 2.0f / (exp(2.0f * magnitude) + 1.0f);
-    const vec signed_far = (vec)((ivec)far | ((ivec)x & INT32_MIN));
-    return where(magnitude < 0.63f, near, signed_far);
+    return where(magnitude < 0.63f, near, detail::with_sign(far, x));
 }
+
+/// The nearest integer, of two the even one. Exact, as are the next three.
+FORGE_INLINE vec round(vec x) { return detail::with_sign(detail::round_magnitude(x), x); }
+FORGE_INLINE vec floor(vec x) {
+    const vec nearest = round(x);
+    return where(nearest > x, nearest - 1.0f, nearest);
+}
+FORGE_INLINE vec ceil(vec x) { return -floor(-x); }
+FORGE_INLINE vec sign(vec x) { return where(x > 0.0f, broadcast(1.0f), where(x < 0.0f, broadcast(-1.0f), x)); }
 
 FORGE_INLINE vec sin(vec x) {
     return detail::each_lane(x, [](float t) { return __builtin_sinf(t); });

@@ -66,6 +66,13 @@ inline void repeat_cols(const float* src, float* dst) {
         for (int j = 0; j < N * COUNT; ++j) dst[i * LDD + j] = src[i * LDS + j / COUNT];
 }
 
+/// dst[i * STEP_I + j * STEP_J] = src[i, j].
+template <int M, int N, int LDS, int STEP_I, int STEP_J>
+inline void put_part(const float* src, float* dst) {
+    for (int i = 0; i < M; ++i)
+        for (int j = 0; j < N; ++j) dst[i * STEP_I + j * STEP_J] = src[i * LDS + j];
+}
+
 template <int N>
 inline void linear_scan_vector(const float* a, const float* x, float* dst) {
     float h = 0.0f;

@@ -90,6 +90,30 @@ inline void cumsum_rows(const float* src, float* dst) {
     });
 }
 
+/// dst[i] = src[0] * … * src[i] along axis 0, each column on its own.
+template <int M, int N, int LDS, int LDD>
+inline void cumprod_rows(const float* src, float* dst) {
+    detail::each_panel<N>([&]<int V>(Lanes<V>, int j) {
+        vec product[V];
+        for (int i = 0; i < M; ++i) {
+            for (int v = 0; v < V; ++v) {
+                const vec x = load(src + i * LDS + j + v * kWidth);
+                product[v] = i == 0 ? x : product[v] * x;
+                store(dst + i * LDD + j + v * kWidth, product[v]);
+            }
+        }
+    });
+}
+
+/// … along axis 1, each row on its own.
+template <int M, int N, int LDS, int LDD>
+inline void cumprod_cols(const float* src, float* dst) {
+    for (int i = 0; i < M; ++i) {
+        float product = 1.0f;
+        for (int j = 0; j < N; ++j) dst[i * LDD + j] = product *= src[i * LDS + j];
+    }
+}
+
 /// h[i] = a[i] * h[i - 1] + x[i] along axis 0, from h[-1] = h0.
 template <int M, int N, int LDA, int LDX, int LDD>
 inline void linear_scan_from(const float* a, const float* x, const float* h0, float* dst) {

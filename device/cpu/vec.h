@@ -125,6 +125,9 @@ FORGE_INLINE vec triu(vec x, int row, int col0, int diagonal = 0) {
 /// The identity matrix.
 FORGE_INLINE vec eye(int row, int col0) { return mask_to_float(iota() == row - col0); }
 
+/// first, first + 1, …
+FORGE_INLINE vec count_from(int first) { return __builtin_convertvector(iota() + first, vec); }
+
 // Across lanes.
 // -------------------------------------------------------------------------------------
 

@@ -76,7 +76,15 @@ Tensor square(const Tensor& x, Here here = Here::current());
 // Reductions and scans. Axes may be negative.
 Tensor sum(const Tensor& x, int dim, Here here = Here::current());
 Tensor amax(const Tensor& x, int dim, Here here = Here::current());
+/// The mean over an axis that is not the tokens': of those, divide a sum by sum(token_mask, 0).
+Tensor mean(const Tensor& x, int dim, Here here = Here::current());
 Tensor cumsum(const Tensor& x, int dim, Here here = Here::current());
+/// reverse: from the end; exclusive: without the element itself.
+struct CumsumOptions {
+    bool reverse = false, exclusive = false;
+};
+Tensor cumsum(const Tensor& x, int dim, CumsumOptions options, Here here = Here::current());
+Tensor cumprod(const Tensor& x, int dim, Here here = Here::current());  ///< padding is 0 unless `pad` says otherwise
 /// h[i] = decay[i] * h[i-1] + x[i] along axis 0 with h[-1] = 0; decay and x [C, …] of equal shape.
 Tensor linear_scan(const Tensor& decay, const Tensor& x, Here here = Here::current());
 /// x / sqrt(sum(x^2, -1) + eps).
@@ -91,6 +99,18 @@ Tensor squeeze(const Tensor& x, int dim, Here here = Here::current());
 Tensor select(const Tensor& x, int dim, std::int64_t index, Here here = Here::current());  ///< index -1: the last
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t step,
              Here here = Here::current());  ///< x[start::step]
+/// `length` elements from `start` on, every step-th; a negative start counts from the end. Not of tokens.
+Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length, std::int64_t step = 1,
+              Here here = Here::current());
+/// The index-th of `count` equal parts of an axis: part(x, 1, 0, 2) of [C, 2*D] is [C, D].
+Tensor part(const Tensor& x, int dim, std::int64_t index, std::int64_t count, Here here = Here::current());
+/// One after the other along an axis that is not the tokens': [C, D] and [C, D] -> [C, 2*D].
+Tensor concat(const std::vector<Tensor>& parts, int dim, Here here = Here::current());
+/// Elements by turns: x[0], y[0], x[1], y[1], …. Along the tokens: several rows per token, [C, V] and [C, V] -> [2*C,
+/// V].
+Tensor interleave(const std::vector<Tensor>& parts, int dim, Here here = Here::current());
+/// Along a new axis.
+Tensor stack(const std::vector<Tensor>& parts, int dim, Here here = Here::current());
 Tensor repeat_interleave(const Tensor& x, std::int64_t count, int dim, Here here = Here::current());
 Tensor expand(const Tensor& x, const Shape& shape, Here here = Here::current());
 /// The input one token earlier (the pad value before a sequence's first token). Only of inputs.
@@ -105,6 +125,9 @@ Tensor matmul_out_fp32(const Tensor& a, const Tensor& b, Here here = Here::curre
 /// [N] and [P] -> [N, P].
 Tensor outer(const Tensor& a, const Tensor& b, Here here = Here::current());
 Tensor identity(const Tensor& like, const Dim& n, Here here = Here::current());  ///< [n, n] in like's type
+Tensor arange(const Tensor& like, const Dim& n, Here here = Here::current());    ///< 0, 1, …, n - 1 in like's type
+Tensor size(const Tensor& x, int dim, Here here = Here::current());              ///< of an axis, as a number
+Tensor full(const Tensor& like, const Shape& shape, double value, Here here = Here::current());  ///< in like's type
 /// Inverse of a unit lower-triangular f32 matrix; its form must be provable: identity plus tril(…, -1).
 Tensor inverse(const Tensor& x, Here here = Here::current());
 

@@ -40,7 +40,10 @@ struct CompileOptions {
     std::int64_t tiles = 0;         ///< parts of the value axis: a divisor of its size; 0: chosen
     std::int64_t segments = 0;      ///< per sequence, for the segmented strategy; 0: chosen
     std::string rule = "cost";      ///< what chooses: cost, or paper (fused or decoupled, by Algorithm 1)
-    bool tuned = true;              ///< whether to use what `forge tune` measured on this machine
+    /// Whether calls can have the states before every chunk (Call::chunk_states). The schedule is chosen among those
+    /// that keep them; set `chunk` too, as it decides how many there are.
+    bool chunk_states = false;
+    bool tuned = true;  ///< whether to use what `forge tune` measured on this machine
     /// The expected shape of calls, for the scheduler only; any shape is accepted at run time.
     std::int64_t expected_tokens = 4096, expected_sequences = 1, expected_heads = 4;
 };
@@ -66,6 +69,10 @@ struct Call {
     std::map<std::string, double> scalars;
     std::map<std::string, TensorView> initial_states;  ///< f32 [N, heads, …]; absent: zeros. N: sequences
     std::map<std::string, TensorView> final_states;    ///< f32 [N, heads, …]; absent: not wanted
+    /// f32 [B, chunks, heads, …], or [chunks, heads, …] when packed or for one sequence; absent: not wanted. The chunks
+    /// of Attention::chunk() tokens that a sequence begins, of packed ones those of all in a row; an empty one has
+    /// none, and of a skipped one nothing is written. Only if compiled with chunk_states.
+    std::map<std::string, TensorView> chunk_states = {};
     /// States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] and writes slot final_slots[n] (i32
     /// or i64 [N], dense; absent: slot n). They may be the same slots of the same pool. A sequence with a negative slot
     /// is skipped: its outputs are zero, and its states stay. has_initial_state (bool [N]): whether a sequence has a

@@ -165,13 +165,15 @@ class Plan:
     __slots__ = ("_address", "_allocator", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream", "compiled")
 
     def __init__(
-        self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets, one_head: bool = False
-    ):
+        self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets, one_head: bool = False,
+        chunks: int | None = None,
+    ):  # fmt: skip
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
-        there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads."""
+        there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads.
+        `chunks`: how many states before chunks are wanted, of each sequence or of all packed ones."""
         self.compiled = compiled
         lead = () if shape.batch is None else (shape.batch,)
-        outputs, final_states, places, initial_entries = [], [], list(entries), iter(initial or ())
+        outputs, final_states, chunk_states, places, initial_entries = [], [], [], list(entries), iter(initial or ())
         for t in compiled.tensors:
             dims = [str(d) for d in t["shape"]]
             if t["kind"] == "output":
@@ -185,17 +187,21 @@ class Plan:
                 if final:
                     final_states.append((without(size, 1) if one_head else size, "f32"))
                 places.append(("f32", size, dense_strides(size)) if final else None)
+            elif t["kind"] == "chunk_state":
+                size = (*lead, chunks, shape.most_heads, *shape.of(dims[2:]))
+                chunk_states.append((without(size, len(lead) + 1) if one_head else size, "f32"))
+                places.append(("f32", size, dense_strides(size)))
         size = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
         device = compiled.info["device"]
         self._address, self._stream, self._outputs = arrays.address, arrays.current_stream(device), len(outputs)
-        self._makers = [arrays.maker(result, dtype, like) for result, dtype in [*outputs, *final_states]]
+        self._makers = [arrays.maker(result, dtype, like) for result, dtype in [*outputs, *final_states, *chunk_states]]
         self._size, self._allocator = size, arrays.allocator(device) if size else None
         self._spare = arrays.maker((size + 63,), "u8", like) if size and self._allocator is None else None
         self._current_device, self._index = arrays.current_device(device), int(device.partition(":")[2] or 0)
         self._launch = _c.Launcher(compiled, tuple(places), offsets, size)
 
     def run(self, tensors: list, scalars: list, initial: list | None, cu_seqlens) -> list:
-        """Outputs, then final states if they are wanted. Launches on the current stream."""
+        """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
         if self._current_device is not None and self._current_device() != self._index:
             return self._run_elsewhere(tensors, scalars, initial, cu_seqlens)
         address = self._address
@@ -223,6 +229,14 @@ class Plan:
 
         with torch.cuda.device(self._index):
             return self.run(*call)
+
+
+def chunks_of(tokens: int, cu_seqlens, chunk: int) -> int:
+    """How many chunks a sequence has, or all packed ones together: their lengths are then read from where they lie."""
+    if cu_seqlens is None:
+        return -(-tokens // chunk)
+    offsets = [int(n) for n in cu_seqlens.tolist()]
+    return sum(-(-(end - begin) // chunk) for begin, end in zip(offsets, offsets[1:]))
 
 
 def without(shape: tuple, axis: int) -> tuple:

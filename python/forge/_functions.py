@@ -5,9 +5,9 @@ from __future__ import annotations
 from ._trace import BINARY, UNARY, Location, Tensor, error, product, size_text, where
 
 __all__ = [
-    *UNARY, *BINARY, "cache_result", "clamp", "cumsum", "amax", "expand", "identity", "inverse", "l2norm", "linear_scan", "matmul",
-    "matmul_out_fp32", "outer", "permute", "prev_token", "repeat_interleave", "softmax", "square", "squeeze", "sum", "tril", "triu", "unsqueeze",
-    "where",
+    *UNARY, *BINARY, "amax", "arange", "cache_result", "chunk", "clamp", "concat", "cumprod", "cumsum", "expand", "full_like", "identity",
+    "interleave", "inverse", "l2norm", "linear_scan", "matmul", "matmul_out_fp32", "mean", "narrow", "ones_like", "outer", "permute", "prev_token",
+    "prod", "repeat_interleave", "softmax", "split", "square", "squeeze", "stack", "sum", "tril", "triu", "unsqueeze", "where", "zeros_like",
 ]  # fmt: skip
 
 
@@ -23,6 +23,47 @@ def identity(like: Tensor, n) -> Tensor:
     """The [n, n] identity matrix in the element type of `like`."""
     size = size_text(n)
     return like.trace.op("identity", [], own=f"{like.dtype.name}[{size}, {size}]")
+
+
+def arange(like: Tensor, n) -> Tensor:
+    """0, 1, …, n - 1 in the element type of `like`, along an axis that is not the tokens'."""
+    return like.trace.op("arange", [], own=f"{like.dtype.name}[{size_text(n)}]")
+
+
+def full_like(x: Tensor, fill_value: float, dtype=None) -> Tensor:
+    """A tensor of one number, in the shape and element type of x."""
+    constant = x.trace.constant(fill_value).to(x.dtype if dtype is None else dtype)
+    return constant.expand(*x.shape) if x.ndim else constant
+
+
+def zeros_like(x: Tensor, dtype=None) -> Tensor:
+    return full_like(x, 0.0, dtype)
+
+
+def ones_like(x: Tensor, dtype=None) -> Tensor:
+    return full_like(x, 1.0, dtype)
+
+
+def concat(tensors, dim: int = 0) -> Tensor:
+    """One after the other along an axis that is not the tokens': two of [C, D] make [C, 2*D]."""
+    return _joined("concat", tensors, dim)
+
+
+def interleave(tensors, dim: int = 0) -> Tensor:
+    """Elements by turns along an axis: x[0], y[0], x[1], y[1], …. Along the tokens: several rows per token, [2*C, V] of two [C, V]."""
+    return _joined("interleave", tensors, dim)
+
+
+def stack(tensors, dim: int = 0) -> Tensor:
+    """One after the other along a new axis."""
+    return _joined("concat", [_traced(x, "stack").unsqueeze(dim) for x in tensors], dim)
+
+
+def _joined(operation: str, tensors, dim: int) -> Tensor:
+    parts = [_traced(x, operation) for x in tensors]
+    if not parts:
+        raise error(Location.of_caller(), f"{operation}: expected at least one tensor, got none")
+    return parts[0].trace.op(operation, parts, dim=int(dim))
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -93,13 +134,19 @@ for _name in BINARY:
     globals()[_name] = _binary(_name)
 for _name in (
     "amax",
+    "chunk",
     "clamp",
+    "cumprod",
     "cumsum",
     "expand",
     "inverse",
+    "mean",
+    "narrow",
     "permute",
+    "prod",
     "repeat_interleave",
     "softmax",
+    "split",
     "square",
     "squeeze",
     "sum",
@@ -114,12 +161,15 @@ _SYNONYMS = {
     "log_sigmoid": "logsigmoid", "true_divide": "div", "divide": "div", "subtract": "sub", "multiply": "mul", "negative": "neg", "power": "pow",
     "absolute": "abs", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne", "mm": "matmul",
     "linalg_inv": "inverse", "inv": "inverse", "clip": "clamp", "max": "amax", "expand_dims": "unsqueeze", "ger": "outer",
+    "cat": "concat", "concatenate": "concat", "rint": "round", "around": "round",
 }  # fmt: skip
 _METHODS = ("transpose", "t", "select", "type_as", "masked_fill", "expand_as", "unsqueeze", "squeeze")
 
 
 def _call(library: str, name: str, args, kwargs) -> Tensor:
     own = _SYNONYMS.get(name, name)
+    if own in ("remainder", "floor_divide"):
+        return args[0] % args[1] if own == "remainder" else args[0] // args[1]
     if own in __all__:
         return globals()[own](*args, **kwargs)
     if own in _METHODS:
@@ -137,4 +187,6 @@ def from_numpy(name: str, args, kwargs) -> Tensor:
     renamed = {{"axis": "dim", "keepdims": "keepdim", "k": "diagonal"}.get(key, key): value for key, value in kwargs.items()}
     if name == "transpose" and len(args) == 1 and not renamed:
         return args[0].T
+    if name == "split":  # NumPy's number is one of parts, or a list of where they begin
+        return _traced(args[0], name).chunk(*args[1:], **renamed)
     return _call("numpy", name, args, renamed)

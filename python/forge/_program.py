@@ -11,6 +11,7 @@ from . import _c
 from ._trace import Location, Tensor, Trace, dims_of, error, number_text
 from ._types import HALF, ConstExpr, SymbTensor
 
+_CHUNK_ROWS = re.compile(r"^(\d+\*)?C$")
 _TOKENS = re.compile(r"^(?:(\d+)\s*\*\s*)?T$")
 
 
@@ -105,7 +106,7 @@ class Meta:
 
     def _add_state(self, name: str, value: SymbTensor) -> None:
         prefix, _, own = name.partition("_")
-        if len(value.dims) < 3:
+        if len(value.dims) < 2:
             raise error(self.where, f"input_meta[{name!r}]: expected [sequences or chunks, heads, ...], got {list(value.dims)}")
         dims = [self._dim(name, d, i, 1) for i, d in enumerate(value.dims)]
         if name == "chunk_state":
@@ -146,9 +147,10 @@ class Program:
         head = next(iter(self.meta.states.values())).head
         for name, type_ in self._outputs.items():
             dims = dims_of(type_)
-            if not dims or dims[0] != "C":
+            rows = _CHUNK_ROWS.match(dims[0]) if dims else None
+            if not rows:
                 raise error(self.meta.where, f"merge_mode: output {name!r} has no token axis\n    expected: [C, ...]\n    got:      {type_}")
-            lines.append(f"  output {name}: {tokens[0].dtype}[{', '.join(['T', head, *dims[1:]])}]{where}")
+            lines.append(f"  output {name}: {tokens[0].dtype}[{', '.join([(rows[1] or '') + 'T', head, *dims[1:]])}]{where}")
         return lines
 
     # -- one phase -----------------------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ class Program:
                                    "    hint:     declare it in input_meta, or cache it in an earlier phase with cache_result")  # fmt: skip
             if known is not None:
                 arguments[p.name] = known
-        results = self._results(phase, fn(**arguments), where)
+        results = self._results(trace, phase, fn(**arguments), where)
         if phase != "step":
             self._cached.update({name: x.type for name, x in trace.cached.items()})
         returned = [f'cached "{name}" = %{x.name}' for name, x in trace.cached.items()]
@@ -204,7 +206,7 @@ class Program:
             names += [self.meta.chunk_name(s) for s in self.meta.states.values()] + list(self._cached)
         return names
 
-    def _results(self, phase: str, returned, where: Location) -> list[tuple[str, str, Tensor]]:
+    def _results(self, trace: Trace, phase: str, returned, where: Location) -> list[tuple[str, str, Tensor]]:
         """(role, name, value) of what a phase returned: one tensor, several in order, or a dictionary."""
         states = list(self.meta.states) if phase != "merge" else []
         outputs = [] if phase in ("chunk", "decay") else list(self._outputs) or ["o"]
@@ -226,6 +228,9 @@ class Program:
         if missing := [n for n in [*states, *outputs] if n not in named]:
             raise error(where, f"{phase}_mode: {', '.join(missing)} is not returned")
         for name, x in named.items():
+            if name in states and isinstance(x, (int, float)):  # all of it
+                dims = self.meta.states[name].dims
+                x = named[name] = trace.op("expand", [trace.constant(x)], own=f"f32[{', '.join(dims)}]")
             if not isinstance(x, Tensor):
                 raise error(where, f"{phase}_mode: expected a traced tensor as {name!r}, got {x!r}")
             if phase != "step" and name in states and dims_of(x.type) != self.meta.states[name].dims:

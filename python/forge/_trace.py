@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from . import _c
-from ._types import HALF, DType, KnownSize, SymbolicSize, dtype_name
+from ._types import HALF, DType, KnownSize, SymbolicSize, dtype_name, factor_and_symbol
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _FOREIGN = (f"{os.sep}torch{os.sep}", f"{os.sep}numpy{os.sep}")
@@ -114,6 +114,11 @@ class Trace:
     def constant(self, value: float) -> Tensor:
         return self.add("constant", [], f"value={number_text(float(value))}", "f32[]", Location.of_caller())
 
+    def size(self, dim: str) -> Tensor:
+        """The size of an axis as a number."""
+        factor, symbol = factor_and_symbol(dim)
+        return self.op("size", [], own="f32[]", name=f'"{symbol}"', count=factor) if symbol else self.constant(factor)
+
     def param(self, name: str, declared: str, role: str, type_: str, where: Location) -> Tensor:
         return self.add("param", [], f'name="{declared}", role={role}', type_, where, hint=name)
 
@@ -150,9 +155,10 @@ class Tensor:
         return tuple(self._size(d) for d in dims_of(self.type))
 
     def _size(self, dim: str):
-        if dim.isdigit():
-            return int(dim)
-        return KnownSize(self.trace.sizes[dim], dim) if dim in self.trace.sizes else SymbolicSize(dim)
+        factor, symbol = factor_and_symbol(dim)
+        if not symbol:
+            return factor
+        return KnownSize(factor * self.trace.sizes[symbol], dim) if symbol in self.trace.sizes else SymbolicSize(dim)
 
     def size(self, dim: int | None = None):
         """The size of an axis: a number where a ConstExpr or the program fixed it, else symbolic."""
@@ -203,6 +209,8 @@ class Tensor:
     def _operand(self, value) -> Tensor:
         if isinstance(value, Tensor):
             return value
+        if isinstance(value, SymbolicSize):
+            return self.trace.size(value.symbol)
         try:
             return self.trace.constant(float(value + 0))  # no strings
         except (TypeError, ValueError):
@@ -223,6 +231,12 @@ class Tensor:
 
     def __neg__(self) -> Tensor:
         return self.trace.op("neg", [self])
+
+    def __floordiv__(self, other) -> Tensor:
+        return (self / other).floor()
+
+    def __mod__(self, other) -> Tensor:
+        return self - (self // other) * other
 
     def __getitem__(self, index) -> Tensor:
         return indexed(self, index)
@@ -262,6 +276,23 @@ class Tensor:
     def select(self, dim: int, index: int) -> Tensor:
         return self.trace.op("select", [self], dim=operator.index(dim), start=operator.index(index))
 
+    def narrow(self, dim: int, start: int, length: int) -> Tensor:
+        """`length` elements of an axis from `start` on."""
+        return _stretch(self, operator.index(dim), operator.index(start), operator.index(length), 1)
+
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+        """Equal parts of an axis, which `chunks` must divide."""
+        return _parts(self, operator.index(chunks), operator.index(dim))
+
+    def split(self, split_size, dim: int = 0) -> tuple[Tensor, ...]:
+        """Parts of so many elements, or of as many as a list says, of an axis whose size is a number."""
+        axis = _axis(self, dim)
+        n = _number_of(self, axis, "split")
+        sizes = [operator.index(s) for s in split_size] if isinstance(split_size, (tuple, list)) else _sizes_of(n, operator.index(split_size))
+        if sum(sizes) != n or min(sizes) < 1:
+            raise error(Location.of_caller(), f"split: {sizes} do not add up to an axis of {n}: {self.type}")
+        return tuple(_stretch(self, axis, sum(sizes[:i]), size, 1) for i, size in enumerate(sizes))
+
     def repeat_interleave(self, repeats: int, dim: int) -> Tensor:
         return self.trace.op("repeat_interleave", [self], dim=operator.index(dim), count=operator.index(repeats))
 
@@ -284,8 +315,26 @@ class Tensor:
     def amax(self, dim=None, keepdim: bool = False) -> Tensor:
         return _reduced(self, "amax", dim, keepdim)
 
-    def cumsum(self, dim: int) -> Tensor:
-        return self.trace.op("cumsum", [self], dim=operator.index(dim))
+    def mean(self, dim=None, keepdim: bool = False) -> Tensor:
+        """Not over tokens, of which the last chunk has fewer: there, divide a sum by token_mask.sum(0)."""
+        dims = [_axis(self, d) for d in (range(self.ndim) if dim is None else dim if isinstance(dim, (tuple, list)) else [dim])]
+        result = _reduced(self, "sum", dim, keepdim)
+        for d in dims:
+            result = result / self.trace.size(dims_of(self.type)[d])
+        return result
+
+    def prod(self, dim: int, keepdim: bool = False) -> Tensor:
+        result = self.cumprod(dim).select(dim, -1)
+        return result.unsqueeze(_axis(self, dim)) if keepdim else result
+
+    def cumsum(self, dim: int, *, reverse: bool = False, exclusive: bool = False) -> Tensor:
+        """Running sum; reverse: from the end; exclusive: without the element itself."""
+        flags = {name: "true" for name, given in (("reverse", reverse), ("exclusive", exclusive)) if given}
+        return self.trace.op("cumsum", [self], dim=operator.index(dim), **flags)
+
+    def cumprod(self, dim: int) -> Tensor:
+        """Running product. Rows past a sequence's end are 0, or what the input's `pad` says."""
+        return self.trace.op("cumprod", [self], dim=operator.index(dim))
 
     def softmax(self, dim: int) -> Tensor:
         return self.trace.op("softmax", [self], dim=operator.index(dim))
@@ -336,7 +385,7 @@ class Tensor:
 #: Operations of one operand, and of two, that are a method and a function of their own name (the op table's: a test compares).
 UNARY = (
     "neg", "exp", "expm1", "exp2", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sigmoid", "logsigmoid", "softplus", "silu", "tanh", "relu", "abs",
-    "sin", "cos",
+    "sin", "cos", "floor", "ceil", "round", "sign",
 )  # fmt: skip
 BINARY = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne")
 _OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}
@@ -368,6 +417,8 @@ for _name in _COMPARISONS:
     setattr(Tensor, f"__{_name}__", _binary(_name))
 Tensor.__hash__ = object.__hash__
 Tensor.__abs__ = Tensor.abs
+Tensor.__floor__ = Tensor.floor
+Tensor.__ceil__ = Tensor.ceil
 
 
 def _axes_text(x: Tensor, axes) -> str:
@@ -411,14 +462,14 @@ def where(condition: Tensor, a, b) -> Tensor:
 
 
 def indexed(x: Tensor, index) -> Tensor:
-    """x[…] with None, Ellipsis, whole axes (:), one integer per axis, and steps ([start::step])."""
+    """x[…] with None, Ellipsis, one integer per axis, and slices."""
     parts = list(index) if isinstance(index, tuple) else [index]
     taken = sum(p is not None and p is not Ellipsis for p in parts)
     if Ellipsis in [p for p in parts if not isinstance(p, Tensor)]:
         at = next(i for i, p in enumerate(parts) if p is Ellipsis)
         parts[at : at + 1] = [slice(None)] * (x.ndim - taken)
     if taken > x.ndim or any(isinstance(p, Tensor) for p in parts):
-        raise error(Location.of_caller(), f"cannot index {x.type} with {index!r}\n    expected: None, ..., :, integers, or [start::step]")
+        raise error(Location.of_caller(), f"cannot index {x.type} with {index!r}\n    expected: None, ..., integers and slices")
     result, axis = x, 0
     for part in parts:
         if part is None:
@@ -431,8 +482,85 @@ def indexed(x: Tensor, index) -> Tensor:
 
 
 def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
-    if part == slice(None):
+    """x[start:stop:step] along an axis. Sizes that are symbols have parts with sizes of their own, or so many elements."""
+    factor, symbol = factor_and_symbol(dims_of(x.type)[axis])
+    size, step = x.shape[axis], 1 if part.step is None else operator.index(part.step)
+    if part.start in (None, 0) and (part.stop is None or part.stop == size) and step == 1:
         return x
-    if part.stop is not None or part.step is None:
-        raise error(Location.of_caller(), f"cannot take {part.start}:{part.stop} of an axis\n    expected: : or [start::step]")
-    return x.trace.op("slice", [x], dim=axis, start=part.start or 0, step=part.step)
+    if step < 1:
+        raise error(Location.of_caller(), f"cannot take steps of {step}\n    expected: a step of at least 1")
+    if isinstance(part.start, SymbolicSize) or isinstance(part.stop, SymbolicSize):
+        return _part_between(x, axis, part, step)
+    start, stop = (None if b is None else operator.index(b) for b in (part.start, part.stop))
+    if stop is None and (start or 0) in range(step) and symbol and factor % step == 0:
+        return x.trace.op("slice", [x], dim=axis, start=start or 0, step=step)
+    if isinstance(size, int):
+        taken = range(size)[start:stop:step]
+        return _stretch(x, axis, taken.start, len(taken), step)
+    start = start or 0
+    last = stop if stop is not None else 0 if start < 0 else None
+    if last is None or (start < 0) != (last <= 0 and stop != 0):
+        raise error(
+            Location.of_caller(),
+            f"{_text(part)} of an axis of {size}: how many elements are left has no name\n"
+            "    expected: a number of elements, from either end of the axis, or one of its equal parts\n"
+            "    hint:     declare the axis as a number, as ConstExpr, or as a multiple, such as 2*D, whose halves are D",
+        )
+    return _stretch(x, axis, start, len(range(start, last, step)), step)
+
+
+def _text(part: slice) -> str:
+    start, stop = ("" if b is None else b for b in (part.start, part.stop))
+    return f"{start}:{stop}" + ("" if part.step is None else f":{part.step}")
+
+
+def _stretch(x: Tensor, axis: int, start: int, length: int, step: int) -> Tensor:
+    if length < 1:
+        raise error(Location.of_caller(), f"no elements of axis {axis} are left: {x.type}\n    expected: at least one")
+    return x.trace.op("slice", [x], dim=axis, start=start, step=step, length=length)
+
+
+def _part_between(x: Tensor, axis: int, part: slice, step: int) -> Tensor:
+    """Bounds that are multiples of the axis's symbol."""
+    factor, symbol = factor_and_symbol(dims_of(x.type)[axis])
+
+    def multiple(bound, otherwise):
+        return otherwise if bound is None else 0 if bound == 0 else bound.multiple_of(symbol) if isinstance(bound, SymbolicSize) else None
+
+    start, stop = multiple(part.start, 0), multiple(part.stop, factor)
+    parts = None if start is None or stop is None else stop - start
+    if step != 1 or not parts or parts < 0 or stop > factor or factor % parts or start % parts:
+        raise error(
+            Location.of_caller(), f"cannot take {_text(part)} of an axis of {x.shape[axis]}\n    expected: one of its equal parts"
+        )
+    return x.trace.op("part", [x], dim=axis, start=start // parts, count=factor // parts)
+
+
+def _axis(x: Tensor, dim: int) -> int:
+    axis = operator.index(dim)
+    if not -x.ndim <= axis < x.ndim:
+        raise error(Location.of_caller(), f"dim {axis} is out of range\n    expected: a dim in [{-x.ndim}, {x.ndim})\n    got:      {x.type}")
+    return axis % x.ndim
+
+
+def _parts(x: Tensor, count: int, dim: int) -> tuple[Tensor, ...]:
+    axis = _axis(x, dim)
+    factor, _ = factor_and_symbol(dims_of(x.type)[axis])
+    size = x.shape[axis]
+    if count > 0 and factor % count and isinstance(size, int) and size % count == 0:  # a ConstExpr's name has no half
+        return tuple(_stretch(x, axis, i * (size // count), size // count, 1) for i in range(count))
+    return tuple(x.trace.op("part", [x], dim=axis, start=i, count=count) for i in range(max(count, 1)))
+
+
+def _number_of(x: Tensor, axis: int, operation: str) -> int:
+    size = x.shape[axis]
+    if not isinstance(size, int):
+        raise error(
+            Location.of_caller(), f"{operation}: the size of axis {axis} is not known while tracing: {x.type}\n"
+            "    hint:     chunk(count, dim) makes equal parts of 2*D; or declare the axis as a number, or as ConstExpr"
+        )  # fmt: skip
+    return int(size)
+
+
+def _sizes_of(n: int, each: int) -> list[int]:
+    return [min(each, n - at) for at in range(0, n, each)] if each > 0 else [0]

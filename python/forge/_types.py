@@ -151,7 +151,7 @@ class KnownSize(int):
 
 
 class SymbolicSize:
-    """The size of an axis that is not known while tracing, such as the chunk's C tokens."""
+    """The size of an axis that is not known while tracing, such as the chunk's C tokens, or 2*D: its half is D."""
 
     __slots__ = ("symbol",)
 
@@ -167,8 +167,48 @@ class SymbolicSize:
     def __hash__(self):
         return hash(self.symbol)
 
+    def multiple_of(self, base: str) -> int | None:
+        """How many times `base` this is; None if it has another symbol."""
+        factor, symbol = factor_and_symbol(self.symbol)
+        return factor if symbol == base else None
+
+    def _times(self, factor: int, divisor: int = 1):
+        own, symbol = factor_and_symbol(self.symbol)
+        if own * factor % divisor or own * factor // divisor < 1:
+            self._unknown()
+        return SymbolicSize(symbol if own * factor == divisor else f"{own * factor // divisor}*{symbol}")
+
+    def __mul__(self, n):
+        return self._times(n) if isinstance(n, int) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, n):
+        return self._times(1, n) if isinstance(n, int) and n > 0 else NotImplemented
+
+    def __add__(self, other):
+        return self._sum(other, 1)
+
+    def __sub__(self, other):
+        return self._sum(other, -1)
+
+    def _sum(self, other, sign: int):
+        own, symbol = factor_and_symbol(self.symbol)
+        if not isinstance(other, SymbolicSize):
+            return self._unknown() if isinstance(other, (int, float)) else NotImplemented
+        if other.multiple_of(symbol) is None or own + sign * other.multiple_of(symbol) < 1:
+            self._unknown()
+        return SymbolicSize(symbol)._times(own + sign * other.multiple_of(symbol))
+
     def _unknown(self, *_):
         raise TypeError(f"the size {self.symbol} is not known while tracing; compute with tensors instead, or give it as a ConstExpr")
 
-    __int__ = __float__ = __index__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _unknown
-    __truediv__ = __rtruediv__ = __floordiv__ = __pow__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = _unknown
+    __int__ = __float__ = __index__ = __pow__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = _unknown
+
+
+def factor_and_symbol(dim: str) -> tuple[int, str]:
+    """Of a dimension in the text form: "2*D" is (2, "D"), "60" is (60, "")."""
+    if dim.isdigit():
+        return int(dim), ""
+    factor, _, symbol = dim.rpartition("*")
+    return int(factor or 1), symbol

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from . import _c, _measure
 from ._arrays import library_of
-from ._calls import Plan, Signature, dtype_of_call, read_shapes, rounded_up, with_one_head
+from ._calls import Plan, Signature, chunks_of, dtype_of_call, factor_of, read_shapes, rounded_up, with_one_head
 from ._program import Meta, Program
 from ._trace import Location
 
 _MOST_PLANS = 4096
+_CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
 
 
 class Attention:
@@ -54,13 +55,19 @@ class Attention:
 
     # -- calling -----------------------------------------------------------------------------------------------------------
 
-    def __call__(self, *args, initial_state=None, output_final_state: bool = False, cu_seqlens=None, **kwargs):
+    def __call__(
+        self, *args, initial_state=None, output_final_state: bool = False, cu_seqlens=None, return_intermediate_states: bool = False, **kwargs
+    ):
         """(output, final state): the outputs, and the states after the last tokens or None.
 
         Arrays are NumPy's or PyTorch's, of any strides: token inputs [B, T, heads, …], or [T, heads, …] for one sequence or packed
         ones. States are float32 [N, heads, …], N the sequences; of several states, a tuple in the order of declaration (or, going
         in, a dictionary). `cu_seqlens`: int32 or int64 [N + 1], offsets of packed sequences in tokens, on the device of the inputs.
         Several outputs come as a tuple. Outputs have the type and device of the inputs; nothing is copied.
+
+        With `return_intermediate_states` a third result: the states before every chunk of 64 tokens (or of `options["chunk"]`), float32
+        [B, chunks, heads, …], or [chunks, heads, …] where the inputs have no batch; packed sequences have theirs in a row, for which
+        `cu_seqlens` is read on the host.
         """
         if args:
             kwargs = self._named(args, kwargs)
@@ -75,36 +82,49 @@ class Attention:
         if None in scalars:
             self._refuse(kwargs)
         initial = self._initial_states(initial_state) if initial_state is not None else None
-        results = self.run(tensors, scalars, initial, output_final_state, cu_seqlens)
+        results = self.run(tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states)
         count = len(self.signature.outputs)
-        outputs, final = results[:count], results[count:]
-        return (outputs[0] if count == 1 else tuple(outputs)), (None if not final else final[0] if len(final) == 1 else tuple(final))
+        outputs, states = results[:count], results[count:]
+        output = outputs[0] if count == 1 else tuple(outputs)
+        final = _one_or_all(states[: len(self.signature.states)]) if output_final_state else None
+        if not return_intermediate_states:
+            return output, final
+        return output, final, _one_or_all(states[-len(self.signature.states) :])
 
-    def run(self, tensors: list, scalars: list, initial: list | None, final: bool, cu_seqlens) -> list:
-        """The outputs, then the final states if `final`. All arguments, and what `initial` has, in the order of declaration."""
+    def run(self, tensors: list, scalars: list, initial: list | None, final: bool, cu_seqlens, before_chunks: bool = False) -> list:
+        """The outputs, then the final states if `final`, then the states before chunks. All arguments, and what `initial` has, in the order of
+        declaration."""
         arrays = library_of(tensors[0])
         if initial is not None and arrays is not None:
             initial = [arrays.float32(s) if library_of(s) is arrays and arrays.dtype(s) in ("bf16", "f16", "f64") else s for s in initial]
-        return self.plan(arrays, tensors, initial, final, cu_seqlens).run(tensors, scalars, initial, cu_seqlens)
+        chunks = self._chunks(tensors[0], cu_seqlens) if before_chunks else None
+        return self.plan(arrays, tensors, initial, final, cu_seqlens, chunks).run(tensors, scalars, initial, cu_seqlens)
 
-    def plan(self, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens) -> Plan:
+    def _chunks(self, first, cu_seqlens) -> int:
+        """How many states before chunks a call has; `first`: its first tensor."""
+        if first is None or (i := self.signature.tensors[0]).kind != "input":
+            raise _c.RuntimeError(f"{self.name}: return_intermediate_states: expected an input of tokens first, got {self.signature.tensors[0].kind}")
+        axis = first.ndim - len(i.dims) + (1 if self.one_head else 0)
+        return chunks_of(first.shape[axis] // factor_of(i.dims[0]), cu_seqlens, int(self.options.get("chunk") or _CHUNK))
+
+    def plan(self, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens, chunks: int | None = None) -> Plan:
         """What calls with arguments of these layouts run; NotImplementedError where gradients are wanted."""
         given = tensors
         if initial is not None or cu_seqlens is not None:
             given = [*tensors, *(initial or ()), *(() if cu_seqlens is None else (cu_seqlens,))]
         try:
-            key = final, initial is None, cu_seqlens is None, arrays.layouts(given)
+            key = final, initial is None, cu_seqlens is None, chunks, arrays.layouts(given)
         except AttributeError:
             raise self._not_an_array([*tensors, *(initial or []), cu_seqlens]) from None
         if arrays.wants_gradients(given):
             raise NotImplementedError(f"{self.name}: Forge has no gradients yet; call it under torch.no_grad(), or detach the inputs")
         known, plan = self._latest
         if key != known:  # comparing is faster than hashing
-            plan = self._plans.get(key) or self._new_plan(key, arrays, tensors, initial, final, cu_seqlens)
+            plan = self._plans.get(key) or self._new_plan(key, arrays, tensors, initial, final, cu_seqlens, chunks)
             self._latest = key, plan
         return plan
 
-    def _new_plan(self, key, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens) -> Plan:
+    def _new_plan(self, key, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens, chunks: int | None) -> Plan:
         names = [*self._tensor_names, *["initial_state"] * len(initial or []), *["cu_seqlens"] * (cu_seqlens is not None)]
         given = [*tensors, *(initial or []), *([cu_seqlens] if cu_seqlens is not None else [])]
         for x in given:
@@ -130,10 +150,10 @@ class Attention:
                 )
         compiled = self._compiled_for(
             device, dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes, shape.sequences, shape.tokens, shape.most_heads,
-            cu_seqlens is not None,
+            cu_seqlens is not None, {} if chunks is None else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
         )  # fmt: skip
         offsets = entries[-1] if cu_seqlens is not None else None
-        plan = Plan(compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets, self.one_head)
+        plan = Plan(compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets, self.one_head, chunks)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[key] = plan
@@ -149,11 +169,12 @@ class Attention:
         heads: int = 4,
         packed: bool = False,
         on: str | None = None,
+        more: Mapping | None = None,
     ) -> _c.Compiled:
         """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of two share one."""
         length = tokens // max(1, sequences) if packed else tokens
         expected = {"expected_tokens": rounded_up(length, 2, 64), "expected_sequences": rounded_up(max(1, sequences), 2, 1), "expected_heads": heads}
-        options = {"device": device, "dtype": dtype, **{f"size.{s}": n for s, n in sorted(sizes.items())}, **expected, **self.options}
+        options = {"device": device, "dtype": dtype, **{f"size.{s}": n for s, n in sorted(sizes.items())}, **expected, **self.options, **(more or {})}
         if on is not None:
             options["on"] = on
         key = tuple(options.items())
@@ -178,7 +199,7 @@ class Attention:
         if unknown := [k for k in kwargs if k not in self._known]:
             takes = ", ".join(i.name for i in self.signature.inputs)
             raise TypeError(f"{self.name}() got an unexpected keyword argument {unknown[0]!r}; it takes {takes}, "
-                            "initial_state, output_final_state, cu_seqlens")  # fmt: skip
+                            "initial_state, output_final_state, cu_seqlens, return_intermediate_states")  # fmt: skip
         if missing := [n for n in self._tensor_names if n not in kwargs]:
             raise TypeError(f"{self.name}() is missing {', '.join(map(repr, missing))}")
         if missing := [i.name for i in self.signature.scalars if kwargs.get(i.name) is None and i.name not in self._defaults]:
@@ -334,6 +355,10 @@ class LinearAttention(Attention):
                 folder.mkdir(parents=True, exist_ok=True)
                 for name, text in compiled.sources().items():
                     (folder / name).write_text(text, encoding="utf-8")
+
+
+def _one_or_all(states: list):
+    return states[0] if len(states) == 1 else tuple(states)
 
 
 def _name_of(chunk_mode: Callable) -> str:

@@ -111,6 +111,7 @@ void place_slots(Call& call, const forge_attention& attention, const forge_args&
 void place(Call& call, const Slot& slot, TensorView view) {
     auto& group = slot.kind == Slot::Kind::InitialState ? call.initial_states
                   : slot.kind == Slot::Kind::FinalState ? call.final_states
+                  : slot.kind == Slot::Kind::ChunkState ? call.chunk_states
                                                         : call.tensors;
     group.emplace(slot.name, std::move(view));
 }

@@ -81,7 +81,7 @@ forge_status forge_compile(const char* definition, const char* file, const forge
         forge::ir::Definition declared =
             forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>");
         forge::Attention compiled = forge::compile(declared, parsed);
-        auto slots = forge::capi::slots_of(compiled.definition());
+        auto slots = forge::capi::slots_of(compiled.definition(), parsed.chunk_states);
         auto scalars = forge::capi::scalars_of(compiled.definition());
         std::string description = forge::capi::describe(compiled, parsed, slots, scalars);
         const std::size_t tensor_count = slots.size(), scalar_count = scalars.size();

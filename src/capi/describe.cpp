@@ -22,6 +22,8 @@ const char* kind_name(Kind kind) {
             return "initial_state";
         case Kind::FinalState:
             return "final_state";
+        case Kind::ChunkState:
+            return "chunk_state";
     }
     return "?";
 }
@@ -29,6 +31,7 @@ const char* kind_name(Kind kind) {
 Json shape_of(const Slot& slot) {
     Json shape = Json::array();
     if (slot.kind == Kind::InitialState || slot.kind == Kind::FinalState) shape = {"N", "heads"};
+    if (slot.kind == Kind::ChunkState) shape = {"chunks", "heads"};
     for (const Dim& d : slot.type.shape) {
         if (d.is_constant()) shape.push_back(d.factor);
         else shape.push_back(to_string(d));
@@ -51,14 +54,16 @@ Json json_of(const check::Report& report, const std::string& name) {
 
 }  // namespace
 
-std::vector<Slot> slots_of(const ir::Definition& definition) {
+std::vector<Slot> slots_of(const ir::Definition& definition, bool chunk_states) {
     std::vector<Slot> slots;
     for (const ir::InputDecl& in : definition.inputs)
         if (in.role != ir::Role::Scalar)
             slots.push_back({in.role == ir::Role::Head ? Kind::Head : Kind::Input, in.name, in.type});
     for (const ir::OutputDecl& out : definition.outputs) slots.push_back({Kind::Output, out.name, out.type});
-    for (const Kind kind : {Kind::InitialState, Kind::FinalState})
-        for (const ir::StateDecl& s : definition.states) slots.push_back({kind, s.name, {DType::F32, s.type.shape}});
+    for (const Kind kind : {Kind::InitialState, Kind::FinalState, Kind::ChunkState})
+        for (const ir::StateDecl& s : definition.states) {
+            if (kind != Kind::ChunkState || chunk_states) slots.push_back({kind, s.name, {DType::F32, s.type.shape}});
+        }
     return slots;
 }
 

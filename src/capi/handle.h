@@ -14,13 +14,14 @@ namespace forge::capi {
 
 /// A place for a tensor in forge_args.
 struct Slot {
-    enum class Kind : std::uint8_t { Input, Head, Output, InitialState, FinalState } kind = Kind::Input;
+    enum class Kind : std::uint8_t { Input, Head, Output, InitialState, FinalState, ChunkState } kind = Kind::Input;
     std::string name;
     ir::Type type;  ///< as declared; states without sequences and heads
 };
 
-/// Inputs, outputs, initial states, final states, each in the order of declaration.
-std::vector<Slot> slots_of(const ir::Definition& definition);
+/// Inputs, outputs, initial states, final states and, if asked for, states before chunks, each in the order of
+/// declaration.
+std::vector<Slot> slots_of(const ir::Definition& definition, bool chunk_states);
 std::vector<std::string> scalars_of(const ir::Definition& definition);
 
 /// The JSON of forge_describe.

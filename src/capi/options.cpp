@@ -52,6 +52,8 @@ const std::map<std::string, Setter>& setters() {
         {"rule", text_of(&CompileOptions::rule)},
         {"tuned", [](CompileOptions& o, const std::string& name,
                      const std::string& value) { o.tuned = number(name, value) != 0; }},
+        {"chunk_states", [](CompileOptions& o, const std::string& name,
+                            const std::string& value) { o.chunk_states = number(name, value) != 0; }},
         {"cache_dir", text_of(&CompileOptions::cache_dir)},
     };
     return kSetters;

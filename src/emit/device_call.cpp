@@ -30,6 +30,11 @@ class DeviceCall {
                 return matmul("Sub");
             case Opcode::Cumsum:
                 return cumsum();
+            case Opcode::Cumprod:
+                return cumprod();
+            case Opcode::Concat:
+            case Opcode::Interleave:
+                return join();
             case Opcode::Sum:
             case Opcode::Amax:
                 return reduce();
@@ -110,6 +115,44 @@ class DeviceCall {
             throw InternalError(fmt::format("emit: cumsum of rank {} along axis {}", op_.type.rank(), op_.attrs.dim));
         out_.line("cumsum_cols<{}, {}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1),
                   row_stride(op_.args[0]), row_stride(v_), flags, pointer(0), result_);
+    }
+
+    void cumprod() {
+        const ValueId v = op_.args[0];
+        if (op_.type.rank() == 1)
+            return out_.line("cumprod_cols<1, {}, 0, 0>({}, {});", size_of(op_.type, 0), pointer(0), result_);
+        if (op_.attrs.dim == 0)
+            return out_.line("cumprod_rows<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), flat_columns(v_),
+                             stride(v, 0), stride(v_, 0), pointer(0), result_);
+        need_matrix();
+        out_.line("cumprod_cols<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v),
+                  row_stride(v_), pointer(0), result_);
+    }
+
+    /// Each operand into its part of the result: a place at which it begins, and strides.
+    void join() {
+        const int axis = static_cast<int>(op_.attrs.dim), last = op_.type.rank() - 1;
+        const auto count = static_cast<std::int64_t>(op_.args.size());
+        const bool by_turns = op_.code == Opcode::Interleave;
+        std::int64_t before = 0;
+        for (std::size_t n = 0; n < op_.args.size(); ++n) {
+            const ValueId v = op_.args[n];
+            const ir::Type& x = type(n);
+            const auto step = [&](int of) { return stride(v_, of) * (by_turns && of == axis ? count : 1); };
+            std::string from = pointer(n),
+                        to = fmt::format("{} + {}", result_,
+                                         stride(v_, axis) * (by_turns ? static_cast<std::int64_t>(n) : before));
+            for (int i = 0; i + 2 <= last; ++i) {
+                out_.open(fmt::format("for (int i{0} = 0; i{0} < {1}; ++i{0})", i, size_of(x, i)));
+                from += fmt::format(" + i{} * {}", i, stride(v, i));
+                to += fmt::format(" + i{} * {}", i, step(i));
+            }
+            const bool vector = last == 0;
+            out_.line("put_part<{}, {}, {}, {}, {}>({}, {});", vector ? 1 : size_of(x, last - 1), size_of(x, last),
+                      vector ? 0 : stride(v, last - 1), vector ? 0 : step(last - 1), step(last), from, to);
+            for (int i = 0; i + 2 <= last; ++i) out_.close();
+            before += size_of(x, axis);
+        }
     }
 
     void reduce() {

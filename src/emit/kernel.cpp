@@ -154,6 +154,7 @@ class KernelWriter {
             if (c_.is_param(v, Role::State)) start_state(v);
             if (c_.is_param(v, Role::Ones) || c_.is_param(v, Role::Eye)) start_transition(v);
         }
+        transfers_.declare_chunk_states();
     }
 
     void start_state(ValueId v) {
@@ -288,7 +289,7 @@ class KernelWriter {
                       fn_.op(base).layout->strides[1], op.layout->strides[0], tile_pointer(fn_, base, c_.names),
                       c_.name(v));
         } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant ||
-                   op.code == Opcode::Identity) {
+                   op.code == Opcode::Identity || op.code == Opcode::Arange) {
             write_loops(out_, fn_, v, c_.names, c_.dialect.cooperative ? Walk::Shared : Walk::Nested);
         } else {
             write_device_call(c_, v);
@@ -306,6 +307,7 @@ class KernelWriter {
         for (const ir::Result& r : fn_.results) {
             if (r.value != v) continue;
             if (r.role == Role::Input) transfers_.store_output(r);
+            if (r.role == Role::Before) transfers_.store_chunk_state(r);
             if (r.role == Role::Spill && !c_.made_in_spill(v)) transfers_.store_spill(r.name, v, "block");
         }
     }

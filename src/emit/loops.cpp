@@ -192,6 +192,7 @@ class LoopNest {
         if (op.code == Opcode::Param) return {fmt::format("broadcast({})", n), 0};
         if (op.code == Opcode::Identity)
             return name(v, fmt::format("eye({}, j)", variable(rank_ - 2)), rank_, n + "_j");
+        if (op.code == Opcode::Arange) return name(v, "count_from(j)", rank_, n + "_j");
         std::vector<std::string> args;
         int depth = 0;
         for (const ValueId a : op.args) {

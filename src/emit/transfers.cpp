@@ -296,6 +296,28 @@ void Transfers::store_final_state(const std::string& state, ValueId v) {
     out_.close();
 }
 
+void Transfers::declare_chunk_states() {
+    const bool any =
+        std::any_of(fn_.results.begin(), fn_.results.end(), [](const ir::Result& r) { return r.role == Role::Before; });
+    if (any) out_.line("const Size chunks_before = chunks_packed_before(call, at, {});", plan_.schedule.chunk);
+}
+
+std::string Transfers::chunk_state(const std::string& state) const {
+    const int tensor = plan_.tensor(Kind::ChunkState, state);
+    return fmt::format("float* const before = chunk_state(call, {}, at, chunks_before + row / {})", tensor,
+                       plan_.schedule.chunk);
+}
+
+void Transfers::store_chunk_state(const ir::Result& r) {
+    const Op& op = fn_.op(r.value);
+    const int tensor = plan_.tensor(Kind::ChunkState, r.name);
+    c_.reads(r.value);
+    out_.open(fmt::format("if ({})", chunk_state(r.name)));
+    transfer({"float", c_.name(r.value), "before" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
+              memory_strides(tensor, op.type.rank(), false), all_rows(op.type), ""});
+    out_.close();
+}
+
 void Transfers::store_output(const ir::Result& r) {
     const Op& op = fn_.op(r.value);
     const int tensor = plan_.tensor(Kind::Output, r.name);

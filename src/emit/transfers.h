@@ -38,6 +38,10 @@ class Transfers {
     void load_initial_state(ir::ValueId v);
     void store_output(const ir::Result& r);
     void store_final_state(const std::string& state, ir::ValueId v);
+    /// For the caller: where the states before chunks begin, the place of this chunk's as a condition, and its store.
+    void declare_chunk_states();
+    [[nodiscard]] std::string chunk_state(const std::string& state) const;
+    void store_chunk_state(const ir::Result& r);
 
     /// Where a block of a spill begins for this task: scans that take part of an axis see their part.
     [[nodiscard]] std::string spill_pointer(const std::string& spill, const char* block) const;

@@ -132,6 +132,21 @@ Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
 Tensor sum(const Tensor& x, int dim, Here here) { return with_dim(Opcode::Sum, x, dim, here); }
 Tensor amax(const Tensor& x, int dim, Here here) { return with_dim(Opcode::Amax, x, dim, here); }
 Tensor cumsum(const Tensor& x, int dim, Here here) { return with_dim(Opcode::Cumsum, x, dim, here); }
+Tensor cumsum(const Tensor& x, int dim, CumsumOptions options, Here here) {
+    Attrs attrs;
+    attrs.dim = dim;
+    attrs.reverse = options.reverse;
+    attrs.exclusive = options.exclusive;
+    return record(Opcode::Cumsum, {x}, attrs, here);
+}
+
+Tensor cumprod(const Tensor& x, int dim, Here here) { return with_dim(Opcode::Cumprod, x, dim, here); }
+
+Tensor mean(const Tensor& x, int dim, Here here) {
+    const Tensor total = sum(x, dim, here);
+    return total.id() < 0 ? total : record(Opcode::Div, {total, size(x, dim, here)}, {}, here);
+}
+
 Tensor linear_scan(const Tensor& decay, const Tensor& x, Here here) {
     return record(Opcode::LinearScan, {decay, x}, {}, here);
 }
@@ -168,6 +183,45 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t step, He
     attrs.start = start;
     attrs.step = step;
     return record(Opcode::Slice, {x}, attrs, here);
+}
+
+Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length, std::int64_t step, Here here) {
+    Attrs attrs;
+    attrs.dim = dim;
+    attrs.start = start;
+    attrs.step = step;
+    attrs.length = length;
+    if (length == 0 && x.trace())
+        return x.trace()->error({"narrow: no elements", "a length of at least 1", "0", here, ""});
+    return record(Opcode::Slice, {x}, attrs, here);
+}
+
+Tensor part(const Tensor& x, int dim, std::int64_t index, std::int64_t count, Here here) {
+    Attrs attrs;
+    attrs.dim = dim;
+    attrs.start = index;
+    attrs.count = count;
+    return record(Opcode::Part, {x}, attrs, here);
+}
+
+namespace {
+Tensor joined(Opcode code, const std::vector<Tensor>& parts, std::int64_t dim, const Here& here) {
+    Attrs attrs;
+    attrs.dim = dim;
+    return record(code, parts, attrs, here);
+}
+}  // namespace
+
+Tensor concat(const std::vector<Tensor>& parts, int dim, Here here) { return joined(Opcode::Concat, parts, dim, here); }
+
+Tensor interleave(const std::vector<Tensor>& parts, int dim, Here here) {
+    return joined(Opcode::Interleave, parts, dim, here);
+}
+
+Tensor stack(const std::vector<Tensor>& parts, int dim, Here here) {
+    std::vector<Tensor> with_axis;
+    for (const Tensor& x : parts) with_axis.push_back(unsqueeze(x, dim, here));
+    return joined(Opcode::Concat, with_axis, dim, here);
 }
 
 Tensor repeat_interleave(const Tensor& x, std::int64_t count, int dim, Here here) {
@@ -213,6 +267,28 @@ Tensor outer(const Tensor& a, const Tensor& b, Here here) {
 Tensor identity(const Tensor& like, const Dim& n, Here here) {
     if (!like.trace()) return record(Opcode::Identity, {like}, {}, here);
     return like.trace()->record(Opcode::Identity, {}, {}, here, ir::Type{like.dtype(), {n, n}});
+}
+
+Tensor arange(const Tensor& like, const Dim& n, Here here) {
+    if (!like.trace()) return record(Opcode::Arange, {like}, {}, here);
+    return like.trace()->record(Opcode::Arange, {}, {}, here, ir::Type{like.dtype(), {n}});
+}
+
+Tensor size(const Tensor& x, int dim, Here here) {
+    const ir::Type* type = x.trace() ? x.trace()->type(x) : nullptr;
+    const auto axis = type ? ir::normal_axis(dim, type->shape.size()) : std::nullopt;
+    if (!axis) return with_dim(Opcode::Sum, x, dim, here);  // which reports what is wrong
+    const Dim& d = type->shape[static_cast<std::size_t>(*axis)];
+    if (d.is_constant()) return x.trace()->constant(static_cast<double>(d.factor), here);
+    Attrs attrs;
+    attrs.name = d.symbol;
+    attrs.count = d.factor;
+    return x.trace()->record(Opcode::Size, {}, attrs, here, ir::Type{DType::F32, {}});
+}
+
+Tensor full(const Tensor& like, const Shape& shape, double value, Here here) {
+    if (!like.trace()) return record(Opcode::Expand, {like}, {}, here);
+    return expand(like.trace()->constant(value, here).to(like.dtype(), here), shape, here);
 }
 
 Tensor inverse(const Tensor& x, Here here) {

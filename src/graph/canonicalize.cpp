@@ -47,7 +47,9 @@ Rewrite simplify_view(const Function& out, const Op& op, const Args& args) {
     if (op.code == Opcode::Squeeze && x.code == Opcode::Unsqueeze && x.attrs.dim == op.attrs.dim) return x.args[0];
     if (op.code == Opcode::Expand && x.type.shape == op.type.shape) return args[0];
     if (op.code == Opcode::RepeatInterleave && op.attrs.count == 1) return args[0];
-    if (op.code == Opcode::Slice && op.attrs.step == 1) return args[0];
+    if (op.code == Opcode::Slice && x.type.shape == op.type.shape) return args[0];
+    if (op.code == Opcode::Part && op.attrs.count == 1) return args[0];
+    if ((op.code == Opcode::Concat || op.code == Opcode::Interleave) && args.size() == 1) return args[0];
     return std::nullopt;
 }
 

@@ -42,4 +42,7 @@ ir::Function deepest_last(const ir::Function& fn);
 /// well stay as they are.
 ir::Function decay_rows(const ir::Function& fn);
 
+/// The program with the states before the chunk among its results.
+ir::Function with_chunk_states(const ir::Function& program);
+
 }  // namespace forge::graph

@@ -30,6 +30,7 @@ bool parallel_over(const Function& fn, const Op& op, const std::string& s) {
     if (count(op.type, s) > 1) return false;
     switch (op.code) {
         case Opcode::Identity:
+        case Opcode::Arange:
         case Opcode::Tril:
         case Opcode::Triu:
         case Opcode::Inverse:
@@ -45,10 +46,14 @@ bool parallel_over(const Function& fn, const Op& op, const std::string& s) {
         case Opcode::Sum:
         case Opcode::Amax:
         case Opcode::Cumsum:
+        case Opcode::Cumprod:
         case Opcode::Softmax:
         case Opcode::L2norm:
         case Opcode::Select:
         case Opcode::Slice:
+        case Opcode::Part:
+        case Opcode::Concat:
+        case Opcode::Interleave:
         case Opcode::RepeatInterleave:
             return !axis_is(fn, op.args[0], op.attrs.dim, s);
         case Opcode::LinearScan:
@@ -92,7 +97,9 @@ std::vector<bool> cheap(const Function& program) {
         const Op& op = program.op(v);
         const bool light = ir::is_elementwise(op.code) || ir::is_view(op.code) || op.code == Opcode::Cumsum ||
                            op.code == Opcode::Sum || op.code == Opcode::Constant || op.code == Opcode::Identity ||
-                           op.code == Opcode::RepeatInterleave ||
+                           op.code == Opcode::Arange || op.code == Opcode::Size ||
+                           op.code == Opcode::RepeatInterleave || op.code == Opcode::Concat ||
+                           op.code == Opcode::Interleave ||
                            (op.code == Opcode::Param && op.attrs.role != Role::State && op.attrs.role != Role::Spill);
         is_cheap[static_cast<std::size_t>(v)] = light && std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
                                                     return is_cheap[static_cast<std::size_t>(a)];

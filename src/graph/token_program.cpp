@@ -75,6 +75,7 @@ class TokenProgram {
                 return op.attrs.role != Role::Spill &&
                        op.type.rank() <= (op.type.rank() > 0 && is_chunk(op.type.shape[0]) ? 2 : 1);
             case Opcode::Constant:
+            case Opcode::Size:
             case Opcode::Copy:
             case Opcode::Permute:
             case Opcode::Unsqueeze:
@@ -84,6 +85,7 @@ class TokenProgram {
             case Opcode::Sum:
             case Opcode::Amax:
             case Opcode::Cumsum:
+            case Opcode::Cumprod:
                 return !is_channels(operand_axis(op));
             case Opcode::LinearScan:
                 return is_chunk(program_.op(op.args[0]).type.shape[0]);
@@ -118,6 +120,7 @@ class TokenProgram {
                 case Opcode::Select:
                 case Opcode::Sum:
                 case Opcode::Amax:
+                case Opcode::Cumprod:
                     return args[0];
                 case Opcode::LinearScan:
                     return args[1];

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "forge/error.h"
@@ -58,18 +59,28 @@ std::optional<std::vector<std::size_t>> linear_operands(const Op& op) {
         case Opcode::Squeeze:
         case Opcode::Select:
         case Opcode::Slice:
+        case Opcode::Part:
         case Opcode::RepeatInterleave:
         case Opcode::Expand:
         case Opcode::Tril:
         case Opcode::Triu:
             return {{0}};
+        case Opcode::Concat:
+        case Opcode::Interleave: {
+            std::vector<std::size_t> all(op.args.size());
+            std::iota(all.begin(), all.end(), std::size_t{0});
+            return all;
+        }
         default:
             return std::nullopt;
     }
 }
 
-/// Sums let every operand vary at once; products only one.
-bool is_additive(Opcode code) { return code == Opcode::Add || code == Opcode::Sub || code == Opcode::Where; }
+/// Sums let every operand vary at once, and so does what only joins them; products only one.
+bool is_additive(Opcode code) {
+    return code == Opcode::Add || code == Opcode::Sub || code == Opcode::Where || code == Opcode::Concat ||
+           code == Opcode::Interleave;
+}
 
 /// What stands between a state result and the states: for each value on the way, which states it reads.
 class Analysis {

@@ -102,13 +102,41 @@ Value select(const Value& x, std::int64_t dim, std::int64_t index) {
     return gather(x, shape, strides, offset);
 }
 
-Value slice(const Value& x, std::int64_t dim, std::int64_t start, std::int64_t step) {
+Value slice(const Value& x, std::int64_t dim, std::int64_t start, std::int64_t step, std::int64_t length) {
     const std::size_t axis = at(axis_of(x, dim));
     Extents shape = x.shape, strides = strides_of(x);
-    const std::int64_t offset = start * strides[axis];
-    shape[axis] /= step;
+    const std::int64_t offset = (start < 0 ? start + shape[axis] : start) * strides[axis];
+    shape[axis] = length == 0 ? shape[axis] / step : length;
     strides[axis] *= step;
     return gather(x, shape, strides, offset);
+}
+
+Value part(const Value& x, std::int64_t dim, std::int64_t index, std::int64_t count) {
+    const std::int64_t size = x.shape[at(axis_of(x, dim))] / count;
+    return slice(x, dim, index * size, 1, size);
+}
+
+Value joined(const std::vector<Value>& parts, std::int64_t dim, bool by_turns) {
+    const std::size_t axis = at(axis_of(parts[0], dim));
+    const auto count = static_cast<std::int64_t>(parts.size());
+    Extents shape = parts[0].shape;
+    shape[axis] = 0;
+    for (const Value& p : parts) shape[axis] += p.shape[axis];
+    Value result = zeros(shape);
+    const std::int64_t stride = strides_of(result)[axis], row = shape[axis] * stride;
+    std::int64_t before = 0;  // elements of the axis that earlier parts have
+    for (std::int64_t n = 0; n < count; ++n) {
+        const Value& p = parts[at(n)];
+        const std::int64_t size = p.shape[axis];
+        for (std::size_t i = 0; i < p.data.size(); ++i) {
+            const auto flat = static_cast<std::int64_t>(i);
+            const std::int64_t outer = flat / (size * stride), along = flat / stride % size, inner = flat % stride;
+            const std::int64_t to = by_turns ? along * count + n : before + along;
+            result.data[at(outer * row + to * stride + inner)] = p.data[i];
+        }
+        before += size;
+    }
+    return result;
 }
 
 Value repeat_interleave(const Value& x, std::int64_t dim, std::int64_t count) {
@@ -170,6 +198,12 @@ Value cumsum(const Value& x, std::int64_t dim, bool reverse, bool exclusive) {
     });
 }
 
+Value cumprod(const Value& x, std::int64_t dim) {
+    return along(x, dim, [](Line line) {
+        for (std::int64_t i = 1; i < line.size; ++i) line[i] *= line[i - 1];
+    });
+}
+
 Value amax(const Value& x, std::int64_t dim) {
     return select(along(x, dim,
                         [](Line line) {
@@ -205,6 +239,12 @@ Value linear_scan(const Value& decay, Value x) {
 Value linear_scan_from(const Value& decay, Value x, const Value& before) {
     for (std::size_t j = 0; j < before.data.size(); ++j) x.data[j] += decay.data[j] * before.data[j];
     return linear_scan(decay, std::move(x));
+}
+
+Value arange(std::int64_t n) {
+    Value result = zeros({n});
+    std::iota(result.data.begin(), result.data.end(), 0.0);
+    return result;
 }
 
 // ---- Matrices ----

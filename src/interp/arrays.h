@@ -14,7 +14,11 @@ inline std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 Value expand(const Value& x, const Extents& shape);
 Value permute(const Value& x, const Extents& axes);
 Value select(const Value& x, std::int64_t dim, std::int64_t index);
-Value slice(const Value& x, std::int64_t dim, std::int64_t start, std::int64_t step);
+/// length 0: to the end, in whole steps.
+Value slice(const Value& x, std::int64_t dim, std::int64_t start, std::int64_t step, std::int64_t length);
+Value part(const Value& x, std::int64_t dim, std::int64_t index, std::int64_t count);
+/// One after the other along `dim`, or by turns.
+Value joined(const std::vector<Value>& parts, std::int64_t dim, bool by_turns);
 Value repeat_interleave(const Value& x, std::int64_t dim, std::int64_t count);
 Value unsqueeze(const Value& x, std::int64_t dim);
 Value squeeze(const Value& x, std::int64_t dim);
@@ -40,11 +44,15 @@ Value map(const Value& a, const Value& b, Formula formula) {
 
 // Along one axis; `amax` drops it.
 Value cumsum(const Value& x, std::int64_t dim, bool reverse, bool exclusive);
+Value cumprod(const Value& x, std::int64_t dim);
 Value amax(const Value& x, std::int64_t dim);
 Value softmax(const Value& x, std::int64_t dim);
 Value l2norm(const Value& x, std::int64_t dim, double eps);
 Value linear_scan(const Value& decay, Value x);
 Value linear_scan_from(const Value& decay, Value x, const Value& before);
+
+/// 0, 1, …, n - 1.
+Value arange(std::int64_t n);
 
 // Matrices.
 Value triangle(Value x, bool lower, std::int64_t diagonal);

@@ -79,6 +79,11 @@ struct Evaluation {
 Value Evaluation::leaf(const Op& op) const {
     if (op.code == Opcode::Param) return parameter(op, params, sizes);
     if (op.code == Opcode::Identity) return identity(concrete(op.type.shape, sizes));
+    if (op.code == Opcode::Arange) return arange(concrete(op.type.shape, sizes)[0]);
+    if (op.code == Opcode::Size) {
+        const Dim size = op.attrs.count * Dim(op.attrs.name);
+        return scalar(static_cast<double>(concrete({size}, sizes)[0]));
+    }
     if (op.code == Opcode::Constant) return expand(scalar(op.attrs.value), concrete(op.type.shape, sizes));
     return lookup(params, binding_name(fn.op(op.args[0]).attrs.name, ir::Role::Shifted));  // PrevToken, of a Param
 }
@@ -101,6 +106,8 @@ Value Evaluation::run(const Op& op) const {
         case Opcode::Param:
         case Opcode::Constant:
         case Opcode::Identity:
+        case Opcode::Arange:
+        case Opcode::Size:
         case Opcode::PrevToken:
             return leaf(op);
         case Opcode::To:
@@ -115,6 +122,8 @@ Value Evaluation::run(const Op& op) const {
             return amax(in(0), attrs.dim);
         case Opcode::Cumsum:
             return cumsum(in(0), attrs.dim, attrs.reverse, attrs.exclusive);
+        case Opcode::Cumprod:
+            return cumprod(in(0), attrs.dim);
         case Opcode::LinearScan:
             return linear_scan(in(0), in(1));
         case Opcode::LinearScanFrom:
@@ -132,7 +141,15 @@ Value Evaluation::run(const Op& op) const {
         case Opcode::Select:
             return select(in(0), attrs.dim, attrs.start);
         case Opcode::Slice:
-            return slice(in(0), attrs.dim, attrs.start, attrs.step);
+            return slice(in(0), attrs.dim, attrs.start, attrs.step, attrs.length);
+        case Opcode::Part:
+            return part(in(0), attrs.dim, attrs.start, attrs.count);
+        case Opcode::Concat:
+        case Opcode::Interleave: {
+            std::vector<Value> parts;
+            for (std::size_t i = 0; i < op.args.size(); ++i) parts.push_back(in(i));
+            return joined(parts, attrs.dim, op.code == Opcode::Interleave);
+        }
         case Opcode::RepeatInterleave:
             return repeat_interleave(in(0), attrs.dim, attrs.count);
         case Opcode::Expand:
@@ -188,6 +205,8 @@ std::string binding_name(const std::string& name, ir::Role role) {
             return name + "@ones";
         case ir::Role::Eye:
             return name + "@eye";
+        case ir::Role::Before:
+            return name + "@before";
     }
     throw InternalError("interp: unknown role");
 }

@@ -8,6 +8,8 @@
 #include <numbers>
 #include <optional>
 
+#include "ir/sizes.h"
+
 namespace forge::interp {
 namespace {
 
@@ -195,6 +197,8 @@ Sizes small_sizes(const ir::Definition& def, std::int64_t chunk) {
     std::int64_t next = 3;
     for (auto& [symbol, size] : sizes)
         if (symbol != ir::kChunkSymbol) size = next++;
+    for (const ir::Function* phase : {&def.chunk, &def.decay, &def.merge, def.step ? &*def.step : &def.merge})
+        for (const auto& [symbol, least] : ir::least_sizes(*phase)) sizes[symbol] = std::max(sizes[symbol], least.size);
     return sizes;
 }
 

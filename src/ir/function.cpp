@@ -64,6 +64,8 @@ const char* to_string(Role role) {
             return "ones";
         case Role::Eye:
             return "eye";
+        case Role::Before:
+            return "before";
     }
     return "?";
 }
@@ -116,7 +118,7 @@ bool is_elementwise(Opcode code) {
 
 bool is_view(Opcode code) {
     return code == Opcode::Permute || code == Opcode::Unsqueeze || code == Opcode::Squeeze || code == Opcode::Select ||
-           code == Opcode::Slice || code == Opcode::Expand;
+           code == Opcode::Slice || code == Opcode::Part || code == Opcode::Expand;
 }
 
 bool is_matmul(Opcode code) {

@@ -31,6 +31,7 @@ enum AttrMask : unsigned {
     kTransA = 1U << 12,
     kTransB = 1U << 13,
     kTri = 1U << 14,
+    kLength = 1U << 15,
 };
 
 enum class Opcode : std::uint8_t {
@@ -71,6 +72,7 @@ enum class Role : std::uint8_t {
     Spill,    ///< a value that an earlier kernel stored
     Ones,     ///< carried from chunk to chunk like a state, from ones: factors of a transition
     Eye,      ///< carried from chunk to chunk like a state, from the identity: the matrix of a transition
+    Before,   ///< of a result: a state before the chunk, which is stored for the caller
 };
 const char* to_string(Role role);
 
@@ -92,6 +94,7 @@ struct Attrs {
     std::int64_t start = 0;
     std::int64_t step = 1;
     std::int64_t count = 1;
+    std::int64_t length = 0;  ///< 0: to the end
     std::vector<std::int64_t> perm;
     std::int64_t diagonal = 0;
     bool reverse = false;
@@ -160,7 +163,7 @@ std::vector<int> result_uses(const Function& fn);
 /// How many operands the op has after which its inputs are elementwise in the result: unary, binary, compare, where,
 /// to…
 bool is_elementwise(Opcode code);
-/// Ops that only re-index their operand: permute, unsqueeze, squeeze, select, slice, expand.
+/// Ops that only re-index their operand: permute, unsqueeze, squeeze, select, slice, part, expand.
 bool is_view(Opcode code);
 bool is_matmul(Opcode code);  ///< the four products
 

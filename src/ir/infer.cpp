@@ -1,10 +1,12 @@
 #include "ir/infer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "forge/error.h"
+#include "ir/definition.h"
 
 namespace forge::ir {
 namespace {
@@ -100,6 +102,29 @@ Inferred infer_unsqueeze(const Type& x, const Attrs& attrs) {
     return result;
 }
 
+/// A slice of so many elements. Of an axis whose size is a symbol, whether it is long enough shows when it is bound.
+Inferred infer_stretch(const Type& x, const Attrs& attrs, std::size_t axis) {
+    Type result = x;
+    Dim& d = result.shape[axis];
+    if (d.symbol == kChunkSymbol)
+        return TypeFault{
+            "slice: so many tokens of a chunk", "an axis that is not the tokens'",
+            fmt::format("dim {} of {}", axis, to_string(x)),
+            "what a token sees of others goes through sums, scans and products with tril; token_mask tells "
+            "tokens from padding"};
+    const std::int64_t last = attrs.start + (attrs.length - 1) * attrs.step;
+    const bool inside = attrs.start >= 0 ? !d.is_constant() || last < d.factor
+                                         : last < 0 && (!d.is_constant() || attrs.start >= -d.factor);
+    if (attrs.step < 1 || attrs.length < 1 || !inside)
+        return TypeFault{"slice: not within the axis",
+                         "a start and a length of at least 1 within it, and a step of at least 1",
+                         fmt::format("start={} step={} length={} of dim {} of {}", attrs.start, attrs.step,
+                                     attrs.length, axis, to_string(x)),
+                         ""};
+    d = Dim(attrs.length);
+    return result;
+}
+
 Inferred infer_slice_like(Opcode code, const Type& x, const Attrs& attrs) {
     const auto axis = normal_axis(attrs.dim, x.shape.size());
     if (!axis) return bad_axis(code, x, attrs);
@@ -117,6 +142,15 @@ Inferred infer_slice_like(Opcode code, const Type& x, const Attrs& attrs) {
         if (attrs.count < 1)
             return TypeFault{"repeat_interleave: needs a positive count", "", std::to_string(attrs.count), ""};
         d.factor *= attrs.count;
+    } else if (code == Opcode::Part) {
+        if (attrs.count < 1 || d.factor % attrs.count != 0 || attrs.start < 0 || attrs.start >= attrs.count)
+            return TypeFault{
+                "part: the axis has no such part", "start in [0, count), and a count that divides the axis",
+                fmt::format("start={} count={} of dim {} of {}", attrs.start, attrs.count, *axis, to_string(x)),
+                "declare an axis whose halves are wanted as 2*D"};
+        d.factor /= attrs.count;
+    } else if (attrs.length != 0) {
+        return infer_stretch(x, attrs, static_cast<std::size_t>(*axis));
     } else {  // Slice
         if (attrs.step < 1 || attrs.start < 0 || attrs.start >= attrs.step || d.factor % attrs.step != 0)
             return TypeFault{"slice: the step must divide the axis, and start lie in [0, step)", "x[start::step]",
@@ -124,6 +158,69 @@ Inferred infer_slice_like(Opcode code, const Type& x, const Attrs& attrs) {
         d.factor /= attrs.step;
     }
     return result;
+}
+
+/// What a concatenation or interleaving of operands of one rank is.
+Inferred infer_joined(Opcode code, Types in, const Attrs& attrs) {
+    const char* name = info(code).name;
+    const auto listed = [&] {
+        std::vector<std::string> types;
+        for (const Type& t : in) types.push_back(to_string(t));
+        return fmt::format("{}", fmt::join(types, ", "));
+    };
+    if (in.empty()) return TypeFault{fmt::format("{}: no operands", name), "at least one", "none", ""};
+    const auto axis = normal_axis(attrs.dim, in[0].shape.size());
+    if (!axis) return bad_axis(code, in[0], attrs);
+    const auto at = static_cast<std::size_t>(*axis);
+    Type result = in[0];
+    for (std::size_t i = 1; i < in.size(); ++i) {
+        Shape others = in[i].shape;
+        if (others.size() == in[0].shape.size() && code == Opcode::Concat) others[at] = in[0].shape[at];
+        if (others != in[0].shape)
+            return TypeFault{
+                fmt::format("{}: shapes differ", name),
+                code == Opcode::Concat ? fmt::format("equal shapes but for dim {}", *axis) : "equal shapes", listed(),
+                ""};
+        if (is_float(in[i].dtype) != is_float(result.dtype))
+            return TypeFault{fmt::format("{}: truth values beside numbers", name), "one kind of element", listed(),
+                             "where(c, 1.0, 0.0) makes numbers"};
+        result.dtype = promote(result.dtype, in[i].dtype);
+        const Dim& d = in[i].shape[at];
+        if (d.symbol != result.shape[at].symbol)
+            return TypeFault{
+                fmt::format("{}: the sizes {} and {} have no sum", name, forge::to_string(result.shape[at]),
+                            forge::to_string(d)),
+                "numbers, or multiples of one symbol", listed(),
+                "declare the axis that the result stands for as a number, or its parts as D and the whole as 2*D"};
+        result.shape[at].factor += d.factor;
+    }
+    if (code == Opcode::Concat && in.size() > 1 && result.shape[at].symbol == kChunkSymbol)
+        return TypeFault{"concat: along the tokens", "an axis that is not the tokens'", listed(),
+                         "interleave(…, 0) gives each token several rows"};
+    return result;
+}
+
+Inferred infer_leaf(Opcode code, const Attrs& attrs, const Type& own) {
+    const auto tokens = [](const std::string& symbol) { return symbol == kChunkSymbol || symbol == kTokenSymbol; };
+    if (code == Opcode::Size) {
+        if (own != Type{DType::F32, {}} || attrs.name.empty() || attrs.count < 1)
+            return TypeFault{"size: not of an axis", "the name of a symbol, a count of at least 1, and the type f32[]",
+                             fmt::format("name=\"{}\" count={}: {}", attrs.name, attrs.count, to_string(own)), ""};
+        if (tokens(attrs.name))
+            return TypeFault{
+                "size: the number of tokens in a chunk is the compiler's choice, and the last chunk is padded",
+                "an axis that is not the tokens'", attrs.name, "sum(token_mask, 0) counts the chunk's tokens"};
+    }
+    if (code == Opcode::Arange) {
+        if (own.rank() != 1 || !is_float(own.dtype))
+            return TypeFault{"arange: not a vector of numbers", "f32[N]", to_string(own), ""};
+        if (tokens(own.shape[0].symbol))
+            return TypeFault{
+                "arange: a token's place in its chunk is the compiler's choice", "an axis that is not the tokens'",
+                to_string(own),
+                "carry the count of tokens as a state of rank 0: its place is prev_n + cumsum(token_mask, 0)"};
+    }
+    return own;
 }
 
 Inferred infer_square(Opcode code, const Type& x) {
@@ -213,7 +310,9 @@ Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const 
         case Opcode::Param:
         case Opcode::Constant:
         case Opcode::Identity:
-            return own;
+        case Opcode::Arange:
+        case Opcode::Size:
+            return infer_leaf(code, attrs, own);
         case Opcode::To:
             return Type{attrs.dtype, in[0].shape};
         case Opcode::CacheResult:
@@ -226,6 +325,7 @@ Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const 
         case Opcode::Amax:
             return infer_axis_op(code, in[0], attrs, false);
         case Opcode::Cumsum:
+        case Opcode::Cumprod:
         case Opcode::L2norm:
         case Opcode::Softmax:
             return infer_axis_op(code, in[0], attrs, true);
@@ -240,8 +340,12 @@ Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const 
         case Opcode::Squeeze:
         case Opcode::Select:
         case Opcode::Slice:
+        case Opcode::Part:
         case Opcode::RepeatInterleave:
             return infer_slice_like(code, in[0], attrs);
+        case Opcode::Concat:
+        case Opcode::Interleave:
+            return infer_joined(code, in, attrs);
         case Opcode::Expand:
             return infer_expand(in[0], own);
         case Opcode::Tril:

@@ -117,7 +117,7 @@ const std::map<std::string, DType> kDTypes = {{"bool", DType::Bool}, {"i32", DTy
 const std::map<std::string, Role> kRoles = [] {
     std::map<std::string, Role> m;
     for (const Role r : {Role::Input, Role::Shifted, Role::Head, Role::Scalar, Role::Mask, Role::State, Role::Chunk,
-                         Role::Cached, Role::Spill, Role::Ones, Role::Eye})
+                         Role::Cached, Role::Spill, Role::Ones, Role::Eye, Role::Before})
         m.emplace(to_string(r), r);
     return m;
 }();
@@ -287,6 +287,7 @@ class Parser {
         else if (k == "start") a.start = integer();
         else if (k == "step") a.step = integer();
         else if (k == "count") a.count = integer();
+        else if (k == "length") a.length = integer();
         else if (k == "perm") a.perm = integers();
         else if (k == "diagonal") a.diagonal = integer();
         else if (k == "reverse") a.reverse = boolean();

@@ -27,6 +27,7 @@ std::string attributes(const Op& op) {
     if (mask & kDim) parts.push_back(fmt::format("dim={}", a.dim));
     if (mask & kStart) parts.push_back(fmt::format("start={}", a.start));
     if (mask & kStep) parts.push_back(fmt::format("step={}", a.step));
+    if ((mask & kLength) && a.length != 0) parts.push_back(fmt::format("length={}", a.length));
     if (mask & kCount) parts.push_back(fmt::format("count={}", a.count));
     if (mask & kPerm) parts.push_back(fmt::format("perm=[{}]", fmt::join(a.perm, ", ")));
     if (mask & kDiagonal) parts.push_back(fmt::format("diagonal={}", a.diagonal));

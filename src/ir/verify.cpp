@@ -110,6 +110,7 @@ class Verifier {
             case Role::Ones:
             case Role::Eye:
             case Role::Spill:
+            case Role::Before:
                 return std::nullopt;  // of joined programs and kernels
         }
         return std::nullopt;

@@ -68,7 +68,8 @@ class Placement {
         roots_.resize(stages_.size());
         const int last = static_cast<int>(stages_.size()) - 1;
         for (const ir::Result& r : program.results)
-            roots_[static_cast<std::size_t>(r.role == Role::State ? scan_ : last)].push_back(r);
+            roots_[static_cast<std::size_t>(r.role == Role::State || r.role == Role::Before ? scan_ : last)].push_back(
+                r);
         find_homes();
     }
 

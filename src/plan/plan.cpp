@@ -9,6 +9,7 @@
 #include "graph/passes.h"
 #include "graph/token_program.h"
 #include "graph/transition.h"
+#include "ir/sizes.h"
 #include "tile/fragments.h"
 
 namespace forge::plan {
@@ -19,7 +20,7 @@ using ir::Opcode;
 using ir::Role;
 using Kind = TensorSlot::Kind;
 
-std::vector<TensorSlot> tensor_slots(const ir::Definition& def) {
+std::vector<TensorSlot> tensor_slots(const ir::Definition& def, const ir::Function& program) {
     std::vector<TensorSlot> slots;
     for (const auto& in : def.inputs) {
         if (in.role == Role::Input) slots.push_back({Kind::Input, in.name, in.type, in.pad});
@@ -28,6 +29,8 @@ std::vector<TensorSlot> tensor_slots(const ir::Definition& def) {
     for (const auto& out : def.outputs) slots.push_back({Kind::Output, out.name, out.type, 0});
     for (const auto& s : def.states) slots.push_back({Kind::InitialState, s.name, s.type, 0});
     for (const auto& s : def.states) slots.push_back({Kind::FinalState, s.name, s.type, 0});
+    for (const ir::Result& r : program.results)
+        if (r.role == Role::Before) slots.push_back({Kind::ChunkState, r.name, program.op(r.value).type, 0});
     return slots;
 }
 
@@ -257,7 +260,14 @@ class Planning {
 
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                const Schedule& schedule) {
-    return Planning({definition, program, schedule, sizes, {}, tensor_slots(definition), scalar_names(definition), {}})
+    return Planning({definition,
+                     ir::with_bound_sizes(program, sizes),
+                     schedule,
+                     sizes,
+                     {},
+                     tensor_slots(definition, program),
+                     scalar_names(definition),
+                     {}})
         .run();
 }
 

@@ -57,9 +57,10 @@ struct Schedule {
 };
 std::string to_string(const Schedule& schedule);
 
-/// A tensor of the call. Strides are read by the kernels in the axis order sequence, token, head, rest.
+/// A tensor of the call. Strides are read by the kernels in the axis order sequence, token (of states before chunks:
+/// chunk), head, rest.
 struct TensorSlot {
-    enum class Kind : std::uint8_t { Input, Head, Output, InitialState, FinalState } kind = Kind::Input;
+    enum class Kind : std::uint8_t { Input, Head, Output, InitialState, FinalState, ChunkState } kind = Kind::Input;
     std::string name;
     ir::Type type;  ///< as declared, symbolic; states without the head axis
     double pad = 0;

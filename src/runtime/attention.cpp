@@ -11,6 +11,7 @@
 #include "forge/runtime.h"
 #include "frontend/join.h"
 #include "graph/norm_bound.h"
+#include "graph/passes.h"
 #include "graph/pipeline.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
@@ -154,7 +155,8 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     check_sizes(def, options.sizes);
     if (auto found = interp::check_semantics(def); !found.empty()) throw CompileError(std::move(found));
     impl->joined = frontend::join(def);
-    const ir::Function program = graph::optimize(impl->joined);
+    ir::Function program = graph::optimize(impl->joined);
+    if (options.chunk_states) program = graph::with_chunk_states(program);
     if (options.device != "cpu") return build_for_gpu(std::move(impl), def, program, options);
     impl->isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     impl->threads = options.threads > 0 ? options.threads : support::core_count();

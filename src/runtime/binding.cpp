@@ -44,19 +44,21 @@ class Binder {
     }
 
     static bool is_state(const TensorSlot& slot) {
-        return slot.kind == Kind::InitialState || slot.kind == Kind::FinalState;
+        return slot.kind == Kind::InitialState || slot.kind == Kind::FinalState || slot.kind == Kind::ChunkState;
     }
     static bool has_tokens(const TensorSlot& slot) { return slot.kind == Kind::Input || slot.kind == Kind::Output; }
 
     [[nodiscard]] std::string argument_name(const TensorSlot& slot) const {
         if (slot.kind == Kind::InitialState) return "initial_states." + slot.name;
         if (slot.kind == Kind::FinalState) return "final_states." + slot.name;
+        if (slot.kind == Kind::ChunkState) return "chunk_states." + slot.name;
         return slot.name;
     }
 
     [[nodiscard]] const TensorView* find(const TensorSlot& slot) const {
         const auto& from = slot.kind == Kind::InitialState ? call_.initial_states
                            : slot.kind == Kind::FinalState ? call_.final_states
+                           : slot.kind == Kind::ChunkState ? call_.chunk_states
                                                            : call_.tensors;
         const auto it = from.find(slot.name);
         if (it != from.end()) return &it->second;
@@ -78,6 +80,10 @@ class Binder {
         check(call_.initial_states, "initial_states.",
               [](const TensorSlot& s) { return s.kind == Kind::InitialState; });
         check(call_.final_states, "final_states.", [](const TensorSlot& s) { return s.kind == Kind::FinalState; });
+        const auto has_chunk_state = [](const TensorSlot& s) { return s.kind == Kind::ChunkState; };
+        if (!call_.chunk_states.empty() && std::none_of(plan_.tensors.begin(), plan_.tensors.end(), has_chunk_state))
+            fail("chunk_states", "a variant that was compiled with chunk_states", "one without");
+        check(call_.chunk_states, "chunk_states.", has_chunk_state);
         for (const auto& [name, value] : call_.scalars)
             if (std::find(plan_.scalars.begin(), plan_.scalars.end(), name) == plan_.scalars.end())
                 fail(name, fmt::format("one of the scalars {}", fmt::join(plan_.scalars, ", ")), "an unknown name");
@@ -210,7 +216,8 @@ class Binder {
             fail(argument_name(slot), "element type " + to_string(wanted), to_string(view->dtype));
         if (view->strides.size() != view->shape.size())
             fail(argument_name(slot), "one stride per axis", fmt::format("{} strides", view->strides.size()));
-        check_shape(slot, *view);
+        const std::int64_t chunks = slot.kind == Kind::ChunkState ? check_chunks(slot, *view) : 0;
+        if (slot.kind != Kind::ChunkState) check_shape(slot, *view);
         if (!view->data && std::none_of(view->shape.begin(), view->shape.end(), [](auto n) { return n == 0; }))
             fail(argument_name(slot), "a pointer", "null");
         t.data = view->data;
@@ -218,7 +225,13 @@ class Binder {
         std::size_t axis = 0;
         // Of an axis of one element callers may say anything, which should not look unaligned to a kernel.
         const auto stride = [&] { return view->shape[axis] == 1 ? (++axis, 0) : view->strides[axis++]; };
-        if (is_state(slot)) {
+        if (slot.kind == Kind::ChunkState) {
+            if (view->shape.size() == static_cast<std::size_t>(slot.type.rank()) + 3)
+                t.sequence = call_.cu_seqlens ? (++axis, 0) : stride();
+            t.token = stride();
+            t.head = stride();
+            t.group = chunks;
+        } else if (is_state(slot)) {
             t.sequence = stride();
             t.head = stride();
         } else {
@@ -230,6 +243,27 @@ class Binder {
         }
         for (std::size_t d = 0; axis < view->shape.size(); ++d) t.dim[d] = view->strides[axis++];
         return t;
+    }
+
+    /// How many states before chunks there are, of each sequence or of all packed ones. Where only the device knows the
+    /// lengths of packed ones, as many as the caller says: the kernels write no more.
+    [[nodiscard]] std::int64_t check_chunks(const TensorSlot& slot, const TensorView& view) const {
+        const std::int64_t chunk = plan_.schedule.chunk;
+        const auto rank = static_cast<std::size_t>(slot.type.rank());
+        const bool has_batch = view.shape.size() == rank + 3 || (!call_.cu_seqlens && bound_.sequences != 1);
+        std::int64_t chunks = (tokens_ + chunk - 1) / chunk;
+        if (call_.cu_seqlens && lengths_ == Lengths::OnHost) {
+            chunks = 0;
+            for (const device::Size tokens : bound_.tokens) chunks += (tokens + chunk - 1) / chunk;
+        } else if (call_.cu_seqlens && view.shape.size() > (has_batch ? 1U : 0U)) {
+            chunks =
+                std::clamp<std::int64_t>(view.shape[has_batch ? 1 : 0], chunks, tokens_ / chunk + bound_.sequences);
+        }
+        std::vector<std::int64_t> wanted = {chunks, bound_.heads};
+        if (has_batch) wanted.insert(wanted.begin(), call_.cu_seqlens ? 1 : bound_.sequences);
+        for (const Dim& d : slot.type.shape) wanted.push_back(size_of(d));
+        if (view.shape != wanted) fail(argument_name(slot), "shape " + shown(wanted), shown(view.shape));
+        return chunks;
     }
 
     void check_shape(const TensorSlot& slot, const TensorView& view) const {
@@ -277,7 +311,7 @@ class Binder {
         for (std::int64_t n = 0; n < bound_.sequences; ++n) {
             bool skipped = false;
             for (const TensorSlot& slot : plan_.tensors) {
-                if (!is_state(slot) || !slots_for(slot)) continue;
+                if (!is_state(slot) || slot.kind == Kind::ChunkState || !slots_for(slot)) continue;
                 const TensorView* states = find(slot);
                 const std::int64_t at = offset(*slots_for(slot), n);
                 skipped = skipped || at < 0;

@@ -66,6 +66,7 @@ Addresses addresses_of(const plan::Plan& plan, const Call& call) {
         const Kind kind = plan.tensors[i].kind;
         const auto& group = kind == Kind::InitialState ? call.initial_states
                             : kind == Kind::FinalState ? call.final_states
+                            : kind == Kind::ChunkState ? call.chunk_states
                                                        : call.tensors;
         const auto view = group.find(plan.tensors[i].name);
         addresses.tensors[i] = view == group.end() ? nullptr : view->second.data;

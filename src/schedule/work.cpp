@@ -38,6 +38,10 @@ double vector_operations(Opcode code) {
         case Opcode::Mul:
         case Opcode::Relu:
         case Opcode::Abs:
+        case Opcode::Floor:
+        case Opcode::Ceil:
+        case Opcode::Round:
+        case Opcode::Sign:
         case Opcode::Maximum:
         case Opcode::Minimum:
         case Opcode::Lt:
@@ -146,6 +150,7 @@ class Counter {
             case Role::Cached:
             case Role::Ones:
             case Role::Eye:
+            case Role::Before:
                 return;
         }
     }
@@ -192,6 +197,7 @@ class Counter {
                 return decay_product(op, size(op.type, 1));
             case Opcode::Constant:
             case Opcode::Identity:
+            case Opcode::Arange:
                 if (in_tile(v)) work_.vectors += vectors(op.type);
                 return;
             default:
@@ -284,6 +290,7 @@ class Counter {
                 work_.vectors += along_rows ? n + 6 * vectors(op.type) * width_ : 2 * n;
                 return;
             case Opcode::Cumsum:
+            case Opcode::Cumprod:
                 work_.vectors += along_rows ? 10 * n : 3 * n;
                 return;
             case Opcode::LinearScan:
@@ -319,6 +326,10 @@ class Counter {
         if (r.role == Role::Spill) {
             (plan_.in_stretches() ? work_.passed_bytes : work_.spill_write_bytes) += floats * sizeof(float);
             if (!in_spill(r.value)) work_.vectors += 2 * vectors(op.type);
+        }
+        if (r.role == Role::Before) {
+            work_.output_bytes += floats * sizeof(float);
+            work_.vectors += 2 * vectors(op.type);
         }
         if (r.role == Role::State || r.role == Role::Ones || r.role == Role::Eye) {
             work_.state_bytes += floats * sizeof(float);

@@ -4,6 +4,7 @@
 
 #include "tile/decay_group.h"
 #include "tile/fragment_steps.h"
+#include "tile/layout.h"
 #include "tile/order.h"
 
 namespace forge::tile {
@@ -81,6 +82,8 @@ class Forms {
         decided_[index(v)] = true;
         if (op.code == Opcode::Param) form_[index(v)] = parameter(v);
         else if (op.code == Opcode::Constant || op.code == Opcode::Identity) form_[index(v)] = Space::Reg;
+        else if (ir::is_view(op.code) && fn_.op(op.args[0]).code == Opcode::Identity)
+            refuse(fn_, v, "a view of the identity");
         else if (ir::is_view(op.code))
             form_[index(v)] = form_[index(op.args[0])] == Space::Reg ? Space::Reg : Space::Tile;
         else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
@@ -222,7 +225,8 @@ class Copies {
     Function run() {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             Op op = fn_.op(v);
-            for (std::size_t i = 0; i < op.args.size(); ++i) op.args[i] = in_form(op.args[i], operand_form(v, i));
+            for (std::size_t i = 0; i < op.args.size(); ++i)
+                op.args[i] = lies_apart(v, i) ? fresh(op.args[i]) : in_form(op.args[i], operand_form(v, i));
             map_.push_back(add(std::move(op), forms_[v]));
         }
         for (ir::Result r : fn_.results) {
@@ -246,6 +250,16 @@ class Copies {
     /// an f16, so that its rounding would count as much as that of the scores.
     [[nodiscard]] int parts_within(const Op& op) const {
         return op.code == Opcode::DecayMatmul && rules_.half == DType::F16 ? 2 : 1;
+    }
+
+    /// Whether a device function would read a view whose rows are not dense.
+    [[nodiscard]] bool lies_apart(ValueId v, std::size_t i) const {
+        const Op &op = fn_.op(v), &from = fn_.op(op.args[i]);
+        if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || ir::is_view(op.code) || op.code == Opcode::Copy)
+            return false;
+        if (forms_[op.args[i]] == Space::Reg) return true;
+        if (forms_[op.args[i]] != Space::Tile || !ir::is_view(from.code)) return false;
+        return !contiguous_rows(from.type, eventual_layout(fn_, op.args[i], {4, true}));
     }
 
     [[nodiscard]] Space operand_form(ValueId v, std::size_t i) const {
@@ -291,7 +305,8 @@ class Copies {
     /// Results are stored from operands and tiles of their own, states kept as fragments.
     ValueId stored(const ir::Result& r) {
         const Op& op = fn_.op(r.value);
-        if (forms_[r.value] == Space::Spill) return map_[static_cast<std::size_t>(r.value)];
+        if (forms_[r.value] == Space::Spill || r.role == ir::Role::Before)
+            return map_[static_cast<std::size_t>(r.value)];
         const bool matrix = is_block_matrix(op.type);
         if (is_carried(r.role)) return matrix ? in_form(r.value, forms_.fragment(r.value)) : fresh(r.value);
         return matrix ? in_form(r.value, Space::Operand) : fresh(r.value);

@@ -61,6 +61,9 @@ Layout view_layout(const Op& op, const ir::Type& from, const Layout& base) {
     Layout l = base;
     auto& s = l.strides;
     const auto at = [&](std::int64_t axis) { return s.begin() + axis; };
+    const auto from_start = [&](std::int64_t index) {
+        return index < 0 ? index + size_of(from, static_cast<int>(op.attrs.dim)) : index;
+    };
     switch (op.code) {
         case Opcode::Permute:
             for (std::size_t i = 0; i < s.size(); ++i)
@@ -72,16 +75,16 @@ Layout view_layout(const Op& op, const ir::Type& from, const Layout& base) {
         case Opcode::Squeeze:
             s.erase(at(op.attrs.dim));
             return l;
-        case Opcode::Select: {
-            const std::int64_t n = size_of(from, static_cast<int>(op.attrs.dim)),
-                               index = op.attrs.start < 0 ? op.attrs.start + n : op.attrs.start;
-            l.offset += index * *at(op.attrs.dim);
+        case Opcode::Select:
+            l.offset += from_start(op.attrs.start) * *at(op.attrs.dim);
             s.erase(at(op.attrs.dim));
             return l;
-        }
         case Opcode::Slice:
-            l.offset += op.attrs.start * *at(op.attrs.dim);
+            l.offset += from_start(op.attrs.start) * *at(op.attrs.dim);
             *at(op.attrs.dim) *= op.attrs.step;
+            return l;
+        case Opcode::Part:
+            l.offset += op.attrs.start * size_of(op.type, static_cast<int>(op.attrs.dim)) * *at(op.attrs.dim);
             return l;
         case Opcode::Expand: {
             const std::size_t missing = op.type.shape.size() - from.shape.size();
@@ -93,6 +96,12 @@ Layout view_layout(const Op& op, const ir::Type& from, const Layout& base) {
         default:
             throw InternalError(std::string("layout: not a view: ") + ir::info(op.code).name);
     }
+}
+
+Layout eventual_layout(const ir::Function& fn, ValueId v, const Rules& rules) {
+    const Op& op = fn.op(v);
+    if (!ir::is_view(op.code)) return {Layout::Space::Tile, 0, tile_strides(op.type, rules)};
+    return view_layout(op, fn.op(op.args[0]).type, eventual_layout(fn, op.args[0], rules));
 }
 
 bool contiguous_rows(const ir::Type& type, const Layout& layout) {

@@ -25,20 +25,13 @@ Function with_sizes(Function fn, const Sizes& sizes) {
 }
 
 bool is_number(const Op& op) {
-    return op.code == Opcode::Constant || op.code == Opcode::Identity ||
+    return op.code == Opcode::Constant || op.code == Opcode::Identity || op.code == Opcode::Arange ||
            (op.code == Opcode::Param && op.type.rank() == 0 &&
             (op.attrs.role == Role::Scalar || op.attrs.role == Role::Head));
 }
 
 ValueId copied(Function& out, ValueId v) {
     return ir::emit(out, Opcode::Copy, {v}, {}, out.op(v).where, out.op(v).name);
-}
-
-/// The layout that a value will have if every op that is no view gets a buffer of its own.
-Layout eventual_layout(const Function& fn, ValueId v, const Rules& rules) {
-    const Op& op = fn.op(v);
-    if (!ir::is_view(op.code)) return {Layout::Space::Tile, 0, tile_strides(op.type, rules)};
-    return view_layout(op, fn.op(op.args[0]).type, eventual_layout(fn, op.args[0], rules));
 }
 
 /// Dense rows whose padding may be read: what device functions take.
@@ -95,7 +88,7 @@ Function with_stored_results(Function fn, const Rules& rules) {
     for (ir::Result& r : fn.results) {
         const Op& op = fn.op(r.value);
         const bool passes = op.code == Opcode::Param && (op.attrs.role == Role::State || op.attrs.role == Role::Input);
-        if (r.role == Role::Spill && passes) continue;
+        if ((r.role == Role::Spill && passes) || r.role == Role::Before) continue;
         if (is_number(fn.op(r.value)) || fn.op(r.value).code == Opcode::Param || ir::is_view(fn.op(r.value).code) ||
             !dense(fn, r.value, rules))
             r.value = copied(fn, r.value);

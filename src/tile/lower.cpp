@@ -25,7 +25,7 @@ using Space = Layout::Space;
 /// (or cheap and smaller), or a number.
 bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result) {
     const Op& op = fn.op(v);
-    if (op.code == Opcode::Constant || op.code == Opcode::Identity) return true;
+    if (op.code == Opcode::Constant || op.code == Opcode::Identity || op.code == Opcode::Arange) return true;
     if (op.code == Opcode::Param)
         return op.type.rank() == 0 && (op.attrs.role == Role::Scalar || op.attrs.role == Role::Head);
     if (!ir::is_elementwise(op.code) || is_result || users.empty()) return false;

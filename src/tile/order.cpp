@@ -35,6 +35,11 @@ bool costly(Opcode code) {
         case Opcode::Neg:
         case Opcode::Constant:
         case Opcode::Identity:
+        case Opcode::Arange:
+        case Opcode::Floor:
+        case Opcode::Ceil:
+        case Opcode::Round:
+        case Opcode::Sign:
         case Opcode::Where:
         case Opcode::Maximum:
         case Opcode::Minimum:

@@ -22,6 +22,7 @@ class Division {
         std::vector<ValueId> carried, others;
         for (const ir::Result& r : fn.results) {
             if (r.role == Role::Spill) refuse(fn, r.value, "what later kernels read");
+            if (r.role == Role::Before) continue;  // stored by those who have the states
             (is_carried(r.role) ? carried : others).push_back(r.value);
         }
         mark(carried, Roles::kStates);

@@ -76,6 +76,23 @@ TEST(Math, IsWithinTwoUlp) {
               3);
 }
 
+TEST(Math, RoundsExactly) {
+    const auto nearest = [](double x) { return std::nearbyint(x); };
+    EXPECT_EQ(max_ulp([](vec x) { return floor(x); }, [](double x) { return std::floor(x); }, -kInf, kInf), 0);
+    EXPECT_EQ(max_ulp([](vec x) { return ceil(x); }, [](double x) { return std::ceil(x); }, -kInf, kInf), 0);
+    EXPECT_EQ(max_ulp([](vec x) { return round(x); }, nearest, -kInf, kInf), 0);
+    for (const float x :
+         {-2.5f, -1.5f, -1.0f, -0.5f, -0.25f, -0.0f, 0.0f, 0.5f, 0.75f, 1.5f, 2.5f, 8388607.5f, -8388608.5f, 3e9f}) {
+        EXPECT_EQ(floor(broadcast(x))[0], std::floor(x)) << x;
+        EXPECT_EQ(ceil(broadcast(x))[0], std::ceil(x)) << x;
+        EXPECT_EQ(round(broadcast(x))[0], std::nearbyint(x)) << x;
+        EXPECT_EQ(sign(broadcast(x))[0], x > 0 ? 1 : x < 0 ? -1 : 0) << x;
+    }
+    EXPECT_TRUE(std::isnan(floor(broadcast(kNaN))[0]) && std::isnan(sign(broadcast(kNaN))[0]));
+    EXPECT_EQ(floor(broadcast(-kInf))[0], -kInf);
+    EXPECT_EQ(count_from(7)[kWidth - 1], 6 + kWidth);
+}
+
 TEST(Math, HasPyTorchsEdges) {
     const auto at = [](auto f, float x) { return float(f(broadcast(x))[kWidth - 1]); };
 #define AT(f, x) at([](vec t) { return f(t); }, x)

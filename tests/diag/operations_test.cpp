@@ -117,6 +117,31 @@ TEST(Inverse, NeedsASquareMatrixInFloat32) {
                           "inverse(tril(matmul(k, transpose(k)), -1))", "matmul_out_fp32"}});
 }
 
+TEST(Parts, AreOfWhatHasThem) {
+    expect_chunk_errors(
+        [](Tensor, Tensor k, Tensor v, Tensor g) {
+            part(k, 1, 0, 2);
+            narrow(k, 0, 0, 16);
+            concat({k, v}, 1);
+            concat({g, g}, 0);
+            mean(v, 0);
+            arange(g, g.size(0));
+            return matmul_out_fp32(transpose(k), v);
+        },
+        {{"part: the axis has no such part", "start in [0, count), and a count that divides the axis",
+          "start=0 count=2 of dim 1 of bf16[C, K]", "part(k, 1, 0, 2)", "2*D"},
+         {"slice: so many tokens of a chunk", "an axis that is not the tokens'", "dim 0 of bf16[C, K]",
+          "narrow(k, 0, 0, 16)", "token_mask"},
+         {"concat: the sizes K and V have no sum", "numbers, or multiples of one symbol", "bf16[C, K], bf16[C, V]",
+          "concat({k, v}, 1)", "2*D"},
+         {"concat: along the tokens", "an axis that is not the tokens'", "f32[C], f32[C]", "concat({g, g}, 0)",
+          "interleave"},
+         {"size: the number of tokens in a chunk is the compiler's choice, and the last chunk is padded",
+          "an axis that is not the tokens'", "C", "mean(v, 0)", "sum(token_mask, 0)"},
+         {"arange: a token's place in its chunk is the compiler's choice", "an axis that is not the tokens'", "f32[C]",
+          "arange(g, g.size(0))", "prev_n + cumsum(token_mask, 0)"}});
+}
+
 TEST(PrevToken, ShiftsInputsOnly) {
     expect_chunk_errors(
         [](Tensor, Tensor k, Tensor v, Tensor) { return matmul_out_fp32(transpose(prev_token(exp(k))), v); },

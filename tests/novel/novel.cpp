@@ -22,6 +22,10 @@ const std::vector<variants::Entry>& all() {
         {"weighted_tokens", "S = e^g S + e^x k̂ vᵀ", "vectors of maxima, scans, sums and lengths", weighted_tokens},
         {"several_rows", "S = e^g S, then twice S = S + w k vᵀ, o = Sᵀ q", "two rows per token of everything",
          several_rows},
+        {"rotary", "S = S + k' vᵀ, k' turned by its place", "a place that a state of rank 0 counts, halves", rotary},
+        {"turned_pairs", "S = S + k' vᵀ, k' in pairs", "channels by turns", turned_pairs},
+        {"two_readings", "S = α S + k vᵀ, o and o - mean(o)", "two rows of output per token, states that are replaced",
+         two_readings},
     };
     return kAll;
 }

@@ -19,5 +19,8 @@ LinearAttention token_shift();
 LinearAttention paired_keys();
 LinearAttention weighted_tokens();
 LinearAttention several_rows();
+LinearAttention rotary();
+LinearAttention turned_pairs();
+LinearAttention two_readings();
 
 }  // namespace forge::novel

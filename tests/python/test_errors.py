@@ -58,6 +58,26 @@ def wrong_index(k, v):
     return forge.matmul_out_fp32(k[3:7].T, v)  # HERE
 
 
+def wrong_rest(k, v):
+    return forge.matmul_out_fp32(k[:, 3:].T, v)  # HERE
+
+
+def wrong_halves(k, v):
+    return forge.matmul_out_fp32(k.chunk(2, -1)[0].T, v)  # HERE
+
+
+def wrong_sum(k, v):
+    return forge.concat([k, v], -1)  # HERE
+
+
+def wrong_mean(k, v):
+    return forge.outer(k.mean(0), v.sum(0))  # HERE
+
+
+def wrong_place(k, v):
+    return k.T @ (v * forge.arange(v, v.shape[0]).unsqueeze(1))  # HERE
+
+
 def wrong_function(k, v):
     return np.linalg.svd(k)  # HERE
 
@@ -80,7 +100,12 @@ def wrong_number(k, v):
         (wrong_product, "inner sizes differ"),
         (wrong_dim, "dim 5 is out of range"),
         (wrong_truth, "no truth value"),
-        (wrong_index, "cannot take 3:7"),
+        (wrong_index, "so many tokens of a chunk"),
+        (wrong_rest, "how many elements are left has no name"),
+        (wrong_halves, "the axis has no such part"),
+        (wrong_sum, "the sizes K and V have no sum"),
+        (wrong_mean, "sum(token_mask, 0) counts the chunk's tokens"),
+        (wrong_place, "carry the count of tokens as a state"),
         (wrong_function, "numpy.svd is no operation"),
         (wrong_number, "expected a traced tensor or a number"),
     ],

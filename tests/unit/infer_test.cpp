@@ -19,6 +19,19 @@ Attrs dim(std::int64_t d, std::int64_t start = 0, std::int64_t step = 1, std::in
     return attrs;
 }
 
+/// Of a slice with so many elements.
+Attrs stretch(std::int64_t d, std::int64_t start, std::int64_t length, std::int64_t step = 1) {
+    Attrs attrs = dim(d, start, step);
+    attrs.length = length;
+    return attrs;
+}
+
+Attrs multiple(std::int64_t count, const char* symbol) {
+    Attrs attrs;
+    attrs.count = count, attrs.name = symbol;
+    return attrs;
+}
+
 Attrs perm(std::vector<std::int64_t> axes) {
     Attrs attrs;
     attrs.perm = std::move(axes);
@@ -50,6 +63,16 @@ const std::vector<Rule> kRules = {
     {Opcode::Param, {}, {}, "bf16[C, K]", {BF16, {C, K}}},
     {Opcode::Constant, {}, {}, "f32[]", {F32, {}}},
     {Opcode::Identity, {}, {}, "f32[C, C]", {F32, {C, C}}},
+    {Opcode::Arange, {}, {}, "bf16[2*K]", {BF16, {2 * K}}},
+    {Opcode::Arange, {}, {}, "arange: a token's place in its chunk is the compiler's choice", {F32, {2 * C}}},
+    {Opcode::Arange, {}, {}, "arange: not a vector of numbers", {F32, {K, V}}},
+    {Opcode::Size, {}, multiple(2, "K"), "f32[]", {F32, {}}},
+    {Opcode::Size, {}, multiple(0, "K"), "size: not of an axis", {F32, {}}},
+    {Opcode::Size,
+     {},
+     multiple(1, "C"),
+     "size: the number of tokens in a chunk is the compiler's choice, and the last chunk is padded",
+     {F32, {}}},
     // Elementwise: the type stays; PyTorch's promotion and broadcasting.
     {Opcode::Exp, {{BF16, {C, K}}}, {}, "bf16[C, K]"},
     {Opcode::Exp, {{Bool, {C}}}, {}, "exp: needs a floating-point operand"},
@@ -75,6 +98,7 @@ const std::vector<Rule> kRules = {
     {Opcode::Amax, {{BF16, {C, K}}}, dim(1), "bf16[C]"},
     {Opcode::Amax, {{Bool, {C}}}, dim(0), "amax: needs a floating-point operand"},
     {Opcode::Cumsum, {{F32, {C, K}}}, dim(-2), "f32[C, K]"},
+    {Opcode::Cumprod, {{BF16, {C, K}}}, dim(1), "bf16[C, K]"},
     {Opcode::Softmax, {{F32, {C, C}}}, dim(1), "f32[C, C]"},
     {Opcode::L2norm, {{BF16, {C, K}}}, dim(-1), "bf16[C, K]"},
     {Opcode::LinearScan, {{F32, {C, K}}, {BF16, {C, K}}}, {}, "f32[C, K]"},
@@ -95,6 +119,26 @@ const std::vector<Rule> kRules = {
     {Opcode::Slice, {{F32, {2 * C, K}}}, dim(0, 1, 2), "f32[C, K]"},
     {Opcode::Slice, {{F32, {C, K}}}, dim(0, 0, 2), "slice: the step must divide the axis, and start lie in [0, step)"},
     {Opcode::Slice, {{F32, {2 * C}}}, dim(0, 2, 2), "slice: the step must divide the axis, and start lie in [0, step)"},
+    {Opcode::Slice, {{F32, {C, 10}}}, stretch(1, 2, 4, 2), "f32[C, 4]"},
+    {Opcode::Slice, {{F32, {C, 10}}}, stretch(1, 2, 5, 2), "slice: not within the axis"},
+    {Opcode::Slice, {{F32, {C, 10}}}, stretch(1, -10, 10), "f32[C, 10]"},
+    {Opcode::Slice, {{F32, {C, 10}}}, stretch(1, -11, 2), "slice: not within the axis"},
+    {Opcode::Slice, {{F32, {C, 10}}}, stretch(1, -2, 3), "slice: not within the axis"},
+    {Opcode::Slice, {{F32, {C, K}}}, stretch(-1, -16, 16), "f32[C, 16]"},
+    {Opcode::Slice, {{F32, {C, K}}}, stretch(1, 0, 16, 0), "slice: not within the axis"},
+    {Opcode::Slice, {{F32, {C, K}}}, stretch(0, 0, 16), "slice: so many tokens of a chunk"},
+    {Opcode::Part, {{F32, {C, 2 * K}}}, dim(1, 1, 1, 2), "f32[C, K]"},
+    {Opcode::Part, {{F32, {C, K}}}, dim(1, 1, 1, 2), "part: the axis has no such part"},
+    {Opcode::Part, {{F32, {6}}}, dim(0, 3, 1, 3), "part: the axis has no such part"},
+    {Opcode::Concat, {{BF16, {C, K}}, {F32, {C, 2 * K}}}, dim(-1), "f32[C, 3*K]"},
+    {Opcode::Concat, {{F32, {C, 3}}, {F32, {C, 4}}, {F32, {C, 1}}}, dim(1), "f32[C, 8]"},
+    {Opcode::Concat, {{F32, {C, K}}, {F32, {C, V}}}, dim(1), "concat: the sizes K and V have no sum"},
+    {Opcode::Concat, {{F32, {C, K}}, {F32, {K, C}}}, dim(1), "concat: shapes differ"},
+    {Opcode::Concat, {{F32, {C, K}}, {F32, {C, K}}}, dim(0), "concat: along the tokens"},
+    {Opcode::Concat, {{F32, {C, K}}, {Bool, {C, K}}}, dim(1), "concat: truth values beside numbers"},
+    {Opcode::Concat, {}, dim(0), "concat: no operands"},
+    {Opcode::Interleave, {{F32, {C, K}}, {F32, {C, K}}}, dim(0), "f32[2*C, K]"},
+    {Opcode::Interleave, {{F32, {C, K}}, {F32, {C, 2 * K}}}, dim(1), "interleave: shapes differ"},
     {Opcode::RepeatInterleave, {{F32, {C, K}}}, dim(0, 0, 1, 2), "f32[2*C, K]"},
     {Opcode::RepeatInterleave, {{F32, {C, K}}}, dim(0, 0, 1, 0), "repeat_interleave: needs a positive count"},
     {Opcode::Expand, {{BF16, {1, K}}}, {}, "bf16[C, K]", {BF16, {C, K}}},

@@ -208,6 +208,23 @@ FORGE_DEVICE T* state_block(const Call& call, int tensor, const Task& at) {
     return static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head;
 }
 
+/// The chunks of sequences packed before the task's, counted by the lanes of a warp.
+FORGE_DEVICE Size chunks_packed_before(const Call& call, const Task& at, Size chunk_size) {
+    if (!call.offsets) return 0;
+    int chunks = 0;
+    for (Size n = lane(); n < at.sequence; n += kLanes)
+        chunks += static_cast<int>((offset(call, n + 1) - offset(call, n) + chunk_size - 1) / chunk_size);
+    for (int n = kLanes / 2; n > 0; n /= 2) chunks += __shfl_xor_sync(kAllLanes, chunks, n);
+    return chunks;
+}
+
+/// A state before a chunk, of which the tensor has `group` per sequence, or of all packed ones; null: none.
+FORGE_DEVICE float* chunk_state(const Call& call, int tensor, const Task& at, Size chunk) {
+    const CallTensor& t = call.tensors[tensor];
+    if (!t.data || chunk >= t.group) return nullptr;
+    return static_cast<float*>(t.data) + at.sequence * t.sequence + chunk * t.token + at.head * t.head;
+}
+
 template <class T>
 FORGE_DEVICE T* head_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];

@@ -32,6 +32,10 @@ FORGE_DEVICE float log1p(float x) { return log1pf(x); }
 FORGE_DEVICE float rsqrt(float x) { return 1.0f / sqrtf(x); }
 FORGE_DEVICE float reciprocal(float x) { return 1.0f / x; }
 FORGE_DEVICE float tanh(float x) { return tanhf(x); }
+FORGE_DEVICE float floor(float x) { return floorf(x); }
+FORGE_DEVICE float ceil(float x) { return ceilf(x); }
+FORGE_DEVICE float round(float x) { return rintf(x); }
+FORGE_DEVICE float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
 FORGE_DEVICE float sin(float x) { return sinf(x); }
 FORGE_DEVICE float cos(float x) { return cosf(x); }
 
@@ -74,6 +78,10 @@ FORGE_EACH_UNARY(sqrt)
 FORGE_EACH_UNARY(rsqrt)
 FORGE_EACH_UNARY(reciprocal)
 FORGE_EACH_UNARY(tanh)
+FORGE_EACH_UNARY(floor)
+FORGE_EACH_UNARY(ceil)
+FORGE_EACH_UNARY(round)
+FORGE_EACH_UNARY(sign)
 FORGE_EACH_UNARY(sin)
 FORGE_EACH_UNARY(cos)
 FORGE_EACH_UNARY(relu)

@@ -60,6 +60,12 @@ FORGE_DEVICE void repeat_cols(const float* src, float* dst) {
     }
 }
 
+/// dst[i * STEP_I + j * STEP_J] = src[i, j].
+template <int M, int N, int LDS, int STEP_I, int STEP_J>
+FORGE_DEVICE void put_part(const float* src, float* dst) {
+    for (int n = thread(); n < M * N; n += kThreads) dst[n / N * STEP_I + n % N * STEP_J] = src[n / N * LDS + n % N];
+}
+
 /// dst[N, M] = src[M, N] transposed.
 template <int M, int N, int LDS, int LDD>
 FORGE_DEVICE void transpose(const float* src, float* dst) {

@@ -155,6 +155,25 @@ FORGE_DEVICE void cumsum_rows(const float* src, float* dst) {
     });
 }
 
+/// dst[i] = src[0] * … * src[i] along axis 0: a thread has a column.
+template <int M, int N, int LDS, int LDD>
+FORGE_DEVICE void cumprod_rows(const float* src, float* dst) {
+    detail::each_column<N, 1>([&](int column, int) {
+        float product = 1.0f;
+#pragma unroll 8
+        for (int i = 0; i < M; ++i) dst[i * LDD + column] = product *= src[i * LDS + column];
+    });
+}
+
+/// … along axis 1: a thread has a row.
+template <int M, int N, int LDS, int LDD>
+FORGE_DEVICE void cumprod_cols(const float* src, float* dst) {
+    for (int i = thread(); i < M; i += kThreads) {
+        float product = 1.0f;
+        for (int j = 0; j < N; ++j) dst[i * LDD + j] = product *= src[i * LDS + j];
+    }
+}
+
 /// h[i] = a[i] * h[i - 1] + x[i] along axis 0, from h[-1] = 0; a[0] does not matter.
 template <int M, int N, int LDA, int LDX, int LDD>
 FORGE_DEVICE void linear_scan(const float* a, const float* x, float* dst) {

@@ -134,6 +134,13 @@ FORGE_DEVICE Vec<W> diagonal_of_ones(int row, int col0) {
     for (int l = 0; l < W; ++l) y.x[l] = col0 + l == row ? 1.0f : 0.0f;
     return y;
 }
+/// first, first + 1, …
+FORGE_DEVICE vec count_from(int first) {
+    vec y;
+#pragma unroll
+    for (int l = 0; l < kWidth; ++l) y.x[l] = static_cast<float>(first + l);
+    return y;
+}
 FORGE_DEVICE vec eye(int row, int col0) { return diagonal_of_ones<kWidth>(row, col0); }
 FORGE_DEVICE pair eye_pair(int row, int col0) { return diagonal_of_ones<2>(row, col0); }
 

@@ -19,6 +19,7 @@ from ._arguments import (
     chunk_of,
     constant,
     lightning_slopes,
+    like,
     raw_gate,
     retention_gates,
     scale_of,
@@ -44,6 +45,15 @@ def _attend(key: str, tensors: list, scalars: list[float], initial_state, output
     initial = None if initial_state is None else [swapped(initial_state) if v_first else initial_state]
     returns = _output if not output_final_state else _output_and_swapped_state if v_first else _output_and_state
     return Request(key, tensors, scalars, initial, output_final_state, cu_seqlens, returns)
+
+
+def _with_states_before_chunks(wanted: Request, q, v_first: bool) -> Request:
+    """The same, and the states before chunks in q's type."""
+    def returns(results: list) -> tuple:
+        before = like(results[-1], q)
+        return *wanted.returns(results[:-1]), swapped(before) if v_first else before
+
+    return wanted._replace(returns=returns, before_chunks=True)
 
 
 def _output(results: list) -> tuple:
@@ -299,13 +309,12 @@ def chunk_kda(
     """S = diag(e^g) S, then S += β k (v - Sᵀ k)ᵀ, o = scale Sᵀ q; g [B, T, HV, K], β [B, T, HV].
 
     use_gate_in_kernel=True: g = -e^A_log softplus(g + dt_bias), or lower_bound sigmoid(e^A_log (g + dt_bias)) where lower_bound is
-    given; A_log [HV], dt_bias [HV * K]. safe_gate promises gates of at least -5, and use_graph asks for kernels that can be captured:
-    Forge has no need of the first, and its kernels always can be.
+    given; A_log [HV], dt_bias [HV * K]. return_intermediate_states=True: (o, final_state, h), where h has the states before every chunk
+    (of 64 tokens, or chunk_size), in q's type, [B, chunks, HV, K, V], packed ones in a row. safe_gate promises gates of at least -5, and
+    use_graph asks for kernels that can be captured: Forge has no need of the first, and its kernels always can be.
     """
     v_first, chunk = v_first_of("chunk_kda", legacy, state_v_first), chunk_of(chunk_size, (32, 64))
     _no_context_parallelism(cp_context)
-    if return_intermediate_states:
-        raise NotImplementedError("return_intermediate_states: forge.ops gives final states only")
     if safe_gate and use_gate_in_kernel:
         if lower_bound is None:
             raise ValueError("`lower_bound` must be given with `safe_gate=True` and `use_gate_in_kernel=True`")
@@ -322,7 +331,9 @@ def chunk_kda(
             raise ValueError("`A_log` must be given with `use_gate_in_kernel=True` unless `lower_bound` is")
         g, more, scalars, gate = raw_gate("chunk_kda", g, A_log, dt_bias, (v.shape[2], k.shape[-1]), lower_bound)
     key = "kda" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind + gate + chunk
-    return _attend(key, [q, k, v, wide(g), beta, *more], [scale_of(scale, k), *scalars], initial_state, output_final_state, cu_seqlens, v_first)
+    tensors, scalars = [q, k, v, wide(g), beta, *more], [scale_of(scale, k), *scalars]
+    wanted = _attend(key, tensors, scalars, initial_state, output_final_state, cu_seqlens, v_first)
+    return _with_states_before_chunks(wanted, q, v_first) if return_intermediate_states else wanted
 
 
 @operator

@@ -147,6 +147,13 @@ def wide(x):
     return x.float() if hasattr(x, "float") else x.astype("float32", copy=False)
 
 
+def like(x, other):
+    """x in the element type of another array."""
+    if x.dtype == other.dtype:
+        return x
+    return x.to(other.dtype) if hasattr(x, "float") else x.astype(other.dtype)
+
+
 def swapped(x):
     return x.transpose(-1, -2) if hasattr(x, "float") else x.swapaxes(-1, -2)
 

@@ -20,9 +20,14 @@ _ORDINARY = () if torch is None else (torch.Tensor, torch.nn.Parameter)
 _is_compiling = None if torch is None else torch.compiler.is_compiling
 
 
-def run(key: str, tensors: list, scalars: list[float], initial: list | None, final: bool, cu_seqlens) -> list:
-    """[outputs…, final states… if `final`] of the program that `key` names, with its tensors and scalars in their order."""
+def run(key: str, tensors: list, scalars: list[float], initial: list | None, final: bool, cu_seqlens, before_chunks: bool = False) -> list:
+    """[outputs…, final states… if `final`, states before chunks…] of the program that `key` names, with its tensors and scalars in their
+    order."""
     kind = type(tensors[0])
+    if before_chunks:
+        if torch is not None and _is_compiling():
+            raise NotImplementedError("return_intermediate_states is not available under torch.compile")
+        return program(key).run(tensors, scalars, initial, final, cu_seqlens, True)
     if (kind in _ORDINARY and not _is_compiling()) or torch is None or not issubclass(kind, torch.Tensor):
         return program(key).run(tensors, scalars, initial, final, cu_seqlens)
     if torch.is_grad_enabled():
@@ -45,6 +50,7 @@ class Request(NamedTuple):
     final: bool
     cu_seqlens: object
     returns: Callable[[list], tuple]
+    before_chunks: bool = False  #: whether the states before chunks are wanted
 
 
 class _Known(NamedTuple):
@@ -106,7 +112,7 @@ def operator(request: Callable[..., Request]):
 
 
 def _answer(wanted: Request) -> tuple:
-    return wanted.returns(run(*wanted[:-1]))
+    return wanted.returns(run(*wanted[:6], wanted.before_chunks))
 
 
 class _Strange(Exception):
@@ -127,6 +133,8 @@ def _are_distinct(values: tuple) -> bool:
 
 def _known(wanted: Request, values: tuple) -> _Known | None:
     """None unless all tensors of a request are arguments of the call, as they are, and no argument is a number in a tensor."""
+    if wanted.before_chunks:  # how many there are may lie in cu_seqlens
+        return None
     places = {id(x): i for i, x in enumerate(values) if type(x) is _Tensor}
     given = [*wanted.tensors, *(wanted.initial or ()), *(() if wanted.cu_seqlens is None else (wanted.cu_seqlens,))]
     if any(id(x) not in places for x in given) or any(x.dtype is not torch.float32 for x in wanted.initial or ()):

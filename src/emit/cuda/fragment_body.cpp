@@ -190,7 +190,7 @@ void FragmentBody::compute(ValueId v) {
         out_.line("const Fragment<64, 64> {} = unit_lower_inverse({}, scratch + {});", c_.name(v), c_.name(op.args[0]),
                   c_.kernel.tiles.work.at(v));
     } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant ||
-               op.code == Opcode::Identity) {
+               op.code == Opcode::Identity || op.code == Opcode::Arange) {
         if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
         else write_fragment_loop(c_, v);
     } else {
@@ -313,7 +313,7 @@ void FragmentBody::release() {
 // Results.
 
 void FragmentBody::store_result(const ir::Result& r) {
-    if (tile::is_carried(r.role)) return;
+    if (tile::is_carried(r.role) || r.role == Role::Before) return;
     const ValueId v = r.value;
     if (fn_.op(v).layout->space == Space::Spill) return;  // as it is made
     if (!c_.is_operand(v))

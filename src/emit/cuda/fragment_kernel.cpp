@@ -121,6 +121,7 @@ class FragmentKernel {
         }
         out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
         body.begin_chunk("arrive<kStages - 2>();");
+        states.store_before();
         body.operations();
         body.keep_carried();
         out_.close();

@@ -130,6 +130,8 @@ class Loop {
         if (op.code == Opcode::Param) return fmt::format("{}({})", function("broadcast"), c_.name(v));
         if (op.code == Opcode::Identity)
             return fmt::format("{}({}, {})", function("eye"), variable(rank() - 2), variable(rank() - 1));
+        if (op.code == Opcode::Arange) return named(v, fmt::format("count_from({})", variable(0)));
+        if (ir::is_view(op.code)) return evaluate(op.args[0]);  // of a number
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a));
         if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));

@@ -80,6 +80,7 @@ class RolesWriter {
         out_.open(
             fmt::format("for (; row < at.end; row += kChunk, stage.next(){})", has_outputs() ? ", to.next()" : ""));
         body.begin_chunk(body.writes_memory() ? "stages.wait_filled(stage), sync();" : "stages.wait_filled(stage);");
+        states.store_before();
         body.operations();
         body.keep_carried();
         out_.close();

@@ -27,6 +27,7 @@ void FragmentStates::start() {
         if (c_.is_param(v, Role::State)) start_state(v);
         if (c_.is_param(v, Role::Ones) || c_.is_param(v, Role::Eye)) start_transition(v);
     }
+    transfers_.declare_chunk_states();
 }
 
 void FragmentStates::start_state(ValueId v) {
@@ -81,6 +82,22 @@ void FragmentStates::start_transition(ValueId v) {
 
 void FragmentStates::fill(ValueId v, const char* value) {
     out_.line("each{}([&](const Spot& spot) {{ {}.put(spot, {}); }});", fragment_parameters(fn_, v), c_.name(v), value);
+}
+
+/// For the caller, what the chunk starts from.
+void FragmentStates::store_before() {
+    for (const ir::Result& r : fn_.results) {
+        if (r.role != Role::Before) continue;
+        if (!c_.is_fragment(r.value)) {
+            transfers_.store_chunk_state(r);
+            continue;
+        }
+        const int tensor = plan_.tensor(Kind::ChunkState, r.name);
+        out_.open(fmt::format("if ({})", transfers_.chunk_state(r.name)));
+        out_.line("store_state(before{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(r.value, tensor),
+                  c_.name(r.value));
+        out_.close();
+    }
 }
 
 void FragmentStates::store() {

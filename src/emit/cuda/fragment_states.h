@@ -22,6 +22,7 @@ class FragmentStates {
           fn_(context.fn) {}
 
     void start();  ///< and what belongs to heads
+    void store_before();
     void store();
 
   private:
