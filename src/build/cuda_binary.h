@@ -3,6 +3,7 @@
 /// driver. $FORGE_CUDA_FLAGS are further options, separated by spaces.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
