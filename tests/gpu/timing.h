@@ -1,6 +1,7 @@
 /// Times of calls on a GPU by graph replay, for the sizes of docs/performance.md.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace forge::gpu {
