@@ -150,7 +150,7 @@ class Attention:
                 )
         compiled = self._compiled_for(
             device, dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes, shape.sequences, shape.tokens, shape.most_heads,
-            cu_seqlens is not None, {} if chunks is None else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
+            cu_seqlens is not None, more={} if chunks is None else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
         )  # fmt: skip
         offsets = entries[-1] if cu_seqlens is not None else None
         plan = Plan(compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets, self.one_head, chunks)
