@@ -15,7 +15,7 @@ from forge import ops
 
 # ------------------------------------------------------------------------------------------------- the table
 
-#: Values of what all operators have. "first" is the default, in whose place a row may be made simpler.
+#: Values of what all operators have. The first of a factor is what row_of assumes where a text leaves it out.
 _EVERY = {
     "dtype": ("bfloat16", "float16", "float32"),
     "size": ("64x64", "96x96", "128x128", "256x256", "64x128", "128x96"),
@@ -28,7 +28,7 @@ _EVERY = {
 _SCALE = {"scale": (None, 0.3)}
 _GROUPS = {"groups": (1, 2, 4)}
 _V_FIRST = {"state_v_first": (False, True)}
-_POWERS = {"chunk_size": (None, 16, 32, 64, 128)}
+_POWERS = {"chunk_size": (None, 16, 256)}
 _L2NORM = {"use_qk_l2norm_in_kernel": (False, True)}
 _BETA = {"beta": ("half", "float32")}
 #: beta as it comes: sigmoid in the kernel, or twice that.
@@ -46,11 +46,11 @@ TABLE: dict[str, dict[str, tuple]] = {
     "chunk_gla": {**_SCALE, **_GROUPS, **_V_FIRST, **_POWERS, **_GATES},
     "chunk_rwkv6": {**_SCALE, **_GROUPS, **_POWERS, **_GATES, "u": ("float32", "half")},
     "chunk_hgrn": {**_GATES, "size": ("64x64", "96x96", "100x100", "500x500", "1024x1024")},
-    "chunk_delta_rule": {**_SCALE, **_GROUPS, **_L2NORM, **_BETA, "chunk_size": (None, 16, 32, 64)},
-    "chunk_gated_delta_rule": {**_SCALE, **_GROUPS, **_V_FIRST, **_L2NORM, **_RAW_BETA, "chunk_size": (None, 16, 32, 64),
+    "chunk_delta_rule": {**_SCALE, **_GROUPS, **_L2NORM, **_BETA, "chunk_size": (None, 16)},
+    "chunk_gated_delta_rule": {**_SCALE, **_GROUPS, **_V_FIRST, **_L2NORM, **_RAW_BETA, "chunk_size": (None, 16),
                                "gate": ("float32", "half", "A_log", "A_log [1,1,H,1] and bias")},
     "chunk_gated_delta_product": {**_SCALE, **_GROUPS, **_L2NORM, **_BETA, "gate": ("float32", "half", "none"), "num_householder": (1, 2, 3)},
-    "chunk_kda": {**_SCALE, **_GROUPS, **_V_FIRST, **_L2NORM, **_RAW_BETA, "chunk_size": (None, 32, 64),
+    "chunk_kda": {**_SCALE, **_GROUPS, **_V_FIRST, **_L2NORM, **_RAW_BETA, "chunk_size": (None, 32),
                   "packed": ("no", "int32", "int64", "graph"), "disable_recompute": (False, True), "return_intermediate_states": (False,),
                   "gate": ("float32", "half", "safe", "A_log", "A_log [1,1,H,1] and bias", "bound", "bound and bias", "bound, A_log and bias")},
     "fused_chunk_linear_attn": {**_SMALL, **_SCALE, "normalize": (True, False)},
@@ -339,8 +339,8 @@ class _Captured(Exception):
     pass
 
 
-def compile_row(row: dict, on: str | None = None) -> None:
-    """Compiles what a row's call would run: for this machine's CPU, or for a GPU that need not be there, by the name of its facts."""
+def kernels_of(row: dict, on: str | None = None):
+    """What a row's call would run, for this machine's CPU, or for a GPU that need not be there, by the name of its facts."""
     from forge import _calls, attention
     from forge._arrays import library_of
 
@@ -353,7 +353,7 @@ def compile_row(row: dict, on: str | None = None) -> None:
     try:
         getattr(ops, row["op"])(**call_of(problem_of(row), InNumPy()))
     except _Captured as request:
-        program, (tensors, _, _, _, cu_seqlens) = request.args
+        program, (tensors, _, _, _, cu_seqlens, *_) = request.args
     finally:
         attention.Attention.run = run
     arrays = library_of(tensors[0])
@@ -362,7 +362,9 @@ def compile_row(row: dict, on: str | None = None) -> None:
     shape = _calls.read_shapes(program.signature, shapes, {}, sequences)
     dtype = _calls.dtype_of_call(program.signature, [arrays.dtype(x) for x in tensors])
     asked = dtype, shape.sizes, shape.sequences, shape.tokens, shape.most_heads, cu_seqlens is not None
-    if on is None:
-        program._compiled_for("cpu", *asked)
-    else:
-        program._compiled_for("cuda", *asked, on=on).resources()
+    return program._compiled_for("cpu", *asked) if on is None else program._compiled_for("cuda", *asked, on=on)
+
+
+def compile_row(row: dict, on: str) -> None:
+    """Plans, emits and compiles what a row's call would run on a GPU."""
+    kernels_of(row, on).resources()

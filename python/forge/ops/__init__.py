@@ -4,7 +4,7 @@ Tensors are [B, T, H, …]; values, gates, betas and states may have HV heads, a
 and k. Log gates are at most 0; `scale` None is K^-0.5; the output has q's type. States are [N, HV, K, V] ([N, HV, V, K] with
 state_v_first=True), N = B or the number of sequences that `cu_seqlens` (int32 or int64 [N + 1], on the tensors' device) packs into a
 batch of 1; initial ones of any floating-point type, computed with and returned in float32. `cu_seqlens_cpu` and `chunk_indices` are
-accepted and not needed. They return (o, final_state), the latter None unless output_final_state.
+accepted and not needed, and so is `chunk_size`: Forge chooses its own. They return (o, final_state), the latter None unless output_final_state.
 
 They take PyTorch tensors, under torch.compile(fullgraph=True) too (torch.ops.forge.attention, with a fake implementation), and
 NumPy arrays. Inputs that require gradients get a NotImplementedError while gradients are enabled. Unknown keywords are refused.
@@ -15,8 +15,8 @@ from __future__ import annotations
 from ._arguments import (
     attention_scores,
     beta_of,
+    check_chunk_size,
     checked,
-    chunk_of,
     constant,
     lightning_slopes,
     like,
@@ -108,26 +108,25 @@ def fused_chunk_linear_attn(q, k, v, scale=None, initial_state=None, output_fina
     return _linear_attn("fused_chunk_linear_attn", q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens)
 
 
-def _constant_decay(name: str, base: str, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens, chunk: str = "") -> Request:
+def _constant_decay(name: str, base: str, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens) -> Request:
     """With gates that follow from the number of q's heads: `gates`, a function of it and its further arguments."""
     checked(name, cu_seqlens, initial_state, "H K V", q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T H V"))
     decay = constant(q, gates[0], q.shape[2], *gates[1:])
-    return _attend(base + chunk, [q, k, v, decay], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
+    return _attend(base, [q, k, v, decay], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
 @operator
 def chunk_retention(q, k, v, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, *, chunk_size=None, **legacy):
     """S = γ S + k vᵀ with γ = 1 - 2^(-5-h) for head h, o = scale Sᵀ q; v has H heads."""
     v_first_of("chunk_retention", legacy)
-    gates, chunk = (retention_gates,), chunk_of(chunk_size)
-    return _constant_decay("chunk_retention", "retnet", q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens, chunk)
+    check_chunk_size(chunk_size)
+    return _constant_decay("chunk_retention", "retnet", q, k, v, (retention_gates,), scale, initial_state, output_final_state, cu_seqlens)
 
 
 @operator
 def fused_chunk_retention(q, k, v, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None):
     """As chunk_retention."""
-    gates = (retention_gates,)
-    return _constant_decay("fused_chunk_retention", "retnet", q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens)
+    return _constant_decay("fused_chunk_retention", "retnet", q, k, v, (retention_gates,), scale, initial_state, output_final_state, cu_seqlens)
 
 
 @operator
@@ -136,12 +135,12 @@ def chunk_lightning_attn(
 ):
     """S = e^-s S + k vᵀ with s = 8 h / H (1 - layer_idx / num_layers) for head h, o = scale Sᵀ q; v has H heads."""
     v_first_of("chunk_lightning_attn", legacy)
-    gates, chunk = (lightning_slopes, layer_idx, num_layers), chunk_of(chunk_size)
-    base = "lightning_attention"
-    return _constant_decay("chunk_lightning_attn", base, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens, chunk)
+    check_chunk_size(chunk_size)
+    base, gates = "lightning_attention", (lightning_slopes, layer_idx, num_layers)
+    return _constant_decay("chunk_lightning_attn", base, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens)
 
 
-def _simple_gla(name: str, q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens, v_first=False, chunk="") -> Request:
+def _simple_gla(name: str, q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens, v_first=False) -> Request:
     gates = ({} if g is None else {"g": (g, "B T HV")}) | ({} if g_gamma is None else {"g_gamma": (g_gamma, "HV")})
     state = "HV V K" if v_first else "HV K V"
     checked(name, cu_seqlens, initial_state, state, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), **gates)
@@ -151,7 +150,7 @@ def _simple_gla(name: str, q, k, v, g, g_gamma, scale, initial_state, output_fin
         key, more = "retnet", [wide(g_gamma)]
     else:
         key, more = "linear_attention", []
-    return _attend(key + chunk, [q, k, v, *more], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
+    return _attend(key, [q, k, v, *more], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
 @operator
@@ -172,8 +171,9 @@ def chunk_simple_gla(
     **legacy,
 ):
     """S = e^g S + k vᵀ with scalar gates g [B, T, HV], constant ones g_gamma [HV], their sum, or none; o = scale Sᵀ q."""
-    v_first, chunk = v_first_of("chunk_simple_gla", legacy, state_v_first), chunk_of(chunk_size)
-    return _simple_gla("chunk_simple_gla", q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens, v_first, chunk)
+    v_first = v_first_of("chunk_simple_gla", legacy, state_v_first)
+    check_chunk_size(chunk_size)
+    return _simple_gla("chunk_simple_gla", q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens, v_first)
 
 
 @operator
@@ -224,10 +224,11 @@ def chunk_gla(
     *, chunk_size=None, **legacy,
 ):  # fmt: skip
     """S = diag(e^g) S + k vᵀ with g [B, T, HV, K], o = scale Sᵀ q."""
-    v_first, chunk = v_first_of("chunk_gla", legacy, state_v_first), chunk_of(chunk_size)
+    v_first = v_first_of("chunk_gla", legacy, state_v_first)
+    check_chunk_size(chunk_size)
     state = "HV V K" if v_first else "HV K V"
     checked("chunk_gla", cu_seqlens, initial_state, state, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), g=(g, "B T HV K"))
-    return _attend("gla" + chunk, [q, k, v, wide(g)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
+    return _attend("gla", [q, k, v, wide(g)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
 fused_chunk_gla = chunk_gla
@@ -239,9 +240,10 @@ def chunk_rwkv6(
 ):
     """o = scale (S + (u ⊙ k) vᵀ)ᵀ r, then S = diag(e^w) S + k vᵀ; w [B, T, HV, K], u [HV, K]."""
     v_first_of("chunk_rwkv6", legacy)
+    check_chunk_size(chunk_size)
     given = {"r": (r, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "w": (w, "B T HV K"), "u": (u, "HV K")}
     checked("chunk_rwkv6", cu_seqlens, initial_state, **given)
-    return _attend("rwkv6" + chunk_of(chunk_size), [r, k, v, wide(w), wide(u)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
+    return _attend("rwkv6", [r, k, v, wide(w), wide(u)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
 @operator
@@ -262,10 +264,11 @@ def chunk_delta_rule(
 ):  # fmt: skip
     """S = (I - β k kᵀ) S + β k vᵀ, o = scale Sᵀ q; β [B, T, HV]."""
     v_first_of("chunk_delta_rule", legacy)
+    check_chunk_size(chunk_size, (16, 32, 64))
     given = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "beta": (beta, "B T HV")}
     checked("chunk_delta_rule", cu_seqlens, initial_state, **given)
     beta, kind = beta_of(beta, q)
-    key = "delta_net" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind + chunk_of(chunk_size, (16, 32, 64))
+    key = "delta_net" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind
     return _attend(key, [q, k, v, beta], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
@@ -282,7 +285,8 @@ def chunk_gated_delta_rule(
 
     use_gate_in_kernel=True: g = -e^A_log softplus(g + dt_bias), with A_log [HV] and, if given, dt_bias [HV].
     """
-    v_first, chunk = v_first_of("chunk_gated_delta_rule", legacy, state_v_first), chunk_of(chunk_size, (16, 32, 64))
+    v_first = v_first_of("chunk_gated_delta_rule", legacy, state_v_first)
+    check_chunk_size(chunk_size, (16, 32, 64))
     _no_context_parallelism(cp_context)
     given = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "g": (g, "B T HV"), "beta": (beta, "B T HV")}
     checked("chunk_gated_delta_rule", cu_seqlens, initial_state, "HV V K" if v_first else "HV K V", **given)
@@ -292,7 +296,7 @@ def chunk_gated_delta_rule(
         if A_log is None:
             raise ValueError("`A_log` must be given with `use_gate_in_kernel=True`")
         g, more, _, gate = raw_gate("chunk_gated_delta_rule", g, A_log, dt_bias, (v.shape[2],))
-    key = "gated_delta_net" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind + gate + chunk
+    key = "gated_delta_net" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind + gate
     return _attend(key, [q, k, v, wide(g), beta, *more], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
@@ -313,7 +317,8 @@ def chunk_kda(
     (of 64 tokens, or chunk_size), in q's type, [B, chunks, HV, K, V], packed ones in a row. safe_gate promises gates of at least -5, and
     use_graph asks for kernels that can be captured: Forge has no need of the first, and its kernels always can be.
     """
-    v_first, chunk = v_first_of("chunk_kda", legacy, state_v_first), chunk_of(chunk_size, (32, 64))
+    v_first = v_first_of("chunk_kda", legacy, state_v_first)
+    check_chunk_size(chunk_size, (32, 64))
     _no_context_parallelism(cp_context)
     if safe_gate and use_gate_in_kernel:
         if lower_bound is None:
@@ -330,6 +335,7 @@ def chunk_kda(
         if A_log is None and lower_bound is None:
             raise ValueError("`A_log` must be given with `use_gate_in_kernel=True` unless `lower_bound` is")
         g, more, scalars, gate = raw_gate("chunk_kda", g, A_log, dt_bias, (v.shape[2], k.shape[-1]), lower_bound)
+    chunk = f";chunk={chunk_size or 64}" if return_intermediate_states else ""  # of which there is a state each
     key = "kda" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind + gate + chunk
     tensors, scalars = [q, k, v, wide(g), beta, *more], [scale_of(scale, k), *scalars]
     wanted = _attend(key, tensors, scalars, initial_state, output_final_state, cu_seqlens, v_first)

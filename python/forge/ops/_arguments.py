@@ -64,23 +64,17 @@ def _check_axes(name: str, argument: str, x, axes: list[str], known: dict[str, t
 
 # ------------------------------------------------------------------------------------------------- keywords
 
-#: The lengths of chunks that the compiler knows. Operators whose chunks may be any power of two take the nearest.
-_LENGTHS = (16, 32, 64, 128)
-POWERS_OF_2 = ()
 
-
-def chunk_of(chunk_size: int | None, sizes: tuple[int, ...] = POWERS_OF_2) -> str:
-    """The part of a program's key that says the length of chunks, of which results are independent but for rounding."""
-    if chunk_size is None:
-        return ""
-    if sizes == POWERS_OF_2:
-        if chunk_size < 1 or chunk_size & (chunk_size - 1):
-            raise ValueError(f"`chunk_size` must be a power of 2, got {chunk_size}")
-        chunk_size = min(max(chunk_size, _LENGTHS[0]), _LENGTHS[-1])
-    elif chunk_size not in sizes:
+def check_chunk_size(chunk_size: int | None, sizes: tuple[int, ...] = ()) -> None:
+    """ValueError for lengths of chunks that flash-linear-attention has not: others than `sizes`, or than powers of 2. Forge chooses its
+    own, by the program and the machine; results are the same but for rounding."""
+    if chunk_size is None or chunk_size in sizes:
+        return
+    if sizes:
         listed = f"either {' or '.join(map(str, sizes))}" if len(sizes) == 2 else f"one of {', '.join(map(str, sizes))}"
         raise ValueError(f"`chunk_size` must be {listed}, got {chunk_size}")
-    return f";chunk={chunk_size}"
+    if chunk_size < 1 or chunk_size & (chunk_size - 1):
+        raise ValueError(f"`chunk_size` must be a power of 2, got {chunk_size}")
 
 
 def v_first_of(name: str, legacy: dict, state_v_first: bool | None = None) -> bool:
