@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "check/parallel.h"
+#include "frontend/axes.h"
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "gpu.h"
@@ -71,8 +72,9 @@ int tune_on_gpu(const TuneOptions& options) {
     const gpu::Session session(options.build.device);
     const ir::Definition declared = find_variant(options.variant);
     const check::Problem problem = problem_of(options.shape);
-    const CompileOptions o = compile_options(declared, problem, options.build);
-    const ir::Definition definition = frontend::with_dtype(declared, o.dtype);
+    CompileOptions o = compile_options(declared, problem, options.build);
+    const ir::Definition definition = frontend::with_own_axes(frontend::with_dtype(declared, o.dtype));
+    o.sizes = frontend::own_sizes(definition, o.sizes);
     const ir::Function program = graph::optimize(frontend::join(definition));
     std::vector<Trial> trials = compiled(declared, gpu::candidates(definition, program, o, session.device(),
                                                                    static_cast<std::size_t>(options.candidates)));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 
+#include "frontend/axes.h"
 #include "frontend/join.h"
 #include "gpu.h"
 #include "graph/pipeline.h"
@@ -101,7 +102,7 @@ void measure(const ir::Definition& definition, const CompileOptions& options, co
 
 std::string cut_text(const plan::Schedule& s) {
     if (s.strategy == plan::Strategy::Segmented) return fmt::format("{} segments", s.segments);
-    return s.tiles > 1 ? fmt::format("{} in {}", s.tile_axis, s.tiles) : "";
+    return s.tiles > 1 ? fmt::format("{} in {}", to_string(Dim(s.tile_axis)), s.tiles) : "";
 }
 
 void print(const schedule::Choice& choice, const std::vector<Trial>& trials, double chosen_s) {
@@ -136,7 +137,8 @@ int tune_variant(const TuneOptions& options) {
     if (options.probe || !tune::load_device(cache_dir, isa, threads))
         tune::save_device(cache_dir, schedule::measure_cpu(isa, threads));
 
-    const ir::Definition definition = frontend::with_dtype(declared, o.dtype);
+    const ir::Definition definition = frontend::with_own_axes(frontend::with_dtype(declared, o.dtype));
+    o.sizes = frontend::own_sizes(definition, o.sizes);
     const ir::Function program = graph::optimize(frontend::join(definition));
     const tune::Question q = tune::question_of(program, o);
     const schedule::Choice choice = schedule::choose_schedule(definition, program, q.problem, q.device, q.wishes);

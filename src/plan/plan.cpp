@@ -71,7 +71,8 @@ std::string to_string(const Schedule& s) {
     if (s.strategy == Strategy::Segmented)
         text += fmt::format(", up to {} segments per sequence{}", s.segments,
                             s.summaries > 1 ? fmt::format(" of {} summaries", s.summaries) : "");
-    if (s.tiles > 1) text += fmt::format(", {} in {} tiles of {}", s.tile_axis, s.tiles, s.tile_size);
+    if (s.tiles > 1)
+        text += fmt::format(", {} in {} tiles of {}", forge::to_string(Dim(s.tile_axis)), s.tiles, s.tile_size);
     if (s.warp_groups())
         text += fmt::format(", for warp groups{}{}",
                             s.beside_groups > 0 ? ", with work beside the scan"

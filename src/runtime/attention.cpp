@@ -9,6 +9,7 @@
 #include "emit/cpu/emit_cpu.h"
 #include "emit/cuda/emit_cuda.h"
 #include "forge/runtime.h"
+#include "frontend/axes.h"
 #include "frontend/join.h"
 #include "graph/norm_bound.h"
 #include "graph/passes.h"
@@ -31,6 +32,7 @@ using device::Size;
 using KernelFunction = void (*)(const device::Call&, Size, float*);
 
 struct Attention::Impl {
+    ir::Definition definition;  ///< as its user spelt it
     plan::Plan plan;
     schedule::Choice choice;
     ir::Function joined;
@@ -148,12 +150,15 @@ std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> 
     return impl;
 }
 
-std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, const CompileOptions& options) {
-    check_options(options);
+std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, const CompileOptions& asked) {
+    check_options(asked);
     auto impl = std::make_shared<Attention::Impl>();
-    const ir::Definition def = frontend::with_dtype(declared, options.dtype);
-    check_sizes(def, options.sizes);
-    if (auto found = interp::check_semantics(def); !found.empty()) throw CompileError(std::move(found));
+    impl->definition = frontend::with_dtype(declared, asked.dtype);
+    check_sizes(impl->definition, asked.sizes);
+    if (auto found = interp::check_semantics(impl->definition); !found.empty()) throw CompileError(std::move(found));
+    const ir::Definition def = frontend::with_own_axes(impl->definition);
+    CompileOptions options = asked;
+    options.sizes = frontend::own_sizes(def, asked.sizes);
     impl->joined = frontend::join(def);
     ir::Function program = graph::optimize(impl->joined);
     if (options.chunk_states) program = graph::with_chunk_states(program);
@@ -272,7 +277,7 @@ std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
     const runtime::Bound bound = runtime::bind(impl_->plan, bounds);
     return impl_->gpu ? runtime::device_workspace_bytes(impl_->plan, bound) : lay_out(*impl_, bound).bytes;
 }
-const ir::Definition& Attention::definition() const { return impl_->plan.definition; }
+const ir::Definition& Attention::definition() const { return impl_->definition; }
 std::string Attention::strategy() const { return plan::to_string(impl_->plan.schedule.strategy); }
 std::int64_t Attention::chunk() const { return impl_->plan.schedule.chunk; }
 std::string Attention::isa() const { return impl_->isa; }
@@ -309,7 +314,7 @@ std::string Attention::explain() const {
     const plan::Plan& plan = impl_->plan;
     std::string text =
         fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n",
-                    ir::print(plan.definition), ir::print(impl_->joined));
+                    ir::print(impl_->definition), ir::print(impl_->joined));
     text += fmt::format("// Optimised, with its slices.\n");
     const auto marks = graph::slices(plan.program);
     for (ir::ValueId v = 0; v < plan.program.size(); ++v)

@@ -36,7 +36,7 @@ std::string drawback(const Candidate& other, const Candidate& chosen) {
 
 std::string shape(const plan::Schedule& s) {
     if (s.strategy == plan::Strategy::Segmented) return fmt::format("{} segments", s.segments);
-    return s.tiles > 1 ? fmt::format("{} x {} of {}", s.tiles, s.tile_size, s.tile_axis) : "";
+    return s.tiles > 1 ? fmt::format("{} x {} of {}", s.tiles, s.tile_size, forge::to_string(Dim(s.tile_axis))) : "";
 }
 
 std::string row(const Candidate& c, bool chosen) {

@@ -48,7 +48,10 @@ bool is_float(DType dtype) { return is_half(dtype) || dtype == DType::F32 || dty
 
 std::string to_string(const Dim& dim) {
     if (dim.is_constant()) return std::to_string(dim.factor);
-    return dim.factor == 1 ? dim.symbol : std::to_string(dim.factor) + "*" + dim.symbol;
+    const std::string given = dim.symbol.substr(0, dim.symbol.find('\''));  // as its user knows it (frontend/axes.h)
+    if (given.find_first_not_of("0123456789") == std::string::npos)
+        return std::to_string(dim.factor * std::stoll(given));
+    return dim.factor == 1 ? given : std::to_string(dim.factor) + "*" + given;
 }
 
 std::string to_string(const Shape& shape) {
