@@ -246,6 +246,8 @@ class Planning {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;
         }
+        for (const auto& out : plan_.definition.outputs)
+            if (!is_half(out.type.dtype)) rules.wide_outputs.insert(out.name);
         auto lowered = tile::lower_to_fragments(graph.fn, sizes, rules);
         if (const auto* obstacle = std::get_if<std::string>(&lowered))
             throw NotForWarpGroups(fmt::format("{}: {}", graph.name, *obstacle));

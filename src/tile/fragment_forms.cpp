@@ -18,6 +18,10 @@ using ir::Role;
 using ir::ValueId;
 using Space = Layout::Space;
 
+bool is_wide_output(const ir::Result& r, const FragmentRules& rules) {
+    return r.role == Role::Input && rules.wide_outputs.contains(r.name);
+}
+
 /// Which operand of a product shares its result's rows as the fragment has them, and the form it would have in
 /// registers.
 std::size_t first_operand(Space result) { return result == Space::Transposed ? 1 : 0; }
@@ -180,6 +184,7 @@ class Forms {
         for (const ir::Result& r : fn_.results) {
             if (r.value != v) continue;
             if (is_carried(r.role)) as_fragment = fragment(v);
+            else if (is_wide_output(r, rules_)) return Space::Tile;
             else operand = true;
         }
         for (const ValueId u : users_[index(v)]) {
@@ -302,14 +307,15 @@ class Copies {
         return made_[{v, form}] = add(std::move(copy), form);
     }
 
-    /// Results are stored from operands and tiles of their own, states kept as fragments.
+    /// Results are stored from operands, those of 32 bits and vectors from tiles of their own; states are kept as
+    /// fragments.
     ValueId stored(const ir::Result& r) {
         const Op& op = fn_.op(r.value);
         if (forms_[r.value] == Space::Spill || r.role == ir::Role::Before)
             return map_[static_cast<std::size_t>(r.value)];
         const bool matrix = is_block_matrix(op.type);
         if (is_carried(r.role)) return matrix ? in_form(r.value, forms_.fragment(r.value)) : fresh(r.value);
-        return matrix ? in_form(r.value, Space::Operand) : fresh(r.value);
+        return matrix && !is_wide_output(r, rules_) ? in_form(r.value, Space::Operand) : fresh(r.value);
     }
 
     ValueId fresh(ValueId v) {

@@ -7,6 +7,7 @@
 /// then comes from registers or from shared memory, the other always from shared memory.
 #pragma once
 
+#include <set>
 #include <string>
 #include <variant>
 
@@ -22,6 +23,7 @@ struct FragmentRules {
     DType half = DType::BF16;             ///< of operands
     std::string value_axis;               ///< may be empty
     std::map<std::string, Input> inputs;  ///< token inputs, as they lie in memory
+    std::set<std::string> wide_outputs;   ///< those of 32 bits, which operands cannot hold
     std::map<std::string, int> parts;     ///< of spills that are operands
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
     int output_groups = 0;  ///< warp groups that take chunks by turns to make outputs; 0: one group does everything

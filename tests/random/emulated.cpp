@@ -8,6 +8,7 @@
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/random/gpu_plans.h"
+#include "tests/random/known_faults.h"
 
 namespace forge::fuzz {
 namespace {
@@ -70,12 +71,16 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                     for (std::string& text : more) found.push_back(std::move(text));
                 };
                 if (const auto made = warp_groups_plan(s, "warp", tally)) {
-                    const emulated::Program program(next_name(), made->plan);
-                    for (const int index : {0, 1})
-                        if (found.empty())
-                            add(faults_of(s.problem(index), made->how, index == 0 ? 2 : 1,
-                                          [&](const Call& call, unsigned order) { program.run(call, order); }));
-                    ++tally["emulated: warp groups"];
+                    try {
+                        const emulated::Program program(next_name(), made->plan);
+                        for (const int index : {0, 1})
+                            if (found.empty())
+                                add(faults_of(s.problem(index), made->how, index == 0 ? 2 : 1,
+                                              [&](const Call& call, unsigned order) { program.run(call, order); }));
+                        ++tally["emulated: warp groups"];
+                    } catch (const std::exception& error) {
+                        if (!note_known(error.what(), tally)) throw;
+                    }
                 }
                 if (const auto made = channels_plan(s, "channels", kH200); made && found.empty()) {
                     static const emulated::Device device;

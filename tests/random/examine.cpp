@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "forge/error.h"
 #include "interp/semantics.h"
@@ -18,6 +19,8 @@ constexpr std::int64_t kChunk = 64;  ///< that lengths lie around
 }  // namespace
 
 Subject::Subject(Decisions& decisions) : d(decisions), program(make_program(decisions)) {}
+
+Subject::Subject(Decisions& decisions, Program given) : d(decisions), program(std::move(given)) {}
 
 Problem& Subject::problem(int index) {
     std::unique_ptr<Problem>& p = problems_[index];
@@ -47,13 +50,13 @@ Engine interpreter_engine() {
 }
 
 std::optional<Fault> examine(std::uint64_t seed, const Decisions::Forced& forced, const std::vector<Engine>& engines,
-                             Tally& tally) {
+                             Tally& tally, const Program* given) {
     Decisions decisions(seed, forced);
     ++tally["programs"];
     std::string at = "definition";
     const auto fault = [&](std::vector<std::string> what) { return Fault{seed, forced, at, std::move(what)}; };
     try {
-        Subject subject(decisions);
+        Subject subject = given ? Subject(decisions, *given) : Subject(decisions);
         for (const std::string& trait : subject.program.traits) ++tally["with " + trait];
         at = "semantics";
         if (auto found = interp::check_semantics(subject.program.def); !found.empty())
@@ -74,63 +77,106 @@ std::optional<Fault> examine(std::uint64_t seed, const Decisions::Forced& forced
     return std::nullopt;
 }
 
-Fault shrink(const Fault& fault, const std::vector<Engine>& engines) {
-    std::vector<Engine> only;
-    for (const Engine& engine : engines)
-        if (engine.name == fault.engine) only.push_back(engine);
+namespace {
+
+/// A message without its numbers and without what comes late in it: another fault is not the same fault.
+std::string gist(const Fault& fault) {
+    constexpr std::size_t kLetters = 24;
+    std::string text = fault.what.empty() ? "" : fault.what[0].substr(0, 400);
+    std::erase_if(text, [](char c) { return !std::isalpha(static_cast<unsigned char>(c)); });
+    return fault.engine + text.substr(0, kLetters);
+}
+
+/// Every decision that the program and its problems ask for.
+std::map<std::string, int> decisions_of(const Fault& fault) {
+    Decisions decisions(fault.seed, fault.forced);
+    try {
+        const Subject subject(decisions);
+        for (const char* problem : {"p0", "p1"}) make_problem(decisions, subject.program, problem, kChunk);
+    } catch (const CompileError&) {  // refused: what was asked for until then
+    }
+    return decisions.taken();
+}
+
+}  // namespace
+
+Fault shrink(const Fault& fault, const Examine& again) {
     Fault best = fault;
-    const auto taken_by = [](const Fault& f) {
-        Decisions decisions(f.seed, f.forced);
-        Tally ignored;
-        try {
-            Subject subject(decisions);
-            make_problem(decisions, subject.program, "p0", kChunk);
-        } catch (const std::exception&) {}
-        return decisions.taken();
-    };
-    /// The message without numbers: another fault of the same engine is not the same fault.
-    const auto gist = [](const Fault& f) {
-        std::string text = f.what.empty() ? "" : f.what[0].substr(0, 400);
-        std::erase_if(text, [](char c) { return !std::isalpha(static_cast<unsigned char>(c)); });
-        return text.substr(0, 24);
-    };
-    const auto still = [&](Decisions::Forced forced) {
-        Tally ignored;
-        const auto again = examine(fault.seed, forced, only, ignored);
-        if (!again || again->engine != fault.engine || gist(*again) != gist(fault)) return false;
-        best = *again;
+    const auto try_with = [&](const std::string& name, int value) {
+        Decisions::Forced forced = best.forced;
+        forced[name] = value;
+        const auto found = again(forced);
+        if (!found || gist(*found) != gist(fault)) return false;
+        best = *found;
         return true;
     };
     for (bool progress = true; progress;) {
         progress = false;
-        for (const auto& [name, value] : taken_by(best)) {
-            for (int simpler = 0; simpler < value; ++simpler) {
-                Decisions::Forced forced = best.forced;
-                forced[name] = simpler;
-                if (!still(forced)) continue;
-                progress = true;
-                break;
-            }
-        }
+        for (const auto& [name, value] : decisions_of(best))
+            for (int simpler = 0; simpler < value; ++simpler)
+                if (try_with(name, simpler)) {
+                    progress = true;
+                    break;
+                }
     }
     return best;
 }
 
 std::string report(const Fault& fault) {
-    std::string text = fmt::format("// Found by {}: {}\n", fault.engine, fmt::join(fault.what, "\n// "));
-    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos && at + 1 < text.size(); ++at)
-        if (text.compare(at + 1, 2, "//") != 0) text.insert(at + 1, "//   ");
-    text += fmt::format("// Again: scripts/fuzz-programs --replay '{}'\n", to_string(fault.seed, fault.forced));
+    constexpr std::size_t kMostLetters = 1200;
+    std::string text = fmt::format("// Found by {}: {}\n", fault.engine, fmt::join(fault.what, "\n"));
+    if (text.size() > kMostLetters) text = text.substr(0, kMostLetters) + "…\n";
+    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos && ++at < text.size();)
+        text.insert(at, "//   ");
+    text += fmt::format("// Decisions: {}\n", to_string(fault.seed, fault.forced));
     try {
         Decisions decisions(fault.seed, fault.forced);
         const Program program = make_program(decisions);
-        for (const auto& [symbol, size] : program.sizes) text += fmt::format("// --{} {}", symbol, size);
-        text += fmt::format(" --dtype {}\n", to_string(program.dtype));
-        text += ir::print(program.def);
+        text += "// Sizes:";
+        for (const auto& [symbol, size] : program.sizes) text += fmt::format(" {}={}", symbol, size);
+        text += fmt::format("\n// Type: {}\n", to_string(program.dtype));
+        text += "// Values:";
+        for (const auto& [name, kind] : program.kinds) text += fmt::format(" {}={}", name, static_cast<int>(kind));
+        text += "\n" + ir::print(program.def);
     } catch (const std::exception& error) {
         text += fmt::format("// no definition: {}\n", error.what());
     }
     return text;
+}
+
+Reported parse_report(const std::string& text) {
+    Reported result;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        const auto rest_of = [&](const std::string& what) -> std::optional<std::string> {
+            if (line.rfind("// " + what + ":", 0) != 0) return std::nullopt;
+            return line.substr(line.find(':') + 1);
+        };
+        const auto each = [](const std::string& list, auto&& visit) {
+            std::istringstream words(list);
+            for (std::string word; words >> word;)
+                visit(word.substr(0, word.find('=')), std::stoll(word.substr(word.find('=') + 1)));
+        };
+        if (const auto decisions = rest_of("Decisions")) {
+            const Decisions parsed = parse_decisions(decisions->substr(1));
+            result.seed = parsed.seed(), result.forced = parsed.forced();
+        } else if (const auto sizes = rest_of("Sizes")) {
+            each(*sizes, [&](const std::string& name, std::int64_t size) { result.program.sizes[name] = size; });
+        } else if (const auto type = rest_of("Type")) {
+            result.program.dtype = *type == " f32" ? F32 : *type == " f16" ? F16 : BF16;
+        } else if (const auto values = rest_of("Values")) {
+            each(*values, [&](const std::string& name, std::int64_t kind) {
+                result.program.kinds[name] = static_cast<Kind>(kind);
+            });
+        }
+    }
+    result.program.def = ir::parse_definition(text);
+    for (const ir::InputDecl& in : result.program.def.inputs) {
+        if (in.role == ir::Role::Input && in.type.shape[0].factor > 1)
+            result.program.traits.insert("several rows per token");
+        if (in.role == ir::Role::Input && in.type.shape[1] == Dim("HV")) result.program.traits.insert("grouped heads");
+    }
+    return result;
 }
 
 }  // namespace forge::fuzz

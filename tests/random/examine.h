@@ -16,6 +16,8 @@ class Subject {
   public:
     /// CompileError if the language refuses the program.
     explicit Subject(Decisions& decisions);
+    /// A program that is given; the decisions are about how it is run.
+    Subject(Decisions& decisions, Program given);
 
     Decisions& d;
     Program program;
@@ -51,14 +53,23 @@ struct Fault {
     std::vector<std::string> what;
 };
 
-/// The first engine that finds a fault; none if all is well.
+/// The first engine that finds a fault; none if all is well. With a program, the seed's own is not made.
 std::optional<Fault> examine(std::uint64_t seed, const Decisions::Forced& forced, const std::vector<Engine>& engines,
-                             Tally& tally);
+                             Tally& tally, const Program* given = nullptr);
 
-/// Simpler decisions with which the same engine still finds a fault.
-Fault shrink(const Fault& fault, const std::vector<Engine>& engines);
+/// Simpler decisions with which the same engine still finds the same fault, by `examine` or a stand-in for it.
+using Examine = std::function<std::optional<Fault>(const Decisions::Forced& forced)>;
+Fault shrink(const Fault& fault, const Examine& again);
 
-/// The definition's text, how it was run and how to run it again.
+/// How it was found and how to run it again, and the definition: a text that `parse_report` and `forge check` read.
 std::string report(const Fault& fault);
+
+/// A program and the decisions about its runs, from a report.
+struct Reported {
+    std::uint64_t seed = 0;
+    Decisions::Forced forced;
+    Program program;
+};
+Reported parse_report(const std::string& text);
 
 }  // namespace forge::fuzz

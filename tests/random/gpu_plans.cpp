@@ -56,7 +56,6 @@ std::optional<GpuPlan> unless_not_affine(Make&& make) {
 std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tally& tally) {
     if (s.program.dtype == F32) return std::nullopt;
     if (kSeveralRows && s.program.has("several rows per token")) return std::nullopt;
-    if (kMixedVectors && (s.program.has("amax among decays") || s.program.has("scan of numbers"))) return std::nullopt;
     const Typed typed(s.program);
     schedule::FitWishes wishes;
     wishes.strategy = choose_strategy(s.d, name);
@@ -100,9 +99,7 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
             return GpuPlan{plan::to_string(schedule),
                            plan::make_plan(typed.def, typed.program, s.program.sizes, schedule)};
         } catch (const RuntimeError& error) {
-            if (!kNoKernel || std::string(error.what()).find("shared memory: expected at most") == std::string::npos)
-                throw;
-            ++tally[fmt::format("{}: no kernel is small enough", target.arch)];
+            if (!note_known(error.what(), tally)) throw;
             return std::nullopt;
         }
     });
@@ -120,6 +117,7 @@ Engine sources_engine(std::function<bool(std::uint64_t)> compile) {
                         build::build_cuda_binary("random", source, target.arch, support::default_cache_dir());
                         ++tally[fmt::format("{}: {}, compiled", target.arch, engine)];
                     } catch (const std::exception& error) {
+                        if (note_known(error.what(), tally)) return;
                         found.push_back(fmt::format("{}, {}, {}: {}", engine, target.arch, made->how,
                                                     std::string(error.what()).substr(0, 2000)));
                     }

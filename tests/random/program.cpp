@@ -396,7 +396,7 @@ check::Buffers make_buffers(const Program& program, const check::Problem& proble
     check::Buffers buffers(program.def, plain);
     for (auto* group : {&buffers.inputs, &buffers.initial_states})
         for (auto& [name, tensor] : *group)
-            if (tensor.count() > 0)
+            if (tensor.count() > 0 && program.kinds.contains(name))
                 fill(tensor, program.kinds.at(name), tensor.shape.empty() ? 1 : tensor.shape.back(), problem.gate,
                      check::mix(problem.seed, name));
     return buffers;

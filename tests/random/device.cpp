@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "forge/error.h"
+#include "gpu/session.h"
+#include "tests/random/known_faults.h"
+
+namespace forge::fuzz {
+namespace {
+
+/// The engines that compile options ask for, with the heads that a schedule is to expect: few give several warp groups
+/// per task, many one.
+struct Way {
+    const char* engine;
+    std::int64_t heads;
+};
+constexpr Way kWays[] = {{"auto", 32}, {"auto", 512}, {"portable", 32}};
+
+std::string choose_strategy(Decisions& d, const std::string& name) {
+    constexpr const char* kStrategies[] = {"auto", "one-pass", "fused", "decoupled", "segmented"};
+    return kStrategies[d.pick(name + ".strategy", {2, 1, 1, 1, 1})];
+}
+
+std::optional<Attention> build(Subject& s, const std::string& device, const Way& way, const std::string& name,
+                               Tally& tally) {
+    CompileOptions options{.device = device, .dtype = s.program.dtype, .sizes = s.program.sizes, .tuned = false};
+    options.engine = way.engine, options.expected_heads = way.heads, options.expected_tokens = 32768;
+    options.strategy = choose_strategy(s.d, name);
+    if (options.strategy == "segmented") options.segments = 3;
+    try {
+        return compile(s.program.def, options);
+    } catch (const CompileError& error) {
+        if (error.diagnostics()[0].what.find("is not affine") == std::string::npos) throw;
+        ++tally["device: segmented, but not affine"];
+    } catch (const std::exception& error) {
+        if (!note_known(error.what(), tally)) throw;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+Engine device_engine(const std::string& device) {
+    return {"device", [device](Subject& s, Tally& tally) {
+                static const gpu::Session session(device);
+                std::vector<std::string> found;
+                for (std::size_t i = 0; i < std::size(kWays) && found.empty(); ++i) {
+                    if (kSeveralRows && s.program.has("several rows per token") && i + 1 < std::size(kWays)) continue;
+                    const auto attention = build(s, device, kWays[i], fmt::format("device{}", i), tally);
+                    if (!attention) continue;
+                    ++tally["device: " + attention->schedule().substr(attention->schedule().find(',') + 2, 24)];
+                    for (const int index : {0, 1}) {
+                        Problem& problem = s.problem(index);
+                        std::vector<std::byte> first;
+                        for (int run = 0; run < 2; ++run) {
+                            check::clear_results(problem.buffers);
+                            session.run(*attention, problem.buffers);
+                            std::vector<std::byte> bits;
+                            for (const auto* list : {&problem.buffers.outputs, &problem.buffers.final_states})
+                                for (const auto& [name, x] : *list)
+                                    bits.insert(bits.end(), x.storage.begin(), x.storage.end());
+                            if (run == 0) first = bits;
+                            else if (first != bits) found.push_back(attention->schedule() + ": other bits in another run");
+                        }
+                        for (const std::string& fault : problem.faults())
+                            found.push_back(fmt::format("{}: {}", attention->schedule(), fault));
+                    }
+                }
+                return found;
+            }};
+}
+
+}  // namespace forge::fuzz

@@ -1,0 +1,106 @@
+/// Random programs from a fixed seed, through every engine that needs no GPU: all of them are planned for GPUs and their
+/// sources written; what compiles and runs takes turns. `scripts/fuzz-programs` goes on from here. And the definitions
+/// in which such runs found faults, which stay.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "build/cuda_binary.h"
+#include "tests/random/examine.h"
+#include "tests/support/expected.h"
+
+namespace forge::fuzz {
+namespace {
+
+constexpr std::uint64_t kFirst = 1000;
+constexpr int kGroups = 16, kInGroup = 15;
+constexpr double kMostRefused = 0.05;  ///< a generator whose programs are refused tests little
+
+/// Every so many seeds.
+auto every(std::uint64_t n) {
+    return [n](std::uint64_t seed) { return seed % n == 0; };
+}
+
+class RandomPrograms : public testing::TestWithParam<int> {};
+
+TEST_P(RandomPrograms, AreRightOnEveryEngine) {
+    const std::vector<Engine> engines = {interpreter_engine(), sources_engine(every(15)), cpu_engine(1),
+                                         emulated_engine(every(2))};
+    Tally tally;
+    for (int i = 0; i < kInGroup; ++i) {
+        const std::uint64_t seed = kFirst + static_cast<std::uint64_t>(GetParam() * kInGroup + i);
+        const auto fault = examine(seed, {}, engines, tally);
+        EXPECT_FALSE(fault) << report(*fault) << "Shrink it: scripts/fuzz-programs --programs=1 --seed=" << seed;
+    }
+    EXPECT_LE(static_cast<double>(tally["refused"]), 1 + kMostRefused * kInGroup);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixed, RandomPrograms, testing::Range(0, kGroups));
+
+std::vector<std::string> found_before() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(tests::root() / "tests/random/found"))
+        names.push_back(entry.path().stem().string());
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+/// What a run of random programs has found once.
+class FoundOnce : public testing::TestWithParam<std::string> {};
+
+TEST_P(FoundOnce, IsMended) {
+    const Reported reported =
+        parse_report(tests::read_file(tests::root() / "tests/random/found" / (GetParam() + ".txt")));
+    Tally tally;
+    const auto fault = examine(reported.seed, reported.forced,
+                               {interpreter_engine(), sources_engine(every(1)), cpu_engine(1), emulated_engine(every(1))},
+                               tally, &reported.program);
+    EXPECT_FALSE(fault) << fault->engine << ": " << fault->what.at(0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FoundOnce, testing::ValuesIn(found_before()),
+                         [](const auto& test) { return test.param; });
+
+// Decisions: what shrinking rests on.
+TEST(Decisions, FollowFromSeedAndNameAlone) {
+    Decisions a(7), b(7);
+    const int first = a.below("x", 1000), second = a.below("y", 1000);
+    EXPECT_EQ(b.below("y", 1000), second);
+    EXPECT_EQ(b.below("x", 1000), first);
+    EXPECT_NE(Decisions(8).below("x", 1000), first);
+    EXPECT_EQ(Decisions(7, {{"x", 3}}).below("x", 1000), 3);
+    EXPECT_EQ(Decisions(7, {{"x", 3}}).below("x", 2), 1);
+}
+
+TEST(Decisions, ParseAsTheyPrint) {
+    const std::string text = to_string(12, {{"a.there", 0}, {"p0.T", 3}});
+    EXPECT_EQ(text, "12:a.there=0,p0.T=3");
+    const Decisions parsed = parse_decisions(text);
+    EXPECT_EQ(to_string(parsed.seed(), parsed.forced()), text);
+}
+
+// An engine that dislikes something tells what is left of a program in the end.
+TEST(Shrinking, LeavesWhatMatters) {
+    const Engine dislikes_inverses{"test", [](Subject& s, Tally&) {
+                                       return s.program.has("inverse") ? std::vector<std::string>{"an inverse"}
+                                                                       : std::vector<std::string>{};
+                                   }};
+    int shrunk = 0;
+    Tally tally;
+    for (std::uint64_t seed = 1; shrunk < 3 && seed < 100; ++seed) {
+        const auto fault = examine(seed, {}, {dislikes_inverses}, tally);
+        if (!fault) continue;
+        ++shrunk;
+        const Fault least = shrink(*fault, [&](const Decisions::Forced& forced) {
+            return examine(seed, forced, {dislikes_inverses}, tally);
+        });
+        const Reported reported = parse_report(report(least));
+        EXPECT_EQ(reported.program.def.states.size(), 1U);
+        EXPECT_LE(reported.program.def.inputs.size(), 4U) << report(least);
+    }
+    EXPECT_EQ(shrunk, 3);
+}
+
+}  // namespace
+}  // namespace forge::fuzz
