@@ -1,12 +1,12 @@
 /// Random programs for as long as one likes: each through every engine, and what fails shrunk to a small text.
 ///
 ///   fuzz_programs [--minutes=N] [--programs=N] [--seed=S] [--jobs=N] [--device=cuda] [--engines=NAME,…] [--out=DIR]
-///                 [--replay=DECISIONS or FILE] [--no-shrink]
+///                 [--replay=DECISIONS or FILE] [--no-shrink] [--known]
 ///
 /// Programs have seeds from S on. Each is examined in a process of its own, or a few after one another, so that a crash
 /// is a fault like any other. A fault's report goes to DIR/SEED.txt: what is wrong, the decisions that make the
 /// program, its definition. `--replay` takes either of them and says what is wrong now. The exit status says whether
-/// nothing was found. Engines: interpreter, cpu, sources, compiled, emulated, device.
+/// nothing was found. `--known`: faults of known_faults.h too. Engines: interpreter, cpu, sources, compiled, emulated, device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -22,7 +22,7 @@
 #include <thread>
 
 #include "forge/error.h"
-#include "tests/random/examine.h"
+#include "tests/random/known_faults.h"
 
 namespace forge::fuzz {
 namespace {
@@ -55,6 +55,7 @@ Options parse(int argc, char** argv) {
         else if (word.starts_with("--out=")) o.out = value;
         else if (word.starts_with("--replay=")) o.replay = value;
         else if (word == "--no-shrink") o.shrinks = false;
+        else if (word == "--known") kMixedVectors = kSeveralRows = kNoKernel = false;
         else if (word.starts_with("--engines=")) {
             std::istringstream list(value);
             for (std::string name; std::getline(list, name, ',');) o.engines.push_back(name);

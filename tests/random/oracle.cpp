@@ -105,7 +105,8 @@ double relative_rms(const std::vector<interp::Outcome>& want, const std::vector<
 }  // namespace
 
 Problem::Problem(const Program& program, const check::Problem& problem, std::int64_t of_chunk)
-    : buffers(make_buffers(program, problem)),
+    : shape(problem),
+      buffers(make_buffers(program, problem)),
       reference(solve(program, buffers, of_chunk)),
       chunk(of_chunk),
       program_(program) {}
@@ -157,7 +158,7 @@ std::vector<std::string> Problem::faults() const {
             "{} {}: relative RMS {:.3g} beyond {:.2g} (rounding: {:.2g}), max error {:.3g}, first at token {}, head {} of "
             "sequence {}; {}",
             d.is_state ? "state" : "output", d.name, d.relative_rms, report.tolerance, expected, d.max_abs,
-            d.first_bad_token, d.head, d.sequence, describe(buffers.problem())));
+            d.first_bad_token, d.head, d.sequence, describe(shape)));
     }
     return found;
 }

@@ -21,6 +21,7 @@ class Problem {
   public:
     Problem(const Program& program, const check::Problem& problem, std::int64_t chunk);
 
+    check::Problem shape;
     check::Buffers buffers;
     check::Reference reference;
     std::int64_t chunk;
