@@ -62,6 +62,9 @@ FORGE_API const char* forge_variant_summary(size_t index);
 /// The definition of a ready-made variant in text form, with source locations. The text belongs to the library.
 FORGE_API forge_status forge_variant_definition(const char* name, const char** text);
 
+/// The text form begins `linear_attention @name {`, or `linear_attention @name chunk=64 {` where the definition fixes
+/// its chunk; inputs may end in `pad=1` and `range=[0, 1]`, what checks draw from.
+
 /// A definition at a stage of the compiler, printed: "definition", "joined" (one function) or "optimized" (after all
 /// graph passes, canonical). `dtype` replaces its 16-bit types: bf16, f16 or f32. forge_free(*text).
 FORGE_API forge_status forge_lower(const char* definition, const char* dtype, const char* stage, char** text);
@@ -83,7 +86,7 @@ typedef struct forge_attention forge_attention;
 ///   dtype               bf16 (default), f16 or f32: replaces the definition's 16-bit types
 ///   size.<symbol>       the size of every symbol but T and the heads: size.K = 128
 ///   strategy            auto (default), one-pass, fused, decoupled, segmented
-///   chunk, tiles, segments, threads     numbers; 0 (default): chosen
+///   chunk, tiles, segments, threads     numbers; 0 (default): chosen. A chunk that the definition fixes is kept to
 ///   expected_tokens, expected_sequences, expected_heads     the calls to come, for the scheduler only
 ///   chunk_states        1: calls can have the states before every chunk; default 0. Set chunk too, as it decides how
 ///                       many there are
@@ -125,8 +128,10 @@ FORGE_API forge_status forge_source(const forge_attention* attention, size_t ind
 /// a FORGE_RUNTIME_ERROR where neither is found. Since ABI 1.1. forge_free(*json).
 FORGE_API forge_status forge_resources(const forge_attention* attention, char** json);
 /// Runs the awkward problems of `forge check` on the compiled variant (on the CPU) and compares them in float64 with
-/// the definition's `step`. JSON: {"ok", "against_step", "tolerance", "cases": [{"name", "ok", "admitted", "values":
-/// [{"name", "relative_rms", "max_abs", "ok", "token", "sequence", "head"}]}]}. forge_free(*report).
+/// the definition's `step`; without one, also whether the size of the chunks makes a difference. JSON: {"ok",
+/// "against_step", "tolerance", "chunk_dependence" (a sentence, if there is one), "cases": [{"name", "ok", "admitted",
+/// "values": [{"name", "relative_rms", "max_abs", "ok", "token", "sequence", "head"}]}]}, with null for what is not
+/// finite. forge_free(*report).
 FORGE_API forge_status forge_check(const forge_attention* attention, char** report);
 
 /* ---------------------------------------------------------------------------------------------- calling */

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "check/chunks.h"
 #include "check/parallel.h"
 #include "check/suite.h"
 #include "check/tolerance.h"
@@ -109,6 +110,8 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
         }
     });
     progress.step(fmt::format("{} {}: {} cases", def.name, dtype, cases.size()));
+    if (const auto dependence = check::chunk_dependence(def); dependence && options.build.chunk == 0)
+        result.failures.push_back({def.name, dtype, "", "sizes of chunks", {}, to_string(*dependence)});
     std::vector<Prepared> prepared;
     for (const check::Case& c : cases) {
         check::Buffers buffers(def, c.problem);
@@ -174,11 +177,16 @@ void print_failures(const CheckResult& result) {
     if (result.failures.size() > kMost) fmt::print("\n… and {} more failures\n", result.failures.size() - kMost);
 }
 
+bool is_ok(const CheckResult& result) {
+    return result.failures.empty() &&
+           std::all_of(result.rows.begin(), result.rows.end(), [](const CheckRow& row) { return row.ok; });
+}
+
 void print_summary(const CheckResult& result) {
     int runs = 0, skipped = 0;
     bool phases = false;
     for (const CheckRow& row : result.rows) runs += row.cases, skipped += row.not_admitted, phases |= !row.against_step;
-    const bool ok = std::all_of(result.rows.begin(), result.rows.end(), [](const CheckRow& row) { return row.ok; });
+    const bool ok = is_ok(result);
     fmt::print("\n{}: {} runs, {} failures, against the float64 recurrence of each definition's step\n",
                ok ? "ok" : "FAILED", runs, result.failures.size());
     if (skipped > 0) fmt::print("{} runs are not compared: the recurrence itself is not finite there\n", skipped);
@@ -208,7 +216,7 @@ int check_variants(const CheckOptions& options) {
             for (const std::string& dtype : dtypes) examine(def, dtype, options, call, progress, result);
         }
     }
-    const bool ok = std::all_of(result.rows.begin(), result.rows.end(), [](const CheckRow& row) { return row.ok; });
+    const bool ok = is_ok(result);
     if (options.json) {
         fmt::print("{}\n", json_of(result));
         return ok ? 0 : 1;

@@ -9,7 +9,7 @@ LinearAttention delta_net() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("delta_net");
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V});
-    a.input("beta", BF16, {T, HV}).scalar("scale");
+    a.input("beta", BF16, {T, HV}, kZeroToOne).scalar("scale");
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "beta"}, [](Tensor k, Tensor v, Tensor beta) {  // [C, K] [C, V] [C] -> [K, V]

@@ -9,7 +9,7 @@ LinearAttention gated_delta_net() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("gated_delta_net");
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V});
-    a.input("g", F32, {T, HV}).input("beta", BF16, {T, HV}).scalar("scale");
+    a.input("g", F32, {T, HV}, kLogDecays).input("beta", BF16, {T, HV}, kZeroToOne).scalar("scale");
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "g", "beta"}, [](Tensor k, Tensor v, Tensor g, Tensor beta) {  // [C, K] [C, V] [C] [C] -> [K, V]

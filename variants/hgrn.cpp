@@ -8,7 +8,7 @@ namespace forge::variants {
 LinearAttention hgrn() {
     auto [T, H, D] = dims("T", "H", "D");
     LinearAttention a("hgrn");
-    a.input("q", BF16, {T, H, D}).input("v", BF16, {T, H, D}).input("g", F32, {T, H, D});
+    a.input("q", BF16, {T, H, D}).input("v", BF16, {T, H, D}).input("g", F32, {T, H, D}, kLogDecays);
     a.state("h", F32, {D});
 
     a.chunk({"v", "g"}, [](Tensor v, Tensor g) {  // [C, D] [C, D] -> [D]

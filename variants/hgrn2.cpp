@@ -8,7 +8,7 @@ namespace forge::variants {
 LinearAttention hgrn2() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("hgrn2");
-    a.input("q", BF16, {T, H, K}).input("v", BF16, {T, HV, V}).input("g", F32, {T, HV, K}).scalar("scale");
+    a.input("q", BF16, {T, H, K}).input("v", BF16, {T, HV, V}).input("g", F32, {T, HV, K}, kLogDecays).scalar("scale");
     a.state("s", F32, {K, V});
 
     a.chunk({"v", "g"}, [](Tensor v, Tensor g) {  // [C, V] [C, K] -> [K, V]

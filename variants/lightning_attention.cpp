@@ -8,7 +8,7 @@ LinearAttention lightning_attention() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("lightning_attention");
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V});
-    a.head_input("slope", F32, {HV}).scalar("scale");
+    a.head_input("slope", F32, {HV}, Range{0, kAnyNumber.high}).scalar("scale");
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "slope", "token_mask"}, [](Tensor k, Tensor v, Tensor slope, Tensor token_mask) {

@@ -9,7 +9,7 @@ LinearAttention retnet() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("retnet");
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V});
-    a.head_input("gamma_log", F32, {HV}).scalar("scale");
+    a.head_input("gamma_log", F32, {HV}, kLogDecays).scalar("scale");
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "gamma_log", "token_mask"}, [](Tensor k, Tensor v, Tensor gamma_log, Tensor token_mask) {

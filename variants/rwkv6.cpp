@@ -9,7 +9,7 @@ LinearAttention rwkv6() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("rwkv6");
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V});
-    a.input("g", F32, {T, HV, K}).head_input("u", F32, {HV, K}).scalar("scale");
+    a.input("g", F32, {T, HV, K}, kLogDecays).head_input("u", F32, {HV, K}).scalar("scale");
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "g"}, [](Tensor k, Tensor v, Tensor g) {  // [C, K] [C, V] [C, K] -> [K, V]

@@ -9,6 +9,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <utility>
@@ -147,21 +148,35 @@ struct Results {
 ///
 /// Inputs: token inputs are {T, heads, …} (T may carry a factor: `2 * T` is two rows per token), per-head inputs
 /// {heads, …}, scalars one number per call. Inside a phase the head axis is gone and T has become C. Heads may be fewer
-/// than another input's if they divide them (grouped heads). `token_mask` is always available: [C], 1 for tokens, 0 for
-/// padding.
-/// States: `prev_<name>` is the state before the chunk, `chunk_<name>` the chunk's contribution (`chunk_state` when
-/// there is a single state); in `merge`, `chunk_<name>` is the state before the chunk, as in the paper.
+/// than another input's if they divide them (grouped heads).
+/// `token_mask` is always available, in every phase: f32 [C], 1 for tokens of the sequence and 0 for the rows past its
+/// end that fill up the last chunk (in `step` the number 1). Rows past the end read as each input's `pad`; where no
+/// `pad` makes a row change nothing (exp(0) is 1), multiply by the mask. cumsum(token_mask, 0) - 1 is a token's place
+/// in its chunk, sum(token_mask, 0) how many tokens the chunk has. States: `prev_<name>` is the state before the chunk,
+/// `chunk_<name>` the chunk's contribution (`chunk_state` when there is a single state); in `merge`, `chunk_<name>` is
+/// the state before the chunk, as in the paper.
 class LinearAttention {
   public:
     explicit LinearAttention(std::string name, Here here = Here::current());
 
+    /// `pad`: what rows past a sequence's end read as. `range`: what checks draw random numbers from; calls are not
+    /// held to it. Without one, checks read off the program which inputs are logarithms of decays, or decays, and which
+    /// rows must have unit length; else a token's single number is drawn from (0, 1), and a row is of normal numbers.
     LinearAttention& input(const std::string& name, DType dtype, Shape shape, double pad = 0,
-                           Here here = Here::current());
-    LinearAttention& head_input(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
-    LinearAttention& scalar(const std::string& name, Here here = Here::current());
+                           std::optional<Range> range = {}, Here here = Here::current());
+    LinearAttention& input(const std::string& name, DType dtype, Shape shape, Range range, Here here = Here::current());
+    LinearAttention& head_input(const std::string& name, DType dtype, Shape shape, std::optional<Range> range = {},
+                                Here here = Here::current());
+    LinearAttention& scalar(const std::string& name, std::optional<Range> range = {}, Here here = Here::current());
     LinearAttention& state(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
     /// Default: one output "o", shaped as merge's result, in the element type of the first token input.
     LinearAttention& output(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
+
+    /// Fixes the tokens per chunk (16, 32, 64 or 128) of a definition whose results depend on it: one that looks a
+    /// fixed number of tokens back within its chunk, say, or feeds the state before the chunk into what the chunk adds.
+    /// Without it Forge chooses the size for speed, differently from call to call. Each call begins a chunk: a sequence
+    /// in two calls, joined by the state, is the sequence in one if the first call has whole chunks.
+    LinearAttention& fixed_chunk(std::int64_t tokens);
 
     /// The chunk's own contribution to each state. `args` names the inputs that `fn` takes, in order.
     template <class Fn>

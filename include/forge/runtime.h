@@ -32,7 +32,7 @@ struct CompileOptions {
     /// Every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}.
     std::map<std::string, std::int64_t> sizes = {};
     std::string strategy = "auto";  ///< auto, one-pass, fused, decoupled, segmented
-    std::int64_t chunk = 0;         ///< tokens per chunk: 16, 32, 64 or 128; 0: chosen
+    std::int64_t chunk = 0;         ///< tokens per chunk: 16, 32, 64 or 128; 0: the definition's, or chosen
     std::string isa = "auto";       ///< auto (this machine's best), avx512, avx2, plain
     int threads = 0;                ///< of the CPU, 0: all cores; on a GPU 128, 256 or 512 per task, 0: chosen
     std::string engine = "auto";    ///< on a GPU: auto, portable, or warp-groups (Hopper's matrix units, or an error)

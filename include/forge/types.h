@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -51,6 +52,16 @@ template <class... Names>
 std::array<Dim, sizeof...(Names)> dims(Names... names) {
     return {Dim(std::string(names))...};
 }
+
+/// The numbers from low to high, an infinite end included: what an input may be declared to hold.
+struct Range {
+    double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+
+    [[nodiscard]] bool contains(double x) const { return low <= x && x <= high; }
+    friend bool operator==(const Range&, const Range&) = default;
+};
+/// Of logarithms of decays, of decays and weights, and of any number.
+inline constexpr Range kLogDecays{-std::numeric_limits<double>::infinity(), 0}, kZeroToOne{0, 1}, kAnyNumber{};
 
 /// A place in the user's program (or in an IR file).
 struct Location {

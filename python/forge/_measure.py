@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -12,6 +13,8 @@ class CheckReport:
     """The outcome of a check; true if every case is within tolerance."""
 
     def __init__(self, name: str, report: dict):
+        for value in (v for c in report["cases"] for v in c["values"]):  # JSON has null for what is not finite
+            value.update({key: x for key, x in (("relative_rms", math.inf), ("max_abs", math.nan)) if value[key] is None})
         self.name, self.report = name, report
         self.ok: bool = report["ok"]
         self.worst: float = max((v["relative_rms"] for c in report["cases"] if c["admitted"] for v in c["values"]), default=0.0)
@@ -21,7 +24,8 @@ class CheckReport:
 
     def __str__(self):
         against = "its step" if self.report["against_step"] else "its own three phases in float64 (there is no step)"
-        lines = [f"{self.name} against {against}; tolerance {self.report['tolerance']:g} (relative RMS)"]
+        lines = [f"{self.name}: {self.report['chunk_dependence']}"] if "chunk_dependence" in self.report else []
+        lines += [f"{self.name} against {against}; tolerance {self.report['tolerance']:g} (relative RMS)"]
         for case in self.report["cases"]:
             if not case["admitted"]:
                 lines.append(f"  {case['name']:<50} not compared: the recurrence itself is not finite")

@@ -23,6 +23,7 @@ class Input:
     dims: list[str] = field(default_factory=list)
     pad: float = 0.0
     default: float | None = None  #: of a scalar
+    range: tuple[float, float] | None = None  #: what checks draw from
 
     @property
     def type(self) -> str:
@@ -87,7 +88,7 @@ class Meta:
 
     def _add(self, name: str, value) -> None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            self.inputs[name] = Input(name, "scalar", default=float(value))
+            self.inputs[name] = Input(name, "scalar", default=float(value), range=(float(value),) * 2)
         elif isinstance(value, SymbTensor):
             (self._add_state if name.startswith(("prev_", "chunk_")) else self._add_tensor)(name, value)
         else:
@@ -95,14 +96,14 @@ class Meta:
 
     def _add_tensor(self, name: str, value: SymbTensor) -> None:
         if not value.dims:
-            self.inputs[name] = Input(name, "scalar")
+            self.inputs[name] = Input(name, "scalar", range=value.range)
             return
         tokens = isinstance(value.dims[0], str) and _TOKENS.match(value.dims[0].replace(" ", ""))
         head_at = 1 if tokens else 0
         if len(value.dims) <= head_at:
             raise error(self.where, f"input_meta[{name!r}]: expected ['T', heads, ...] for tokens or [heads, ...] per head, got {list(value.dims)}")
         dims = [self._dim(name, d, i, head_at) for i, d in enumerate(value.dims)]
-        self.inputs[name] = Input(name, "input" if tokens else "head", value.dtype.name, dims, value.pad)
+        self.inputs[name] = Input(name, "input" if tokens else "head", value.dtype.name, dims, value.pad, range=value.range)
 
     def _add_state(self, name: str, value: SymbTensor) -> None:
         prefix, _, own = name.partition("_")
@@ -123,9 +124,9 @@ class Meta:
 
 
 class Program:
-    """The phases of a variant, traced. `text` is its definition."""
+    """The phases of a variant, traced. `text` is its definition. `chunk`: the tokens per chunk if they are fixed, else 0."""
 
-    def __init__(self, name: str, meta: Meta, phases: Mapping[str, Callable | None]):
+    def __init__(self, name: str, meta: Meta, phases: Mapping[str, Callable | None], chunk: int = 0):
         self.name, self.meta = name, meta
         self._cached: dict[str, str] = {}  #: types of what earlier phases cached
         self._outputs: dict[str, str] = {}
@@ -134,14 +135,16 @@ class Program:
             meta.inputs.pop(cached, None)
         if not any(i.kind == "input" for i in meta.inputs.values()):
             raise error(meta.where, "input_meta: there is no input of tokens\n    expected: SymbTensor(['T', heads, ...])")
-        self.text = "\n".join([f"linear_attention @{name}{meta.where.text} {{", *self._declarations(), *functions, "}"]) + "\n"
+        fixed = f" chunk={chunk}" if chunk else ""
+        self.text = "\n".join([f"linear_attention @{name}{fixed}{meta.where.text} {{", *self._declarations(), *functions, "}"]) + "\n"
         _c.lower(self.text, "definition")  # the compiler's verifier reads it now, not at the first call
 
     def _declarations(self) -> list[str]:
         where, lines = self.meta.where.text, []
         for i in self.meta.inputs.values():
             pad = f" pad={number_text(i.pad)}" if i.pad else ""
-            lines.append(f"  {i.kind} {i.name}: {i.type}{pad}{where}")
+            among = f" range=[{number_text(i.range[0])}, {number_text(i.range[1])}]" if i.range else ""
+            lines.append(f"  {i.kind} {i.name}: {i.type}{pad}{among}{where}")
         lines += [f"  state {s.name}: f32[{', '.join(s.dims)}]{where}" for s in self.meta.states.values()]
         tokens = [i for i in self.meta.inputs.values() if i.kind == "input"]
         head = next(iter(self.meta.states.values())).head

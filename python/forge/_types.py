@@ -124,13 +124,19 @@ class SymbTensor:
     """The type of an input: dimensions by name ("T": tokens; "NS", "NC": sequences and chunks of states), number or ConstExpr.
 
     Token inputs are [T, heads, …] ("2*T": two rows per token), inputs per head [heads, …], states [NS, heads, …]. `pad` is what
-    rows past the end of a sequence read as.
+    rows past the end of a sequence read as. `range` is what `check` draws random numbers from, (0, 1) or (-math.inf, 0): nothing
+    holds calls to it.
     """
 
-    __slots__ = ("dims", "dtype", "pad")
+    __slots__ = ("dims", "dtype", "pad", "range")
 
-    def __init__(self, shape: Sequence[str | int | ConstExpr] = (), dtype="float32", pad: float = 0.0):
+    def __init__(
+        self, shape: Sequence[str | int | ConstExpr] = (), dtype="float32", pad: float = 0.0, range: Sequence[float] | None = None
+    ):
         self.dims, self.dtype, self.pad = tuple(shape), DType(dtype_name(dtype)), float(pad)
+        self.range = None if range is None else tuple(float(x) for x in range)
+        if self.range is not None and (len(self.range) != 2 or not self.range[0] <= self.range[1]):
+            raise ValueError(f"SymbTensor: argument 'range': expected two numbers, the lower one first, got {range!r}")
         for d in self.dims:
             if not isinstance(d, (str, int, ConstExpr)) or isinstance(d, bool):
                 raise TypeError(f"SymbTensor: expected names, sizes or ConstExpr as dimensions, got {d!r}")

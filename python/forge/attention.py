@@ -309,6 +309,7 @@ class LinearAttention(Attention):
     decay_mode    prev_s, chunk_state, inputs -> the state after the chunk
     merge_mode    inputs, chunk_state (the state before the chunk) -> the output
     step          optional: inputs of one token, prev_s -> (next state, output): the specification that `check` holds the rest to
+    chunk         optional: the tokens per chunk (16, 32, 64 or 128) of a definition whose results depend on it; else Forge chooses
     enable_aot    compile now, for every combination of the values of ConstExpr, and keep the sources in `code_dir`
     code_dir      where generated sources and compiled kernels are kept (default: the cache directory)
     sp_group      a process group for sequence parallelism
@@ -325,6 +326,7 @@ class LinearAttention(Attention):
         merge_mode: Callable | None = None,
         *,
         step: Callable | None = None,
+        chunk: int | None = None,
         name: str | None = None,
         options: Mapping | None = None,
     ):
@@ -333,9 +335,11 @@ class LinearAttention(Attention):
                 raise TypeError(f"LinearAttention: argument '{phase}': expected a function, got {fn!r}")
         if sp_group is not None:
             raise NotImplementedError("LinearAttention: sequence parallelism (sp_group) is not available from Python yet")
+        if chunk is not None and chunk not in (16, 32, 64, 128):
+            raise ValueError(f"LinearAttention: argument 'chunk': expected 16, 32, 64 or 128 tokens, got {chunk!r}")
         meta = Meta(input_meta, Location.of_caller())
         phases = {"chunk": chunk_mode, "decay": decay_mode, "merge": merge_mode, "step": step}
-        program = Program(name or _name_of(chunk_mode), meta, phases)
+        program = Program(name or _name_of(chunk_mode), meta, phases, chunk or 0)
         chosen = {**({"cache_dir": str(Path(code_dir) / "cache")} if code_dir else {}), **(options or {})}
         defaults = {i.name: i.default for i in meta.inputs.values() if i.default is not None}
         super().__init__(program.text, options=chosen, defaults=defaults, allowed=meta.constants)

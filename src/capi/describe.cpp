@@ -1,7 +1,9 @@
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "capi/handle.h"
 #include "check/check.h"
+#include "check/chunks.h"
 #include "check/suite.h"
 
 namespace forge::capi {
@@ -39,12 +41,15 @@ Json shape_of(const Slot& slot) {
     return shape;
 }
 
+/// JSON has no inf and no NaN: null.
+Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
 Json json_of(const check::Report& report, const std::string& name) {
     Json values = Json::array();
     for (const check::Difference& d : report.differences)
         values.push_back({{"name", d.is_state ? "state " + d.name : d.name},
-                          {"relative_rms", d.relative_rms},
-                          {"max_abs", d.max_abs},
+                          {"relative_rms", number(d.relative_rms)},
+                          {"max_abs", number(d.max_abs)},
                           {"ok", d.ok},
                           {"token", d.first_bad_token},
                           {"sequence", d.sequence},
@@ -114,6 +119,10 @@ std::string check_report(const Attention& attention, const ir::Definition& decla
         throw RuntimeError("forge_check: expected a variant compiled for the cpu, got " + options.device);
     Json report = {
         {"ok", true}, {"against_step", declared.step.has_value()}, {"tolerance", 0.0}, {"cases", Json::array()}};
+    if (const auto found = check::chunk_dependence(declared)) {
+        report["ok"] = false;
+        report["chunk_dependence"] = to_string(*found);
+    }
     for (const check::Case& c : check::awkward_cases(declared, options.dtype, options.sizes, 1)) {
         const check::Report result = check::check(attention, declared, c.problem);
         report["tolerance"] = result.tolerance;

@@ -19,7 +19,9 @@ bool all_finite(const interp::Bindings& values) {
 /// Sums over a tensor that arrives head by head.
 class Comparison {
   public:
-    Comparison(std::string name, bool is_state) { result_.name = std::move(name), result_.is_state = is_state; }
+    Comparison(std::string name, bool is_state, DType dtype) : dtype_(dtype) {
+        result_.name = std::move(name), result_.is_state = is_state;
+    }
 
     /// `got` and `want` are one head of one sequence.
     void add(const interp::Value& got, const interp::Value& want, std::int64_t sequence, std::int64_t head) {
@@ -28,7 +30,7 @@ class Comparison {
             const double difference = std::fabs(got.data[i] - want.data[i]);
             error_squares_ += difference * difference;  // NaN stays NaN, as it should
             squares_ += want.data[i] * want.data[i];
-            result_.max_abs = difference <= result_.max_abs ? result_.max_abs : difference;
+            if (std::isnan(difference) || difference > result_.max_abs) result_.max_abs = difference;
             ++count_;
         }
     }
@@ -37,9 +39,10 @@ class Comparison {
         if (count_ == 0) return result_;
         const double rms = std::sqrt(squares_ / static_cast<double>(count_));
         const double error = std::sqrt(error_squares_ / static_cast<double>(count_));
-        result_.relative_rms = std::isfinite(error) ? error / (rms > 0 ? rms : 1) : HUGE_VAL;
+        const double scale = error_scale(rms, dtype_, tolerance);
+        result_.relative_rms = std::isfinite(error) ? error / scale : HUGE_VAL;
         result_.ok = result_.relative_rms <= tolerance;
-        if (!result_.ok) locate(tolerance * (rms > 0 ? rms : 1));
+        if (!result_.ok) locate(tolerance * scale);
         return result_;
     }
 
@@ -75,6 +78,7 @@ class Comparison {
     }
 
     Difference result_;
+    DType dtype_;
     std::vector<Part> parts_;
     double squares_ = 0, error_squares_ = 0;
     std::int64_t count_ = 0;
@@ -85,7 +89,7 @@ class Comparison {
 template <class Got>
 Difference compare_one(const std::string& name, bool is_state, const Buffers& buffers, const Reference& reference,
                        double bound, Got&& got) {
-    Comparison comparison(name, is_state);
+    Comparison comparison(name, is_state, (is_state ? buffers.final_states : buffers.outputs).at(name).dtype);
     const std::int64_t heads = buffers.heads();
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(reference.outcomes.size()); ++i) {
         const interp::Outcome& outcome = reference.outcomes[static_cast<std::size_t>(i)];
@@ -97,6 +101,11 @@ Difference compare_one(const std::string& name, bool is_state, const Buffers& bu
 
 }  // namespace
 
+double error_scale(double rms, DType result, double tolerance) {
+    constexpr double kLeastF32 = 0x1p-103, kSubnormalF16 = 0x1p-24;
+    return std::max(rms, result == DType::F16 ? kSubnormalF16 / tolerance : kLeastF32);
+}
+
 double Report::worst() const {
     double result = 0;
     for (const Difference& d : differences) result = std::max(result, d.relative_rms);
@@ -106,7 +115,7 @@ double Report::worst() const {
 Reference reference(const Buffers& buffers, std::int64_t chunk) {
     const ir::Definition& def = buffers.definition();
     interp::Sizes sizes = sizes_for(def, buffers.problem());
-    sizes[ir::kChunkSymbol] = chunk;
+    sizes[ir::kChunkSymbol] = def.fixed_chunk != 0 ? def.fixed_chunk : chunk;
     Reference result;
     result.against_step = def.step.has_value();
     const std::int64_t heads = buffers.heads(), pairs = heads * buffers.problem().sequences();

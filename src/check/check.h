@@ -14,12 +14,17 @@ namespace forge::check {
 struct Difference {
     std::string name;
     bool is_state = false;
-    double relative_rms = 0;  ///< rms(got - reference) / rms(reference); absolute if the reference is all zero
-    double max_abs = 0;
+    double relative_rms = 0;  ///< rms(got - reference) / scale of the reference; inf if a number is not finite
+    double max_abs = 0;       ///< NaN if a number is not
     bool ok = true;
     // Where it goes wrong first, if it is not ok: the earliest token (over all heads) whose row is off.
     std::int64_t first_bad_token = -1, sequence = -1, head = -1;
 };
+
+/// What errors are relative to: the reference's root mean square, but no less than numbers of the result's type can
+/// resolve. Below the smallest normal float32 over its epsilon, the terms of a sum fall out of float32's range before
+/// they are too small to matter; a 16-bit float of 5 exponent bits ends at its last subnormal number.
+double error_scale(double rms, DType result, double tolerance);
 
 struct Report {
     std::vector<Difference> differences;
@@ -39,6 +44,7 @@ struct Reference {
     bool against_step = true;
     bool finite = true;
 };
+/// A chunk that the definition fixes takes precedence.
 Reference reference(const Buffers& buffers, std::int64_t chunk);
 
 /// Fills outputs and final states with NaN, so that what a call leaves out is found.

@@ -107,7 +107,11 @@ void OwnedTensor::set(std::int64_t flat, double value) {
 }
 
 Buffers::Buffers(const ir::Definition& declared, const Problem& problem)
-    : def_(declared), problem_(problem), sizes_(sizes_for(declared, problem)), offsets_{0} {
+    : def_(declared),
+      problem_(problem),
+      values_(values_of(declared)),
+      sizes_(sizes_for(declared, problem)),
+      offsets_{0} {
     for (const std::string& symbol : head_symbols(def_))
         sizes_[symbol] = symbol == "H" || problem.HV == 0 ? problem.H : problem.HV;
     for (std::int64_t i = 0; i < problem_.sequences(); ++i)
@@ -138,11 +142,16 @@ std::vector<std::int64_t> Buffers::token_shape(const Shape& shape) const {
 
 void Buffers::add_inputs() {
     const std::int64_t token_head_axis = problem_.lengths.empty() ? 2 : 1;
-    for (const ir::InputDecl& in : def_.inputs) {
+    for (std::size_t i = 0; i < def_.inputs.size(); ++i) {
+        const ir::InputDecl& in = def_.inputs[i];
+        const auto numbers = [&](const std::vector<std::int64_t>& shape) {
+            Problem drawn = problem_;
+            // A head that forgets all at once leaves 0 * inf to its padding; a token that does is a reset.
+            if (in.role != Role::Input && std::isinf(drawn.gate)) drawn.gate = std::nan("");
+            return random_values(values_.at(in.name), i, shape, drawn);
+        };
         if (in.role == Role::Scalar) {
-            const auto k = sizes_.find("K");
-            scalars[in.name] =
-                in.name == "scale" && k != sizes_.end() ? 1 / std::sqrt(static_cast<double>(k->second)) : 1;
+            scalars[in.name] = static_cast<float>(numbers({})[0]);
             continue;
         }
         std::vector<std::int64_t> shape;
@@ -151,8 +160,8 @@ void Buffers::add_inputs() {
             for (const Dim& d : in.type.shape) shape.push_back(dim(d));
         const DType type = is_half(in.type.dtype) ? problem_.dtype : in.type.dtype;
         OwnedTensor x(type, shape, in.role == Role::Input ? token_head_axis : -1, problem_.strided);
-        const std::vector<double> values = random_values(in, shape, problem_);
-        for (std::size_t i = 0; i < values.size(); ++i) x.set(static_cast<std::int64_t>(i), values[i]);
+        const std::vector<double> values = numbers(shape);
+        for (std::size_t n = 0; n < values.size(); ++n) x.set(static_cast<std::int64_t>(n), values[n]);
         inputs.emplace(in.name, std::move(x));
     }
 }
@@ -165,7 +174,8 @@ void Buffers::add_outputs_and_states() {
         fill(x, nan);
         outputs.emplace(out.name, std::move(x));
     }
-    for (const ir::StateDecl& state : def_.states) {
+    for (std::size_t index = 0; index < def_.states.size(); ++index) {
+        const ir::StateDecl& state = def_.states[index];
         std::vector<std::int64_t> shape{problem_.sequences(), heads_};
         for (const Dim& d : state.type.shape) shape.push_back(dim(d));
         OwnedTensor last(DType::F32, shape, 1, problem_.strided);
@@ -173,7 +183,7 @@ void Buffers::add_outputs_and_states() {
         final_states.emplace(state.name, std::move(last));
         if (!problem_.initial_state) continue;
         OwnedTensor first(DType::F32, shape, 1, problem_.strided);
-        Random random(mix(problem_.seed, "state " + state.name));
+        Random random(mix(mix(problem_.seed, "state") ^ mix(index)));
         for (std::int64_t i = 0; i < first.count(); ++i) first.set(i, 0.5 * random.normal());
         initial_states.emplace(state.name, std::move(first));
     }

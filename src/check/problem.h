@@ -1,13 +1,9 @@
 /// A problem is the shape of a call and a seed; `Buffers` owns every tensor that a definition needs for it, filled with
 /// reproducible random inputs, and gives the `Call` and the float64 arguments of each head. Nothing is computed here.
 ///
-/// What the random inputs are goes by the declared type and the name (`InputKind`):
-///   k…, p, q…  normal, then scaled to unit length (the last axis)    beta…   sigmoid(normal), in (0, 1)
-///   u…      half a normal (a bonus)                                  alpha…  sigmoid(normal), a decay factor
-///   dt…     softplus(normal)                                         slope…  minus a gate
-///   v…, x…, lambda…, r, i and 16-bit tensors of other names: normal
-///   f32 tensors of any other name are gates in log space: log sigmoid(normal) <= 0, or `Problem::gate`
-/// The scalar "scale" is K^-0.5, other scalars are 1; initial states are half a normal.
+/// What the random inputs are goes by their declared ranges and by what the program does with them
+/// (graph::input_values), never by their names: normal numbers, bent into the range; rows of unit length where rows are
+/// multiplied; log sigmoid(normal), or `Problem::gate`, for logarithms of decays. Initial states are half a normal.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +13,7 @@
 #include <vector>
 
 #include "forge/runtime.h"
+#include "graph/input_values.h"
 #include "interp/recurrence.h"
 #include "ir/definition.h"
 
@@ -31,26 +28,28 @@ struct Problem {
     std::vector<std::int64_t> lengths = {};  ///< packed sequences if not empty; B and T then do not count
     bool int64_offsets = false;              ///< the type of cu_seqlens
     bool initial_state = false;
-    bool strided = false;                                    ///< head-major tensors with gaps, instead of dense ones
-    bool correlated_keys = false;                            ///< cosines of 0.9 between keys, and beta near 1
+    bool strided = false;          ///< head-major tensors with gaps, instead of dense ones
+    bool correlated_keys = false;  ///< cosines of 0.9 between keys, and what is in [0, 1] near 1
     double gate = std::numeric_limits<double>::quiet_NaN();  ///< every gate; NaN: random ones
 
     [[nodiscard]] std::int64_t sequences() const;
     [[nodiscard]] std::int64_t tokens() const;  ///< of all sequences
 };
 
-enum class InputKind : std::uint8_t { Normal, Key, Query, Beta, Bonus, Alpha, Step, Slope, Gate, Scalar };
-InputKind kind_of(const ir::InputDecl& input);
+/// What is drawn for each input, by name.
+std::map<std::string, graph::InputValues> values_of(const ir::Definition& def);
 /// Whether `Problem::gate` sets any input; `per_token`: any token input.
 bool has_gates(const ir::Definition& def, bool per_token = false);
+/// Whether rows of an input are multiplied with each other, so that it matters whether they are alike.
+bool has_keys(const ir::Definition& def);
 /// Whether the definition has two head symbols, and so admits fewer heads for some inputs than for others.
 bool has_grouped_heads(const ir::Definition& def);
 
 /// The sizes of all symbols but T and the heads: what `CompileOptions::sizes` takes.
 std::map<std::string, std::int64_t> sizes_for(const ir::Definition& def, const Problem& problem);
-/// What the problem's gate, seed and scale make of an input, before rounding; the order is row-major in `shape`.
-std::vector<double> random_values(const ir::InputDecl& input, const std::vector<std::int64_t>& shape,
-                                  const Problem& problem);
+/// What the problem's gate and seed make of the definition's `index`-th input, before rounding; row-major in `shape`.
+std::vector<double> random_values(const graph::InputValues& values, std::size_t index,
+                                  const std::vector<std::int64_t>& shape, const Problem& problem);
 
 /// A tensor with its storage.
 struct OwnedTensor {
@@ -69,8 +68,7 @@ struct OwnedTensor {
     [[nodiscard]] std::int64_t count() const;
 };
 
-/// Every argument of one call. `declared` is the definition as written, before an option replaced its 16-bit type: it
-/// says which f32 inputs are gates.
+/// Every argument of one call. `declared` is the definition as written, before an option replaced its 16-bit type.
 class Buffers {
   public:
     Buffers(const ir::Definition& declared, const Problem& problem);
@@ -100,6 +98,7 @@ class Buffers {
 
     ir::Definition def_;
     Problem problem_;
+    std::map<std::string, graph::InputValues> values_;
     std::map<std::string, std::int64_t> sizes_;
     std::int64_t heads_ = 1;             ///< the largest number of heads of any tensor
     std::vector<std::int64_t> offsets_;  ///< first token of each sequence, and the end

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "interp/semantics.h"
+
 namespace forge::check {
 
 std::vector<Case> awkward_cases(const ir::Definition& def, DType dtype,
@@ -22,7 +24,8 @@ std::vector<Case> awkward_cases(const ir::Definition& def, DType dtype,
     add("no tokens", [](Problem& p) { p.T = 0, p.initial_state = true; });
     add("strided, batch of 2, initial state",
         [](Problem& p) { p.T = 70, p.B = 2, p.strided = true, p.initial_state = true; });
-    add("correlated keys, beta near 1", [](Problem& p) { p.T = 200, p.H = 1, p.correlated_keys = true; });
+    if (has_keys(def))
+        add("correlated keys, beta near 1", [](Problem& p) { p.T = 200, p.H = 1, p.correlated_keys = true; });
     add("packed, int32 offsets", [](Problem& p) { p.lengths = {0, 1, 64, 0, 0, 65, 17, 0}, p.H = 1; });
     add("packed, int64 offsets, strided, initial states", [](Problem& p) {
         p.lengths = {5, 0, 129, 16}, p.H = 1, p.int64_offsets = true, p.strided = true, p.initial_state = true;
@@ -30,8 +33,7 @@ std::vector<Case> awkward_cases(const ir::Definition& def, DType dtype,
     if (has_grouped_heads(def)) add("grouped heads", [](Problem& p) { p.T = 70, p.H = 2, p.HV = 4; });
     if (!has_gates(def)) return cases;
     for (const double gate : {0.0, -1e-3, -5.0, -100.0, -1000.0, -HUGE_VAL}) {
-        // A per-head decay of zero would make attention of nothing, and 0 * inf of its padding: not a case.
-        if (std::isinf(gate) && !has_gates(def, true)) continue;
+        if ((std::isinf(gate) && !has_gates(def, true)) || !interp::admits_gates(def, gate)) continue;
         add(fmt::format("gate {:g}", gate), [&](Problem& p) { p.T = 100, p.H = 1, p.gate = gate; });
     }
     return cases;

@@ -209,6 +209,9 @@ void check_declarations(const ir::Definition& def) {
     };
     for (const auto& in : def.inputs) {
         unique(in.name, in.where);
+        if (in.range && !(in.range->low <= in.range->high))
+            found.push_back({fmt::format("input '{}': an empty range", in.name), "two numbers, the lower one first",
+                             fmt::format("[{}, {}]", in.range->low, in.range->high), in.where, ""});
         if (in.role == Role::Input && (in.type.rank() < 2 || in.type.shape[0].symbol != ir::kTokenSymbol))
             found.push_back({fmt::format("input '{}': not a token input", in.name), "{T, heads, …}",
                              to_string(in.type.shape), in.where,
@@ -218,6 +221,9 @@ void check_declarations(const ir::Definition& def) {
                              to_string(in.type.shape), in.where, ""});
     }
     for (const auto& s : def.states) unique(s.name, s.where);
+    if (!ir::is_chunk_size(def.fixed_chunk) && def.fixed_chunk != 0)
+        found.push_back({fmt::format("'{}' fixes its chunk at a size that there are no kernels for", def.name),
+                         "16, 32, 64 or 128 tokens", std::to_string(def.fixed_chunk), def.where, ""});
     if (def.states.empty())
         found.push_back(
             {fmt::format("'{}' has no state", def.name), "at least one state(name, dtype, shape)", "", def.where, ""});
@@ -254,18 +260,24 @@ LinearAttention::LinearAttention(std::string name, Here here) : declared_(std::m
 
 const std::string& LinearAttention::name() const { return declared_->decls.name; }
 
-LinearAttention& LinearAttention::input(const std::string& name, DType dtype, Shape shape, double pad, Here here) {
-    declared_->decls.inputs.push_back({name, Role::Input, {dtype, std::move(shape)}, pad, here});
+LinearAttention& LinearAttention::input(const std::string& name, DType dtype, Shape shape, double pad,
+                                        std::optional<Range> range, Here here) {
+    declared_->decls.inputs.push_back({name, Role::Input, {dtype, std::move(shape)}, pad, here, range});
     return *this;
 }
 
-LinearAttention& LinearAttention::head_input(const std::string& name, DType dtype, Shape shape, Here here) {
-    declared_->decls.inputs.push_back({name, Role::Head, {dtype, std::move(shape)}, 0, here});
+LinearAttention& LinearAttention::input(const std::string& name, DType dtype, Shape shape, Range range, Here here) {
+    return input(name, dtype, std::move(shape), 0, range, here);
+}
+
+LinearAttention& LinearAttention::head_input(const std::string& name, DType dtype, Shape shape,
+                                             std::optional<Range> range, Here here) {
+    declared_->decls.inputs.push_back({name, Role::Head, {dtype, std::move(shape)}, 0, here, range});
     return *this;
 }
 
-LinearAttention& LinearAttention::scalar(const std::string& name, Here here) {
-    declared_->decls.inputs.push_back({name, Role::Scalar, {DType::F32, {}}, 0, here});
+LinearAttention& LinearAttention::scalar(const std::string& name, std::optional<Range> range, Here here) {
+    declared_->decls.inputs.push_back({name, Role::Scalar, {DType::F32, {}}, 0, here, range});
     return *this;
 }
 
@@ -276,6 +288,11 @@ LinearAttention& LinearAttention::state(const std::string& name, DType dtype, Sh
 
 LinearAttention& LinearAttention::output(const std::string& name, DType dtype, Shape shape, Here here) {
     declared_->decls.outputs.push_back({name, {dtype, std::move(shape)}, here});
+    return *this;
+}
+
+LinearAttention& LinearAttention::fixed_chunk(std::int64_t tokens) {
+    declared_->decls.fixed_chunk = tokens;
     return *this;
 }
 

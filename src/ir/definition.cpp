@@ -1,5 +1,7 @@
 #include "ir/definition.h"
 
+#include <set>
+
 namespace forge::ir {
 namespace {
 
@@ -20,6 +22,23 @@ Dim chunk_axis(Dim token_axis) {
 const InputDecl* Definition::input(const std::string& wanted) const { return find(inputs, wanted); }
 const StateDecl* Definition::state(const std::string& wanted) const { return find(states, wanted); }
 const OutputDecl* Definition::output(const std::string& wanted) const { return find(outputs, wanted); }
+
+bool is_chunk_size(std::int64_t tokens) { return tokens == 16 || tokens == 32 || tokens == 64 || tokens == 128; }
+
+std::vector<LastRows> last_rows(const Definition& def) {
+    std::set<std::string> read;
+    const auto look = [&](const Function& fn) {
+        for (const Op& op : fn.ops)
+            if (op.code == Opcode::PrevToken) read.insert(fn.op(op.args[0]).attrs.name);
+    };
+    look(def.chunk), look(def.decay), look(def.merge);
+    if (def.step) look(*def.step);
+    std::vector<LastRows> found;
+    for (const InputDecl& in : def.inputs)
+        if (read.contains(in.name))
+            found.push_back({"last_" + in.name, in.name, {DType::F32, step_type(in).shape}, in.type.shape[1]});
+    return found;
+}
 
 std::string prev_name(const Definition& /*def*/, const StateDecl& state) { return "prev_" + state.name; }
 

@@ -22,6 +22,7 @@ struct InputDecl {
     Type type;
     double pad = 0;  ///< what rows past the end of a sequence read as
     Location where;
+    std::optional<Range> range = {};  ///< what checks draw from
 };
 
 struct StateDecl {
@@ -44,11 +45,26 @@ struct Definition {
     Function chunk, decay, merge;
     std::optional<Function> step;
     Location where;
+    std::int64_t fixed_chunk = 0;  ///< tokens per chunk, where results depend on it; 0: any will do
 
     [[nodiscard]] const InputDecl* input(const std::string& name) const;
     [[nodiscard]] const StateDecl* state(const std::string& name) const;
     [[nodiscard]] const OutputDecl* output(const std::string& name) const;
 };
+
+/// The sizes of chunks that kernels are made for.
+bool is_chunk_size(std::int64_t tokens);
+
+/// What `prev_token` reads before a call's first token: the last rows of an input in the call before. It is carried
+/// like a state, though it is no value of the program: a call takes it, and gives back its own last token's rows.
+struct LastRows {
+    std::string name;  ///< last_<input>
+    std::string input;
+    Type type;  ///< f32, without the head axis; [n, …] of an input with n rows per token
+    Dim heads;  ///< the input's own
+};
+/// One for every input that a phase or `step` reads with prev_token, in the order of declaration.
+std::vector<LastRows> last_rows(const Definition& def);
 
 /// The name under which phases see a state before the chunk ("prev_s") and the chunk's contribution ("chunk_state" when
 /// there is a single state, else "chunk_<name>").

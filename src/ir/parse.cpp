@@ -133,6 +133,11 @@ class Parser {
         def.where = lex_.where(lex_.peek());
         word("linear_attention");
         def.name = prefixed('@');
+        if (at_word("chunk")) {
+            lex_.next();
+            punct("=");
+            def.fixed_chunk = integer();
+        }
         if (at_word("loc")) def.where = location();
         punct("{");
         while (!at_word("func")) declaration(def);
@@ -208,11 +213,15 @@ class Parser {
         } else if (kind.text == "output") {
             def.outputs.push_back({name.text, t, optional_location(name)});
         } else if (kind.text == "input" || kind.text == "head" || kind.text == "scalar") {
-            InputDecl in{name.text, kRoles.at(kind.text), t, 0, lex_.where(name)};
+            InputDecl in{name.text, kRoles.at(kind.text), t, 0, lex_.where(name), {}};
             if (at_word("pad")) {
                 lex_.next();
                 punct("=");
                 in.pad = number();
+            }
+            if (at_word("range")) {
+                lex_.next();
+                in.range = range();
             }
             in.where = optional_location(name);
             def.inputs.push_back(in);
@@ -424,6 +433,17 @@ class Parser {
         const auto [end, error] = std::from_chars(t.text.data(), t.text.data() + t.text.size(), x);
         if (error != std::errc() || end != t.text.data() + t.text.size()) lex_.fail(t, "not a number", "a number");
         return x;
+    }
+
+    Range range() {
+        Range r;
+        punct("=");
+        punct("[");
+        r.low = number();
+        punct(",");
+        r.high = number();
+        punct("]");
+        return r;
     }
 
     bool boolean() {

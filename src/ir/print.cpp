@@ -125,10 +125,14 @@ std::string print_op(const Function& fn, ValueId id) { return op_text(fn, id, va
 
 std::string print(const Definition& def, PrintOptions options) {
     const auto where = [&](const Location& loc) { return options.locations && loc.known() ? location_text(loc) : ""; };
-    std::string text = fmt::format("linear_attention @{}{} {{\n", def.name, where(def.where));
+    const std::string chunk = def.fixed_chunk != 0 ? fmt::format(" chunk={}", def.fixed_chunk) : "";
+    std::string text = fmt::format("linear_attention @{}{}{} {{\n", def.name, chunk, where(def.where));
     for (const InputDecl& in : def.inputs)
-        text += fmt::format("  {} {}: {}{}{}\n", to_string(in.role), in.name, to_string(in.type),
-                            in.pad != 0 ? fmt::format(" pad={}", number(in.pad)) : "", where(in.where));
+        text +=
+            fmt::format("  {} {}: {}{}{}{}\n", to_string(in.role), in.name, to_string(in.type),
+                        in.pad != 0 ? fmt::format(" pad={}", number(in.pad)) : "",
+                        in.range ? fmt::format(" range=[{}, {}]", number(in.range->low), number(in.range->high)) : "",
+                        where(in.where));
     for (const StateDecl& s : def.states)
         text += fmt::format("  state {}: {}{}\n", s.name, to_string(s.type), where(s.where));
     for (const OutputDecl& o : def.outputs)

@@ -47,11 +47,17 @@ class Verifier {
                 report(in.where, fmt::format("head '{}': not per head", in.name), "[heads, …]", shape);
             if (in.role == Role::Scalar && in.type.rank() != 0)
                 report(in.where, fmt::format("scalar '{}': not a number", in.name), "[]", shape);
+            if (in.range && !(in.range->low <= in.range->high))
+                report(in.where, fmt::format("{} '{}': an empty range", to_string(in.role), in.name),
+                       "two numbers, the lower one first", fmt::format("[{}, {}]", in.range->low, in.range->high));
         }
         for (const OutputDecl& out : def_.outputs)
             if (!has_tokens(out.type))
                 report(out.where, fmt::format("output '{}': has no token axis", out.name), "[T, heads, …]",
                        forge::to_string(out.type.shape));
+        if (def_.fixed_chunk != 0 && !is_chunk_size(def_.fixed_chunk))
+            report(def_.where, fmt::format("'{}' fixes its chunk at a size that there are no kernels for", def_.name),
+                   "16, 32, 64 or 128 tokens", std::to_string(def_.fixed_chunk));
         if (def_.states.empty())
             report(def_.where, fmt::format("'{}' has no state", def_.name), "at least one state", "none");
         if (def_.outputs.empty())

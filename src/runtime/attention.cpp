@@ -98,12 +98,23 @@ void check_sizes(const ir::Definition& def, const tile::Sizes& sizes) {
 void check_options(const CompileOptions& o) {
     if (!o.on.empty() && o.device != "cuda")
         throw RuntimeError(fmt::format("on: expected device = cuda with it, got '{}'", o.device));
-    if (o.chunk != 0 && o.chunk != 16 && o.chunk != 32 && o.chunk != 64 && o.chunk != 128)
+    if (o.chunk != 0 && !ir::is_chunk_size(o.chunk))
         throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
     if (o.engine != "auto" && o.engine != "portable" && o.engine != "warp-groups")
         throw RuntimeError(fmt::format("engine: expected auto, portable or warp-groups, got '{}'", o.engine));
     if (o.dtype != F32 && !is_half(o.dtype))
         throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
+}
+
+/// With the chunk that the definition fixes. Schedulers and the tuning database take it like one that was asked for.
+CompileOptions settled(CompileOptions options, const ir::Definition& def) {
+    if (def.fixed_chunk == 0) return options;
+    if (options.chunk != 0 && options.chunk != def.fixed_chunk)
+        throw RuntimeError(
+            fmt::format("{}: chunk: expected {}, which the definition fixes, got {}; leave the option out", def.name,
+                        def.fixed_chunk, options.chunk));
+    options.chunk = def.fixed_chunk;
+    return options;
 }
 
 double flops_of(const plan::Plan& plan) {
@@ -157,7 +168,7 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     check_sizes(impl->definition, asked.sizes);
     if (auto found = interp::check_semantics(impl->definition); !found.empty()) throw CompileError(std::move(found));
     const ir::Definition def = frontend::with_own_axes(impl->definition);
-    CompileOptions options = asked;
+    CompileOptions options = settled(asked, declared);
     options.sizes = frontend::own_sizes(def, asked.sizes);
     impl->joined = frontend::join(def);
     ir::Function program = graph::optimize(impl->joined);

@@ -19,8 +19,9 @@ std::int64_t tasks_of(const ir::Definition& definition, const tile::Sizes& sizes
 std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, const ir::Function& program,
                                            const tile::Sizes& sizes, const FitWishes& wishes, int threads,
                                            int multiprocessors) {
-    // Without a step, the size of the chunks may be part of the definition's meaning.
-    if (!definition.step || wishes.strategy.value_or(plan::Strategy::OnePass) != plan::Strategy::OnePass)
+    // Without a step, or where it is fixed, the size of the chunks may be part of the definition's meaning.
+    if (!definition.step || definition.fixed_chunk != 0 ||
+        wishes.strategy.value_or(plan::Strategy::OnePass) != plan::Strategy::OnePass)
         return std::nullopt;
     if (!graph::token_program(program)) return std::nullopt;
     plan::Schedule s;

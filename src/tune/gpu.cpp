@@ -9,9 +9,9 @@
 namespace forge::tune {
 namespace {
 
+/// All but the chunk, which every measurement has.
 bool leaves_all_open(const CompileOptions& o) {
-    return o.tuned && o.strategy == "auto" && o.engine == "auto" && o.chunk == 0 && o.tiles == 0 && o.segments == 0 &&
-           o.threads == 0;
+    return o.tuned && o.strategy == "auto" && o.engine == "auto" && o.tiles == 0 && o.segments == 0 && o.threads == 0;
 }
 
 }  // namespace
@@ -36,8 +36,10 @@ CompileOptions asking_for(CompileOptions options, const plan::Schedule& schedule
 
 std::optional<CompileOptions> tuned_options(const CompileOptions& options, const Key& key) {
     if (!leaves_all_open(options)) return std::nullopt;
-    const std::vector<schedule::Measurement> found =
+    std::vector<schedule::Measurement> found =
         load(options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir).find(key);
+    if (options.chunk != 0)  // asked for, or fixed by the definition
+        std::erase_if(found, [&](const auto& m) { return m.schedule.chunk != options.chunk; });
     const auto fastest = std::min_element(found.begin(), found.end(),
                                           [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
     return fastest == found.end() ? std::nullopt : std::optional(asking_for(options, fastest->schedule));

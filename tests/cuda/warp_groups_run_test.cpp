@@ -92,9 +92,7 @@ std::vector<Solved> problems_for(const ir::Definition& declared, const Example& 
     add("packed", 2, {.H = 1, .lengths = {70, 0, 1, 130}});
     add("packed, initial states", 1, {.H = 1, .lengths = {0, 66, 128}, .initial_state = true});
     add("not aligned", 1, {.T = 100, .H = 1, .initial_state = true, .strided = true});
-    const auto is_beta = [](const ir::InputDecl& in) { return check::kind_of(in) == check::InputKind::Beta; };
-    if (std::any_of(declared.inputs.begin(), declared.inputs.end(), is_beta))
-        add("correlated keys, beta near 1", 1, {.T = 130, .H = 1, .correlated_keys = true});
+    if (check::has_keys(declared)) add("correlated keys, beta near 1", 1, {.T = 130, .H = 1, .correlated_keys = true});
     if (check::has_gates(declared)) add("steep gates", 1, {.T = 70, .H = 1, .gate = -5.0});
     if (check::has_grouped_heads(declared)) add("grouped heads", 1, {.T = 70, .H = 1, .HV = 2});
     return solved;

@@ -7,7 +7,10 @@ namespace forge::novel {
 LinearAttention value_decay() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("value_decay");
-    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V}).input("g", F32, {T, HV, V});
+    a.input("q", BF16, {T, H, K})
+        .input("k", BF16, {T, H, K})
+        .input("v", BF16, {T, HV, V})
+        .input("g", F32, {T, HV, V}, kLogDecays);
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "g"}, [](Tensor k, Tensor v, Tensor g) {
@@ -32,7 +35,7 @@ LinearAttention two_sided() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");
     LinearAttention a("two_sided");
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
-    a.input("gk", F32, {T, H, K}).input("gv", F32, {T, H, V});
+    a.input("gk", F32, {T, H, K}, kLogDecays).input("gv", F32, {T, H, V}, kLogDecays);
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "gk", "gv"}, [](Tensor k, Tensor v, Tensor gk, Tensor gv) {
@@ -59,7 +62,10 @@ LinearAttention two_sided() {
 LinearAttention elementwise_decay() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");
     LinearAttention a("elementwise_decay");
-    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V}).input("g", F32, {T, H, K, V});
+    a.input("q", BF16, {T, H, K})
+        .input("k", BF16, {T, H, K})
+        .input("v", BF16, {T, H, V})
+        .input("g", F32, {T, H, K, V}, kLogDecays);
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "g"}, [](Tensor k, Tensor v, Tensor g) {  // [C, K] [C, V] [C, K, V] -> [K, V]
@@ -85,7 +91,7 @@ LinearAttention linear_gate() {
     a.input("q", BF16, {T, H, K})
         .input("k", BF16, {T, H, K})
         .input("v", BF16, {T, H, V})
-        .input("alpha", F32, {T, H}, 1.0);
+        .input("alpha", F32, {T, H}, 1.0, kZeroToOne);
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "alpha"}, [](Tensor k, Tensor v, Tensor alpha) {
@@ -111,7 +117,7 @@ LinearAttention closed_loop() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("closed_loop");
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("p", BF16, {T, H, K}).input("v", BF16, {T, HV, V});
-    a.input("g", F32, {T, HV}).input("beta", BF16, {T, HV});
+    a.input("g", F32, {T, HV}, kLogDecays).input("beta", BF16, {T, HV}, kZeroToOne);
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "p", "v", "g", "beta"}, [](Tensor k, Tensor p, Tensor v, Tensor g, Tensor beta) {

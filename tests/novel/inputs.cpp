@@ -7,7 +7,10 @@ namespace forge::novel {
 LinearAttention token_shift() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");
     LinearAttention a("token_shift");
-    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V}).head_input("mu", F32, {H, K});
+    a.input("q", BF16, {T, H, K})
+        .input("k", BF16, {T, H, K})
+        .input("v", BF16, {T, H, V})
+        .head_input("mu", F32, {H, K}, kZeroToOne);
     a.state("s", F32, {K, V});
 
     a.chunk({"k", "v", "mu"}, [](Tensor k, Tensor v, Tensor mu) {

@@ -7,7 +7,10 @@ namespace forge::novel {
 LinearAttention two_states() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("two_states");
-    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V}).input("g", F32, {T, HV});
+    a.input("q", BF16, {T, H, K})
+        .input("k", BF16, {T, H, K})
+        .input("v", BF16, {T, HV, V})
+        .input("g", F32, {T, HV}, kLogDecays);
     a.state("s", F32, {K, V}).state("m", F32, {V});
 
     a.chunk({"k", "v", "g"}, [](Tensor k, Tensor v, Tensor g) -> Results {
@@ -35,7 +38,10 @@ LinearAttention two_states() {
 LinearAttention normalised() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("normalised");
-    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V}).input("g", F32, {T, HV});
+    a.input("q", BF16, {T, H, K})
+        .input("k", BF16, {T, H, K})
+        .input("v", BF16, {T, HV, V})
+        .input("g", F32, {T, HV}, kLogDecays);
     a.state("s", F32, {K, V}).state("z", F32, {K});
 
     a.chunk({"k", "v", "g", "token_mask"}, [](Tensor k, Tensor v, Tensor g, Tensor token_mask) -> Results {
@@ -70,7 +76,7 @@ LinearAttention leaky_averages() {
     auto [T, H, D] = dims("T", "H", "D");
     LinearAttention a("leaky_averages");
     a.input("x", BF16, {T, H, D})
-        .input("g", F32, {T, H})
+        .input("g", F32, {T, H}, kLogDecays)
         .head_input("lambda", F32, {H, D})
         .head_input("u", F32, {H, D});
     a.state("h", F32, {D}).state("w", F32, {D});
@@ -110,7 +116,7 @@ LinearAttention running_maximum() {
     a.input("q", BF16, {T, H, K})
         .input("k", BF16, {T, H, K})
         .input("v", BF16, {T, H, V})
-        .input("x", F32, {T, H}, kLowest);
+        .input("x", F32, {T, H}, kLowest, kAnyNumber);
     a.state("s", F32, {K, V}).state("m", F32, {1});
 
     a.chunk({"k", "v", "x"}, [](Tensor k, Tensor v, Tensor x) -> Results {
@@ -136,10 +142,11 @@ LinearAttention running_maximum() {
     return a;
 }
 
-/// Not affine, and defined per chunk: S = tanh(S) + Σ k vᵀ at each chunk's end. No step: the chunk size is its meaning.
+/// Not affine, and defined per chunk: S = tanh(S) + Σ k vᵀ at the end of every 64 tokens. No step.
 LinearAttention squashed() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");
     LinearAttention a("squashed");
+    a.fixed_chunk(64);
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
     a.state("s", F32, {K, V});
 

@@ -25,8 +25,7 @@ bool is_finite(const interp::Outcome& outcome) {
 class ProgramPasses : public testing::TestWithParam<Entry> {
   protected:
     void SetUp() override {
-        for (const interp::Range range :
-             {interp::Range{-0.9, -0.1}, interp::Range{0.1, 0.9}}) {  // log gates, then gates
+        for (const Range range : {Range{-0.9, -0.1}, Range{0.1, 0.9}}) {  // log gates, then gates
             sequence = interp::random_sequence(def, sizes, kTokens, 5, range);
             wanted = interp::run_program(program, def, sequence, sizes);
             if (is_finite(wanted)) return;

@@ -117,8 +117,8 @@ TEST_P(Transitions, SummariesOfSegmentsCompose) {
     for (const auto& t : graph::transitions(c.program))
         if (!t.composable()) GTEST_SKIP() << to_string(t.cls);
     const bool linear = c.def.input("alpha") != nullptr;
-    const interp::Sequence sequence = interp::random_sequence(
-        c.def, c.sizes, 5 * kChunk, 11, linear ? interp::Range{0.3, 0.95} : interp::Range{-0.9, -0.1});
+    const interp::Sequence sequence =
+        interp::random_sequence(c.def, c.sizes, 5 * kChunk, 11, linear ? Range{0.3, 0.95} : Range{-0.9, -0.1});
     const Bindings once = apply(c, sequence.initial_states, summarize(c, sequence, 0, 5));
     const Bindings twice =
         apply(c, apply(c, sequence.initial_states, summarize(c, sequence, 0, 2)), summarize(c, sequence, 2, 5));
@@ -205,8 +205,7 @@ TEST_P(Transitions, AreNotLargerThanTheirBounds) {
         EXPECT_EQ(bounds[i].over == graph::NormBound::Over::Nothing, !t.composable())
             << t.state << ": " << bounds[i].obstacle;
         if (!all_composable) continue;
-        for (const interp::Range range :
-             {interp::Range{-0.9, -0.1}, interp::Range{-6, 0}, interp::Range{0.1, 0.9}, interp::Range{-0.5, 2.5}})
+        for (const Range range : {Range{-0.9, -0.1}, Range{-6, 0}, Range{0.1, 0.9}, Range{-0.5, 2.5}})
             for (const std::uint64_t seed : {1, 2, 3}) {
                 if (c.def.input("alpha") != nullptr && range.low < 0) continue;  // a gate whose logarithm is taken
                 const interp::Sequence sequence = interp::random_sequence(c.def, c.sizes, kChunk, seed, range);

@@ -33,12 +33,6 @@ void expect_equal(const Outcome& wanted, const Outcome& got, const std::string& 
 
 std::string name_of(const testing::TestParamInfo<Entry>& entry) { return entry.param.name; }
 
-/// Gates for which the naive chunk forms are accurate, in the convention of the program.
-interp::Range gate_range(const ir::Definition& def) {
-    const bool linear = def.input("alpha") != nullptr;
-    return linear ? interp::Range{0.3, 0.95} : interp::Range{-0.9, -0.1};
-}
-
 class Program : public testing::TestWithParam<Entry> {
   protected:
     ir::Definition def = GetParam().make().define();
@@ -48,7 +42,7 @@ TEST_P(Program, AgreesWithItsStep) {
     if (!def.step) GTEST_SKIP() << "defined per chunk";
     for (const std::int64_t tokens : {1, 7, 19}) {
         interp::Sizes sizes = interp::small_sizes(def, 1);
-        interp::Sequence sequence = interp::random_sequence(def, sizes, tokens, 7, gate_range(def));
+        interp::Sequence sequence = interp::random_sequence(def, sizes, tokens, 7);
         for (const bool initial : {true, false}) {
             if (!initial) sequence.initial_states.clear();
             const Outcome wanted = interp::run_steps(def, sequence, sizes);
@@ -63,7 +57,7 @@ TEST_P(Program, AgreesWithItsStep) {
 
 TEST_P(Program, JoinsIntoTheSameProgram) {
     const interp::Sizes sizes = interp::small_sizes(def, 4);
-    const interp::Sequence sequence = interp::random_sequence(def, sizes, 10, 11, gate_range(def));
+    const interp::Sequence sequence = interp::random_sequence(def, sizes, 10, 11);
     const ir::Function program = frontend::join(def);
     expect_equal(interp::run_phases(def, sequence, sizes), interp::run_program(program, def, sequence, sizes),
                  "joined");
@@ -75,7 +69,7 @@ TEST_P(Program, IsCausalAndIndifferentToPadding) {
 
 TEST_P(Program, LeavesTheStateOfAnEmptySequence) {
     const interp::Sizes sizes = interp::small_sizes(def, 4);
-    const interp::Sequence sequence = interp::random_sequence(def, sizes, 0, 13, gate_range(def));
+    const interp::Sequence sequence = interp::random_sequence(def, sizes, 0, 13);
     const Outcome got = interp::run_phases(def, sequence, sizes);
     expect_equal(sequence.initial_states, got.states, "empty");
     for (const auto& output : def.outputs) EXPECT_EQ(got.outputs.at(output.name).shape.at(0), 0);
