@@ -40,7 +40,7 @@ _NO_STATES = {"initial": ("none",), "output_final_state": (False,)}
 #: Operator -> factor -> values, in place of or beyond those of _EVERY.
 TABLE: dict[str, dict[str, tuple]] = {
     "chunk_linear_attn": {**_SCALE, "normalize": (True, False)},
-    "chunk_retention": {**_SCALE, **_POWERS},
+    "chunk_retention": {**_SCALE, **_V_FIRST, **_POWERS},
     "chunk_lightning_attn": {**_SCALE, **_POWERS, "layer": ("0 of 4", "3 of 12")},
     "chunk_simple_gla": {**_SCALE, **_GROUPS, **_V_FIRST, **_POWERS, "gate": ("float32", "half", "none", "constant", "both")},
     "chunk_gla": {**_SCALE, **_GROUPS, **_V_FIRST, **_POWERS, **_GATES},

@@ -99,7 +99,7 @@ def test_a_normaliser_without_a_state():
     assert not np.isnan(ops.chunk_linear_attn(**{**x, "q": x["q"] + 1}, initial_state=kv)[0]).any()
 
 
-@pytest.mark.parametrize("op", ["chunk_simple_gla", "chunk_gla", "chunk_gated_delta_rule", "chunk_kda"])
+@pytest.mark.parametrize("op", ["chunk_retention", "chunk_simple_gla", "chunk_gla", "chunk_gated_delta_rule", "chunk_kda"])
 def test_states_with_v_first(op):
     case = next(c for c in CASES if c.op == op)
     x, run = inputs_for(case, 2, 30, 2, 16, 12), getattr(ops, op)

@@ -108,19 +108,21 @@ def fused_chunk_linear_attn(q, k, v, scale=None, initial_state=None, output_fina
     return _linear_attn("fused_chunk_linear_attn", q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens)
 
 
-def _constant_decay(name: str, base: str, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens) -> Request:
+def _constant_decay(name: str, base: str, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens, v_first=False) -> Request:
     """With gates that follow from the number of q's heads: `gates`, a function of it and its further arguments."""
-    checked(name, cu_seqlens, initial_state, "H K V", q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T H V"))
+    checked(name, cu_seqlens, initial_state, "H V K" if v_first else "H K V", q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T H V"))
     decay = constant(q, gates[0], q.shape[2], *gates[1:])
-    return _attend(base, [q, k, v, decay], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
+    return _attend(base, [q, k, v, decay], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
 @operator
-def chunk_retention(q, k, v, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, *, chunk_size=None, **legacy):
+def chunk_retention(
+    q, k, v, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, *, state_v_first=False, chunk_size=None, **legacy
+):
     """S = γ S + k vᵀ with γ = 1 - 2^(-5-h) for head h, o = scale Sᵀ q; v has H heads."""
-    v_first_of("chunk_retention", legacy)
+    v_first = v_first_of("chunk_retention", legacy, state_v_first)
     check_chunk_size(chunk_size)
-    return _constant_decay("chunk_retention", "retnet", q, k, v, (retention_gates,), scale, initial_state, output_final_state, cu_seqlens)
+    return _constant_decay("chunk_retention", "retnet", q, k, v, (retention_gates,), scale, initial_state, output_final_state, cu_seqlens, v_first)
 
 
 @operator
