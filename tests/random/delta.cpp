@@ -1,6 +1,6 @@
 // Matrix states that are corrected: S = D S, then for each row of the token S += β k (v - Sᵀ p)ᵀ, by the inverse of a
 // triangle.
-#include "tests/random/parts.h"
+#include "tests/random/known_faults.h"
 
 namespace forge::fuzz {
 namespace {
@@ -12,7 +12,8 @@ class Delta : public Part {
         if (m.flip_joining(name + ".square", 0.1)) b_ = a_;
         rows_ = 1 + d.pick(name + ".rows", {8, 1.5, 0.5});
         //                                        none  number  first axis
-        const int gates = d.pick(name + ".gates", {2, 4, 3});
+        // Per channel and with several rows, decays are not recognised: exp(-G) of a long chunk is beyond float32.
+        const int gates = d.pick(name + ".gates", {2, 4, kRepeatedDecays && rows_ > 1 ? 0.0 : 3.0});
         if (gates == 1) number_ = Gate(m, name, std::nullopt);
         if (gates == 2) channel_ = Gate(m, name, a_);
         half_ = d.flip(name + ".half", 0.5) && m.wide == BF16;

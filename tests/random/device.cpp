@@ -46,7 +46,8 @@ Engine device_engine(const std::string& device) {
                 static const gpu::Session session(device);
                 std::vector<std::string> found;
                 for (std::size_t i = 0; i < std::size(kWays) && found.empty(); ++i) {
-                    if (kSeveralRows && s.program.has("several rows per token") && i + 1 < std::size(kWays)) continue;
+                    const bool several = s.program.has("several rows per token") || s.program.has("several rows of outputs");
+                    if (kSeveralRows && several && i + 1 < std::size(kWays)) continue;
                     const auto attention = build(s, device, kWays[i], fmt::format("device{}", i), tally);
                     if (!attention) continue;
                     ++tally["device: " + attention->schedule().substr(attention->schedule().find(',') + 2, 24)];

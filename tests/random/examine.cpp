@@ -176,6 +176,8 @@ Reported parse_report(const std::string& text) {
             result.program.traits.insert("several rows per token");
         if (in.role == ir::Role::Input && in.type.shape[1] == Dim("HV")) result.program.traits.insert("grouped heads");
     }
+    for (const ir::OutputDecl& out : result.program.def.outputs)
+        if (out.type.shape[0].factor > 1) result.program.traits.insert("several rows of outputs");
     return result;
 }
 

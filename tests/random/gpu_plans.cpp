@@ -55,7 +55,8 @@ std::optional<GpuPlan> unless_not_affine(Make&& make) {
 
 std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tally& tally) {
     if (s.program.dtype == F32) return std::nullopt;
-    if (kSeveralRows && s.program.has("several rows per token")) return std::nullopt;
+    if (kSeveralRows && (s.program.has("several rows per token") || s.program.has("several rows of outputs")))
+        return std::nullopt;
     const Typed typed(s.program);
     schedule::FitWishes wishes;
     wishes.strategy = choose_strategy(s.d, name);

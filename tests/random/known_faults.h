@@ -10,10 +10,12 @@ namespace forge::fuzz {
 
 /// Vectors of tokens that mix norms, amax or linear_scan with decays: code for warp groups that no compiler takes.
 inline bool kMixedVectors = true;
-/// Several rows per token on warp groups: wrong copies. Such programs are kept from that engine.
+/// Several rows per token, of inputs and outputs, on warp groups: wrong copies. Such programs are kept from that engine.
 inline bool kSeveralRows = true;
 /// Programs that have no kernel, as what they hold is larger than shared memory.
 inline bool kNoKernel = true;
+/// Naive decays per channel between several rows per token, exp(G) and exp(-G) of repeated rows, which no pass makes safe.
+inline bool kRepeatedDecays = true;
 
 /// Whether an exception is a fault that is known; counted.
 inline bool note_known(const std::string& text, Tally& tally) {

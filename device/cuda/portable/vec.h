@@ -18,6 +18,7 @@ struct Mask {
     bool x[W];
 };
 using vec = Vec<kWidth>;
+using mask = Mask<kWidth>;
 using pair = Vec<2>;
 
 __host__ __device__ constexpr int vectors(int n) { return pieces(n, kWidth); }
