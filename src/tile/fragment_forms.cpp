@@ -262,6 +262,7 @@ class Copies {
         const Op &op = fn_.op(v), &from = fn_.op(op.args[i]);
         if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || ir::is_view(op.code) || op.code == Opcode::Copy)
             return false;
+        if (from.type.rank() == 0) return false;  // a number, which such functions take as one
         if (forms_[op.args[i]] == Space::Reg) return true;
         if (forms_[op.args[i]] != Space::Tile || !ir::is_view(from.code)) return false;
         return !contiguous_rows(from.type, eventual_layout(fn_, op.args[i], {4, true}));
