@@ -1,6 +1,7 @@
 /// What `forge bench` measures, and this machine's ceilings that it is compared with.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
