@@ -18,48 +18,70 @@ _FLOAT32 = None if torch is None else torch.float32
 def checked(name: str, cu_seqlens, initial_state=None, state: str = "HV K V", **given) -> None:
     """Errors for wrong shapes of `given`, an array and the names of its axes each: "B T H K". Heads are as flash-linear-attention
     means them: q and k have H, values and states HV, a multiple of it, and value head i goes with query head i // (HV / H)."""
-    known: dict[str, tuple[int, str]] = {}
-    for argument, (x, axes) in given.items():
-        _check_axes(name, argument, x, axes.split(), known)
-    H, HV = known.get("H", (1, ""))[0], known.get("HV", (1, ""))
-    if HV[1] and (H == 0 or HV[0] % H):
-        raise ValueError(f"{name}: argument {HV[1]!r}: expected a multiple of H = {H} heads, those of {known['H'][1]!r}, got {HV[0]}")
-    sequences = known["B"][0]
-    if cu_seqlens is not None:
-        _check_axes(name, "cu_seqlens", cu_seqlens, ["offsets"], {})
-        if sequences != 1:
-            raise ValueError(f"{name}: expected a batch of 1 with `cu_seqlens`, got {sequences}")
-        sequences = cu_seqlens.shape[0] - 1
-    if initial_state is not None:
-        _array(name, "initial_state", initial_state)
-        if tuple(initial_state.shape)[:1] != (sequences,):
-            raise ValueError(
-                f"{name}: argument 'initial_state': expected {sequences} states, one per sequence, got shape {list(initial_state.shape)}"
-            )
-        known.setdefault("HV", known.get("H", (1, "")))
-        _check_axes(name, "initial_state", initial_state, ["N", *state.split()], known)
+    known: dict[str, int] = {}
+    try:
+        for argument, (x, axes) in given.items():
+            _check_axes(x.shape, _parsed(axes), known)
+        H, HV = known.get("H", 1), known.get("HV")
+        if HV is not None and (H == 0 or HV % H):
+            raise _Wrong("HV", f"a multiple of H = {H} heads", HV)
+        argument, sequences = "cu_seqlens", known["B"]
+        if cu_seqlens is not None:
+            _check_axes(cu_seqlens.shape, _parsed("offsets"), {})
+            if sequences != 1:
+                raise ValueError(f"{name}: expected a batch of 1 with `cu_seqlens`, got {sequences}")
+            sequences = cu_seqlens.shape[0] - 1
+        argument = "initial_state"
+        if initial_state is not None:
+            if tuple(initial_state.shape)[:1] != (sequences,):
+                got = list(initial_state.shape)
+                raise ValueError(f"{name}: argument {argument!r}: expected {sequences} states, one per sequence, got shape {got}")
+            known.setdefault("HV", H)
+            _check_axes(initial_state.shape, _parsed("N " + state), known)
+    except AttributeError:
+        x = cu_seqlens if argument == "cu_seqlens" else initial_state if argument == "initial_state" else given[argument][0]
+        raise TypeError(f"{name}: argument {argument!r}: expected a NumPy array or a PyTorch tensor, got {type(x).__name__}") from None
+    except _Wrong as wrong:
+        symbol, expected, got = wrong.args
+        first = {s: n for n, (_, axes) in reversed(given.items()) for _, s, _ in _parsed(axes)}
+        if expected.startswith("a multiple"):
+            argument, expected = first["HV"], f"{expected}, those of {first['H']!r}"
+        elif symbol:
+            expected = f"{expected}, as {first.get(symbol, first.get('H'))!r} says"
+        if symbol in ("H", "HV"):
+            raise ValueError(f"{name}: argument {argument!r}: expected {expected}, got {got}") from None
+        fail(name, argument, expected, str(got))
+
+
+class _Wrong(Exception):
+    """(symbol, what was expected, what came)"""
+
+
+def _parse(axes: str) -> tuple[tuple[str, str, int], ...]:
+    """(axis, its symbol, how many of it): 2*T is (2*T, T, 2)."""
+    parts = [(axis, *axis.rpartition("*")[::2]) for axis in axes.split()]
+    return tuple((axis, symbol, int(factor or 1)) for axis, factor, symbol in parts)
+
+
+#: What most arguments have, made once; functools.cache is something that torch.compile warns of.
+_KNOWN = {axes: _parse(axes) for axes in ("B T H K", "B T H V", "B T HV V", "B T HV", "B T HV K", "N HV K V", "N H K V")}
+
+
+def _parsed(axes: str) -> tuple[tuple[str, str, int], ...]:
+    return _KNOWN.get(axes) or _parse(axes)
+
+
+def _check_axes(shape, axes: tuple, known: dict[str, int]) -> None:
+    if len(shape) != len(axes):
+        raise _Wrong("", f"shape [{', '.join(axis for axis, _, _ in axes)}]", list(shape))
+    for (axis, symbol, factor), size in zip(axes, shape):
+        if known.setdefault(symbol, size) * factor != size:
+            raise _Wrong(symbol, f"{axis} = {known[symbol] * factor}", list(shape))
 
 
 def _array(name: str, argument: str, x) -> None:
     if library_of(x) is None:
         raise TypeError(f"{name}: argument {argument!r}: expected a NumPy array or a PyTorch tensor, got {type(x).__name__}")
-
-
-def _check_axes(name: str, argument: str, x, axes: list[str], known: dict[str, tuple[int, str]]) -> None:
-    """Axes are symbols, or multiples of them: 2*T."""
-    _array(name, argument, x)
-    if len(x.shape) != len(axes):
-        fail(name, argument, f"shape [{', '.join(axes)}]", str(list(x.shape)))
-    for axis, size in zip(axes, x.shape):
-        factor, _, symbol = axis.rpartition("*")
-        before = known.get(symbol)
-        if before is None:
-            known[symbol] = size, argument
-        elif before[0] * int(factor or 1) != size:
-            expected = f"{axis} = {before[0] * int(factor or 1)}, as {before[1]!r} says, in shape [{', '.join(axes)}]"
-            if symbol in ("H", "HV"):
-                raise ValueError(f"{name}: argument {argument!r}: expected {expected}, got {list(x.shape)}")
-            fail(name, argument, expected, str(list(x.shape)))
 
 
 # ------------------------------------------------------------------------------------------------- keywords
