@@ -29,8 +29,8 @@ struct GateSums {
     FORGE_DEVICE float* after(int block, int col) const { return data + (72 + block) * K + col; }
 };
 
-/// The running sums and totals of gates(i, d) = gates[i * row_stride + d * col_stride], of 0 for i >= rows. A warp sums
-/// its own block.
+/// The running sums, from kRoundedUp on, and the totals of gates(i, d) = gates[i * row_stride + d * col_stride], of 0
+/// for i >= rows. A warp sums its own block.
 template <int K>
 FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows) {
     constexpr float kLog2E = 1.44269504f;
