@@ -194,7 +194,7 @@ class LinearAttention {
         return phase(Phase::Merge, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);
     }
     /// The specification: one token of the recurrence. Inputs lose the token axis; returns the states after the token
-    /// and the outputs, by name.
+    /// and the outputs, by name; what has several rows per token has them as its first axis.
     template <class Fn>
     LinearAttention& step(std::vector<std::string> args, Fn fn, Here here = Here::current()) {
         return phase(Phase::Step, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);

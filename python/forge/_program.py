@@ -231,7 +231,7 @@ class Program:
         if missing := [n for n in [*states, *outputs] if n not in named]:
             raise error(where, f"{phase}_mode: {', '.join(missing)} is not returned")
         for name, x in named.items():
-            if name in states and isinstance(x, (int, float)):  # all of it
+            if phase == "decay" and isinstance(x, (int, float)):  # all of the state
                 dims = self.meta.states[name].dims
                 x = named[name] = trace.op("expand", [trace.constant(x)], own=f"f32[{', '.join(dims)}]")
             if not isinstance(x, Tensor):

@@ -121,16 +121,12 @@ void drop_token_axis(const ir::Definition& def, Bindings& bound) {
     }
 }
 
-/// `step` with a token axis of size 1 on its outputs, so that they append like a chunk's; several rows of a token are
-/// such an axis already.
+/// `step` with a token axis of size 1 on its outputs, so that they append like a chunk's. Those of several rows per
+/// token have them as their first axis already.
 ir::Function with_token_axis(const ir::Definition& def) {
     ir::Function step = *def.step;
-    const auto has_rows = [&](const ir::Result& r) {
-        return std::any_of(def.outputs.begin(), def.outputs.end(),
-                           [&](const ir::OutputDecl& o) { return o.name == r.name && o.type.shape[0].factor != 1; });
-    };
     for (ir::Result& r : step.results) {
-        if (r.role != Role::Input || has_rows(r)) continue;
+        if (r.role != Role::Input || def.output(r.name)->type.shape[0].factor > 1) continue;
         ir::Op op;
         op.code = ir::Opcode::Unsqueeze;
         op.args = {r.value};

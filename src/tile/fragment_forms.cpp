@@ -81,6 +81,8 @@ class Forms {
 
     [[nodiscard]] bool is_matrix(ValueId v) const { return is_block_matrix(fn_.op(v).type); }
 
+    [[nodiscard]] bool is_number(ValueId v) const { return form_[index(v)] == Space::Reg && decided_[index(v)]; }
+
     void decide(ValueId v) {
         const Op& op = fn_.op(v);
         decided_[index(v)] = true;
@@ -88,8 +90,8 @@ class Forms {
         else if (op.code == Opcode::Constant || op.code == Opcode::Identity) form_[index(v)] = Space::Reg;
         else if (ir::is_view(op.code) && fn_.op(op.args[0]).code == Opcode::Identity)
             refuse(fn_, v, "a view of the identity");
-        else if (ir::is_view(op.code))
-            form_[index(v)] = form_[index(op.args[0])] == Space::Reg ? Space::Reg : Space::Tile;
+        else if (ir::is_view(op.code))  // of a number, or of what will be a tile because a view reads it
+            form_[index(v)] = is_number(op.args[0]) ? Space::Reg : Space::Tile;
         else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
         else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
         else if (op.code == Opcode::Inverse) form_[index(v)] = is_block_inverse(op) ? Space::Fragment : Space::Tile;

@@ -71,7 +71,7 @@ int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& sp
 std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel, const Sizes& sizes,
                                                          const FragmentRules& rules) {
     try {
-        const Function symbolic = ordered(with_decay_rows(with_copied_vectors(kernel), sizes));
+        const Function symbolic = ordered(with_carried_params(with_decay_rows(with_copied_vectors(kernel), sizes)));
         Function fn = symbolic;
         for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
         const Function formed = in_forms(symbolic, fn, rules);

@@ -259,7 +259,9 @@ TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole,
     for (const ir::Result& r : kernel.results)
         if (r.role == Role::Spill) spills[r.name] = tile_strides(with_sizes(kernel.op(r.value).type, whole), rules);
     const Function legal = legalize(kernel, sizes, rules);
-    Streamed streamed = rules.shared_memory ? Streamed{ordered(legal), {}} : find_streams(ordered(join_scans(legal)));
+    const auto with_order = [](const Function& fn) { return ordered(with_carried_params(fn)); };
+    Streamed streamed =
+        rules.shared_memory ? Streamed{with_order(legal), {}} : find_streams(with_order(join_scans(legal)));
     TileKernel tiled;
     tiled.streams = streamed.streams;
     Allocator allocator(std::move(streamed), std::move(spills), rules);

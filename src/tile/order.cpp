@@ -13,6 +13,20 @@ using ir::ValueId;
 
 bool is_carried(Role role) { return role == Role::State || role == Role::Ones || role == Role::Eye; }
 
+Function with_carried_params(Function fn) {
+    for (const ir::Result& r : fn.results) {
+        const auto is_it = [&](const ir::Op& op) {
+            return op.code == Opcode::Param && op.attrs.role == r.role && op.attrs.name == r.name;
+        };
+        if (!is_carried(r.role) || std::any_of(fn.ops.begin(), fn.ops.end(), is_it)) continue;
+        ir::Op param{Opcode::Param, fn.op(r.value).type, {}, {}, "prev_" + r.name, fn.op(r.value).where, std::nullopt};
+        param.attrs.name = r.name;
+        param.attrs.role = r.role;
+        fn.add(std::move(param));
+    }
+    return fn;
+}
+
 Function ordered(const Function& fn) {
     std::vector<ValueId> early;
     for (const ir::Result& r : fn.results)

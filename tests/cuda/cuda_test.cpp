@@ -106,7 +106,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Compiled{"gated_delta_net", "sm_90", plan::Strategy::Segmented, {128, 128}, F16},
                     Compiled{"hgrn", "sm_80", plan::Strategy::Decoupled, {128, 128}, F32},
                     Compiled{"elementwise_decay", "sm_90", plan::Strategy::Fused, {128, 128}, BF16},
-                    Compiled{"token_shift", "sm_80", plan::Strategy::OnePass, {60, 100}, F32}),
+                    Compiled{"token_shift", "sm_80", plan::Strategy::OnePass, {60, 100}, F32},
+                    Compiled{"rotary", "sm_80", plan::Strategy::OnePass, {30, 100}, F32},
+                    Compiled{"turned_pairs", "sm_90", plan::Strategy::Segmented, {64, 64}, BF16},
+                    Compiled{"two_readings", "sm_90", plan::Strategy::Fused, {64, 64}, F16}),
     [](const auto& test) { return test.param.program + "_" + test.param.arch; });
 
 TEST(CudaNvcc, IsAnAlternativeToNvrtc) {

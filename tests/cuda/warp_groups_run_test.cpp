@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "check/check.h"
@@ -13,7 +14,10 @@
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "frontend/trace.h"
+#include "graph/passes.h"
 #include "graph/pipeline.h"
+#include "interp/recurrence.h"
+#include "schedule/shared_memory.h"
 #include "schedule/warp_groups.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/support/entries.h"
@@ -155,6 +159,133 @@ TEST(WorkBesideScans, IsTheSameWhereverItRuns) {
     }
 }
 
+// What takes values apart and puts them together, by the portable kernels; sizes are no multiples of vectors.
+class PortableKernels : public testing::TestWithParam<const char*> {};
+
+TEST_P(PortableKernels, DoWhatTheRecurrenceSays) {
+    const Example example{GetParam(), F32, 7, 10};
+    const ir::Definition declared = program_named(example.program).make().define();
+    const ir::Definition def = frontend::with_dtype(declared, example.dtype);
+    const ir::Function program = graph::optimize(frontend::join(def));
+    const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
+    const plan::Schedule schedule =
+        schedule::fit_shared_memory(def, program, sizes, kHopper, {.strategy = {}, .chunk = 16});
+    const emulated::Program emulated("portable_" + example.program, plan::make_plan(def, program, sizes, schedule));
+    for (check::Problem problem :
+         {check::Problem{.T = 50, .H = 2, .initial_state = true}, check::Problem{.H = 1, .lengths = {17, 0, 1, 33}}}) {
+        problem.sizes = example.sizes(), problem.dtype = example.dtype;
+        check::Buffers buffers(declared, problem);
+        emulated.run(buffers.call(), 1);
+        for (const check::Difference& d : check::compare(buffers, check::reference(buffers, 16)).differences)
+            EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, PortableKernels, testing::Values("rotary", "turned_pairs", "two_readings"));
+
+// A state that does not depend on what was before, in matrices of the hardware: all of it a number, or the chunk's own.
+TEST(ReplacedStates, AreRightInEveryStrategy) {
+    const Example example{"replaced", BF16, 64, 64};
+    const auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("replaced");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
+    a.state("s", F32, {K, V}).state("level", F32, {K, V});
+    a.chunk({"k", "v"}, [](Tensor k, Tensor v) -> Results {
+        Tensor own = matmul_out_fp32(transpose(k), v);
+        return {{"s", own}, {"level", own}};
+    });
+    a.decay({"chunk_s", "chunk_level"}, [](Tensor own, Tensor like) -> Results {
+        return {{"s", own}, {"level", full(like, {like.size(0), like.size(1)}, 0.25)}};
+    });
+    a.merge({"q", "k", "v", "prev_s", "prev_level"}, [](Tensor q, Tensor k, Tensor v, Tensor s, Tensor level) {
+        return matmul(tril(matmul_out_fp32(q, transpose(k))), v.to(F32)) + matmul(q.to(F32), s + level);
+    });
+    const ir::Definition def = a.define();
+    const auto plans = plans_for(def, example);
+    EXPECT_GE(plans.size(), 3U);
+    int count = 0;
+    for (const auto& [name, plan] : plans) {
+        SCOPED_TRACE(name);
+        const emulated::Program emulated(fmt::format("replaced_{}", count++), plan);
+        check::Buffers buffers(def, {.T = 150, .H = 1, .sizes = example.sizes(), .dtype = BF16, .initial_state = true});
+        emulated.run(buffers.call(), 1);
+        for (const check::Difference& d : check::compare(buffers, check::reference(buffers, 64)).differences)
+            EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+    }
+}
+
+// The states before every chunk, of sequences side by side and of packed ones: what comes before them, run alone, ends
+// in these. By several warp groups, by one, in segments, beside a vector state, and by the portable kernels.
+struct Kept {
+    std::string program;
+    plan::Strategy strategy;
+    std::int64_t tasks;  ///< 0: portable
+};
+
+class StatesBeforeChunks : public testing::TestWithParam<Kept> {};
+
+TEST_P(StatesBeforeChunks, AreWhatTheTokensBeforeThemEndIn) {
+    constexpr std::int64_t kChunk = 64, kSize = 64;
+    const Example example{GetParam().program, BF16, kSize, kSize};
+    const ir::Definition declared = program_named(example.program).make().define();
+    const ir::Definition def = frontend::with_dtype(declared, example.dtype);
+    const ir::Function program = graph::with_chunk_states(graph::optimize(frontend::join(def)));
+    const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
+    schedule::FitWishes wishes;
+    wishes.strategy = GetParam().strategy, wishes.chunk = kChunk;
+    wishes.expected_tasks = std::max<std::int64_t>(1, GetParam().tasks), wishes.expected_tokens = 32768;
+    const plan::Schedule schedule = GetParam().tasks > 0
+                                        ? schedule::fit_warp_groups(def, program, sizes, kHopper, wishes)
+                                        : schedule::fit_shared_memory(def, program, sizes, kHopper, wishes);
+    const emulated::Program emulated(fmt::format("kept_{}_{}", example.program, GetParam().tasks),
+                                     plan::make_plan(def, program, sizes, schedule));
+
+    const check::Problem alone{
+        .B = 2, .T = 150, .H = 2, .sizes = example.sizes(), .dtype = BF16, .initial_state = true},
+        packed{.H = 2, .sizes = example.sizes(), .dtype = BF16, .lengths = {70, 0, 130, 64}};
+    for (const check::Problem& problem : {alone, packed}) {
+        const bool is_packed = !problem.lengths.empty();
+        const check::Buffers buffers(declared, problem);
+        std::map<std::string, check::OwnedTensor> kept;
+        Call call = buffers.call();
+        for (const auto& [name, final] : buffers.final_states) {
+            std::vector<std::int64_t> shape = final.shape;
+            shape.insert(shape.begin() + 1, 3);
+            if (is_packed) shape.erase(shape.begin()), shape[0] = 6;
+            const check::OwnedTensor& x = kept.emplace(name, check::OwnedTensor(F32, shape, -1, false)).first->second;
+            call.chunk_states[name] = x.view();
+        }
+        emulated.run(call, 1);
+        const std::vector<std::int64_t> lengths = is_packed ? problem.lengths : std::vector<std::int64_t>{150, 150};
+        std::int64_t chunk = 0;
+        for (std::size_t n = 0; n < lengths.size(); ++n)
+            for (std::int64_t token = 0; token < lengths[n]; token += kChunk, ++chunk)
+                for (std::int64_t head = 0; head < problem.H; ++head) {
+                    interp::Sequence before = buffers.sequence(static_cast<std::int64_t>(n), head);
+                    before.tokens = token;
+                    const interp::Outcome wanted = interp::run_steps(declared, before, sizes);
+                    for (const auto& [name, state] : wanted.states) {
+                        double error = 0, square = 0;
+                        const auto count = static_cast<std::int64_t>(state.data.size());
+                        for (std::int64_t i = 0; i < count; ++i) {
+                            const double x = kept.at(name).at((chunk * problem.H + head) * count + i),
+                                         exact = state.data[static_cast<std::size_t>(i)];
+                            error += (x - exact) * (x - exact), square += exact * exact;
+                        }
+                        EXPECT_LE(std::sqrt(error), 8e-3 * std::sqrt(square)) << name << " before chunk " << chunk;
+                    }
+                }
+        EXPECT_EQ(chunk, 6);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, StatesBeforeChunks,
+                         testing::Values(Kept{"gated_delta_net", plan::Strategy::OnePass, kFewTasks},
+                                         Kept{"scalar_gla", plan::Strategy::Segmented, kManyTasks},
+                                         Kept{"two_states", plan::Strategy::Fused, kManyTasks},
+                                         Kept{"normalised", plan::Strategy::Decoupled, 0}),
+                         [](const auto& test) { return test.param.program; });
+
 // What the runs above rest on: a wait, a fence or a barrier that is missing shows as NaN, wrong numbers, threads that
 // wait for ever or an error.
 struct Fault {
@@ -223,7 +354,7 @@ INSTANTIATE_TEST_SUITE_P(OfOtherSizes, WarpGroupKernels,
                                          Example{"gated_delta_net", F16, 64, 64},
                                          Example{"linear_attention", BF16, 192, 64},
                                          Example{"scalar_gla", BF16, 256, 64}, Example{"delta_product", BF16, 64, 64},
-                                         Example{"delta_product", F16, 64, 128}),
+                                         Example{"delta_product", F16, 64, 128}, Example{"turned_pairs", BF16, 64, 64}),
                          name_of_example);
 
 }  // namespace

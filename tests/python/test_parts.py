@@ -130,6 +130,16 @@ def test_a_state_may_be_replaced(strategy, decay, wanted):
     assert relative_rms(o[:, 16:], wanted * q[:, 16:].sum(-1, keepdims=True) * np.ones(3)) < 1e-5 or wanted == 0
 
 
+def test_a_state_that_nothing_reads_passes_through_empty_sequences():
+    meta = {"v": SymbTensor(["T", "H", "V"], "float32"), "prev_s": SymbTensor(["NS", "H", "V"])}
+    for strategy in ("one-pass", "fused", "decoupled"):
+        attn = LinearAttention(meta, chunk_mode=lambda v: v.sum(0), decay_mode=lambda chunk_state: chunk_state * 0 + 2, merge_mode=lambda v: v * 3,
+                               options={"strategy": strategy})  # fmt: skip
+        v, start = RNG.standard_normal((1, 70, 2, 20)).astype(np.float32), RNG.standard_normal((3, 2, 20)).astype(np.float32)
+        o, final = attn(v=v, initial_state=start, output_final_state=True, cu_seqlens=np.array([0, 70, 70, 70]))
+        assert (o == 3 * v).all() and (final[0] == 2).all() and (final[1:] == start[1:]).all()
+
+
 def states_before(x, chunk, spans, initial=None):
     """Of S = S + k v^T, before every chunk of every span of tokens."""
     found = []

@@ -45,8 +45,8 @@ std::string section(const char* title, Wanted wanted) {
     for (const Opcode code : ir::all_opcodes()) {
         const ir::OpInfo& op = ir::info(code);
         if (wanted(op))
-            text +=
-                fmt::format("| `{}` | {} | {} | {} |\n", op.name, op.arity, attributes(op.attributes), cell(op.doc));
+            text += fmt::format("| `{}` | {} | {} | {} |\n", op.name, op.arity < 0 ? "any" : std::to_string(op.arity),
+                                attributes(op.attributes), cell(op.doc));
     }
     return text;
 }

@@ -66,6 +66,14 @@ const std::map<std::string, Expected> kExpected = {
     {"paired_keys", {"matmul_add", "matmul matmul_add", {}}},  // the output "pair" has no V
     {"weighted_tokens", {"mul add", "matmul_add", {"V"}}},
     {"several_rows", {"mul matmul_add", "matmul mul matmul_add", {}}},
+    {"rotary",
+     {"add div floor mul sub mul cos sin mul mul sub mul mul add concat add matmul_add add",  // keys wait for their
+                                                                                              // place
+      "mul mul sub mul mul add concat matmul matmul tril matmul_add",
+      {}}},  // n has no V
+    {"turned_pairs", {"matmul_add", "matmul matmul_add", {"V"}}},
+    {"two_readings",
+     {"mul matmul_add", "matmul mul matmul_add where where mul add sum div sub interleave", {}}},  // the mean is over V
 };
 
 TEST(Slices, AreTheLeastSequentialWork) {

@@ -257,6 +257,12 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
         {"paired_keys", "s", Identity, false},
         {"weighted_tokens", "s", Scalar, true},
         {"several_rows", "s", Scalar, true},
+        {"rotary", "s", NotAffine, false},  // keys are turned by the other state
+        {"rotary", "n", Identity, false},
+        {"turned_pairs", "s", Identity, false},
+        {"two_readings", "s", Scalar, true},
+        {"two_readings", "last", Scalar, false},  // by 0
+        {"two_readings", "level", Scalar, false},
         {"running_maximum", "s", Identity, false},
         {"value_decay", "s", DiagonalColumns, true},
         {"two_sided", "s", Elementwise, true},

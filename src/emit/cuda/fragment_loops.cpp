@@ -3,6 +3,7 @@
 #include <map>
 
 #include "emit/loops.h"
+#include "forge/error.h"
 #include "ir/triangular.h"
 #include "tile/fragments.h"
 
@@ -131,11 +132,19 @@ class Loop {
         if (op.code == Opcode::Identity)
             return fmt::format("{}({}, {})", function("eye"), variable(rank() - 2), variable(rank() - 1));
         if (op.code == Opcode::Arange) return named(v, fmt::format("count_from({})", variable(0)));
-        if (ir::is_view(op.code)) return evaluate(op.args[0]);  // of a number
+        if (ir::is_view(op.code)) return number(op.args[0]);
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a));
         if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));
         return named(v, expression(fn_, op, args));
+    }
+
+    /// What a view of a number is, too.
+    std::string number(ValueId v) {
+        const Op& op = fn_.op(v);
+        if (op.layout->space != Space::Reg || (op.type.rank() > 0 && !ir::is_view(op.code)))
+            throw InternalError("emit: a view of a matrix in a loop: " + op.name);
+        return evaluate(v);
     }
 
     /// In a transpose, entries (i, j) to (i, j + 1) are (j, i) to (j + 1, i) of the value.

@@ -22,7 +22,7 @@ class Launches {
           addresses_(runtime::addresses_of(plan, call)),
           layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice), multiprocessors),
           seed_(seed) {
-        for (const auto* list : {&call.tensors, &call.initial_states, &call.final_states})
+        for (const auto* list : {&call.tensors, &call.initial_states, &call.final_states, &call.chunk_states})
             for (const auto& [name, x] : *list) global_.add(x);
         global_.add(call.workspace, *call.workspace_size);
     }
