@@ -109,14 +109,15 @@ FORGE_API void forge_destroy(forge_attention* attention);
 
 /* The texts below belong to the compiled variant. */
 
-/// JSON: {"name", "device", "arch", "dtype", "strategy", "chunk", "sizes": {symbol: size}, "tensors": [{"name", "kind",
-/// "dtype", "shape"}], "scalars": [names], "kernels": [symbols], "flops_per_token", "build_seconds", "from_cache"}, and
-/// "on" if that option was given.
-/// "tensors" has the order of forge_args.tensors; kinds are input, head, output, initial_state, final_state, and, with
-/// the option chunk_states, chunk_state. Symbols in "shape" are strings: "T" the tokens ("2*T": rows per token), then
-/// the heads; states are [N, heads, …], N the number of sequences; states before chunks f32 [B, chunks, heads, …],
-/// packed ones [chunks, heads, …], the chunks of all sequences in a row, of which an empty one has none. Those may be
-/// absent, too.
+/// JSON: {"name", "device", "arch", "dtype", "engine", "refused", "strategy", "chunk", "sizes": {symbol: size},
+/// "tensors": [{"name", "kind", "dtype", "shape"}], "scalars": [names], "kernels": [symbols], "flops_per_token",
+/// "build_seconds", "from_cache"}, and "on" if that option was given. "engine": cpu, channels, warp-groups or portable;
+/// "refused": why those that are faster where they can be had were not taken, [{"engine", "reason", "why", "way_out"}]
+/// in words, "way_out" "" if there is none. "tensors" has the order of forge_args.tensors; kinds are input, head,
+/// output, initial_state, final_state, and, with the option chunk_states, chunk_state. Symbols in "shape" are strings:
+/// "T" the tokens ("2*T": rows per token), then the heads; states are [N, heads, …], N the number of sequences; states
+/// before chunks f32 [B, chunks, heads, …], packed ones [chunks, heads, …], the chunks of all sequences in a row, of
+/// which an empty one has none. Those may be absent, too.
 FORGE_API const char* forge_describe(const forge_attention* attention);
 /// Every stage of the compiler, and the schedule with its reasons; NULL after an error.
 FORGE_API const char* forge_explain(const forge_attention* attention);

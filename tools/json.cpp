@@ -75,7 +75,12 @@ std::string json_of(const CheckResult& result) {
 std::string json_of(const Attention& attention) {
     Json sources = Json::array();
     for (const GeneratedSource& source : attention.sources()) sources.push_back(source.name);
-    return Json{{"strategy", attention.strategy()},
+    Json refused = Json::array();
+    for (const Refusal& r : attention.refused())
+        refused.push_back({{"engine", r.engine}, {"reason", r.reason}, {"why", r.why}, {"way_out", r.way_out}});
+    return Json{{"engine", attention.engine()},
+                {"refused", refused},
+                {"strategy", attention.strategy()},
                 {"chunk", attention.chunk()},
                 {"isa", attention.isa()},
                 {"flops_per_token_and_head", attention.flops_per_token()},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "forge/language.h"
+#include "forge/refusal.h"
 
 namespace forge {
 
@@ -128,7 +129,12 @@ class Attention {
     [[nodiscard]] std::string strategy() const;              ///< the one that was chosen
     [[nodiscard]] std::int64_t chunk() const;
     [[nodiscard]] std::string isa() const;  ///< of the kernels: avx512, …, on a GPU its architecture, such as sm_90
-    [[nodiscard]] std::string schedule() const;              ///< all that was chosen, as text
+    [[nodiscard]] std::string schedule() const;  ///< all that was chosen, as text
+    /// What the kernels are made for: channels, warp-groups or portable; cpu.
+    [[nodiscard]] std::string engine() const;
+    /// Why engines that are faster where they can be had were not taken, in the order in which they were considered;
+    /// roles: several warp groups per task. Empty for an engine that was asked for, and on the CPU.
+    [[nodiscard]] const std::vector<Refusal>& refused() const;
     [[nodiscard]] std::vector<std::string> kernels() const;  ///< their symbols, in the order of launches
     [[nodiscard]] const std::vector<GeneratedSource>& sources() const;
     /// Useful floating-point operations per token and head of the chunked algorithm (a multiply-add is two; structural

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 
 from . import _functions
-from ._c import CompileError, Error, InternalError, RuntimeError  # noqa: A004
+from ._c import CompileError, Error, InternalError, PerformanceWarning, RuntimeError  # noqa: A004
 from ._functions import *  # noqa: F403
 from ._trace import Tensor
 from ._types import ConstExpr, DType, SymbTensor, bfloat16, float16, float32, float64, int32, int64
@@ -20,8 +20,8 @@ from .attention import Attention, LinearAttention
 
 __version__ = "0.1.0"
 __all__ = [
-    *_functions.__all__, "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention", "RuntimeError",
-    "SymbTensor", "Tensor", "bfloat16", "float16", "float32", "float64", "int32", "int64", "ops", "variants",
+    *_functions.__all__, "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention", "PerformanceWarning",
+    "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "float16", "float32", "float64", "int32", "int64", "ops", "variants",
 ]  # fmt: skip
 
 

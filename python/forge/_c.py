@@ -35,6 +35,10 @@ class InternalError(Error):
     """A bug in Forge."""
 
 
+class PerformanceWarning(UserWarning):
+    """A program has slower kernels than its GPU could run, and would have them in another form: the message says which."""
+
+
 class Tensor(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("shape", c_void_p), ("strides", c_void_p), ("rank", c_int32), ("dtype", c_int32)]
 

@@ -123,6 +123,11 @@ class Meta:
         return "chunk_state" if len(self.states) == 1 else f"chunk_{state.name}"
 
 
+def _called(phase: str) -> str:
+    """What users call a phase."""
+    return phase if phase == "step" else f"{phase}_mode"
+
+
 class Program:
     """The phases of a variant, traced. `text` is its definition. `chunk`: the tokens per chunk if they are fixed, else 0."""
 
@@ -164,11 +169,11 @@ class Program:
         arguments = {}
         for p in parameters:
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                raise error(where, f"{phase}_mode: expected named parameters, got {p}")
+                raise error(where, f"{_called(phase)}: expected named parameters, got {p}")
             known = self._argument(trace, phase, p.name, where)
             if known is None and p.default is p.empty:
-                raise error(where, f"{phase}_mode: unknown input {p.name!r}\n    expected: one of {', '.join(self._known(phase))}\n"
-                                   "    hint:     declare it in input_meta, or cache it in an earlier phase with cache_result")  # fmt: skip
+                raise error(where, f"{_called(phase)}: {self._why_unknown(phase, p.name)}\n    expected: one of {', '.join(self._known(phase))}\n"
+                                   f"    hint:     {self._hint(phase, p.name)}")  # fmt: skip
             if known is not None:
                 arguments[p.name] = known
         results = self._results(trace, phase, fn(**arguments), where)
@@ -201,6 +206,27 @@ class Program:
             return x if dtype == "f32" else x.to(dtype)  # carried in float32, seen as declared
         return None
 
+    def _is_state(self, name: str) -> bool:
+        """Whether the name is that of a state before or in a chunk, in whichever phase."""
+        chunks = [self.meta.chunk_name(s) for s in self.meta.states.values()]
+        return name in [*(f"prev_{s}" for s in self.meta.states), *chunks] or (name == "prev_s" and len(self.meta.states) == 1)
+
+    def _why_unknown(self, phase: str, name: str) -> str:
+        if self._is_state(name):
+            return f"{name!r} is a state, which this phase does not see"
+        if phase == "step" and name in self._cached:
+            return f"{name!r} was cached in a phase of chunks, which a token does not see"
+        return f"unknown input {name!r}"
+
+    def _hint(self, phase: str, name: str) -> str:
+        if self._is_state(name):
+            if phase == "chunk":
+                return "a chunk's own contribution does not depend on states; take it in decay_mode or merge_mode"
+            return "step is the recurrence of one token; it takes the state before the token, " + ", ".join(f"prev_{s}" for s in self.meta.states)
+        if phase == "step" and name in self._cached:
+            return "compute it from the inputs of one token here"
+        return "declare it in input_meta, or cache it in an earlier phase with cache_result"
+
     def _known(self, phase: str) -> list[str]:
         names = [*self.meta.inputs, "token_mask"]
         if phase != "chunk":
@@ -225,19 +251,19 @@ class Program:
             wanted = [*states, *outputs]
             if len(values) != len(wanted):
                 raise error(
-                    where, f"{phase}_mode: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values"
+                    where, f"{_called(phase)}: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values"
                 )
             named = dict(zip(wanted, values))
         if missing := [n for n in [*states, *outputs] if n not in named]:
-            raise error(where, f"{phase}_mode: {', '.join(missing)} is not returned")
+            raise error(where, f"{_called(phase)}: {', '.join(missing)} is not returned")
         for name, x in named.items():
             if phase == "decay" and isinstance(x, (int, float)):  # all of the state
                 dims = self.meta.states[name].dims
                 x = named[name] = trace.op("expand", [trace.constant(x)], own=f"f32[{', '.join(dims)}]")
             if not isinstance(x, Tensor):
-                raise error(where, f"{phase}_mode: expected a traced tensor as {name!r}, got {x!r}")
+                raise error(where, f"{_called(phase)}: expected a traced tensor as {name!r}, got {x!r}")
             if phase != "step" and name in states and dims_of(x.type) != self.meta.states[name].dims:
-                raise error(where, f"{phase}_mode: state {name!r} has another shape than declared\n    expected: "
+                raise error(where, f"{_called(phase)}: state {name!r} has another shape than declared\n    expected: "
                                    f"[{', '.join(self.meta.states[name].dims)}]\n    got:      {x.type}")  # fmt: skip
         if phase == "merge":
             self._outputs = {name: x.type for name, x in named.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
@@ -47,6 +48,7 @@ class Attention:
         self._compiled: dict[tuple, _c.Compiled] = {}
         self._plans: dict[tuple, Plan] = {}
         self._latest: tuple = (None, None)  #: the last call's key and plan
+        self._warned: set[str] = set()  #: reasons for slower kernels that the user has read
         self._last: _c.Compiled | None = None  #: what `compile` gave last, to look inside before the first call
         self._lock = threading.Lock()
 
@@ -77,10 +79,7 @@ class Attention:
             tensors = None
         if tensors is None or len(kwargs) > len(tensors):
             self._refuse(kwargs)
-        defaults = self._defaults
-        scalars = [kwargs.get(name, defaults.get(name)) for name in self._scalar_names]
-        if None in scalars:
-            self._refuse(kwargs)
+        scalars = [x if type(x) is float else self._number(name, x) for name in self._scalar_names for x in (kwargs.get(name),)]
         initial = self._initial_states(initial_state) if initial_state is not None else None
         results = self.run(tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states)
         count = len(self.signature.outputs)
@@ -115,7 +114,7 @@ class Attention:
         try:
             key = final, initial is None, cu_seqlens is None, chunks, arrays.layouts(given)
         except AttributeError:
-            raise self._not_an_array([*tensors, *(initial or []), cu_seqlens]) from None
+            raise self._strange_array(arrays, tensors, initial, cu_seqlens) from None
         if arrays.wants_gradients(given):
             raise NotImplementedError(f"{self.name}: Forge has no gradients yet; call it under torch.no_grad(), or detach the inputs")
         known, plan = self._latest
@@ -125,18 +124,19 @@ class Attention:
         return plan
 
     def _new_plan(self, key, arrays, tensors: list, initial: list | None, final: bool, cu_seqlens, chunks: int | None) -> Plan:
-        names = [*self._tensor_names, *["initial_state"] * len(initial or []), *["cu_seqlens"] * (cu_seqlens is not None)]
-        given = [*tensors, *(initial or []), *([cu_seqlens] if cu_seqlens is not None else [])]
-        for x in given:
-            if library_of(x) is not arrays:
-                raise TypeError(f"{self.name}: expected arrays of one library, got {type(tensors[0]).__name__} and {type(x).__name__}")
+        names, given = self._named_arrays(tensors, initial, cu_seqlens)
+        if any(library_of(x) is not arrays for x in given):
+            raise self._strange_array(arrays, tensors, initial, cu_seqlens)
+        if cu_seqlens is not None and (len(cu_seqlens.shape) != 1 or cu_seqlens.shape[0] < 1 or arrays.dtype(cu_seqlens) not in ("i32", "i64")):
+            got = f"{arrays.dtype(cu_seqlens)} {list(cu_seqlens.shape)}"
+            raise ValueError(f"{self.name}: argument 'cu_seqlens': expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got {got}")
         device = arrays.device(tensors[0])
         for name, x in zip(names, given):
             if arrays.device(x) != device:
                 raise _c.RuntimeError(
                     f"{self.name}: argument '{name}': expected an array on {device} as '{names[0]}', got one on {arrays.device(x)}"
                 )
-        entries = [(arrays.dtype(x), tuple(x.shape), arrays.strides(x)) for x in given]
+        entries = [(self._dtype(arrays, name, x), tuple(x.shape), arrays.strides(x)) for name, x in zip(names, given)]
         inputs, states = entries[: len(tensors)], entries[len(tensors) : len(tensors) + len(initial or [])]
         if self.one_head:
             inputs = [with_one_head(e, len(i.dims) - (2 if i.kind == "input" else 1)) for e, i in zip(inputs, self.signature.tensors)]
@@ -152,6 +152,7 @@ class Attention:
             device, dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes, shape.sequences, shape.tokens, shape.most_heads,
             cu_seqlens is not None, more={} if chunks is None else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
         )  # fmt: skip
+        self._warn_of(compiled)
         offsets = entries[-1] if cu_seqlens is not None else None
         plan = Plan(compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets, self.one_head, chunks)
         if len(self._plans) >= _MOST_PLANS:
@@ -184,6 +185,19 @@ class Attention:
                 compiled.request = dict(device=device, dtype=dtype, sequences=sequences, tokens=length, heads=heads, on=on, **sizes)
         return self._compiled[key]
 
+    def _warn_of(self, compiled: _c.Compiled) -> None:
+        """Warns, once per reason, of portable kernels where the program could have better ones."""
+        if compiled.info["engine"] != "portable":
+            return
+        reasons = [r for r in compiled.info["refused"] if r["way_out"] and r["reason"] not in self._warned]
+        if not reasons:
+            return
+        self._warned.update(r["reason"] for r in reasons)
+        listed = "".join(f"\n    not {r['engine']}: {r['why']}\n        way out: {r['way_out']}" for r in reasons)
+        text = f"{self.name}: portable kernels, where the GPU ({compiled.info['arch']}) may run faster ones:{listed}"
+        where = Location.of_caller()
+        warnings.warn_explicit(text, _c.PerformanceWarning, where.file, where.line)
+
     # -- arguments -----------------------------------------------------------------------------------------------------------
 
     def _named(self, args: tuple, kwargs: dict) -> dict:
@@ -202,13 +216,40 @@ class Attention:
                             "initial_state, output_final_state, cu_seqlens, return_intermediate_states")  # fmt: skip
         if missing := [n for n in self._tensor_names if n not in kwargs]:
             raise TypeError(f"{self.name}() is missing {', '.join(map(repr, missing))}")
-        if missing := [i.name for i in self.signature.scalars if kwargs.get(i.name) is None and i.name not in self._defaults]:
-            raise TypeError(f"{self.name}() is missing the number {missing[0]!r}")
 
-    def _not_an_array(self, values: list) -> TypeError:
-        names = [*self._tensor_names, "initial_state", "cu_seqlens"]
-        wrong = next(((n, v) for n, v in zip(names, values) if v is not None and library_of(v) is None), (names[0], values[0]))
-        return TypeError(f"{self.name}: argument {wrong[0]!r}: expected a NumPy array or a PyTorch tensor, got {type(wrong[1]).__name__}")
+    def _number(self, name: str, given) -> float:
+        """A scalar of a call, by default if it is None."""
+        if given is None:
+            given = self._defaults.get(name)
+        if given is None:
+            raise TypeError(f"{self.name}() is missing the number {name!r}")
+        try:
+            return float(given if not isinstance(given, str) else None)
+        except (TypeError, ValueError, RuntimeError):  # arrays of one number are numbers, others are not
+            raise TypeError(f"{self.name}: argument {name!r}: expected a number, got {given!r}") from None
+
+    def _dtype(self, arrays, name: str, x) -> str:
+        try:
+            return arrays.dtype(x)
+        except TypeError:
+            raise TypeError(f"{self.name}: argument {name!r}: expected an array of float32, float16 or bfloat16, got {x.dtype}") from None
+
+    def _named_arrays(self, tensors: list, initial: list | None, cu_seqlens) -> tuple[list[str], list]:
+        """The arrays of a call that are there, in the order of its layout, and the arguments that they are (part of)."""
+        names = [*self._tensor_names, *["initial_state"] * len(initial or []), *["cu_seqlens"] * (cu_seqlens is not None)]
+        return names, [*tensors, *(initial or []), *([cu_seqlens] if cu_seqlens is not None else [])]
+
+    def _strange_array(self, arrays, tensors: list, initial: list | None, cu_seqlens) -> TypeError:
+        """The error for the first argument that is no array, or one of another library than the first."""
+        names, given = self._named_arrays(tensors, initial, cu_seqlens)
+        for name, x in zip(names, given):
+            library, got = library_of(x), "None" if x is None else type(x).__name__
+            if library is None:
+                return TypeError(f"{self.name}: argument {name!r}: expected a NumPy array or a PyTorch tensor, got {got}")
+            if library is not arrays:
+                return TypeError(f"{self.name}: argument {name!r}: expected an array of the same library as {names[0]!r}, "
+                                 f"{type(tensors[0]).__name__}, got {got}")  # fmt: skip
+        return TypeError(f"{self.name}: expected arrays of one library, got {[type(x).__name__ for x in given]}")
 
     def _initial_states(self, given) -> list:
         names = list(self.signature.states)
@@ -237,6 +278,7 @@ class Attention:
         default) or a GPU of this machine. `on`: a GPU that need not be there, by the name of its facts (h200, a100, rtx4090) or the
         path of a file of such; what comes can be looked into, but not called."""
         self._last = self._compile(device, dtype, sequences, tokens, heads, on, **sizes)
+        self._warn_of(self._last)
         return self._last
 
     def _compile(

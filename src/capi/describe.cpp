@@ -87,10 +87,15 @@ std::string describe(const Attention& attention, const CompileOptions& options, 
                            {"kind", kind_name(slot.kind)},
                            {"dtype", to_string(slot.type.dtype)},
                            {"shape", shape_of(slot)}});
+    Json refused = Json::array();
+    for (const Refusal& r : attention.refused())
+        refused.push_back({{"engine", r.engine}, {"reason", r.reason}, {"why", r.why}, {"way_out", r.way_out}});
     Json json = {{"name", attention.definition().name},
                  {"device", options.device},
                  {"arch", attention.isa()},
                  {"dtype", to_string(options.dtype)},
+                 {"engine", attention.engine()},
+                 {"refused", refused},
                  {"strategy", attention.strategy()},
                  {"chunk", attention.chunk()},
                  {"sizes", options.sizes},

@@ -84,9 +84,30 @@ class PhaseTracer {
                          {DType::F32, which_ == Phase::Step ? Shape{} : Shape{Dim(ir::kChunkSymbol)}}, where);
         if (const auto t = state_argument(name, where)) return *t;
         if (const auto t = cached_argument(name, where)) return *t;
-        return trace_->error({fmt::format("{}: unknown input '{}'", phase_name(which_), name),
-                              "one of: " + known_names(), "'" + name + "'", where,
-                              "declare it with input, or cache it in an earlier phase with cache_result"});
+        return trace_->error(unknown(name, where));
+    }
+
+    /// What is declared or cached, but not to be seen in this phase, is told apart from what is not known at all.
+    [[nodiscard]] Diagnostic unknown(const std::string& name, const Location& where) const {
+        const bool state = std::any_of(def_.states.begin(), def_.states.end(), [&](const ir::StateDecl& s) {
+            return name == ir::prev_name(def_, s) || name == ir::chunk_name(def_, s) ||
+                   (def_.states.size() == 1 && name == "prev_s");
+        });
+        const bool cached = which_ == Phase::Step && (def_.chunk.result(name, Role::Cached) != ir::kNoValue ||
+                                                      def_.decay.result(name, Role::Cached) != ir::kNoValue);
+        Diagnostic found{fmt::format("{}: unknown input '{}'", phase_name(which_), name), "one of: " + known_names(),
+                         "'" + name + "'", where,
+                         "declare it with input, or cache it in an earlier phase with cache_result"};
+        if (state) {
+            found.what = fmt::format("{}: '{}' is a state, which this phase does not see", phase_name(which_), name);
+            found.hint = which_ == Phase::Chunk
+                             ? "a chunk's own contribution does not depend on states; take it in decay or merge"
+                             : "step is the recurrence of one token; it takes the state before the token";
+        } else if (cached) {
+            found.what = fmt::format("step: '{}' was cached in a phase of chunks, which a token does not see", name);
+            found.hint = "compute it from the inputs of one token here";
+        }
+        return found;
     }
 
     std::optional<Tensor> state_argument(const std::string& name, const Location& where) {
@@ -212,6 +233,9 @@ void check_declarations(const ir::Definition& def) {
         if (in.range && !(in.range->low <= in.range->high))
             found.push_back({fmt::format("input '{}': an empty range", in.name), "two numbers, the lower one first",
                              fmt::format("[{}, {}]", in.range->low, in.range->high), in.where, ""});
+        if (in.type.dtype != F32 && !is_half(in.type.dtype))
+            found.push_back({fmt::format("input '{}': not of a type that tensors of a call have", in.name),
+                             "BF16, F16 or F32", to_string(in.type.dtype), in.where, ""});
         if (in.role == Role::Input && (in.type.rank() < 2 || in.type.shape[0].symbol != ir::kTokenSymbol))
             found.push_back({fmt::format("input '{}': not a token input", in.name), "{T, heads, …}",
                              to_string(in.type.shape), in.where,

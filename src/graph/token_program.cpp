@@ -7,6 +7,7 @@
 #include "ir/definition.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
+#include "support/reasons.h"
 
 namespace forge::graph {
 namespace {
@@ -29,30 +30,39 @@ class TokenProgram {
   public:
     explicit TokenProgram(const Function& program) : program_(program) {}
 
-    std::optional<Function> run() {
-        if (!find_channels()) return std::nullopt;
-        for (const Op& op : program_.ops)
-            if (!axes_of(op.type) || !admits(op)) return std::nullopt;
+    Function run() {
+        find_channels();
+        for (ValueId v = 0; v < program_.size(); ++v) {
+            const Op& op = program_.op(v);
+            if (!axes_of(op.type))
+                refuse(Reason::OtherAxes, ir::described(program_, v), to_string(op.type.shape), channels_);
+            if (!admits(op)) refuse(Reason::MixedChannels, ir::described(program_, v));
+        }
         for (const ir::Result& r : program_.results)
-            if (!admits(r)) return std::nullopt;
+            if (!admits(r)) refuse(Reason::OtherOutput, r.name, to_string(program_.op(r.value).type.shape));
         const Function token = dce(cse(canonicalize(dce(cse(canonicalize(collapsed()))))));
-        const auto all = transitions(token);
-        const bool carried =
-            std::all_of(all.begin(), all.end(), [](const Transition& t) { return t.composable() && !t.is_matrix(); });
-        return carried ? std::optional(token) : std::nullopt;
+        for (const Transition& t : transitions(token))
+            if (!t.composable() || t.is_matrix()) refuse(Reason::NotAffine, t.state);
+        return token;
     }
 
   private:
     /// The channels are the axis of the states.
-    bool find_channels() {
+    void find_channels() {
         for (const ir::Result& r : program_.results) {
             if (r.role != Role::State) continue;
             const Shape& shape = program_.op(r.value).type.shape;
-            if (shape.size() != 1 || shape[0].is_constant() || is_chunk(shape[0]) || shape[0].factor != 1) return false;
-            if (!channels_.empty() && channels_ != shape[0].symbol) return false;
+            if (shape.size() != 1 || is_chunk(shape[0]) || (!shape[0].is_constant() && shape[0].factor != 1))
+                refuse(Reason::NotVectors, r.name, to_string(shape));
+        }
+        for (const ir::Result& r : program_.results) {
+            if (r.role != Role::State) continue;
+            const Shape& shape = program_.op(r.value).type.shape;
+            if (shape[0].is_constant()) refuse(Reason::NumberedChannels, r.name, shape[0].factor);
+            if (!channels_.empty() && channels_ != shape[0].symbol)
+                refuse(Reason::SeveralChannels, channels_, shape[0].symbol);
             channels_ = shape[0].symbol;
         }
-        return !channels_.empty();
     }
 
     [[nodiscard]] bool is_channels(const Dim& d) const { return d.symbol == channels_ && d.factor == 1; }
@@ -141,6 +151,6 @@ class TokenProgram {
 
 }  // namespace
 
-std::optional<Function> token_program(const Function& program) { return TokenProgram(program).run(); }
+Function token_program(const Function& program) { return TokenProgram(program).run(); }
 
 }  // namespace forge::graph

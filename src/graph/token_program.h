@@ -4,15 +4,13 @@
 /// definition says.
 #pragma once
 
-#include <optional>
-
 #include "ir/function.h"
 
 namespace forge::graph {
 
 /// For programs over vectors [D] of one symbol: every value of the result is a scalar or a [D], every op is
-/// elementwise, states and outputs are [D]. nullopt if the program is none of these: if it has products, reductions
+/// elementwise, states and outputs are [D]. Refused if the program is none of these: if it has products, reductions
 /// over D, other axes, or a state that the summaries of segments cannot carry (see transition.h).
-std::optional<ir::Function> token_program(const ir::Function& program);
+ir::Function token_program(const ir::Function& program);
 
 }  // namespace forge::graph

@@ -1,5 +1,7 @@
 #include "ir/function.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <map>
 
@@ -96,6 +98,13 @@ ValueId Function::param(const std::string& wanted) const {
     for (ValueId v = 0; v < size(); ++v)
         if (op(v).code == Opcode::Param && op(v).attrs.name == wanted) return v;
     return kNoValue;
+}
+
+std::string described(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    if (op.code == Opcode::Param) return fmt::format("the {} '{}'", to_string(op.attrs.role), op.attrs.name);
+    return fmt::format("the {}{}{}", info(op.code).name, op.name.empty() ? "" : " '" + op.name + "'",
+                       op.where.known() ? " at " + to_string(op.where) : "");
 }
 
 std::vector<std::vector<ValueId>> users_of(const Function& fn) {

@@ -155,6 +155,9 @@ struct Function {
     }
 };
 
+/// An op for people: "the input 'q'", "the matmul 'scores' at rule.py:12:5".
+std::string described(const Function& fn, ValueId v);
+
 /// Users of every value: `users[v]` lists the ops that read v (an op twice if it reads v twice); results are not ops
 /// and are counted by `result_uses`.
 std::vector<std::vector<ValueId>> users_of(const Function& fn);

@@ -41,6 +41,10 @@ class Verifier {
     void declarations() {
         for (const InputDecl& in : def_.inputs) {
             const std::string shape = forge::to_string(in.type.shape);
+            if (in.type.dtype != F32 && !is_half(in.type.dtype))
+                report(in.where,
+                       fmt::format("{} '{}': not of a type that tensors of a call have", to_string(in.role), in.name),
+                       "bf16, f16 or f32", forge::to_string(in.type.dtype));
             if (in.role == Role::Input && !has_tokens(in.type))
                 report(in.where, fmt::format("input '{}': not a token input", in.name), "[T, heads, …]", shape);
             if (in.role == Role::Head && (in.type.rank() < 1 || in.type.shape[0].is_constant()))

@@ -139,10 +139,8 @@ bool has_axis(const ir::Function& fn, const std::string& symbol) {
 }
 
 tile::TileKernel channel_kernel(const ir::Function& fn) {
-    const auto token = graph::token_program(fn);
-    if (!token) throw InternalError("plan: " + fn.name + " is not the work of one token and channel");
     tile::TileKernel kernel;
-    kernel.fn = graph::with_transitions(*token);
+    kernel.fn = graph::with_transitions(graph::token_program(fn));
     return kernel;
 }
 
@@ -202,7 +200,7 @@ class Planning {
             parts_[slot.name] = slot.parts;
             const bool columns = slot.type.shape[1].symbol == s.tile_axis;
             if (tiled() && (slot.type.shape[0].symbol == s.tile_axis || (columns && slot.parts > 1)))
-                throw NotForWarpGroups("a stored matrix that is cut along its rows");
+                refuse(Reason::CutSpill, ir::described(graph.fn, r.value));
         } else {
             lay_out(slot);
         }
@@ -248,10 +246,7 @@ class Planning {
         }
         for (const auto& out : plan_.definition.outputs)
             if (!is_half(out.type.dtype)) rules.wide_outputs.insert(out.name);
-        auto lowered = tile::lower_to_fragments(graph.fn, sizes, rules);
-        if (const auto* obstacle = std::get_if<std::string>(&lowered))
-            throw NotForWarpGroups(fmt::format("{}: {}", graph.name, *obstacle));
-        return std::get<tile::TileKernel>(std::move(lowered));
+        return tile::lower_to_fragments(graph.fn, sizes, rules);
     }
 
     Plan plan_;

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "ir/definition.h"
 #include "plan/place.h"
+#include "support/reasons.h"
 #include "tile/lower.h"
 
 namespace forge::plan {
@@ -51,6 +51,7 @@ struct Schedule {
     std::int64_t stretch_bytes = 0;
     Engine engine = Engine::Tiles;
     std::string reason;
+    std::vector<Refusal> refused;  ///< what would have been taken before this, in order
 
     [[nodiscard]] bool warp_groups() const { return engine == Engine::WarpGroups; }
     [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory}; }
@@ -89,11 +90,8 @@ struct Kernel {
     [[nodiscard]] std::int64_t aligned_floats() const { return (tiles.scratch_floats + 255) / 256 * 256; }
 };
 
-/// Why a program cannot have kernels for warp groups.
-class NotForWarpGroups : public std::runtime_error {
-  public:
-    using std::runtime_error::runtime_error;
-};
+/// A program cannot have kernels for warp groups, and why.
+using NotForWarpGroups = Refused;
 
 struct Plan {
     ir::Definition definition;

@@ -293,6 +293,19 @@ std::string Attention::strategy() const { return plan::to_string(impl_->plan.sch
 std::int64_t Attention::chunk() const { return impl_->plan.schedule.chunk; }
 std::string Attention::isa() const { return impl_->isa; }
 std::string Attention::schedule() const { return plan::to_string(impl_->plan.schedule); }
+std::string Attention::engine() const {
+    if (!impl_->gpu) return "cpu";
+    switch (impl_->plan.schedule.engine) {
+        case plan::Engine::Channels:
+            return "channels";
+        case plan::Engine::WarpGroups:
+            return "warp-groups";
+        case plan::Engine::Tiles:
+            return "portable";
+    }
+    throw InternalError("engine: unknown");
+}
+const std::vector<Refusal>& Attention::refused() const { return impl_->plan.schedule.refused; }
 std::vector<std::string> Attention::kernels() const {
     std::vector<std::string> names;
     for (const plan::Kernel& kernel : impl_->plan.kernels) names.push_back(emit::kernel_symbol(kernel));
@@ -341,7 +354,10 @@ std::string Attention::explain() const {
     text += "\n// Upper bounds of their norms.\n";
     for (const graph::NormBound& bound : graph::norm_bounds(plan.program, plan.definition))
         text += "// " + to_string(bound);
-    if (impl_->gpu) text += fmt::format("\n// The GPU: {}.\n", to_string(*impl_->gpu));
+    if (impl_->gpu) {
+        text += fmt::format("\n// The GPU: {}.\n// The engine: {}.\n", to_string(*impl_->gpu), engine());
+        for (const Refusal& why : refused()) text += fmt::format("//   not {}\n", to_string(why));
+    }
     text += fmt::format("\n// The schedule: {}.\n{}", to_string(impl_->choice.schedule),
                         impl_->gpu ? "" : schedule::explain(impl_->choice));
     for (const auto& kernel : plan.kernels)

@@ -66,30 +66,34 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     if (options.threads != 0 && options.threads != 128 && options.threads != 256 && options.threads != 512)
         throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", options.threads));
     const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;
+    std::vector<Refusal> refused;
     if (options.engine == "auto") {
         const int of_clusters = device.major >= 9 ? device.multiprocessors : 0;
-        if (auto schedule =
-                schedule::fit_channels(definition, program, options.sizes, wishes, options.threads, of_clusters))
-            return *schedule;
+        try {
+            return schedule::fit_channels(definition, program, options.sizes, wishes, options.threads, of_clusters);
+        } catch (const Refused& why) {
+            refused.push_back(why.refusal());
+        }
     }
     const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors,
                                         device.shared_bytes};
     if (options.engine != "portable") {
         try {
-            if (device.major != 9)
-                throw plan::NotForWarpGroups(
-                    fmt::format("a GPU of compute capability {}.{}, only 9.0", device.major, device.minor));
-            if (options.threads != 0 && options.threads != 128)
-                throw plan::NotForWarpGroups(fmt::format("{} threads per task, only 128", options.threads));
-            return schedule::fit_warp_groups(definition, program, options.sizes, memory, wishes);
-        } catch (const plan::NotForWarpGroups& reason) {
+            if (device.major != 9) refuse(Reason::Capability, device.major, device.minor);
+            if (options.threads != 0 && options.threads != 128) refuse(Reason::OtherThreads, options.threads);
+            plan::Schedule s = schedule::fit_warp_groups(definition, program, options.sizes, memory, wishes);
+            s.refused.insert(s.refused.begin(), refused.begin(), refused.end());
+            return s;
+        } catch (const Refused& why) {
             if (options.engine == "warp-groups")
                 throw RuntimeError(
-                    fmt::format("{}: engine: warp-groups cannot have {}", definition.name, reason.what()));
+                    fmt::format("{}: engine: expected a program for warp groups; {}", definition.name, why.what()));
+            refused.push_back(why.refusal());
         }
     }
     plan::Schedule schedule = schedule::fit_shared_memory(definition, program, options.sizes, memory, wishes);
     schedule.block_threads = threads;
+    schedule.refused = std::move(refused);
     return schedule;
 }
 

@@ -16,14 +16,14 @@ std::int64_t tasks_of(const ir::Definition& definition, const tile::Sizes& sizes
 
 }  // namespace
 
-std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, const ir::Function& program,
-                                           const tile::Sizes& sizes, const FitWishes& wishes, int threads,
-                                           int multiprocessors) {
-    // Without a step, or where it is fixed, the size of the chunks may be part of the definition's meaning.
-    if (!definition.step || definition.fixed_chunk != 0 ||
-        wishes.strategy.value_or(plan::Strategy::OnePass) != plan::Strategy::OnePass)
-        return std::nullopt;
-    if (!graph::token_program(program)) return std::nullopt;
+plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                            const FitWishes& wishes, int threads, int multiprocessors) {
+    static_cast<void>(graph::token_program(program));  // it refuses
+    if (!definition.step) refuse(Reason::NoStep);
+    if (definition.fixed_chunk != 0) refuse(Reason::FixedChunk, definition.fixed_chunk);
+    if (const plan::Strategy asked = wishes.strategy.value_or(plan::Strategy::OnePass);
+        asked != plan::Strategy::OnePass)
+        refuse(Reason::OtherStrategy, plan::to_string(asked));
     plan::Schedule s;
     if (wishes.chunk) s.chunk = wishes.chunk;
     s.vector_width = 4;

@@ -2,8 +2,6 @@
 /// Channels). A pure function of plain data.
 #pragma once
 
-#include <optional>
-
 #include "schedule/shared_memory.h"
 
 namespace forge::schedule {
@@ -11,11 +9,10 @@ namespace forge::schedule {
 constexpr int kTaskChannels = 64;  ///< of a sequence and head that one task has
 constexpr int kClusterBlocks = 8;  ///< that share a task at most
 
-/// nullopt if the program is no such program, or another strategy than one-pass is wished for. `threads`: per block; 0:
+/// Refused if the program is no such program, or another strategy than one-pass is wished for. `threads`: per block; 0:
 /// chosen. `multiprocessors`: of a GPU whose blocks can be started together and write each other's shared memory; 0 of
 /// any other.
-std::optional<plan::Schedule> fit_channels(const ir::Definition& definition, const ir::Function& program,
-                                           const tile::Sizes& sizes, const FitWishes& wishes, int threads,
-                                           int multiprocessors);
+plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                            const FitWishes& wishes, int threads, int multiprocessors);
 
 }  // namespace forge::schedule

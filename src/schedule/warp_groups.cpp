@@ -1,7 +1,5 @@
 #include "schedule/warp_groups.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "graph/slice.h"
@@ -15,7 +13,6 @@ namespace forge::schedule {
 namespace {
 
 using ir::Opcode;
-using plan::NotForWarpGroups;
 using plan::Schedule;
 using plan::Strategy;
 using tile::kBlock;
@@ -40,9 +37,12 @@ bool has_long_steps(const ir::Function& program) {
 }
 
 std::string value_axis(const ir::Function& program, const tile::Sizes& sizes) {
-    for (const std::string& axis : graph::parallel_axes(program))
+    const std::vector<std::string> axes = graph::parallel_axes(program);
+    for (const std::string& axis : axes)
         if (const auto it = sizes.find(axis); it != sizes.end() && it->second % kBlock == 0) return axis;
-    throw NotForWarpGroups("no axis of the states along which tasks could take blocks of 64");
+    if (axes.empty()) refuse(Reason::NoValueAxis);
+    const std::int64_t size = sizes.at(axes[0]);
+    refuse(Reason::SizeOfValueAxis, axes[0], size, (size + kBlock - 1) / kBlock * kBlock);
 }
 
 /// Whether segments can be joined without products of matrices.
@@ -74,8 +74,13 @@ std::int64_t all_bytes(const SharedMemory& memory) { return std::max(memory.byte
 /// What a plan's kernels need of shared memory, in bytes.
 struct Needs {
     std::int64_t in_order = 0;  ///< those that go through chunks in order
-    std::int64_t most = 0;
-    std::string largest;
+    std::int64_t most = 0;      ///< the others
+    std::string in_order_name, most_name;
+
+    [[noreturn]] void refuse_for(Reason reason, std::int64_t bytes) const {
+        const bool in_order_is = most <= bytes;
+        refuse(reason, in_order_is ? in_order_name : most_name, in_order_is ? in_order : most, bytes);
+    }
 };
 
 Needs needs_of(const plan::Plan& plan) {
@@ -83,8 +88,8 @@ Needs needs_of(const plan::Plan& plan) {
     for (const plan::Kernel& kernel : plan.kernels) {
         const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
         if (kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments)
-            needs.in_order = std::max(needs.in_order, bytes);
-        else if (bytes > needs.most) needs.most = bytes, needs.largest = kernel.graph.name;
+            needs.in_order = std::max(needs.in_order, bytes), needs.in_order_name = kernel.graph.name;
+        else if (bytes > needs.most) needs.most = bytes, needs.most_name = kernel.graph.name;
     }
     return needs;
 }
@@ -95,16 +100,13 @@ constexpr int kMostStages = 4;
 /// multiprocessor, or two.
 template <class MakePlan>
 Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
+    Needs needs;
     for (s.stages = kMostStages; s.stages >= 2; --s.stages) {
-        const Needs needs = needs_of(make_plan(s));
-        const std::int64_t most = std::max(needs.most, needs.in_order);
-        const bool fits = most <= memory.bytes && (!two_tasks || 2 * needs.in_order <= memory.bytes);
-        if (fits || (s.stages == 2 && most <= memory.bytes)) return s;
-        if (s.stages == 2)
-            throw NotForWarpGroups(fmt::format("{} needs {} bytes of shared memory",
-                                               needs.most > memory.bytes ? needs.largest : "a scan", most));
+        needs = needs_of(make_plan(s));
+        const bool fits = std::max(needs.most, needs.in_order) <= memory.bytes;
+        if (fits && (s.stages == 2 || !two_tasks || 2 * needs.in_order <= memory.bytes)) return s;
     }
-    throw NotForWarpGroups("shared memory");
+    needs.refuse_for(Reason::SharedMemory, memory.bytes);
 }
 
 /// Whether the states' group computes functions of matrices, and so needs the registers of a second group of outputs.
@@ -124,22 +126,20 @@ bool has_heavy_states(const plan::Plan& plan) {
 
 /// Several warp groups per task: with two that make outputs rather than one, if there is room for three chunks' inputs.
 template <class MakePlan>
-std::optional<Schedule> with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
+Schedule with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
+    Needs needs;
     const auto fits = [&](int output_groups, int stages) {
         s.output_groups = output_groups, s.stages = stages;
         const plan::Plan plan = make_plan(s);
-        const Needs needs = needs_of(plan);
+        needs = needs_of(plan);
         if (output_groups > 1 && has_heavy_states(plan)) return false;
         return needs.most <= memory.bytes && needs.in_order <= all_bytes(memory);
     };
-    try {
-        for (const int output_groups : {2, 1})
-            for (int stages = kMostStages; stages >= 3; --stages)
-                if (fits(output_groups, stages)) return s;
-        if (fits(1, 2)) return s;
-    } catch (const NotForWarpGroups&) {  // groups would have to share more than they can
-    }
-    return std::nullopt;
+    for (const int output_groups : {2, 1})
+        for (int stages = kMostStages; stages >= 3; --stages)
+            if (fits(output_groups, stages)) return s;
+    if (fits(1, 2)) return s;
+    needs.refuse_for(Reason::SharedMemoryOfRoles, needs.most > memory.bytes ? memory.bytes : all_bytes(memory));
 }
 
 /// Warp groups of a block that has a multiprocessor to itself, 128 registers for each thread.
@@ -170,10 +170,9 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
 Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                          const SharedMemory& memory, const FitWishes& wishes) {
     if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
-        throw NotForWarpGroups("no products");
-    if (!has_halves(definition)) throw NotForWarpGroups("inputs of 32 bits");
-    if (wishes.chunk != 0 && wishes.chunk != kBlock)
-        throw NotForWarpGroups(fmt::format("chunks of {} tokens", wishes.chunk));
+        refuse(Reason::NoProducts);
+    if (!has_halves(definition)) refuse(Reason::NoHalves);
+    if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
     Schedule s;
     s.chunk = kBlock;
     s.vector_width = 4;
@@ -206,8 +205,13 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
         times.segments = segments, times.summaries = summaries(segments);
         // Work ahead fills the GPU; two segments shorten what is left too little.
         const bool pay = segments > (s.share ? 2 : 1) && times.pay();
-        if (const auto roles = with_roles(with_strategy(s, segments, pay), memory, make_plan))
-            return with_work_beside(*roles, make_plan(*roles), wishes, memory);
+        try {
+            const Schedule roles = with_roles(with_strategy(s, segments, pay), memory, make_plan);
+            return with_work_beside(roles, make_plan(roles), wishes, memory);
+        } catch (const Refused& why) {
+            s.refused.push_back(why.refusal());
+            s.refused.back().engine = "roles";  // whether one warp group can is seen below
+        }
     }
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     s = with_strategy(s, segments, segments >= kLeastSegments);

@@ -7,7 +7,7 @@
 
 namespace forge::schedule {
 
-/// plan::NotForWarpGroups, with the reason, if the program or the wishes do not admit such kernels.
+/// Refused if the program or the wishes do not admit such kernels.
 plan::Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                                const SharedMemory& memory, const FitWishes& wishes);
 

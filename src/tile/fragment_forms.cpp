@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "forge/error.h"
 #include "tile/decay_group.h"
 #include "tile/fragment_steps.h"
 #include "tile/layout.h"
@@ -89,14 +90,14 @@ class Forms {
         if (op.code == Opcode::Param) form_[index(v)] = parameter(v);
         else if (op.code == Opcode::Constant || op.code == Opcode::Identity) form_[index(v)] = Space::Reg;
         else if (ir::is_view(op.code) && fn_.op(op.args[0]).code == Opcode::Identity)
-            refuse(fn_, v, "a view of the identity");
+            refuse(Reason::PartOfIdentity, ir::described(fn_, v));
         else if (ir::is_view(op.code))  // of a number, or of what will be a tile because a view reads it
             form_[index(v)] = is_number(op.args[0]) ? Space::Reg : Space::Tile;
         else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
         else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
         else if (op.code == Opcode::Inverse) form_[index(v)] = is_block_inverse(op) ? Space::Fragment : Space::Tile;
         else if (op.code == Opcode::DecayMask && op.type.shape[0].factor != kBlock)
-            refuse(fn_, v, "decays between several rows per token");
+            refuse(Reason::SeveralRows, ir::described(fn_, v));
         else if (op.code == Opcode::DecayRows) form_[index(v)] = Space::Spill;  // written as soon as it is known
         else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
         else elementwise(v);
@@ -118,7 +119,7 @@ class Forms {
             case Role::Input:
                 return input(v);
             case Role::Shifted:
-                if (op.type.rank() != 1) refuse(fn_, v, "rows one token earlier");
+                if (op.type.rank() != 1) refuse(Reason::ShiftedRows, op.attrs.name);
                 return Space::Tile;
             default:
                 return Space::Tile;
@@ -129,18 +130,18 @@ class Forms {
         const Op& op = fn_.op(v);
         if (op.type.rank() == 1) return Space::Tile;
         const FragmentRules::Input& in = rules_.inputs.at(op.attrs.name);
-        if (op.type.rank() != 2 || !is_matrix(v)) refuse(fn_, v, "an input that is no matrix of 64 x 64 blocks");
-        if (in.pad != 0) refuse(fn_, v, "an input that is not padded by 0");
+        if (op.type.rank() != 2 || !is_matrix(v)) refuse(Reason::SizeOfInput, op.attrs.name, to_string(op.type.shape));
+        if (in.pad != 0) refuse(Reason::PaddedInput, op.attrs.name, in.pad);
         if (in.dtype == rules_.half)
             return results_[index(v)] == 0 && only_first_factor(fn_, v) ? Space::Spill : Space::Operand;
-        if (in.dtype != DType::F32) refuse(fn_, v, "an input of another 16-bit type");
         return only_decays(fn_, v) ? Space::Spill : Space::Tile;
     }
 
     [[nodiscard]] Space product(ValueId v) const {
         const Op& op = fn_.op(v);
         for (std::size_t i = 0; i < 2; ++i)
-            if (!is_matrix(op.args[i])) refuse(fn_, v, "an operand that is no matrix of 64 x 64 blocks");
+            if (!is_matrix(op.args[i]))
+                refuse(Reason::SizeOfOperand, ir::described(fn_, v), to_string(fn_.op(op.args[i]).type.shape));
         return fragment(v);
     }
 
@@ -285,7 +286,7 @@ class Copies {
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
         if (now == Space::Reg) return now;
         if (!ir::is_elementwise(op.code)) {
-            if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(fn_, v, "a decay mask as a whole");
+            if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(Reason::WholeMask, ir::described(fn_, v));
             return Space::Tile;
         }
         const Space loop = forms_.evaluated(v);
@@ -305,7 +306,7 @@ class Copies {
         if (const auto it = made_.find({v, form}); it != made_.end()) return it->second;
         const Op& from = out_.op(mapped);
         if (is_fragment(form) && from.layout->space == Space::Operand && from.layout->parts != 1)
-            refuse(fn_, v, "a precise operand that is read elementwise");
+            throw InternalError("tile: a precise operand is read elementwise: " + ir::described(fn_, v));
         Op copy{Opcode::Copy, from.type, {mapped}, {}, from.name, from.where, std::nullopt};
         return made_[{v, form}] = add(std::move(copy), form);
     }

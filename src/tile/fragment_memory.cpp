@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "forge/error.h"
 #include "tile/arena.h"
 #include "tile/decay_group.h"
 #include "tile/fragment_steps.h"
@@ -200,7 +201,8 @@ class Memory {
         Op& op = fn_.op(v);
         if (ir::is_view(op.code) && op.layout->space == Space::Tile) {
             const Op& base = fn_.op(op.args[0]);
-            if (base.layout->space != Space::Tile) refuse(fn_, v, "a view of a matrix");
+            if (base.layout->space != Space::Tile)
+                throw InternalError("tile: a view of a matrix: " + ir::described(fn_, v));
             op.layout = view_layout(op, base.type, *base.layout);
             op.layout->staged = base.layout->staged;
             return;

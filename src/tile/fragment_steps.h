@@ -1,16 +1,11 @@
 /// The steps of lowering to fragments, one file each, in their order: every value gets a form, with copies between
-/// forms; operations get an order; tiles and operands get memory.
+/// forms; operations get an order; tiles and operands get memory. Each may refuse (support/reasons.h).
 #pragma once
 
+#include "support/reasons.h"
 #include "tile/fragments.h"
 
 namespace forge::tile {
-
-/// Why a kernel cannot be lowered so; thrown by the steps.
-struct Obstacle {
-    std::string what;
-};
-[[noreturn]] void refuse(const ir::Function& fn, ir::ValueId v, const char* why);
 
 inline bool is_fragment(ir::Layout::Space space) {
     return space == ir::Layout::Space::Fragment || space == ir::Layout::Space::Transposed;

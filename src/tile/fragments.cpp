@@ -1,7 +1,5 @@
 #include "tile/fragments.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ir/infer.h"
@@ -34,11 +32,6 @@ Function with_copied_vectors(const Function& fn) {
 
 }  // namespace
 
-void refuse(const Function& fn, ValueId v, const char* why) {
-    const Op& op = fn.op(v);
-    throw Obstacle{fmt::format("{}{}: {}", op.name.empty() ? "" : op.name + " = ", ir::info(op.code).name, why)};
-}
-
 bool is_block_matrix(const ir::Type& type) {
     return type.rank() == 2 && std::all_of(type.shape.begin(), type.shape.end(),
                                            [](const Dim& d) { return d.is_constant() && d.factor % kBlock == 0; });
@@ -68,23 +61,18 @@ int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& sp
     return parts;
 }
 
-std::variant<TileKernel, std::string> lower_to_fragments(const Function& kernel, const Sizes& sizes,
-                                                         const FragmentRules& rules) {
-    try {
-        const Function symbolic = ordered(with_carried_params(with_decay_rows(with_copied_vectors(kernel), sizes)));
-        Function fn = symbolic;
-        for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
-        const Function formed = in_forms(symbolic, fn, rules);
-        if (rules.stages == 1) return with_memory(gathered(thrifty(formed)), 1, {});
-        if (rules.output_groups == 0)
-            return with_memory(gathered(overlapped(formed, rules.stages > kStagesOfTwo, nullptr)), rules.stages, {});
-        const auto divided = [&](const Function& f) { return roles_of(f, vectors_alone(f), rules.output_groups); };
-        const Roles roles = divided(formed);
-        const Function in_order = gathered(overlapped(formed, true, &roles));
-        return with_memory(in_order, rules.stages, divided(in_order));
-    } catch (const Obstacle& obstacle) {
-        return obstacle.what;
-    }
+TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules) {
+    const Function symbolic = ordered(with_carried_params(with_decay_rows(with_copied_vectors(kernel), sizes)));
+    Function fn = symbolic;
+    for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
+    const Function formed = in_forms(symbolic, fn, rules);
+    if (rules.stages == 1) return with_memory(gathered(thrifty(formed)), 1, {});
+    if (rules.output_groups == 0)
+        return with_memory(gathered(overlapped(formed, rules.stages > kStagesOfTwo, nullptr)), rules.stages, {});
+    const auto divided = [&](const Function& f) { return roles_of(f, vectors_alone(f), rules.output_groups); };
+    const Roles roles = divided(formed);
+    const Function in_order = gathered(overlapped(formed, true, &roles));
+    return with_memory(in_order, rules.stages, divided(in_order));
 }
 
 }  // namespace forge::tile

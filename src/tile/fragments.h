@@ -9,7 +9,6 @@
 
 #include <set>
 #include <string>
-#include <variant>
 
 #include "tile/lower.h"
 
@@ -40,8 +39,7 @@ std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 /// The parts that an operand with this value needs: two for inverses, however scaled.
 int parts_of(const ir::Function& fn, ir::ValueId v, const std::map<std::string, int>& spill_parts);
 
-/// The kernel, or what stands in the way of holding it so.
-std::variant<TileKernel, std::string> lower_to_fragments(const ir::Function& kernel, const Sizes& sizes,
-                                                         const FragmentRules& rules);
+/// Refused if something stands in the way of holding the kernel so.
+TileKernel lower_to_fragments(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules);
 
 }  // namespace forge::tile

@@ -21,7 +21,7 @@ class Division {
         roles_.of.assign(fn.ops.size(), 0);
         std::vector<ValueId> carried, others;
         for (const ir::Result& r : fn.results) {
-            if (r.role == Role::Spill) refuse(fn, r.value, "what later kernels read");
+            if (r.role == Role::Spill) refuse(Reason::StoredForLater, ir::described(fn, r.value));
             if (r.role == Role::Before) continue;  // stored by those who have the states
             (is_carried(r.role) ? carried : others).push_back(r.value);
         }
@@ -78,7 +78,7 @@ class Division {
         if (roles_.output_groups == 0) return;
         const bool simple = ir::is_matmul(op.code) || ir::is_elementwise(op.code) || op.code == Opcode::Copy ||
                             op.code == Opcode::Constant || op.code == Opcode::Identity;
-        if (!simple) refuse(fn_, v, "a step that only one warp group at a time can take");
+        if (!simple) refuse(Reason::OneGroupAtATime, ir::described(fn_, v));
         for (const ValueId t : tiles_read_by(fn_, v)) check_parameter(t);
     }
     void check_parameter(ValueId t) const {
@@ -86,8 +86,7 @@ class Division {
         if (op.code != Opcode::Param) return;
         const bool staged = op.attrs.role == Role::Input || op.attrs.role == Role::Spill || is_vector(t);
         const bool fixed = op.attrs.role == Role::Scalar || (op.attrs.role == Role::Head && op.type.rank() == 0);
-        if (!staged && !fixed && !is_fragment(op.layout->space))
-            refuse(fn_, t, "a parameter in memory that warp groups would share");
+        if (!staged && !fixed && !is_fragment(op.layout->space)) refuse(Reason::SharedParameter, ir::described(fn_, t));
     }
 
     /// What an operation of the outputs' groups reads must be theirs, arrive with the chunk, or be passed.
@@ -100,7 +99,7 @@ class Division {
                 continue;
             const bool loaded = op.code == Opcode::Copy && fn_.op(op.args[0]).code == Opcode::Param &&
                                 !is_fragment(fn_.op(op.args[0]).layout->space);
-            if (!loaded || !is_fragment(op.layout->space)) refuse(fn_, t, "what warp groups would share");
+            if (!loaded || !is_fragment(op.layout->space)) refuse(Reason::SharedValue, ir::described(fn_, t));
             roles_.of[static_cast<std::size_t>(t)] |= Roles::kOutputs;  // each loads it for itself
         }
     }

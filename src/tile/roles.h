@@ -39,7 +39,7 @@ struct Roles {
     }
 };
 
-/// Of a function whose values have forms. An Obstacle if the groups would have to share more than such operands.
+/// Of a function whose values have forms. Refused if the groups would have to share more than such operands.
 Roles roles_of(const ir::Function& fn, const std::vector<ir::ValueId>& vectors, int output_groups);
 
 }  // namespace forge::tile

@@ -26,15 +26,13 @@ using variants::Entry;
 /// How the tiles of a sequence are joined.
 enum class Joined : std::uint8_t { LookBack, Clusters };
 
-std::optional<plan::Schedule> schedule_for(const ir::Definition& def, const tile::Sizes& sizes, int threads,
-                                           Joined joined) {
+plan::Schedule schedule_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
     return schedule::fit_channels(def, graph::optimize(frontend::join(def)), sizes, {}, threads,
                                   joined == Joined::Clusters ? 1 : 0);
 }
 
 plan::Plan plan_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
-    return plan::make_plan(def, graph::optimize(frontend::join(def)), sizes,
-                           *schedule_for(def, sizes, threads, joined));
+    return plan::make_plan(def, graph::optimize(frontend::join(def)), sizes, schedule_for(def, sizes, threads, joined));
 }
 
 std::vector<Entry> channel_programs() {
@@ -42,7 +40,11 @@ std::vector<Entry> channel_programs() {
     for (const auto* list : {&variants::all(), &novel::all()})
         for (const Entry& entry : *list) {
             const ir::Definition def = entry.make().define();
-            if (schedule_for(def, check::sizes_for(def, {}), 64, Joined::LookBack)) found.push_back(entry);
+            try {
+                static_cast<void>(schedule_for(def, check::sizes_for(def, {}), 64, Joined::LookBack));
+                found.push_back(entry);
+            } catch (const Refused&) {  // tests/cuda/reasons_test.cpp has the reasons
+            }
         }
     return found;
 }
@@ -83,14 +85,14 @@ TEST(ChannelPrograms, AreOthersIfChunksOrStrategiesMatter) {
     ir::Definition def = variants::find("hgrn")->make().define();
     const ir::Function program = graph::optimize(frontend::join(def));
     schedule::FitWishes wishes;
-    const auto fits = [&](const schedule::FitWishes& wanted) {
-        return schedule::fit_channels(def, program, {{"D", 64}}, wanted, 0, 0).has_value();
+    const auto fit = [&](const schedule::FitWishes& wanted) {
+        return schedule::fit_channels(def, program, {{"D", 64}}, wanted, 0, 0);
     };
-    EXPECT_TRUE(fits(wishes));
+    EXPECT_EQ(fit(wishes).engine, plan::Engine::Channels);
     wishes.strategy = plan::Strategy::Segmented;
-    EXPECT_FALSE(fits(wishes));
+    EXPECT_THROW(fit(wishes), Refused);
     def.step.reset();  // chunks of any size need no longer be the same thing
-    EXPECT_FALSE(fits({}));
+    EXPECT_THROW(fit({}), Refused);
 }
 
 TEST(ChannelPrograms, HaveClustersWhereTheyFillTheGpu) {
@@ -99,7 +101,7 @@ TEST(ChannelPrograms, HaveClustersWhereTheyFillTheGpu) {
     const auto fit = [&](std::int64_t channels, int multiprocessors, std::int64_t tasks, std::int64_t tokens = 4096) {
         schedule::FitWishes wishes;
         wishes.expected_tasks = tasks, wishes.expected_tokens = tokens;
-        return *schedule::fit_channels(def, program, {{"D", channels}}, wishes, 0, multiprocessors);
+        return schedule::fit_channels(def, program, {{"D", channels}}, wishes, 0, multiprocessors);
     };
     EXPECT_FALSE(fit(1024, 0, 1).clusters);
     EXPECT_TRUE(fit(1024, 132, 1).clusters);

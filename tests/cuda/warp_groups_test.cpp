@@ -107,17 +107,6 @@ TEST(WarpGroupVariants, AreThoseOfMatrixStates) {
                 << entry.name << ", " << plan::to_string(strategy);
 }
 
-TEST(WarpGroupRefusals, SayWhy) {
-    EXPECT_EQ(refusal("hgrn", {}), "no products");
-    EXPECT_NE(refusal("delta_product", {}).find("bytes of shared memory"), std::string::npos)
-        << refusal("delta_product", {});
-    EXPECT_EQ(refusal("gla", {.dtype = F32}), "inputs of 32 bits");
-    EXPECT_EQ(refusal("gla", {.chunk = 32}), "chunks of 32 tokens");
-    EXPECT_EQ(refusal("gla", {.v = 100}), "no axis of the states along which tasks could take blocks of 64");
-    EXPECT_NE(refusal("gla", {.k = 60}).find("no matrix of 64 x 64 blocks"), std::string::npos)
-        << refusal("gla", {.k = 60});
-}
-
 // Two groups make outputs where there is room for them, and the states need few registers.
 TEST(WarpGroupRoles, AreAsManyAsFit) {
     const auto groups = [](const char* name) {

@@ -22,8 +22,10 @@ std::vector<plan::Plan> plans_of(const variants::Entry& entry) {
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = {{"K", 64}, {"V", 64}, {"D", 64}}});
     std::vector<plan::Plan> plans;
     for (const int multiprocessors : {0, 1})  // joined through the workspace, or by clusters
-        if (const auto channels = schedule::fit_channels(def, program, sizes, {}, 256, multiprocessors))
-            plans.push_back(plan::make_plan(def, program, sizes, *channels));
+        try {
+            plans.push_back(plan::make_plan(def, program, sizes,
+                                            schedule::fit_channels(def, program, sizes, {}, 256, multiprocessors)));
+        } catch (const Refused&) {}
     for (const plan::Strategy strategy :
          {plan::Strategy::OnePass, plan::Strategy::Fused, plan::Strategy::Decoupled, plan::Strategy::Segmented}) {
         schedule::FitWishes wishes;

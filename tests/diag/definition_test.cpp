@@ -36,6 +36,14 @@ TEST(Declarations, HaveTokensAndHeadsFirst) {
             {"head input 'y': not per head", "{heads, …}", "[4]", "a.head_input(\"y\", F32, {4})"}});
 }
 
+TEST(Declarations, HaveTypesOfTensors) {
+    auto [T, H, K] = dims("T", "H", "K");
+    LinearAttention a = declared();
+    a.input("x", DType::F64, {T, H, K});
+    expect_errors(a, {{"input 'x': not of a type that tensors of a call have", "BF16, F16 or F32", "f64",
+                       "a.input(\"x\", DType::F64, {T, H, K})"}});
+}
+
 TEST(Phases, AreNeeded) {
     LinearAttention a = declared("partial");
     add_decay(a);
@@ -59,7 +67,8 @@ TEST(Phases, KnowTheirInputs) {
     add_merge(a);
     expect_errors(a, {{"chunk: unknown input 'key'", "one of: q, k, v, beta, g, token_mask", "'key'",
                        "a.chunk({\"key\"", "declare it with input"},
-                      {"chunk: unknown input 'prev_s'", "one of: q, k, v, beta, g, token_mask", "'prev_s'"}});
+                      {"chunk: 'prev_s' is a state, which this phase does not see", "one of: q, k, v, beta, g, token_mask",
+                       "'prev_s'", "a.chunk({\"key\"", "take it in decay or merge"}});
 }
 
 TEST(Phases, KnowWhatWasCached) {
@@ -77,11 +86,14 @@ TEST(Phases, OfAStepSeeNothingCached) {
     a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul_out_fp32(transpose(cache_result(k, "kept")), v); });
     add_decay(a);
     add_merge(a);
-    a.step({"q", "kept", "v", "prev_s"}, [](Tensor q, Tensor k, Tensor v, Tensor s) -> Results {
+    a.step({"q", "kept", "v", "prev_s", "chunk_state"}, [](Tensor q, Tensor k, Tensor v, Tensor s, Tensor) -> Results {
         Tensor next = s + outer(k, v);
         return {{"s", next}, {"o", matmul(q, next)}};
     });
-    expect_errors(a, {{"step: unknown input 'kept'", "one of: q, k, v, beta, g, token_mask, prev_s", "'kept'"}});
+    expect_errors(a, {{"step: 'kept' was cached in a phase of chunks, which a token does not see",
+                       "one of: q, k, v, beta, g, token_mask, prev_s", "'kept'"},
+                      {"step: 'chunk_state' is a state, which this phase does not see",
+                       "one of: q, k, v, beta, g, token_mask, prev_s", "'chunk_state'"}});
 }
 
 TEST(States, HaveOneShapeInChunkAndDecay) {

@@ -137,6 +137,17 @@ def test_an_inverse_must_be_provable():
     [
         ({"chunk_mode": wrong_state}, "another shape than declared"),
         ({"chunk_mode": lambda k, v, w: k.T @ v}, "unknown input 'w'\n    expected: one of q, k, v, token_mask"),
+        (
+            {"chunk_mode": lambda k, v, prev_s: k.T @ v},
+            "chunk_mode: 'prev_s' is a state, which this phase does not see\n    expected: one of q, k, v, token_mask\n"
+            "    hint:     a chunk's own contribution does not depend on states; take it in decay_mode or merge_mode",
+        ),
+        ({"chunk_mode": lambda k, v, chunk_state: k.T @ v}, "chunk_mode: 'chunk_state' is a state, which this phase does not see"),
+        ({"step": lambda q, k, v, chunk_state: (k, q)}, "it takes the state before the token, prev_s"),
+        (
+            {"chunk_mode": lambda k, v: forge.cache_result(k, "kept").T @ v, "step": lambda q, kept, v, prev_s: (prev_s, q)},
+            "step: 'kept' was cached in a phase of chunks, which a token does not see",
+        ),
         ({"chunk_mode": lambda k, v, *rest: k.T @ v}, "expected named parameters"),
         ({"chunk_mode": lambda k, v: (k.T @ v, k)}, "got 2 values"),
         ({"chunk_mode": lambda k, v: 1.0}, "expected a traced tensor"),
@@ -191,7 +202,10 @@ def call_with(**change):
     [
         ({"beta": 1}, TypeError, "unexpected keyword argument 'beta'; it takes q, k, v, g, scale"),
         ({"g": None}, TypeError, "missing 'g'"),
-        ({"g": 1.0}, TypeError, "argument 'g': expected a NumPy array"),
+        ({"g": 1.0}, TypeError, "argument 'g': expected a NumPy array or a PyTorch tensor, got float"),
+        ({"scale": "a"}, TypeError, "argument 'scale': expected a number, got 'a'"),
+        ({"scale": np.ones(3)}, TypeError, "argument 'scale': expected a number, got array([1., 1., 1.])"),
+        ({"q": np.zeros((2, 20, 2, 8), object)}, TypeError, "argument 'q': expected an array of float32, float16 or bfloat16, got object"),
         ({"g": np.zeros((2, 20, 2), np.float16)}, forge.RuntimeError, "argument 'g': expected element type f32, got f16"),
         ({"v": np.zeros((2, 20, 2, 8), np.float64)}, forge.RuntimeError, "argument 'v': expected element type f32, bf16 or f16, got f64"),
         (
@@ -229,6 +243,36 @@ def test_offsets(offsets, text):
     x = random_inputs("scalar_gla", 1, 20, 2, 8, 8)
     with pytest.raises(forge.RuntimeError, match=text):
         PROGRAMS["scalar_gla"]()(**x, cu_seqlens=np.array(offsets))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "got"),
+    [
+        ([0, 60], "expected a NumPy array or a PyTorch tensor, got list"),
+        (np.array([0.0, 60.0]), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got f64 [2]"),
+        (np.array([[0, 60]]), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got i64 [1, 2]"),
+        (np.array(60), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got i64 []"),
+        (np.array([], np.int32), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got i32 [0]"),
+        (np.array([0, 70]), "expected the number of tokens, 60, as the last offset, got 70"),
+    ],
+)
+@pytest.mark.parametrize("with_state", [False, True])
+def test_offsets_are_named(offsets, got, with_state):
+    x = random_inputs("scalar_gla", 1, 60, 2, 8, 8)
+    state = np.zeros((1, 2, 8, 8), np.float32) if with_state else None
+    with pytest.raises((TypeError, ValueError, forge.RuntimeError), match=re.escape(f"argument 'cu_seqlens': {got}")):
+        PROGRAMS["scalar_gla"]()(**x, initial_state=state, cu_seqlens=offsets)
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_what_is_none_is_named(name):
+    attn, x = PROGRAMS[name](), random_inputs(name, 1, 20, 2, 8, 8)
+    for missing in [i.name for i in attn.signature.tensors]:
+        with pytest.raises(TypeError, match=f"argument '{missing}': expected a NumPy array or a PyTorch tensor, got None"):
+            attn(**{**x, missing: None})
+    states = [np.zeros((1, 2, *[8] * len(dims)), np.float32) for dims in attn.signature.states.values()]
+    with pytest.raises(TypeError, match="argument 'initial_state': expected a NumPy array or a PyTorch tensor, got None"):
+        attn(**x, initial_state=[*states[:-1], None])
 
 
 def test_a_failed_call_leaves_the_next_one_alone():

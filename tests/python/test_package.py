@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,34 @@ def test_looking_inside_for_a_gpu_that_is_not_there():
         assert "no CUDA compiler" in str(missing)
     else:
         assert all(k["registers"] > 0 for k in kernels) and [k["kernel"] for k in kernels]
+
+
+def test_looking_inside_is_of_the_last_call():
+    attn = PROGRAMS["scalar_gla"]()
+    small, large = random_inputs("scalar_gla", 1, 70, 2, 16, 16), random_inputs("scalar_gla", 1, 70, 2, 32, 32)
+    for x, size in [(small, 16), (large, 32), (small, 16), (large, 32)]:  # the last two find their plans
+        attn(**x)
+        assert attn.info["sizes"] == {"K": size, "V": size}
+        assert attn.explain() == attn.explain(K=size, V=size) and attn.source() == attn.source(K=size, V=size)
+    attn.compile(K=64, V=64)
+    attn.check(K=8, V=8)
+    assert attn.info["sizes"] == {"K": 32, "V": 32}
+
+
+def test_slower_kernels_than_need_be_are_said_once():
+    attn = PROGRAMS["scalar_gla"]()
+    with pytest.warns(forge.PerformanceWarning, match="size 100 of axis V is no multiple of 64\\n        way out: pad it to 128") as said:
+        assert attn.compile(on="h200", K=128, V=100).info["engine"] == "portable"
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attn.compile(on="h200", K=64, V=100)  # the same reason
+        assert attn.compile(on="h200", K=128, V=128).info["engine"] == "warp-groups"
+        assert attn.compile(on="a100", K=128, V=128).info["engine"] == "portable"  # there is nothing better
+        PROGRAMS["scalar_gla"](options={"engine": "portable"}).compile(on="h200", K=128, V=100)  # as it was asked for
+        attn(**random_inputs("scalar_gla", 1, 70, 2, 16, 16))
+    with pytest.warns(forge.PerformanceWarning, match="all inputs are of 32 bits"):
+        attn.compile(on="h200", dtype="f32", K=64, V=64)
 
 
 def test_check_finds_a_wrong_program():

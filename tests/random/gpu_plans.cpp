@@ -79,11 +79,15 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
 std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const Target& target) {
     const Typed typed(s.program);
     constexpr int kThreads[] = {64, 128, 256};
-    const auto schedule = schedule::fit_channels(typed.def, typed.program, s.program.sizes, {},
-                                                 kThreads[s.d.pick(name + ".threads", {2, 1, 1})],
-                                                 target.is_hopper() && s.d.flip(name + ".clusters", 0.5) ? 1 : 0);
-    if (!schedule) return std::nullopt;
-    return GpuPlan{plan::to_string(*schedule), plan::make_plan(typed.def, typed.program, s.program.sizes, *schedule)};
+    try {
+        const plan::Schedule schedule = schedule::fit_channels(
+            typed.def, typed.program, s.program.sizes, {}, kThreads[s.d.pick(name + ".threads", {2, 1, 1})],
+            target.is_hopper() && s.d.flip(name + ".clusters", 0.5) ? 1 : 0);
+        return GpuPlan{plan::to_string(schedule),
+                       plan::make_plan(typed.def, typed.program, s.program.sizes, schedule)};
+    } catch (const Refused&) {
+        return std::nullopt;
+    }
 }
 
 std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target, Tally& tally) {

@@ -1,0 +1,320 @@
+/// Why programs have no channels, no warp groups, or no roles: a program for every row of src/support/reasons.def, and
+/// where the row names a way out, the program that takes it. All are planned for GPUs that are not there. Whoever adds
+/// a row adds a program here.
+#include "support/reasons.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "forge/forge.h"
+#include "frontend/trace.h"
+#include "ir/definition.h"
+#include "tests/support/entries.h"
+
+namespace forge::tests {
+namespace {
+
+const Dim T("T"), H("H"), K("K"), V("V"), D("D"), E("E");
+
+struct Asked {
+    CompileOptions options;
+
+    Asked() {
+        options.device = "cuda", options.on = "h200", options.tuned = false;
+        options.sizes = {{"K", 128}, {"V", 128}, {"D", 128}, {"E", 128}};
+    }
+    Asked& on(const char* gpu) { return options.on = gpu, *this; }
+    Asked& dtype(DType dtype) { return options.dtype = dtype, *this; }
+    Asked& strategy(const char* name) { return options.strategy = name, *this; }
+    Asked& chunk(std::int64_t tokens) { return options.chunk = tokens, *this; }
+    Asked& threads(int threads) { return options.threads = threads, *this; }
+    Asked& size(const char* symbol, std::int64_t size) { return options.sizes[symbol] = size, *this; }
+};
+
+/// h = e^g h + x, o = h: what has channels.
+struct Vectors {
+    Shape x = {T, H, D}, state = {D};
+    std::function<Tensor(Tensor h)> after = [](Tensor h) { return h; };
+    std::function<Tensor(Tensor x)> factor = [](Tensor x) { return x; };
+    bool step = true;
+    std::int64_t chunk = 0;  ///< fixed, if not 0
+
+    [[nodiscard]] ir::Definition define() const {
+        LinearAttention a("vectors");
+        if (chunk != 0) a.fixed_chunk(chunk);
+        a.input("x", BF16, x).input("g", F32, {T, H}).state("h", F32, state);
+        a.chunk({"x", "g"}, [*this](Tensor x, Tensor g) {
+            return sum(factor(x) * unsqueeze(exp(sum(g, 0) - cumsum(g, 0)), 1), 0);
+        });
+        a.decay({"prev_h", "chunk_state", "g"},
+                [*this](Tensor h, Tensor chunk, Tensor g) { return after(h) * exp(sum(g, 0)) + chunk; });
+        a.merge({"x", "g", "chunk_state"}, [](Tensor x, Tensor g, Tensor before) {
+            return x + unsqueeze(exp(cumsum(g, 0)), 1) * unsqueeze(before, 0);
+        });
+        if (step)
+            a.step({"x", "g", "prev_h"}, [*this](Tensor x, Tensor g, Tensor h) -> Results {
+                Tensor next = after(h) * exp(g) + x;
+                return {{"h", next}, {"o", next}};
+            });
+        return a.define();
+    }
+};
+
+/// Sums of x and of y: two vector states, of the axes that are given.
+ir::Definition two_vectors(const Dim& second) {
+    LinearAttention a("two_vectors");
+    a.input("x", BF16, {T, H, D}).input("y", BF16, {T, H, second});
+    a.state("h", F32, {D}).state("w", F32, {second});
+    a.output("o", BF16, {T, H, D}).output("p", BF16, {T, H, second});
+    a.chunk({"x", "y"}, [](Tensor x, Tensor y) -> Results { return {{"h", sum(x, 0)}, {"w", sum(y, 0)}}; });
+    a.decay({"prev_h", "chunk_h", "prev_w", "chunk_w"},
+            [](Tensor h, Tensor x, Tensor w, Tensor y) -> Results { return {{"h", h + x}, {"w", w + y}}; });
+    a.merge({"x", "y", "chunk_h", "chunk_w"}, [](Tensor x, Tensor y, Tensor h, Tensor w) -> Results {
+        return {{"o", cumsum(x, 0) + unsqueeze(h, 0)}, {"p", cumsum(y, 0) + unsqueeze(w, 0)}};
+    });
+    a.step({"x", "y", "prev_h", "prev_w"}, [](Tensor x, Tensor y, Tensor h, Tensor w) -> Results {
+        return {{"h", h + x}, {"w", w + y}, {"o", h + x}, {"p", w + y}};
+    });
+    return a.define();
+}
+
+/// Sums of x, weighted by sums of another axis; or with an output that has no channels.
+ir::Definition beside_channels(bool other_axis) {
+    LinearAttention a("beside_channels");
+    a.input("x", BF16, {T, H, D}).input("y", BF16, {T, H, E}).input("g", F32, {T, H}).state("h", F32, {D});
+    a.output("o", BF16, {T, H, D}).output("p", F32, {T, H});
+    a.chunk({"x", "y"},
+            [=](Tensor x, Tensor y) { return sum(other_axis ? x * unsqueeze(sum(y, 1), 1) : x.to(F32), 0); });
+    a.decay({"prev_h", "chunk_state"}, [](Tensor h, Tensor x) { return h + x; });
+    a.merge({"x", "g", "chunk_state"},
+            [](Tensor x, Tensor g, Tensor h) -> Results { return {{"o", x + unsqueeze(h, 0)}, {"p", exp(g)}}; });
+    return a.define();
+}
+
+/// S = S + k vᵀ, o = weights(q kᵀ) v + q S: what has warp groups with roles.
+struct Matrices {
+    double pad = 0;
+    bool transposed = false;  ///< the state is [V, K]
+    bool shifted = false;     ///< keys are those of the token before; or, if not, so passed in
+    bool normaliser = false;  ///< a second state, without the value axis
+    std::function<Tensor(Tensor k)> key = [](Tensor k) { return k; };
+    std::function<Tensor(Tensor scores, Tensor g)> weights = [](Tensor scores, Tensor) { return scores; };
+
+    [[nodiscard]] ir::Definition define() const {
+        LinearAttention a("matrices");
+        a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}, pad).input("v", BF16, {T, H, V});
+        a.input("g", F32, {T, H}).state("s", F32, transposed ? Shape{V, K} : Shape{K, V});
+        if (normaliser) a.state("z", F32, {K});
+        a.chunk({"k", "v", "token_mask"}, [*this](Tensor k, Tensor v, Tensor mask) -> Results {
+            Tensor kept = ((shifted ? prev_token(k) : key(k)) * unsqueeze(mask, 1)).to(BF16);
+            Tensor s = transposed ? matmul_out_fp32(v.T(), kept) : matmul_out_fp32(kept.T(), v);
+            if (normaliser) return {{"s", s}, {"z", sum(kept.to(F32), 0)}};
+            return {{"s", s}};
+        });
+        if (normaliser)
+            a.decay(
+                {"prev_s", "chunk_s", "prev_z", "chunk_z"},
+                [](Tensor s, Tensor chunk, Tensor z, Tensor k) -> Results { return {{"s", s + chunk}, {"z", z + k}}; });
+        else a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
+        a.merge({"q", "k", "v", "g", "prev_s"}, [*this](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s) {
+            Tensor scores = weights(tril(matmul_out_fp32(q, key(k).T())), g);
+            return matmul_out_fp32(scores.to(BF16), v) + matmul_out_fp32(q, (transposed ? s.T() : s).to(BF16));
+        });
+        return a.define();
+    }
+};
+
+/// Keys are every second column of wider ones: no blocks of 64 if K is 32.
+ir::Definition halves_of_keys() {
+    LinearAttention a("halves_of_keys");
+    a.input("q", BF16, {T, H, 2 * K})
+        .input("k", BF16, {T, H, 2 * K})
+        .input("v", BF16, {T, H, V})
+        .state("s", F32, {K, V});
+    a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul_out_fp32(slice(k, 1, 0, 2).T(), v); });
+    a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
+    a.merge({"q", "chunk_state"}, [](Tensor q, Tensor s) { return matmul_out_fp32(slice(q, 1, 1, 2), s.to(BF16)); });
+    return a.define();
+}
+
+/// Two rows of keys and values per token, and decays between tokens for all of them: repeated, or of repeated gates.
+ir::Definition two_rows(bool repeat_gates) {
+    LinearAttention a("two_rows");
+    a.input("q", BF16, {T, H, K})
+        .input("k", BF16, {2 * T, H, K})
+        .input("v", BF16, {2 * T, H, V})
+        .input("g", F32, {T, H});
+    a.state("s", F32, {K, V});
+    const auto twice = [](const Tensor& x, int dim) { return repeat_interleave(x, 2, dim); };
+    const auto decays = [](const Tensor& G) { return exp(unsqueeze(G, 1) - unsqueeze(G, 0)); };
+    a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul_out_fp32(k.T(), v); });
+    a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
+    a.merge({"q", "k", "v", "g", "chunk_state"}, [=](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s) {
+        Tensor G = cumsum(g, 0);
+        Tensor mask = repeat_gates ? decays(twice(G, 0)) : twice(twice(tril(decays(G)), 1), 0);
+        Tensor within = matmul(tril(matmul_out_fp32(k, k.T()) * mask), v.to(F32));
+        return slice(within, 0, 1, 2) + matmul_out_fp32(q, s.to(BF16));
+    });
+    return a.define();
+}
+
+/// Two rows of keys, values and gates per token.
+ir::Definition rows_with_gates() {
+    LinearAttention a("rows_with_gates");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {2 * T, H, K}).input("v", BF16, {2 * T, H, V});
+    a.input("g", F32, {2 * T, H}).state("s", F32, {K, V});
+    a.chunk({"k", "v", "g"}, [](Tensor k, Tensor v, Tensor g) {
+        return matmul_out_fp32((k * unsqueeze(exp(sum(g, 0) - cumsum(g, 0)), 1)).to(BF16).T(), v);
+    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor s, Tensor chunk, Tensor g) { return s * exp(sum(g, 0)) + chunk; });
+    a.merge({"q", "k", "v", "g", "chunk_state"}, [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s) {
+        Tensor G = cumsum(g, 0), mask = exp(unsqueeze(G, 1) - unsqueeze(G, 0));
+        Tensor within = matmul(tril(matmul_out_fp32(k, k.T()) * mask), v.to(F32));
+        return slice(within, 0, 1, 2) + matmul_out_fp32(q, s.to(BF16));
+    });
+    return a.define();
+}
+
+Tensor first_column(const Tensor& scores, const Tensor&) {
+    return scores + unsqueeze(select(identity(scores, scores.size(0)), 1, 0), 0);
+}
+Tensor diagonal(const Tensor& scores, const Tensor&) { return scores + identity(scores, scores.size(0)); }
+Tensor weighted_by_sums(const Tensor& scores, const Tensor&) { return scores * unsqueeze(sum(scores, 1), 1); }
+
+ir::Definition named(const char* name) { return program_named(name).make().define(); }
+
+struct Try {
+    ir::Definition definition;
+    Asked asked = {};
+
+    [[nodiscard]] Attention plan() const { return compile(definition, asked.options); }
+};
+
+struct Case {
+    Reason reason;
+    Try refused;
+    const char* why;                 ///< a part of what is said
+    std::optional<Try> mended = {};  ///< by the way out
+};
+
+std::vector<Case> cases() {
+    const ir::Definition vectors = Vectors{}.define(), matrices = Matrices{}.define();
+    return {
+        {Reason::NotVectors, {matrices}, "the state 's' is [K, V], no vector of channels"},
+        {Reason::NumberedChannels,
+         {Vectors{.x = {T, H, 1}, .state = {1}}.define()},
+         "the axis of the state 'h' is the number 1",
+         Try{vectors}},
+        {Reason::SeveralChannels, {two_vectors(E)}, "the states have different axes, D and E", Try{two_vectors(D)}},
+        {Reason::OtherAxes, {beside_channels(true)}, "the input 'y' is [C, E], with other axes than tokens and D"},
+        {Reason::MixedChannels,
+         {Vectors{.factor = [](Tensor x) { return x * unsqueeze(sum(x, 1), 1); }}.define()},
+         "reasons_test.cpp"},
+        {Reason::OtherOutput, {beside_channels(false)}, "the output 'p' is [C], not one number per token and channel"},
+        {Reason::NotAffine,
+         {Vectors{.after = [](Tensor h) { return tanh(h); }}.define()},
+         "the state 'h' after a token"},
+        {Reason::NoStep, {Vectors{.step = false}.define()}, "there is no step", Try{vectors}},
+        {Reason::FixedChunk, {Vectors{.chunk = 32}.define()}, "the definition fixes chunks of 32 tokens", Try{vectors}},
+        {Reason::OtherStrategy, {vectors, Asked().strategy("fused")}, "the strategy fused was asked for", Try{vectors}},
+        {Reason::Capability, {matrices, Asked().on("a100")}, "the GPU has compute capability 8.0, they need 9.0"},
+        {Reason::OtherThreads, {matrices, Asked().threads(256)}, "256 threads per task were asked for", Try{matrices}},
+        {Reason::NoProducts, {Vectors{.step = false}.define()}, "there are no products"},
+        {Reason::NoHalves, {matrices, Asked().dtype(F32)}, "all inputs are of 32 bits", Try{matrices}},
+        {Reason::OtherChunk, {matrices, Asked().chunk(32)}, "chunks of 32 tokens", Try{matrices, Asked().chunk(64)}},
+        {Reason::NoValueAxis, {Matrices{.normaliser = true}.define()}, "no axis of the states", Try{matrices}},
+        {Reason::SizeOfValueAxis,
+         {matrices, Asked().size("V", 100)},
+         "the size 100 of axis V is no multiple of 64; way out: pad it to 128",
+         Try{matrices, Asked().size("V", 128)}},
+        {Reason::SharedMemory,
+         {matrices, Asked().strategy("fused").size("K", 640)},
+         "bytes of shared memory, a block has 225280",
+         Try{matrices, Asked().strategy("fused").size("K", 128)}},
+        {Reason::CutSpill,
+         {Matrices{.transposed = true}.define(), Asked().strategy("fused")},
+         "the state 's' is stored by one kernel for the next",
+         Try{Matrices{.transposed = true}.define(), Asked().strategy("one-pass")}},
+        {Reason::ShiftedRows, {Matrices{.shifted = true}.define()}, "rows of the matrix 'k'", Try{matrices}},
+        {Reason::SizeOfInput,
+         {matrices, Asked().size("K", 60)},
+         "is [64, 60], no matrix of 64 x 64 blocks",
+         Try{matrices, Asked().size("K", 64)}},
+        {Reason::PaddedInput, {Matrices{.pad = 1}.define()}, "the input 'k' is padded by 1", Try{matrices}},
+        {Reason::SizeOfOperand,
+         {halves_of_keys(), Asked().size("K", 32)},
+         "multiplies [64, 32], no matrix of 64 x 64 blocks",
+         Try{halves_of_keys(), Asked().size("K", 64)}},
+        {Reason::SeveralRows, {rows_with_gates()}, "decays between several rows per token", Try{two_rows(false)}},
+        {Reason::PartOfIdentity,
+         {Matrices{.weights = first_column}.define()},
+         "is a part of the identity matrix",
+         Try{Matrices{.weights = diagonal}.define()}},
+        {Reason::WholeMask,
+         {two_rows(true), Asked().size("K", 64).size("V", 64)},
+         "the repeat_interleave at ",
+         Try{two_rows(false), Asked().size("K", 64).size("V", 64)}},
+        {Reason::SharedMemoryOfRoles,
+         {named("delta_net"), Asked().size("K", 256).size("V", 256)},
+         "bytes of shared memory, a block has 232448"},
+        {Reason::StoredForLater, {matrices, Asked().strategy("fused")}, "later kernels read "},
+        {Reason::OneGroupAtATime, {Matrices{.weights = weighted_by_sums}.define()}, "the sum at "},
+        {Reason::SharedParameter, {named("two_states")}, "the state 'm' lies in memory"},
+        {Reason::SharedValue,
+         {Matrices{.key = [](Tensor k) { return exp(k.T()).T(); }}.define()},
+         "would pass between warp groups"},
+    };
+}
+
+std::string row_of(Reason reason) { return reasons()[static_cast<std::size_t>(reason)].name; }
+
+/// The refusal for a reason in a plan, which shows it in words.
+std::optional<Refusal> found(const Attention& attention, Reason reason) {
+    const std::vector<Refusal>& all = attention.refused();
+    const auto it = std::find_if(all.begin(), all.end(), [&](const Refusal& r) { return r.reason == row_of(reason); });
+    if (it == all.end()) return std::nullopt;
+    EXPECT_NE(attention.explain().find("not " + to_string(*it)), std::string::npos) << to_string(*it);
+    return *it;
+}
+
+TEST(Reasons, EachHasAProgramAndItsWayOut) {
+    std::set<std::string> seen;
+    for (const Case& c : cases()) {
+        seen.insert(row_of(c.reason));
+        const Attention attention = c.refused.plan();
+        const auto refusal = found(attention, c.reason);
+        ASSERT_TRUE(refusal) << row_of(c.reason) << " is not why " << attention.schedule();
+        EXPECT_NE(to_string(*refusal).find(c.why), std::string::npos) << to_string(*refusal);
+        EXPECT_NE(attention.engine(), refusal->engine);
+        EXPECT_EQ(c.mended.has_value(), !refusal->way_out.empty()) << to_string(*refusal);
+        if (c.mended) {
+            EXPECT_EQ(c.mended->plan().engine(), refusal->engine) << to_string(*refusal);
+        }
+    }
+    for (const ReasonRow& row : reasons()) EXPECT_TRUE(seen.contains(row.name)) << "no program for " << row.name;
+}
+
+// What was asked for is not refused; and whoever asks for what cannot be had reads why.
+TEST(Reasons, StandInTheErrorWhereAnEngineWasAskedFor) {
+    Asked asked;
+    asked.options.engine = "portable";
+    EXPECT_TRUE((Try{Matrices{}.define(), asked}.plan().refused().empty()));
+    asked.options.engine = "warp-groups";
+    EXPECT_TRUE((Try{Matrices{}.define(), asked}.plan().refused().empty()));
+    try {
+        static_cast<void>(Try{Matrices{}.define(), asked.size("V", 100)}.plan());
+        FAIL() << "no error";
+    } catch (const RuntimeError& error) {
+        EXPECT_STREQ(error.what(),
+                     "matrices: engine: expected a program for warp groups; warp-groups: the size 100 of axis V is no "
+                     "multiple of 64; way out: pad it to 128");
+    }
+}
+
+}  // namespace
+}  // namespace forge::tests
