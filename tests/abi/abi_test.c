@@ -398,6 +398,9 @@ static void test_facts(void) {
     EXPECT(forge_compile(text, NULL, options, 5, &attention) == FORGE_OK);
     EXPECT(strstr(forge_describe(attention), "\"on\":\"h200\"") && strstr(forge_describe(attention), "\"arch\":\"sm_90a\""));
     EXPECT(strstr(forge_explain(attention), "NVIDIA H200: compute capability 9.0") != NULL);
+    EXPECT(strstr(forge_describe(attention), "\"engine\":\"portable\"") != NULL);
+    EXPECT(strstr(forge_describe(attention), "{\"engine\":\"warp-groups\",\"reason\":\"NoHalves\",\"why\":\"all inputs are of 32 bits\"") != NULL);
+    EXPECT(strstr(forge_explain(attention), "not warp-groups: all inputs are of 32 bits; way out: ") != NULL);
     const char* name = NULL;
     EXPECT(forge_source(attention, 0, &name, &text) == FORGE_OK && strstr(text, "__grid_constant__ Call"));
     char* json = NULL;

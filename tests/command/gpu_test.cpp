@@ -68,6 +68,20 @@ TEST(CommandOn, PlansAndEmitsWithoutADriver) {
     EXPECT_EQ(nlohmann::json::parse(json.output)["isa"], "sm_90a");
 }
 
+TEST(CommandOn, SaysWhyAProgramIsOffTheFastPathAndWhatBringsItBack) {
+    const auto done = forge_command({"explain", "gla", "--on", "h200", "--V", "100"}, false);
+    EXPECT_TRUE(
+        contains(done.output, "The engine: portable.") &&
+        contains(done.output, "not warp-groups: the size 100 of axis V is no multiple of 64; way out: pad it to 128"))
+        << done.output;
+    const auto json =
+        nlohmann::json::parse(forge_command({"explain", "gla", "--on", "h200", "--V", "100", "--json"}, false).output);
+    EXPECT_EQ(json["engine"], "portable");
+    EXPECT_EQ(json["refused"][1]["reason"], "SizeOfValueAxis");
+    EXPECT_TRUE(contains(forge_command({"explain", "gla", "--on", "h200", "--V", "128"}, false).output,
+                         "The engine: warp-groups."));
+}
+
 TEST(CommandOn, TakesAFileOfFacts) {
     const fs::path file = fs::path(FORGE_TEST_CACHE) / "facts_of_a_small_gpu";
     fs::create_directories(file.parent_path());

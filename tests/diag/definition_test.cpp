@@ -65,10 +65,11 @@ TEST(Phases, KnowTheirInputs) {
     a.chunk({"key", "v", "prev_s"}, [](Tensor k, Tensor v, Tensor) { return matmul_out_fp32(transpose(k), v); });
     add_decay(a);
     add_merge(a);
-    expect_errors(a, {{"chunk: unknown input 'key'", "one of: q, k, v, beta, g, token_mask", "'key'",
-                       "a.chunk({\"key\"", "declare it with input"},
-                      {"chunk: 'prev_s' is a state, which this phase does not see", "one of: q, k, v, beta, g, token_mask",
-                       "'prev_s'", "a.chunk({\"key\"", "take it in decay or merge"}});
+    expect_errors(a,
+                  {{"chunk: unknown input 'key'", "one of: q, k, v, beta, g, token_mask", "'key'", "a.chunk({\"key\"",
+                    "declare it with input"},
+                   {"chunk: 'prev_s' is a state, which this phase does not see", "one of: q, k, v, beta, g, token_mask",
+                    "'prev_s'", "a.chunk({\"key\"", "take it in decay or merge"}});
 }
 
 TEST(Phases, KnowWhatWasCached) {
