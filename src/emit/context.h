@@ -51,6 +51,12 @@ struct Context {
         return tile::tile_floats(op.type, plan.schedule.rules());
     }
 
+    /// Where a tile at this offset lies.
+    [[nodiscard]] std::string place(std::int64_t offset) const {
+        const std::int64_t near = kernel.tiles.scratch_floats;
+        return kernel.tiles.far_floats > 0 && offset >= near ? fmt::format("far + {}", offset - near)
+                                                             : fmt::format("scratch + {}", offset);
+    }
     /// The memory of a value's buffer; nothing for values outside tiles.
     [[nodiscard]] Ranges memory(ir::ValueId v) const {
         const ir::ValueId base = tile::buffer_of(fn, v);

@@ -205,7 +205,7 @@ class DeviceCall {
     void with_work(const std::string& floats, Call&& call) {
         if (c_.dialect.cooperative) {
             const auto work = c_.kernel.tiles.work.find(v_);
-            return call(work == c_.kernel.tiles.work.end() ? "nullptr" : fmt::format("scratch + {}", work->second));
+            return call(work == c_.kernel.tiles.work.end() ? "nullptr" : c_.place(work->second));
         }
         out_.open("");
         out_.line("alignas(64) float work[{}];", floats);

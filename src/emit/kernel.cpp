@@ -34,6 +34,7 @@ class KernelWriter {
     void write() {
         out_.open(fmt::format("FORGE_KERNEL void {}({})", kernel_symbol(c_.kernel), c_.dialect.arguments));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
+        if (has_far_tiles()) begin_tasks();
         begin_task();
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
         declare_tiles();
@@ -48,10 +49,25 @@ class KernelWriter {
             out_.close();
             store_carried();
         }
+        if (has_far_tiles()) end_tasks();
         out_.close();
     }
 
   private:
+    [[nodiscard]] bool has_far_tiles() const { return c_.kernel.tiles.far_floats > 0; }
+
+    /// Blocks that have tiles in global memory take one task after the other.
+    void begin_tasks() {
+        const int spill = plan_.spill(plan::kFarSpill);
+        out_.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
+                  plan_.spills[static_cast<std::size_t>(spill)].floats);
+        out_.open("const auto work = [&](const Size task)");
+    }
+    void end_tasks() {
+        out_.close("};");
+        out_.line("for (Size task = blockIdx.x; task < call.tasks; task += gridDim.x) work(task), sync();");
+    }
+
     void begin_task() {
         const auto chunk = plan_.schedule.chunk;
         switch (loop_) {
@@ -130,7 +146,7 @@ class KernelWriter {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
             if (!c_.in_tile(v) || ir::is_view(op.code)) continue;
-            out_.line("float* const {} = scratch + {};  // {}", c_.name(v), op.layout->offset,
+            out_.line("float* const {} = {};  // {}", c_.name(v), c_.place(op.layout->offset),
                       forge::to_string(op.type.shape));
         }
     }

@@ -79,6 +79,7 @@ std::string to_string(const Schedule& s) {
                             : s.share           ? ", with work ahead of the scan"
                                                 : "",
                             s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
+    if (s.shared_floats > 0) text += ", tiles beyond shared memory in global memory";
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
 }
 
@@ -167,6 +168,7 @@ class Planning {
             add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
+        add_far_tiles();
         return std::move(plan_);
     }
 
@@ -211,6 +213,15 @@ class Planning {
         const ir::Type type = tile::with_sizes(slot.type, whole_);
         slot.strides = tile::tile_strides(type, plan_.schedule.rules());
         slot.floats = tile::tile_floats(type, plan_.schedule.rules());
+    }
+
+    void add_far_tiles() {
+        constexpr std::int64_t kAlignment = 64, kSlack = 1024;  // vectors at the end of the last tile may run past it
+        std::int64_t floats = 0;
+        for (const Kernel& kernel : plan_.kernels) floats = std::max(floats, kernel.tiles.far_floats);
+        if (floats == 0) return;
+        floats = (floats + kSlack + kAlignment - 1) / kAlignment * kAlignment;
+        plan_.spills.push_back({kFarSpill, {}, {}, floats, SpillSlot::Per::Worker, 0});
     }
 
     /// Where states wait for the next stretch.

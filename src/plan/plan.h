@@ -47,6 +47,10 @@ struct Schedule {
     double beside_steps = 0;  ///< … a task of which costs a multiprocessor so many of the scan's chunks
     /// Channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace.
     bool clusters = false;
+    /// Floats of shared memory that a kernel of the portable library may have for tiles: what does not fit lies in
+    /// global memory, and so many blocks of threads, with such memory each, take its tasks in turn. 0: all fit.
+    std::int64_t shared_floats = 0;
+    int far_blocks = 0;
     /// What should pass from kernel to kernel at a time, for it to stay in caches; 0: a whole call's.
     std::int64_t stretch_bytes = 0;
     Engine engine = Engine::Tiles;
@@ -54,7 +58,7 @@ struct Schedule {
     std::vector<Refusal> refused;  ///< what would have been taken before this, in order
 
     [[nodiscard]] bool warp_groups() const { return engine == Engine::WarpGroups; }
-    [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory}; }
+    [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory, shared_floats}; }
 };
 std::string to_string(const Schedule& schedule);
 
@@ -69,7 +73,8 @@ struct TensorSlot {
 
 /// A value that passes from kernel to kernel through the workspace, whole even where scans take parts of it.
 struct SpillSlot {
-    enum class Per : std::uint8_t { Chunk, Segment, Sequence };  ///< one block for each, and each head
+    /// One block for each, and each head; or for each of the blocks of threads that have tiles in global memory.
+    enum class Per : std::uint8_t { Chunk, Segment, Sequence, Worker };
     std::string name;
     ir::Type type;  ///< of a block, symbolic
     std::vector<std::int64_t> strides;
@@ -80,6 +85,8 @@ struct SpillSlot {
 
 /// Where work ahead of a scan that runs beside it says what it has made: a word per chunk and head.
 constexpr const char* kMadeSpill = "made";
+/// Tiles for which shared memory is too small; kernels have them one after the other.
+constexpr const char* kFarSpill = "far tiles";
 
 struct Kernel {
     KernelGraph graph;

@@ -14,6 +14,7 @@ static_assert(sizeof(cuda::Call) + sizeof(cuda::TensorMaps) <= 4096, "CUDA's lim
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+/// Of a spill that chunks or segments have a block of.
 std::size_t bytes_of(const plan::SpillSlot& spill, const Bound& bound) {
     const std::int64_t units = spill.per == plan::SpillSlot::Per::Segment ? bound.summaries : bound.chunks;
     return aligned(static_cast<std::size_t>(units * bound.heads * spill.floats) * sizeof(float));
@@ -46,12 +47,23 @@ struct Workspace {
     std::size_t bytes = 0;
 
     Workspace(const plan::Plan& plan, const Bound& bound) {
-        for (const plan::SpillSlot& spill : plan.spills) spills.push_back(take(bytes_of(spill, bound)));
+        for (const plan::SpillSlot& spill : plan.spills)
+            spills.push_back(
+                take(spill.per == plan::SpillSlot::Per::Worker
+                         ? aligned(static_cast<std::size_t>(workers(plan, bound) * spill.floats) * sizeof(float))
+                         : bytes_of(spill, bound)));
         for (const plan::Kernel& kernel : plan.kernels)
             exchanges.push_back(take(exchange_bytes_of(kernel, emit::launch_of(plan, kernel), bound)));
     }
 
   private:
+    static std::int64_t workers(const plan::Plan& plan, const Bound& bound) {
+        std::int64_t most = 0;
+        for (const plan::Kernel& kernel : plan.kernels)
+            if (const emit::Launch how = emit::launch_of(plan, kernel); how.most_blocks > 0)
+                most = std::max(most, std::min<std::int64_t>(how.most_blocks, tasks_of(kernel, how, bound)));
+        return most;
+    }
     std::size_t take(std::size_t size) { return std::exchange(bytes, bytes + size); }
 };
 
@@ -104,7 +116,8 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
         kernel.tasks = tasks_of(plan.kernels[k], how, bound), kernel.parts = how.parts;
         kernel.blocks = how.resident_blocks > 0
                             ? std::min<std::int64_t>(kernel.tasks, std::int64_t{how.resident_blocks} * multiprocessors)
-                            : kernel.tasks;
+                        : how.most_blocks > 0 ? std::min<std::int64_t>(kernel.tasks, how.most_blocks)
+                                              : kernel.tasks;
         kernel.exchange = workspace.exchanges[k],
         kernel.exchange_bytes = exchange_bytes_of(plan.kernels[k], how, bound);
         kernels_.push_back(kernel);

@@ -42,6 +42,8 @@ std::int64_t spill_blocks(const plan::Plan& plan, const plan::SpillSlot& spill, 
         case Per::Sequence:
             return divide_up(bound.length, plan.schedule.chunk) > plan.stretch_chunks(lanes) ? lanes
                                                                                              : 0;  // no stretch follows
+        case Per::Worker:
+            return 0;  // of GPUs
         case Per::Chunk:
             break;
     }

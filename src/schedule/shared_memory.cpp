@@ -1,10 +1,7 @@
 #include "schedule/shared_memory.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "forge/error.h"
 #include "graph/slice.h"
 
 namespace forge::schedule {
@@ -24,19 +21,17 @@ std::vector<std::int64_t> splits(std::int64_t size) {
     return counts;
 }
 
-/// The kernel that needs most, in bytes.
-struct Need {
-    std::string kernel;
-    std::int64_t bytes = 0;
-};
+/// Of the kernel that needs most, in bytes.
+std::int64_t need_of(const plan::Plan& plan) {
+    std::int64_t most = 0;
+    for (const plan::Kernel& kernel : plan.kernels) most = std::max(most, kernel.tiles.scratch_floats);
+    return most * static_cast<std::int64_t>(sizeof(float));
+}
 
-Need need_of(const plan::Plan& plan) {
-    Need most;
-    for (const plan::Kernel& kernel : plan.kernels) {
-        const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
-        if (bytes > most.bytes) most = {kernel.graph.name, bytes};
-    }
-    return most;
+double far_floats(const plan::Plan& plan) {
+    std::int64_t floats = 0;
+    for (const plan::Kernel& kernel : plan.kernels) floats += kernel.tiles.far_floats;
+    return static_cast<double>(floats);
 }
 
 class Fitting {
@@ -52,12 +47,9 @@ class Fitting {
         for (const std::int64_t chunk : chunks())
             for (const std::int64_t tiles : tile_counts()) {
                 const Schedule s = schedule(chunk, tiles);
-                const Need need = need_of(plan::make_plan(definition_, program_, sizes_, s));
-                if (need.bytes <= memory_.bytes) return s;
-                if (least_.bytes == 0 || need.bytes < least_.bytes) least_ = need, at_ = to_string(s);
+                if (need_of(plan::make_plan(definition_, program_, sizes_, s)) <= memory_.bytes) return s;
             }
-        throw RuntimeError(fmt::format("{}: shared memory: expected at most {} bytes, got {} for kernel {} ({})",
-                                       definition_.name, memory_.bytes, least_.bytes, least_.kernel, at_));
+        return with_far_tiles();
     }
 
   private:
@@ -100,14 +92,29 @@ class Fitting {
         return s;
     }
 
+    /// No chunk and no part is small enough: what does not fit lies in global memory, the less per token the better. A
+    /// block per multiprocessor has such memory, as the rest leaves no room for a second one.
+    [[nodiscard]] Schedule with_far_tiles() const {
+        Schedule best;
+        double least = 0;
+        for (const std::int64_t chunk : chunks())
+            for (const std::int64_t tiles : {tile_counts().front(), tile_counts().back()}) {
+                Schedule s = schedule(chunk, tiles);
+                s.shared_floats = memory_.bytes / static_cast<std::int64_t>(sizeof(float));
+                s.far_blocks = memory_.multiprocessors;
+                const double floats = far_floats(plan::make_plan(definition_, program_, sizes_, s));
+                const double per_token = floats * static_cast<double>(tiles) / static_cast<double>(chunk);
+                if (least == 0 || per_token < least) best = s, least = per_token;
+            }
+        return best;
+    }
+
     const ir::Definition& definition_;
     const ir::Function& program_;
     const tile::Sizes& sizes_;
     const SharedMemory& memory_;
     const FitWishes& wishes_;
     std::string axis_;
-    Need least_;
-    std::string at_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-/// Schedules for kernels whose tiles all lie in a GPU's shared memory (the portable CUDA path): the largest chunk, and
-/// of the parallel axis the largest part, that fit and still give every multiprocessor a task. A pure function of plain
-/// data.
+/// Schedules for kernels whose tiles lie in a GPU's shared memory (the portable CUDA path): the largest chunk, and of
+/// the parallel axis the largest part, that fit and still give every multiprocessor a task. Where nothing fits, what
+/// needs least, and some of its tiles in global memory: every program has kernels. A pure function of plain data.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,6 @@ struct FitWishes {
     std::int64_t expected_tokens = 4096, expected_tasks = 1;  ///< sequences × heads
 };
 
-/// RuntimeError, naming the smallest kernel that did not fit, if nothing fits.
 plan::Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program,
                                  const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes);
 

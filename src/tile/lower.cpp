@@ -5,6 +5,7 @@
 
 #include "ir/infer.h"
 #include "tile/arena.h"
+#include "tile/far.h"
 #include "tile/join_scans.h"
 #include "tile/layout.h"
 #include "tile/legalize.h"
@@ -44,27 +45,34 @@ using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
 
 class Allocator {
   public:
-    Allocator(Streamed streamed, SpillStrides spills, const Rules& rules)
+    /// `far`: what lies in global memory.
+    Allocator(Streamed streamed, SpillStrides spills, const Rules& rules, std::set<BufferName> far = {})
         : fn_(std::move(streamed.fn)),
           streams_(std::move(streamed.streams)),
           spills_(std::move(spills)),
           rules_(rules),
-          arena_(rules.shared_memory) {}
+          far_(std::move(far)),
+          arena_(rules.shared_memory),
+          far_arena_(rules.shared_memory) {}
 
-    Function run() {
+    void run() {
         choose_spaces();
         find_lives();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (owns_buffer(v)) place(v);
             else if (ir::is_view(fn_.op(v).code)) view(v);
             const std::int64_t work = work_floats(fn_, v, rules_);
-            if (work > 0) work_[v] = arena_.take(work);
+            if (work > 0) work_[v] = arena_of({v, true}).take(work), buffers_.push_back({{v, true}, work, 1});
             release(v);
-            if (work > 0) arena_.give(work_[v], work);
+            if (work > 0) arena_of({v, true}).give(work_[v], work);
         }
-        return std::move(fn_);
+        join_arenas();
     }
+    Function take() { return std::move(fn_); }
     [[nodiscard]] std::int64_t floats() const { return arena_.size(); }
+    [[nodiscard]] std::int64_t far_floats() const { return far_arena_.size(); }
+    /// All that has memory of its own, once the function is made.
+    [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
     [[nodiscard]] const std::map<ValueId, std::int64_t>& work() const { return work_; }
 
   private:
@@ -142,12 +150,15 @@ class Allocator {
         op.layout->strides = tile_strides(op.type, rules_);
         if (rolling_.contains(v)) op.layout->strides[0] = 0;
         if (const ValueId from = reusable(v); from != ir::kNoValue) {
+            owners_[v] = owners_.at(from);
             op.layout->offset = fn_.op(from).layout->offset;
             moved_.insert(from);
             if (permanent_.contains(from)) permanent_.insert(v);
             return;
         }
-        op.layout->offset = arena_.take(floats_of(v));
+        owners_[v] = v;
+        op.layout->offset = arena_of({v, false}).take(floats_of(v));
+        buffers_.push_back({{v, false}, floats_of(v), 0});
         if (is_state(v) || hoisted(v)) permanent_.insert(v);
     }
 
@@ -202,8 +213,28 @@ class Allocator {
             if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || permanent_.contains(t) ||
                 moved_.contains(t))
                 continue;
-            arena_.give(fn_.op(t).layout->offset, floats_of(t));
+            arena_of({owners_.at(t), false}).give(fn_.op(t).layout->offset, floats_of(t));
         }
+    }
+
+    Arena& arena_of(const BufferName& name) { return far_.contains(name) ? far_arena_ : arena_; }
+
+    /// Global memory follows shared memory. Counts how often each buffer is read.
+    void join_arenas() {
+        const std::int64_t shared = arena_.size();
+        for (auto& [v, offset] : work_)
+            if (far_.contains({v, true})) offset += shared;
+        std::map<ValueId, double> reads;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (fn_.op(v).layout->space != Space::Tile) continue;
+            const ValueId owner = owners_.at(buffer_of(fn_, v));
+            if (far_.contains({owner, false})) fn_.op(v).layout->offset += shared;
+            if (ir::is_view(fn_.op(v).code)) continue;
+            for (const ValueId t : tiles_read_by(fn_, v))
+                if (fn_.op(t).layout->space == Space::Tile) reads[owners_.at(t)] += reads_of(fn_, v, t);
+        }
+        for (Buffer& b : buffers_)
+            if (!b.name.work) b.reads = reads[b.name.value];
     }
 
     /// A scan of which only the row before counts takes one row.
@@ -217,11 +248,27 @@ class Allocator {
     std::vector<Stream> streams_;
     SpillStrides spills_;
     Rules rules_;
-    Arena arena_;
+    std::set<BufferName> far_;
+    Arena arena_, far_arena_;
+    std::map<ValueId, ValueId> owners_;  ///< whose memory a value has
+    std::vector<Buffer> buffers_;
     std::vector<int> last_read_;
     std::set<ValueId> moved_, permanent_, rolling_;
     std::map<ValueId, std::int64_t> work_;
 };
+
+/// All in shared memory, or, where that is too small, as much of it as is read most.
+Allocator allocated(const Streamed& streamed, const SpillStrides& spills, const Rules& rules) {
+    const auto with = [&](std::set<BufferName> far) {
+        Allocator allocator(streamed, spills, rules, std::move(far));
+        allocator.run();
+        return allocator;
+    };
+    Allocator whole = with({});
+    if (rules.shared_floats == 0 || whole.floats() <= rules.shared_floats) return whole;
+    return with(far_buffers(whole.buffers(), rules.shared_floats,
+                            [&](const std::set<BufferName>& far) { return with(far).floats(); }));
+}
 
 }  // namespace
 
@@ -264,9 +311,10 @@ TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole,
         rules.shared_memory ? Streamed{with_order(legal), {}} : find_streams(with_order(join_scans(legal)));
     TileKernel tiled;
     tiled.streams = streamed.streams;
-    Allocator allocator(std::move(streamed), std::move(spills), rules);
-    tiled.fn = allocator.run();
+    Allocator allocator = allocated(streamed, spills, rules);
+    tiled.fn = allocator.take();
     tiled.scratch_floats = allocator.floats();
+    tiled.far_floats = allocator.far_floats();
     tiled.work = allocator.work();
     return tiled;
 }

@@ -22,14 +22,16 @@ struct Rules {
     /// fall into different banks; spills are loaded into tiles; products read their second operand with any strides;
     /// what device functions need for themselves comes out of the arena too.
     bool shared_memory = false;
+    std::int64_t shared_floats = 0;  ///< how many there are; tiles that are too many lie in global memory. 0: no limit
 
-    Rules(std::int64_t width, bool shared = false)
-        : vector_width(width), shared_memory(shared) {}  // NOLINT(google-explicit-constructor)
+    Rules(std::int64_t width, bool shared = false, std::int64_t floats = 0)
+        : vector_width(width), shared_memory(shared), shared_floats(floats) {}  // NOLINT(google-explicit-constructor)
 };
 
 struct TileKernel {
     ir::Function fn;
     std::int64_t scratch_floats = 0;
+    std::int64_t far_floats = 0;               ///< of global memory, for tiles with offsets from scratch_floats on
     std::map<ir::ValueId, std::int64_t> work;  ///< shared memory: where an op's device function has memory of its own
     std::vector<Stream> streams = {};  ///< row loops; not in shared memory, where each op is shared out over threads
     // Where chunks overlap: what arrives from global memory for one. Matrices at `stage * stage_floats`; numbers, whose

@@ -1,12 +1,15 @@
 /// The CUDA path as far as a machine without a GPU can check it: every program is fitted to shared memory and emitted,
 /// some are compiled for several architectures without spills, and what cannot work says why.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "build/cuda_binary.h"
 #include "check/problem.h"
 #include "emit/cuda/emit_cuda.h"
+#include "emit/cuda/launch.h"
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "frontend/trace.h"
@@ -60,16 +63,32 @@ TEST_P(CudaProgram, FitsIntoSharedMemoryAndIsEmitted) {
     }
 }
 
-// Programs whose state cannot be cut, or that have a whole state per token, may be too large for the smallest chips.
-TEST_P(CudaProgram, FitsIntoTheLeastSharedMemoryOrSaysWhatDoesNot) {
-    try {
-        const plan::Plan plan = plan_for(GetParam(), plan::Strategy::OnePass, {128, 128}, kSmallest);
-        for (const plan::Kernel& kernel : plan.kernels)
-            EXPECT_LE(kernel.tiles.scratch_floats * 4, kSmallest) << kernel.graph.name;
-    } catch (const RuntimeError& error) {
-        EXPECT_EQ(variants::find(GetParam().name), nullptr) << error.what();
-        EXPECT_NE(std::string(error.what()).find("for kernel " + GetParam().name), std::string::npos) << error.what();
+/// Every strategy that the program admits.
+void expect_kernels(const Entry& entry, Sizes sizes, std::int64_t bytes, DType dtype) {
+    for (const plan::Strategy strategy : plan::all_strategies()) {
+        std::optional<plan::Plan> plan;
+        try {
+            plan = plan_for(entry, strategy, sizes, bytes, dtype);
+        } catch (const CompileError&) {  // segments whose states cannot be joined
+            EXPECT_EQ(strategy, plan::Strategy::Segmented);
+            continue;
+        }
+        for (const plan::Kernel& kernel : plan->kernels) {
+            EXPECT_LE(kernel.tiles.scratch_floats * 4, bytes) << kernel.graph.name;
+            EXPECT_EQ(kernel.tiles.far_floats > 0, emit::launch_of(*plan, kernel).most_blocks > 0) << kernel.graph.name;
+        }
+        EXPECT_FALSE(emit::emit_cuda(*plan).empty());
     }
+}
+
+// Whatever is accepted has kernels, for states of up to 256 x 256, on the smallest chips too: what does not fit into
+// shared memory lies in global memory.
+TEST_P(CudaProgram, HasKernelsForAllSizesOnAllChips) {
+    for (const Sizes sizes : {Sizes{64, 64}, Sizes{128, 128}, Sizes{256, 256}, Sizes{64, 256}, Sizes{256, 128}})
+        for (const std::int64_t bytes : {kHopper, kSmallest}) {
+            SCOPED_TRACE(fmt::format("{} x {}, {} bytes", sizes.k, sizes.v, bytes));
+            for (const DType dtype : {F32, BF16, F16}) expect_kernels(GetParam(), sizes, bytes, dtype);
+        }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaProgram, testing::ValuesIn(all_programs()),
@@ -109,7 +128,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Compiled{"token_shift", "sm_80", plan::Strategy::OnePass, {60, 100}, F32},
                     Compiled{"rotary", "sm_80", plan::Strategy::OnePass, {30, 100}, F32},
                     Compiled{"turned_pairs", "sm_90", plan::Strategy::Segmented, {64, 64}, BF16},
-                    Compiled{"two_readings", "sm_90", plan::Strategy::Fused, {64, 64}, F16}),
+                    Compiled{"two_readings", "sm_90", plan::Strategy::Fused, {64, 64}, F16},
+                    Compiled{"elementwise_decay", "sm_80", plan::Strategy::Fused, {256, 256}, F16}),
     [](const auto& test) { return test.param.program + "_" + test.param.arch; });
 
 TEST(CudaNvcc, IsAnAlternativeToNvrtc) {
@@ -133,15 +153,43 @@ TEST(CudaFlags, AreOptionsOfTheCompilerAndOfTheCache) {
     EXPECT_THROW(build(), InternalError);
 }
 
-TEST(CudaFit, NamesTheKernelThatIsTooLarge) {
-    try {
-        plan_for(program("gla"), plan::Strategy::OnePass, {128, 128}, 8 * kKiB);
-        FAIL() << "8 KiB were enough";
-    } catch (const RuntimeError& error) {
-        EXPECT_NE(std::string(error.what()).find("gla: shared memory: expected at most 8192 bytes, got"),
-                  std::string::npos)
-            << error.what();
-    }
+// Where shared memory is too small whatever is cut, the tiles that are read least lie in global memory, and no more of
+// them than must.
+TEST(CudaFit, PutsIntoGlobalMemoryWhatIsReadLeast) {
+    const plan::Plan plan = plan_for(program("normalised"), plan::Strategy::OnePass, {256, 256}, kHopper);
+    const tile::TileKernel& tiles = plan.kernels.at(0).tiles;
+    EXPECT_GT(tiles.scratch_floats * 4, kHopper * 3 / 4);
+    EXPECT_LT(tiles.far_floats, 2 * 256 * 260);
+    const auto state = std::find_if(tiles.fn.ops.begin(), tiles.fn.ops.end(), [](const ir::Op& op) {
+        return op.attrs.role == ir::Role::State && op.attrs.name == "s";
+    });
+    EXPECT_GE(state->layout->offset, tiles.scratch_floats);  // the state alone is larger than shared memory
+    EXPECT_EQ(plan.schedule.chunk, 64);
+    EXPECT_NE(to_string(plan.schedule).find("in global memory"), std::string::npos);
+    EXPECT_EQ(plan_for(program("gla"), plan::Strategy::OnePass, {128, 128}, kHopper).kernels.at(0).tiles.far_floats, 0);
+}
+
+/// A second state of K x K beside one of K x V, which no cut along V makes smaller.
+LinearAttention second_state() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("second_state");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
+    a.state("s", F32, {K, V}).state("m", F32, {K, K});
+    a.chunk({"k", "v"}, [](Tensor k, Tensor v) -> Results {
+        return {{"s", matmul_out_fp32(transpose(k), v)}, {"m", matmul_out_fp32(transpose(k), k)}};
+    });
+    a.decay({"prev_s", "chunk_s", "prev_m", "chunk_m"},
+            [](Tensor s, Tensor chunk_s, Tensor m, Tensor chunk_m) -> Results {
+                return {{"s", s + chunk_s}, {"m", m + chunk_m}};
+            });
+    a.merge({"q", "prev_s", "prev_m"}, [](Tensor q, Tensor s, Tensor m) { return matmul(matmul(q.to(F32), m), s); });
+    return a;
+}
+
+TEST(CudaFit, HasRoomForSecondStates) {
+    const Entry entry{"second_state", "", "", second_state};
+    for (const std::int64_t size : {128, 256})
+        for (const std::int64_t bytes : {kHopper, kSmallest}) expect_kernels(entry, {size, size}, bytes, BF16);
 }
 
 TEST(CudaReport, IsRead) {

@@ -286,6 +286,42 @@ INSTANTIATE_TEST_SUITE_P(Some, StatesBeforeChunks,
                                          Kept{"normalised", plan::Strategy::Decoupled, 0}),
                          [](const auto& test) { return test.param.program; });
 
+// Kernels of the portable library whose tiles do not all fit into shared memory: blocks with tiles in global memory,
+// fewer than there are tasks, take one task after the other.
+class FarTiles : public testing::TestWithParam<std::pair<const char*, plan::Strategy>> {};
+
+TEST_P(FarTiles, HoldTheSameNumbers) {
+    const Example example{GetParam().first, F32, 60, 36};
+    const ir::Definition declared = program_named(example.program).make().define();
+    const ir::Definition def = frontend::with_dtype(declared, example.dtype);
+    const ir::Function program = graph::optimize(frontend::join(def));
+    const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
+    schedule::FitWishes wishes;
+    wishes.strategy = GetParam().second;
+    const schedule::SharedMemory memory{16 * 1024, 3};
+    const plan::Plan plan =
+        plan::make_plan(def, program, sizes, schedule::fit_shared_memory(def, program, sizes, memory, wishes));
+    EXPECT_TRUE(std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                            [](const plan::Kernel& k) { return k.tiles.far_floats > 0; }));
+    const emulated::Program emulated("far_tiles", plan);
+    for (check::Problem problem : {check::Problem{.B = 2, .T = 150, .H = 2, .initial_state = true},
+                                   check::Problem{.H = 2, .lengths = {70, 0, 1, 130}}}) {
+        problem.sizes = example.sizes(), problem.dtype = example.dtype;
+        check::Buffers buffers(declared, problem);
+        const check::Reference reference = check::reference(buffers, 64);
+        check::clear_results(buffers);
+        emulated.run(buffers.call(), 1);
+        for (const check::Difference& d : check::compare(buffers, reference).differences)
+            EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, FarTiles,
+                         testing::Values(std::pair("normalised", plan::Strategy::OnePass),
+                                         std::pair("kda", plan::Strategy::Decoupled),
+                                         std::pair("paired_keys", plan::Strategy::Segmented)),
+                         [](const auto& test) { return std::string(test.param.first); });
+
 // What the runs above rest on: a wait, a fence or a barrier that is missing shows as NaN, wrong numbers, threads that
 // wait for ever or an error.
 struct Fault {

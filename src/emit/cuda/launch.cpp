@@ -27,6 +27,7 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
     launch.threads = plan.schedule.block_threads * (kernel.tiles.roles ? kernel.tiles.roles->groups() : 1);
     launch.shared_bytes = (kernel.tiles.scratch_floats + slack) * static_cast<std::int64_t>(sizeof(float));
     launch.parts = plan.tiles(kernel);
+    if (kernel.tiles.far_floats > 0) launch.most_blocks = plan.schedule.far_blocks;
     if (plan.is_beside(kernel, plan::Loop::Chunks)) {
         launch.beside = true;
         launch.threads = plan.schedule.block_threads * plan.schedule.beside_groups;

@@ -20,6 +20,7 @@ struct Launch {
     /// 0: one block of threads per task. Otherwise at most so many blocks per multiprocessor, which take tasks in
     /// order, unless they are clusters.
     int resident_blocks = 0;
+    int most_blocks = 0;  ///< of the launch, if not 0, which take tasks in order
     bool beside = false;  ///< the next kernel runs beside it; blocks take tasks one after the other
     /// A task may be shared by up to so many blocks, a cluster, each of which has `cluster_rows` of its tokens at a
     /// time.

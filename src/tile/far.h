@@ -1,0 +1,33 @@
+/// Which tiles lie in global memory where shared memory is too small for all: those that are read least.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "ir/function.h"
+
+namespace forge::tile {
+
+/// A value's tile, or the memory that its device function has for itself.
+struct BufferName {
+    ir::ValueId value = ir::kNoValue;
+    bool work = false;
+    auto operator<=>(const BufferName&) const = default;
+};
+
+struct Buffer {
+    BufferName name;
+    std::int64_t floats = 0;
+    double reads = 0;  ///< of each number, per chunk, about
+};
+
+/// How often evaluating v reads each number of an operand, about: products read theirs once per block of results.
+double reads_of(const ir::Function& fn, ir::ValueId v, ir::ValueId operand);
+
+/// `shared_floats(far)`: how much shared memory the rest then takes. The least read go first; what turns out to fit
+/// after all comes back.
+std::set<BufferName> far_buffers(std::vector<Buffer> buffers, std::int64_t most,
+                                 const std::function<std::int64_t(const std::set<BufferName>&)>& shared_floats);
+
+}  // namespace forge::tile
