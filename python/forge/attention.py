@@ -49,7 +49,7 @@ class Attention:
         self._plans: dict[tuple, Plan] = {}
         self._latest: tuple = (None, None)  #: the last call's key and plan
         self._warned: set[str] = set()  #: reasons for slower kernels that the user has read
-        self._last: _c.Compiled | None = None  #: what `compile` gave last, to look inside before the first call
+        self._last: _c.Compiled | None = None  #: what `compile` or `check` compiled last, to look inside before the first call
         self._lock = threading.Lock()
 
     def __repr__(self):
@@ -293,7 +293,7 @@ class Attention:
         return self._compiled_for(device, dtype, {**known, **sizes}, sequences, tokens, heads, on=on)
 
     def _seen(self) -> _c.Compiled | None:
-        """What the last call used, or before the first one `compile` gave."""
+        """What the last call used, or before the first one `compile` or `check`."""
         plan = self._latest[1]
         return self._last if plan is None else plan.compiled
 
@@ -331,7 +331,7 @@ class Attention:
         or with the three phases where a definition has no step. The report prints as a table, and is true if all is right."""
         options = {"dtype": "f32", **options}
         sizes = {s: 32 for s in self.signature.symbols if s not in self._allowed and s not in options}
-        return _measure.CheckReport(self.name, self._compile(**{**sizes, **options}).check())
+        return _measure.CheckReport(self.name, self.compile(**{**sizes, **options}).check())
 
     def benchmark(
         self, B: int = 1, T: int = 4096, H: int = 8, device: str = "cpu", dtype: str = "bf16", runs: int = 20, **sizes: int
