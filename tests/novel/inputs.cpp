@@ -89,14 +89,14 @@ LinearAttention weighted_tokens() {
 }
 
 /// Two writes and two reads per token, one after the other: S = exp(g) S before the first, S = S + w k vᵀ with
-/// w = rate β and o = Sᵀ q for each. Rows 2t and 2t + 1 of q, k, v, β, the rates and of both outputs are token t's.
+/// w = rate β and o = Sᵀ q for each. Rows 2t and 2t + 1 of q, k, v, β, the rates and of the output are token t's.
 LinearAttention several_rows() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("several_rows");
     a.input("q", BF16, {2 * T, H, K}).input("k", BF16, {2 * T, H, K}).input("v", BF16, {2 * T, HV, V});
     a.input("beta", BF16, {2 * T, HV}).input("rate", F32, {2 * T, HV}, 1.0).input("g", F32, {T, HV});
     a.state("s", F32, {K, V});
-    a.output("o", BF16, {2 * T, HV, V}).output("weights", F32, {2 * T, HV});
+    a.output("o", BF16, {2 * T, HV, V});
 
     a.chunk({"k", "v", "beta", "rate", "g"}, [](Tensor k, Tensor v, Tensor beta, Tensor rate, Tensor g) {
         Tensor w = cache_result(beta.to(F32) * rate, "w");
@@ -112,15 +112,14 @@ LinearAttention several_rows() {
                 Tensor decay = rows(rows(tril(exp(unsqueeze(G, 1) - unsqueeze(G, 0))), 0), 1);
                 Tensor scores = tril(matmul_out_fp32(q, transpose(k)) * decay * unsqueeze(w, 0));
                 Tensor carried = matmul_out_fp32(q, before.to(q.dtype())) * unsqueeze(rows(exp(G), 0), 1);
-                return {{"o", matmul_out_fp32(scores.to(v.dtype()), v) + carried}, {"weights", w}};
+                return {{"o", matmul_out_fp32(scores.to(v.dtype()), v) + carried}};
             });
     a.step({"q", "k", "v", "beta", "rate", "g", "prev_s"},
            [](Tensor q, Tensor k, Tensor v, Tensor beta, Tensor rate, Tensor g, Tensor s) -> Results {
                Tensor w = beta * rate, before = s * exp(g);
                Tensor scores = tril(matmul(q, transpose(k)) * unsqueeze(w, 0));
                return {{"s", before + matmul(transpose(k * unsqueeze(w, 1)), v)},
-                       {"o", matmul(scores, v) + matmul(q, before)},
-                       {"weights", w}};
+                       {"o", matmul(scores, v) + matmul(q, before)}};
            });
     return a;
 }
