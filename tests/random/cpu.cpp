@@ -18,13 +18,15 @@ CompileOptions choose(Subject& s, const std::string& name) {
     options.chunk = kChunks[s.d.pick(key("chunk"), {3, 1, 2, 1, 1})];
     options.threads = 1 + s.d.below(key("threads"), 2);
     if (options.strategy == "segmented") options.segments = s.d.pick(key("segments"), {1, 1, 1}) + 2;
+    if (options.strategy != "segmented" && s.d.flip(key("tiles"), 0.15)) options.tiles = 2;
     if (s.d.flip(key("plain"), 0.1)) options.isa = "plain";
     else if (s.d.flip(key("avx2"), 0.15) && support::machine_isa() == "avx512") options.isa = "avx2";
     return options;
 }
 
 std::string describe(const CompileOptions& o) {
-    return fmt::format("{}, chunk {}, {} threads, {}", o.strategy, o.chunk, o.threads, o.isa);
+    return fmt::format("{}, chunk {}, {} threads, {}{}", o.strategy, o.chunk, o.threads, o.isa,
+                       o.tiles > 0 ? fmt::format(", {} tiles", o.tiles) : "");
 }
 
 bool is_not_affine(const CompileError& error) {
@@ -44,6 +46,11 @@ Engine cpu_engine(int ways) {
                     } catch (const CompileError& error) {
                         if (options.strategy != "segmented" || !is_not_affine(error)) throw;
                         ++tally["cpu: segmented, but not affine"];
+                        continue;
+                    } catch (const RuntimeError& error) {
+                        if (options.tiles == 0 || std::string(error.what()).find("no schedule with") == std::string::npos)
+                            throw;
+                        ++tally["cpu: no axis to cut"];
                         continue;
                     }
                     ++tally["cpu: " + attention->strategy()];

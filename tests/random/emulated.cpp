@@ -82,6 +82,16 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                         if (!note_known(error.what(), tally)) throw;
                     }
                 }
+                if (!found.empty()) return found;
+                const auto of_tiles = portable_plan(s, "portable90", kH200, tally);
+                if (const auto& made = of_tiles) {
+                    const emulated::Program program(next_name(), made->plan);
+                    for (const int index : {0, 1})
+                        if (found.empty())
+                            add(faults_of(s.problem(index), made->how, 1,
+                                          [&](const Call& call, unsigned order) { program.run(call, order); }));
+                    ++tally["emulated: portable"];
+                }
                 if (const auto made = channels_plan(s, "channels", kH200); made && found.empty()) {
                     static const emulated::Device device;
                     const emulated::Library library(device.build(next_name(), emit::emit_cuda(made->plan)));

@@ -55,7 +55,7 @@ Options parse(int argc, char** argv) {
         else if (word.starts_with("--out=")) o.out = value;
         else if (word.starts_with("--replay=")) o.replay = value;
         else if (word == "--no-shrink") o.shrinks = false;
-        else if (word == "--known") kMixedVectors = kSeveralRows = kNoKernel = kRepeatedDecays = false;
+        else if (word == "--known") kMixedVectors = kSeveralRows = kNoKernel = kRepeatedDecays = kNotCarried = false;
         else if (word.starts_with("--engines=")) {
             std::istringstream list(value);
             for (std::string name; std::getline(list, name, ',');) o.engines.push_back(name);

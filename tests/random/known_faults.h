@@ -16,6 +16,8 @@ inline bool kSeveralRows = true;
 inline bool kNoKernel = true;
 /// Naive decays per channel between several rows per token, exp(G) and exp(-G) of repeated rows, which no pass makes safe.
 inline bool kRepeatedDecays = true;
+/// What prev_token looks back to is not carried from call to call.
+inline bool kNotCarried = true;
 
 /// Whether an exception is a fault that is known; counted.
 inline bool note_known(const std::string& text, Tally& tally) {

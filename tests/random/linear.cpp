@@ -31,7 +31,7 @@ class Linear : public Part {
         right_ = !normalised_ && m.flip_joining(name + ".right", 0.12);
         itself_ = exclusive_ && rows_ == 1 && d.flip(name + ".itself", 0.5);
         half_ = d.flip(name + ".half", 0.5) && m.wide == BF16;
-        form_ = d.pick(name + ".scores", {4, 2, 1, 1});
+        form_ = d.pick(name + ".scores", {4, 2, 1, 1, 0.7});
         cached_ = d.flip(name + ".cached", 0.4);
         const bool shares = d.flip(name + ".shares", 0.5);
         const std::string own = shares ? "" : "_" + name;
@@ -42,6 +42,8 @@ class Linear : public Part {
                           Feature::Use::Any, true);
         queries_ = Feature(m, "q" + own + (shares ? "_" + to_string(right_ ? b_ : a_) : ""), 1, m.H, right_ ? b_ : a_,
                            normalised_ ? Feature::Use::Positive : Feature::Use::Any, false);
+        if (rows_ == 1 && d.flip(name + ".weighted", 0.12))
+            weights_ = m.token("x_w" + name, F32, 1, m.HV, {}, Kind::Weight, kNoWeight), m.traits.insert("amax among decays");
         if (itself_) bonus_ = m.head("u_" + name, {right_ ? b_ : a_}, Kind::Weight);
         m.state("s" + name, {a_, b_});
         if (normalised_) m.state("z" + name, {a_}, Kind::Positive), m.traits.insert("normaliser");
@@ -50,11 +52,17 @@ class Linear : public Part {
     }
 
     void chunk(const Env& env, Named& out) const override {
-        const Tensor keys = decayed(env, keys_.eval(env), first_), values = decayed(env, values_.eval(env), second_);
+        Tensor keys = decayed(env, keys_.eval(env), first_);
+        // Weights relative to the chunk's largest, which the whole contribution gets back.
+        if (!weights_.empty()) keys = wide(keys) * column(exp(env[weights_] - amax(env[weights_], 0)));
+        const Tensor values = decayed(env, values_.eval(env), second_);
         const Tensor to_end = number_.any() ? decayed(env, keys, number_) : keys;
         const Tensor k = env.shared("k_end" + name_, cached_, [&] { return to_end; });
-        out.emplace_back("s" + name_, product(transpose(k), values, half_));
-        if (normalised_) out.emplace_back("z" + name_, sum(wide(k), 0));
+        const auto whole = [&](const Tensor& x) {
+            return weights_.empty() ? x : x * exp(amax(env[weights_], 0));
+        };
+        out.emplace_back("s" + name_, whole(product(transpose(k), values, half_)));
+        if (normalised_) out.emplace_back("z" + name_, whole(sum(wide(k), 0)));
     }
 
     void decay(const Env& env, Named& out) const override {
@@ -72,7 +80,7 @@ class Linear : public Part {
     }
 
     std::vector<Reading> merge(const Env& env) const override {
-        Side side{queries_.eval(env), keys_.eval(env), values_.eval(env), {}, {}, env.prev("s" + name_)};
+        Side side{queries_.eval(env), weighted(env, keys_.eval(env)), values_.eval(env), {}, {}, env.prev("s" + name_)};
         if (first_.any()) side.along = first_.log(env);
         if (second_.any()) side.across = second_.log(env);
         if (right_) {
@@ -85,7 +93,7 @@ class Linear : public Part {
 
     std::vector<Reading> step(const Env& env, Named& out) const override {
         const Tensor before = env.prev("s" + name_), q = wide(queries_.eval(env));
-        const Tensor k = wide(keys_.eval(env)), v = wide(values_.eval(env));
+        const Tensor k = wide(weighted(env, keys_.eval(env))), v = wide(values_.eval(env));
         Tensor next = before, z;
         if (normalised_) z = env.prev("z" + name_);
         const Tensor z_before = z;
@@ -102,12 +110,18 @@ class Linear : public Part {
         if (normalised_) out.emplace_back("z" + name_, z);
         const Tensor s = exclusive_ ? before : next;
         Tensor o = right_ ? matmul(s, q) : matmul(q, s);
-        if (itself_) o = o + sum(q * env[bonus_] * (right_ ? v : k), -1) * (right_ ? k : v);
+        if (itself_) o = o + sum(q * wide(env[bonus_]) * (right_ ? v : k), -1) * (right_ ? k : v);
         if (normalised_) o = o / (1.0 + sum(q * (exclusive_ ? z_before : z), -1));
         return {{o, right_ ? a_ : b_}};
     }
 
   private:
+    static constexpr double kNoWeight = -1e4;  ///< of rows past the end, in log space
+
+    Tensor weighted(const Env& env, const Tensor& keys) const {
+        return weights_.empty() ? keys : wide(keys) * column(exp(env[weights_]));
+    }
+
     /// Rows as they will be at the chunk's end.
     Tensor decayed(const Env& env, const Tensor& x, const Gate& gate) const {
         if (!gate.any()) return x;
@@ -139,6 +153,10 @@ class Linear : public Part {
             const Tensor q = wide(side.queries) * column(exp(seen(g))), k = wide(keys) * column(exp(-cumsum(g, 0)));
             return tril(matmul(q, transpose(k)), diagonal);
         }
+        if (form_ == 4) {
+            const Tensor across = product(keys, transpose(side.queries), half_) * exp(row(seen(g)) - column(cumsum(g, 0)));
+            return transpose(triu(across, -diagonal));
+        }
         const Tensor plain = product(side.queries, transpose(keys), half_);
         if (form_ == 1) return plain * tril(between(g), diagonal);
         if (form_ == 3) return tril(plain, diagonal) * between(g);
@@ -163,7 +181,7 @@ class Linear : public Part {
         out = out + carried;
         if (side.across.trace()) out = out * exp(seen(side.across));
         if (itself_) {
-            const Tensor own = sum(wide(side.queries) * env[bonus_] * wide(side.keys), -1);
+            const Tensor own = sum(wide(side.queries) * wide(env[bonus_]) * wide(side.keys), -1);
             out = out + column(own) * wide(side.values);
         }
         if (!normalised_) return out;
@@ -172,7 +190,7 @@ class Linear : public Part {
         return out / column(1.0 + weight + z);
     }
 
-    std::string name_, bonus_;
+    std::string name_, bonus_, weights_;
     Dim a_, b_;
     int rows_ = 1, form_ = 0;
     Gate number_, first_, second_;

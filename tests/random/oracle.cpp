@@ -1,4 +1,4 @@
-#include "tests/random/oracle.h"
+#include "tests/random/known_faults.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -85,6 +85,38 @@ check::Reference solve(const Program& program, const check::Buffers& buffers, st
                                 : interp::run_program(optimised, program.def, sequence, sizes);
     });
     result.finite = std::all_of(result.outcomes.begin(), result.outcomes.end(), is_finite);
+    return result;
+}
+
+/// The first tokens of a sequence, or those after them.
+interp::Sequence part_of(const ir::Definition& def, const interp::Sequence& whole, std::int64_t first,
+                         std::int64_t count) {
+    interp::Sequence part = whole;
+    part.tokens = count;
+    for (const ir::InputDecl& in : def.inputs) {
+        if (in.role != ir::Role::Input || whole.tokens == 0) continue;
+        interp::Value& x = part.inputs.at(in.name);
+        const std::vector<double> all = x.data;
+        const auto per_token = static_cast<std::ptrdiff_t>(all.size()) / whole.tokens;
+        x.data.assign(all.begin() + first * per_token, all.begin() + (first + count) * per_token);
+        x.shape[0] = x.shape[0] / whole.tokens * count;
+    }
+    return part;
+}
+
+/// The states of the first call go into the second.
+interp::Outcome in_two_calls(const ir::Function& program, const ir::Definition& def, const interp::Sequence& sequence,
+                             const interp::Sizes& sizes) {
+    const std::int64_t cut = sequence.tokens * 2 / 5;
+    interp::Outcome result = interp::run_program(program, def, part_of(def, sequence, 0, cut), sizes);
+    interp::Sequence rest = part_of(def, sequence, cut, sequence.tokens - cut);
+    rest.initial_states = result.states;
+    const interp::Outcome last = interp::run_program(program, def, rest, sizes);
+    result.states = last.states;
+    for (auto& [name, value] : result.outputs) {
+        const interp::Value& more = last.outputs.at(name);
+        value.data.insert(value.data.end(), more.data.begin(), more.data.end());
+    }
     return result;
 }
 
@@ -194,6 +226,10 @@ std::vector<std::string> faults_in_float64(const Program& program, const check::
         if (is_finite(phases)) compare("phases", phases);
         if (is_finite(phases)) compare("joined program", interp::run_program(joined, program.def, sequence, sizes));
         compare("optimised program", interp::run_program(optimised, program.def, sequence, sizes));
+        compare("optimised program in other chunks",
+                interp::run_program(optimised, program.def, sequence, sizes_with(program, chunk == 16 ? 24 : 16)));
+        if (!kNotCarried || !program.has("prev_token"))
+            compare("program in two calls", in_two_calls(optimised, program.def, sequence, sizes));
         if (!found.empty()) break;
     }
     return found;

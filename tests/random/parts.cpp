@@ -24,7 +24,8 @@ std::string Maker::head(const std::string& name, Shape rest, Kind kind) {
     const auto same = [&](const Declared& x) { return x.name == name; };
     if (std::any_of(declared.begin(), declared.end(), same)) return name;
     rest.insert(rest.begin(), HV);
-    declared.push_back({Declared::Role::Head, name, F32, rest, 0, kind});
+    const DType dtype = d.flip(name + ".half", 0.1) ? wide : F32;
+    declared.push_back({Declared::Role::Head, name, dtype, rest, 0, kind});
     return name;
 }
 
@@ -119,6 +120,7 @@ Gate::Gate(Maker& m, const std::string& name, std::optional<Dim> axis) : name_("
 }
 
 Tensor Gate::log(const Env& env) const {
+    const auto given = [&](const std::string& name) { return wide(env[name]); };
     const auto masked = [&](const Tensor& x) { return x * (axis_ ? column(env.mask()) : env.mask()); };
     switch (form_) {
         case 1:
@@ -126,15 +128,15 @@ Tensor Gate::log(const Env& env) const {
         case 2:
             return masked(logsigmoid(wide(env[input_])) * 0.25);
         case 3:
-            return masked(-exp(env[rate_]) * softplus(wide(env[input_]) + env[bias_]));
+            return masked(-exp(given(rate_)) * softplus(given(input_) + given(bias_)));
         case 4:
             return forge::log(env[input_]);
         case 5:
             return maximum(env[input_], -4.0);
         case 6:
-            return axis_ ? column(env[input_]) * sigmoid(env[rate_]) : env[input_] * sigmoid(env[rate_]);
+            return (axis_ ? column(env[input_]) : env[input_]) * sigmoid(given(rate_));
         case 7:
-            return (axis_ ? column(env.mask()) : env.mask()) * -softplus(env[rate_]);
+            return (axis_ ? column(env.mask()) : env.mask()) * -softplus(given(rate_));
         default:
             return env[input_];
     }
@@ -199,7 +201,7 @@ Feature::Feature(Maker& m, const std::string& name, int rows, const Dim& heads, 
 
 Tensor Feature::eval(const Env& env) const {
     Tensor x = env[input_];
-    if (shifted_) x = wide(x) + env[weight_] * (wide(prev_token(x)) - wide(x));
+    if (shifted_) x = wide(x) + wide(env[weight_]) * (wide(prev_token(x)) - wide(x));
     switch (form_) {
         case kL2norm:
             x = l2norm(wide(x));
@@ -217,7 +219,7 @@ Tensor Feature::eval(const Env& env) const {
             x = square(wide(x));
             break;
         case kWeighted:
-            x = wide(x) * env[weight_];
+            x = wide(x) * wide(env[weight_]);
             break;
         case kAbs:
             x = abs(x);

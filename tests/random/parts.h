@@ -151,6 +151,7 @@ std::unique_ptr<Part> delta_part(Maker& m, const std::string& name);
 std::unique_ptr<Part> elementwise_part(Maker& m, const std::string& name);
 std::unique_ptr<Part> vector_part(Maker& m, const std::string& name);
 std::unique_ptr<Part> number_part(Maker& m, const std::string& name);
+std::unique_ptr<Part> plain_part(Maker& m, const std::string& name);
 std::unique_ptr<Part> maximum_part(Maker& m, const std::string& name);
 std::unique_ptr<Part> stabilised_part(Maker& m, const std::string& name);
 

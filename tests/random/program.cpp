@@ -147,13 +147,14 @@ class Assembly {
     void choose_parts() {
         constexpr int kMostParts = 3;
         using Make = std::unique_ptr<Part> (*)(Maker&, const std::string&);
-        constexpr Make kMakers[] = {linear_part, delta_part, vector_part, number_part, maximum_part, stabilised_part};
+        constexpr Make kMakers[] = {linear_part, delta_part, vector_part,
+                                     number_part, maximum_part, stabilised_part, plain_part};
         constexpr double kPresent[] = {1, 0.4, 0.15};
         for (int i = 0; i < kMostParts; ++i) {
             const std::string name(1, static_cast<char>('a' + i));
             if (!m_.d.flip(name + ".there", kPresent[i]) && (i < kMostParts - 1 || !parts_.empty())) continue;
             if (elementwise() && i == 0) parts_.push_back(elementwise_part(m_, name));
-            else parts_.push_back(kMakers[m_.d.pick(name + ".kind", {5, 2.5, 2, 1, 0.7, 0.5})](m_, name));
+            else parts_.push_back(kMakers[m_.d.pick(name + ".kind", {5, 2.5, 2, 1, 0.7, 0.5, has_states() ? 0.6 : 0.0})](m_, name));
         }
     }
 
@@ -227,6 +228,10 @@ class Assembly {
         return phase == Phase::Step ? ir::step_type(decl) : ir::phase_type(decl);
     }
 
+    [[nodiscard]] bool has_states() const {
+        return std::any_of(m_.declared.begin(), m_.declared.end(),
+                           [](const Declared& x) { return x.role == Declared::Role::State; });
+    }
     [[nodiscard]] bool one_state() const {
         return std::count_if(m_.declared.begin(), m_.declared.end(),
                              [](const Declared& x) { return x.role == Declared::Role::State; }) == 1;

@@ -132,6 +132,36 @@ class Number : public Part {
     bool counts_, scan_ = false;
 };
 
+/// No state at all: what inputs are is read.
+class Plain : public Part {
+  public:
+    Plain(Maker& m, const std::string& name) {
+        switch (m.d.pick(name + ".axis", {3, 2, 1})) {
+            case 1:
+                axis_ = m.K;
+                break;
+            case 2:
+                input_ = m.token("x_" + name, m.wide, 1, m.HV, {}, Kind::Raw);
+                break;
+            default:
+                axis_ = m.V;
+        }
+        if (axis_) values_ = Feature(m, "v_" + name, 1, m.HV, *axis_, Feature::Use::Any, false);
+        m.traits.insert("reads inputs alone");
+    }
+    void chunk(const Env& /*env*/, Named& /*out*/) const override {}
+    void decay(const Env& /*env*/, Named& /*out*/) const override {}
+    std::vector<Reading> merge(const Env& env) const override {
+        return {{axis_ ? wide(values_.eval(env)) : sigmoid(wide(env[input_])), axis_}};
+    }
+    std::vector<Reading> step(const Env& env, Named& /*out*/) const override { return merge(env); }
+
+  private:
+    std::string input_;
+    std::optional<Dim> axis_;
+    Feature values_;
+};
+
 constexpr double kLowest = -1e4;  ///< below everything that a maximum sees
 
 /// m = max(m, x): of numbers, which are read, or of a vector, which is not.
@@ -235,6 +265,7 @@ class Stabilised : public Part {
 
 std::unique_ptr<Part> vector_part(Maker& m, const std::string& name) { return std::make_unique<Vector>(m, name); }
 std::unique_ptr<Part> number_part(Maker& m, const std::string& name) { return std::make_unique<Number>(m, name); }
+std::unique_ptr<Part> plain_part(Maker& m, const std::string& name) { return std::make_unique<Plain>(m, name); }
 std::unique_ptr<Part> maximum_part(Maker& m, const std::string& name) { return std::make_unique<Maximum>(m, name); }
 std::unique_ptr<Part> stabilised_part(Maker& m, const std::string& name) {
     return std::make_unique<Stabilised>(m, name);
