@@ -530,9 +530,7 @@ def _part_between(x: Tensor, axis: int, part: slice, step: int) -> Tensor:
     start, stop = multiple(part.start, 0), multiple(part.stop, factor)
     parts = None if start is None or stop is None else stop - start
     if step != 1 or not parts or parts < 0 or stop > factor or factor % parts or start % parts:
-        raise error(
-            Location.of_caller(), f"cannot take {_text(part)} of an axis of {x.shape[axis]}\n    expected: one of its equal parts"
-        )
+        raise error(Location.of_caller(), f"cannot take {_text(part)} of an axis of {x.shape[axis]}\n    expected: one of its equal parts")
     return x.trace.op("part", [x], dim=axis, start=start // parts, count=factor // parts)
 
 

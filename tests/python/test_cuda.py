@@ -301,3 +301,25 @@ def test_states_in_a_pool(tokens, strategy):
     assert relative_rms(pool[[7, 0, 3]].cpu(), states[0][kept]) < 8e-3
     untouched = [1, 2, 4, 5, 6, 8]
     assert torch.equal(pool[untouched], before[untouched])
+
+
+@pytest.mark.parametrize("strategy", ["auto", "one-pass", "fused", "segmented"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_states_before_chunks(dtype, strategy):
+    """Of sequences side by side and of packed ones: what the tokens before a chunk, called alone, end in."""
+    x = {n: torch.from_numpy(a).cuda() for n, a in random_inputs("scalar_gla", 2, 300, 2, 64, 64).items()}
+    x = {n: a if n == "g" else a.to(dtype) for n, a in x.items()}
+    attn = PROGRAMS["scalar_gla"](options={"strategy": strategy})
+    o, final, h = attn(**x, output_final_state=True, return_intermediate_states=True)
+    wanted_o, wanted = recurrence("scalar_gla", as_float64(x))
+    assert h.shape == (2, 5, 2, 64, 64) and h.dtype == torch.float32
+    assert relative_rms(o.double().cpu().numpy(), wanted_o) < TOLERANCE[dtype] and relative_rms(final.cpu().numpy(), wanted) < TOLERANCE[dtype]
+    for chunk in range(1, 5):
+        _, state = recurrence("scalar_gla", as_float64({n: a[:, : 64 * chunk] for n, a in x.items()}))
+        assert relative_rms(h[:, chunk].cpu().numpy(), state) < TOLERANCE[dtype]
+    assert (h[:, 0] == 0).all()
+    packed = {n: a.reshape(1, 600, *a.shape[2:]) for n, a in x.items()}
+    _, _, h = attn(**packed, cu_seqlens=torch.tensor([0, 0, 300, 300, 600], device="cuda"), return_intermediate_states=True)
+    assert h.shape == (1, 10, 2, 64, 64) and (h[0, 5] == 0).all()
+    _, state = recurrence("scalar_gla", as_float64({n: a[1:, :256] for n, a in x.items()}))
+    assert relative_rms(h[:, 9].cpu().numpy(), state) < TOLERANCE[dtype]

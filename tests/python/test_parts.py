@@ -13,7 +13,9 @@ RNG = np.random.default_rng(0)
 def outputs(merge, x, dims, **sizes):
     """What a variant whose output is a function of q alone makes of x [B, T, H, …]."""
     meta = {"q": SymbTensor(["T", "H", *dims], "float32"), "prev_s": SymbTensor(["NS", "H", *dims])}
-    attn = LinearAttention(meta, chunk_mode=lambda q: q.sum(0), decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state, merge_mode=merge, **sizes)
+    attn = LinearAttention(
+        meta, chunk_mode=lambda q: q.sum(0), decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state, merge_mode=merge, **sizes
+    )
     return attn(q=x)[0]
 
 

@@ -209,3 +209,21 @@ def test_torchs_functions_trace():
     wanted, wanted_final = PROGRAMS["scalar_gla"]()(**x, output_final_state=True)
     torch.testing.assert_close(o, wanted, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(final, wanted_final, rtol=1e-4, atol=1e-5)
+
+
+def test_torchs_functions_take_apart_and_put_together():
+    import forge
+
+    def merge(q):
+        first, second = torch.chunk(q, 2, dim=-1)
+        turned = torch.cat([torch.floor(second), -torch.round(first)], dim=-1)
+        return torch.stack([turned - torch.mean(turned, -1, keepdim=True), torch.zeros_like(q), torch.cumprod(q, dim=1), q], dim=1)
+
+    meta = {"q": forge.SymbTensor(["T", "H", 8], "float32"), "prev_s": forge.SymbTensor(["NS", "H", 8])}
+    attn = forge.LinearAttention(meta, chunk_mode=lambda q: q.sum(0), decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state, merge_mode=merge)
+    x = 3 * torch.randn(2, 70, 3, 8)
+    turned = torch.cat([x[..., 4:].floor(), -x[..., :4].round()], -1)
+    wanted = torch.stack([turned - turned.mean(-1, keepdim=True), torch.zeros_like(x), x.cumprod(-1), x], -2)
+    o, final, before = attn(q=x, output_final_state=True, return_intermediate_states=True)
+    assert torch.allclose(o, wanted, rtol=1e-5, atol=1e-5) and before.shape == (2, 2, 3, 8)
+    assert torch.allclose(before[:, 1], x[:, :64].sum(1), atol=1e-4) and torch.allclose(final, x.sum(1), atol=1e-4)

@@ -49,6 +49,7 @@ def _attend(key: str, tensors: list, scalars: list[float], initial_state, output
 
 def _with_states_before_chunks(wanted: Request, q, v_first: bool) -> Request:
     """The same, and the states before chunks in q's type."""
+
     def returns(results: list) -> tuple:
         before = like(results[-1], q)
         return *wanted.returns(results[:-1]), swapped(before) if v_first else before
