@@ -226,7 +226,7 @@ class LoopNest {
 
 }  // namespace
 
-std::string expression(const Function& fn, const Op& op, const std::vector<std::string>& a) {
+std::string expression(const Function& fn, const Op& op, const std::vector<std::string>& a, const std::string& zero) {
     switch (op.code) {
         case Opcode::Add:
             return fmt::format("{} + {}", a[0], a[1]);
@@ -242,7 +242,9 @@ std::string expression(const Function& fn, const Op& op, const std::vector<std::
             return a[0];
         case Opcode::To: {
             const bool from = fn.op(op.args[0]).type.dtype == DType::Bool, to = op.type.dtype == DType::Bool;
-            return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
+            return from == to ? a[0]
+                   : to       ? fmt::format("ne({}, {})", a[0], zero)
+                              : fmt::format("mask_to_float({})", a[0]);
         }
         default:
             if (!ir::is_elementwise(op.code))

@@ -76,7 +76,8 @@ LinearAttention weighted_tokens() {
             [](Tensor q, Tensor keys, Tensor v, Tensor x, Tensor g, Tensor token_mask, Tensor before) {
                 Tensor G = cumsum(g, 0), decay = exp(unsqueeze(G, 1) - unsqueeze(G, 0));
                 Tensor from_start = exp(linear_scan(token_mask, g));  // the same sum: the mask is 1 for all tokens
-                Tensor reading = l2norm(q.to(F32)), values = v * unsqueeze(exp(x.to(F32)), 1);
+                Tensor reading = l2norm(q.to(F32)), wide = x.to(F32);
+                Tensor values = v * unsqueeze(where(token_mask.to(DType::Bool), exp(wide), 0.0), 1);
                 Tensor within = matmul(tril(matmul(reading, transpose(keys)) * decay), values);
                 return within + matmul(reading * unsqueeze(from_start, 1), before);
             });

@@ -136,7 +136,7 @@ class Loop {
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a));
         if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));
-        return named(v, expression(fn_, op, args));
+        return named(v, expression(fn_, op, args, zero()));
     }
 
     /// What a view of a number is, too.
