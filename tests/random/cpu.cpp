@@ -36,34 +36,35 @@ bool is_not_affine(const CompileError& error) {
 }  // namespace
 
 Engine cpu_engine(int ways) {
-    return {"cpu", [ways](Subject& s, Tally& tally) {
-                std::vector<std::string> found;
-                for (int way = 0; way < ways && found.empty(); ++way) {
-                    CompileOptions options = choose(s, fmt::format("cpu{}", way));
-                    std::optional<Attention> attention;
-                    try {
-                        attention = compile(s.program.def, options);
-                    } catch (const CompileError& error) {
-                        if (options.strategy != "segmented" || !is_not_affine(error)) throw;
-                        ++tally["cpu: segmented, but not affine"];
-                        continue;
-                    } catch (const RuntimeError& error) {
-                        if (options.tiles == 0 || std::string(error.what()).find("no schedule with") == std::string::npos)
-                            throw;
-                        ++tally["cpu: no axis to cut"];
-                        continue;
-                    }
-                    ++tally["cpu: " + attention->strategy()];
-                    for (const int index : {0, 1}) {
-                        Problem& problem = s.problem(index);
-                        check::clear_results(problem.buffers);
-                        (*attention)(problem.buffers.call());
-                        for (const std::string& fault : problem.faults())
-                            found.push_back(fmt::format("{}: {}", describe(options), fault));
-                    }
+    return {
+        "cpu", [ways](Subject& s, Tally& tally) {
+            std::vector<std::string> found;
+            for (int way = 0; way < ways && found.empty(); ++way) {
+                CompileOptions options = choose(s, fmt::format("cpu{}", way));
+                std::optional<Attention> attention;
+                try {
+                    attention = compile(s.program.def, options);
+                } catch (const CompileError& error) {
+                    if (options.strategy != "segmented" || !is_not_affine(error)) throw;
+                    ++tally["cpu: segmented, but not affine"];
+                    continue;
+                } catch (const RuntimeError& error) {
+                    if (options.tiles == 0 || std::string(error.what()).find("no schedule with") == std::string::npos)
+                        throw;
+                    ++tally["cpu: no axis to cut"];
+                    continue;
                 }
-                return found;
-            }};
+                ++tally["cpu: " + attention->strategy()];
+                for (const int index : {0, 1}) {
+                    Problem& problem = s.problem(index);
+                    check::clear_results(problem.buffers);
+                    (*attention)(problem.buffers.call());
+                    for (const std::string& fault : problem.faults())
+                        found.push_back(fmt::format("{}: {}", describe(options), fault));
+                }
+            }
+            return found;
+        }};
 }
 
 }  // namespace forge::fuzz

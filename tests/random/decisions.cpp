@@ -15,7 +15,8 @@ int Decisions::pick(const std::string& name, std::initializer_list<double> weigh
     const auto most = static_cast<int>(weights.size()) - 1;
     const auto note = [&](int value) { return taken_[name] = value; };
     if (const auto it = forced_.find(name); it != forced_.end()) return note(std::clamp(it->second, 0, most));
-    double left = check::Random(check::mix(seed_, name)).uniform() * std::accumulate(weights.begin(), weights.end(), 0.0);
+    double left =
+        check::Random(check::mix(seed_, name)).uniform() * std::accumulate(weights.begin(), weights.end(), 0.0);
     int index = 0;
     for (const double weight : weights) {
         if (left < weight) return note(index);

@@ -1,6 +1,6 @@
 /// What a random program is made of: named decisions, each a small number. A decision follows from the seed and its
-/// name alone, so that changing one leaves the others as they are; 0 is always the simplest choice. That makes shrinking
-/// a matter of setting decisions to 0, and a program a seed and a few decisions that are forced.
+/// name alone, so that changing one leaves the others as they are; 0 is always the simplest choice. That makes
+/// shrinking a matter of setting decisions to 0, and a program a seed and a few decisions that are forced.
 #pragma once
 
 #include <cstdint>

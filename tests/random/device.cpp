@@ -46,7 +46,8 @@ Engine device_engine(const std::string& device) {
                 static const gpu::Session session(device);
                 std::vector<std::string> found;
                 for (std::size_t i = 0; i < std::size(kWays) && found.empty(); ++i) {
-                    const bool several = s.program.has("several rows per token") || s.program.has("several rows of outputs");
+                    const bool several =
+                        s.program.has("several rows per token") || s.program.has("several rows of outputs");
                     if (kSeveralRows && several && i + 1 < std::size(kWays)) continue;
                     const auto attention = build(s, device, kWays[i], fmt::format("device{}", i), tally);
                     if (!attention) continue;
@@ -62,7 +63,8 @@ Engine device_engine(const std::string& device) {
                                 for (const auto& [name, x] : *list)
                                     bits.insert(bits.end(), x.storage.begin(), x.storage.end());
                             if (run == 0) first = bits;
-                            else if (first != bits) found.push_back(attention->schedule() + ": other bits in another run");
+                            else if (first != bits)
+                                found.push_back(attention->schedule() + ": other bits in another run");
                         }
                         for (const std::string& fault : problem.faults())
                             found.push_back(fmt::format("{}: {}", attention->schedule(), fault));

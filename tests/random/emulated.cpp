@@ -42,7 +42,8 @@ std::string next_name() {
 
 void run_channels(const plan::Plan& plan, const emulated::Library& library, Call call, unsigned order) {
     const runtime::Bound bound = runtime::bind(plan, call, runtime::Lengths::OnDevice);
-    std::vector<std::max_align_t> workspace(runtime::device_workspace_bytes(plan, bound) / sizeof(std::max_align_t) + 1);
+    std::vector<std::max_align_t> workspace(runtime::device_workspace_bytes(plan, bound) / sizeof(std::max_align_t) +
+                                            1);
     call.workspace = workspace.data();
     const int blocks = plan.schedule.clusters ? 3 : 1 + 2 * static_cast<int>(order - 1);
     const runtime::DeviceLayout layout(plan, call, bound, blocks);

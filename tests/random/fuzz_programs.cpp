@@ -6,7 +6,8 @@
 /// Programs have seeds from S on. Each is examined in a process of its own, or a few after one another, so that a crash
 /// is a fault like any other. A fault's report goes to DIR/SEED.txt: what is wrong, the decisions that make the
 /// program, its definition. `--replay` takes either of them and says what is wrong now. The exit status says whether
-/// nothing was found. `--known`: faults of known_faults.h too. Engines: interpreter, cpu, sources, compiled, emulated, device.
+/// nothing was found. `--known`: faults of known_faults.h too. Engines: interpreter, cpu, sources, compiled, emulated,
+/// device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -29,9 +30,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kProgramsPerProcess = 8;   ///< what kernels that were loaded leave behind goes with their process
-constexpr unsigned kMostSeconds = 400;   ///< for one program
-constexpr int kMostAttempts = 150;       ///< to shrink a fault
+constexpr int kProgramsPerProcess = 8;  ///< what kernels that were loaded leave behind goes with their process
+constexpr unsigned kMostSeconds = 400;  ///< for one program
+constexpr int kMostAttempts = 150;      ///< to shrink a fault
 
 struct Options {
     double minutes = 1;

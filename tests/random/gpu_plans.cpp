@@ -113,7 +113,8 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
 Engine sources_engine(std::function<bool(std::uint64_t)> compile) {
     return {"sources", [compile = std::move(compile)](Subject& s, Tally& tally) {
                 std::vector<std::string> found;
-                const auto try_plan = [&](const char* engine, const Target& target, const std::optional<GpuPlan>& made) {
+                const auto try_plan = [&](const char* engine, const Target& target,
+                                          const std::optional<GpuPlan>& made) {
                     if (!made || !found.empty()) return;
                     const std::string source = emit::emit_cuda(made->plan);
                     ++tally[fmt::format("{}: {}", target.arch, engine)];

@@ -14,7 +14,8 @@ struct Target {
 
     [[nodiscard]] bool is_hopper() const { return std::string(arch) == "sm_90a"; }
 };
-inline constexpr Target kH200{"sm_90a", 227 * 1024, 132}, kA100{"sm_80", 163 * 1024, 108}, kAda{"sm_89", 99 * 1024, 128};
+inline constexpr Target kH200{"sm_90a", 227 * 1024, 132}, kA100{"sm_80", 163 * 1024, 108},
+    kAda{"sm_89", 99 * 1024, 128};
 
 struct GpuPlan {
     std::string how;

@@ -10,11 +10,13 @@ namespace forge::fuzz {
 
 /// Vectors of tokens that mix norms, amax or linear_scan with decays: code for warp groups that no compiler takes.
 inline bool kMixedVectors = true;
-/// Several rows per token, of inputs and outputs, on warp groups: wrong copies. Such programs are kept from that engine.
+/// Several rows per token, of inputs and outputs, on warp groups: wrong copies. Such programs are kept from that
+/// engine.
 inline bool kSeveralRows = true;
 /// Programs that have no kernel, as what they hold is larger than shared memory.
 inline bool kNoKernel = true;
-/// Naive decays per channel between several rows per token, exp(G) and exp(-G) of repeated rows, which no pass makes safe.
+/// Naive decays per channel between several rows per token, exp(G) and exp(-G) of repeated rows, which no pass makes
+/// safe.
 inline bool kRepeatedDecays = true;
 /// What prev_token looks back to is not carried from call to call.
 inline bool kNotCarried = true;

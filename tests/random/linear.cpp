@@ -43,7 +43,8 @@ class Linear : public Part {
         queries_ = Feature(m, "q" + own + (shares ? "_" + to_string(right_ ? b_ : a_) : ""), 1, m.H, right_ ? b_ : a_,
                            normalised_ ? Feature::Use::Positive : Feature::Use::Any, false);
         if (rows_ == 1 && d.flip(name + ".weighted", 0.12))
-            weights_ = m.token("x_w" + name, F32, 1, m.HV, {}, Kind::Weight, kNoWeight), m.traits.insert("amax among decays");
+            weights_ = m.token("x_w" + name, F32, 1, m.HV, {}, Kind::Weight, kNoWeight),
+            m.traits.insert("amax among decays");
         if (itself_) bonus_ = m.head("u_" + name, {right_ ? b_ : a_}, Kind::Weight);
         m.state("s" + name, {a_, b_});
         if (normalised_) m.state("z" + name, {a_}, Kind::Positive), m.traits.insert("normaliser");
@@ -58,9 +59,7 @@ class Linear : public Part {
         const Tensor values = decayed(env, values_.eval(env), second_);
         const Tensor to_end = number_.any() ? decayed(env, keys, number_) : keys;
         const Tensor k = env.shared("k_end" + name_, cached_, [&] { return to_end; });
-        const auto whole = [&](const Tensor& x) {
-            return weights_.empty() ? x : x * exp(amax(env[weights_], 0));
-        };
+        const auto whole = [&](const Tensor& x) { return weights_.empty() ? x : x * exp(amax(env[weights_], 0)); };
         out.emplace_back("s" + name_, whole(product(transpose(k), values, half_)));
         if (normalised_) out.emplace_back("z" + name_, whole(sum(wide(k), 0)));
     }
@@ -136,9 +135,7 @@ class Linear : public Part {
     }
 
     /// exp of the sum between two tokens, below the diagonal.
-    Tensor between(const Tensor& g) const {
-        return exp(column(seen(g)) - row(cumsum(g, 0)));
-    }
+    Tensor between(const Tensor& g) const { return exp(column(seen(g)) - row(cumsum(g, 0))); }
 
     /// Queries with keys, under a triangle and with decays.
     Tensor scores(const Env& env, const Side& side, const Tensor& keys) const {
@@ -154,7 +151,8 @@ class Linear : public Part {
             return tril(matmul(q, transpose(k)), diagonal);
         }
         if (form_ == 4) {
-            const Tensor across = product(keys, transpose(side.queries), half_) * exp(row(seen(g)) - column(cumsum(g, 0)));
+            const Tensor across =
+                product(keys, transpose(side.queries), half_) * exp(row(seen(g)) - column(cumsum(g, 0)));
             return transpose(triu(across, -diagonal));
         }
         const Tensor plain = product(side.queries, transpose(keys), half_);
@@ -227,7 +225,8 @@ class Elementwise : public Part {
         return {{sum(unsqueeze(wide(queries_.eval(env)), 2) * states, 1), v_axis_}};
     }
     std::vector<Reading> step(const Env& env, Named& out) const override {
-        const Tensor next = env.prev("s" + name_) * exp(env[gate_]) + outer(wide(keys_.eval(env)), wide(values_.eval(env)));
+        const Tensor next =
+            env.prev("s" + name_) * exp(env[gate_]) + outer(wide(keys_.eval(env)), wide(values_.eval(env)));
         out.emplace_back("s" + name_, next);
         if (columns_) return {{amax(next, 1), k_axis_}};
         return {{matmul(wide(queries_.eval(env)), next), v_axis_}};

@@ -1,5 +1,3 @@
-#include "tests/random/known_faults.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,15 +10,16 @@
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "interp/semantics.h"
+#include "tests/random/known_faults.h"
 
 namespace forge::fuzz {
 namespace {
 
-constexpr double kLastBits = 0x1p-22;    ///< of float32: two units in the last place
-constexpr double kTimesSpread = 4;       ///< of a root mean square
-constexpr double kNothingToSay = 0.25;   ///< relative: a bound beyond says nothing
+constexpr double kLastBits = 0x1p-22;   ///< of float32: two units in the last place
+constexpr double kTimesSpread = 4;      ///< of a root mean square
+constexpr double kNothingToSay = 0.25;  ///< relative: a bound beyond says nothing
 constexpr int kTrials = 3;
-constexpr double kFloat64 = 1e-8;        ///< relative; float64 rounds at 1e-16, a wrong term shows at 1e-3
+constexpr double kFloat64 = 1e-8;  ///< relative; float64 rounds at 1e-16, a wrong term shows at 1e-3
 
 double half_bits(DType dtype) { return dtype == BF16 ? 0x1p-8 : dtype == F16 ? 0x1p-11 : kLastBits; }
 
@@ -150,7 +149,8 @@ double Problem::spread(const std::string& name, bool is_state) const {
     ir::Function written = frontend::join(frontend::with_dtype(program_.def, program_.dtype));
     const auto run = [&](int trial) {
         return for_every_head(buffers, [&](const interp::Sequence& sequence, std::size_t i) {
-            Rounding rounding(written, program_.dtype, check::mix(static_cast<std::uint64_t>(trial), std::to_string(i)));
+            Rounding rounding(written, program_.dtype,
+                              check::mix(static_cast<std::uint64_t>(trial), std::to_string(i)));
             return interp::run_program(written, program_.def, sequence, sizes, std::ref(rounding));
         });
     };
@@ -186,11 +186,12 @@ std::vector<std::string> Problem::faults() const {
             ++excused;
             continue;
         }
-        found.push_back(fmt::format(
-            "{} {}: relative RMS {:.3g} beyond {:.2g} (rounding: {:.2g}), max error {:.3g}, first at token {}, head {} of "
-            "sequence {}; {}",
-            d.is_state ? "state" : "output", d.name, d.relative_rms, report.tolerance, expected, d.max_abs,
-            d.first_bad_token, d.head, d.sequence, describe(shape)));
+        found.push_back(
+            fmt::format("{} {}: relative RMS {:.3g} beyond {:.2g} (rounding: {:.2g}), max error {:.3g}, first at token "
+                        "{}, head {} of "
+                        "sequence {}; {}",
+                        d.is_state ? "state" : "output", d.name, d.relative_rms, report.tolerance, expected, d.max_abs,
+                        d.first_bad_token, d.head, d.sequence, describe(shape)));
     }
     return found;
 }
@@ -215,8 +216,8 @@ std::vector<std::string> faults_in_float64(const Program& program, const check::
                     if (other.data.size() == value.data.size()) other.shape = value.shape;
                     const double off = interp::relative_difference(value, other);
                     if (!(off <= kFloat64))
-                        found.push_back(fmt::format("{} '{}' of the {} is off by {:.3g} in float64; {}", kind, name, what,
-                                                    off, describe(problem)));
+                        found.push_back(fmt::format("{} '{}' of the {} is off by {:.3g} in float64; {}", kind, name,
+                                                    what, off, describe(problem)));
                 }
             };
             group("output", want.outputs, got.outputs);

@@ -2,13 +2,13 @@
 /// program of a chunk.
 ///
 /// The bound is the table of check/tolerance.h. It holds for well-conditioned arithmetic, and random programs have
-/// differences of large numbers, quotients by small ones and normalisations of nearly nothing. Where a result is beyond the
-/// table, the program itself is asked what rounding does to it: the interpreter runs the program as written, with every
-/// value off by a random part of what rounding may change (a float32's last bits; for operands of products and values in
-/// 16 bits, those of the 16-bit type, as matrix units round there). The root mean square of what results then is what
-/// any order of arithmetic has to expect; a result may be a few times that far off and no further. Nothing is loosened for
-/// a compiler that makes of a well-conditioned program an ill-conditioned one, as the program is run as written. The
-/// spread is computed only for results beyond the table, which are rare.
+/// differences of large numbers, quotients by small ones and normalisations of nearly nothing. Where a result is beyond
+/// the table, the program itself is asked what rounding does to it: the interpreter runs the program as written, with
+/// every value off by a random part of what rounding may change (a float32's last bits; for operands of products and
+/// values in 16 bits, those of the 16-bit type, as matrix units round there). The root mean square of what results then
+/// is what any order of arithmetic has to expect; a result may be a few times that far off and no further. Nothing is
+/// loosened for a compiler that makes of a well-conditioned program an ill-conditioned one, as the program is run as
+/// written. The spread is computed only for results beyond the table, which are rare.
 #pragma once
 
 #include "check/check.h"

@@ -160,8 +160,23 @@ namespace {
 
 // Forms of features. The last ones are not 0 for an input that is 0.
 enum Form : std::uint8_t {
-    kPlain, kL2norm, kSilu, kRelu, kTanh, kSquare, kWeighted, kAbs, kSin, kHalved, kProduct,
-    kExp, kSoftmax, kElu, kSigmoid, kExpMax, kCos
+    kPlain,
+    kL2norm,
+    kSilu,
+    kRelu,
+    kTanh,
+    kSquare,
+    kWeighted,
+    kAbs,
+    kSin,
+    kHalved,
+    kProduct,
+    kExp,
+    kSoftmax,
+    kElu,
+    kSigmoid,
+    kExpMax,
+    kCos
 };
 bool is_zero_at_zero(int form) { return form < kExp; }
 
@@ -181,13 +196,11 @@ Feature::Feature(Maker& m, const std::string& name, int rows, const Dim& heads, 
             break;
         }
         case Use::Key:
-        case Use::Any:
-        {
+        case Use::Any: {
             const double joining = m.blocks && axis == m.V ? 0.1 : 1;
-            form_ = d.pick(what, {12, 2 * joining, 1, 1, 1, 0.5, 1, 0.5, 0.3, 0.5, 0.5, 1, joining, 0.5, 0.5,
-                                  0.5 * joining, 0.3});
-        }
-            break;
+            form_ = d.pick(
+                what, {12, 2 * joining, 1, 1, 1, 0.5, 1, 0.5, 0.3, 0.5, 0.5, 1, joining, 0.5, 0.5, 0.5 * joining, 0.3});
+        } break;
     }
     const bool is_key = use == Use::Key || use == Use::Unit;
     input_ = m.token(name, m.wide, rows, heads, {axis}, is_key && form_ != kL2norm ? Kind::Unit : Kind::Normal);

@@ -47,10 +47,10 @@ class Maker {
     }
 
     Decisions& d;
-    Dim T, H, HV, K, V;                ///< K and V may be the same symbol, or numbers
-    DType wide = BF16;                 ///< of matrices: the 16-bit type, or F32
+    Dim T, H, HV, K, V;  ///< K and V may be the same symbol, or numbers
+    DType wide = BF16;   ///< of matrices: the 16-bit type, or F32
     std::vector<Declared> declared;
-    std::set<std::string> traits;      ///< what is special, for statistics and for faults that are known
+    std::set<std::string> traits;  ///< what is special, for statistics and for faults that are known
     bool blocks = false;  ///< sizes of whole blocks of 64, and seldom anything that joins values of different columns
 
     /// Declares a token input [n T, heads, rest…] unless it is there already; gives its name.

@@ -1,9 +1,7 @@
 #include "tests/random/program.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "check/random.h"
 #include "forge/error.h"
 #include "frontend/trace.h"
 #include "ir/text.h"
@@ -147,14 +145,16 @@ class Assembly {
     void choose_parts() {
         constexpr int kMostParts = 3;
         using Make = std::unique_ptr<Part> (*)(Maker&, const std::string&);
-        constexpr Make kMakers[] = {linear_part, delta_part, vector_part,
-                                     number_part, maximum_part, stabilised_part, plain_part};
+        constexpr Make kMakers[] = {linear_part,  delta_part,      vector_part, number_part,
+                                    maximum_part, stabilised_part, plain_part};
         constexpr double kPresent[] = {1, 0.4, 0.15};
         for (int i = 0; i < kMostParts; ++i) {
             const std::string name(1, static_cast<char>('a' + i));
             if (!m_.d.flip(name + ".there", kPresent[i]) && (i < kMostParts - 1 || !parts_.empty())) continue;
             if (elementwise() && i == 0) parts_.push_back(elementwise_part(m_, name));
-            else parts_.push_back(kMakers[m_.d.pick(name + ".kind", {5, 2.5, 2, 1, 0.7, 0.5, has_states() ? 0.6 : 0.0})](m_, name));
+            else
+                parts_.push_back(
+                    kMakers[m_.d.pick(name + ".kind", {5, 2.5, 2, 1, 0.7, 0.5, has_states() ? 0.6 : 0.0})](m_, name));
         }
     }
 
@@ -181,9 +181,9 @@ class Assembly {
     }
 
     [[nodiscard]] std::string first_input() const {
-        return std::find_if(m_.declared.begin(), m_.declared.end(), [](const Declared& x) {
-                   return x.role == Declared::Role::Token;
-               })->name;
+        return std::find_if(m_.declared.begin(), m_.declared.end(),
+                            [](const Declared& x) { return x.role == Declared::Role::Token; })
+            ->name;
     }
 
     /// Traces every phase with everything at hand, to see what it takes and what there is to read.
@@ -239,7 +239,8 @@ class Assembly {
 
     template <class Body, std::size_t... I>
     static auto with_arity(Body body, std::index_sequence<I...>) {
-        return [body](std::conditional_t<true, Tensor, decltype(I)>... tensors) -> Results { return body({tensors...}); };
+        return
+            [body](std::conditional_t<true, Tensor, decltype(I)>... tensors) -> Results { return body({tensors...}); };
     }
 
     /// The language takes functions of so many tensors: one is made for each number of names.
@@ -324,87 +325,6 @@ Program make_program(Decisions& decisions) {
     constexpr DType kTypes[] = {F32, BF16, F16};
     program.dtype = kTypes[decisions.pick("dtype", {assembly.maker().blocks ? 1.0 : 4.0, 5, 1})];
     return program;
-}
-
-check::Problem make_problem(Decisions& d, const Program& program, const std::string& name, std::int64_t chunk) {
-    const auto key = [&](const char* what) { return name + "." + what; };
-    check::Problem problem;
-    problem.sizes = program.sizes, problem.dtype = program.dtype;
-    problem.seed = check::mix(d.seed(), name);
-    const std::int64_t lengths[] = {chunk + 6, chunk, 1,         3,             chunk - 1,
-                                    chunk + 1, 0,     2 * chunk, 2 * chunk + 9, 3 * chunk + 5};
-    problem.T = lengths[d.pick(key("T"), {4, 1, 1, 1, 1, 1, 0.5, 1, 3, 2})];
-    problem.H = 1 + d.below(key("H"), 2);
-    if (program.has("grouped heads")) problem.HV = problem.H * (1 + d.below(key("groups"), 3));
-    problem.initial_state = d.flip(key("initial"), 0.6);
-    problem.strided = d.flip(key("strided"), 0.25);
-    switch (d.pick(key("packed"), {5, 1, 1, 1})) {
-        case 1:
-            problem.lengths = {chunk + 6, 0, 1, 2 * chunk + 2};
-            break;
-        case 2:
-            problem.lengths = {0, 5, chunk};
-            break;
-        case 3:
-            problem.lengths = {chunk + 1, chunk - 1, 3, 0}, problem.int64_offsets = true;
-            break;
-        default:
-            problem.B = 1 + d.below(key("B"), 2);
-    }
-    //                                            usual  long memory  short  none at all  steep
-    constexpr double kGates[] = {1, 0.02, 5, 0, 40};
-    problem.gate = kGates[d.pick(key("gates"), {5, 2, 1, 0.5, 0.5})];
-    return problem;
-}
-
-namespace {
-
-double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
-
-double draw(Kind kind, check::Random& random, double gate) {
-    const double x = random.normal();
-    switch (kind) {
-        case Kind::Normal:
-        case Kind::Unit:
-        case Kind::Raw:
-            return x;
-        case Kind::Fraction:
-            return 1 / (1 + std::exp(-x));
-        case Kind::LogDecay:
-            return -gate * softplus(-x);
-        case Kind::Weight:
-            return 0.5 * x;
-        case Kind::Positive:
-            return 0.5 * std::fabs(x);
-    }
-    return x;
-}
-
-/// Values of a kind; of rows of so many numbers.
-void fill(check::OwnedTensor& tensor, Kind kind, std::int64_t width, double gate, std::uint64_t seed) {
-    check::Random random(seed);
-    std::vector<double> values(static_cast<std::size_t>(tensor.count()));
-    for (double& x : values) x = draw(kind, random, gate);
-    for (std::size_t row = 0; kind == Kind::Unit && row < values.size(); row += static_cast<std::size_t>(width)) {
-        double squares = 1e-30;
-        for (std::int64_t i = 0; i < width; ++i) squares += std::pow(values[row + static_cast<std::size_t>(i)], 2);
-        for (std::int64_t i = 0; i < width; ++i) values[row + static_cast<std::size_t>(i)] /= std::sqrt(squares);
-    }
-    for (std::size_t i = 0; i < values.size(); ++i) tensor.set(static_cast<std::int64_t>(i), values[i]);
-}
-
-}  // namespace
-
-check::Buffers make_buffers(const Program& program, const check::Problem& problem) {
-    check::Problem plain = problem;
-    plain.gate = std::numeric_limits<double>::quiet_NaN();
-    check::Buffers buffers(program.def, plain);
-    for (auto* group : {&buffers.inputs, &buffers.initial_states})
-        for (auto& [name, tensor] : *group)
-            if (tensor.count() > 0 && program.kinds.contains(name))
-                fill(tensor, program.kinds.at(name), tensor.shape.empty() ? 1 : tensor.shape.back(), problem.gate,
-                     check::mix(problem.seed, name));
-    return buffers;
 }
 
 }  // namespace forge::fuzz

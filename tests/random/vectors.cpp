@@ -4,8 +4,8 @@
 namespace forge::fuzz {
 namespace {
 
-/// h = a ⊙ h + x, with a number per token or a vector; every token's h by a scan, by a product under a triangle, or by a
-/// running sum where nothing decays.
+/// h = a ⊙ h + x, with a number per token or a vector; every token's h by a scan, by a product under a triangle, or by
+/// a running sum where nothing decays.
 class Vector : public Part {
   public:
     Vector(Maker& m, const std::string& name) : name_(name) {
@@ -239,8 +239,8 @@ class Stabilised : public Part {
         const Tensor carried = G + env.prev("m" + name_), m = maximum(amax(weights, 1), carried);
         const Tensor k = keys_.eval(env), q = queries_.eval(env);
         const Tensor p = tril(product(q, transpose(k), half_) * exp(weights - column(m))), old = exp(carried - m);
-        const Tensor above = product(p, values_.eval(env), half_) +
-                             product(q, env.prev("s" + name_), half_) * column(old);
+        const Tensor above =
+            product(p, values_.eval(env), half_) + product(q, env.prev("s" + name_), half_) * column(old);
         const Tensor below = sum(p, 1) + matmul(wide(q), env.prev("z" + name_)) * old;
         return {{above / column(maximum(below, 1.0)), axis_}};
     }
