@@ -6,8 +6,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS forge forge_variants EXPORT ForgeCpp ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
-install(FILES include/forge/error.h include/forge/forge.h include/forge/language.h include/forge/ops.def include/forge/runtime.h
-    include/forge/types.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/forge COMPONENT cpp)
+install(DIRECTORY include/forge/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/forge COMPONENT cpp)
 install(FILES variants/variants.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/forge/variants COMPONENT cpp)
 install(TARGETS forge_c EXPORT ForgeC LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT c)
 install(FILES include/forge_c.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT c)

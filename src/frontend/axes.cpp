@@ -52,6 +52,7 @@ class Axes {
     std::size_t number(Type& type) {
         const std::size_t first = dims_.size();
         for (Dim& d : type.shape) parent_.push_back(dims_.size()), dims_.push_back(&d);
+        values_.push_back({first, type.shape.size()});
         return first;
     }
     void declare(const Name& name, Type& type) {
@@ -189,14 +190,28 @@ class Axes {
             const Dim &d = *dims_[n], &first = *dims_[root(n)];
             if (d.symbol != first.symbol || (d.is_constant() && d.factor != first.factor)) mixed.insert(root(n));
         }
-        std::map<std::string, int> taken;
+        const auto together = axes_together();
         for (std::size_t n = 0; n < dims_.size(); ++n) {
             const Dim& d = *dims_[n];
             if (root(n) != n || mixed.contains(n) || fixed.contains(d.symbol)) continue;
             if (d.is_constant() && (d.factor == 1 || !of_states.contains(n))) continue;
-            const std::string name = d.is_constant() ? std::to_string(d.factor) : d.symbol;
-            names_[n] = name + std::string(static_cast<std::size_t>(taken[name]++), '\'');
+            std::string name = d.is_constant() ? std::to_string(d.factor) : d.symbol;
+            const auto taken = [&](std::size_t other) { return names_.contains(other) && names_.at(other) == name; };
+            if (const auto beside = together.find(n); beside != together.end())
+                while (std::any_of(beside->second.begin(), beside->second.end(), taken)) name += '\'';
+            names_[n] = name;
         }
+    }
+
+    /// For each class the others that some value has beside it: only they need another name.
+    std::map<std::size_t, std::set<std::size_t>> axes_together() {
+        std::map<std::size_t, std::set<std::size_t>> together;
+        for (const Span& value : values_)
+            for (std::size_t i = 0; i < value.rank; ++i)
+                for (std::size_t j = 0; j < value.rank; ++j)
+                    if (root(value.axis(i)) != root(value.axis(j)))
+                        together[root(value.axis(i))].insert(root(value.axis(j)));
+        return together;
     }
 
     Definition def_;
@@ -204,6 +219,7 @@ class Axes {
     std::vector<std::size_t> parent_;
     std::map<Name, Span> declared_;
     std::set<Span> states_;
+    std::vector<Span> values_;
     std::map<std::size_t, std::string> names_;  ///< of classes, by their roots
 };
 

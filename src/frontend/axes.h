@@ -8,8 +8,8 @@
 
 namespace forge::frontend {
 
-/// The definition with a symbol of its own for every axis that no operation ties to another one of the same name; also
-/// for axes of a state that are numbers. A first axis keeps its name, others have it with primes, which printing
+/// The definition with a symbol of its own for every axis of a value that no operation ties to another one of the same
+/// name beside it; also for axes of a state that are numbers. A first axis keeps its name, others have it with primes, which printing
 /// leaves out.
 ir::Definition with_own_axes(const ir::Definition& def);
 
