@@ -63,7 +63,8 @@ FORGE_API const char* forge_variant_summary(size_t index);
 FORGE_API forge_status forge_variant_definition(const char* name, const char** text);
 
 /// The text form begins `linear_attention @name {`, or `linear_attention @name chunk=64 {` where the definition fixes
-/// its chunk; inputs may end in `pad=1` and `range=[0, 1]`, what checks draw from.
+/// its chunk; inputs may end in `pad=1` and `range=[0, 1]`, what checks draw from. `state last_k: f32[K] of k` says
+/// what follows from prev_token of k; it may be left out.
 
 /// A definition at a stage of the compiler, printed: "definition", "joined" (one function) or "optimized" (after all
 /// graph passes, canonical). `dtype` replaces its 16-bit types: bf16, f16 or f32. forge_free(*text).
@@ -115,9 +116,10 @@ FORGE_API void forge_destroy(forge_attention* attention);
 /// "refused": why those that are faster where they can be had were not taken, [{"engine", "reason", "why", "way_out"}]
 /// in words, "way_out" "" if there is none. "tensors" has the order of forge_args.tensors; kinds are input, head,
 /// output, initial_state, final_state, and, with the option chunk_states, chunk_state. Symbols in "shape" are strings:
-/// "T" the tokens ("2*T": rows per token), then the heads; states are [N, heads, …], N the number of sequences; states
-/// before chunks f32 [B, chunks, heads, …], packed ones [chunks, heads, …], the chunks of all sequences in a row, of
-/// which an empty one has none. Those may be absent, too.
+/// "T" the tokens ("2*T": rows per token), then the heads; states are [N, heads, …], N the number of sequences. After
+/// the states stand those that prev_token(x) carries, last_x: the rows of x's last token, with x's heads; where they are
+/// absent, the first token looks back to x's pad. States before chunks are f32 [B, chunks, heads, …], packed ones
+/// [chunks, heads, …], the chunks of all sequences in a row, of which an empty one has none; they may be absent, too.
 FORGE_API const char* forge_describe(const forge_attention* attention);
 /// Every stage of the compiler, and the schedule with its reasons; NULL after an error.
 FORGE_API const char* forge_explain(const forge_attention* attention);

@@ -61,7 +61,7 @@ class Examination {
         ++row_.cases;
         try {
             check::clear_results(prepared.buffers);
-            call_(attention, prepared.buffers);
+            check::run(prepared.buffers, [&](check::Buffers& part) { call_(attention, part); });
             note(check::compare(prepared.buffers, prepared.reference), prepared.name);
         } catch (const std::exception& error) {
             row_.ok = false;

@@ -119,6 +119,27 @@ inline float* chunk_state(const Call& call, int tensor, const Task& at, Size chu
     return static_cast<float*>(t.data) + at.sequence * t.sequence + chunk * t.token + at.head * t.head;
 }
 
+/// The last rows of a token input that an earlier call has seen, or those for a later one: as a state, but with the
+/// input's own heads.
+template <class T>
+inline T* last_rows(const Call& call, int tensor, const Task& at) {
+    const CallTensor& t = call.tensors[tensor];
+    if (!t.data) return nullptr;
+    Task own = at;
+    own.head = at.head / t.group;
+    return state_block<T>(call, tensor, own);
+}
+
+inline bool is_skipped(const Call& call, Size n) {
+    return slot_of(call.slots.initial, call.slots.wide, n) < 0 || slot_of(call.slots.final, call.slots.wide, n) < 0;
+}
+
+/// One task per (sequence, head): its end, after all kernels.
+inline Task end_task(const Call& call, Size index) {
+    const Size n = index / call.heads;
+    return {n, index % call.heads, 0, 0, call.tokens[n], call.tokens[n], 0, 0, true};
+}
+
 template <class T>
 inline T* head_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];

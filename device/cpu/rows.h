@@ -21,11 +21,15 @@ inline void load_vector(float* dst, const T* src, int64_t stride, int rows, floa
     for (int r = 0; r < N; ++r) dst[r] = r < rows ? load_number(src + r * stride) : pad;
 }
 
-/// The same one token (`FACTOR` rows) earlier; before the sequence's first token stands the pad.
+/// The same one token (`FACTOR` rows) earlier; before the sequence's first token stand `last`'s rows, or the pad.
 template <class T, int N, int FACTOR>
-inline void load_shifted(float* dst, const T* src, int64_t stride, bool first_chunk, int rows, float pad) {
+inline void load_shifted(float* dst, const T* src, int64_t stride, bool first_chunk, int rows, float pad,
+                         const float* last, int64_t last_stride) {
     for (int r = 0; r < N; ++r)
-        dst[r] = r < rows && (r >= FACTOR || !first_chunk) ? load_number(src + (r - FACTOR) * stride) : pad;
+        dst[r] = r >= rows                     ? pad
+                 : r >= FACTOR || !first_chunk ? load_number(src + (r - FACTOR) * stride)
+                 : last                        ? last[r * last_stride]
+                                               : pad;
 }
 
 template <class T, int N>

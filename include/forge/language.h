@@ -114,7 +114,7 @@ Tensor interleave(const std::vector<Tensor>& parts, int dim, Here here = Here::c
 Tensor stack(const std::vector<Tensor>& parts, int dim, Here here = Here::current());
 Tensor repeat_interleave(const Tensor& x, std::int64_t count, int dim, Here here = Here::current());
 Tensor expand(const Tensor& x, const Shape& shape, Here here = Here::current());
-/// The input one token earlier (the pad value before a sequence's first token). Only of inputs.
+/// The input one token earlier; of a first token the call before's last, a state last_<x>, or the pad. Only of inputs.
 Tensor prev_token(const Tensor& x, Here here = Here::current());
 
 // Triangles and products.

@@ -68,8 +68,11 @@ struct Call {
     /// a factor on T multiplies that axis. Head inputs: [heads, …].
     std::map<std::string, TensorView> tensors;
     std::map<std::string, double> scalars;
-    std::map<std::string, TensorView> initial_states;  ///< f32 [N, heads, …]; absent: zeros. N: sequences
-    std::map<std::string, TensorView> final_states;    ///< f32 [N, heads, …]; absent: not wanted
+    /// f32 [N, heads, …], N sequences; absent: zeros. Also last_<x>, what prev_token(x) reads before the first token:
+    /// x's last rows in the call before, f32 [N, x's heads, …], [N, heads, n, …] with n rows per token; absent: x's
+    /// pad.
+    std::map<std::string, TensorView> initial_states;
+    std::map<std::string, TensorView> final_states;  ///< of the same names and shapes; absent: not wanted
     /// f32 [B, chunks, heads, …], or [chunks, heads, …] when packed or for one sequence; absent: not wanted. The chunks
     /// of Attention::chunk() tokens that a sequence begins, of packed ones those of all in a row; an empty one has
     /// none, and of a skipped one nothing is written. Only if compiled with chunk_states.

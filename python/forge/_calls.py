@@ -14,7 +14,7 @@ from ._program import Input
 from ._trace import dims_of
 from ._types import HALF
 
-_DECLARATION = re.compile(r"^\s*(input|head|scalar|state|output) (\w+): (\w+)(\[[^\]]*\])(?: pad=(\S+))?", re.MULTILINE)
+_DECLARATION = re.compile(r"^\s*(input|head|scalar|state|output) (\w+): (\w+)(\[[^\]]*\])(?: pad=(\S+))?( of \w+)?", re.MULTILINE)
 _HEAD_OF_TEXT = re.compile(r"linear_attention @(\w+)")
 
 
@@ -26,10 +26,14 @@ class Signature:
         self.inputs: list[Input] = []
         self.states: dict[str, list[str]] = {}
         self.outputs: dict[str, list[str]] = {}
-        for kind, name, dtype, dims, pad in _DECLARATION.findall(text[: text.index("func @")]):
+        if "prev_token(" in text:  # the compiler's own text lists the states that follow from it
+            text = _c.lower(text, "definition")
+        self.carried: list[str] = []  #: states that follow from prev_token: they may be left out of a call
+        for kind, name, dtype, dims, pad, of in _DECLARATION.findall(text[: text.index("func @")]):
             listed = dims_of(dims)
             if kind == "state":
                 self.states[name] = listed
+                self.carried += [name] if of else []
             elif kind == "output":
                 self.outputs[name] = listed
             else:
@@ -183,7 +187,8 @@ class Plan:
             elif t["kind"] == "initial_state":
                 places.append(next(initial_entries, None))
             elif t["kind"] == "final_state":
-                size = (shape.sequences, shape.most_heads, *shape.of(dims[2:]))
+                heads = shape.most_heads if dims[1] == "heads" else shape.of(dims[1:2])[0]
+                size = (shape.sequences, heads, *shape.of(dims[2:]))
                 if final:
                     final_states.append((without(size, 1) if one_head else size, "f32"))
                 places.append(("f32", size, dense_strides(size)) if final else None)

@@ -64,7 +64,8 @@ class Attention:
 
         Arrays are NumPy's or PyTorch's, of any strides: token inputs [B, T, heads, …], or [T, heads, …] for one sequence or packed
         ones. States are float32 [N, heads, …], N the sequences; of several states, a tuple in the order of declaration (or, going
-        in, a dictionary). `cu_seqlens`: int32 or int64 [N + 1], offsets of packed sequences in tokens, on the device of the inputs.
+        in, a dictionary). Where the definition reads prev_token(x), one more state follows them, last_x: the rows of x's last token,
+        with x's heads. Going in, all of these may be left out: the first token then looks back to the pad value. `cu_seqlens`: int32 or int64 [N + 1], offsets of packed sequences in tokens, on the device of the inputs.
         Several outputs come as a tuple. Outputs have the type and device of the inputs; nothing is copied.
 
         With `return_intermediate_states` a third result: the states before every chunk of 64 tokens (or of `options["chunk"]`), float32
@@ -253,12 +254,13 @@ class Attention:
 
     def _initial_states(self, given) -> list:
         names = list(self.signature.states)
+        own = [n for n in names if n not in self.signature.carried]
         if isinstance(given, Mapping):
-            if set(given) != set(names):
+            if set(given) not in (set(names), set(own)):
                 raise TypeError(f"{self.name}: argument 'initial_state': expected {names}, got {list(given)}")
-            return [given[n] for n in names]
+            return [given[n] for n in names if n in given]
         states = list(given) if isinstance(given, (tuple, list)) else [given]
-        if len(states) != len(names):
+        if len(states) not in (len(names), len(own)):
             raise TypeError(f"{self.name}: argument 'initial_state': expected {len(names)} states ({', '.join(names)}), got {len(states)}")
         return states
 

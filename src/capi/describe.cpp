@@ -32,12 +32,16 @@ const char* kind_name(Kind kind) {
 
 Json shape_of(const Slot& slot) {
     Json shape = Json::array();
-    if (slot.kind == Kind::InitialState || slot.kind == Kind::FinalState) shape = {"N", "heads"};
-    if (slot.kind == Kind::ChunkState) shape = {"chunks", "heads"};
-    for (const Dim& d : slot.type.shape) {
+    const auto add = [&](const Dim& d) {
         if (d.is_constant()) shape.push_back(d.factor);
         else shape.push_back(to_string(d));
+    };
+    if (slot.kind == Kind::InitialState || slot.kind == Kind::FinalState) {
+        shape.push_back("N");
+        add(slot.heads.value_or(Dim("heads")));
     }
+    if (slot.kind == Kind::ChunkState) shape = {"chunks", "heads"};
+    for (const Dim& d : slot.type.shape) add(d);
     return shape;
 }
 
@@ -65,10 +69,14 @@ std::vector<Slot> slots_of(const ir::Definition& definition, bool chunk_states) 
         if (in.role != ir::Role::Scalar)
             slots.push_back({in.role == ir::Role::Head ? Kind::Head : Kind::Input, in.name, in.type});
     for (const ir::OutputDecl& out : definition.outputs) slots.push_back({Kind::Output, out.name, out.type});
-    for (const Kind kind : {Kind::InitialState, Kind::FinalState, Kind::ChunkState})
-        for (const ir::StateDecl& s : definition.states) {
-            if (kind != Kind::ChunkState || chunk_states) slots.push_back({kind, s.name, {DType::F32, s.type.shape}});
-        }
+    for (const Kind kind : {Kind::InitialState, Kind::FinalState}) {
+        for (const ir::StateDecl& s : definition.states) slots.push_back({kind, s.name, {DType::F32, s.type.shape}});
+        for (const ir::LastRows& last : ir::last_rows(definition))
+            slots.push_back({kind, last.name, last.type, last.heads});
+    }
+    if (chunk_states)
+        for (const ir::StateDecl& s : definition.states)
+            slots.push_back({Kind::ChunkState, s.name, {DType::F32, s.type.shape}});
     return slots;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,12 @@ namespace forge::capi {
 struct Slot {
     enum class Kind : std::uint8_t { Input, Head, Output, InitialState, FinalState, ChunkState } kind = Kind::Input;
     std::string name;
-    ir::Type type;  ///< as declared; states without sequences and heads
+    ir::Type type;                  ///< as declared; states without sequences and heads
+    std::optional<Dim> heads = {};  ///< of a state that holds the last rows of an input: that input's
 };
 
 /// Inputs, outputs, initial states, final states and, if asked for, states before chunks, each in the order of
-/// declaration.
+/// declaration; last rows of inputs after the states.
 std::vector<Slot> slots_of(const ir::Definition& definition, bool chunk_states);
 std::vector<std::string> scalars_of(const ir::Definition& definition);
 

@@ -131,6 +131,17 @@ Reference reference(const Buffers& buffers, std::int64_t chunk) {
     return result;
 }
 
+void run(Buffers& buffers, const std::function<void(Buffers&)>& call) {
+    const std::int64_t cut = buffers.problem().cut;
+    if (cut == 0) return call(buffers);
+    Buffers head = buffers.part(0, cut), tail = buffers.part(cut, buffers.problem().T - cut);
+    call(head);
+    tail.initial_states = head.final_states;
+    call(tail);
+    buffers.take(head, 0);
+    buffers.take(tail, cut);
+}
+
 void clear_results(Buffers& buffers) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     for (auto* group : {&buffers.outputs, &buffers.final_states})
@@ -158,8 +169,8 @@ Report compare(const Buffers& buffers, const Reference& reference) {
 }
 
 Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem) {
-    const Buffers buffers(declared, problem);
-    attention(buffers.call());
+    Buffers buffers(declared, problem);
+    run(buffers, [&](Buffers& part) { attention(part.call()); });
     return compare(buffers, reference(buffers, attention.chunk()));
 }
 

@@ -3,6 +3,7 @@
 /// instead, which finds errors of the compiler but none of the definition; the report says which was used.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,10 @@ struct Reference {
 };
 /// A chunk that the definition fixes takes precedence.
 Reference reference(const Buffers& buffers, std::int64_t chunk);
+
+/// Calls with the buffers, or twice if the problem cuts its sequences in two, the second time from where the first
+/// ended.
+void run(Buffers& buffers, const std::function<void(Buffers&)>& call);
 
 /// Fills outputs and final states with NaN, so that what a call leaves out is found.
 void clear_results(Buffers& buffers);

@@ -174,19 +174,63 @@ void Buffers::add_outputs_and_states() {
         fill(x, nan);
         outputs.emplace(out.name, std::move(x));
     }
-    for (std::size_t index = 0; index < def_.states.size(); ++index) {
-        const ir::StateDecl& state = def_.states[index];
-        std::vector<std::int64_t> shape{problem_.sequences(), heads_};
-        for (const Dim& d : state.type.shape) shape.push_back(dim(d));
+    std::size_t index = 0;
+    const auto add_state = [&](const std::string& name, const ir::Type& type, std::int64_t heads, DType values) {
+        std::vector<std::int64_t> shape{problem_.sequences(), heads};
+        for (const Dim& d : type.shape) shape.push_back(dim(d));
         OwnedTensor last(DType::F32, shape, 1, problem_.strided);
         fill(last, nan);
-        final_states.emplace(state.name, std::move(last));
-        if (!problem_.initial_state) continue;
+        final_states.emplace(name, std::move(last));
+        ++index;
+        if (!problem_.initial_state) return;
         OwnedTensor first(DType::F32, shape, 1, problem_.strided);
         Random random(mix(mix(problem_.seed, "state") ^ mix(index)));
-        for (std::int64_t i = 0; i < first.count(); ++i) first.set(i, 0.5 * random.normal());
-        initial_states.emplace(state.name, std::move(first));
+        OwnedTensor rounded(values, {1}, -1, false);
+        for (std::int64_t i = 0; i < first.count(); ++i)
+            rounded.set(0, 0.5 * random.normal()), first.set(i, rounded.at(0));
+        initial_states.emplace(name, std::move(first));
+    };
+    for (const ir::StateDecl& s : def_.states) add_state(s.name, s.type, heads_, DType::F32);
+    for (const ir::LastRows& last : ir::last_rows(def_))  // what an earlier call has seen: numbers of the input's type
+        add_state(last.name, last.type, dim(last.heads), inputs.at(last.input).dtype);
+}
+
+namespace {
+
+/// Copies rows of tokens between tensors [B, T, …] of which one has a part of the other's.
+void copy_tokens(const OwnedTensor& from, std::int64_t from_row, OwnedTensor& to, std::int64_t to_row,
+                 std::int64_t rows) {
+    const std::int64_t B = from.shape[0];
+    std::int64_t width = 1;
+    for (std::size_t axis = 2; axis < from.shape.size(); ++axis) width *= from.shape[axis];
+    for (std::int64_t b = 0; b < B; ++b)
+        for (std::int64_t i = 0; i < rows * width; ++i)
+            to.set((b * to.shape[1] + to_row) * width + i, from.at((b * from.shape[1] + from_row) * width + i));
+}
+
+}  // namespace
+
+Buffers Buffers::part(std::int64_t first, std::int64_t count) const {
+    Problem problem = problem_;
+    problem.T = count, problem.cut = 0;
+    Buffers result(def_, problem);
+    for (const ir::InputDecl& in : def_.inputs) {
+        if (in.role == Role::Scalar) continue;
+        OwnedTensor& x = result.inputs.at(in.name);
+        const std::int64_t factor = in.type.shape[0].factor;
+        if (in.role == Role::Input) copy_tokens(inputs.at(in.name), first * factor, x, 0, count * factor);
+        else x = inputs.at(in.name);
     }
+    result.initial_states = initial_states;
+    return result;
+}
+
+void Buffers::take(const Buffers& part, std::int64_t first) {
+    for (auto& [name, x] : outputs) {
+        const std::int64_t factor = def_.output(name)->type.shape[0].factor;
+        copy_tokens(part.outputs.at(name), 0, x, first * factor, part.problem().T * factor);
+    }
+    final_states = part.final_states;
 }
 
 Call Buffers::call() const {
@@ -233,6 +277,16 @@ interp::Value Buffers::slab(const OwnedTensor& x, std::int64_t index) const {
     return result;
 }
 
+/// One head's state: last rows of an input are shared by the heads that share the input.
+interp::Value Buffers::state_of(const OwnedTensor& x, std::int64_t index, std::int64_t head) const {
+    const interp::Value whole = slab(x, index);
+    const std::int64_t width = interp::element_count(whole.shape) / x.shape[1], own = head / (heads_ / x.shape[1]);
+    interp::Value one;
+    one.shape.assign(whole.shape.begin() + 1, whole.shape.end());
+    one.data.assign(whole.data.begin() + own * width, whole.data.begin() + (own + 1) * width);
+    return one;
+}
+
 interp::Sequence Buffers::sequence(std::int64_t index, std::int64_t head) const {
     interp::Sequence result;
     const auto at = static_cast<std::size_t>(index);
@@ -247,12 +301,7 @@ interp::Sequence Buffers::sequence(std::int64_t index, std::int64_t head) const 
                                                         : slab(x, head / (heads_ / x.shape[0]));
     }
     for (const auto& [name, x] : initial_states) {
-        interp::Value whole = slab(x, index);
-        const std::int64_t width = interp::element_count(whole.shape) / heads_;
-        interp::Value one;
-        one.shape.assign(whole.shape.begin() + 1, whole.shape.end());
-        one.data.assign(whole.data.begin() + head * width, whole.data.begin() + (head + 1) * width);
-        result.initial_states[name] = std::move(one);
+        result.initial_states[name] = state_of(x, index, head);
     }
     return result;
 }
@@ -262,12 +311,7 @@ interp::Value Buffers::output(const std::string& name, std::int64_t index, std::
 }
 
 interp::Value Buffers::final_state(const std::string& name, std::int64_t index, std::int64_t head) const {
-    const interp::Value whole = slab(final_states.at(name), index);
-    const std::int64_t width = interp::element_count(whole.shape) / heads_;
-    interp::Value one;
-    one.shape.assign(whole.shape.begin() + 1, whole.shape.end());
-    one.data.assign(whole.data.begin() + head * width, whole.data.begin() + (head + 1) * width);
-    return one;
+    return state_of(final_states.at(name), index, head);
 }
 
 }  // namespace forge::check

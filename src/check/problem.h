@@ -29,6 +29,7 @@ struct Problem {
     bool int64_offsets = false;              ///< the type of cu_seqlens
     bool initial_state = false;
     bool strided = false;          ///< head-major tensors with gaps, instead of dense ones
+    std::int64_t cut = 0;          ///< if not 0: every sequence in two calls, the first of so many tokens; not packed
     bool correlated_keys = false;  ///< cosines of 0.9 between keys, and what is in [0, 1] near 1
     double gate = std::numeric_limits<double>::quiet_NaN();  ///< every gate; NaN: random ones
 
@@ -73,6 +74,11 @@ class Buffers {
   public:
     Buffers(const ir::Definition& declared, const Problem& problem);
 
+    /// The tokens [first, first + count) of every sequence as a problem of their own. Of one that is not packed.
+    [[nodiscard]] Buffers part(std::int64_t first, std::int64_t count) const;
+    /// Takes the outputs of such a part into its place, and its final states.
+    void take(const Buffers& part, std::int64_t first);
+
     [[nodiscard]] Call call() const;  ///< with final states; valid as long as the buffers are
     [[nodiscard]] std::int64_t heads() const { return heads_; }
     [[nodiscard]] const Problem& problem() const { return problem_; }
@@ -92,6 +98,7 @@ class Buffers {
     [[nodiscard]] std::vector<std::int64_t> token_shape(const Shape& shape) const;
     [[nodiscard]] interp::Value rows(const OwnedTensor& x, std::int64_t factor, std::int64_t index,
                                      std::int64_t head) const;
+    [[nodiscard]] interp::Value state_of(const OwnedTensor& x, std::int64_t index, std::int64_t head) const;
     [[nodiscard]] interp::Value slab(const OwnedTensor& x, std::int64_t index) const;
     void add_inputs();
     void add_outputs_and_states();

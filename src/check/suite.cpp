@@ -24,6 +24,12 @@ std::vector<Case> awkward_cases(const ir::Definition& def, DType dtype,
     add("no tokens", [](Problem& p) { p.T = 0, p.initial_state = true; });
     add("strided, batch of 2, initial state",
         [](Problem& p) { p.T = 70, p.B = 2, p.strided = true, p.initial_state = true; });
+    // A call begins a chunk: where a chunk is part of the definition, only whole ones can be cut off.
+    const std::int64_t some = def.fixed_chunk != 0 ? def.fixed_chunk : 37;
+    add("in two calls", [&](Problem& p) { p.T = some + 33, p.B = 2, p.H = 1, p.cut = some; });
+    if (!ir::last_rows(def).empty() && def.fixed_chunk == 0)
+        add("in two calls, the first of one token",
+            [](Problem& p) { p.T = 20, p.cut = 1, p.strided = true, p.initial_state = true; });
     if (has_keys(def))
         add("correlated keys, beta near 1", [](Problem& p) { p.T = 200, p.H = 1, p.correlated_keys = true; });
     add("packed, int32 offsets", [](Problem& p) { p.lengths = {0, 1, 64, 0, 0, 65, 17, 0}, p.H = 1; });

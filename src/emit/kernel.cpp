@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "emit/last_rows.h"
 #include "emit/loops.h"
 #include "emit/transfers.h"
 #include "graph/transition.h"
@@ -390,6 +391,7 @@ std::string write_source(const plan::Plan& plan, const Dialect& dialect, const W
         write_title(out, kernel);
         write(out, dialect, plan, kernel);
     }
+    write_last_rows(out, dialect, plan);
     return out.text();
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "emit/last_rows.h"
+
 namespace forge::emit {
 namespace {
 
@@ -173,13 +175,9 @@ void Transfers::load_tokens(ValueId v) {
     const bool shifted = op.attrs.role == Role::Shifted;
     c_.writes(v);
     if (!shifted) ask_for_next(op.type, tensor, global(op.attrs.name), false);
-    if (op.type.rank() == 1) {
-        if (!shifted)
-            return out_.line("load_vector<{}, {}>({}, {}, {}, {}, {});", type, size_of(op.type, 0), c_.name(v), memory,
-                             stride, rows, pad);
-        return out_.line("load_shifted<{}, {}, {}>({}, {}, {}, row == 0, {}, {});", type, size_of(op.type, 0), factor,
-                         c_.name(v), memory, stride, rows, pad);
-    }
+    if (op.type.rank() == 1 && !shifted)
+        return out_.line("load_vector<{}, {}>({}, {}, {}, {}, {});", type, size_of(op.type, 0), c_.name(v), memory,
+                         stride, rows, pad);
     Block b{type,
             c_.name(v),
             memory,
@@ -188,16 +186,40 @@ void Transfers::load_tokens(ValueId v) {
             memory_strides(tensor, op.type.rank() - 1, true),
             rows,
             pad};
-    if (!shifted) return transfer(b);
+    if (shifted) return load_shifted(v, std::move(b));
+    transfer(std::move(b));
+}
+
+/// The rows of the token before: those of a chunk's first token lie before it, and a sequence's first token has those
+/// of the call before, if it was given them, or the pad.
+void Transfers::load_shifted(ValueId v, Block b) {
+    const Op& op = fn_.op(v);
+    const TensorSlot& t = slot(tensor_of(op));
+    const std::int64_t factor = t.type.shape[0].factor;
+    const int kept = rows_before(plan_, tensor_of(op));
+    const std::string last = fmt::format("last_rows<const float>(call, {}, at)", kept), stride = b.memory_strides[0];
+    std::vector<std::string> strides = memory_strides(kept, op.type.rank() - (factor == 1 ? 1 : 0), false);
+    if (factor == 1) strides.insert(strides.begin(), "0");
+    if (op.type.rank() == 1)
+        return out_.line("load_shifted<{}, {}, {}>({}, {}, {}, row == 0, {}, {}, {}, {});", b.type, b.shape[0], factor,
+                         b.tile, b.memory, stride, b.rows, b.pad, last, strides[0]);
     Block first = b;
     first.shape[0] = factor;
+    out_.open(fmt::format("if (const float* const last = row == 0 && rows > 0 ? {} : nullptr)", last));
+    Block given = first;
+    given.type = "float", given.memory = "last" + tile_offset(kept, 0), given.memory_strides = std::move(strides);
+    given.rows = std::to_string(factor);
+    transfer(std::move(given));
+    out_.close();
+    out_.open("else");
     first.memory += fmt::format(" - {} * {}", factor, stride);
     first.rows = fmt::format("row > 0 ? {} : 0", factor);
-    transfer(first);
+    transfer(std::move(first));
+    out_.close();
     b.shape[0] -= factor;
     b.tile += fmt::format(" + {}", factor * op.layout->strides[0]);
-    b.rows = fmt::format("{} - {}", rows, factor);
-    transfer(b);
+    b.rows = fmt::format("{} - {}", b.rows, factor);
+    transfer(std::move(b));
 }
 
 /// The load of a token input or a spill of a chunk, seen as one matrix.

@@ -61,6 +61,7 @@ class Transfers {
     };
     void transfer(Block b);
     /// The next chunk's rows are on their way while this one is computed; threads take neighbouring chunks.
+    void load_shifted(ir::ValueId v, Block block);
     void ask_for_next(const ir::Type& type, int tensor, const std::string& pointer, bool write);
     /// The arguments that both ends of a row loop's tensor share.
     [[nodiscard]] std::string rows_arguments(ir::ValueId v, const std::string& tensor, int slot) const;

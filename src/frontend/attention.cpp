@@ -345,6 +345,7 @@ ir::Definition LinearAttention::define() const {
     if (def.outputs.empty()) def.outputs.push_back(default_output(def));
     if (declared_->phases[static_cast<std::size_t>(Phase::Step)]) def.step = trace(Phase::Step);
     throw_if_any(ir::check_names_and_constants(def));
+    throw_if_any(ir::last_rows_conflicts(def));
     return def;
 }
 

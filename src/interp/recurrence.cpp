@@ -34,6 +34,10 @@ class Run {
             const bool absent = given == sequence.initial_states.end();
             outcome_.states[s.name] = absent ? zeros(concrete(s.type.shape, sizes)) : given->second;
         }
+        for (const ir::LastRows& last : ir::last_rows(def)) {
+            const auto given = sequence.initial_states.find(last.name);
+            before_[last.input] = given != sequence.initial_states.end() ? given->second : padded(last);
+        }
     }
 
     /// What the functions may ask for at the chunk that starts at token `first`.
@@ -69,6 +73,12 @@ class Run {
             value = rows(value, 0, value.shape[0] / padded_ * sequence_.tokens, 0);
         for (const ir::OutputDecl& o : def_.outputs)
             if (padded_ == 0) outcome_.outputs[o.name] = empty(o);
+        for (const ir::LastRows& last : ir::last_rows(def_)) {
+            Value& state = outcome_.states[last.name] = before_.at(last.input);
+            const Value& x = sequence_.inputs.at(last.input);
+            if (sequence_.tokens > 0)
+                std::copy(x.data.end() - element_count(state.shape), x.data.end(), state.data.begin());
+        }
         return std::move(outcome_);
     }
 
@@ -82,6 +92,8 @@ class Run {
         result[in.name] = rows(x, first * factor, chunk_ * factor, in.pad);
         // Past the end the shifted rows are pad too, although the first of them has a token before it.
         Value shifted = rows(x, (first - 1) * factor, std::min(chunk_, sequence_.tokens - first) * factor, in.pad);
+        if (const auto before = before_.find(in.name); before != before_.end() && first == 0 && sequence_.tokens > 0)
+            std::copy(before->second.data.begin(), before->second.data.end(), shifted.data.begin());
         result[binding_name(in.name, Role::Shifted)] = rows(shifted, 0, chunk_ * factor, in.pad);
     }
 
@@ -90,6 +102,12 @@ class Run {
         if (fresh) return;
         it->second.shape[0] += value.shape[0];
         it->second.data.insert(it->second.data.end(), value.data.begin(), value.data.end());
+    }
+
+    [[nodiscard]] Value padded(const ir::LastRows& last) const {
+        Value rows = zeros(concrete(last.type.shape, sizes_));
+        std::fill(rows.data.begin(), rows.data.end(), def_.input(last.input)->pad);
+        return rows;
     }
 
     [[nodiscard]] Value empty(const ir::OutputDecl& output) const {
@@ -104,6 +122,7 @@ class Run {
     Touch touch_;
     std::int64_t chunk_;
     std::int64_t padded_ = 0;  ///< tokens done, in whole chunks
+    Bindings before_;          ///< what prev_token reads before the first token, by input
     Outcome outcome_;
 };
 

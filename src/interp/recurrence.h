@@ -12,10 +12,10 @@ namespace forge::interp {
 struct Sequence {
     std::int64_t tokens = 0;
     Bindings inputs;
-    Bindings initial_states;  ///< an absent state is zero
+    Bindings initial_states;  ///< an absent state is zero, absent last rows (ir::last_rows) are the input's pad
 };
 
-/// Outputs [tokens, …] and the states after the last token.
+/// Outputs [tokens, …] and the states after the last token, ir::last_rows included.
 struct Outcome {
     Bindings outputs;
     Bindings states;

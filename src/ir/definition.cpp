@@ -40,6 +40,19 @@ std::vector<LastRows> last_rows(const Definition& def) {
     return found;
 }
 
+std::vector<Diagnostic> last_rows_conflicts(const Definition& def) {
+    std::vector<Diagnostic> found;
+    for (const LastRows& last : last_rows(def)) {
+        const InputDecl* in = def.input(last.name);
+        const StateDecl* state = def.state(last.name);
+        if (!in && !state) continue;
+        found.push_back(
+            {"'" + last.name + "' is declared, and the state that prev_token carries of '" + last.input + "'",
+             "a name of its own", "", in ? in->where : state->where, ""});
+    }
+    return found;
+}
+
 std::string prev_name(const Definition& /*def*/, const StateDecl& state) { return "prev_" + state.name; }
 
 std::string chunk_name(const Definition& def, const StateDecl& state) {

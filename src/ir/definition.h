@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "forge/error.h"
 #include "ir/function.h"
 
 namespace forge::ir {
@@ -65,6 +66,8 @@ struct LastRows {
 };
 /// One for every input that a phase or `step` reads with prev_token, in the order of declaration.
 std::vector<LastRows> last_rows(const Definition& def);
+/// Declarations that have the name of one of them.
+std::vector<Diagnostic> last_rows_conflicts(const Definition& def);
 
 /// The name under which phases see a state before the chunk ("prev_s") and the chunk's contribution ("chunk_state" when
 /// there is a single state, else "chunk_<name>").

@@ -147,6 +147,7 @@ class Parser {
         if (at_word("func")) def.step = named_function("step");
         punct("}");
         end();
+        check_derived(def);
         return def;
     }
 
@@ -192,6 +193,19 @@ class Parser {
     }
 
   private:
+    /// States that follow from the program may be left out, but not be others.
+    void check_derived(const Definition& def) {
+        const std::vector<LastRows> derived = last_rows(def);
+        for (const auto& [name, type, input] : derived_) {
+            const auto same = [&, n = name.text, t = type, of = input](const LastRows& last) {
+                return last.name == n && last.type == t && last.input == of;
+            };
+            if (std::none_of(derived.begin(), derived.end(), same))
+                lex_.fail(name, "not a state that follows from prev_token",
+                          "last_<input>: f32[…] of <input>, for an input that prev_token reads, or nothing");
+        }
+    }
+
     Function named_function(const std::string& name) {
         const Token at = lex_.peek();
         Function fn = function();
@@ -208,7 +222,10 @@ class Parser {
             lex_.fail(kind, "not a declaration", "input, head, scalar, state, output or func");
         punct(":");
         const Type t = type();
-        if (kind.text == "state") {
+        if (kind.text == "state" && at_word("of")) {
+            lex_.next();
+            derived_.push_back({name, t, lex_.next().text});
+        } else if (kind.text == "state") {
             def.states.push_back({name.text, t, optional_location(name)});
         } else if (kind.text == "output") {
             def.outputs.push_back({name.text, t, optional_location(name)});
@@ -485,7 +502,14 @@ class Parser {
         if (lex_.peek().kind != Token::Kind::End) lex_.fail(lex_.peek(), "text after the end", "nothing");
     }
 
+    struct Derived {
+        Token name;
+        Type type;
+        std::string input;
+    };
+
     Lexer lex_;
+    std::vector<Derived> derived_;  ///< states of inputs that prev_token reads, as the text has them
     std::map<std::string, ValueId> values_;
 };
 

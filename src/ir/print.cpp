@@ -135,6 +135,8 @@ std::string print(const Definition& def, PrintOptions options) {
                         where(in.where));
     for (const StateDecl& s : def.states)
         text += fmt::format("  state {}: {}{}\n", s.name, to_string(s.type), where(s.where));
+    for (const LastRows& last : last_rows(def))
+        text += fmt::format("  state {}: {} of {}\n", last.name, to_string(last.type), last.input);
     for (const OutputDecl& o : def.outputs)
         text += fmt::format("  output {}: {}{}\n", o.name, to_string(o.type), where(o.where));
     for (const Function* fn : {&def.chunk, &def.decay, &def.merge}) text += function_text(*fn, "  ", options);

@@ -28,6 +28,7 @@ class Verifier {
         phase(def_.decay, Phase::Decay);
         phase(def_.merge, Phase::Merge);
         if (def_.step) phase(*def_.step, Phase::Step);
+        if (found_.empty()) found_ = last_rows_conflicts(def_);
         return std::move(found_);
     }
 

@@ -27,10 +27,24 @@ std::vector<TensorSlot> tensor_slots(const ir::Definition& def, const ir::Functi
         if (in.role == Role::Head) slots.push_back({Kind::Head, in.name, in.type, 0});
     }
     for (const auto& out : def.outputs) slots.push_back({Kind::Output, out.name, out.type, 0});
-    for (const auto& s : def.states) slots.push_back({Kind::InitialState, s.name, s.type, 0});
-    for (const auto& s : def.states) slots.push_back({Kind::FinalState, s.name, s.type, 0});
+    for (const Kind kind : {Kind::InitialState, Kind::FinalState}) {
+        for (const auto& s : def.states) slots.push_back({kind, s.name, s.type, 0});
+        for (const auto& last : ir::last_rows(def)) slots.push_back({kind, last.name, last.type, 0, last.heads});
+    }
     for (const ir::Result& r : program.results)
         if (r.role == Role::Before) slots.push_back({Kind::ChunkState, r.name, program.op(r.value).type, 0});
+    return slots;
+}
+
+std::vector<LastRowSlots> last_row_slots(const ir::Definition& def, const std::vector<TensorSlot>& tensors) {
+    const auto at = [&](Kind kind, const std::string& name) {
+        const auto same = [&](const TensorSlot& slot) { return slot.kind == kind && slot.name == name; };
+        return static_cast<int>(std::find_if(tensors.begin(), tensors.end(), same) - tensors.begin());
+    };
+    std::vector<LastRowSlots> slots;
+    for (const auto& last : ir::last_rows(def))
+        slots.push_back(
+            {at(Kind::Input, last.input), at(Kind::InitialState, last.name), at(Kind::FinalState, last.name)});
     return slots;
 }
 
@@ -269,15 +283,17 @@ class Planning {
 
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                const Schedule& schedule) {
-    return Planning({definition,
-                     ir::with_bound_sizes(program, sizes),
-                     schedule,
-                     sizes,
-                     {},
-                     tensor_slots(definition, program),
-                     scalar_names(definition),
-                     {}})
-        .run();
+    Plan plan{definition,
+              ir::with_bound_sizes(program, sizes),
+              schedule,
+              sizes,
+              {},
+              tensor_slots(definition, program),
+              scalar_names(definition),
+              {},
+              {}};
+    plan.last_rows = last_row_slots(definition, plan.tensors);
+    return Planning(std::move(plan)).run();
 }
 
 double useful_flops(const ir::Function& fn) {

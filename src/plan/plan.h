@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,13 @@ struct TensorSlot {
     std::string name;
     ir::Type type;  ///< as declared, symbolic; states without the head axis
     double pad = 0;
+    std::optional<Dim> heads = {};  ///< of a state that holds the last rows of an input: that input's
+};
+
+/// Tensors of the call that hold what prev_token of an input reads before the first token, and the same for the next
+/// call.
+struct LastRowSlots {
+    int input = 0, initial = 0, final = 0;
 };
 
 /// A value that passes from kernel to kernel through the workspace, whole even where scans take parts of it.
@@ -109,6 +117,9 @@ struct Plan {
     std::vector<TensorSlot> tensors;
     std::vector<std::string> scalars;
     std::vector<SpillSlot> spills;
+    /// Of every input that prev_token reads. After all kernels, as they may read what lies where these are written, one
+    /// more stores them (emit/last_rows.h): it has a task for every sequence and head.
+    std::vector<LastRowSlots> last_rows;
 
     [[nodiscard]] int tensor(TensorSlot::Kind kind, const std::string& name) const;
     [[nodiscard]] int scalar(const std::string& name) const;

@@ -8,6 +8,7 @@
 #include "build/cuda_binary.h"
 #include "emit/cpu/emit_cpu.h"
 #include "emit/cuda/emit_cuda.h"
+#include "emit/last_rows.h"
 #include "forge/runtime.h"
 #include "frontend/axes.h"
 #include "frontend/join.h"
@@ -40,6 +41,7 @@ struct Attention::Impl {
     std::optional<schedule::GpuFacts> gpu;       ///< that the kernels are for
     std::unique_ptr<runtime::CudaProgram> cuda;  ///< … which has them loaded; none for a GPU that is not there
     std::vector<KernelFunction> kernels;
+    KernelFunction last_rows = nullptr;  ///< if the plan has any
     std::vector<GeneratedSource> sources;
     std::string isa, cache_dir;
     int threads = 1;
@@ -185,6 +187,9 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     for (const auto& kernel : impl->plan.kernels)
         impl->kernels.push_back(
             reinterpret_cast<KernelFunction>(impl->library->symbol(emit::kernel_symbol(kernel))));  // NOLINT: dlsym
+    if (!impl->plan.last_rows.empty())
+        impl->last_rows = reinterpret_cast<KernelFunction>(
+            impl->library->symbol(emit::last_rows_symbol(impl->plan)));  // NOLINT: dlsym
     impl->flops_per_token = flops_of(impl->plan);
     return impl;
 }
@@ -237,6 +242,8 @@ void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Work
             else runtime::parallel_for(tasks, impl.threads, run);
         }
     }
+    if (impl.last_rows)
+        for (std::int64_t task = 0; task < bound.sequences * bound.heads; ++task) impl.last_rows(args, task, nullptr);
 }
 
 struct Free {
@@ -309,6 +316,7 @@ const std::vector<Refusal>& Attention::refused() const { return impl_->plan.sche
 std::vector<std::string> Attention::kernels() const {
     std::vector<std::string> names;
     for (const plan::Kernel& kernel : impl_->plan.kernels) names.push_back(emit::kernel_symbol(kernel));
+    if (!impl_->plan.last_rows.empty()) names.push_back(emit::last_rows_symbol(impl_->plan));
     return names;
 }
 const std::vector<GeneratedSource>& Attention::sources() const { return impl_->sources; }

@@ -233,6 +233,7 @@ class Binder {
             t.group = chunks;
         } else if (is_state(slot)) {
             t.sequence = stride();
+            if (slot.heads) t.group = bound_.heads / std::max<std::int64_t>(1, view->shape[axis]);
             t.head = stride();
         } else {
             if (view->shape.size() > static_cast<std::size_t>(slot.type.rank()))
@@ -269,7 +270,8 @@ class Binder {
     void check_shape(const TensorSlot& slot, const TensorView& view) const {
         std::vector<std::int64_t> wanted;
         if (is_state(slot))
-            wanted = {slots_for(slot) && !view.shape.empty() ? view.shape[0] : bound_.sequences, bound_.heads};
+            wanted = {slots_for(slot) && !view.shape.empty() ? view.shape[0] : bound_.sequences,
+                      slot.heads ? size_of(*slot.heads) : bound_.heads};
         else if (view.shape.size() > static_cast<std::size_t>(slot.type.rank())) wanted = {batch_};
         for (const Dim& d : slot.type.shape) wanted.push_back(size_of(d));
         if (view.shape.size() == wanted.size() && view.shape == wanted) return;

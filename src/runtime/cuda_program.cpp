@@ -4,6 +4,7 @@
 
 #include "build/cuda_binary.h"
 #include "device/cuda/portable/call.h"
+#include "emit/last_rows.h"
 #include "forge/error.h"
 #include "schedule/channels.h"
 #include "schedule/shared_memory.h"
@@ -48,6 +49,9 @@ CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& source, cons
             "reserving shared memory for a kernel");
         kernels_.push_back(loaded);
     }
+    if (!plan.last_rows.empty())
+        cuda.check(cuda.module_function(&last_rows_, module_, emit::last_rows_symbol(plan).c_str()),
+                   "finding a kernel");
 }
 
 CudaProgram::~CudaProgram() {

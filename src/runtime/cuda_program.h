@@ -24,12 +24,14 @@ class CudaProgram {
     };
     [[nodiscard]] const CudaDevice& device() const { return device_; }
     [[nodiscard]] const std::vector<Kernel>& kernels() const { return kernels_; }  ///< in the plan's order
+    [[nodiscard]] CudaFunction last_rows() const { return last_rows_; }            ///< nullptr: the plan has none
     [[nodiscard]] bool from_cache() const { return from_cache_; }
 
   private:
     const CudaDevice& device_;
     CudaModuleHandle module_ = nullptr;
     std::vector<Kernel> kernels_;
+    CudaFunction last_rows_ = nullptr;
     bool from_cache_ = false;
 };
 

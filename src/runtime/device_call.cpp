@@ -122,6 +122,11 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
         kernel.exchange_bytes = exchange_bytes_of(plan.kernels[k], how, bound);
         kernels_.push_back(kernel);
     }
+    const bool wanted = std::any_of(plan.last_rows.begin(), plan.last_rows.end(), [&](const plan::LastRowSlots& slots) {
+        return bound.tensors[static_cast<std::size_t>(slots.final)].data != nullptr;
+    });
+    last_rows_.parts = 1;
+    last_rows_.tasks = last_rows_.blocks = wanted ? bound.sequences * bound.heads : 0;
     for (std::size_t k = 0; k + 1 < kernels_.size(); ++k) {
         if (!emit::launch_of(plan, plan.kernels[k]).beside) continue;
         const schedule::WorkBeside work{kernels_[k].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};

@@ -44,6 +44,8 @@ class DeviceLayout {
     static void select(cuda::Call& call, const KernelCall& kernel, const Addresses& addresses);
 
     [[nodiscard]] const std::vector<KernelCall>& kernels() const { return kernels_; }
+    /// After them, the kernel that stores the last rows of inputs; no tasks if the call has no place for any.
+    [[nodiscard]] const KernelCall& last_rows() const { return last_rows_; }
     [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
   private:
@@ -51,6 +53,7 @@ class DeviceLayout {
     std::size_t tensors_, scalars_;
     std::vector<std::size_t> spills_;  ///< offsets in the workspace
     std::vector<KernelCall> kernels_;
+    KernelCall last_rows_;
     std::size_t workspace_bytes_ = 0;
 };
 

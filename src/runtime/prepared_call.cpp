@@ -54,6 +54,14 @@ PreparedCall::PreparedCall(const plan::Plan& plan, const CudaProgram& program, c
         start.call = layout, start.maps = MapLayout(plan, how, arguments);
         starts_.push_back(std::move(start));
     }
+    if (layout_.last_rows().tasks > 0) {
+        Start start;
+        start.function = program.last_rows();
+        start.blocks = static_cast<unsigned>(layout_.last_rows().blocks);
+        start.threads = static_cast<unsigned>(plan.schedule.block_threads);
+        start.call = layout_.last_rows();
+        starts_.push_back(std::move(start));
+    }
     if (call.initial_slots || call.final_slots) cleared_ = dense_outputs(plan, call);
 }
 

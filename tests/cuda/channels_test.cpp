@@ -8,6 +8,7 @@
 #include "check/check.h"
 #include "check/suite.h"
 #include "emit/cuda/emit_cuda.h"
+#include "emit/last_rows.h"
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "graph/pipeline.h"
@@ -16,6 +17,7 @@
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/kernels.h"
 #include "tests/novel/novel.h"
+#include "tests/support/entries.h"
 #include "tests/support/expected.h"
 
 namespace forge {
@@ -147,6 +149,12 @@ class EmulatedKernel {
                   all = plan_.schedule.clusters ? static_cast<int>(kernel.tasks) * cluster : blocks;
         emulated::run(library_.machine(), {all, how.threads, cluster, static_cast<std::size_t>(how.shared_bytes), seed},
                       [&] { kernel_(arguments); });
+        const runtime::DeviceLayout::KernelCall& last = layout.last_rows();
+        if (last.tasks == 0) return;
+        runtime::DeviceLayout::select(arguments, last, addresses);
+        const auto store = reinterpret_cast<Kernel>(library_.kernel(emit::last_rows_symbol(plan_)));  // NOLINT: dlsym
+        emulated::run(library_.machine(), {static_cast<int>(last.tasks), how.threads, 1, 0, seed},
+                      [&] { store(arguments); });
     }
 
   private:
@@ -204,7 +212,9 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
                                                     others = {{1, 1}, {3, 2}, {5, 3}};
         for (const auto& [blocks, seed] : clusters ? of_clusters : others) {
             check::clear_results(buffers);
-            kernel.run(buffers.call(), blocks, seed);
+            check::run(buffers, [&, blocks = blocks, seed = seed](check::Buffers& part) {
+                kernel.run(part.call(), blocks, seed);
+            });
             for (const check::Difference& d : check::compare(buffers, reference).differences)
                 EXPECT_TRUE(d.ok) << c.name << ": " << d.name << " " << d.relative_rms << " at token "
                                   << d.first_bad_token;
@@ -218,25 +228,28 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
 // what the first has yet to read.
 class ChannelKernelsInPlace : public testing::TestWithParam<Joined> {};
 TEST_P(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
-    const emulated::Device device;
-    const ir::Definition def = frontend::with_dtype(variants::find("hgrn")->make().define(), F32);
-    const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
-    const EmulatedKernel kernel(device, def, sizes, 64, GetParam());
-    const int blocks = GetParam() == Joined::Clusters ? 4 : 7;
-    for (const double gate : {-1e-3, -1000.0}) {
-        check::Problem problem{.B = 2, .T = 600, .H = 1, .sizes = sizes, .initial_state = true};
-        problem.gate = gate;
-        check::Buffers buffers(def, problem);
-        kernel.run(buffers.call(), blocks, 1);
-        const check::OwnedTensor apart = buffers.final_states.at("h"), before = buffers.initial_states.at("h");
-        const auto outputs = buffers.outputs.at("o").storage;
-        for (unsigned seed = 1; seed <= 5; ++seed) {
-            buffers.initial_states.at("h").storage = before.storage;
-            Call call = buffers.call();
-            call.final_states.at("h").data = call.initial_states.at("h").data;
-            kernel.run(call, blocks, seed);
-            EXPECT_EQ(buffers.initial_states.at("h").storage, apart.storage) << "gate " << gate;
-            EXPECT_EQ(buffers.outputs.at("o").storage, outputs) << "gate " << gate;
+    for (const char* name : {"hgrn", "leaky_averages"}) {
+        const emulated::Device device;
+        const ir::Definition def = frontend::with_dtype(tests::program_named(name).make().define(), F32);
+        const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
+        const EmulatedKernel kernel(device, def, sizes, 64, GetParam());
+        const int blocks = GetParam() == Joined::Clusters ? 4 : 7;
+        for (const double gate : {-1e-3, -1000.0}) {
+            check::Problem problem{.B = 2, .T = 600, .H = 1, .sizes = sizes, .initial_state = true};
+            problem.gate = gate;
+            check::Buffers buffers(def, problem);
+            kernel.run(buffers.call(), blocks, 1);
+            const auto apart = buffers.final_states, before = buffers.initial_states;
+            const auto outputs = buffers.outputs.at("o").storage;
+            for (unsigned seed = 1; seed <= 5; ++seed) {
+                buffers.initial_states = before;
+                Call call = buffers.call();
+                for (auto& [state, view] : call.final_states) view.data = call.initial_states.at(state).data;
+                kernel.run(call, blocks, seed);
+                for (const auto& [state, x] : apart)
+                    EXPECT_EQ(buffers.initial_states.at(state).storage, x.storage) << "gate " << gate << ", " << state;
+                EXPECT_EQ(buffers.outputs.at("o").storage, outputs) << "gate " << gate;
+            }
         }
     }
 }

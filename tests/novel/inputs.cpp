@@ -29,6 +29,34 @@ LinearAttention token_shift() {
     return a;
 }
 
+/// What a token looks back to, x' = x_{t-1}, of two rows and of numbers: S = S + w₀ w'₁ (k₀ ⊙ k'₁) (v - v')ᵀ. Before
+/// the first token w' is 1.
+LinearAttention shifted_pairs() {
+    auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
+    LinearAttention a("shifted_pairs");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {2 * T, H, K}).input("w", F32, {2 * T, H}, 1.0);
+    a.input("v", BF16, {T, HV, V});
+    a.state("s", F32, {K, V});
+
+    a.chunk({"k", "v", "w"}, [](Tensor k, Tensor v, Tensor w) {
+        Tensor pairs = slice(k, 0, 0, 2).to(F32) * slice(prev_token(k), 0, 1, 2);
+        Tensor weights = slice(w, 0, 0, 2) * slice(prev_token(w), 0, 1, 2);
+        Tensor keys = cache_result(pairs * unsqueeze(weights, 1), "keys");
+        return matmul(transpose(keys), cache_result(v.to(F32) - prev_token(v), "values"));
+    });
+    a.decay({"prev_s", "chunk_state"}, [](Tensor prev, Tensor chunk) { return prev + chunk; });
+    a.merge({"q", "keys", "values", "chunk_state"}, [](Tensor q, Tensor keys, Tensor values, Tensor before) {
+        Tensor wide = q.to(F32);
+        return matmul(tril(matmul(wide, transpose(keys))), values) + matmul(wide, before);
+    });
+    a.step({"q", "k", "v", "w", "prev_s"}, [](Tensor q, Tensor k, Tensor v, Tensor w, Tensor s) -> Results {
+        Tensor key = select(k, 0, 0) * select(prev_token(k), 0, 1) * select(w, 0, 0) * select(prev_token(w), 0, 1);
+        Tensor next = s + outer(key, v - prev_token(v));
+        return {{"s", next}, {"o", matmul(q, next)}};
+    });
+    return a;
+}
+
 /// Two rows of k per token, used as one: S = S + (k₀ ⊙ k₁) vᵀ; a second output gives the products themselves.
 LinearAttention paired_keys() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");

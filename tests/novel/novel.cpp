@@ -18,6 +18,8 @@ const std::vector<variants::Entry>& all() {
         {"linear_gate", "S = α S + k vᵀ", "a gate that is not a logarithm, pad 1", linear_gate},
         {"closed_loop", "S = e^g S + β k (v - Sᵀ p)ᵀ", "reads before the decay, with p ≠ k", closed_loop},
         {"token_shift", "k' = k + μ (k_{t-1} - k)", "prev_token", token_shift},
+        {"shifted_pairs", "S = S + w₀ w'₁ (k₀ ⊙ k'₁) (v - v')ᵀ", "prev_token of several inputs, rows and head counts",
+         shifted_pairs},
         {"paired_keys", "S = S + (k₀ ⊙ k₁) vᵀ", "two rows per token, two outputs", paired_keys},
         {"weighted_tokens", "S = e^g S + e^x k̂ vᵀ", "vectors of maxima, scans, sums and lengths", weighted_tokens},
         {"several_rows", "S = e^g S, then twice S = S + w k vᵀ, o = Sᵀ q", "two rows per token of everything",

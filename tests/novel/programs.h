@@ -10,6 +10,7 @@ LinearAttention normalised();
 LinearAttention leaky_averages();
 LinearAttention running_maximum();
 LinearAttention squashed();
+LinearAttention shifted_pairs();
 LinearAttention value_decay();
 LinearAttention two_sided();
 LinearAttention elementwise_decay();

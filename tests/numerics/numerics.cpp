@@ -65,7 +65,7 @@ std::vector<std::optional<Attention>> compile_all(const ir::Definition& def, con
 
 void expect_agreement(const Attention& attention, Prepared& prepared) {
     check::clear_results(prepared.buffers);
-    attention(prepared.buffers.call());
+    check::run(prepared.buffers, [&](check::Buffers& part) { attention(part.call()); });
     const check::Report report = check::compare(prepared.buffers, prepared.reference);
     for (const check::Difference& d : report.differences)
         EXPECT_TRUE(d.ok) << prepared.name << ", " << (d.is_state ? "state " : "output ") << d.name << ": relative RMS "

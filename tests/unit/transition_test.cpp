@@ -123,9 +123,10 @@ TEST_P(Transitions, SummariesOfSegmentsCompose) {
     const Bindings twice =
         apply(c, apply(c, sequence.initial_states, summarize(c, sequence, 0, 2)), summarize(c, sequence, 2, 5));
     const auto whole = interp::run_program(c.program, c.def, sequence, c.sizes);
-    for (const auto& [state, value] : whole.states) {
-        EXPECT_LE(interp::relative_difference(value, once.at(state)), 1e-10) << state;
-        EXPECT_LE(interp::relative_difference(value, twice.at(state)), 1e-10) << state;
+    for (const ir::StateDecl& state : c.def.states) {
+        const Value& value = whole.states.at(state.name);
+        EXPECT_LE(interp::relative_difference(value, once.at(state.name)), 1e-10) << state.name;
+        EXPECT_LE(interp::relative_difference(value, twice.at(state.name)), 1e-10) << state.name;
     }
 }
 
@@ -252,6 +253,7 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
         {"normalised", "z", Scalar, true},
         {"linear_gate", "s", Scalar, true},
         {"token_shift", "s", Identity, false},
+        {"shifted_pairs", "s", Identity, false},
         {"leaky_averages", "h", Elementwise, true},
         {"leaky_averages", "w", Identity, false},
         {"paired_keys", "s", Identity, false},

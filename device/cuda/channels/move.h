@@ -103,9 +103,23 @@ struct Tokens {
     }
 };
 
+/// The row that an input had before the sequence's first token: channel i at from[i * step]; nullptr if none is known,
+/// or this part does not begin there.
+struct Before {
+    const float* from = nullptr;
+    Size step = 0;
+};
+
+template <class P>
+FORGE_DEVICE Before row_before(const Call& call, int tensor, const P& places, const Part& part) {
+    if (part.row > 0 || part.rows <= 0) return {};
+    return {last_rows<const float>(call, tensor, places.tile), call.tensors[tensor].dim[0]};
+}
+
 /// `back`: each row is that of so many tokens earlier. Tokens and channels that are not there read as `pad`.
 template <class T, class P>
-FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const Part& part, float pad, int back = 0) {
+FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const Part& part, float pad, int back = 0,
+                               const Before& before = {}) {
     const int first = part.row < back ? back : 0;
     const T* from = tokens.first(places) - back * tokens.stride();
     Rows<T> x;
@@ -120,7 +134,10 @@ FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const P
         for (int r = 0; r < kRows; ++r, from += tokens.stride()) {
             const bool there = first <= r && r < part.rows;
             const auto element = [&](int i) {
-                return bits(there && i < part.channels ? from[i * tokens.step()] : from_float<T>(pad));
+                const bool known = r < first && before.from && i < part.channels;
+                return bits(there && i < part.channels
+                                ? from[i * tokens.step()]
+                                : from_float<T>(known ? before.from[(part.channel + i) * before.step] : pad));
             };
 #pragma unroll
             for (int w = 0; w < Packed<T>::kWords; ++w) {
@@ -135,14 +152,26 @@ FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const P
 /// Of a tensor with one number per token.
 template <class T, class P>
 FORGE_DEVICE Numbers<T> load_numbers(const Tokens<T>& tokens, const P& places, const Part& part, float pad,
-                                     int back = 0) {
+                                     int back = 0, const Before& before = {}) {
     const int first = part.row < back ? back : 0;
     const T* from = tokens.first(places, false) - back * tokens.stride();
     Numbers<T> x;
 #pragma unroll
     for (int r = 0; r < kRows; ++r, from += tokens.stride())
-        x.row[r] = first <= r && r < part.rows ? *from : from_float<T>(pad);
+        x.row[r] = first <= r && r < part.rows ? *from : from_float<T>(r < first && before.from ? *before.from : pad);
     return x;
+}
+
+/// Each row is that of the token before; `tensor` is the state that has the row before the first one.
+template <class T, class P>
+FORGE_DEVICE Rows<T> load_shifted_rows(const Tokens<T>& tokens, const P& places, const Part& part, float pad,
+                                       const Call& call, int tensor) {
+    return load_rows(tokens, places, part, pad, 1, row_before(call, tensor, places, part));
+}
+template <class T, class P>
+FORGE_DEVICE Numbers<T> load_shifted_numbers(const Tokens<T>& tokens, const P& places, const Part& part, float pad,
+                                             const Call& call, int tensor) {
+    return load_numbers(tokens, places, part, pad, 1, row_before(call, tensor, places, part));
 }
 
 /// A thread's rows of a result, of which only those tokens and channels are written that are there.

@@ -225,6 +225,23 @@ FORGE_DEVICE float* chunk_state(const Call& call, int tensor, const Task& at, Si
     return static_cast<float*>(t.data) + at.sequence * t.sequence + chunk * t.token + at.head * t.head;
 }
 
+/// The last rows of a token input that an earlier call has seen, or those for a later one: as a state, but with the
+/// input's own heads.
+template <class T>
+FORGE_DEVICE T* last_rows(const Call& call, int tensor, const Task& at) {
+    const CallTensor& t = call.tensors[tensor];
+    if (!t.data) return nullptr;
+    Task own = at;
+    own.head = quotient(at.head, t.group);
+    return state_block<T>(call, tensor, own);
+}
+
+/// One block of threads per (sequence, head): its end, after all kernels.
+FORGE_DEVICE Task end_task(const Call& call, Size index) {
+    const Size n = quotient(index, call.heads);
+    return sequence_task(call, n, index - n * call.heads, 0);
+}
+
 template <class T>
 FORGE_DEVICE T* head_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];

@@ -12,11 +12,15 @@ FORGE_DEVICE void load_vector(float* dst, const T* src, Size stride, int rows, f
     place_vector<T, N>(dst, fetch_vector<T, N>(src, stride, rows), rows, pad);
 }
 
-/// The same one token (`FACTOR` rows) earlier; before the sequence's first token stands the pad.
+/// The same one token (`FACTOR` rows) earlier; before the sequence's first token stand `last`'s rows, or the pad.
 template <class T, int N, int FACTOR>
-FORGE_DEVICE void load_shifted(float* dst, const T* src, Size stride, bool first_chunk, int rows, float pad) {
+FORGE_DEVICE void load_shifted(float* dst, const T* src, Size stride, bool first_chunk, int rows, float pad,
+                               const float* last, Size last_stride) {
     for (int r = thread(); r < N; r += kThreads)
-        dst[r] = r < rows && (r >= FACTOR || !first_chunk) ? load_number(src + (r - FACTOR) * stride) : pad;
+        dst[r] = r >= rows                     ? pad
+                 : r >= FACTOR || !first_chunk ? load_number(src + (r - FACTOR) * stride)
+                 : last                        ? last[r * last_stride]
+                                               : pad;
 }
 
 template <class T, int N>

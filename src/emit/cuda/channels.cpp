@@ -5,6 +5,7 @@
 
 #include "emit/cuda/channel_walks.h"
 #include "emit/kernel.h"
+#include "emit/last_rows.h"
 #include "emit/names.h"
 #include "forge/error.h"
 #include "schedule/channels.h"
@@ -125,9 +126,11 @@ class ChannelWriter {
     }
 
     [[nodiscard]] std::string load(ValueId v, const char* places, const char* part) const {
-        return fmt::format("{}({}, {}, {}, {}{})", has_channels(v) ? "load_rows" : "load_numbers",
-                           tokens(op(v).attrs.name), places, part, float_literal(slot(tensor_of(v)).pad),
-                           is_param(v, Role::Shifted) ? ", 1" : "");
+        const std::string arguments = fmt::format("{}, {}, {}, {}", tokens(op(v).attrs.name), places, part,
+                                                  float_literal(slot(tensor_of(v)).pad));
+        const char* what = has_channels(v) ? "rows" : "numbers";
+        if (!is_param(v, Role::Shifted)) return fmt::format("load_{}({})", what, arguments);
+        return fmt::format("load_shifted_{}({}, call, {})", what, arguments, rows_before(plan_, tensor_of(v)));
     }
 
     void before_tokens() {
@@ -305,6 +308,7 @@ void write_channel_head(Writer& out, const plan::Plan& plan) {
     if (std::any_of(inputs.begin(), inputs.end(), half)) out.line("#define FORGE_FAST_EXP");
     out.line("#include \"cuda/channels/kernel.h\"");
     out.line("#include \"cuda/channels/{}.h\"", plan.schedule.clusters ? "clusters" : "look_back");
+    if (!plan.last_rows.empty()) out.line("#include \"cuda/portable/last_rows.h\"");
     out.put("");
     out.line("using namespace forge::cuda;");
 }

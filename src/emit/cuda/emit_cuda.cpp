@@ -5,6 +5,7 @@
 #include "emit/cuda/channels.h"
 #include "emit/cuda/fragment_kernel.h"
 #include "emit/cuda/launch.h"
+#include "emit/last_rows.h"
 #include "forge/error.h"
 
 namespace forge::emit {
@@ -19,6 +20,10 @@ std::string emit_channels(const plan::Plan& plan) {
         write_title(out, kernel);
         write_channel_kernel(out, plan, kernel);
     }
+    Dialect cuda;
+    cuda.arguments = "const __grid_constant__ Call call";
+    cuda.prologue = {"const Size task = blockIdx.x;"};
+    write_last_rows(out, cuda, plan);
     return out.text();
 }
 
@@ -42,6 +47,7 @@ std::string emit_cuda(const plan::Plan& plan) {
     if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.barrier = "publish();";
     if (const int groups = most_groups(plan); groups > 1)
         cuda.defines.emplace_back(fmt::format("FORGE_GROUPS {}", groups));
+    if (!plan.last_rows.empty()) cuda.includes.emplace_back("cuda/portable/last_rows.h");
     cuda.namespaces = {"forge::cuda"};
     cuda.arguments = "const __grid_constant__ Call call";
     cuda.prologue = {fmt::format("extern __shared__ __align__({}) float scratch[];", warp_groups ? 1024 : 16),

@@ -6,6 +6,7 @@
 
 #include "emit/cuda/emit_cuda.h"
 #include "emit/kernel.h"
+#include "emit/last_rows.h"
 #include "runtime/device_call.h"
 #include "runtime/tensor_maps.h"
 #include "tests/cuda/emulated/warps.h"
@@ -52,6 +53,18 @@ class Launches {
         // NOLINTEND
         run_warps(library_.hardware(), grid,
                   [&] { kernel.tiles.roles ? with_maps(arguments, maps) : alone(arguments); });
+    }
+
+    void store_last_rows() const {
+        const runtime::DeviceLayout::KernelCall& part = layout_.last_rows();
+        if (part.tasks == 0) return;
+        cuda::Call arguments = layout_.with(addresses_);
+        runtime::DeviceLayout::select(arguments, part, addresses_);
+        const auto kernel =
+            reinterpret_cast<void (*)(cuda::Call)>(library_.kernel(emit::last_rows_symbol(plan_)));  // NOLINT: dlsym
+        const WarpGrid grid{
+            static_cast<int>(part.blocks), plan_.schedule.block_threads, library_.memory(0), global_, seed_, nullptr};
+        run_warps(library_.hardware(), grid, [&] { kernel(arguments); });
     }
 
   private:
@@ -101,7 +114,9 @@ void Program::run(Call call, unsigned seed, int multiprocessors) const {
     void* aligned = workspace.data();
     std::size_t space = workspace.size();
     call.workspace = std::align(kAlignment, 1, aligned, space);
-    Launches(plan_, library_, call, seed, multiprocessors).run(plan_.kernels.size() - 1);
+    const Launches launches(plan_, library_, call, seed, multiprocessors);
+    launches.run(plan_.kernels.size() - 1);
+    launches.store_last_rows();
 }
 
 }  // namespace forge::emulated
