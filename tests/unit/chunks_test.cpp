@@ -19,7 +19,7 @@ LinearAttention banded(std::int64_t chunk) {
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
     a.state("s", F32, {K, V});
     a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul_out_fp32(transpose(k), v); });
-    a.decay({"prev_s", "chunk_state"}, [](Tensor prev, Tensor chunk) { return prev + chunk; });
+    a.decay({"prev_s", "chunk_state"}, [](Tensor prev, Tensor own) { return prev + own; });
     a.merge({"q", "k", "v"}, [](Tensor q, Tensor k, Tensor v) {
         return matmul(triu(tril(matmul_out_fp32(q, transpose(k))), -8), v.to(F32));
     });
