@@ -8,7 +8,7 @@
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/random/gpu_plans.h"
-#include "tests/random/known_faults.h"
+#include "tests/random/examine.h"
 
 namespace forge::fuzz {
 namespace {
@@ -72,19 +72,15 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                     for (std::string& text : more) found.push_back(std::move(text));
                 };
                 if (const auto made = warp_groups_plan(s, "warp", tally)) {
-                    try {
-                        const emulated::Program program(next_name(), made->plan);
-                        for (const int index : {0, 1})
-                            if (found.empty())
-                                add(faults_of(s.problem(index), made->how, index == 0 ? 2 : 1,
-                                              [&](const Call& call, unsigned order) { program.run(call, order); }));
-                        ++tally["emulated: warp groups"];
-                    } catch (const std::exception& error) {
-                        if (!note_known(error.what(), tally)) throw;
-                    }
+                    const emulated::Program program(next_name(), made->plan);
+                    for (const int index : {0, 1})
+                        if (found.empty())
+                            add(faults_of(s.problem(index), made->how, index == 0 ? 2 : 1,
+                                          [&](const Call& call, unsigned order) { program.run(call, order); }));
+                    ++tally["emulated: warp groups"];
                 }
                 if (!found.empty()) return found;
-                const auto of_tiles = portable_plan(s, "portable90", kH200, tally);
+                const auto of_tiles = portable_plan(s, "portable90", kH200);
                 if (const auto& made = of_tiles) {
                     const emulated::Program program(next_name(), made->plan);
                     for (const int index : {0, 1})

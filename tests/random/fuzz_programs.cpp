@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "forge/error.h"
+#include "tests/random/examine.h"
 #include "tests/random/known_faults.h"
 
 namespace forge::fuzz {
@@ -56,7 +57,7 @@ Options parse(int argc, char** argv) {
         else if (word.starts_with("--out=")) o.out = value;
         else if (word.starts_with("--replay=")) o.replay = value;
         else if (word == "--no-shrink") o.shrinks = false;
-        else if (word == "--known") kMixedVectors = kSeveralRows = kNoKernel = kRepeatedDecays = kNotCarried = false;
+        else if (word == "--known") kRepeatedDecays = false;
         else if (word.starts_with("--engines=")) {
             std::istringstream list(value);
             for (std::string name; std::getline(list, name, ',');) o.engines.push_back(name);

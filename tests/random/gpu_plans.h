@@ -25,6 +25,6 @@ struct GpuPlan {
 /// What the scheduler makes for an engine; nothing if the engine is not for the program (or a strategy is not).
 std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tally& tally);
 std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const Target& target);
-std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target, Tally& tally);
+std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target);
 
 }  // namespace forge::fuzz

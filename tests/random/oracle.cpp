@@ -10,7 +10,7 @@
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "interp/semantics.h"
-#include "tests/random/known_faults.h"
+#include "tests/random/examine.h"
 
 namespace forge::fuzz {
 namespace {
@@ -229,8 +229,7 @@ std::vector<std::string> faults_in_float64(const Program& program, const check::
         compare("optimised program", interp::run_program(optimised, program.def, sequence, sizes));
         compare("optimised program in other chunks",
                 interp::run_program(optimised, program.def, sequence, sizes_with(program, chunk == 16 ? 24 : 16)));
-        if (!kNotCarried || !program.has("prev_token"))
-            compare("program in two calls", in_two_calls(optimised, program.def, sequence, sizes));
+        compare("program in two calls", in_two_calls(optimised, program.def, sequence, sizes));
         if (!found.empty()) break;
     }
     return found;
