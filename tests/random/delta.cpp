@@ -1,6 +1,7 @@
 // Matrix states that are corrected: S = D S, then for each row of the token S += β k (v - Sᵀ p)ᵀ, by the inverse of a
 // triangle.
 #include "tests/random/known_faults.h"
+#include "tests/random/parts.h"
 
 namespace forge::fuzz {
 namespace {
