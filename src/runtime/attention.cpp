@@ -224,6 +224,10 @@ void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Work
                       bound.heads,
                       1,
                       bound.slots};
+    const auto on_threads = [&](std::int64_t tasks, const auto& run) {
+        if (threads) threads(tasks, impl.threads, run);
+        else runtime::parallel_for(tasks, impl.threads, run);
+    };
     runtime::clear_skipped(impl.plan, bound);
     for (const runtime::Stretch& stretch : runtime::stretches_of(impl.plan, bound)) {
         args.stretch_row = stretch.row, args.stretch_end = stretch.end;
@@ -238,12 +242,11 @@ void launch(const Attention::Impl& impl, const runtime::Bound& bound, const Work
             };
             const std::int64_t tasks =
                 units_of(impl.plan.kernels[k].graph.loop, stretch, bound) * bound.heads * args.tiles;
-            if (threads) threads(tasks, impl.threads, run);
-            else runtime::parallel_for(tasks, impl.threads, run);
+            on_threads(tasks, run);
         }
     }
     if (impl.last_rows)
-        for (std::int64_t task = 0; task < bound.sequences * bound.heads; ++task) impl.last_rows(args, task, nullptr);
+        on_threads(bound.sequences * bound.heads, [&](std::int64_t task, int) { impl.last_rows(args, task, nullptr); });
 }
 
 struct Free {

@@ -57,6 +57,34 @@ LinearAttention shifted_pairs() {
     return a;
 }
 
+/// S = exp(g + g_{t-1}) S + k vᵀ: a gate that holds for two tokens.
+LinearAttention shifted_gates() {
+    auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
+    LinearAttention a("shifted_gates");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("g", F32, {T, H}, kLogDecays);
+    a.input("v", BF16, {T, HV, V});
+    a.state("s", F32, {K, V});
+
+    a.chunk({"k", "v", "g"}, [](Tensor k, Tensor v, Tensor g) {
+        Tensor both = cache_result(g + prev_token(g), "both");
+        Tensor to_end = exp(sum(both, 0) - cumsum(both, 0));
+        return matmul_out_fp32(transpose((k * unsqueeze(to_end, 1)).to(v.dtype())), v);
+    });
+    a.decay({"prev_s", "chunk_state", "both"},
+            [](Tensor prev, Tensor chunk, Tensor both) { return prev * exp(sum(both, 0)) + chunk; });
+    a.merge({"q", "k", "v", "both", "chunk_state"}, [](Tensor q, Tensor k, Tensor v, Tensor both, Tensor before) {
+        Tensor G = cumsum(both, 0);
+        Tensor scores = matmul_out_fp32(q, transpose(k)) * exp(unsqueeze(G, 1) - unsqueeze(G, 0));
+        Tensor carried = matmul_out_fp32(q, before.to(q.dtype())) * unsqueeze(exp(G), 1);
+        return matmul_out_fp32(tril(scores).to(v.dtype()), v) + carried;
+    });
+    a.step({"q", "k", "v", "g", "prev_s"}, [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s) -> Results {
+        Tensor next = s * exp(g + prev_token(g)) + outer(k, v);
+        return {{"s", next}, {"o", matmul(q, next)}};
+    });
+    return a;
+}
+
 /// Two rows of k per token, used as one: S = S + (k₀ ⊙ k₁) vᵀ; a second output gives the products themselves.
 LinearAttention paired_keys() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");

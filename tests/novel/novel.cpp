@@ -20,6 +20,7 @@ const std::vector<variants::Entry>& all() {
         {"token_shift", "k' = k + μ (k_{t-1} - k)", "prev_token", token_shift},
         {"shifted_pairs", "S = S + w₀ w'₁ (k₀ ⊙ k'₁) (v - v')ᵀ", "prev_token of several inputs, rows and head counts",
          shifted_pairs},
+        {"shifted_gates", "S = e^(g + g_{t-1}) S + k vᵀ", "prev_token of a number", shifted_gates},
         {"paired_keys", "S = S + (k₀ ⊙ k₁) vᵀ", "two rows per token, two outputs", paired_keys},
         {"weighted_tokens", "S = e^g S + e^x k̂ vᵀ", "vectors of maxima, scans, sums and lengths", weighted_tokens},
         {"several_rows", "S = e^g S, then twice S = S + w k vᵀ, o = Sᵀ q", "two rows per token of everything",

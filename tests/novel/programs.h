@@ -11,6 +11,7 @@ LinearAttention leaky_averages();
 LinearAttention running_maximum();
 LinearAttention squashed();
 LinearAttention shifted_pairs();
+LinearAttention shifted_gates();
 LinearAttention value_decay();
 LinearAttention two_sided();
 LinearAttention elementwise_decay();

@@ -114,7 +114,8 @@ TEST_P(Invariance, OfStretches) {
         run(at_once, b.call());
         EXPECT_EQ(loops, at_once.kernels().size()) << strategy;
         run(in_stretches, a.call());
-        if (def_.step && in_stretches.kernels().size() > 1) {
+        const std::size_t last_rows = ir::last_rows(def_).empty() ? 0 : 1;  // one kernel, once
+        if (def_.step && in_stretches.kernels().size() > 1 + last_rows) {
             EXPECT_GT(loops, in_stretches.kernels().size()) << strategy;
         }
         expect_same_bits(a, b, std::string(strategy) + ", in stretches");

@@ -64,6 +64,7 @@ const std::map<std::string, Expected> kExpected = {
     {"token_shift", {"matmul_add", "matmul matmul_add", {"V"}}},
     {"leaky_averages", {"mul add add", "add add mul add div", {"D"}}},
     {"shifted_pairs", {"matmul_add", "matmul matmul_add", {"V"}}},
+    {"shifted_gates", {"mul matmul_add", "matmul mul matmul_add", {"V"}}},
     {"paired_keys", {"matmul_add", "matmul matmul_add", {}}},  // the output "pair" has no V
     {"weighted_tokens", {"mul add", "matmul_add", {"V"}}},
     {"several_rows", {"mul matmul_add", "matmul mul matmul_add", {"V"}}},

@@ -254,6 +254,7 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
         {"linear_gate", "s", Scalar, true},
         {"token_shift", "s", Identity, false},
         {"shifted_pairs", "s", Identity, false},
+        {"shifted_gates", "s", Scalar, true},
         {"leaky_averages", "h", Elementwise, true},
         {"leaky_averages", "w", Identity, false},
         {"paired_keys", "s", Identity, false},

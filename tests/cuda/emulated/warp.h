@@ -17,7 +17,8 @@ void* forge_shared_memory() { return scratch; }
 struct BlockIndex {
     int x;
 };
-#define blockIdx (BlockIndex{forge_hardware->block()})
+// Kernels without warps run on the machine alone, in clusters of one block.
+#define blockIdx (BlockIndex{forge_hardware ? forge_hardware->block() : static_cast<int>(forge_machine.cluster())})
 #define gridDim (BlockIndex{forge_hardware->blocks()})
 
 inline unsigned __cvta_generic_to_shared(const void* p) {
