@@ -78,7 +78,7 @@ TEST_P(FoundOnce, IsMended) {
     Tally tally;
     const auto fault =
         examine(reported.seed, reported.forced,
-                {interpreter_engine(), sources_engine(every(1)), cpu_engine(1), emulated_engine(every(1))}, tally,
+                {interpreter_engine(), sources_engine(every(0)), cpu_engine(1), emulated_engine(every(1))}, tally,
                 &reported.program);
     EXPECT_FALSE(fault) << fault->engine << ": " << fault->what.at(0);
 }
