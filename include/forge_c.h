@@ -117,8 +117,8 @@ FORGE_API void forge_destroy(forge_attention* attention);
 /// in words, "way_out" "" if there is none. "tensors" has the order of forge_args.tensors; kinds are input, head,
 /// output, initial_state, final_state, and, with the option chunk_states, chunk_state. Symbols in "shape" are strings:
 /// "T" the tokens ("2*T": rows per token), then the heads; states are [N, heads, …], N the number of sequences. After
-/// the states stand those that prev_token(x) carries, last_x: the rows of x's last token, with x's heads; where they are
-/// absent, the first token looks back to x's pad. States before chunks are f32 [B, chunks, heads, …], packed ones
+/// the states stand those that prev_token(x) carries, last_x: the rows of x's last token, with x's heads; where they
+/// are absent, the first token looks back to x's pad. States before chunks are f32 [B, chunks, heads, …], packed ones
 /// [chunks, heads, …], the chunks of all sequences in a row, of which an empty one has none; they may be absent, too.
 FORGE_API const char* forge_describe(const forge_attention* attention);
 /// Every stage of the compiler, and the schedule with its reasons; NULL after an error.

@@ -9,8 +9,8 @@
 namespace forge::frontend {
 
 /// The definition with a symbol of its own for every axis of a value that no operation ties to another one of the same
-/// name beside it; also for axes of a state that are numbers. A first axis keeps its name, others have it with primes, which printing
-/// leaves out.
+/// name beside it; also for axes of a state that are numbers. A first axis keeps its name, others have it with primes,
+/// which printing leaves out.
 ir::Definition with_own_axes(const ir::Definition& def);
 
 /// Sizes for such a definition, from those that its user gave.

@@ -296,9 +296,9 @@ Factored factor(Function& fn, ValueId v) {
     }
 }
 
-ValueId emit_exp(Function& fn, Terms terms, int rank, const Location& where) {
-    if (terms.empty()) return ir::kNoValue;
-    make_safe(fn, terms, where);
+namespace {
+
+ValueId emit_terms(Function& fn, const Terms& terms, int rank, const Location& where) {
     ValueId sum = ir::kNoValue;
     for (const Term& t : terms) {
         ValueId x = emit_atom(fn, t, rank, where);
@@ -307,7 +307,27 @@ ValueId emit_exp(Function& fn, Terms terms, int rank, const Location& where) {
         if (sum == ir::kNoValue) sum = t.coefficient < 0 ? ir::emit(fn, Opcode::Neg, {x}, {}, where) : x;
         else sum = ir::emit(fn, t.coefficient < 0 ? Opcode::Sub : Opcode::Add, {sum, x}, {}, where);
     }
-    return ir::emit(fn, Opcode::Exp, {sum}, {}, where);
+    return sum;
+}
+
+}  // namespace
+
+ValueId emit_exp(Function& fn, Terms terms, int rank, const Location& where) {
+    if (terms.empty()) return ir::kNoValue;
+    make_safe(fn, terms, where);
+    return ir::emit(fn, Opcode::Exp, {emit_terms(fn, terms, rank, where)}, {}, where);
+}
+
+ValueId with_safe_sums(Function& fn, ValueId v) {
+    const Op op = fn.op(v);
+    const Terms terms = linear_terms(fn, v);
+    Terms safe = terms;
+    make_safe(fn, safe, op.where);
+    if (safe.size() == terms.size()) return v;
+    const ValueId made = emit_terms(fn, safe, op.type.rank(), op.where);
+    if (fn.op(made).type != op.type) return v;
+    fn.op(made).name = op.name;
+    return made;
 }
 
 ValueId emit_product(Function& fn, const Factored& product, int rank, const Location& where) {

@@ -42,6 +42,9 @@ double take(Terms& terms, Term::Kind kind, ir::ValueId g, std::int64_t repeat, c
 /// exp(terms) as a value of the given rank, in the safe form: total - running sum is a running sum from the end,
 /// running sum - own element an exclusive one. kNoValue if there are no terms.
 ir::ValueId emit_exp(ir::Function& fn, Terms terms, int rank, const Location& where);
+/// A linear combination in which totals and running sums of a gate cancel, in the same safe form: what an exponent is
+/// compared with, its maximum say, must be what is exponentiated. v itself if nothing cancels.
+ir::ValueId with_safe_sums(ir::Function& fn, ir::ValueId v);
 /// product of factors * exp(terms), of the given rank.
 ir::ValueId emit_product(ir::Function& fn, const Factored& product, int rank, const Location& where);
 

@@ -284,6 +284,7 @@ ir::Function stabilize(const ir::Function& fn) {
                 e != ir::kNoValue && out.op(e).type == op.type)
                 return e;
         const ValueId v = ir::keep(out, op, std::move(args));
+        if (op.code == Opcode::Sub || op.code == Opcode::Add) return with_safe_sums(out, v);
         if (const auto strict = strictness(out, op, v)) return stabilizer.under_tril(v, *strict);
         if (op.code != Opcode::Mul || op.type.rank() != 2 || !has_exponential(out, v)) return v;
         const ValueId applied = stabilizer.decayed_values(v);

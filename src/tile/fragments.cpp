@@ -30,6 +30,15 @@ Function with_copied_vectors(const Function& fn) {
     });
 }
 
+/// An output that is an input is a copy of it: what arrives belongs to the copies from global memory.
+Function with_copied_outputs(const Function& fn) {
+    Function out = fn;
+    for (ir::Result& r : out.results)
+        if (r.role == Role::Input && out.op(r.value).code == Opcode::Param)
+            r.value = ir::emit(out, Opcode::Copy, {r.value}, {}, out.op(r.value).where, r.name);
+    return out;
+}
+
 }  // namespace
 
 bool is_block_matrix(const ir::Type& type) {
@@ -62,7 +71,8 @@ int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& sp
 }
 
 TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules) {
-    const Function symbolic = ordered(with_carried_params(with_decay_rows(with_copied_vectors(kernel), sizes)));
+    const Function symbolic =
+        ordered(with_carried_params(with_decay_rows(with_copied_outputs(with_copied_vectors(kernel)), sizes)));
     Function fn = symbolic;
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
     const Function formed = in_forms(symbolic, fn, rules);

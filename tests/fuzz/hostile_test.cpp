@@ -39,7 +39,8 @@ const char* const kPayloads[] = {
     "../../forge_planted",
     "/etc/forge_planted",
     "x\x01\x7f\x1b[31mforge_planted",
-    "x\xe2\x80\xa8" "forge_planted();",
+    "x\xe2\x80\xa8"
+    "forge_planted();",
     "-forge_planted",
     "%forge_planted",
     "x.forge_planted()",
@@ -72,8 +73,8 @@ std::vector<std::string> sources_of(const ir::Definition& def) {
     schedule.chunk = 16;
     std::vector<std::string> sources = {emit::emit_cpu(plan::make_plan(def, program, kSizes, schedule))};
     const schedule::SharedMemory gpu{99 * 1024, 108, 99 * 1024};
-    sources.push_back(
-        emit::emit_cuda(plan::make_plan(def, program, kSizes, schedule::fit_shared_memory(def, program, kSizes, gpu, {}))));
+    sources.push_back(emit::emit_cuda(
+        plan::make_plan(def, program, kSizes, schedule::fit_shared_memory(def, program, kSizes, gpu, {}))));
     return sources;
 }
 
@@ -171,7 +172,9 @@ TEST(HostileTexts, AreRefusedByTheLanguageToo) {
 TEST(HostileTexts, StayWhatTheyAreInStrings) {
     std::string all;
     for (int c = 1; c < 256; ++c) all += static_cast<char>(c);
-    const std::string text = fmt::format("func @f {{\n  %0: f32[] = constant() {{value=1}} loc(\"{}\":1:2)\n  return input \"o\" = %0\n}}\n", ir::escaped(all));
+    const std::string text =
+        fmt::format("func @f {{\n  %0: f32[] = constant() {{value=1}} loc(\"{}\":1:2)\n  return input \"o\" = %0\n}}\n",
+                    ir::escaped(all));
     const ir::Function fn = ir::parse_function(text);
     EXPECT_EQ(fn.op(0).where.file, all);
     EXPECT_EQ(ir::print(fn, {.locations = true}), text);

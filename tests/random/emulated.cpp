@@ -7,8 +7,8 @@
 #include "runtime/device_call.h"
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
-#include "tests/random/gpu_plans.h"
 #include "tests/random/examine.h"
+#include "tests/random/gpu_plans.h"
 
 namespace forge::fuzz {
 namespace {

@@ -69,8 +69,7 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
         try {
             const plan::Schedule schedule =
                 schedule::fit_warp_groups(typed.def, typed.program, typed.sizes, memory_of(kH200), wishes);
-            return GpuPlan{plan::to_string(schedule),
-                           plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
+            return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
         } catch (const plan::NotForWarpGroups& reason) {
             ++tally[fmt::format("not for warp groups: {}", reason.what())];
             return std::nullopt;
@@ -85,8 +84,7 @@ std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const 
         const plan::Schedule schedule = schedule::fit_channels(
             typed.def, typed.program, typed.sizes, {}, kThreads[s.d.pick(name + ".threads", {2, 1, 1})],
             target.is_hopper() && s.d.flip(name + ".clusters", 0.5) ? 1 : 0);
-        return GpuPlan{plan::to_string(schedule),
-                       plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
+        return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
     } catch (const Refused&) {
         return std::nullopt;
     }

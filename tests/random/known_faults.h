@@ -3,7 +3,8 @@
 
 namespace forge::fuzz {
 
-/// Naive decays per channel between several rows per token, exp(G) and exp(-G) of repeated rows, which no pass makes safe.
+/// Naive decays per channel between several rows per token, exp(G) and exp(-G) of repeated rows, which no pass makes
+/// safe.
 inline bool kRepeatedDecays = true;
 
 }  // namespace forge::fuzz
