@@ -321,6 +321,7 @@ ValueId emit_exp(Function& fn, Terms terms, int rank, const Location& where) {
 ValueId with_safe_sums(Function& fn, ValueId v) {
     const Op op = fn.op(v);
     const Terms terms = linear_terms(fn, v);
+    if (std::none_of(terms.begin(), terms.end(), [](const Term& t) { return t.kind == Kind::Total; })) return v;
     Terms safe = terms;
     make_safe(fn, safe, op.where);
     if (safe.size() == terms.size()) return v;

@@ -309,7 +309,9 @@ def errors_of(row: dict, library: InNumPy) -> dict[str, float]:
     wanted, states = problem.wanted()
     errors = {"o": relative_rms(library.numbers(o), wanted)}
     if call.get("output_attentions"):
-        values = np.einsum("bhts,bshv->bthv", library.numbers(more), problem.arrays["v"].astype(np.float64))
+        scores, v = library.numbers(more), problem.arrays["v"].astype(np.float64)
+        scores = scores.repeat(v.shape[2] // scores.shape[1], axis=1)  # without gates, value heads share those of q
+        values = np.einsum("bhts,bshv->bthv", scores, v)
         errors["attentions"] = relative_rms(values, wanted)
     elif call.get("output_final_state"):
         for i, (got, state) in enumerate(zip(more if isinstance(more, tuple) else (more,), states, strict=True)):

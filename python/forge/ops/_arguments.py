@@ -19,6 +19,9 @@ def checked(name: str, cu_seqlens, initial_state=None, state: str = "HV K V", **
     """Errors for wrong shapes of `given`, an array and the names of its axes each: "B T H K". Heads are as flash-linear-attention
     means them: q and k have H, values and states HV, a multiple of it, and value head i goes with query head i // (HV / H)."""
     known: dict[str, int] = {}
+    key = _shapes(name, state, cu_seqlens, initial_state, given)
+    if key in _RIGHT:
+        return
     try:
         for argument, (x, axes) in given.items():
             _check_axes(x.shape, _parsed(axes), known)
@@ -38,6 +41,8 @@ def checked(name: str, cu_seqlens, initial_state=None, state: str = "HV K V", **
                 raise ValueError(f"{name}: argument {argument!r}: expected {sequences} states, one per sequence, got shape {got}")
             known.setdefault("HV", H)
             _check_axes(initial_state.shape, _parsed("N " + state), known)
+        if key is not None and len(_RIGHT) < _MOST_RIGHT:
+            _RIGHT.add(key)
     except AttributeError:
         x = cu_seqlens if argument == "cu_seqlens" else initial_state if argument == "initial_state" else given[argument][0]
         raise TypeError(f"{name}: argument {argument!r}: expected a NumPy array or a PyTorch tensor, got {type(x).__name__}") from None
@@ -51,6 +56,22 @@ def checked(name: str, cu_seqlens, initial_state=None, state: str = "HV K V", **
         if symbol in ("H", "HV"):
             raise ValueError(f"{name}: argument {argument!r}: expected {expected}, got {got}") from None
         fail(name, argument, expected, str(got))
+
+
+#: Shapes that were found right: most calls are like earlier ones.
+_RIGHT: set[tuple] = set()
+_MOST_RIGHT = 4096
+
+
+def _shapes(name: str, state: str, cu_seqlens, initial_state, given: dict) -> tuple | None:
+    """What `checked` looks at; None if some of it has no shape, or, under torch.compile, one that is not known yet."""
+    if torch is not None and torch.compiler.is_compiling():
+        return None
+    try:
+        return (name, state, cu_seqlens is not None and cu_seqlens.shape, initial_state is not None and initial_state.shape,
+                *[(argument, x.shape, axes) for argument, (x, axes) in given.items()])  # fmt: skip
+    except AttributeError:
+        return None
 
 
 class _Wrong(Exception):
