@@ -4,6 +4,7 @@
 
 #include "emit/cuda/emit_cuda.h"
 #include "emit/kernel.h"
+#include "emit/last_rows.h"
 #include "runtime/device_call.h"
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
@@ -60,6 +61,13 @@ void run_channels(const plan::Plan& plan, const emulated::Library& library, Call
         reinterpret_cast<void (*)(cuda::Call)>(library.kernel(emit::kernel_symbol(plan.kernels[0])));  // NOLINT: dlsym
     emulated::run(library.machine(), {all, how.threads, cluster, static_cast<std::size_t>(how.shared_bytes), order},
                   [&] { function(arguments); });
+    const runtime::DeviceLayout::KernelCall& last = layout.last_rows();
+    if (last.tasks == 0) return;
+    runtime::DeviceLayout::select(arguments, last, addresses);
+    const auto store =
+        reinterpret_cast<void (*)(cuda::Call)>(library.kernel(emit::last_rows_symbol(plan)));  // NOLINT: dlsym
+    emulated::run(library.machine(), {static_cast<int>(last.tasks), how.threads, 1, 0, order},
+                  [&] { store(arguments); });
 }
 
 }  // namespace
