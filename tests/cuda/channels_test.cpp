@@ -258,6 +258,24 @@ TEST_P(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
     }
 }
 
+// Whichever strip has the last token: the state after it is the one that its output was made of, to the last bit.
+TEST(ChannelStates, AreThoseOfTheLastToken) {
+    const emulated::Device device;
+    const ir::Definition def = frontend::with_dtype(tests::program_named("hgrn").make().define(), F32);
+    const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
+    const EmulatedKernel kernel(device, def, sizes, 64, Joined::LookBack);
+    for (const std::int64_t tokens : {1, 2, 37, 150}) {
+        check::Buffers buffers(
+            def, check::Problem{.B = 1, .T = tokens, .H = 1, .sizes = sizes, .dtype = F32, .initial_state = true});
+        std::vector<std::byte>& q = buffers.inputs.at("q").storage;
+        const std::vector<float> ones(q.size() / sizeof(float), 1.0f);
+        std::memcpy(q.data(), ones.data(), q.size());
+        kernel.run(buffers.call(), 1, 1);
+        const auto state = buffers.final_state("h", 0, 0).data, outputs = buffers.output("o", 0, 0).data;
+        EXPECT_EQ(state, std::vector<double>(outputs.end() - 64, outputs.end())) << tokens << " tokens";
+    }
+}
+
 std::string name_of(Joined joined) { return joined == Joined::Clusters ? "clusters" : "look_back"; }
 
 INSTANTIATE_TEST_SUITE_P(Emulated, ChannelKernelsInPlace, testing::Values(Joined::LookBack, Joined::Clusters),

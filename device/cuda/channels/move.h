@@ -201,9 +201,11 @@ FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, const P
     return x;
 }
 
-/// The states after the last token: the last strip has them, as tokens that are not there change nothing.
+/// The states after the last token: the strip that walked over it has them. Those behind have them too, as tokens that
+/// are not there change nothing, but composed of maps, with one more rounding.
 FORGE_DEVICE void store_state(const Call& call, int tensor, const Tile& at, const Part& part, const vec& x) {
-    if (strip() != kStrips - 1 || !at.last) return;
+    const int last = static_cast<int>(at.end - at.row) - 1;
+    if (!at.last || strip() != (last > 0 ? last / kRows : 0)) return;
     float* const to = state_block<float>(call, tensor, at);
     if (!to) return;
 #pragma unroll
