@@ -37,6 +37,15 @@ std::int64_t row_count(const ir::Type& type) {
 }
 std::int64_t row_stride(const std::vector<std::int64_t>& strides) { return strides[strides.size() - 2]; }
 
+/// Whether a value of rank 2 or more lies as one matrix of rows: not if it is part of a middle axis.
+bool is_one_matrix(const ir::Type& type, const std::vector<std::int64_t>& strides) {
+    for (int axis = 0; axis + 2 < type.rank(); ++axis) {
+        const auto a = static_cast<std::size_t>(axis);
+        if (strides[a] != size_of(type, axis + 1) * strides[a + 1]) return false;
+    }
+    return true;
+}
+
 }  // namespace
 
 /// Which tensor a parameter is, in the call.
@@ -257,6 +266,7 @@ std::int64_t Transfers::registers_ahead(ValueId v) const {
     const bool input = c_.is_param(v, Role::Input) && op.type.rank() <= 2,
                spill = c_.is_param(v, Role::Spill) && op.type.rank() > 0;
     if (!c_.dialect.cooperative || !c_.in_tile(v) || !(input || spill)) return 0;
+    if (spill && !is_one_matrix(op.type, spill_slot(op.attrs.name).strides)) return 0;
     constexpr std::int64_t kFour = 4;
     const std::int64_t threads = c_.dialect.threads;
     const Block b = ahead(v, {});
@@ -378,24 +388,36 @@ void Transfers::declare_spill(ValueId v, const std::string& spill) {
               columns, c_.name(v), spill_slot(spill).floats, stride);
 }
 
-void Transfers::load_spill(ValueId v, const std::string& spill, const char* block) {
+/// The tile of a value and its part of a spill, one to the other.
+void Transfers::copy_spill(const std::string& spill, ValueId v, const char* block, bool load) {
     const plan::SpillSlot& slot = spill_slot(spill);
     const Op& op = fn_.op(v);
-    c_.writes(v);
+    std::string tile = c_.name(v), memory = spill_pointer(spill, block);
     if (op.layout->strides == slot.strides || op.type.rank() < 2)
-        return out_.line("copy_floats<{}>({}, {});", c_.floats(v), c_.name(v), spill_pointer(spill, block));
-    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1),
-              row_stride(op.layout->strides), row_stride(slot.strides), c_.name(v), spill_pointer(spill, block));
+        return out_.line("copy_floats<{}>({}, {});", c_.floats(v), load ? tile : memory, load ? memory : tile);
+    const int rank = op.type.rank(), loops = is_one_matrix(op.type, slot.strides) ? 0 : rank - 2;
+    std::int64_t rows = row_count(op.type);
+    for (int axis = 0; axis < loops; ++axis) {
+        const auto a = static_cast<std::size_t>(axis);
+        out_.open(fmt::format("for (Size i{0} = 0; i{0} < {1}; ++i{0})", axis, size_of(op.type, axis)));
+        tile += fmt::format(" + i{} * {}", axis, op.layout->strides[a]);
+        memory += fmt::format(" + i{} * {}", axis, slot.strides[a]);
+        rows /= size_of(op.type, axis);
+    }
+    const std::int64_t in_tile = row_stride(op.layout->strides), in_memory = row_stride(slot.strides);
+    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", rows, size_of(op.type, rank - 1), load ? in_tile : in_memory,
+              load ? in_memory : in_tile, load ? tile : memory, load ? memory : tile);
+    for (int axis = 0; axis < loops; ++axis) out_.close();
+}
+
+void Transfers::load_spill(ValueId v, const std::string& spill, const char* block) {
+    c_.writes(v);
+    copy_spill(spill, v, block, true);
 }
 
 void Transfers::store_spill(const std::string& spill, ValueId v, const char* block) {
-    const plan::SpillSlot& slot = spill_slot(spill);
-    const Op& op = fn_.op(v);
     c_.reads(v);
-    if (op.layout->strides == slot.strides || op.type.rank() < 2)
-        return out_.line("copy_floats<{}>({}, {});", c_.floats(v), spill_pointer(spill, block), c_.name(v));
-    out_.line("copy_tile<{}, {}, {}, {}>({}, {});", row_count(op.type), size_of(op.type, op.type.rank() - 1),
-              row_stride(slot.strides), row_stride(op.layout->strides), spill_pointer(spill, block), c_.name(v));
+    copy_spill(spill, v, block, false);
 }
 
 }  // namespace forge::emit

@@ -60,6 +60,7 @@ class Transfers {
         std::string pad;   ///< empty: a store
     };
     void transfer(Block b);
+    void copy_spill(const std::string& spill, ir::ValueId v, const char* block, bool load);
     /// The next chunk's rows are on their way while this one is computed; threads take neighbouring chunks.
     void load_shifted(ir::ValueId v, Block block);
     void ask_for_next(const ir::Type& type, int tensor, const std::string& pointer, bool write);
