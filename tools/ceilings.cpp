@@ -15,7 +15,7 @@ namespace forge::tools {
 namespace {
 
 constexpr int kRowMajor = 101, kNoTrans = 111;  // CBLAS_ORDER and CBLAS_TRANSPOSE
-constexpr int kSize = 2048;
+constexpr int kMatrixSize = 2048;
 constexpr std::size_t kBlockBytes = std::size_t{64} << 20U;
 constexpr int kRuns = 7;
 
@@ -51,14 +51,14 @@ Message measure_here(int threads) {
     const auto core_name = reinterpret_cast<CoreNameFn>(dlsym(library, "openblas_get_corename"));
     if (sgemm == nullptr || set_threads == nullptr) return message;
     set_threads(threads);
-    const std::size_t count = static_cast<std::size_t>(kSize) * kSize;
+    const std::size_t count = static_cast<std::size_t>(kMatrixSize) * kMatrixSize;
     const std::vector<float> a(count, 1.0F), b(count, 0.5F);
     std::vector<float> c(count);
     const double seconds = best_seconds([&] {
-        sgemm(kRowMajor, kNoTrans, kNoTrans, kSize, kSize, kSize, 1.0F, a.data(), kSize, b.data(), kSize, 0.0F,
-              c.data(), kSize);
+        sgemm(kRowMajor, kNoTrans, kNoTrans, kMatrixSize, kMatrixSize, kMatrixSize, 1.0F, a.data(), kMatrixSize,
+              b.data(), kMatrixSize, 0.0F, c.data(), kMatrixSize);
     });
-    message.gflops = 2.0 * kSize * kSize * kSize / seconds * 1e-9;
+    message.gflops = 2.0 * kMatrixSize * kMatrixSize * kMatrixSize / seconds * 1e-9;
     std::strncpy(message.kernels, core_name != nullptr ? core_name() : "unknown", sizeof message.kernels - 1);
     return message;
 }

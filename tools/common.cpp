@@ -36,7 +36,7 @@ std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
 constexpr double kQuiet = 0.05;  ///< a share of the cores that does not spoil a measurement
 
 Timing time_once(const std::function<void()>& run) {
-    constexpr std::size_t kLeast = 5, kMost = 1000;
+    constexpr std::size_t kLeast = 3, kMost = 1000;
     constexpr double kEnough = 0.5;
     const Contention contention;
     std::vector<double> times;
@@ -188,11 +188,10 @@ std::string Contention::warning(double others) {
         100 * others);
 }
 
-Timing time_runs(const std::function<void()>& run) {
-    constexpr int kAttempts = 6;
+Timing time_runs(const std::function<void()>& run, int attempts) {
     run();
     Timing best = time_once(run);
-    for (int i = 1; i < kAttempts && best.others >= kQuiet; ++i) {
+    for (int i = 1; i < attempts && best.others >= kQuiet; ++i) {
         const Timing again = time_once(run);
         if (again.others < best.others) best = again;
     }

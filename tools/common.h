@@ -92,9 +92,9 @@ struct Timing {
     double seconds = 0;
     double others = 0;  ///< what other processes used of the cores meanwhile
 };
-/// Median of at least five runs and about half a second, after one to warm up. While other processes are busy this is
-/// done again, a few times, and the quietest result is kept.
-Timing time_runs(const std::function<void()>& run);
+/// Median of at least three runs and about half a second, after one to warm up. While other processes are busy this is
+/// done again, up to `attempts` times in all, and the quietest result is kept.
+Timing time_runs(const std::function<void()>& run, int attempts = 6);
 
 std::string seconds_text(double seconds);  ///< "3.21 ms"
 

@@ -27,7 +27,7 @@ DemoRow measure(const DemoVariant& variant, const DemoTask& task, const DemoOpti
     DemoRow row;
     row.variant = variant;
     row.strategy = attention.strategy(), row.chunk = attention.chunk(), row.isa = attention.isa();
-    const Timing timing = time_runs([&] { attention(call); });
+    const Timing timing = time_runs([&] { attention(call); }, 1);  // a demonstration, no benchmark
     row.seconds = timing.seconds, row.others = timing.others;
     row.tokens_per_second = static_cast<double>(task.tokens()) / row.seconds;
     row.score = task.score(output);
@@ -43,8 +43,11 @@ void require_writable(const std::string& path) {
 }
 
 void print(const DemoResult& result) {
-    fmt::print("{}: {} bytes read once, {} heads of {} x {}, {}, {} threads, seed {}\n\n", result.path,
-               result.text.size(), kHeads, kSize, kSize, result.dtype, result.threads, result.seed);
+    const bool cut = result.text.size() < result.file_bytes;
+    const std::string bytes = cut ? fmt::format("the first {} of {} bytes", result.text.size(), result.file_bytes)
+                                  : fmt::format("{} bytes", result.text.size());
+    fmt::print("{}: {} read once{}, {} heads of {} x {}, {}, {} threads, seed {}\n\n", result.path, bytes,
+               cut ? " (--bytes 0: all of them)" : "", kHeads, kSize, kSize, result.dtype, result.threads, result.seed);
     Table table(
         {"variant", "constants (per head)", ">accuracy", ">bits/byte", ">time", ">tokens/s", "strategy", ">deviation"});
     for (const DemoRow& row : result.rows) {
@@ -115,12 +118,14 @@ int run_demo(const DemoOptions& options) {
     if (!std::filesystem::is_regular_file(options.text, missing))
         throw RuntimeError(fmt::format("there is no text at '{}'; name one with --text FILE", options.text));
     std::string text = read_file(options.text);
+    const std::size_t file_bytes = text.size();
     if (options.bytes > 0) text.resize(std::min(text.size(), static_cast<std::size_t>(options.bytes)));
     if (text.size() < 2)
         throw RuntimeError(fmt::format("--text: expected at least 2 bytes; '{}' has {}", options.text, text.size()));
     require_writable(options.out);
 
-    DemoResult result{options.text, text, options.dtype, options.seed, thread_count(options.build.threads), 0, {}};
+    DemoResult result{
+        options.text, text, options.dtype, file_bytes, options.seed, thread_count(options.build.threads), 0, {}};
     {
         Progress progress(demo_variants().size() + 1);
         progress.step("keys and codes");

@@ -19,6 +19,7 @@ struct DemoRow {
 
 struct DemoResult {
     std::string path, text, dtype;
+    std::size_t file_bytes = 0;  ///< of which `text` may be the first
     std::uint64_t seed = 0;
     int threads = 0;
     std::int64_t checked_tokens = 0;  ///< over which the deviation was taken

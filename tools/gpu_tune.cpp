@@ -16,18 +16,18 @@
 namespace forge::tools {
 namespace {
 
-struct Trial {
+struct GpuTrial {
     gpu::Candidate candidate;
     std::optional<Attention> attention;
     double seconds = 0;
     std::string error;
 };
 
-std::vector<Trial> compiled(const ir::Definition& declared, const std::vector<gpu::Candidate>& candidates) {
-    std::vector<Trial> trials;
+std::vector<GpuTrial> compiled(const ir::Definition& declared, const std::vector<gpu::Candidate>& candidates) {
+    std::vector<GpuTrial> trials;
     for (const gpu::Candidate& c : candidates) trials.push_back({c, std::nullopt, 0, ""});
     check::parallel_for(static_cast<std::int64_t>(trials.size()), [&](std::int64_t i) {
-        Trial& trial = trials[static_cast<std::size_t>(i)];
+        GpuTrial& trial = trials[static_cast<std::size_t>(i)];
         try {
             trial.attention = compile(declared, trial.candidate.options);
         } catch (const std::exception& error) {
@@ -37,9 +37,9 @@ std::vector<Trial> compiled(const ir::Definition& declared, const std::vector<gp
     return trials;
 }
 
-void measure(const gpu::Session& session, gpu::RepeatedCall& arguments, int runs, std::vector<Trial>& trials) {
+void measure(const gpu::Session& session, gpu::RepeatedCall& arguments, int runs, std::vector<GpuTrial>& trials) {
     Progress progress(trials.size());
-    for (Trial& trial : trials) {
+    for (GpuTrial& trial : trials) {
         progress.step(plan::to_string(trial.candidate.schedule));
         if (!trial.attention) continue;
         try {
@@ -51,9 +51,9 @@ void measure(const gpu::Session& session, gpu::RepeatedCall& arguments, int runs
     }
 }
 
-void print(const std::vector<Trial>& trials, const plan::Schedule& unasked, double unasked_s, double floor_s) {
+void print(const std::vector<GpuTrial>& trials, const plan::Schedule& unasked, double unasked_s, double floor_s) {
     Table table({"schedule", ">measured", ">time / floor", ""});
-    for (const Trial& t : trials) {
+    for (const GpuTrial& t : trials) {
         const bool ok = t.error.empty();
         std::string note = ok ? "" : t.error.substr(0, t.error.find('\n'));
         if (ok && schedule::same_choice(t.candidate.schedule, unasked)) note = "taken unasked";
@@ -76,8 +76,8 @@ int tune_on_gpu(const TuneOptions& options) {
     const ir::Definition definition = frontend::with_own_axes(frontend::with_dtype(declared, o.dtype));
     o.sizes = frontend::own_sizes(definition, o.sizes);
     const ir::Function program = graph::optimize(frontend::join(definition));
-    std::vector<Trial> trials = compiled(declared, gpu::candidates(definition, program, o, session.device(),
-                                                                   static_cast<std::size_t>(options.candidates)));
+    std::vector<GpuTrial> trials = compiled(declared, gpu::candidates(definition, program, o, session.device(),
+                                                                      static_cast<std::size_t>(options.candidates)));
     if (trials.empty()) throw RuntimeError(fmt::format("{}: no schedule is as these options want it", definition.name));
 
     const check::Buffers pattern(declared, gpu::pattern_of(problem));
@@ -85,12 +85,12 @@ int tune_on_gpu(const TuneOptions& options) {
     measure(session, arguments, options.runs, trials);
     const plan::Schedule unasked = trials.front().candidate.schedule;
     const double unasked_s = trials.front().seconds;
-    std::stable_sort(trials.begin(), trials.end(), [](const Trial& a, const Trial& b) {
+    std::stable_sort(trials.begin(), trials.end(), [](const GpuTrial& a, const GpuTrial& b) {
         return a.error.empty() != b.error.empty() ? a.error.empty() : a.seconds < b.seconds;
     });
     const tune::Key key = tune::gpu_key(program, o, session.device().tuning_class());
     std::vector<tune::Entry> entries;
-    for (const Trial& t : trials)
+    for (const GpuTrial& t : trials)
         if (t.error.empty()) entries.push_back({key, definition.name, {t.candidate.schedule, t.seconds}});
     tune::append(o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir, entries);
     fmt::print("{} on {}, {}: {} candidates\n\n", definition.name, key.device, key.shape, trials.size());

@@ -13,7 +13,7 @@ using ir::Op;
 using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
-using Kind = InputValues::Kind;
+using Values = InputValues::Kind;
 
 bool is_positive(Opcode code) {
     return code == Opcode::Sigmoid || code == Opcode::Softplus || code == Opcode::Exp || code == Opcode::Exp2;
@@ -33,12 +33,12 @@ class Reader {
     [[nodiscard]] std::optional<InputValues> of(const std::string& name) const {
         if (const auto gate = gates_.find(name); gate != gates_.end()) {
             const int sign = gate->second.decisive != 0 ? gate->second.decisive : 1;
-            return InputValues{Kind::Gate, sign > 0 ? kLogDecays : Range{0, kAnyNumber.high}, false, false};
+            return InputValues{Values::Gate, sign > 0 ? kLogDecays : Range{0, kAnyNumber.high}, false, false};
         }
-        if (decays_.contains(name)) return InputValues{Kind::Numbers, kZeroToOne, false, false};
+        if (decays_.contains(name)) return InputValues{Values::Numbers, kZeroToOne, false, false};
         const auto row = rows_.find(name);
         if (row == rows_.end()) return std::nullopt;
-        return InputValues{row->second ? Kind::Keys : Kind::Rows, kAnyNumber, false, false};
+        return InputValues{row->second ? Values::Keys : Values::Rows, kAnyNumber, false, false};
     }
 
   private:
@@ -170,16 +170,16 @@ class Reader {
 };
 
 InputValues guess(const ir::InputDecl& in) {
-    if (in.role == Role::Scalar) return {Kind::Numbers, {0.5, 1}, false, false};
+    if (in.role == Role::Scalar) return {Values::Numbers, {0.5, 1}, false, false};
     const bool number_per_token = in.role == Role::Input && in.type.rank() == 2;
-    return {Kind::Numbers, number_per_token ? kZeroToOne : kAnyNumber, false, true};
+    return {Values::Numbers, number_per_token ? kZeroToOne : kAnyNumber, false, true};
 }
 
 /// A declaration settles the range; what the program does with such numbers still counts.
 InputValues declared(const ir::InputDecl& in, const std::optional<InputValues>& read) {
-    InputValues values{Kind::Numbers, *in.range, true, false};
+    InputValues values{Values::Numbers, *in.range, true, false};
     const bool one_sided = in.range->high == 0 || in.range->low == 0;
-    if (in.range == kLogDecays || (read && read->is_gate() && one_sided)) values.kind = Kind::Gate;
+    if (in.range == kLogDecays || (read && read->is_gate() && one_sided)) values.kind = Values::Gate;
     return values;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <deque>
 #include <functional>
 
 #include "forge/error.h"
@@ -69,23 +70,39 @@ struct Evaluation {
     const ir::Function& fn;
     const Bindings& params;
     const Sizes& sizes;
-    std::vector<Value> values;
+    std::deque<Value> made = {};            ///< that stay where they are
+    std::vector<const Value*> values = {};  ///< of each op: made here, given, or another op's
 
-    [[nodiscard]] const Value& arg(const Op& op, std::size_t i) const { return values[at(op.args[i])]; }
+    [[nodiscard]] const Value& arg(const Op& op, std::size_t i) const { return *values[at(op.args[i])]; }
+    [[nodiscard]] const Value* passed_on(const Op& op) const;
     [[nodiscard]] Value leaf(const Op& op) const;
     [[nodiscard]] Value run(const Op& op) const;
 };
 
+/// The value of an op that makes none of its own; nullptr of the others.
+const Value* Evaluation::passed_on(const Op& op) const {
+    switch (op.code) {
+        case Opcode::Param:
+            return &parameter(op, params, sizes);
+        case Opcode::PrevToken:  // of a Param
+            return &lookup(params, binding_name(fn.op(op.args[0]).attrs.name, ir::Role::Shifted));
+        case Opcode::To:
+        case Opcode::CacheResult:
+        case Opcode::Copy:
+            return &arg(op, 0);
+        default:
+            return nullptr;
+    }
+}
+
 Value Evaluation::leaf(const Op& op) const {
-    if (op.code == Opcode::Param) return parameter(op, params, sizes);
     if (op.code == Opcode::Identity) return identity(concrete(op.type.shape, sizes));
     if (op.code == Opcode::Arange) return arange(concrete(op.type.shape, sizes)[0]);
     if (op.code == Opcode::Size) {
         const Dim size = op.attrs.count * Dim(op.attrs.name);
         return scalar(static_cast<double>(concrete({size}, sizes)[0]));
     }
-    if (op.code == Opcode::Constant) return expand(scalar(op.attrs.value), concrete(op.type.shape, sizes));
-    return lookup(params, binding_name(fn.op(op.args[0]).attrs.name, ir::Role::Shifted));  // PrevToken, of a Param
+    return expand(scalar(op.attrs.value), concrete(op.type.shape, sizes));  // a Constant
 }
 
 Value Evaluation::run(const Op& op) const {
@@ -103,17 +120,17 @@ Value Evaluation::run(const Op& op) const {
     case Opcode::Enum:                          \
         return map(in(0), in(1), [](double a, double b) { return (formula) ? 1.0 : 0.0; });
 #include "forge/ops.def"
-        case Opcode::Param:
         case Opcode::Constant:
         case Opcode::Identity:
         case Opcode::Arange:
         case Opcode::Size:
-        case Opcode::PrevToken:
             return leaf(op);
+        case Opcode::Param:
+        case Opcode::PrevToken:
         case Opcode::To:
         case Opcode::CacheResult:
         case Opcode::Copy:
-            return in(0);
+            break;  // passed_on
         case Opcode::Where:
             return where(in(0), in(1), in(2));
         case Opcode::Sum:
@@ -222,14 +239,20 @@ std::vector<std::int64_t> concrete(const Shape& shape, const Sizes& sizes) {
 }
 
 std::vector<Value> evaluate(const ir::Function& fn, const Bindings& params, const Sizes& sizes, const Touch& touch) {
-    Evaluation evaluation{fn, params, sizes, {}};
+    Evaluation evaluation{fn, params, sizes};
     evaluation.values.reserve(fn.ops.size());
     for (ir::ValueId v = 0; v < fn.size(); ++v) {
-        evaluation.values.push_back(evaluation.run(fn.op(v)));
-        if (touch) touch(fn, v, evaluation.values.back());
+        const Value* const passed = evaluation.passed_on(fn.op(v));
+        if (passed == nullptr || touch) {
+            Value& made = evaluation.made.emplace_back(passed == nullptr ? evaluation.run(fn.op(v)) : *passed);
+            if (touch) touch(fn, v, made);
+            evaluation.values.push_back(&made);
+        } else {
+            evaluation.values.push_back(passed);
+        }
     }
     std::vector<Value> results;
-    for (const ir::Result& r : fn.results) results.push_back(evaluation.values[at(r.value)]);
+    for (const ir::Result& r : fn.results) results.push_back(*evaluation.values[at(r.value)]);
     return results;
 }
 

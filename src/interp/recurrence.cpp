@@ -14,7 +14,7 @@ using ir::Role;
 /// `count` rows from `first` on; rows outside [0, end) read as `pad`.
 Value rows(const Value& x, std::int64_t first, std::int64_t count, double pad) {
     const std::int64_t total = x.shape[0], width = total == 0 ? 0 : static_cast<std::int64_t>(x.data.size()) / total;
-    Value result = x;
+    Value result{x.shape, {}};
     result.shape[0] = count;
     result.data.assign(static_cast<std::size_t>(element_count(result.shape)), pad);
     const std::int64_t begin = std::max<std::int64_t>(first, 0), end = std::min(first + count, total);
@@ -58,12 +58,12 @@ class Run {
 
     /// Evaluates `fn` and files its results: states and outputs in the outcome, the rest for later phases.
     void evaluate_and_file(const ir::Function& fn, Bindings& bound) {
-        const std::vector<Value> values = evaluate(fn, bound, sizes_, touch_);
+        std::vector<Value> values = evaluate(fn, bound, sizes_, touch_);
         for (std::size_t i = 0; i < values.size(); ++i) {
             const ir::Result& r = fn.results[i];
-            if (r.role == Role::State) outcome_.states[r.name] = values[i];
+            if (r.role == Role::State) outcome_.states[r.name] = std::move(values[i]);
             else if (r.role == Role::Input) append(r.name, values[i]);
-            else bound[binding_name(r.name, r.role)] = values[i];
+            else bound[binding_name(r.name, r.role)] = std::move(values[i]);
         }
     }
 

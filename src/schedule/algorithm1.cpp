@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "support/divide.h"
+
 namespace forge::schedule {
 namespace {
 
@@ -9,7 +11,7 @@ namespace {
 // it on the way, and reads it for the outputs; fused saves one of these.
 constexpr double kDecoupledStates = 5, kFusedStates = 4;
 
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+using support::divide_up;
 
 }  // namespace
 

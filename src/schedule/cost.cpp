@@ -4,11 +4,12 @@
 #include <cmath>
 
 #include "forge/error.h"
+#include "support/divide.h"
 
 namespace forge::schedule {
 namespace {
 
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+using support::divide_up;
 
 /// How often a kernel's body runs, and in how many tasks.
 struct Extent {

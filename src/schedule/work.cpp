@@ -17,8 +17,8 @@ using ir::Tri;
 using ir::ValueId;
 using Space = ir::Layout::Space;
 
-constexpr double kBlock = 16;    ///< rows of the blocks in inverses and decayed products
-constexpr double kRowBlock = 6;  ///< rows of a product's register block: what a triangle is cut by
+constexpr double kTriangleBlock = 16;  ///< rows of the blocks in inverses and decayed products
+constexpr double kRowBlock = 6;        ///< rows of a product's register block: what a triangle is cut by
 
 /// Elements of a lowered type.
 double elements(const ir::Type& type) {
@@ -257,10 +257,10 @@ class Counter {
 
     /// Blocks by substitution, one dependent step per row; the rest by products of halves.
     void inverse(const Op& op) {
-        const double n = size(op.type, 0), blocks = std::ceil(n / kBlock);
-        work_.vectors += blocks * kBlock * kBlock * std::ceil(kBlock / width_) * 1.5;
+        const double n = size(op.type, 0), blocks = std::ceil(n / kTriangleBlock);
+        work_.vectors += blocks * kTriangleBlock * kTriangleBlock * std::ceil(kTriangleBlock / width_) * 1.5;
         work_.calls += 2 * blocks;
-        for (double half = kBlock; half < n; half *= 2)
+        for (double half = kTriangleBlock; half < n; half *= 2)
             for (double at = half; at < n; at += 2 * half) {
                 add_product(half, half, half, Tri::None);
                 add_product(half, half, half, Tri::ALower);
@@ -269,13 +269,14 @@ class Counter {
 
     /// Channels decay token by token within blocks; a product between blocks.
     void decay_product(const Op& op, double k) {
-        const double n = size(op.type, 0), blocks = std::ceil(n / kBlock), row = std::ceil(k / width_);
+        const double n = size(op.type, 0), blocks = std::ceil(n / kTriangleBlock), row = std::ceil(k / width_);
         work_.exps += n * row;
-        const double pairs = std::min(n, kBlock) * (std::min(n, kBlock) + 1) / 2;
-        work_.vectors += blocks * pairs * (3 * row + 8);         // decay, multiply, add; a sum over lanes
-        work_.vectors += n * row * 10;                           // decays to the block's borders, and a transposition
-        work_.vectors += k * n * n / (2 * kBlock) / width_ * 3;  // earlier rows decay over each block
-        for (double block = 1; block < blocks; ++block) add_product(kBlock, block * kBlock, k, Tri::None);
+        const double pairs = std::min(n, kTriangleBlock) * (std::min(n, kTriangleBlock) + 1) / 2;
+        work_.vectors += blocks * pairs * (3 * row + 8);  // decay, multiply, add; a sum over lanes
+        work_.vectors += n * row * 10;                    // decays to the block's borders, and a transposition
+        work_.vectors += k * n * n / (2 * kTriangleBlock) / width_ * 3;  // earlier rows decay over each block
+        for (double block = 1; block < blocks; ++block)
+            add_product(kTriangleBlock, block * kTriangleBlock, k, Tri::None);
     }
 
     /// Reductions, scans, copies: so many operations on each vector of the larger side.

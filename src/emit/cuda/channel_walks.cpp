@@ -12,7 +12,6 @@ using ir::Role;
 using ir::ValueId;
 using Kind = plan::TensorSlot::Kind;
 
-constexpr int kWidth = 4;                ///< channels of a thread
 constexpr int kMostRows = 8;             ///< tokens of a thread
 constexpr std::int64_t kRegisters = 92;  ///< of the 128 that a thread has, for what is counted here
 
@@ -28,17 +27,17 @@ std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
     const Walks walks(fn);
     std::vector<bool> read_again(fn.ops.size(), false);
     for (ValueId v = 0; v < fn.size(); ++v)
-        if (walks.in(v, Walk::Second))
+        if (walks.in(v, ChannelWalk::Second))
             for (const ValueId a : fn.op(v).args) read_again[static_cast<std::size_t>(a)] = true;
     for (const ir::Result& r : fn.results) read_again[static_cast<std::size_t>(r.value)] = true;
     std::int64_t count = 0;
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        if (walks.kept(v)) count += kWidth;
+        if (walks.kept(v)) count += kChannelWidth;
         if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
         const DType dtype = plan.tensors[static_cast<std::size_t>(plan.tensor(Kind::Input, op.attrs.name))].type.dtype;
         const std::int64_t registers =
-            op.type.rank() == 0 ? 1 : kWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
+            op.type.rank() == 0 ? 1 : kChannelWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
         count += read_again[static_cast<std::size_t>(v)] ? 2 * registers : registers;
     }
     return std::max<std::int64_t>(count, 1);
@@ -68,7 +67,7 @@ std::vector<int> token_tensors(const plan::Plan& plan, const Function& fn) {
     return tensors;
 }
 
-Walks::Walks(const Function& fn) : walks_(fn.ops.size(), Walk::None), kept_(fn.ops.size(), false) {
+Walks::Walks(const Function& fn) : walks_(fn.ops.size(), ChannelWalk::None), kept_(fn.ops.size(), false) {
     std::vector<ValueId> tokens, states, factors, carried, wanted;
     for (ValueId v = 0; v < fn.size(); ++v) {
         if (fn.op(v).code != Opcode::Param) continue;
@@ -85,29 +84,29 @@ Walks::Walks(const Function& fn) : walks_(fn.ops.size(), Walk::None), kept_(fn.o
                of_factor = ir::depends_on(fn, factors);
     const auto first = ir::needed_for(fn, carried), second = ir::needed_for(fn, wanted);
     for (std::size_t v = 0; v < walks_.size(); ++v) {
-        if (of_factor[v]) walks_[v] = Walk::First;
-        else if (of_state[v]) walks_[v] = first[v] && second[v] ? Walk::Both : Walk::Second;
-        else if (per_token[v]) walks_[v] = first[v] ? Walk::First : Walk::Second;
+        if (of_factor[v]) walks_[v] = ChannelWalk::First;
+        else if (of_state[v]) walks_[v] = first[v] && second[v] ? ChannelWalk::Both : ChannelWalk::Second;
+        else if (per_token[v]) walks_[v] = first[v] ? ChannelWalk::First : ChannelWalk::Second;
     }
     const auto keep = [&](ValueId v) {
         const auto i = static_cast<std::size_t>(v);
-        kept_[i] = kept_[i] || (walks_[i] == Walk::First && fn.op(v).code != Opcode::Param);
+        kept_[i] = kept_[i] || (walks_[i] == ChannelWalk::First && fn.op(v).code != Opcode::Param);
     };
     for (ValueId v = 0; v < fn.size(); ++v)
-        if (in(v, Walk::Second))
+        if (in(v, ChannelWalk::Second))
             for (const ValueId a : fn.op(v).args) keep(a);
     for (const ValueId v : wanted) keep(v);
 }
 
 int rows_of(const plan::Plan& plan, const Function& fn) {
     const Walks walks(fn);
-    std::int64_t registers = kRegisters - 2 * kWidth * static_cast<std::int64_t>(states_of(fn).size());
+    std::int64_t registers = kRegisters - 2 * kChannelWidth * static_cast<std::int64_t>(states_of(fn).size());
     std::vector<bool> per_head(fn.ops.size(), false);  // what the walks read of it
     for (ValueId v = 0; v < fn.size(); ++v)
         for (const ValueId a : fn.op(v).args)
             if (!walks.before_tokens(v) && walks.before_tokens(a) && fn.op(a).type.rank() > 0)
                 per_head[static_cast<std::size_t>(a)] = true;
-    registers -= kWidth * std::count(per_head.begin(), per_head.end(), true);
+    registers -= kChannelWidth * std::count(per_head.begin(), per_head.end(), true);
     return static_cast<int>(std::clamp<std::int64_t>(registers / registers_per_row(plan, fn), 1, kMostRows));
 }
 

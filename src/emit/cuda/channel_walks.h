@@ -6,6 +6,8 @@
 
 namespace forge::emit {
 
+inline constexpr int kChannelWidth = 4;  ///< channels of a thread; kWidth of the device library
+
 struct ChannelState {
     std::string name;
     ir::ValueId before = ir::kNoValue;  ///< the parameter; none if nothing reads it
@@ -20,7 +22,7 @@ std::vector<ChannelState> states_of(const ir::Function& fn);
 std::vector<int> token_tensors(const plan::Plan& plan, const ir::Function& fn);
 
 /// When a value is computed.
-enum class Walk : std::uint8_t {
+enum class ChannelWalk : std::uint8_t {
     None,    ///< before the tokens: it depends on none
     First,   ///< for the states
     Second,  ///< for the outputs
@@ -32,15 +34,17 @@ class Walks {
   public:
     explicit Walks(const ir::Function& fn);
 
-    [[nodiscard]] bool in(ir::ValueId v, Walk walk) const {
-        const Walk w = walks_[static_cast<std::size_t>(v)];
-        return w == walk || (w == Walk::Both && walk != Walk::None);
+    [[nodiscard]] bool in(ir::ValueId v, ChannelWalk walk) const {
+        const ChannelWalk w = walks_[static_cast<std::size_t>(v)];
+        return w == walk || (w == ChannelWalk::Both && walk != ChannelWalk::None);
     }
-    [[nodiscard]] bool before_tokens(ir::ValueId v) const { return walks_[static_cast<std::size_t>(v)] == Walk::None; }
+    [[nodiscard]] bool before_tokens(ir::ValueId v) const {
+        return walks_[static_cast<std::size_t>(v)] == ChannelWalk::None;
+    }
     [[nodiscard]] bool kept(ir::ValueId v) const { return kept_[static_cast<std::size_t>(v)]; }
 
   private:
-    std::vector<Walk> walks_;
+    std::vector<ChannelWalk> walks_;
     std::vector<bool> kept_;
 };
 

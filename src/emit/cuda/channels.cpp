@@ -21,7 +21,7 @@ using ir::ValueId;
 using Kind = plan::TensorSlot::Kind;
 
 // As device/cuda/channels has them.
-constexpr int kWidth = 4, kTileChannels = schedule::kTaskChannels, kStripLanes = kTileChannels / kWidth;
+constexpr int kTileChannels = schedule::kTaskChannels, kStripLanes = kTileChannels / kChannelWidth;
 constexpr int kPlaces = 4, kGroup = 16, kMostBlocks = schedule::kClusterBlocks;
 constexpr int kMapBytes = 8, kMailboxBytes = 8, kWordBytes = 8, kExchangeHeader = 256;
 
@@ -160,7 +160,7 @@ class ChannelWriter {
             out_.line("vec {} = zero;", variable(s));
             if (s.factor != ir::kNoValue) out_.line("vec {} = broadcast(1.0f);", name(s.factor));
         }
-        walk(Walk::First);
+        walk(ChannelWalk::First);
         for (std::size_t i = 0; i < states_.size(); ++i)
             out_.line("put_map(shared, {}, {}, {});", i, factor(states_[i]), variable(states_[i]));
         out_.close();
@@ -182,7 +182,7 @@ class ChannelWriter {
         for (const ir::Result& r : fn_.results)
             if (r.role == Role::Input)
                 out_.line("Rows<{}> {};", storage(plan_.tensor(Kind::Output, r.name)), rows(r.name));
-        walk(Walk::Second);
+        walk(ChannelWalk::Second);
         for (const ir::Result& r : fn_.results)
             if (r.role == Role::Input) out_.line("store_rows({}, places, part, {});", tokens(r.name), rows(r.name));
         for (const ChannelState& s : states_)
@@ -191,23 +191,23 @@ class ChannelWriter {
     }
 
     /// The loop over a thread's tokens.
-    void walk(Walk walk) {
+    void walk(ChannelWalk walk) {
         out_.put("#pragma unroll");
         out_.open("for (int row = 0; row < kRows; ++row)");
         read_.clear();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (!walks_.in(v, walk) || op(v).code == Opcode::Param) continue;
             for (const ValueId a : op(v).args) read(a);
-            compute(v, walk == Walk::First && walks_.kept(v) ? fmt::format("{}[row]", name(v))
-                                                             : fmt::format("const {} {}", type(v), name(v)));
-            if (walk == Walk::First && walks_.kept(v))
+            compute(v, walk == ChannelWalk::First && walks_.kept(v) ? fmt::format("{}[row]", name(v))
+                                                                    : fmt::format("const {} {}", type(v), name(v)));
+            if (walk == ChannelWalk::First && walks_.kept(v))
                 out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v)), read_.insert(v);
         }
-        if (walk == Walk::Second)
+        if (walk == ChannelWalk::Second)
             for (const ir::Result& r : fn_.results)
                 if (r.role == Role::Input) store(r);
         for (const ChannelState& s : states_) assign(variable(s), s.after);
-        if (walk == Walk::First)
+        if (walk == ChannelWalk::First)
             for (const ChannelState& s : states_)
                 if (s.factor != ir::kNoValue) assign(name(s.factor), s.next_factor);
         out_.close();

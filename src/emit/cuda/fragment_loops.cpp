@@ -18,9 +18,9 @@ using ir::ValueId;
 using tile::size_of;
 using Space = Layout::Space;
 
-class Loop {
+class FragmentLoop {
   public:
-    Loop(Context& context, ValueId root)
+    FragmentLoop(Context& context, ValueId root)
         : c_(context), fn_(context.fn), root_(root), space_(fn_.op(root).layout->space) {}
 
     void write() {
@@ -172,6 +172,6 @@ class Loop {
 
 }  // namespace
 
-void write_fragment_loop(Context& context, ValueId root) { Loop(context, root).write(); }
+void write_fragment_loop(Context& context, ValueId root) { FragmentLoop(context, root).write(); }
 
 }  // namespace forge::emit
