@@ -357,7 +357,7 @@ class Parser {
     int parts() {
         word("parts");
         punct("=");
-        return static_cast<int>(integer());
+        return static_cast<int>(integer(1, 2));
     }
 
     Location optional_location(const Token& otherwise) { return at_word("loc") ? location() : lex_.where(otherwise); }
@@ -368,9 +368,9 @@ class Parser {
         Location loc;
         loc.file = string();
         punct(":");
-        loc.line = static_cast<unsigned>(integer());
+        loc.line = static_cast<unsigned>(integer(1, std::numeric_limits<unsigned>::max()));
         punct(":");
-        loc.column = static_cast<unsigned>(integer());
+        loc.column = static_cast<unsigned>(integer(0, std::numeric_limits<unsigned>::max()));
         punct(")");
         return loc;
     }
@@ -438,6 +438,13 @@ class Parser {
         std::int64_t n = 0;
         const auto [end, error] = std::from_chars(t.text.data(), t.text.data() + t.text.size(), n);
         if (error != std::errc() || end != t.text.data() + t.text.size()) lex_.fail(t, "not an integer", "an integer");
+        return n;
+    }
+
+    std::int64_t integer(std::int64_t least, std::int64_t most) {
+        const Token t = lex_.peek();
+        const std::int64_t n = integer();
+        if (n < least || n > most) lex_.fail(t, "out of range", fmt::format("{} to {}", least, most));
         return n;
     }
 
