@@ -93,7 +93,8 @@ CompileOptions compile_options(const ir::Definition& definition, const check::Pr
     o.on = options.on;
     o.engine = options.engine;
     o.strategy = options.strategy;
-    o.chunk = options.chunk != 0 ? options.chunk : definition.fixed_chunk;
+    o.entry = options.entry;
+    o.chunk = options.chunk;
     o.tiles = options.tiles;
     o.segments = options.segments;
     o.rule = options.rule;

@@ -37,6 +37,7 @@ const std::map<std::string, Setter>& setters() {
     static const std::map<std::string, Setter> kSetters = {
         {"device", text_of(&CompileOptions::device)},
         {"on", text_of(&CompileOptions::on)},
+        {"entry", text_of(&CompileOptions::entry)},
         {"dtype",
          [](CompileOptions& o, const std::string&, const std::string& value) { o.dtype = parse_dtype(value); }},
         {"strategy", text_of(&CompileOptions::strategy)},

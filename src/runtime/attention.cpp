@@ -14,11 +14,11 @@
 #include "frontend/join.h"
 #include "graph/norm_bound.h"
 #include "graph/passes.h"
-#include "graph/pipeline.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
 #include "interp/semantics.h"
 #include "ir/text.h"
+#include "program/entry_point.h"
 #include "runtime/prepared_call.h"
 #include "runtime/skip.h"
 #include "runtime/stretches.h"
@@ -36,7 +36,7 @@ struct Attention::Impl {
     ir::Definition definition;  ///< as its user spelt it
     plan::Plan plan;
     schedule::Choice choice;
-    ir::Function joined;
+    program::EntryPoint entry;
     std::shared_ptr<build::CpuLibrary> library;
     std::optional<schedule::GpuFacts> gpu;       ///< that the kernels are for
     std::unique_ptr<runtime::CudaProgram> cuda;  ///< … which has them loaded; none for a GPU that is not there
@@ -108,14 +108,20 @@ void check_options(const CompileOptions& o) {
         throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
 }
 
-/// With the chunk that the definition fixes. Schedulers and the tuning database take it like one that was asked for.
-CompileOptions settled(CompileOptions options, const ir::Definition& def) {
-    if (def.fixed_chunk == 0) return options;
-    if (options.chunk != 0 && options.chunk != def.fixed_chunk)
+/// With what the entry point leaves no choice of. Schedulers and the tuning database take it like what was asked for.
+CompileOptions settled(CompileOptions options, const program::EntryPoint& entry) {
+    if (entry.chunk == 0) return options;
+    const std::string& name = entry.joined.name;
+    if (options.chunk != 0 && options.chunk != entry.chunk)
+        throw RuntimeError(fmt::format("{}: chunk: expected {}, which {} fixes, got {}; leave the option out", name,
+                                       entry.chunk, entry.chunk == 1 ? "decode" : "the definition", options.chunk));
+    options.chunk = entry.chunk;
+    if (entry.chunk > 1) return options;
+    if (options.strategy != "auto" && options.strategy != "one-pass")
         throw RuntimeError(
-            fmt::format("{}: chunk: expected {}, which the definition fixes, got {}; leave the option out", def.name,
-                        def.fixed_chunk, options.chunk));
-    options.chunk = def.fixed_chunk;
+            fmt::format("{}: strategy: expected one-pass, which decode has, got '{}'; leave the option out", name,
+                        options.strategy));
+    options.strategy = "one-pass";
     return options;
 }
 
@@ -170,10 +176,10 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     check_sizes(impl->definition, asked.sizes);
     if (auto found = interp::check_semantics(impl->definition); !found.empty()) throw CompileError(std::move(found));
     const ir::Definition def = frontend::with_own_axes(impl->definition);
-    CompileOptions options = settled(asked, declared);
+    impl->entry = program::entry_named(asked.entry, def);
+    CompileOptions options = settled(asked, impl->entry);
     options.sizes = frontend::own_sizes(def, asked.sizes);
-    impl->joined = frontend::join(def);
-    ir::Function program = graph::optimize(impl->joined);
+    ir::Function program = impl->entry.optimised;
     if (options.chunk_states) program = graph::with_chunk_states(program);
     if (options.device != "cpu") return build_for_gpu(std::move(impl), def, program, options);
     impl->isa = options.isa == "auto" ? support::machine_isa() : options.isa;
@@ -349,7 +355,7 @@ std::string Attention::explain() const {
     const plan::Plan& plan = impl_->plan;
     std::string text =
         fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n",
-                    ir::print(impl_->definition), ir::print(impl_->joined));
+                    ir::print(impl_->definition), ir::print(impl_->entry.joined));
     text += fmt::format("// Optimised, with its slices.\n");
     const auto marks = graph::slices(plan.program);
     for (ir::ValueId v = 0; v < plan.program.size(); ++v)
