@@ -6,9 +6,10 @@ Neither library is imported here before an array of it is seen.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
+from typing import Any, Union
 
-from . import _c
 from ._types import dtype_name
 
 
@@ -33,19 +34,28 @@ class NumPy:
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
 
     def layouts(self, xs: list) -> tuple:
-        """What identifies the layouts of arrays: a hashable value. AttributeError for things that are no arrays."""
-        return tuple([(x.dtype, x.shape, x.strides) for x in xs])
+        """What identifies the layouts of arrays, and what kind of array they are: a hashable value. AttributeError for things that
+        are no arrays."""
+        return tuple([(type(x), x.dtype, x.shape, x.strides, x.flags.aligned) for x in xs])
 
     def dtype(self, x) -> str:
         name = self._names.get(x.dtype)
         return name if name is not None else dtype_name(x.dtype)
 
+    def conversion(self, x, to_float32: bool = False):
+        """What makes an array that kernels can read of one with this layout; None where it is one already. TypeError where none can
+        be made of it without a guess. `to_float32`: whether other floating-point types become that."""
+        if isinstance(x, self._np.ma.MaskedArray):
+            raise TypeError("expected an array without a mask, got a masked one; x.filled(0) has numbers for what is masked")
+        if to_float32 and self.dtype(x) in ("bf16", "f16", "f64"):
+            return self.float32
+        if not x.dtype.isnative:
+            return lambda x: x.astype(x.dtype.newbyteorder("="))
+        return None if x.flags.aligned else self._np.copy
+
     def strides(self, x) -> tuple[int, ...]:
         """In elements."""
-        size = x.dtype.itemsize
-        if any(s % size for s in x.strides):
-            raise _c.RuntimeError(f"an array with strides of {x.strides} bytes is not aligned to its elements of {size}")
-        return tuple(s // size for s in x.strides)
+        return tuple(s // x.dtype.itemsize for s in x.strides)
 
     def address(self, x) -> int:
         return x.__array_interface__["data"][0]
@@ -106,11 +116,18 @@ class Torch:
         self.address = torch.Tensor.data_ptr
 
     def layouts(self, xs: list) -> tuple:
-        return tuple([(x.dtype, x.shape, x.is_contiguous() or x.stride(), x.get_device()) for x in xs])
+        return tuple([(x.dtype, x.shape, x.is_contiguous() or (x.stride(), x.is_neg()), x.get_device()) for x in xs])
 
     def dtype(self, x) -> str:
         name = self._names.get(x.dtype)
         return name if name is not None else dtype_name(x.dtype)
+
+    def conversion(self, x, to_float32: bool = False):
+        if x.layout is not self._torch.strided:
+            raise TypeError(f"expected a dense tensor, got one of layout {x.layout}; x.to_dense() makes one")
+        if to_float32 and self.dtype(x) in ("bf16", "f16", "f64"):
+            return self.float32
+        return self._torch.resolve_neg if x.is_neg() else None
 
     def strides(self, x) -> tuple[int, ...]:
         return x.stride()
@@ -154,10 +171,11 @@ class Torch:
         return self._torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in xs)
 
 
-_known: dict[type, NumPy | Torch] = {}
+Library = Union[NumPy, Torch]
+_known: dict[type, Library] = {}
 
 
-def library_of(x) -> NumPy | Torch | None:
+def library_of(x: object) -> Library | None:
     """What handles arrays of x's kind; None for things that are no arrays."""
     found = _known.get(type(x))
     if found is None:

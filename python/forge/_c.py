@@ -10,10 +10,14 @@ import ctypes
 import json
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 from pathlib import Path
+from typing import Any
 
-ABI_MAJOR = 1
+from ._suggest import suggestion
+
+ABI_MAJOR, ABI_MINOR = 1, 2
 
 #: Names of element types in the text form, and their numbers in the C ABI.
 DTYPES = {"i32": 1, "i64": 2, "f16": 3, "bf16": 4, "f32": 5, "f64": 6}
@@ -81,6 +85,7 @@ _PROTOTYPES = {
     "forge_variant_definition": (c_int32, [c_char_p, POINTER(c_char_p)]),
     "forge_lower": (c_int32, [c_char_p, c_char_p, c_char_p, POINTER(c_void_p)]),
     "forge_infer": (c_int32, [c_char_p, c_char_p, c_size_t]),
+    "forge_verify": (c_int32, [c_char_p, c_char_p, POINTER(Option), c_size_t]),
     "forge_compile": (c_int32, [c_char_p, c_char_p, POINTER(Option), c_size_t, POINTER(c_void_p)]),
     "forge_destroy": (None, [c_void_p]),
     "forge_describe": (c_char_p, [c_void_p]),
@@ -120,11 +125,13 @@ def _load() -> ctypes.CDLL:
     if path is None:
         raise ImportError("libforge.so is in none of: " + ", ".join(map(str, places)))
     lib = ctypes.CDLL(str(path))
+    lib.forge_abi_version.restype = c_uint32
+    major, minor = divmod(lib.forge_abi_version(), 1 << 16)
+    if major != ABI_MAJOR or minor < ABI_MINOR:
+        raise ImportError(f"{path} has ABI {major}.{minor}, this package needs {ABI_MAJOR}.{ABI_MINOR}")
     for name, (result, arguments) in _PROTOTYPES.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
-    if (major := lib.forge_abi_version() >> 16) != ABI_MAJOR:
-        raise ImportError(f"{path} has ABI {major}, this package needs {ABI_MAJOR}")
     return lib
 
 
@@ -177,6 +184,27 @@ def infer(operation: str) -> str:
     buffer = ctypes.create_string_buffer(512)
     check(library().forge_infer(operation.encode(), buffer, len(buffer)))
     return buffer.value.decode()
+
+
+def _options(options: Mapping[str, Any]) -> tuple[ctypes.Array[Option], int]:
+    """Options as C takes them, and how many there are. Truth values are numbers."""
+    pairs = [(name.encode(), str(int(value) if isinstance(value, bool) else value).encode()) for name, value in options.items()]
+    return (Option * len(pairs))(*pairs), len(pairs)
+
+
+def verify(definition: str, options: Mapping[str, Any]) -> None:
+    """The errors of compiling that depend neither on sizes nor on the machine."""
+    try:
+        check(library().forge_verify(definition.encode(), None, *_options({"dtype": "f32", **options})))
+    except ValueError as wrong:
+        raise _likely_option(wrong, options) from None
+
+
+def _likely_option(wrong: ValueError, options: Mapping[str, Any]) -> ValueError:
+    """The same error, with the option that was meant if one is unknown and another one near."""
+    given, separator, known = str(wrong).partition(": expected one of ")
+    name = given.removeprefix("option ").strip("'")
+    return ValueError(f"{given}{suggestion(name, known.split(', '))}{separator}{known}") if separator and name in options else wrong
 
 
 class Layout:
@@ -253,11 +281,10 @@ class Launcher:
 class Compiled:
     """A compiled variant. `info` is what forge_describe says of it; `tensors` are its places, in the order of calls."""
 
-    def __init__(self, definition: str, options: dict, file: str | None = None):
-        lib = library()
-        pairs = [(name.encode(), str(value).encode()) for name, value in options.items()]
-        handle = c_void_p()
-        check(lib.forge_compile(definition.encode(), file.encode() if file else None, (Option * len(pairs))(*pairs), len(pairs), byref(handle)))
+    def __init__(self, definition: str, options: Mapping[str, Any], file: str | None = None) -> None:
+        lib, handle = library(), c_void_p()
+        check(lib.forge_compile(definition.encode(), file.encode() if file else None, *_options(options), byref(handle)))
+        self._made_from = definition, dict(options), file
         self._handle, self._destroy = handle, lib.forge_destroy
         self._launch = lib.forge_launch
         self.request: dict = {}  #: what `Attention.compile` takes to have this again; set there
@@ -266,10 +293,16 @@ class Compiled:
         self.scalars = self.info["scalars"]
         self._workspaces: dict[tuple, int] = {}
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._destroy(self._handle)
             self._handle = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _compiled_again, (*self._made_from, self.request)
+
+    def __dir__(self) -> list[str]:
+        return [n for n in object.__dir__(self) if not n.startswith("_")]
 
     def explain(self) -> str:
         text = library().forge_explain(self._handle)
@@ -307,3 +340,10 @@ class Compiled:
             check(library().forge_workspace_bytes(self._handle, byref(bounds), byref(size), byref(alignment)))
             known = self._workspaces[key] = size.value
         return known
+
+
+def _compiled_again(definition: str, options: dict[str, Any], file: str | None, request: dict[str, Any]) -> Compiled:
+    """A copy of a compiled variant, in whatever process: kernels come from the cache."""
+    compiled = Compiled(definition, options, file)
+    compiled.request = request
+    return compiled

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from . import _c
 from ._arrays import dense_strides
 from ._program import Input
-from ._trace import dims_of
-from ._types import HALF
+from ._types import HALF, dims_of
 
 _DECLARATION = re.compile(r"^\s*(input|head|scalar|state|output) (\w+): (\w+)(\[[^\]]*\])(?: pad=(\S+))?( of \w+)?", re.MULTILINE)
 _HEAD_OF_TEXT = re.compile(r"linear_attention @(\w+)")
@@ -72,7 +72,7 @@ class Shape:
         return tuple(int(d) if d.isdigit() else factor_of(d) * known[symbol_of(d)] for d in dims)
 
 
-def fail(name: str, argument: str, expected: str, got: str):
+def fail(name: str, argument: str, expected: str, got: str) -> NoReturn:
     raise _c.RuntimeError(f"{name}: argument '{argument}': expected {expected}, got {got}")
 
 
@@ -139,14 +139,19 @@ def dtype_of_call(signature: Signature, dtypes: list[str]) -> str:
     for i, dtype in zip(signature.tensors, dtypes):
         if i.dtype not in HALF:
             if dtype != i.dtype:
-                fail(signature.name, i.name, f"element type {i.dtype}", dtype)
+                fail(signature.name, i.name, f"element type {i.dtype}", dtype + _conversion_of(dtype, i.dtype))
             continue
         if dtype not in ("f32", *HALF):
-            fail(signature.name, i.name, "element type f32, bf16 or f16", dtype)
+            fail(signature.name, i.name, "element type f32, bf16 or f16", dtype + _conversion_of(dtype, "f32"))
         if chosen not in (None, dtype):
             fail(signature.name, i.name, f"element type {chosen}, as in the arguments before", dtype)
         chosen = dtype
     return chosen or "f32"
+
+
+def _conversion_of(dtype: str, wanted: str) -> str:
+    """How to make float32 of the float64 that NumPy makes."""
+    return "; x.astype('float32') converts NumPy's, x.float() PyTorch's" if (dtype, wanted) == ("f64", "f32") else ""
 
 
 def rounded_up(n: int, base: int, least: int) -> int:
@@ -166,16 +171,19 @@ def with_one_head(entry: tuple, dims_after: int) -> tuple:
 class Plan:
     """All that the shapes of a call decide: from arrays to results without looking at a shape again."""
 
-    __slots__ = ("_address", "_allocator", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream", "compiled")
+    __slots__ = (
+        "_address", "_allocator", "_conversions", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream", "compiled",
+    )  # fmt: skip
 
     def __init__(
         self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets, one_head: bool = False,
-        chunks: int | None = None,
+        chunks: int | None = None, conversions: tuple = (),
     ):  # fmt: skip
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
         there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads.
-        `chunks`: how many states before chunks are wanted, of each sequence or of all packed ones."""
-        self.compiled = compiled
+        `chunks`: how many states before chunks are wanted, of each sequence or of all packed ones. `conversions`: (number, function) of
+        arguments that kernels cannot read as they are, among inputs, initial states and cu_seqlens; `entries` … are of what they become."""
+        self.compiled, self._conversions = compiled, conversions
         lead = () if shape.batch is None else (shape.batch,)
         outputs, final_states, chunk_states, places, initial_entries = [], [], [], list(entries), iter(initial or ())
         for t in compiled.tensors:
@@ -209,6 +217,8 @@ class Plan:
         """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
         if self._current_device is not None and self._current_device() != self._index:
             return self._run_elsewhere(tensors, scalars, initial, cu_seqlens)
+        if self._conversions:
+            tensors, initial, cu_seqlens = self._converted(tensors, initial, cu_seqlens)
         address = self._address
         results = [make() for make in self._makers]
         given = tensors + results if initial is None else [*tensors, *results[: self._outputs], *initial, *results[self._outputs :]]
@@ -229,6 +239,12 @@ class Plan:
         self._launch(map(address, given), scalars, at, stream)
         return results
 
+    def _converted(self, tensors: list, initial: list | None, cu_seqlens) -> tuple:
+        given = [*tensors, *(initial or ()), cu_seqlens]
+        for number, convert in self._conversions:
+            given[number] = convert(given[number])
+        return given[: len(tensors)], None if initial is None else given[len(tensors) : -1], given[-1]
+
     def _run_elsewhere(self, *call) -> list:
         import torch
 
@@ -236,11 +252,20 @@ class Plan:
             return self.run(*call)
 
 
-def chunks_of(tokens: int, cu_seqlens, chunk: int) -> int:
-    """How many chunks a sequence has, or all packed ones together: their lengths are then read from where they lie."""
+def chunks_of(name: str, tokens: int, cu_seqlens: Any, chunk: int) -> int:
+    """How many chunks a sequence has, or all packed ones together: their offsets are then read from where they lie."""
     if cu_seqlens is None:
         return -(-tokens // chunk)
     offsets = [int(n) for n in cu_seqlens.tolist()]
+    if offsets[0] != 0:
+        fail(name, "cu_seqlens", "0 as the first offset", str(offsets[0]))
+    for place, (begin, end) in enumerate(zip(offsets, offsets[1:]), 2):
+        if end < begin:
+            fail(name, "cu_seqlens", "offsets that do not fall", f"{end} after {begin}")
+        if end > tokens and place < len(offsets):
+            fail(name, "cu_seqlens", f"offsets of at most {tokens} tokens", str(end))
+    if offsets[-1] != tokens:
+        fail(name, "cu_seqlens", f"the number of tokens, {tokens}, as the last offset", str(offsets[-1]))
     return sum(-(-(end - begin) // chunk) for begin, end in zip(offsets, offsets[1:]))
 
 

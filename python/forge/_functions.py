@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ._trace import BINARY, UNARY, Location, Tensor, error, product, size_text, where
+from ._location import Location, error
+from ._trace import BINARY, UNARY, Tensor, product, size_text, where
 
 __all__ = [
     *UNARY, *BINARY, "amax", "arange", "cache_result", "chunk", "clamp", "concat", "cumprod", "cumsum", "expand", "full_like", "identity",
@@ -113,8 +114,8 @@ def _unary(name: str):
 def _binary(name: str):
     def function(a, b) -> Tensor:
         if isinstance(a, Tensor):
-            return a._binary(name, b)
-        return _traced(b, name)._binary(name, a, swapped=True)
+            return a._with(name, b)
+        return _traced(b, name)._with(name, a, swapped=True)
 
     function.__name__, function.__doc__ = name, f"{name}(a, b), elementwise with PyTorch's broadcasting; one of them may be a number."
     return function

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from . import _c
-from ._trace import Location, Tensor, Trace, dims_of, error, number_text
-from ._types import HALF, ConstExpr, SymbTensor
+from ._location import Location, error, number_text
+from ._trace import Tensor, Trace
+from ._types import HALF, ConstExpr, SymbTensor, dims_of
 
 _CHUNK_ROWS = re.compile(r"^(\d+\*)?C$")
 _TOKENS = re.compile(r"^(?:(\d+)\s*\*\s*)?T$")

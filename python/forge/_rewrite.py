@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ._trace import Location, Tensor, Trace
+from ._location import Location
+from ._trace import Tensor, Trace
 
 _FUNCTION = re.compile(r"^  func @(\w+) \{\n(.*?)^  \}\n", re.MULTILINE | re.DOTALL)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NoReturn, Union
 
 _NAMES = {
     "bool": "bool", "int32": "i32", "int64": "i64", "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32",
@@ -12,6 +13,9 @@ _NAMES = {
 _LONG = {"bool": "bool", "i32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 
 HALF = ("bf16", "f16")
+
+#: Forge's element types, PyTorch's, NumPy's and ml_dtypes', and their names.
+DTypeLike = Any
 
 
 class DType:
@@ -218,3 +222,9 @@ def factor_and_symbol(dim: str) -> tuple[int, str]:
         return int(dim), ""
     factor, _, symbol = dim.rpartition("*")
     return int(factor or 1), symbol
+
+
+def dims_of(type_: str) -> list[str]:
+    """The dimensions in a type of the text form: those of "f32[C, 2*D]" are "C" and "2*D"."""
+    inside = type_[type_.index("[") + 1 : -1]
+    return [d.strip() for d in inside.split(",")] if inside else []

@@ -9,6 +9,7 @@
 #include "graph/pipeline.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "runtime/request.h"
 #include "variants/variants.h"
 
 using forge::capi::guarded;
@@ -69,6 +70,15 @@ forge_status forge_infer(const char* operation, char* type, size_t bytes) {
         if (result.size() + 1 > bytes)
             throw InvalidArgument("bytes: expected at least " + std::to_string(result.size() + 1));
         std::memcpy(required(type, "type"), result.c_str(), result.size() + 1);
+    });
+}
+
+forge_status forge_verify(const char* definition, const char* file, const forge_option* options, size_t option_count) {
+    return guarded([&] {
+        if (option_count > 0) required(options, "options");
+        const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
+        forge::runtime::verify(
+            forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"), parsed);
     });
 }
 

@@ -359,7 +359,7 @@ def kernels_of(row: dict, on: str | None = None):
     finally:
         attention.Attention.run = run
     arrays = library_of(tensors[0])
-    shapes = [x.shape if not program.one_head else (*x.shape[:2], 1, *x.shape[2:]) for x in tensors]
+    shapes = [x.shape if not program._one_head else (*x.shape[:2], 1, *x.shape[2:]) for x in tensors]
     sequences = None if cu_seqlens is None else len(cu_seqlens) - 1
     shape = _calls.read_shapes(program.signature, shapes, {}, sequences)
     dtype = _calls.dtype_of_call(program.signature, [arrays.dtype(x) for x in tensors])

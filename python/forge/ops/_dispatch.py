@@ -27,9 +27,9 @@ def run(key: str, tensors: list, scalars: list[float], initial: list | None, fin
     if before_chunks:
         if torch is not None and _is_compiling():
             raise NotImplementedError("return_intermediate_states is not available under torch.compile")
-        return program(key).run(tensors, scalars, initial, final, cu_seqlens, True)
+        return program(key)._run(tensors, scalars, initial, final, cu_seqlens, True)
     if (kind in _ORDINARY and not _is_compiling()) or torch is None or not issubclass(kind, torch.Tensor):
-        return program(key).run(tensors, scalars, initial, final, cu_seqlens)
+        return program(key)._run(tensors, scalars, initial, final, cu_seqlens)
     if torch.is_grad_enabled():
         for x in [*tensors, *(initial or [])]:
             if x.requires_grad:
@@ -85,7 +85,8 @@ def operator(request: Callable[..., Request]):
         values = (*args, *kwargs.values())
         try:
             key = tuple(kwargs), [  # written out, as calls are short
-                (x.dtype, x.shape, x.is_contiguous() or x.stride(), x.get_device()) if type(x) is _Tensor else _plain(x) for x in values
+                (x.dtype, x.shape, x.is_contiguous() or (x.stride(), x.is_neg()), x.get_device()) if type(x) is _Tensor else _plain(x)
+                for x in values
             ]
         except _Strange:
             return _answer(request(*args, **kwargs))
@@ -137,12 +138,12 @@ def _known(wanted: Request, values: tuple) -> _Known | None:
         return None
     places = {id(x): i for i, x in enumerate(values) if type(x) is _Tensor}
     given = [*wanted.tensors, *(wanted.initial or ()), *(() if wanted.cu_seqlens is None else (wanted.cu_seqlens,))]
-    if any(id(x) not in places for x in given) or any(x.dtype is not torch.float32 for x in wanted.initial or ()):
+    if any(id(x) not in places for x in given):
         return None
     passed_on = {id(x) for x in given}
     if any(values[i].numel() == 1 for x, i in places.items() if x not in passed_on):
         return None
-    plan = program(wanted.key).plan(library_of(given[0]), wanted.tensors, wanted.initial, wanted.final, wanted.cu_seqlens)
+    plan = program(wanted.key)._plan(library_of(given[0]), wanted.tensors, wanted.initial, wanted.final, wanted.cu_seqlens)
     numbers = [places[id(x)] for x in given]
     count = len(wanted.tensors)
     initial = None if wanted.initial is None else numbers[count : count + len(wanted.initial)]
@@ -168,7 +169,7 @@ def _sizes(attention, tensors: list) -> dict:
 
 def _visible(attention, dims: list[str], head_at: int) -> list[str]:
     """The axes that arrays have."""
-    return [*dims[:head_at], *dims[head_at + 1 :]] if attention.one_head else dims
+    return [*dims[:head_at], *dims[head_at + 1 :]] if attention._one_head else dims
 
 
 def _fake(key: str, tensors: list, scalars: list[float], initial_states: list, output_final_state: bool, cu_seqlens) -> list:
@@ -190,7 +191,7 @@ def _fake(key: str, tensors: list, scalars: list[float], initial_states: list, o
 
 
 def _real(key: str, tensors: list, scalars: list[float], initial_states: list, output_final_state: bool, cu_seqlens) -> list:
-    return program(key).run(tensors, scalars, initial_states or None, output_final_state, cu_seqlens)
+    return program(key)._run(tensors, scalars, initial_states or None, output_final_state, cu_seqlens)
 
 
 def _no_gradient(*_):

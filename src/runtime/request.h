@@ -1,0 +1,21 @@
+/// What is asked of compile(), checked before anything is chosen or built.
+#pragma once
+
+#include "forge/runtime.h"
+#include "ir/definition.h"
+
+namespace forge::runtime {
+
+/// RuntimeError for options that no machine has, and for sizes of symbols that the definition has not.
+void check_options(const ir::Definition& def, const CompileOptions& options);
+/// RuntimeError unless every symbol but T and the heads has a size of at least 1.
+void check_sizes(const ir::Definition& def, const std::map<std::string, std::int64_t>& sizes);
+/// CompileError where the type rules hold, and yet an output depends on a later token, or on padding.
+void check_meaning(const ir::Definition& def);
+/// With the chunk that the definition fixes. Schedulers and the tuning database take it like one that was asked for.
+CompileOptions settled(CompileOptions options, const ir::Definition& def);
+
+/// All of compile()'s errors that do not depend on sizes or on the machine.
+void verify(const ir::Definition& declared, const CompileOptions& options);
+
+}  // namespace forge::runtime
