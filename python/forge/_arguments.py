@@ -75,6 +75,8 @@ class Arguments:
                 unknown = [n for n in given if n not in names]
                 raise self.error("initial_state", f"expected {names}, got {list(given)}{suggestion(unknown[0], names) if unknown else ''}")
             return [given[n] for n in names if n in given]
+        if isinstance(given, (tuple, list)) and any(isinstance(x, (int, float, tuple, list)) for x in given):  # an array's contents
+            raise self.error("initial_state", f"expected a NumPy array or a PyTorch tensor, got {type(given).__name__}")
         states = list(given) if isinstance(given, (tuple, list)) else [given]
         if len(states) not in (len(names), len(own)):
             raise self.error("initial_state", f"expected {len(names)} states ({', '.join(names)}), got {len(states)}")

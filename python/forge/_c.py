@@ -6,6 +6,7 @@ types, shapes and strides, is turned into C structs once, by a Launcher; launche
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import json
 import os
@@ -31,7 +32,7 @@ class CompileError(Error):
     """A definition is wrong. The message has file:line:column, what was expected and what came, for each mistake."""
 
 
-class RuntimeError(Error, RuntimeError):  # noqa: A001
+class RuntimeError(Error, builtins.RuntimeError):  # noqa: A001
     """The arguments of a call, or the machine, are wrong; the message names the argument."""
 
 
@@ -101,7 +102,7 @@ _lock = threading.Lock()
 _library = None
 
 
-def _candidates():
+def _candidates() -> Any:
     """Where the library may be: FORGE_LIBRARY, inside the installed package, in a build folder of the repository."""
     here = Path(__file__).resolve().parent
     if path := os.environ.get("FORGE_LIBRARY"):
@@ -154,7 +155,8 @@ def _taken(text: c_void_p) -> str:
 
 def variant_names() -> list[str]:
     """The ready-made variants."""
-    lib, names = library(), []
+    lib = library()
+    names: list[str] = []
     while (name := lib.forge_variant_name(len(names))) is not None:
         names.append(name.decode())
     return names
@@ -169,7 +171,7 @@ def variant_definition(name: str) -> str:
     """The definition of a ready-made variant in text form."""
     text = c_char_p()
     check(library().forge_variant_definition(name.encode(), byref(text)))
-    return text.value.decode()
+    return (text.value or b"").decode()
 
 
 def lower(definition: str, stage: str, dtype: str = "bf16") -> str:
@@ -188,7 +190,7 @@ def infer(operation: str) -> str:
 
 def _options(options: Mapping[str, Any]) -> tuple[ctypes.Array[Option], int]:
     """Options as C takes them, and how many there are. Truth values are numbers."""
-    pairs = [(name.encode(), str(int(value) if isinstance(value, bool) else value).encode()) for name, value in options.items()]
+    pairs: Any = [(name.encode(), str(int(value) if isinstance(value, bool) else value).encode()) for name, value in options.items()]
     return (Option * len(pairs))(*pairs), len(pairs)
 
 
@@ -213,7 +215,7 @@ class Layout:
     `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens.
     """
 
-    def __init__(self, signature: tuple, offsets: tuple | None, scalar_count: int, workspace_bytes: int = 0):
+    def __init__(self, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None, scalar_count: int, workspace_bytes: int = 0) -> None:
         count = len(signature)
         entries = [*signature, offsets]
         self._axes = (c_int64 * max(1, sum(2 * len(e[1]) for e in entries if e)))()
@@ -236,9 +238,13 @@ class Layout:
         self.address = ctypes.addressof(self.args)
         # Writing machine words is several times faster than assigning fields.
         words = ctypes.sizeof(Tensor) // 8
-        self.addresses = memoryview(self._tensors).cast("B").cast("N")[::words]
+        self.addresses = _words(self._tensors)[::words]
         self.scalars = memoryview(self._scalars).cast("B").cast("d")
-        self.call = memoryview(self.args).cast("B").cast("N")
+        self.call = _words(self.args)
+
+
+def _words(struct: Any) -> Any:
+    return memoryview(struct).cast("B").cast("N")  # type: ignore[call-overload]
 
 
 #: Words of Args that change from call to call.
@@ -248,14 +254,14 @@ _WORKSPACE, _STREAM = Args.workspace.offset // 8, Args.stream.offset // 8
 class Launcher:
     """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses."""
 
-    def __init__(self, compiled: Compiled, signature: tuple, offsets: tuple | None = None, workspace_bytes: int = 0):
+    def __init__(self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes: int = 0) -> None:
         self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes
         entries = [*signature, offsets]
         self._places = [i for i, entry in enumerate(entries) if entry is not None]
         self._compiled, self._launch, self._handle = compiled, compiled._launch, compiled._handle
         self._free: list[Layout] = []
 
-    def __call__(self, addresses, scalars=(), workspace: int = 0, stream: int = 0) -> None:
+    def __call__(self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0) -> None:
         """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens last), the scalars, the
         workspace's address, a CUstream. The caller keeps everything alive."""
         try:
@@ -285,13 +291,14 @@ class Compiled:
         lib, handle = library(), c_void_p()
         check(lib.forge_compile(definition.encode(), file.encode() if file else None, *_options(options), byref(handle)))
         self._made_from = definition, dict(options), file
-        self._handle, self._destroy = handle, lib.forge_destroy
+        self._handle: c_void_p | None = handle
+        self._destroy = lib.forge_destroy
         self._launch = lib.forge_launch
-        self.request: dict = {}  #: what `Attention.compile` takes to have this again; set there
+        self.request: dict[str, Any] = {}  #: what `Attention.compile` takes to have this again; set there
         self.info = json.loads(lib.forge_describe(handle))
         self.tensors = self.info["tensors"]
         self.scalars = self.info["scalars"]
-        self._workspaces: dict[tuple, int] = {}
+        self._workspaces: dict[tuple[Any, ...], int] = {}
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
@@ -312,20 +319,21 @@ class Compiled:
 
     def sources(self) -> dict[str, str]:
         """The generated files by name."""
-        found, name, text = {}, c_char_p(), c_char_p()
+        found: dict[str, str] = {}
+        name, text = c_char_p(), c_char_p()
         while True:
             check(library().forge_source(self._handle, len(found), byref(name), byref(text)))
-            if text.value is None:
+            if name.value is None or text.value is None:
                 return found
             found[name.value.decode()] = text.value.decode()
 
-    def resources(self) -> list[dict]:
+    def resources(self) -> list[dict[str, Any]]:
         """What forge_resources says of a GPU's kernels: registers, bytes that were spilled, bytes of stack."""
         text = c_void_p()
         check(library().forge_resources(self._handle, byref(text)))
         return json.loads(_taken(text))
 
-    def check(self) -> dict:
+    def check(self) -> dict[str, Any]:
         """The report of forge_check."""
         text = c_void_p()
         check(library().forge_check(self._handle, byref(text)))

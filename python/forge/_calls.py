@@ -21,8 +21,10 @@ _HEAD_OF_TEXT = re.compile(r"linear_attention @(\w+)")
 class Signature:
     """The declarations of a definition, read off its text: inputs in order, states, outputs."""
 
-    def __init__(self, text: str):
-        self.name = _HEAD_OF_TEXT.search(text)[1]
+    def __init__(self, text: str) -> None:
+        if (head := _HEAD_OF_TEXT.search(text)) is None:
+            raise _c.CompileError("definition: expected linear_attention @name {")
+        self.name = head[1]
         self.inputs: list[Input] = []
         self.states: dict[str, list[str]] = {}
         self.outputs: dict[str, list[str]] = {}
@@ -78,7 +80,9 @@ def fail(name: str, argument: str, expected: str, got: str) -> NoReturn:
 
 def read_shapes(signature: Signature, shapes: list[tuple[int, ...]], allowed: dict[str, tuple[int, ...]], sequences: int | None) -> Shape:
     """Batch, tokens, heads and sizes of a call. `sequences`: how many are packed, or None."""
-    batch, found, origin = None, {}, {}
+    batch = None
+    found: dict[str, int] = {}
+    origin: dict[str, str] = {}
     ranks = set()
     for i, shape in zip(signature.tensors, shapes):
         rest = list(shape)
@@ -161,7 +165,7 @@ def rounded_up(n: int, base: int, least: int) -> int:
     return least
 
 
-def with_one_head(entry: tuple, dims_after: int) -> tuple:
+def with_one_head(entry: tuple[Any, ...], dims_after: int) -> tuple[Any, ...]:
     """(dtype, shape, strides) of an array without the axis of heads, with one of one head before the last `dims_after`."""
     dtype, shape, strides = entry
     at = len(shape) - dims_after
@@ -176,9 +180,9 @@ class Plan:
     )  # fmt: skip
 
     def __init__(
-        self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets, one_head: bool = False,
-        chunks: int | None = None, conversions: tuple = (),
-    ):  # fmt: skip
+        self, compiled: _c.Compiled, shape: Shape, arrays: Any, like: Any, entries: list[Any], initial: list[Any] | None, final: bool, offsets: Any, one_head: bool = False,
+        chunks: int | None = None, conversions: tuple[Any, ...] = (),
+    ) -> None:  # fmt: skip
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
         there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads.
         `chunks`: how many states before chunks are wanted, of each sequence or of all packed ones. `conversions`: (number, function) of
@@ -201,19 +205,19 @@ class Plan:
                     final_states.append((without(size, 1) if one_head else size, "f32"))
                 places.append(("f32", size, dense_strides(size)) if final else None)
             elif t["kind"] == "chunk_state":
-                size = (*lead, chunks, shape.most_heads, *shape.of(dims[2:]))
+                size = (*lead, chunks or 0, shape.most_heads, *shape.of(dims[2:]))
                 chunk_states.append((without(size, len(lead) + 1) if one_head else size, "f32"))
                 places.append(("f32", size, dense_strides(size)))
-        size = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
+        workspace = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
         device = compiled.info["device"]
         self._address, self._stream, self._outputs = arrays.address, arrays.current_stream(device), len(outputs)
         self._makers = [arrays.maker(result, dtype, like) for result, dtype in [*outputs, *final_states, *chunk_states]]
-        self._size, self._allocator = size, arrays.allocator(device) if size else None
-        self._spare = arrays.maker((size + 63,), "u8", like) if size and self._allocator is None else None
+        self._size, self._allocator = workspace, arrays.allocator(device) if workspace else None
+        self._spare = arrays.maker((workspace + 63,), "u8", like) if workspace and self._allocator is None else None
         self._current_device, self._index = arrays.current_device(device), int(device.partition(":")[2] or 0)
-        self._launch = _c.Launcher(compiled, tuple(places), offsets, size)
+        self._launch = _c.Launcher(compiled, tuple(places), offsets, workspace)
 
-    def run(self, tensors: list, scalars: list, initial: list | None, cu_seqlens) -> list:
+    def run(self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any) -> list[Any]:
         """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
         if self._current_device is not None and self._current_device() != self._index:
             return self._run_elsewhere(tensors, scalars, initial, cu_seqlens)
@@ -239,13 +243,13 @@ class Plan:
         self._launch(map(address, given), scalars, at, stream)
         return results
 
-    def _converted(self, tensors: list, initial: list | None, cu_seqlens) -> tuple:
+    def _converted(self, tensors: list[Any], initial: list[Any] | None, cu_seqlens: Any) -> tuple[Any, ...]:
         given = [*tensors, *(initial or ()), cu_seqlens]
         for number, convert in self._conversions:
             given[number] = convert(given[number])
         return given[: len(tensors)], None if initial is None else given[len(tensors) : -1], given[-1]
 
-    def _run_elsewhere(self, *call) -> list:
+    def _run_elsewhere(self, *call: Any) -> list[Any]:
         import torch
 
         with torch.cuda.device(self._index):
@@ -269,5 +273,5 @@ def chunks_of(name: str, tokens: int, cu_seqlens: Any, chunk: int) -> int:
     return sum(-(-(end - begin) // chunk) for begin, end in zip(offsets, offsets[1:]))
 
 
-def without(shape: tuple, axis: int) -> tuple:
+def without(shape: tuple[Any, ...], axis: int) -> tuple[Any, ...]:
     return (*shape[:axis], *shape[axis + 1 :])

@@ -42,7 +42,7 @@ class Location:
         while frame.f_back and (frame.f_code.co_filename.startswith(_HERE) or any(part in frame.f_code.co_filename for part in _FOREIGN)):
             frame = frame.f_back
         column = None
-        if hasattr(frame.f_code, "co_positions"):  # Python 3.11 and later
+        if sys.version_info >= (3, 11):
             for at, (_, _, start, _) in enumerate(frame.f_code.co_positions()):
                 if at == frame.f_lasti // 2:
                     column = start

@@ -6,7 +6,7 @@ An axis whose size is a symbol has parts only as far as their sizes have names: 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ._location import Location, error
 from ._types import KnownSize, SymbolicSize, dims_of, factor_and_symbol
@@ -78,17 +78,17 @@ def _part_between(x: Tensor, axis: int, part: slice, step: int) -> Tensor:
     """Bounds that are multiples of the axis's symbol."""
     factor, symbol = factor_and_symbol(dims_of(x.type)[axis])
 
-    def multiple(bound, otherwise):
+    def multiple(bound: Any, otherwise: int) -> int | None:
         return otherwise if bound is None else 0 if bound == 0 else bound.multiple_of(symbol) if isinstance(bound, SymbolicSize) else None
 
     start, stop = multiple(part.start, 0), multiple(part.stop, factor)
-    parts = None if start is None or stop is None else stop - start
-    if step != 1 or not parts or parts < 0 or stop > factor or factor % parts or start % parts:
+    count = 0 if start is None or stop is None else stop - start
+    if start is None or stop is None or step != 1 or count <= 0 or stop > factor or factor % count or start % count:
         raise error(Location.of_caller(), f"cannot take {_text(part)} of an axis of {x.shape[axis]}\n    expected: one of its equal parts")
-    return x.trace.op("part", [x], dim=axis, start=start // parts, count=factor // parts)
+    return x.trace.op("part", [x], dim=axis, start=start // count, count=factor // count)
 
 
-def axis_of(x: Tensor, dim: int) -> int:
+def axis_of(x: Tensor, dim: SupportsIndex) -> int:
     axis = operator.index(dim)
     if not -x.ndim <= axis < x.ndim:
         raise error(Location.of_caller(), f"dim {axis} is out of range\n    expected: a dim in [{-x.ndim}, {x.ndim})\n    got:      {x.type}")

@@ -112,7 +112,7 @@ class Tensor:
         return [n for n in object.__dir__(self) if not n.startswith("_")]
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"forge.Tensor has no {name!r}{suggestion(name, dir(self))}", name=name, obj=self)
+        raise AttributeError(f"forge.Tensor has no {name!r}{suggestion(name, (n for n in dir(Tensor) if not n.startswith('_')))}")
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -396,7 +396,7 @@ def _reduced(x: Tensor, operation: str, dim: int | Sequence[int] | None, keepdim
     return result
 
 
-def size_text(size: Size | SupportsIndex) -> str:
+def size_text(size: Any) -> str:
     """A size in the text form."""
     return size.symbol if isinstance(size, (KnownSize, SymbolicSize)) else str(operator.index(size))
 

@@ -18,7 +18,7 @@ from ._location import Location
 from ._notice import notice
 from ._program import Meta, Program
 from ._suggest import suggestion
-from ._types import ConstExpr, DTypeLike, SymbTensor, dtype_name
+from ._types import ConstExpr, DTypeLike, SymbTensor, dtype_name, is_name
 
 _MOST_PLANS = 4096
 _CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
@@ -349,22 +349,24 @@ class LinearAttention(Attention):
 
     def __init__(
         self,
-        input_meta: Mapping,
-        sp_group=None,
+        input_meta: Mapping[str, Any],
+        sp_group: Any = None,
         enable_aot: bool = False,
         code_dir: str | None = None,
-        chunk_mode: Callable | None = None,
-        decay_mode: Callable | None = None,
-        merge_mode: Callable | None = None,
+        chunk_mode: Callable[..., Any] | None = None,
+        decay_mode: Callable[..., Any] | None = None,
+        merge_mode: Callable[..., Any] | None = None,
         *,
-        step: Callable | None = None,
+        step: Callable[..., Any] | None = None,
         chunk: int | None = None,
         name: str | None = None,
-        options: Mapping | None = None,
-    ):
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         for phase, fn in {"chunk_mode": chunk_mode, "decay_mode": decay_mode, "merge_mode": merge_mode}.items():
             if not callable(fn):
                 raise TypeError(f"LinearAttention: argument '{phase}': expected a function, got {fn!r}")
+        if name is not None and not is_name(name):
+            raise ValueError(f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}")
         if sp_group is not None:
             raise NotImplementedError("LinearAttention: sequence parallelism (sp_group) is not available from Python yet")
         if chunk is not None and chunk not in (16, 32, 64, 128):
@@ -385,7 +387,7 @@ class LinearAttention(Attention):
         heads = max((max(self._allowed.get(h, (4,))) for h in self.signature.head_symbols), default=4)
         for values in product(*(self._allowed[s] for s in self.signature.symbols)):
             sizes = dict(zip(self.signature.symbols, values))
-            compiled = self.compile(device, dtype, heads=heads, **sizes)
+            compiled = self.compile(device, dtype, 1, 4096, heads, None, **sizes)
             if code_dir:
                 folder = Path(code_dir) / "_".join([self.name, *(f"{s}{n}" for s, n in sizes.items()), dtype, device.replace(":", "")])
                 folder.mkdir(parents=True, exist_ok=True)
@@ -393,11 +395,11 @@ class LinearAttention(Attention):
                     (folder / name).write_text(text, encoding="utf-8")
 
 
-def _one_or_all(states: list):
+def _one_or_all(states: list[Any]) -> Any:
     return states[0] if len(states) == 1 else tuple(states)
 
 
-def _name_of(chunk_mode: Callable) -> str:
+def _name_of(chunk_mode: Callable[..., Any] | None) -> str:
     """scalar_gla for scalar_gla_chunk or chunk_scalar_gla; "attention" for functions named after their phase alone."""
     name = re.sub(r"(^|_)chunk(_mode|_fn|_fwd)?(?=_|$)", "", getattr(chunk_mode, "__name__", "")).strip("_")
-    return name if name.isidentifier() and name.isascii() else "attention"
+    return name if is_name(name) else "attention"
