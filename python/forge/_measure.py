@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -84,6 +83,8 @@ def _arrays_of(device: str) -> Any:
 
 def benchmark(attention: Any, B: int, T: int, H: int, device: str, dtype: str, runs: int, sizes: dict[str, int]) -> Timing:
     """16-bit inputs are small normal numbers, 32-bit ones small negative numbers: gates, as a rule."""
+    import statistics  # which imports a dozen modules
+
     normal, to, wait = _arrays_of(device)
     known = {"T": T, **{h: sizes.get(h, H) for h in attention.signature.head_symbols}, **sizes}
     arguments = {}
