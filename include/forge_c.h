@@ -78,7 +78,7 @@ FORGE_API forge_status forge_infer(const char* operation, char* type, size_t byt
 /// A compiled variant.
 typedef struct forge_attention forge_attention;
 
-/// Options, as texts. Unknown names are refused.
+/// Options, as texts. Unknown names, of sizes too, and negative numbers are refused.
 ///   device              cpu, cuda or cuda:<number>; default cpu
 ///   on                  with device = cuda: the GPU to compile for, if not this machine's: h200, a100, rtx4090
 ///   (facts/), or the

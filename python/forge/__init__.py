@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from . import _functions
 from ._c import CompileError, Error, InternalError, PerformanceWarning, RuntimeError  # noqa: A004
 from ._functions import *  # noqa: F403
-from ._trace import Tensor
+from ._tensor import Tensor
 from ._types import ConstExpr, DType, SymbTensor, bfloat16, float16, float32, float64, int32, int64
-from .attention import Attention, LinearAttention
+from .attention import Attention
+from .linear_attention import LinearAttention
 
 if TYPE_CHECKING:
     from . import ops, variants

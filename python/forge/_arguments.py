@@ -7,14 +7,12 @@ from typing import Any
 
 from . import _c
 from ._arrays import Library, library_of
-from ._calls import Signature
+from ._calls import Entry, Signature
 from ._suggest import suggestion
 
 #: What every variant takes besides its inputs.
 KEYWORDS = ("initial_state", "output_final_state", "cu_seqlens", "return_intermediate_states")
 _FLOATS = ("f32", "bf16", "f16", "f64")
-
-Entry = tuple[str, tuple[int, ...], tuple[int, ...]]  #: element type, shape, strides
 
 
 class Arguments:

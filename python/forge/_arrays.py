@@ -6,11 +6,13 @@ Neither library is imported here before an array of it is seen.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Union
 
 from ._types import dtype_name
+
+
+Array = Any  #: a NumPy array or a PyTorch tensor; neither library need be installed
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -29,7 +31,8 @@ class NumPy:
 
         self._np = numpy
         self._names = {
-            numpy.dtype(n): n2 for n, n2 in (("float32", "f32"), ("float16", "f16"), ("float64", "f64"), ("int32", "i32"), ("int64", "i64"), ("uint8", "u8"))
+            numpy.dtype(n): n2
+            for n, n2 in (("float32", "f32"), ("float16", "f16"), ("float64", "f64"), ("int32", "i32"), ("int64", "i64"), ("uint8", "u8"))
         }
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
 
@@ -69,7 +72,10 @@ class NumPy:
 
     def numpy_dtype(self, name: str) -> Any:
         if name == "bf16" and name not in self._dtypes:
-            import ml_dtypes
+            try:
+                import ml_dtypes
+            except ImportError:
+                raise ImportError("forge: bfloat16 arrays of NumPy are ml_dtypes': pip install ml_dtypes") from None
 
             self._dtypes[name] = self._np.dtype(ml_dtypes.bfloat16)
         return self._dtypes[name]

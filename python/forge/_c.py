@@ -10,6 +10,7 @@ import builtins
 import ctypes
 import json
 import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_void_p
@@ -102,12 +103,13 @@ _lock = threading.Lock()
 _library = None
 
 
-def _candidates() -> Any:
-    """Where the library may be: FORGE_LIBRARY, inside the installed package, in a build folder of the repository."""
-    here = Path(__file__).resolve().parent
+def _candidates() -> list[Path]:
+    """Where the library may be: FORGE_LIBRARY, inside the installed package (which is in two folders if the installation is an editable
+    one), in a build folder of the repository."""
     if path := os.environ.get("FORGE_LIBRARY"):
         return [Path(path)]
-    return [here / "lib" / "libforge.so", here.parents[1] / "build" / "libforge.so"]
+    package = sys.modules[__package__ or "forge"].__path__
+    return [*(Path(folder) / "lib" / "libforge.so" for folder in package), Path(__file__).resolve().parents[2] / "build" / "libforge.so"]
 
 
 def library() -> ctypes.CDLL:

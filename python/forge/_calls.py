@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from . import _c
-from ._arrays import dense_strides
+from ._arrays import Array, Library, dense_strides
 from ._program import Input
 from ._types import HALF, dims_of
+
+Entry = tuple[str, tuple[int, ...], tuple[int, ...]]  #: an array: element type, shape, strides
 
 _DECLARATION = re.compile(r"^\s*(input|head|scalar|state|output) (\w+): (\w+)(\[[^\]]*\])(?: pad=(\S+))?( of \w+)?", re.MULTILINE)
 _HEAD_OF_TEXT = re.compile(r"linear_attention @(\w+)")
@@ -176,12 +178,13 @@ class Plan:
     """All that the shapes of a call decide: from arrays to results without looking at a shape again."""
 
     __slots__ = (
-        "_address", "_allocator", "_conversions", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream", "compiled",
+        "_address", "_allocator", "_conversions", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream",
+        "compiled",
     )  # fmt: skip
 
     def __init__(
-        self, compiled: _c.Compiled, shape: Shape, arrays: Any, like: Any, entries: list[Any], initial: list[Any] | None, final: bool, offsets: Any, one_head: bool = False,
-        chunks: int | None = None, conversions: tuple[Any, ...] = (),
+        self, compiled: _c.Compiled, shape: Shape, arrays: Library, like: Array, entries: list[Entry], initial: list[Entry] | None, final: bool,
+        offsets: Entry | None, one_head: bool = False, chunks: int | None = None, conversions: tuple[tuple[int, Any], ...] = (),
     ) -> None:  # fmt: skip
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
         there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads.
@@ -189,7 +192,9 @@ class Plan:
         arguments that kernels cannot read as they are, among inputs, initial states and cu_seqlens; `entries` … are of what they become."""
         self.compiled, self._conversions = compiled, conversions
         lead = () if shape.batch is None else (shape.batch,)
-        outputs, final_states, chunk_states, places, initial_entries = [], [], [], list(entries), iter(initial or ())
+        outputs, final_states, chunk_states = [], [], []
+        places: list[Entry | None] = list(entries)
+        initial_entries = iter(initial or ())
         for t in compiled.tensors:
             dims = [str(d) for d in t["shape"]]
             if t["kind"] == "output":

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ._location import Location, error
 from ._suggest import suggestion
-from ._trace import Operand, Tensor, product, size_text, where
+from ._tensor import Operand, Tensor, product, size_text, where
 
 P = ParamSpec("P")
 R = TypeVar("R")

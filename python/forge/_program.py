@@ -11,7 +11,8 @@ from typing import Any
 from . import _c
 from ._location import Location, error, number_text
 from ._suggest import suggestion
-from ._trace import Tensor, Trace
+from ._tensor import Tensor
+from ._trace import Trace
 from ._types import HALF, ConstExpr, SymbTensor, dims_of, is_name
 
 _CHUNK_ROWS = re.compile(r"^(\d+\*)?C$")
@@ -264,7 +265,8 @@ class Program:
             wanted = [*states, *outputs]
             if len(values) != len(wanted):
                 raise error(
-                    where, f"{_called(phase)}: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values"
+                    where,
+                    f"{_called(phase)}: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values",
                 )
             named = dict(zip(wanted, values))
         if missing := [n for n in [*states, *outputs] if n not in named]:

@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from ._location import Location
-from ._trace import Tensor, Trace
+from ._tensor import Tensor
+from ._trace import Trace
 
 _FUNCTION = re.compile(r"^  func @(\w+) \{\n(.*?)^  \}\n", re.MULTILINE | re.DOTALL)
 

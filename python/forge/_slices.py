@@ -9,10 +9,10 @@ import operator
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ._location import Location, error
-from ._types import KnownSize, SymbolicSize, dims_of, factor_and_symbol
+from ._types import SymbolicSize, dims_of, factor_and_symbol
 
 if TYPE_CHECKING:
-    from ._trace import Tensor
+    from ._tensor import Tensor
 
 
 def indexed(x: Tensor, index: Any) -> Tensor:

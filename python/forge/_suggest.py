@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """"; did you mean 'beta'?" for 'bata'; nothing where no known name is near."""
+    """ "; did you mean 'beta'?" for 'bata'; nothing where no known name is near."""
     import difflib  # when something went wrong: importing Forge should not take its time
 
     folded = {k.lower(): k for k in known}

@@ -1,13 +1,10 @@
-"""Variants as callables: `LinearAttention` from your own functions, `Attention` from a definition in text form."""
+"""Variants as callables: definitions in text form, compiled for the types, sizes and device of their calls."""
 
 from __future__ import annotations
 
-import re
 import threading
 import warnings
-from collections.abc import Callable, Mapping
-from itertools import product
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from . import _c, _measure
@@ -16,9 +13,8 @@ from ._arrays import Library, library_of
 from ._calls import Plan, Signature, chunks_of, dtype_of_call, factor_of, read_shapes, rounded_up, with_one_head
 from ._location import Location
 from ._notice import notice
-from ._program import Meta, Program
 from ._suggest import suggestion
-from ._types import ConstExpr, DTypeLike, SymbTensor, dtype_name, is_name
+from ._types import DTypeLike, dtype_name
 
 _MOST_PLANS = 4096
 _CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
@@ -95,9 +91,10 @@ class Attention:
         Arrays are NumPy's or PyTorch's, of any strides: token inputs [B, T, heads, …], or [T, heads, …] for one sequence or packed
         ones. States are float32 [N, heads, …], N the sequences; of several states, a tuple in the order of declaration (or, going
         in, a dictionary). Where the definition reads prev_token(x), one more state follows them, last_x: the rows of x's last token,
-        with x's heads. Going in, all of these may be left out: the first token then looks back to the pad value. `cu_seqlens`: int32 or int64 [N + 1], offsets of packed sequences in tokens,
-        on the device of the inputs. Several outputs come as a tuple. Outputs have the type and device of the inputs. Nothing is copied but
-        what kernels cannot read: arrays in another byte order or off their alignment, and states that are not float32.
+        with x's heads. Going in, all of these may be left out: the first token then looks back to the pad value. `cu_seqlens`: int32 or
+        int64 [N + 1], offsets of packed sequences in tokens, on the device of the inputs. Several outputs come as a tuple. Outputs have the
+        type and device of the inputs. Nothing is copied but what kernels cannot read: arrays in another byte order or off their
+        alignment, and states that are not float32.
 
         With `return_intermediate_states` a third result: the states before every chunk of 64 tokens (or of `options["chunk"]`), float32
         [B, chunks, heads, …], or [chunks, heads, …] where the inputs have no batch; packed sequences have theirs in a row, for which
@@ -180,7 +177,8 @@ class Attention:
                 )
         compiled = self._compiled_for(
             arrays.device(tensors[0]), dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes, shape.sequences, shape.tokens,
-            shape.most_heads, cu_seqlens is not None, more={} if chunks is None else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
+            shape.most_heads, cu_seqlens is not None,
+            more={} if chunks is None else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
         )  # fmt: skip
         self._warn_of(compiled)
         plan = Plan(
@@ -333,73 +331,5 @@ class Attention:
         return _measure.benchmark(self, B, T, H, device, dtype_name(dtype), runs, {**known, **sizes})
 
 
-class LinearAttention(Attention):
-    """A variant from three functions over one chunk of tokens of one head, and, to check against, its recurrence.
-
-    input_meta    name -> SymbTensor, or a number for a scalar with a default; 'prev_s' declares the state (of several: 'prev_<name>')
-    chunk_mode    inputs -> the chunk's own contribution to the state
-    decay_mode    prev_s, chunk_state, inputs -> the state after the chunk
-    merge_mode    inputs, chunk_state (the state before the chunk) -> the output
-    step          optional: inputs of one token, prev_s -> (next state, output): the specification that `check` holds the rest to
-    chunk         optional: the tokens per chunk (16, 32, 64 or 128) of a definition whose results depend on it; else Forge chooses
-    enable_aot    compile now, for every combination of the values of ConstExpr, and keep the sources in `code_dir`
-    code_dir      where generated sources and compiled kernels are kept (default: the cache directory)
-    sp_group      a process group for sequence parallelism
-    """
-
-    def __init__(
-        self,
-        input_meta: Mapping[str, Any],
-        sp_group: Any = None,
-        enable_aot: bool = False,
-        code_dir: str | None = None,
-        chunk_mode: Callable[..., Any] | None = None,
-        decay_mode: Callable[..., Any] | None = None,
-        merge_mode: Callable[..., Any] | None = None,
-        *,
-        step: Callable[..., Any] | None = None,
-        chunk: int | None = None,
-        name: str | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        for phase, fn in {"chunk_mode": chunk_mode, "decay_mode": decay_mode, "merge_mode": merge_mode}.items():
-            if not callable(fn):
-                raise TypeError(f"LinearAttention: argument '{phase}': expected a function, got {fn!r}")
-        if name is not None and not is_name(name):
-            raise ValueError(f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}")
-        if sp_group is not None:
-            raise NotImplementedError("LinearAttention: sequence parallelism (sp_group) is not available from Python yet")
-        if chunk is not None and chunk not in (16, 32, 64, 128):
-            raise ValueError(f"LinearAttention: argument 'chunk': expected 16, 32, 64 or 128 tokens, got {chunk!r}")
-        meta = Meta(input_meta, Location.of_caller())
-        phases = {"chunk": chunk_mode, "decay": decay_mode, "merge": merge_mode, "step": step}
-        program = Program(name or _name_of(chunk_mode), meta, phases, chunk or 0)
-        chosen = {**({"cache_dir": str(Path(code_dir) / "cache")} if code_dir else {}), **(options or {})}
-        defaults = {i.name: i.default for i in meta.inputs.values() if i.default is not None}
-        super().__init__(program.text, options=chosen, defaults=defaults, allowed=meta.constants)
-        if enable_aot:
-            self._compile_all(code_dir)
-
-    def _compile_all(self, code_dir: str | None) -> None:
-        device, dtype = _measure.default_device(), next((i.dtype for i in self.signature.tensors if i.dtype in ("bf16", "f16")), "f32")
-        if missing := [s for s in self.signature.symbols if s not in self._allowed]:
-            raise TypeError(f"{self.name}: enable_aot: expected a ConstExpr for {', '.join(missing)}")
-        heads = max((max(self._allowed.get(h, (4,))) for h in self.signature.head_symbols), default=4)
-        for values in product(*(self._allowed[s] for s in self.signature.symbols)):
-            sizes = dict(zip(self.signature.symbols, values))
-            compiled = self.compile(device, dtype, 1, 4096, heads, None, **sizes)
-            if code_dir:
-                folder = Path(code_dir) / "_".join([self.name, *(f"{s}{n}" for s, n in sizes.items()), dtype, device.replace(":", "")])
-                folder.mkdir(parents=True, exist_ok=True)
-                for name, text in compiled.sources().items():
-                    (folder / name).write_text(text, encoding="utf-8")
-
-
 def _one_or_all(states: list[Any]) -> Any:
     return states[0] if len(states) == 1 else tuple(states)
-
-
-def _name_of(chunk_mode: Callable[..., Any] | None) -> str:
-    """scalar_gla for scalar_gla_chunk or chunk_scalar_gla; "attention" for functions named after their phase alone."""
-    name = re.sub(r"(^|_)chunk(_mode|_fn|_fwd)?(?=_|$)", "", getattr(chunk_mode, "__name__", "")).strip("_")
-    return name if is_name(name) else "attention"

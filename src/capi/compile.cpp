@@ -90,6 +90,7 @@ forge_status forge_compile(const char* definition, const char* file, const forge
         const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
         forge::ir::Definition declared =
             forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>");
+        forge::runtime::check_known(declared, parsed.sizes);
         forge::Attention compiled = forge::compile(declared, parsed);
         auto slots = forge::capi::slots_of(compiled.definition(), parsed.chunk_states);
         auto scalars = forge::capi::scalars_of(compiled.definition());

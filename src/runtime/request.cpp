@@ -34,7 +34,7 @@ void check_count(const char* name, std::int64_t n, const char* chosen) {
 
 }  // namespace
 
-void check_options(const ir::Definition& def, const CompileOptions& o) {
+void check_options(const CompileOptions& o) {
     if (!o.on.empty() && o.device != "cuda")
         throw RuntimeError(fmt::format("on: expected device = cuda with it, got '{}'", o.device));
     if (o.chunk != 0 && !ir::is_chunk_size(o.chunk))
@@ -53,8 +53,11 @@ void check_options(const ir::Definition& def, const CompileOptions& o) {
     check_count("expected_tokens", o.expected_tokens, "");
     check_count("expected_sequences", o.expected_sequences, "");
     check_count("expected_heads", o.expected_heads, "");
+}
+
+void check_known(const ir::Definition& def, const std::map<std::string, std::int64_t>& sizes) {
     const std::vector<std::string> known = symbols_of(def);
-    for (const auto& [symbol, size] : o.sizes)
+    for (const auto& [symbol, size] : sizes)
         if (std::find(known.begin(), known.end(), symbol) == known.end())
             throw RuntimeError(fmt::format("{}: sizes: there is no size '{}'; expected {}", def.name, symbol,
                                            known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
@@ -88,7 +91,8 @@ CompileOptions settled(CompileOptions options, const ir::Definition& def) {
 
 void verify(const ir::Definition& declared, const CompileOptions& options) {
     const ir::Definition def = frontend::with_dtype(declared, options.dtype);
-    check_options(def, options);
+    check_options(options);
+    check_known(def, options.sizes);
     settled(options, declared);
     check_meaning(def);
     graph::optimize(frontend::join(frontend::with_own_axes(def)));

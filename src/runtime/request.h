@@ -6,8 +6,11 @@
 
 namespace forge::runtime {
 
-/// RuntimeError for options that no machine has, and for sizes of symbols that the definition has not.
-void check_options(const ir::Definition& def, const CompileOptions& options);
+/// RuntimeError for options that no machine has.
+void check_options(const CompileOptions& options);
+/// RuntimeError for sizes of symbols that the definition has not. Programs may give the same sizes to many definitions;
+/// who names them one by one, in texts, has mistaken a name.
+void check_known(const ir::Definition& def, const std::map<std::string, std::int64_t>& sizes);
 /// RuntimeError unless every symbol but T and the heads has a size of at least 1.
 void check_sizes(const ir::Definition& def, const std::map<std::string, std::int64_t>& sizes);
 /// CompileError where the type rules hold, and yet an output depends on a later token, or on padding.

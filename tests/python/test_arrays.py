@@ -119,13 +119,20 @@ def test_states_of_other_types(attn, dtype):
         assert all(map(np.array_equal, results(attn, initial_state=given), wanted))
 
 
-@pytest.mark.parametrize("scale", [0.5, np.float32(0.5), np.float64(0.5), np.array(0.5), np.array(0.5, ">f4"), np.float16(0.5), np.longdouble(0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "scale", [0.5, np.float32(0.5), np.float64(0.5), np.array(0.5), np.array(0.5, ">f4"), np.float16(0.5), np.longdouble(0.5)], ids=repr
+)
 def test_numbers(scale):
-    assert np.array_equal(PROGRAMS["scalar_gla"](name="scalar_gla")(**X, scale=scale)[0], PROGRAMS["scalar_gla"](name="scalar_gla")(**X, scale=0.5)[0])
+    assert np.array_equal(
+        PROGRAMS["scalar_gla"](name="scalar_gla")(**X, scale=scale)[0], PROGRAMS["scalar_gla"](name="scalar_gla")(**X, scale=0.5)[0]
+    )
 
 
 REFUSED = {
-    "masked": (lambda x: np.ma.masked_greater(x, 0), "expected an array without a mask, got a masked one; x.filled(0) has numbers for what is masked"),
+    "masked": (
+        lambda x: np.ma.masked_greater(x, 0),
+        "expected an array without a mask, got a masked one; x.filled(0) has numbers for what is masked",
+    ),
     "masked nowhere": (np.ma.masked_array, "expected an array without a mask"),
     "object": (lambda x: x.astype(object), "expected an array of float32, float16 or bfloat16, got object"),
     "structured": (lambda x: x.view([("x", x.dtype)]), "expected an array of float32, float16 or bfloat16, got [('x', '<f4')]"),

@@ -226,7 +226,8 @@ def test_options_that_are_none_or_truth_values():
 
 @pytest.mark.parametrize("name", ["%s", "a b", "3d", "", "é", 3, "x\n"])
 def test_names_of_definitions(name):
-    with pytest.raises(ValueError, match=re.escape(f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}")):
+    text = f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}"
+    with pytest.raises(ValueError, match=re.escape(text)):
         build(name=name)
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 from programs import PROGRAMS, random_inputs
 
 import forge
-from forge import _c, _trace
+from forge import _c, _tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = str(Path(forge.__file__).resolve().parents[1])
@@ -87,7 +88,7 @@ def test_every_operation_of_the_compiler_is_there():
     names = set(re.findall(r"^\| `(\w+)` \| \w+ \|", language, re.MULTILINE)) - named_otherwise - {"param", "constant"}
     assert len(names) > 40 and names <= set(dir(forge)), names - set(dir(forge))
     elementwise = re.findall(r"^\| `(\w+)` \| 1 \|  \|", language.split("## Elementwise, two")[0], re.MULTILINE)
-    assert set(elementwise) == set(_trace.UNARY)
+    assert set(elementwise) == set(_tensor.UNARY)
 
 
 def test_functions_mean_what_numpys_mean():
@@ -205,3 +206,39 @@ def test_a_wrong_library_is_refused(tmp_path):
         "try: forge.variants.names()\nexcept ImportError as e: print(e)"
     )
     assert python(code) == "libforge.so is in none of: /nowhere/libforge.so"
+
+
+def test_the_library_is_found_beside_either_folder_of_an_editable_installation(tmp_path):
+    """The package then consists of the clone's Python files and of an installed folder with the library."""
+    source, installed = tmp_path / "clone" / "forge", tmp_path / "site" / "forge"
+    shutil.copytree(Path(forge.__file__).parent, source, ignore=shutil.ignore_patterns("lib", "__pycache__"))
+    (installed / "lib").mkdir(parents=True)
+    (installed / "lib" / "libforge.so").symlink_to(next(p for p in _c._candidates() if p.exists()))
+    code = (
+        "import sys, importlib.util as u\n"
+        f"folders = [{str(source)!r}, {str(installed)!r}]\n"
+        "spec = u.spec_from_file_location('forge', folders[0] + '/__init__.py', submodule_search_locations=folders)\n"
+        "sys.modules['forge'] = forge = u.module_from_spec(spec); spec.loader.exec_module(forge); print(len(forge.variants.names()))"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "FORGE_LIBRARY"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and int(done.stdout) >= 13, done.stderr
+
+
+TAKES_A_LIBRARY = "SKBUILD AND FORGE_LIBRARY" in (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not TAKES_A_LIBRARY, reason="every installation builds the library, which takes minutes")
+def test_an_editable_installation(tmp_path):
+    library = next(p for p in _c._candidates() if p.exists()).resolve()
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python, options = tmp_path / "venv" / "bin" / "python", ["-C", f"cmake.define.FORGE_LIBRARY={library}", "-C", f"build-dir={tmp_path / 'build'}"]
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", *options, "-e", ROOT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "Could not find a version that satisfies the requirement scikit-build-core" in done.stderr:
+        pytest.skip("there is no package index")
+    assert done.returncode == 0, done.stderr
+    code = "import forge; print(forge.__file__); assert len(forge.variants.names()) >= 13"
+    env = {name: value for name, value in os.environ.items() if name not in ("FORGE_LIBRARY", "PYTHONPATH")}
+    place = subprocess.run([python, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert Path(place.strip()) == ROOT / "python" / "forge" / "__init__.py"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from .._arrays import Array
 from .._suggest import suggestion
 from ._arguments import (
     attention_scores,
@@ -43,14 +44,16 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------- requests
 
 
-def _attend(key: str, tensors: list[Any], scalars: list[float], initial_state: Any, output_final_state: bool, cu_seqlens: Any, v_first: bool = False) -> Request:
+def _attend(
+    key: str, tensors: list[Any], scalars: list[float], initial_state: Any, output_final_state: bool, cu_seqlens: Array, v_first: bool = False,
+) -> Request:  # fmt: skip
     """Of a program with one state."""
     initial = None if initial_state is None else [swapped(initial_state) if v_first else initial_state]
     returns = _output if not output_final_state else _output_and_swapped_state if v_first else _output_and_state
     return Request(key, tensors, scalars, initial, output_final_state, cu_seqlens, returns)
 
 
-def _with_states_before_chunks(wanted: Request, q: Any, v_first: bool) -> Request:
+def _with_states_before_chunks(wanted: Request, q: Array, v_first: bool) -> Request:
     """The same, and the states before chunks in q's type."""
 
     def returns(results: list[Any]) -> tuple[Any, ...]:
@@ -84,7 +87,10 @@ def _no_context_parallelism(cp_context: Any) -> None:
 # ------------------------------------------------------------------------------------------------- without or with scalar decay
 
 
-def _linear_attn(name: str, q: Any, k: Any, v: Any, scale: float | None, initial_state: Any, output_final_state: bool, normalize: bool, cu_seqlens: Any) -> Request:
+def _linear_attn(
+    name: str, q: Array, k: Array, v: Array, scale: float | None, initial_state: Any, output_final_state: bool, normalize: bool,
+    cu_seqlens: Array,
+) -> Request:  # fmt: skip
     kv, z = initial_state if isinstance(initial_state, (tuple, list)) else (initial_state, None)
     if not normalize:
         checked(name, cu_seqlens, kv, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"))
@@ -100,19 +106,28 @@ def _linear_attn(name: str, q: Any, k: Any, v: Any, scale: float | None, initial
 
 
 @operator
-def chunk_linear_attn(q: Any, k: Any, v: Any, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, normalize: bool = True, cu_seqlens: Any = None) -> Request:
+def chunk_linear_attn(
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, normalize: bool = True,
+    cu_seqlens: Array = None,
+) -> Request:  # fmt: skip
     """S = S + k vᵀ, o = scale Sᵀ q; normalize divides by scale zᵀ q + 1e-10, z = z + k, and the states are (S, z) with z
     [N, 1, H, K]; v then has H heads."""
     return _linear_attn("chunk_linear_attn", q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens)
 
 
 @operator
-def fused_chunk_linear_attn(q: Any, k: Any, v: Any, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, normalize: bool = True, cu_seqlens: Any = None) -> Request:
+def fused_chunk_linear_attn(
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, normalize: bool = True,
+    cu_seqlens: Array = None,
+) -> Request:  # fmt: skip
     """As chunk_linear_attn."""
     return _linear_attn("fused_chunk_linear_attn", q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens)
 
 
-def _constant_decay(name: str, base: str, q: Any, k: Any, v: Any, gates: Any, scale: float | None, initial_state: Any, output_final_state: bool, cu_seqlens: Any, v_first: bool = False) -> Request:
+def _constant_decay(
+    name: str, base: str, q: Array, k: Array, v: Array, gates: Any, scale: float | None, initial_state: Any, output_final_state: bool,
+    cu_seqlens: Array, v_first: bool = False,
+) -> Request:  # fmt: skip
     """With gates that follow from the number of q's heads: `gates`, a function of it and its further arguments."""
     checked(name, cu_seqlens, initial_state, "H V K" if v_first else "H K V", q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T H V"))
     decay = constant(q, gates[0], q.shape[2], *gates[1:])
@@ -121,8 +136,9 @@ def _constant_decay(name: str, base: str, q: Any, k: Any, v: Any, gates: Any, sc
 
 @operator
 def chunk_retention(
-    q: Any, k: Any, v: Any, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Any = None, *, state_v_first: bool = False, chunk_size: int | None = None, **legacy: Any
-) -> Request:
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    cu_seqlens: Array = None, *, state_v_first: bool = False, chunk_size: int | None = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """S = γ S + k vᵀ with γ = 1 - 2^(-5-h) for head h, o = scale Sᵀ q; v has H heads."""
     v_first = v_first_of("chunk_retention", legacy, state_v_first)
     check_chunk_size(chunk_size)
@@ -130,15 +146,19 @@ def chunk_retention(
 
 
 @operator
-def fused_chunk_retention(q: Any, k: Any, v: Any, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Any = None) -> Request:
+def fused_chunk_retention(
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    cu_seqlens: Array = None,
+) -> Request:  # fmt: skip
     """As chunk_retention."""
     return _constant_decay("fused_chunk_retention", "retnet", q, k, v, (retention_gates,), scale, initial_state, output_final_state, cu_seqlens)
 
 
 @operator
 def chunk_lightning_attn(
-    q: Any, k: Any, v: Any, layer_idx: int, num_layers: int, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Any = None, *, chunk_size: int | None = None, **legacy: Any
-) -> Request:
+    q: Array, k: Array, v: Array, layer_idx: int, num_layers: int, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, cu_seqlens: Array = None, *, chunk_size: int | None = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """S = e^-s S + k vᵀ with s = 8 h / H (1 - layer_idx / num_layers) for head h, o = scale Sᵀ q; v has H heads."""
     v_first_of("chunk_lightning_attn", legacy)
     check_chunk_size(chunk_size)
@@ -146,7 +166,10 @@ def chunk_lightning_attn(
     return _constant_decay("chunk_lightning_attn", base, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens)
 
 
-def _simple_gla(name: str, q: Any, k: Any, v: Any, g: Any, g_gamma: Any, scale: float | None, initial_state: Any, output_final_state: bool, cu_seqlens: Any, v_first: bool = False) -> Request:
+def _simple_gla(
+    name: str, q: Array, k: Array, v: Array, g: Array, g_gamma: Array, scale: float | None, initial_state: Any, output_final_state: bool,
+    cu_seqlens: Array, v_first: bool = False,
+) -> Request:  # fmt: skip
     gates: dict[str, Any] = ({} if g is None else {"g": (g, "B T HV")}) | ({} if g_gamma is None else {"g_gamma": (g_gamma, "HV")})
     state = "HV V K" if v_first else "HV K V"
     checked(name, cu_seqlens, initial_state, state, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), **gates)
@@ -161,21 +184,10 @@ def _simple_gla(name: str, q: Any, k: Any, v: Any, g: Any, g_gamma: Any, scale: 
 
 @operator
 def chunk_simple_gla(
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any = None,
-    g_gamma: Any = None,
-    scale: float | None = None,
-    initial_state: Any = None,
-    output_final_state: bool = False,
-    state_v_first: bool = False,
-    cu_seqlens: Any = None,
-    cu_seqlens_cpu: Any = None,
-    *,
-    chunk_size: int | None = None,
-    **legacy: Any,
-) -> Request:
+    q: Array, k: Array, v: Array, g: Array = None, g_gamma: Array = None, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *,
+    chunk_size: int | None = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """S = e^g S + k vᵀ with scalar gates g [B, T, HV], constant ones g_gamma [HV], their sum, or none; o = scale Sᵀ q."""
     v_first = v_first_of("chunk_simple_gla", legacy, state_v_first)
     check_chunk_size(chunk_size)
@@ -183,12 +195,17 @@ def chunk_simple_gla(
 
 
 @operator
-def fused_chunk_simple_gla(q: Any, k: Any, v: Any, g: Any = None, g_gamma: Any = None, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Any = None) -> Request:
+def fused_chunk_simple_gla(
+    q: Array, k: Array, v: Array, g: Array = None, g_gamma: Array = None, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, cu_seqlens: Array = None,
+) -> Request:  # fmt: skip
     """As chunk_simple_gla."""
     return _simple_gla("fused_chunk_simple_gla", q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens)
 
 
-def _with_scores(name: str, o: Any, q: Any, k: Any, g: Any, scale: float | None, output_attentions: bool, cu_seqlens: Any) -> tuple[Any, ...]:
+def _with_scores(
+    name: str, o: Array, q: Array, k: Array, g: Array, scale: float | None, output_attentions: bool, cu_seqlens: Array,
+) -> tuple[Any, ...]:  # fmt: skip
     """What parallel forms return."""
     if not output_attentions:
         return o, None
@@ -198,11 +215,14 @@ def _with_scores(name: str, o: Any, q: Any, k: Any, g: Any, scale: float | None,
 
 
 @operator
-def _parallel_simple_gla(q: Any, k: Any, v: Any, g: Any, scale: float | None, cu_seqlens: Any) -> Request:
+def _parallel_simple_gla(q: Array, k: Array, v: Array, g: Array, scale: float | None, cu_seqlens: Array) -> Request:
     return _simple_gla("parallel_simple_gla", q, k, v, g, None, scale, None, False, cu_seqlens)
 
 
-def parallel_simple_gla(q: Any, k: Any, v: Any, g: Any = None, scale: float | None = None, output_attentions: bool = False, cu_seqlens: Any = None, cu_seqlens_cpu: Any = None) -> tuple[Any, ...]:
+def parallel_simple_gla(
+    q: Array, k: Array, v: Array, g: Array = None, scale: float | None = None, output_attentions: bool = False, cu_seqlens: Array = None,
+    cu_seqlens_cpu: Array = None,
+) -> tuple[Any, ...]:  # fmt: skip
     """The output of chunk_simple_gla, by the same kernels, and None; or the attention scores [B, HV, T, T] if output_attentions,
     which cost time and memory in proportion to T²."""
     o, _ = _parallel_simple_gla(q, k, v, g, scale, cu_seqlens)
@@ -210,11 +230,13 @@ def parallel_simple_gla(q: Any, k: Any, v: Any, g: Any = None, scale: float | No
 
 
 @operator
-def _parallel_retention(q: Any, k: Any, v: Any, scale: float | None, cu_seqlens: Any) -> Request:
+def _parallel_retention(q: Array, k: Array, v: Array, scale: float | None, cu_seqlens: Array) -> Request:
     return _constant_decay("parallel_retention", "retnet", q, k, v, (retention_gates,), scale, None, False, cu_seqlens)
 
 
-def parallel_retention(q: Any, k: Any, v: Any, scale: float | None = None, output_attentions: bool = False, cu_seqlens: Any = None) -> tuple[Any, ...]:
+def parallel_retention(
+    q: Array, k: Array, v: Array, scale: float | None = None, output_attentions: bool = False, cu_seqlens: Array = None,
+) -> tuple[Any, ...]:  # fmt: skip
     """The output of chunk_retention and None, or the attention scores, as parallel_simple_gla."""
     o, _ = _parallel_retention(q, k, v, scale, cu_seqlens)
     g = zeros(q.shape[:3], q) + constant(q, retention_gates, q.shape[2]) if output_attentions else None
@@ -226,8 +248,8 @@ def parallel_retention(q: Any, k: Any, v: Any, scale: float | None = None, outpu
 
 @operator
 def chunk_gla(
-    q: Any, k: Any, v: Any, g: Any, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, state_v_first: bool = False, cu_seqlens: Any = None, cu_seqlens_cpu: Any = None,
-    *, chunk_size: int | None = None, **legacy: Any,
+    q: Array, k: Array, v: Array, g: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None = None, **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = diag(e^g) S + k vᵀ with g [B, T, HV, K], o = scale Sᵀ q."""
     v_first = v_first_of("chunk_gla", legacy, state_v_first)
@@ -242,8 +264,9 @@ fused_chunk_gla = chunk_gla
 
 @operator
 def chunk_rwkv6(
-    r: Any, k: Any, v: Any, w: Any, u: Any, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Any = None, cu_seqlens_cpu: Any = None, *, chunk_size: int | None = None, **legacy: Any
-) -> Request:
+    r: Array, k: Array, v: Array, w: Array, u: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """o = scale (S + (u ⊙ k) vᵀ)ᵀ r, then S = diag(e^w) S + k vᵀ; w [B, T, HV, K], u [HV, K]."""
     v_first_of("chunk_rwkv6", legacy)
     check_chunk_size(chunk_size)
@@ -253,7 +276,7 @@ def chunk_rwkv6(
 
 
 @operator
-def chunk_hgrn(x: Any, g: Any, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Any = None) -> Request:
+def chunk_hgrn(x: Array, g: Array, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Array = None) -> Request:
     """h = e^g h + x, o = h; x and g [B, T, D], states [N, D]."""
     checked("chunk_hgrn", cu_seqlens, initial_state, "D", x=(x, "B T D"), g=(g, "B T D"))
     key, gates = ("gated_scan", g) if g.dtype == x.dtype else ("gated_scan;g=f32", wide(g))
@@ -265,8 +288,9 @@ def chunk_hgrn(x: Any, g: Any, initial_state: Any = None, output_final_state: bo
 
 @operator
 def chunk_delta_rule(
-    q: Any, k: Any, v: Any, beta: Any, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, cu_seqlens: Any = None, cu_seqlens_cpu: Any = None,
-    *, chunk_size: int | None = None, **legacy: Any,
+    q: Array, k: Array, v: Array, beta: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None = None,
+    **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = (I - β k kᵀ) S + β k vᵀ, o = scale Sᵀ q; β [B, T, HV]."""
     v_first_of("chunk_delta_rule", legacy)
@@ -283,9 +307,10 @@ fused_chunk_delta_rule = chunk_delta_rule
 
 @operator
 def chunk_gated_delta_rule(
-    q: Any, k: Any, v: Any, g: Any, beta: Any, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, use_beta_sigmoid_in_kernel: bool = False,
-    allow_neg_eigval: bool = False, state_v_first: bool = False, cu_seqlens: Any = None, cu_seqlens_cpu: Any = None, chunk_indices: Any = None, cp_context: Any = None,
-    *, chunk_size: int | None = None, use_gate_in_kernel: bool = False, A_log: Any = None, dt_bias: Any = None, **legacy: Any,
+    q: Array, k: Array, v: Array, g: Array, beta: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False, use_beta_sigmoid_in_kernel: bool = False, allow_neg_eigval: bool = False, state_v_first: bool = False,
+    cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, chunk_indices: Array = None, cp_context: Any = None, *, chunk_size: int | None = None,
+    use_gate_in_kernel: bool = False, A_log: Array = None, dt_bias: Array = None, **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = e^g (I - β k kᵀ) S + β k vᵀ, o = scale Sᵀ q; g and β [B, T, HV].
 
@@ -311,10 +336,12 @@ chunk_gdn = chunk_gated_delta_rule
 
 @operator
 def chunk_kda(
-    q: Any, k: Any, v: Any, g: Any, beta: Any, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, use_gate_in_kernel: bool = False,
-    use_beta_sigmoid_in_kernel: bool = False, allow_neg_eigval: bool = False, safe_gate: bool = False, lower_bound: float | None = None, disable_recompute: bool = False,
-    return_intermediate_states: bool = False, state_v_first: bool = False, cu_seqlens: Any = None, cu_seqlens_cpu: Any = None, cp_context: Any = None,
-    use_graph: bool = False, max_num_seqs: int | None = None, *, chunk_size: int | None = None, A_log: Any = None, dt_bias: Any = None, **legacy: Any,
+    q: Array, k: Array, v: Array, g: Array, beta: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False, use_gate_in_kernel: bool = False, use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False, safe_gate: bool = False, lower_bound: float | None = None, disable_recompute: bool = False,
+    return_intermediate_states: bool = False, state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None,
+    cp_context: Any = None, use_graph: bool = False, max_num_seqs: int | None = None, *, chunk_size: int | None = None, A_log: Array = None,
+    dt_bias: Array = None, **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = diag(e^g) S, then S += β k (v - Sᵀ k)ᵀ, o = scale Sᵀ q; g [B, T, HV, K], β [B, T, HV].
 
@@ -350,8 +377,9 @@ def chunk_kda(
 
 @operator
 def chunk_gated_delta_product(
-    q: Any, k: Any, v: Any, g: Any, beta: Any, num_householder: int, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, cu_seqlens: Any = None,
-    cu_seqlens_cpu: Any = None, cp_context: Any = None,
+    q: Array, k: Array, v: Array, g: Array, beta: Array, num_householder: int, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None,
+    cp_context: Any = None,
 ) -> Request:  # fmt: skip
     """S = e^g S, then num_householder times S += β k (v - Sᵀ k)ᵀ, o = scale Sᵀ q; k, v, β have num_householder rows per token,
     [B, T * num_householder, H, …]; g [B, T, HV], or None for no decay."""

@@ -12,7 +12,7 @@ from .._arrays import library_of
 from .._calls import fail
 from ._dispatch import torch
 
-_FLOAT32 = None if torch is None else torch.float32
+_FLOAT32 = getattr(torch, "float32", None)
 
 # ------------------------------------------------------------------------------------------------- shapes
 

@@ -22,13 +22,15 @@ def _imported(name: str) -> Any:
         return None
 
 
-torch = _imported("torch")  #: None without PyTorch: NumPy arrays are enough
+torch: Any = _imported("torch")  #: None without PyTorch: NumPy arrays are enough
 #: Types whose arrays nothing looks at but torch.compile.
 _ORDINARY = () if torch is None else (torch.Tensor, torch.nn.Parameter)
 _is_compiling: Any = None if torch is None else torch.compiler.is_compiling
 
 
-def run(key: str, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any, before_chunks: bool = False) -> list[Any]:
+def run(
+    key: str, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any, before_chunks: bool = False
+) -> list[Any]:
     """[outputs…, final states… if `final`, states before chunks…] of the program that `key` names, with its tensors and scalars in their
     order."""
     kind = type(tensors[0])
@@ -92,10 +94,13 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
             return _answer(request(*args, **kwargs))
         values: tuple[Any, ...] = (*args, *kwargs.values())
         try:
-            key = tuple(kwargs), [  # written out, as calls are short
-                (x.dtype, x.shape, x.is_contiguous() or (x.stride(), x.is_neg()), x.get_device()) if type(x) is _Tensor else _plain(x)
-                for x in values
-            ]
+            key = (
+                tuple(kwargs),
+                [  # written out, as calls are short
+                    (x.dtype, x.shape, x.is_contiguous() or (x.stride(), x.is_neg()), x.get_device()) if type(x) is _Tensor else _plain(x)
+                    for x in values
+                ],
+            )
         except _Strange:
             return _answer(request(*args, **kwargs))
         before, found = latest

@@ -13,9 +13,10 @@ from typing import Any
 from .. import _functions as f
 from .. import variants
 from .._rewrite import Raw, prepended, retyped
-from .._trace import Tensor
+from .._tensor import Tensor
 from .._types import SymbTensor
-from ..attention import Attention, LinearAttention
+from ..attention import Attention
+from ..linear_attention import LinearAttention
 
 
 def _tensors(**dims: Any) -> dict[str, Any]:
