@@ -101,8 +101,8 @@ typedef struct forge_option {
     const char* value;
 } forge_option;
 
-/// The errors of forge_compile that depend neither on sizes nor on the machine: mistakes in the definition, options that
-/// there are not. Compiles and reads nothing. Since ABI 1.2.
+/// The errors of forge_compile that depend neither on sizes nor on the machine: mistakes in the definition, options
+/// that there are not. Compiles and reads nothing. Since ABI 1.2.
 FORGE_API forge_status forge_verify(const char* definition, const char* file, const forge_option* options,
                                     size_t option_count);
 /// Compiles a definition in text form; it runs the system's C++ compiler, or NVRTC, unless the kernels are cached. Do

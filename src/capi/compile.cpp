@@ -77,8 +77,8 @@ forge_status forge_verify(const char* definition, const char* file, const forge_
     return guarded([&] {
         if (option_count > 0) required(options, "options");
         const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
-        forge::runtime::verify(
-            forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"), parsed);
+        forge::runtime::verify(forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"),
+                               parsed);
     });
 }
 

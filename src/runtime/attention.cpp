@@ -123,9 +123,9 @@ std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> 
 }
 
 std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, const CompileOptions& asked) {
+    runtime::check_options(asked);
     auto impl = std::make_shared<Attention::Impl>();
     impl->definition = frontend::with_dtype(declared, asked.dtype);
-    runtime::check_options(asked);
     runtime::check_sizes(impl->definition, asked.sizes);
     runtime::check_meaning(impl->definition);
     const ir::Definition def = frontend::with_own_axes(impl->definition);

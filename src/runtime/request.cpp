@@ -90,8 +90,8 @@ CompileOptions settled(CompileOptions options, const ir::Definition& def) {
 }
 
 void verify(const ir::Definition& declared, const CompileOptions& options) {
-    const ir::Definition def = frontend::with_dtype(declared, options.dtype);
     check_options(options);
+    const ir::Definition def = frontend::with_dtype(declared, options.dtype);
     check_known(def, options.sizes);
     settled(options, declared);
     check_meaning(def);

@@ -53,6 +53,21 @@ def test_names_that_there_are_not(look, text):
         look()
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"scal": 1.0}, "chunk_gla() got an unexpected keyword argument 'scal'; did you mean 'scale'?"),
+        ({"initial_stat": None}, "chunk_gla() got an unexpected keyword argument 'initial_stat'; did you mean 'initial_state'?"),
+        ({"xyzzy": None}, "chunk_gla() got an unexpected keyword argument 'xyzzy'"),
+        ({"scale": "a"}, "`scale` must be a number, got 'a'"),
+    ],
+)
+def test_keywords_of_operators_that_there_are_not(change, text):
+    x = random_inputs("scalar_gla", 1, 40, 2, 8, 8)
+    with pytest.raises(TypeError, match=re.escape(text)):
+        forge.ops.chunk_gla(x["q"], x["k"], x["v"], x["k"], **change)
+
+
 # -- copies ------------------------------------------------------------------------------------------------------------------
 
 

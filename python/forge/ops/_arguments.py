@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import warnings
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any
 
 from .._arrays import library_of
 from .._calls import fail
+from .._suggest import suggestion
 from ._dispatch import torch
 
 _FLOAT32 = getattr(torch, "float32", None)
@@ -134,11 +136,15 @@ def v_first_of(name: str, legacy: dict[str, Any], state_v_first: bool | None = N
         warnings.warn("`transpose_state_layout` is deprecated and renamed to `state_v_first`", DeprecationWarning, stacklevel=4)
         state_v_first = legacy.pop("transpose_state_layout")
     if legacy:
-        raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(legacy))!r}")
+        unknown = next(iter(legacy))
+        known = inspect.signature(getattr(importlib.import_module("forge.ops"), name)).parameters
+        raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{suggestion(unknown, known)}")
     return bool(state_v_first)
 
 
 def scale_of(scale: float | None, k: Any) -> float:
+    if isinstance(scale, (str, bytes)):
+        raise TypeError(f"`scale` must be a number, got {scale!r}")
     return k.shape[-1] ** -0.5 if scale is None else float(scale)
 
 
