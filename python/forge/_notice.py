@@ -51,7 +51,7 @@ def _is_wanted(stream: object) -> bool:
 def _fitting(text: str) -> str:
     """On one line, which is all that can be removed."""
     try:
-        width = os.get_terminal_size(sys.stderr.fileno()).columns
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # 0: the terminal does not know
     except (AttributeError, OSError, ValueError):
         width = 80
     return text if len(text) < width else text[: max(0, width - 2)] + "…"
