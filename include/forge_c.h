@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define FORGE_ABI_MAJOR 1
-#define FORGE_ABI_MINOR 1
+#define FORGE_ABI_MINOR 2
 #define FORGE_ABI_VERSION ((uint32_t)FORGE_ABI_MAJOR << 16 | FORGE_ABI_MINOR)
 
 #if defined(__GNUC__)
@@ -78,7 +78,7 @@ FORGE_API forge_status forge_infer(const char* operation, char* type, size_t byt
 /// A compiled variant.
 typedef struct forge_attention forge_attention;
 
-/// Options, as texts. Unknown names are refused.
+/// Options, as texts. Unknown names, of sizes too, and negative numbers are refused.
 ///   device              cpu, cuda or cuda:<number>; default cpu
 ///   on                  with device = cuda: the GPU to compile for, if not this machine's: h200, a100, rtx4090
 ///   (facts/), or the
@@ -101,6 +101,10 @@ typedef struct forge_option {
     const char* value;
 } forge_option;
 
+/// The errors of forge_compile that depend neither on sizes nor on the machine: mistakes in the definition, options
+/// that there are not. Compiles and reads nothing. Since ABI 1.2.
+FORGE_API forge_status forge_verify(const char* definition, const char* file, const forge_option* options,
+                                    size_t option_count);
 /// Compiles a definition in text form; it runs the system's C++ compiler, or NVRTC, unless the kernels are cached. Do
 /// not call it while a stream is being captured. `file` names the text in messages (NULL: "<text>").
 FORGE_API forge_status forge_compile(const char* definition, const char* file, const forge_option* options,

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
-import statistics
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
 
 
 class CheckReport:
     """The outcome of a check; true if every case is within tolerance."""
 
-    def __init__(self, name: str, report: dict):
+    def __init__(self, name: str, report: dict[str, Any]) -> None:
         for value in (v for c in report["cases"] for v in c["values"]):  # JSON has null for what is not finite
             value.update({key: x for key, x in (("relative_rms", math.inf), ("max_abs", math.nan)) if value[key] is None})
         self.name, self.report = name, report
         self.ok: bool = report["ok"]
         self.worst: float = max((v["relative_rms"] for c in report["cases"] if c["admitted"] for v in c["values"]), default=0.0)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.ok
 
-    def __str__(self):
+    def __str__(self) -> str:
         against = "its step" if self.report["against_step"] else "its own three phases in float64 (there is no step)"
         lines = [f"{self.name}: {self.report['chunk_dependence']}"] if "chunk_dependence" in self.report else []
         lines += [f"{self.name} against {against}; tolerance {self.report['tolerance']:g} (relative RMS)"]
@@ -54,7 +54,7 @@ class Timing:
     tokens_per_second: float
     flops_per_second: float
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (f"{self.name} {self.shape}, {self.strategy}: {self.seconds * 1e3:.3f} ms, {self.tokens_per_second / 1e6:.3g} M tokens/s, "
                 f"{self.flops_per_second / 1e9:.3g} GFLOP/s")  # fmt: skip
 
@@ -65,15 +65,15 @@ def default_device() -> str:
     return f"cuda:{torch.cuda.current_device()}" if torch is not None and torch.cuda.is_available() else "cpu"
 
 
-def _arrays_of(device: str):
+def _arrays_of(device: str) -> Any:
     """(random, to, synchronize): normal numbers of a shape as float32, conversion, and waiting for the device."""
     if device == "cpu" and "torch" not in sys.modules:
         import numpy
 
         from ._arrays import NumPy
 
-        types, rng = NumPy(), numpy.random.default_rng(0)
-        return lambda shape: rng.standard_normal(shape, numpy.float32), lambda x, dtype: x.astype(types.numpy_dtype(dtype)), lambda: None
+        numpys, rng = NumPy(), numpy.random.default_rng(0)
+        return lambda shape: rng.standard_normal(shape, numpy.float32), lambda x, dtype: x.astype(numpys.numpy_dtype(dtype)), lambda: None
     import torch
 
     types = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -81,8 +81,10 @@ def _arrays_of(device: str):
     return lambda shape: torch.randn(*shape, device=device), lambda x, dtype: x.to(types[dtype]), wait
 
 
-def benchmark(attention, B: int, T: int, H: int, device: str, dtype: str, runs: int, sizes: dict[str, int]) -> Timing:
+def benchmark(attention: Any, B: int, T: int, H: int, device: str, dtype: str, runs: int, sizes: dict[str, int]) -> Timing:
     """16-bit inputs are small normal numbers, 32-bit ones small negative numbers: gates, as a rule."""
+    import statistics  # which imports a dozen modules
+
     normal, to, wait = _arrays_of(device)
     known = {"T": T, **{h: sizes.get(h, H) for h in attention.signature.head_symbols}, **sizes}
     arguments = {}
@@ -103,6 +105,6 @@ def benchmark(attention, B: int, T: int, H: int, device: str, dtype: str, runs: 
             times.append(time.perf_counter() - begin)
     seconds, info = statistics.median(times), attention.info
     heads = max((known[h] for h in attention.signature.head_symbols), default=1)
-    shape, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
-    return Timing(attention.name, shape, how, seconds, times,
+    called, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
+    return Timing(attention.name, called, how, seconds, times,
                   B * T / seconds, info["flops_per_token"] * B * T * heads / seconds)  # fmt: skip

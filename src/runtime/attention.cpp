@@ -16,10 +16,10 @@
 #include "graph/passes.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
-#include "interp/semantics.h"
 #include "ir/text.h"
 #include "program/entry_point.h"
 #include "runtime/prepared_call.h"
+#include "runtime/request.h"
 #include "runtime/skip.h"
 #include "runtime/stretches.h"
 #include "runtime/threads.h"
@@ -78,53 +78,6 @@ Workspace lay_out(const Attention::Impl& impl, const runtime::Bound& bound) {
     return w;
 }
 
-void check_sizes(const ir::Definition& def, const tile::Sizes& sizes) {
-    std::vector<std::string> missing;
-    const auto need = [&](const Shape& shape, std::size_t from) {
-        for (std::size_t i = from; i < shape.size(); ++i)
-            if (!shape[i].is_constant() && !sizes.contains(shape[i].symbol) &&
-                std::find(missing.begin(), missing.end(), shape[i].symbol) == missing.end())
-                missing.push_back(shape[i].symbol);
-    };
-    for (const auto& in : def.inputs)
-        need(in.type.shape, in.role == ir::Role::Input ? 2 : in.role == ir::Role::Head ? 1 : 0);
-    for (const auto& s : def.states) need(s.type.shape, 0);
-    if (!missing.empty())
-        throw RuntimeError(
-            fmt::format("{}: sizes: expected a size for {}, got none", def.name, fmt::join(missing, ", ")));
-    for (const auto& [symbol, size] : sizes)
-        if (size < 1)
-            throw RuntimeError(fmt::format("{}: sizes: expected at least 1 for {}, got {}", def.name, symbol, size));
-}
-
-void check_options(const CompileOptions& o) {
-    if (!o.on.empty() && o.device != "cuda")
-        throw RuntimeError(fmt::format("on: expected device = cuda with it, got '{}'", o.device));
-    if (o.chunk != 0 && !ir::is_chunk_size(o.chunk))
-        throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
-    if (o.engine != "auto" && o.engine != "portable" && o.engine != "warp-groups")
-        throw RuntimeError(fmt::format("engine: expected auto, portable or warp-groups, got '{}'", o.engine));
-    if (o.dtype != F32 && !is_half(o.dtype))
-        throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
-}
-
-/// With what the entry point leaves no choice of. Schedulers and the tuning database take it like what was asked for.
-CompileOptions settled(CompileOptions options, const program::EntryPoint& entry) {
-    if (entry.chunk == 0) return options;
-    const std::string& name = entry.joined.name;
-    if (options.chunk != 0 && options.chunk != entry.chunk)
-        throw RuntimeError(fmt::format("{}: chunk: expected {}, which {} fixes, got {}; leave the option out", name,
-                                       entry.chunk, entry.chunk == 1 ? "decode" : "the definition", options.chunk));
-    options.chunk = entry.chunk;
-    if (entry.chunk > 1) return options;
-    if (options.strategy != "auto" && options.strategy != "one-pass")
-        throw RuntimeError(
-            fmt::format("{}: strategy: expected one-pass, which decode has, got '{}'; leave the option out", name,
-                        options.strategy));
-    options.strategy = "one-pass";
-    return options;
-}
-
 double flops_of(const plan::Plan& plan) {
     tile::Sizes sizes = plan.sizes;
     sizes[ir::kChunkSymbol] = plan.schedule.chunk;
@@ -170,14 +123,14 @@ std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> 
 }
 
 std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, const CompileOptions& asked) {
-    check_options(asked);
+    runtime::check_options(asked);
     auto impl = std::make_shared<Attention::Impl>();
     impl->definition = frontend::with_dtype(declared, asked.dtype);
-    check_sizes(impl->definition, asked.sizes);
-    if (auto found = interp::check_semantics(impl->definition); !found.empty()) throw CompileError(std::move(found));
+    runtime::check_sizes(impl->definition, asked.sizes);
+    runtime::check_meaning(impl->definition);
     const ir::Definition def = frontend::with_own_axes(impl->definition);
     impl->entry = program::entry_named(asked.entry, def);
-    CompileOptions options = settled(asked, impl->entry);
+    CompileOptions options = runtime::settled(asked, impl->entry);
     options.sizes = frontend::own_sizes(def, asked.sizes);
     ir::Function program = impl->entry.optimised;
     if (options.chunk_states) program = graph::with_chunk_states(program);

@@ -172,6 +172,8 @@ class Binder {
             const std::int64_t after = offset(cu, n + 1);
             if (after < before)
                 fail("cu_seqlens", "offsets that do not fall", fmt::format("{} after {}", after, before));
+            if (after > tokens_ && n + 1 < bound_.sequences)
+                fail("cu_seqlens", fmt::format("offsets of at most {} tokens", tokens_), std::to_string(after));
             bound_.start.push_back(before);
             bound_.tokens.push_back(after - before);
             before = after;

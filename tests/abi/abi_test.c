@@ -223,6 +223,33 @@ static void test_errors(const forge_attention* attention) {
     end_problem(p);
 }
 
+/* What is wrong whatever the sizes and the machine are, without compiling. */
+static void test_verify(void) {
+    const char* text = NULL;
+    EXPECT(forge_variant_definition("gla", &text) == FORGE_OK);
+    const forge_option right[] = {{"strategy", "fused"}, {"size.K", "64"}};
+    EXPECT(forge_verify(text, NULL, right, 2) == FORGE_OK && forge_verify(text, NULL, NULL, 0) == FORGE_OK);
+    const struct {
+        forge_option option;
+        forge_status status;
+        const char* message;
+    } wrong[] = {
+        {{"strateg", "fused"}, FORGE_INVALID_ARGUMENT, "option 'strateg': expected one of"},
+        {{"strategy", "fsed"}, FORGE_RUNTIME_ERROR, "strategy: expected one of"},
+        {{"threads", "-1"}, FORGE_RUNTIME_ERROR, "threads: expected at least 0 (0: chosen), got -1"},
+        {{"expected_heads", "-9223372036854775808"}, FORGE_RUNTIME_ERROR, "expected_heads: expected at least 0"},
+        {{"size.Z", "64"}, FORGE_RUNTIME_ERROR, "there is no size 'Z'; expected K, V"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+        forge_attention* attention = NULL;
+        const forge_option with_sizes[] = {wrong[i].option, {"size.K", "64"}, {"size.V", "64"}};
+        EXPECT(forge_verify(text, NULL, &wrong[i].option, 1) == wrong[i].status && strstr(forge_error(), wrong[i].message));
+        EXPECT(forge_compile(text, NULL, with_sizes, 3, &attention) == wrong[i].status && strstr(forge_error(), wrong[i].message));
+    }
+    EXPECT(forge_verify("linear_attention @x {", "mine", NULL, 0) == FORGE_COMPILE_ERROR && strstr(forge_error(), "mine:1:"));
+    EXPECT(forge_verify(NULL, NULL, NULL, 0) == FORGE_INVALID_ARGUMENT && forge_verify(text, NULL, NULL, 1) == FORGE_INVALID_ARGUMENT);
+}
+
 /* A program compiled against a later header: its struct is larger. One compiled against an earlier: smaller. */
 static void test_versions(const forge_attention* attention) {
     EXPECT(forge_abi_version() == FORGE_ABI_VERSION);
@@ -430,6 +457,7 @@ int main(void) {
     test_description(attention);
     test_workspace(attention);
     test_errors(attention);
+    test_verify();
     test_versions(attention);
     test_own_threads(attention);
     test_without_states(attention);
