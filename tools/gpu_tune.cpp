@@ -20,12 +20,13 @@ struct Trial {
     gpu::Candidate candidate;
     std::optional<Attention> attention;
     double seconds = 0;
+    double lost = 0;  ///< share of it that others took
     std::string error;
 };
 
 std::vector<Trial> compiled(const ir::Definition& declared, const std::vector<gpu::Candidate>& candidates) {
     std::vector<Trial> trials;
-    for (const gpu::Candidate& c : candidates) trials.push_back({c, std::nullopt, 0, ""});
+    for (const gpu::Candidate& c : candidates) trials.push_back({c, std::nullopt, 0, 0, ""});
     check::parallel_for(static_cast<std::int64_t>(trials.size()), [&](std::int64_t i) {
         Trial& trial = trials[static_cast<std::size_t>(i)];
         try {
@@ -43,8 +44,9 @@ void measure(const gpu::Session& session, gpu::RepeatedCall& arguments, int runs
         progress.step(plan::to_string(trial.candidate.schedule));
         if (!trial.attention) continue;
         try {
-            trial.seconds =
-                session.time(*trial.attention, arguments.call(*trial.attention, session.stream()), runs).seconds;
+            const gpu::Timing timing =
+                session.time(*trial.attention, arguments.call(*trial.attention, session.stream()), runs);
+            trial.seconds = timing.seconds, trial.lost = timing.lost();
         } catch (const RuntimeError& error) {  // no memory for its workspace, say
             trial.error = error.what();
         }
@@ -82,7 +84,10 @@ int tune_on_gpu(const TuneOptions& options) {
 
     const check::Buffers pattern(declared, gpu::pattern_of(problem));
     gpu::RepeatedCall arguments(pattern, {problem.B, problem.T});
+    const gpu::Load load(session.device());
     measure(session, arguments, options.runs, trials);
+    double others = load.others();
+    for (const Trial& t : trials) others = std::max(others, t.lost);
     const plan::Schedule unasked = trials.front().candidate.schedule;
     const double unasked_s = trials.front().seconds;
     std::stable_sort(trials.begin(), trials.end(), [](const Trial& a, const Trial& b) {
@@ -91,10 +96,11 @@ int tune_on_gpu(const TuneOptions& options) {
     const tune::Key key = tune::gpu_key(program, o, session.device().tuning_class());
     std::vector<tune::Entry> entries;
     for (const Trial& t : trials)
-        if (t.error.empty()) entries.push_back({key, definition.name, {t.candidate.schedule, t.seconds}});
-    tune::append(o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir, entries);
+        if (t.error.empty()) entries.push_back({key, definition.name, {t.candidate.schedule, t.seconds, others}});
     fmt::print("{} on {}, {}: {} candidates\n\n", definition.name, key.device, key.shape, trials.size());
     print(trials, unasked, unasked_s, arguments.bytes() / session.device().memory_bandwidth);
+    const std::string cache_dir = o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir;
+    fmt::print("{}{}", gpu_warning(others), tune::remember(cache_dir, entries, options.force));
     return entries.empty() ? 1 : 0;
 }
 

@@ -1,6 +1,7 @@
 """The package: what importing costs, what it holds, and that it agrees with the compiler about the language."""
 
 import ctypes
+import dataclasses
 import os
 import re
 import statistics
@@ -79,6 +80,8 @@ def test_looking_inside():
     with pytest.raises(TypeError, match="K, V"):
         attn.explain(dtype="f32")
     timing = attn.benchmark(T=128, H=2, K=16, V=16, runs=3)
+    assert 0 <= timing.others <= 1 and timing.under_load == ("under load" in str(timing))
+    assert "under load: other processes used 50%" in str(dataclasses.replace(timing, others=0.5))
     assert timing.seconds > 0 and "tokens/s" in str(timing)
 
 
