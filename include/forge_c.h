@@ -45,7 +45,7 @@ typedef enum forge_status {
 
 /// major << 16 | minor of the library.
 FORGE_API uint32_t forge_abi_version(void);
-/// Version and build, such as "0.1.0 (gcc 12.2.0)".
+/// Version and build, such as "VERSION (gcc 12.2.0)".
 FORGE_API const char* forge_build(void);
 /// "FORGE_OK", …
 FORGE_API const char* forge_status_string(forge_status status);

@@ -278,7 +278,7 @@ int run(int argc, char** argv) {
     CLI::App app(kAbout, "forge");
     app.require_subcommand(1);
     app.option_defaults()->always_capture_default();
-    app.set_version_flag("--version", "forge 0.1.0");
+    app.set_version_flag("--version", "forge " FORGE_VERSION);
     AllOptions options;
     Command chosen;
     add_demo(app, options.demo, chosen);
