@@ -67,7 +67,10 @@ std::size_t character_bytes(const std::string& text, std::size_t at) {
     const unsigned first = byte(at), second = byte(at + 1);
     if (at >= text.size()) return 0;
     if (first < 0x80) return 1;
-    const std::size_t length = first >= 0xC2 && first < 0xE0 ? 2 : (first & 0xF0) == 0xE0 ? 3 : first >= 0xF0 && first < 0xF5 ? 4 : 0;
+    const std::size_t length = first >= 0xC2 && first < 0xE0   ? 2
+                               : (first & 0xF0) == 0xE0        ? 3
+                               : first >= 0xF0 && first < 0xF5 ? 4
+                                                               : 0;
     for (std::size_t i = 1; i < length; ++i)
         if ((byte(at + i) & 0xC0) != 0x80) return 0;
     // Longer than needed, halves of UTF-16's pairs, beyond the last character.

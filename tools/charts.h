@@ -1,6 +1,6 @@
-/// Two charts for a page of HTML: lines over a common axis, and bars. All text is the page's own, beside or above what is
-/// drawn, so that it keeps its size however narrow the page is. Colours are the page's CSS classes `c0`, `c1`, …; data in,
-/// markup out; labels are escaped here.
+/// Two charts for a page of HTML: lines over a common axis, and bars. All text is the page's own, beside or above what
+/// is drawn, so that it keeps its size however narrow the page is. Colours are the page's CSS classes `c0`, `c1`, …;
+/// data in, markup out; labels are escaped here.
 #pragma once
 
 #include <string>

@@ -48,9 +48,8 @@ h1, p { overflow-wrap:anywhere; }
 std::string colours() {
     std::string css;
     for (int i = 0; i < 7; ++i)
-        css += fmt::format(
-            ".line.c{0} {{ stroke:var(--c{0}); }} .bar.c{0}, .dot.c{0} {{ background:var(--c{0}); }}\n",
-            i);
+        css +=
+            fmt::format(".line.c{0} {{ stroke:var(--c{0}); }} .bar.c{0}, .dot.c{0} {{ background:var(--c{0}); }}\n", i);
     return css;
 }
 
@@ -77,8 +76,7 @@ std::string facts(const DemoResult& result) {
                 plain.variant.label + ", which only adds, never corrects") +
            fact(fmt::format("{:.2f}", best.score.bits_per_byte),
                 "bits per byte of " + best.variant.label + "; 8 without any knowledge") +
-           fact(rate_text(plain.tokens_per_second), "tokens per second, " + plain.variant.label) +
-           "</div>\n";
+           fact(rate_text(plain.tokens_per_second), "tokens per second, " + plain.variant.label) + "</div>\n";
 }
 
 std::string table(const DemoResult& result) {
@@ -88,18 +86,20 @@ std::string table(const DemoResult& result) {
         bits = std::min(bits, row.score.bits_per_byte);
         seconds = std::min(seconds, row.seconds);
     }
-    constexpr std::array kColumns = {"variant",  "constants, per head", "accuracy",        "bits/byte",
-                                     "time",     "tokens/s",            "strategy, chunk", "deviation"};
+    constexpr std::array kColumns = {"variant",  "constants, per head", "accuracy", "bits/byte", "time",
+                                     "tokens/s", "strategy, chunk",     "deviation"};
     std::string html = "<table><thead><tr>";
     for (std::size_t i = 0; i < kColumns.size(); ++i)
         html += fmt::format("<th class='{}'>{}</th>", i < 2 || i == 6 ? "" : "num", kColumns[i]);
     html += "</tr></thead><tbody>\n";
     for (std::size_t i = 0; i < result.rows.size(); ++i) {
         const DemoRow& row = result.rows[i];
-        html += fmt::format("<tr><td class='name'><span class='dot c{}'></span>{}</td>", i, escape_html(row.variant.label));
+        html +=
+            fmt::format("<tr><td class='name'><span class='dot c{}'></span>{}</td>", i, escape_html(row.variant.label));
         std::size_t column = 1;
         const auto cell = [&](const std::string& text, const char* classes) {
-            html += fmt::format("<td data-label='{}' class='{}'>{}</td>", kColumns[column++], classes, escape_html(text));
+            html +=
+                fmt::format("<td data-label='{}' class='{}'>{}</td>", kColumns[column++], classes, escape_html(text));
         };
         const auto number = [&](const std::string& text, bool best) { cell(text, best ? "num best" : "num"); };
         cell(row.variant.constants, "");
@@ -143,8 +143,8 @@ std::string bars_section(const DemoResult& result) {
     return "<section><h2>Time for the whole text, and the strategy used</h2>\n<p class='soft'>Median of at least five "
            "runs of the "
            "compiled kernels. " +
-           escape_html(Contention::warning(most_contention(result))) + "</p>\n<figure>" +
-           bar_chart(time) + "</figure></section>\n" +
+           escape_html(Contention::warning(most_contention(result))) + "</p>\n<figure>" + bar_chart(time) +
+           "</figure></section>\n" +
            "<section><h2>Bits per byte</h2>\n<p class='soft'>What a softmax over the cosines with the 256 codes would "
            "need to store "
            "the text; less is better. One temperature per variant, fitted on the first tenth of the text, measured on "
@@ -216,7 +216,8 @@ std::string html_report(const DemoResult& result) {
            escape_html(result.path) + " once and guess every next byte.</p>\n" + facts(result) +
            "<section><h2>Results</h2>\n" + table(result) + "</section>\n" + accuracy_section(result) +
            bars_section(result) +
-           "<section><h2>A passage, as it was guessed</h2>\n<p class='soft'>Marked: the characters of which every byte was "
+           "<section><h2>A passage, as it was guessed</h2>\n<p class='soft'>Marked: the characters of which every byte "
+           "was "
            "expected.</p>\n<div class='pair'>" +
            passage(result, result.rows.front()) + passage(result, best_of(result)) + "</div></section>\n" +
            how(result) + "</main></body></html>\n";

@@ -141,12 +141,9 @@ std::string json_of(const GpuBenchResult& result) {
                         {"tflops", row.tflops},
                         {"build_seconds", row.build_seconds},
                         {"from_cache", row.from_cache}});
-    return Json{{"problem", problem_of(result)},
-                {"device", result.device},
-                {"others_share_of_gpu", result.others},
-                {"memory_gbps", result.memory_gbps},
-                {"copy_gbps", result.copy_gbps},
-                {"rows", rows}}
+    return Json{{"problem", problem_of(result)},        {"device", result.device},
+                {"others_share_of_gpu", result.others}, {"memory_gbps", result.memory_gbps},
+                {"copy_gbps", result.copy_gbps},        {"rows", rows}}
         .dump(2);
 }
 

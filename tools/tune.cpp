@@ -92,7 +92,7 @@ double run_in_turns(const std::vector<std::unique_ptr<Timer>>& timers, int runs)
 /// Compiles all trials and measures them, while other processes are busy a few times: the quietest is kept. Returns
 /// what others used of the cores then.
 double measure(const ir::Definition& definition, const CompileOptions& options, const check::Buffers& buffers,
-             std::vector<Trial>& trials, int runs) {
+               std::vector<Trial>& trials, int runs) {
     Progress progress(trials.size());
     std::vector<std::unique_ptr<Timer>> timers;
     for (Trial& trial : trials) {

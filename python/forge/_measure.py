@@ -9,7 +9,6 @@ import sys
 import time
 from dataclasses import dataclass
 
-
 QUIET = 0.05  #: the share of the cores that others may have without spoiling a measurement
 
 

@@ -39,9 +39,7 @@ std::string shape(const plan::Schedule& s) {
     return s.tiles > 1 ? fmt::format("{} x {} of {}", s.tiles, s.tile_size, forge::to_string(Dim(s.tile_axis))) : "";
 }
 
-std::string measured_text(const Candidate& c) {
-    return time_text(c.measured_s) + (c.under_load ? " under load" : "");
-}
+std::string measured_text(const Candidate& c) { return time_text(c.measured_s) + (c.under_load ? " under load" : ""); }
 
 std::string row(const Candidate& c, bool chosen) {
     std::string note = c.measured_s > 0 ? "  measured " + measured_text(c) : "";

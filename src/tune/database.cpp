@@ -157,7 +157,8 @@ std::string remember(const std::string& cache_dir, const std::vector<Entry>& ent
     const bool under_load =
         std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.measurement.under_load(); });
     if (under_load && !force && load(cache_dir).has_quiet(entries.front().key))
-        return "Not stored: times of a quiet machine are known for this. Measure again when it is quiet, or store these "
+        return "Not stored: times of a quiet machine are known for this. Measure again when it is quiet, or store "
+               "these "
                "with --force.\n";
     append(cache_dir, entries);
     return under_load ? "Stored, marked as measured under load: the next times of a quiet machine replace them.\n" : "";

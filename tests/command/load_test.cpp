@@ -1,5 +1,6 @@
-/// What is measured while other processes are busy is marked in what bench and tune print and store, and does not replace
-/// what was measured on a quiet machine. How busy this machine is besides does not matter: other processes only add.
+/// What is measured while other processes are busy is marked in what bench and tune print and store, and does not
+/// replace what was measured on a quiet machine. How busy this machine is besides does not matter: other processes only
+/// add.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -30,8 +31,7 @@ class OtherProcesses {
             if (id == 0) {
                 prctl(PR_SET_PDEATHSIG, SIGKILL);
                 volatile bool ended = false;
-                while (!ended) {
-                }
+                while (!ended) {}
             }
             ids_.push_back(id);
         }
@@ -64,23 +64,24 @@ class UnderLoad : public testing::Test {
             if (const auto kind = entry.path().extension(); kind == ".json" || kind == ".jsonl") fs::remove(entry);
     }
     [[nodiscard]] support::Finished forge_command(std::vector<std::string> words, const std::string& gpu_busy = "") {
-        std::vector<std::string> all = {"/usr/bin/env", "FORGE_CACHE_DIR=" + cache.string(),
-                                        "FORGE_TEST_GPU_BUSY=" + gpu_busy,
-                                        "LD_LIBRARY_PATH=" + std::string(gpu_busy.empty() ? "" : FORGE_RECORDER),
-                                        FORGE_COMMAND};
+        std::vector<std::string> all = {
+            "/usr/bin/env", "FORGE_CACHE_DIR=" + cache.string(), "FORGE_TEST_GPU_BUSY=" + gpu_busy,
+            "LD_LIBRARY_PATH=" + std::string(gpu_busy.empty() ? "" : FORGE_RECORDER), FORGE_COMMAND};
         all.insert(all.end(), words.begin(), words.end());
         return support::run_process(all);
     }
     /// The measurements become those of a quiet machine.
     void calm_down() const {
-        const std::string quiet = std::regex_replace(text_of(measurements), std::regex("\"others\":[0-9.]+"), "\"others\":0.01");
+        const std::string quiet =
+            std::regex_replace(text_of(measurements), std::regex("\"others\":[0-9.]+"), "\"others\":0.01");
         std::ofstream(measurements) << quiet;
     }
     const fs::path cache = fs::path(FORGE_TEST_CACHE) / "loaded", measurements = cache / "tuning.jsonl";
 };
 
-const std::vector<std::string> kTune = {"tune", "linear_attention", "--T", "256", "--H", "1", "--K", "16", "--V", "16",
-                                        "--strategy", "one-pass", "--candidates", "1", "--runs", "3"};
+const std::vector<std::string> kTune = {
+    "tune", "linear_attention", "--T",      "256",          "--H", "1",      "--K", "16", "--V",
+    "16",   "--strategy",       "one-pass", "--candidates", "1",   "--runs", "3"};
 
 std::vector<std::string> with(std::vector<std::string> words, const std::string& more) {
     words.push_back(more);

@@ -1,5 +1,5 @@
-/// NVIDIA's management library, as far as Forge asks it: how busy the GPU is says FORGE_TEST_GPU_BUSY, in percent. Built as
-/// libnvidia-ml.so.1 beside the recorder.
+/// NVIDIA's management library, as far as Forge asks it: how busy the GPU is says FORGE_TEST_GPU_BUSY, in percent.
+/// Built as libnvidia-ml.so.1 beside the recorder.
 #include <cstdlib>
 
 extern "C" {

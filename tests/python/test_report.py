@@ -59,7 +59,9 @@ def seen(report: Path, width: int, dark: bool) -> dict:
     browser = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={report.parent}/profile",
                f"--window-size={width},3000", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]  # fmt: skip
     if pictures := os.environ.get("FORGE_TEST_PICTURES"):
-        subprocess.run([*browser, f"--screenshot={pictures}/report-{width}-{'dark' if dark else 'light'}.png", report.as_uri()], capture_output=True, check=True)
+        subprocess.run(
+            [*browser, f"--screenshot={pictures}/report-{width}-{'dark' if dark else 'light'}.png", report.as_uri()], capture_output=True, check=True
+        )
     done = subprocess.run([*browser, "--dump-dom", page.as_uri()], capture_output=True, text=True, encoding="utf-8", timeout=120, check=True)
     found = re.search(r'id="found" data-found="([^"]*)"', done.stdout)
     assert found, done.stdout[-500:] + done.stderr

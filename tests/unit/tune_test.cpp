@@ -101,7 +101,8 @@ TEST(Database, QuietTimesPutAsideThoseUnderLoad) {
 }
 
 TEST_F(TuningFiles, TimesUnderLoadReplaceQuietOnesOnlyByForce) {
-    const std::vector<Entry> loaded = {under_load(entry(Strategy::OnePass, 64, 1))}, quiet = {entry(Strategy::Fused, 64, 2)};
+    const std::vector<Entry> loaded = {under_load(entry(Strategy::OnePass, 64, 1))},
+                             quiet = {entry(Strategy::Fused, 64, 2)};
     EXPECT_NE(remember(dir, loaded, false).find("marked as measured under load"), std::string::npos);
     EXPECT_EQ(remember(dir, quiet, false), "");
     EXPECT_NE(remember(dir, loaded, false).find("--force"), std::string::npos);
