@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -63,7 +62,7 @@ class Timing:
         """Whether other processes were so busy that the times are not the machine's best."""
         return self.others >= QUIET
 
-    def __str__(self):
+    def __str__(self) -> str:
         load = f"; under load: other processes used {self.others:.0%} of the cores" if self.under_load else ""
         return (f"{self.name} {self.shape}, {self.strategy}: {self.seconds * 1e3:.3f} ms, {self.tokens_per_second / 1e6:.3g} M tokens/s, "
                 f"{self.flops_per_second / 1e9:.3g} GFLOP/s{load}")  # fmt: skip
@@ -72,7 +71,7 @@ class Timing:
 class Contention:
     """How much of the machine's cores other processes used since it was made; nothing where /proc/stat is missing."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._begin, self._start = time.monotonic(), self._now()
 
     @staticmethod
@@ -117,6 +116,8 @@ def _arrays_of(device: str):
 
 def benchmark(attention, B: int, T: int, H: int, device: str, dtype: str, runs: int, sizes: dict[str, int]) -> Timing:
     """16-bit inputs are small normal numbers, 32-bit ones small negative numbers: gates, as a rule."""
+    import statistics  # which imports a dozen modules
+
     normal, to, wait = _arrays_of(device)
     known = {"T": T, **{h: sizes.get(h, H) for h in attention.signature.head_symbols}, **sizes}
     arguments = {}
@@ -127,18 +128,19 @@ def benchmark(attention, B: int, T: int, H: int, device: str, dtype: str, runs: 
         arguments[i.name] = to(x * (shape[-1] ** -0.5) if half else -abs(x) * 0.1, dtype if half else i.dtype)
     for i in attention.signature.scalars:
         arguments[i.name] = 1.0
-    times: list[float] = []
-    for run in range(runs + 2):
+
+    def seconds_of_call() -> float:
         wait()
-        if run == 2:  # what came before compiled
-            contention = Contention()
         begin = time.perf_counter()
         attention(**arguments)
         wait()
-        if run >= 2:
-            times.append(time.perf_counter() - begin)
+        return time.perf_counter() - begin
+
+    seconds_of_call(), seconds_of_call()  # the first compiles
+    contention = Contention()
+    times = [seconds_of_call() for _ in range(runs)]
     seconds, info = statistics.median(times), attention.info
     heads = max((known[h] for h in attention.signature.head_symbols), default=1)
-    shape, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
-    return Timing(attention.name, shape, how, seconds, times,
+    called, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
+    return Timing(attention.name, called, how, seconds, times,
                   B * T / seconds, info["flops_per_token"] * B * T * heads / seconds, contention.others())  # fmt: skip

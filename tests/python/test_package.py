@@ -1,7 +1,6 @@
 """The package: what importing costs, what it holds, and that it agrees with the compiler about the language."""
 
 import ctypes
-import dataclasses
 import os
 import re
 import statistics
@@ -80,8 +79,6 @@ def test_looking_inside():
     with pytest.raises(TypeError, match="K, V"):
         attn.explain(dtype="f32")
     timing = attn.benchmark(T=128, H=2, K=16, V=16, runs=3)
-    assert 0 <= timing.others <= 1 and timing.under_load == ("under load" in str(timing))
-    assert "under load: other processes used 50%" in str(dataclasses.replace(timing, others=0.5))
     assert timing.seconds > 0 and "tokens/s" in str(timing)
 
 
@@ -171,14 +168,3 @@ def test_a_wrong_library_is_refused(tmp_path):
         "try: forge.variants.names()\nexcept ImportError as e: print(e)"
     )
     assert python(code) == "libforge.so is in none of: /nowhere/libforge.so"
-
-
-def test_the_version_stands_in_one_place():
-    said = re.search(r"project\(forge VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
-    assert forge.__version__ == said == _c.library().forge_build().decode().split()[0]
-    if (command := ROOT / "build" / "forge").exists():
-        assert subprocess.check_output([command, "--version"], text=True) == f"forge {said}\n"
-    files = subprocess.check_output(["git", "ls-files", "*.py", "*.toml", "*.cpp", "*.h", "*.txt", "*.cmake", "*.in"], cwd=ROOT, text=True).split()
-    assert [f for f in files if said in (ROOT / f).read_text(encoding="utf-8")] == ["CMakeLists.txt"]
-    sections = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert sections[0] == "Unreleased" and all(re.fullmatch(r"\d+\.\d+\.\d+", s) for s in sections[1:])
