@@ -16,6 +16,8 @@ def _of_checkout() -> str:
 
 
 try:
-    from ._build import VERSION as __version__  # type: ignore[import-not-found, unused-ignore]  # pyright: ignore[reportMissingImports]
+    from ._build import VERSION  # type: ignore[import-not-found, unused-ignore]  # pyright: ignore[reportMissingImports]
 except ImportError:
-    __version__ = _of_checkout()
+    VERSION = _of_checkout()
+
+__version__: str = VERSION
