@@ -281,11 +281,11 @@ def header() -> list[str]:
     )
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     driver = subprocess.run(
-        "nvidia-smi --query-gpu=driver_version,clocks.max.sm --format=csv,noheader", shell=True, capture_output=True, text=True, check=False
+        "nvidia-smi --query-gpu=driver_version,clocks.max.sm,utilization.gpu --format=csv,noheader", shell=True, capture_output=True, text=True, check=False
     )
     return [
         f"# {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC | {found.stdout.strip() or found.stderr.strip()[-200:]}",
-        f"# driver, max clock: {driver.stdout.strip()}",
+        f"# driver, max clock, what others had of the GPU before: {driver.stdout.strip()}; of the cores: {os.getloadavg()[0] / (os.cpu_count() or 1):.0%}",
         f"# {' '.join(sys.argv)}",
         f"# {__doc__.splitlines()[0]} B={B} H={H} K=V={D} bf16; microseconds.",
     ]
