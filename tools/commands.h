@@ -70,6 +70,7 @@ struct TuneOptions {
     std::int64_t candidates = 8;  ///< to compile and run, beside the best of every strategy
     int runs = 9;                 ///< of each; the median counts
     bool probe = false;           ///< measure the machine again
+    bool force = false;           ///< times under load may replace those of a quiet machine
     ShapeOptions shape;
     BuildOptions build;
 };

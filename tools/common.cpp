@@ -33,7 +33,7 @@ std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
     return {text.substr(0, equals), value};
 }
 
-constexpr double kQuiet = 0.05;  ///< a share of the cores that does not spoil a measurement
+constexpr double kQuiet = schedule::Measurement::kQuiet;
 
 Timing time_once(const std::function<void()>& run) {
     constexpr std::size_t kLeast = 3, kMost = 1000;
@@ -177,6 +177,9 @@ Contention::Seconds Contention::now() {
 Contention::Contention() : start_(now()) {}
 
 double Contention::others() const {
+    constexpr double kEnough = 0.2;  // seconds: ticks are 10 ms
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - made_;
+    if (passed.count() < kEnough) std::this_thread::sleep_for(std::chrono::duration<double>(kEnough) - passed);
     const Seconds end = now();
     const double all = end.all - start_.all, others = (end.busy - start_.busy) - (end.own - start_.own);
     return all > 0 ? std::clamp(others / all, 0.0, 1.0) : 0;

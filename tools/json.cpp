@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -106,6 +107,7 @@ std::string json_of(const BenchResult& result) {
                         {"gbps", row.gbps},
                         {"fraction_of_copy", row.gbps / result.ceilings.copy_gbps},
                         {"others_share_of_cores", row.others},
+                        {"under_load", row.others >= schedule::Measurement::kQuiet},
                         {"build_seconds", row.build_seconds},
                         {"from_cache", row.from_cache}});
     }
@@ -130,6 +132,8 @@ std::string json_of(const GpuBenchResult& result) {
                         {"seconds", row.timing.seconds},
                         {"least_seconds", row.timing.least},
                         {"most_seconds", row.timing.most},
+                        {"others_share_of_cores", row.others},
+                        {"under_load", std::max(row.timing.lost(), result.others) >= schedule::Measurement::kQuiet},
                         {"end_to_end_seconds", row.timing.end_to_end_seconds},
                         {"host_seconds", row.timing.host_seconds},
                         {"floor_seconds", row.floor_seconds},
@@ -137,11 +141,9 @@ std::string json_of(const GpuBenchResult& result) {
                         {"tflops", row.tflops},
                         {"build_seconds", row.build_seconds},
                         {"from_cache", row.from_cache}});
-    return Json{{"problem", problem_of(result)},
-                {"device", result.device},
-                {"memory_gbps", result.memory_gbps},
-                {"copy_gbps", result.copy_gbps},
-                {"rows", rows}}
+    return Json{{"problem", problem_of(result)},        {"device", result.device},
+                {"others_share_of_gpu", result.others}, {"memory_gbps", result.memory_gbps},
+                {"copy_gbps", result.copy_gbps},        {"rows", rows}}
         .dump(2);
 }
 

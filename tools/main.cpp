@@ -198,6 +198,8 @@ void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
         ->check(at_least(1));
     c->add_option("--runs", o.runs, "of each; the median counts")->check(at_least(1));
     c->add_flag("--probe", o.probe, "measure the machine's peak and bandwidths again");
+    c->add_flag("--force", o.force,
+                "store times even if other processes were busy and those of a quiet machine are known");
     add_shape(*c, o.shape);
     add_dtype(*c, o.shape.dtype);
     add_build(*c, o.build);
@@ -280,7 +282,7 @@ int run(int argc, char** argv) {
     CLI::App app(kAbout, "forge");
     app.require_subcommand(1);
     app.option_defaults()->always_capture_default();
-    app.set_version_flag("--version", "forge 0.1.0");
+    app.set_version_flag("--version", "forge " FORGE_VERSION);
     AllOptions options;
     Command chosen;
     add_demo(app, options.demo, chosen);

@@ -78,6 +78,6 @@ struct Location {
     friend bool operator==(const Location&, const Location&) = default;
 };
 
-std::string to_string(const Location& loc);  ///< file:line:column
+std::string to_string(const Location& loc);  ///< `mine.cpp:12:3`
 
 }  // namespace forge

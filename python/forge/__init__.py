@@ -16,13 +16,13 @@ from ._c import CompileError, Error, InternalError, PerformanceWarning, RuntimeE
 from ._functions import *  # noqa: F403
 from ._tensor import Tensor
 from ._types import ConstExpr, DType, SymbTensor, bfloat16, float16, float32, float64, int32, int64
+from ._version import __version__ as __version__
 from .attention import Attention
 from .linear_attention import LinearAttention
 
 if TYPE_CHECKING:
     from . import ops, variants
 
-__version__ = "0.1.0"
 __all__ = [
     "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention", "PerformanceWarning", "RuntimeError",
     "SymbTensor", "Tensor", "bfloat16", "float16", "float32", "float64", "int32", "int64", "ops", "variants",

@@ -30,7 +30,7 @@ class Error(Exception):
 
 
 class CompileError(Error):
-    """A definition is wrong. The message has file:line:column, what was expected and what came, for each mistake."""
+    """A definition is wrong. The message has, for each mistake, where (`mine.py:12:3`), what was expected and what came."""
 
 
 class RuntimeError(Error, builtins.RuntimeError):  # noqa: A001

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from dataclasses import dataclass
 from typing import Any
+
+QUIET = 0.05  #: the share of the cores that others may have without spoiling a measurement
 
 
 class CheckReport:
@@ -53,10 +56,41 @@ class Timing:
     runs: list[float]
     tokens_per_second: float
     flops_per_second: float
+    others: float = 0.0  #: share of all cores that other processes used meanwhile
+
+    @property
+    def under_load(self) -> bool:
+        """Whether other processes were so busy that the times are not the machine's best."""
+        return self.others >= QUIET
 
     def __str__(self) -> str:
+        load = f"; under load: other processes used {self.others:.0%} of the cores" if self.under_load else ""
         return (f"{self.name} {self.shape}, {self.strategy}: {self.seconds * 1e3:.3f} ms, {self.tokens_per_second / 1e6:.3g} M tokens/s, "
-                f"{self.flops_per_second / 1e9:.3g} GFLOP/s")  # fmt: skip
+                f"{self.flops_per_second / 1e9:.3g} GFLOP/s{load}")  # fmt: skip
+
+
+class Contention:
+    """How much of the machine's cores other processes used since it was made; nothing where /proc/stat is missing."""
+
+    def __init__(self) -> None:
+        self._begin, self._start = time.monotonic(), self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Seconds of all cores: busy, busy or not, busy with this process."""
+        try:
+            with open("/proc/stat", encoding="ascii") as stat:
+                user, nice, system, idle, wait, irq, soft_irq, steal = (int(x) / os.sysconf("SC_CLK_TCK") for x in stat.readline().split()[1:9])
+        except (OSError, ValueError):
+            return 0.0, 0.0, 0.0
+        busy = user + nice + system + irq + soft_irq + steal
+        return busy, busy + idle + wait, sum(os.times()[:4])
+
+    def others(self) -> float:
+        """Their share; waits until two tenths of a second have passed, as the system counts hundredths."""
+        time.sleep(max(0.0, 0.2 - (time.monotonic() - self._begin)))
+        busy, everything, own = (end - start for end, start in zip(self._now(), self._start))
+        return min(1.0, max(0.0, (busy - own) / everything)) if everything > 0 else 0.0
 
 
 def default_device() -> str:
@@ -95,16 +129,20 @@ def benchmark(attention: Any, B: int, T: int, H: int, device: str, dtype: str, r
         arguments[i.name] = to(x * (shape[-1] ** -0.5) if half else -abs(x) * 0.1, dtype if half else i.dtype)
     for i in attention.signature.scalars:
         arguments[i.name] = 1.0
-    times = []
-    for run in range(runs + 2):
+
+    def seconds_of_call() -> float:
         wait()
         begin = time.perf_counter()
         attention(**arguments)
         wait()
-        if run >= 2:
-            times.append(time.perf_counter() - begin)
+        return time.perf_counter() - begin
+
+    for _ in range(2):  # the first compiles
+        seconds_of_call()
+    contention = Contention()
+    times = [seconds_of_call() for _ in range(runs)]
     seconds, info = statistics.median(times), attention.info
     heads = max((known[h] for h in attention.signature.head_symbols), default=1)
     called, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
     return Timing(attention.name, called, how, seconds, times,
-                  B * T / seconds, info["flops_per_token"] * B * T * heads / seconds)  # fmt: skip
+                  B * T / seconds, info["flops_per_token"] * B * T * heads / seconds, contention.others())  # fmt: skip

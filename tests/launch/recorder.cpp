@@ -63,6 +63,9 @@ int cuDeviceGetAttribute(int* value, int number, int) { return *value = attribut
 int cuDeviceGetName(char* name, int size, int) {
     return std::snprintf(name, static_cast<std::size_t>(size), "recorder"), 0;
 }
+int cuDeviceGetPCIBusId(char* address, int size, int) {
+    return std::snprintf(address, static_cast<std::size_t>(size), "0000:01:00.0"), 0;
+}
 int cuDevicePrimaryCtxRetain(void** context, int) { return *context = kSomething, 0; }
 int cuCtxPushCurrent_v2(void*) { return 0; }
 int cuCtxPopCurrent_v2(void** context) { return *context = kSomething, 0; }
