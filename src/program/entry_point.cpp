@@ -77,8 +77,8 @@ EntryPoint decode(const ir::Definition& def) {
     if (def.step) return entry("decode", step_of_chunks(def), 1);
     if (def.fixed_chunk != 0)
         throw RuntimeError(
-            fmt::format("{}: entry: decode needs a step, as the phases depend on chunks of {} tokens; add a step", def.name,
-                        def.fixed_chunk));
+            fmt::format("{}: entry: decode needs a step, as the phases depend on chunks of {} tokens; add a step",
+                        def.name, def.fixed_chunk));
     return entry("decode", frontend::join(def), 1);
 }
 
