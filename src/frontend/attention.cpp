@@ -221,7 +221,7 @@ class PhaseTracer {
 };
 
 void check_declarations(const ir::Definition& def) {
-    std::vector<Diagnostic> found = ir::repeated_names(def);
+    std::vector<Diagnostic> found = ir::declaration_faults(def);
     for (const auto& in : def.inputs) {
         if (in.range && !(in.range->low <= in.range->high))
             found.push_back({fmt::format("input '{}': an empty range", in.name), "two numbers, the lower one first",

@@ -11,6 +11,7 @@
 #include "graph/pipeline.h"
 #include "interp/random_numbers.h"
 #include "ir/sizes.h"
+#include "support/checked.h"
 
 namespace forge::interp {
 namespace {
@@ -255,8 +256,31 @@ Sequence random_sequence(const ir::Definition& def, const Sizes& sizes, std::int
     });
 }
 
+namespace {
+
+/// Values that are too large to be computed here, in spite of small sizes: axes that are numbers, or that slices want
+/// so long.
+std::vector<Diagnostic> check_extents(const ir::Definition& def) {
+    constexpr std::int64_t kMost = 1 << 24;
+    const Sizes sizes = small_sizes(def, kChunk);
+    for (const ir::Function* phase : {&def.chunk, &def.decay, &def.merge, def.step ? &*def.step : &def.merge})
+        for (const ir::Op& op : phase->ops) {
+            support::Checked elements = 1;
+            for (const Dim& d : op.type.shape)
+                elements = elements * d.factor * (d.is_constant() ? 1 : sizes.at(d.symbol));
+            if (!elements.at_most(kMost))
+                return {{fmt::format("{}: a value too large", phase->name),
+                         fmt::format("at most {} numbers where symbols are small", kMost), to_string(op.type), op.where,
+                         "write a large axis as a symbol, whose size compilation asks for"}};
+        }
+    return {};
+}
+
+}  // namespace
+
 std::vector<Diagnostic> check_semantics(const ir::Definition& def) {
-    std::vector<Diagnostic> found;
+    std::vector<Diagnostic> found = check_extents(def);
+    if (!found.empty()) return found;
     if (const auto experiment = Experiment::find(def)) {
         check_causality(*experiment, found);
         check_padding(*experiment, found);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "ir/infer.h"
 #include "ir/text.h"
 #include "ir/triangular.h"
 
@@ -191,7 +192,7 @@ class NameChecker {
         for (const OutputDecl& o : def.outputs) name("output", o.name, o.where), shape(o.type.shape, o.where);
         for (const Function* fn : {&def.chunk, &def.decay, &def.merge}) function(*fn);
         if (def.step) function(*def.step);
-        for (Diagnostic& repeated : repeated_names(def)) found_.push_back(std::move(repeated));
+        for (Diagnostic& fault : declaration_faults(def)) found_.push_back(std::move(fault));
         return std::move(found_);
     }
 
@@ -225,7 +226,7 @@ class NameChecker {
 
 }  // namespace
 
-std::vector<Diagnostic> repeated_names(const Definition& def) {
+std::vector<Diagnostic> declaration_faults(const Definition& def) {
     std::vector<Diagnostic> found;
     std::set<std::string> seen = {kTokenMaskName};
     const auto look = [&](const auto& declared) {
@@ -233,6 +234,10 @@ std::vector<Diagnostic> repeated_names(const Definition& def) {
             if (!seen.insert(d.name).second)
                 found.push_back(
                     {fmt::format("'{}' is declared twice", escaped(d.name)), "a name of its own", "", d.where, ""});
+        for (const auto& d : declared)
+            if (!has_extents(d.type.shape))
+                found.push_back({fmt::format("'{}': an axis of no size", escaped(d.name)),
+                                 fmt::format("1 to {}", kMostExtent), forge::to_string(d.type.shape), d.where, ""});
     };
     look(def.inputs), look(def.states), look(def.outputs);
     return found;

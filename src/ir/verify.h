@@ -10,8 +10,9 @@
 
 namespace forge::ir {
 
-/// Inputs, states and outputs that are called like another one of them, or like the mask of tokens.
-std::vector<Diagnostic> repeated_names(const Definition& def);
+/// Inputs, states and outputs that are called like another one of them or like the mask of tokens, or have an axis that
+/// is no size.
+std::vector<Diagnostic> declaration_faults(const Definition& def);
 
 /// Those, and what would not survive in emitted code: names of definitions, tensors, states, cached values and sizes
 /// that are no identifiers, and constants beyond float32's range. Every mistake found; front ends look at these, too.

@@ -18,11 +18,13 @@
 #include "graph/slice.h"
 #include "graph/transition.h"
 #include "interp/semantics.h"
+#include "ir/infer.h"
 #include "ir/text.h"
 #include "runtime/prepared_call.h"
 #include "runtime/skip.h"
 #include "runtime/stretches.h"
 #include "runtime/threads.h"
+#include "support/checked.h"
 #include "support/environment.h"
 #include "tune/gpu.h"
 #include "tune/select.h"
@@ -69,12 +71,13 @@ Workspace lay_out(const Attention::Impl& impl, const runtime::Bound& bound) {
     std::int64_t floats = 0;
     for (const auto& kernel : impl.plan.kernels) floats = std::max(floats, kernel.tiles.scratch_floats);
     w.scratch_bytes = aligned((static_cast<std::size_t>(floats) + kSlackFloats) * sizeof(float));
-    w.bytes = w.scratch_bytes * static_cast<std::size_t>(impl.threads);
+    support::Checked bytes = support::Checked(static_cast<std::int64_t>(w.scratch_bytes)) * impl.threads;
     for (const auto& spill : impl.plan.spills) {
-        w.spills.push_back(w.bytes);
-        w.bytes += aligned(static_cast<std::size_t>(runtime::spill_blocks(impl.plan, spill, bound) * spill.floats) *
-                           sizeof(float));
+        w.spills.push_back(runtime::workspace_size(impl.plan, bytes));
+        const support::Checked blocks = runtime::spill_blocks(impl.plan, spill, bound);
+        bytes = bytes + (blocks * spill.floats * sizeof(float)).rounded_up(kAlignment);
     }
+    w.bytes = runtime::workspace_size(impl.plan, bytes);
     return w;
 }
 
@@ -93,8 +96,27 @@ void check_sizes(const ir::Definition& def, const tile::Sizes& sizes) {
         throw RuntimeError(
             fmt::format("{}: sizes: expected a size for {}, got none", def.name, fmt::join(missing, ", ")));
     for (const auto& [symbol, size] : sizes)
-        if (size < 1)
-            throw RuntimeError(fmt::format("{}: sizes: expected at least 1 for {}, got {}", def.name, symbol, size));
+        if (size < 1 || size > ir::kMostExtent)
+            throw RuntimeError(
+                fmt::format("{}: sizes: expected 1 to {} for {}, got {}", def.name, ir::kMostExtent, symbol, size));
+}
+
+/// Kernels count the elements of a value with int, rows that are padded included.
+void check_extents(const ir::Definition& def, const ir::Function& program, const tile::Sizes& sizes) {
+    constexpr std::int64_t kMost = 1 << 30, kLargestChunk = 128;
+    for (const ir::Op& op : program.ops) {
+        support::Checked elements = 1;
+        for (const Dim& d : op.type.shape) {
+            const auto size = sizes.find(d.symbol);
+            elements = elements * d.factor * (size != sizes.end() ? size->second : d.is_constant() ? 1 : kLargestChunk);
+        }
+        if (elements.at_most(kMost)) continue;
+        std::vector<std::string> given;
+        for (const auto& [symbol, size] : sizes) given.push_back(fmt::format("{} = {}", to_string(Dim(symbol)), size));
+        throw RuntimeError(fmt::format("{}: sizes: expected values of at most {} numbers, got {} with {}{}", def.name,
+                                       kMost, ir::to_string(op.type), fmt::join(given, ", "),
+                                       op.where.known() ? ", at " + to_string(op.where) : ""));
+    }
 }
 
 void check_options(const CompileOptions& o) {
@@ -102,6 +124,13 @@ void check_options(const CompileOptions& o) {
         throw RuntimeError(fmt::format("on: expected device = cuda with it, got '{}'", o.device));
     if (o.chunk != 0 && !ir::is_chunk_size(o.chunk))
         throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
+    const auto within = [](const char* name, std::int64_t got, std::int64_t most) {
+        if (got < 0 || got > most) throw RuntimeError(fmt::format("{}: expected 0 to {}, got {}", name, most, got));
+    };
+    within("tiles", o.tiles, 1 << 12), within("segments", o.segments, 1 << 20), within("threads", o.threads, 1 << 16);
+    within("expected_tokens", o.expected_tokens, support::Checked::kMost);
+    within("expected_sequences", o.expected_sequences, support::Checked::kMost);
+    within("expected_heads", o.expected_heads, support::Checked::kMost);
     if (o.engine != "auto" && o.engine != "portable" && o.engine != "warp-groups")
         throw RuntimeError(fmt::format("engine: expected auto, portable or warp-groups, got '{}'", o.engine));
     if (o.dtype != F32 && !is_half(o.dtype))
@@ -175,6 +204,7 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     impl->joined = frontend::join(def);
     ir::Function program = graph::optimize(impl->joined);
     if (options.chunk_states) program = graph::with_chunk_states(program);
+    check_extents(impl->definition, program, options.sizes);
     if (options.device != "cpu") return build_for_gpu(std::move(impl), def, program, options);
     impl->isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     impl->threads = options.threads > 0 ? options.threads : support::core_count();
@@ -258,14 +288,14 @@ struct Free {
 TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
     TensorView view{data, dtype, std::move(shape), {}};
     view.strides.resize(view.shape.size());
-    std::int64_t next = 1;
-    for (std::size_t i = view.shape.size(); i-- > 0; next *= view.shape[i]) view.strides[i] = next;
+    support::Checked next = 1;  // wrong sizes are for the call that they come to to refuse
+    for (std::size_t i = view.shape.size(); i-- > 0; next = next * view.shape[i]) view.strides[i] = next.saturated();
     return view;
 }
 
 void Attention::operator()(const Call& call) const {
     if (const auto prepared = prepare(call)) {
-        runtime::check_workspace(impl_->plan, call, prepared->workspace_bytes());
+        runtime::check_workspace(impl_->plan, call, prepared->workspace_bytes(), runtime::kDeviceAlignment);
         return prepared->launch(runtime::addresses_of(impl_->plan, call));
     }
     if (impl_->gpu)
@@ -275,7 +305,7 @@ void Attention::operator()(const Call& call) const {
             definition().name, impl_->gpu->name));
     const runtime::Bound bound = runtime::bind(impl_->plan, call);
     const Workspace w = lay_out(*impl_, bound);
-    if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes);
+    if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes, kAlignment);
     if (call.workspace) return launch(*impl_, bound, w, static_cast<char*>(call.workspace), call.parallel_for);
     const std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(kAlignment, w.bytes)));
     if (!memory)

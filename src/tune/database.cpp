@@ -140,8 +140,7 @@ Database load(const std::string& cache_dir) {
 void append(const std::string& cache_dir, const std::vector<Entry>& entries) {
     std::string text;
     for (const Entry& e : entries) text += print(e) + "\n";
-    const build::Cache cache{cache_dir};
-    support::append_to_file(tuning_file(cache_dir), text);
+    build::Cache(cache_dir).append(tuning_file("").string(), text);
 }
 
 std::optional<Device> load_device(const std::string& cache_dir, const std::string& isa, int threads) {
@@ -166,8 +165,7 @@ void save_device(const std::string& cache_dir, const Device& device) {
     for (const Field& f : kFields) json[f.name] = device.*f.value;
     json["cache_bytes"] = device.cache_bytes;
     json["on_chip_bytes"] = device.on_chip_bytes;
-    const build::Cache cache{cache_dir};
-    support::publish_file(device_file(cache_dir, device.name, device.slots), json.dump(2) + "\n");
+    build::Cache(cache_dir).publish(device_file("", device.name, device.slots).string(), json.dump(2) + "\n");
 }
 
 }  // namespace forge::tune
