@@ -134,6 +134,11 @@ Inferred infer_slice_like(Opcode code, const Type& x, const Attrs& attrs) {
         if (d.is_constant() && (attrs.start >= d.factor || attrs.start < -d.factor))
             return TypeFault{"select: index out of range", fmt::format("an index in [-{0}, {0})", d.factor),
                              std::to_string(attrs.start), ""};
+        constexpr std::int64_t kTokens = 4;  // fewer than any chunk has, those of checks too
+        if (d.symbol == kChunkSymbol && (attrs.start >= kTokens * d.factor || attrs.start < -kTokens * d.factor))
+            return TypeFault{"select: a token so far into a chunk",
+                             fmt::format("one of a chunk's first or last {} tokens", kTokens),
+                             std::to_string(attrs.start), ""};
         result.shape.erase(result.shape.begin() + *axis);
     } else if (code == Opcode::Squeeze) {
         if (!(d == Dim(1))) return TypeFault{"squeeze: the axis is not of size 1", "1", forge::to_string(d), ""};
