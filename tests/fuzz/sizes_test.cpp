@@ -132,7 +132,7 @@ TEST(ExtremeSizes, OfCallsAreRefusedOrServed) {
 
 TEST(ExtremeSizes, OfOptionsAreRefusedOrServed) {
     Random random(3);
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 150; ++i) {
         CompileOptions options =
             options_for(random() % 2 == 0 ? "auto" : "segmented", random() % 2 == 0 ? "h200" : "a100");
         const auto some = [&](auto& field) {
@@ -170,7 +170,7 @@ std::string with_words(const std::string& text, const Change& change) {
 TEST(ExtremeSizes, OfDefinitionsAreRefusedOrServed) {
     Random random(4);
     int served = 0;
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 150; ++i) {
         const char* name = std::array{"scalar_gla", "kda", "hgrn", "hawk"}[random() % 4];
         const std::string text = ir::print(variants::find(name)->make().define());
         const std::string symbol(1, "KVDC"[random() % 4]);
@@ -188,7 +188,7 @@ TEST(ExtremeSizes, OfDefinitionsAreRefusedOrServed) {
         options.sizes["D"] = 64;
         served += serves([&] { static_cast<void>(compile(ir::parse_definition(changed), options)); }, changed);
     }
-    EXPECT_GT(served, 20);
+    EXPECT_GT(served, 10);
 }
 
 }  // namespace
