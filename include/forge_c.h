@@ -66,6 +66,7 @@ FORGE_API const char* forge_variant_summary(size_t index);
 /// The definition of a ready-made variant in text form, with source locations. The text belongs to the library.
 FORGE_API forge_status forge_variant_definition(const char* name, const char** text);
 
+/// Names of inputs, states and outputs are identifiers, whatever C++ or CUDA may mean by them, each of one tensor only.
 /// The text form begins `linear_attention @name {`, or `linear_attention @name chunk=64 {` where the definition fixes
 /// its chunk; inputs may end in `pad=1` and `range=[0, 1]`, what checks draw from. `state last_k: f32[K] of k` says
 /// what follows from prev_token of k; it may be left out.
@@ -181,7 +182,7 @@ typedef struct forge_args {
     size_t scalar_count;
     const forge_tensor*
         cu_seqlens;  /* NULL, or i32 or i64 [N + 1] for packed sequences: offsets in tokens, from 0 to T */
-    void* workspace; /* at least forge_workspace_bytes, aligned as it says; need not be cleared */
+    void* workspace; /* at least forge_workspace_bytes, aligned as it says (else refused); need not be cleared */
     size_t workspace_bytes;
     void* stream; /* CUstream, NULL the default one; NULL on the CPU. On a GPU every pointer here but to structs
                      and shapes is the device's */
@@ -206,7 +207,8 @@ typedef struct forge_bounds {
     int32_t packed;     /* whether cu_seqlens is given */
 } forge_bounds;
 
-/// The workspace that every call within the bounds can do with; it does not fall when a bound rises.
+/// The workspace that every call within the bounds can do with; it does not fall when a bound rises. A
+/// FORGE_RUNTIME_ERROR for bounds below 0, or so large that 64 bits do not hold the bytes.
 FORGE_API forge_status forge_workspace_bytes(const forge_attention* attention, const forge_bounds* bounds,
                                              size_t* bytes, size_t* alignment);
 /// Enqueues a call on args->stream, or runs it, on the CPU. See the promises at the top.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <fstream>
 #include <sstream>
@@ -24,11 +25,9 @@ std::size_t width_of(const std::string& text) {
 std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
     const std::size_t equals = text.find('=');
     std::int64_t value = 0;
-    try {
-        if (equals != std::string::npos) value = std::stoll(text.substr(equals + 1));
-    } catch (const std::exception&) {
-        value = 0;
-    }
+    const char *const end = text.data() + text.size(), *const begin =
+                                                           equals == std::string::npos ? end : &text[equals + 1];
+    if (const auto read = std::from_chars(begin, end, value); read.ec != std::errc() || read.ptr != end) value = 0;
     if (value <= 0) throw RuntimeError(fmt::format("--size: expected SYMBOL=NUMBER, such as D=64; got '{}'", text));
     return {text.substr(0, equals), value};
 }

@@ -43,6 +43,22 @@ std::string json_of(const std::vector<variants::Entry>& entries) {
     return result.dump(2);
 }
 
+std::string json_of(const CacheReport& report) {
+    Json rows = Json::array();
+    std::int64_t bytes = 0;
+    for (const CacheRow& row : report.rows) {
+        rows.push_back({{"name", row.name},
+                        {"kind", row.kind},
+                        {"about", row.about},
+                        {"bytes", row.bytes},
+                        {"age_seconds", row.age_seconds}});
+        if (!row.damage.empty()) rows.back()["damage"] = row.damage;
+        bytes += row.bytes;
+    }
+    return Json{{"directory", report.directory}, {"bytes", bytes}, {"entries", rows}}.dump(
+        2, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string json_of(const CheckResult& result) {
     Json rows = Json::array(), failures = Json::array();
     bool ok = true;

@@ -36,7 +36,7 @@ struct Dim {
     [[nodiscard]] bool is_constant() const { return symbol.empty(); }
     friend bool operator==(const Dim&, const Dim&) = default;
     friend Dim operator*(std::int64_t n, Dim d) {
-        d.factor *= n;
+        if (__builtin_mul_overflow(n, d.factor, &d.factor)) d.factor = 0;  // no size: definitions refuse it
         return d;
     }
 };

@@ -23,6 +23,7 @@
 #include "runtime/skip.h"
 #include "runtime/stretches.h"
 #include "runtime/threads.h"
+#include "support/checked.h"
 #include "support/environment.h"
 #include "tune/gpu.h"
 #include "tune/select.h"
@@ -69,12 +70,13 @@ Workspace lay_out(const Attention::Impl& impl, const runtime::Bound& bound) {
     std::int64_t floats = 0;
     for (const auto& kernel : impl.plan.kernels) floats = std::max(floats, kernel.tiles.scratch_floats);
     w.scratch_bytes = aligned((static_cast<std::size_t>(floats) + kSlackFloats) * sizeof(float));
-    w.bytes = w.scratch_bytes * static_cast<std::size_t>(impl.threads);
+    support::Checked bytes = support::Checked(static_cast<std::int64_t>(w.scratch_bytes)) * impl.threads;
     for (const auto& spill : impl.plan.spills) {
-        w.spills.push_back(w.bytes);
-        w.bytes += aligned(static_cast<std::size_t>(runtime::spill_blocks(impl.plan, spill, bound) * spill.floats) *
-                           sizeof(float));
+        w.spills.push_back(runtime::workspace_size(impl.plan, bytes));
+        const support::Checked blocks = runtime::spill_blocks(impl.plan, spill, bound);
+        bytes = bytes + (blocks * spill.floats * sizeof(float)).rounded_up(kAlignment);
     }
+    w.bytes = runtime::workspace_size(impl.plan, bytes);
     return w;
 }
 
@@ -134,6 +136,7 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     options.sizes = frontend::own_sizes(def, asked.sizes);
     ir::Function program = impl->entry.optimised;
     if (options.chunk_states) program = graph::with_chunk_states(program);
+    runtime::check_extents(impl->definition, program, options.sizes);
     if (options.device != "cpu") return build_for_gpu(std::move(impl), def, program, options);
     impl->isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     impl->threads = options.threads > 0 ? options.threads : support::core_count();
@@ -217,14 +220,14 @@ struct Free {
 TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
     TensorView view{data, dtype, std::move(shape), {}};
     view.strides.resize(view.shape.size());
-    std::int64_t next = 1;
-    for (std::size_t i = view.shape.size(); i-- > 0; next *= view.shape[i]) view.strides[i] = next;
+    support::Checked next = 1;  // wrong sizes are for the call that they come to to refuse
+    for (std::size_t i = view.shape.size(); i-- > 0; next = next * view.shape[i]) view.strides[i] = next.saturated();
     return view;
 }
 
 void Attention::operator()(const Call& call) const {
     if (const auto prepared = prepare(call)) {
-        runtime::check_workspace(impl_->plan, call, prepared->workspace_bytes());
+        runtime::check_workspace(impl_->plan, call, prepared->workspace_bytes(), runtime::kDeviceAlignment);
         return prepared->launch(runtime::addresses_of(impl_->plan, call));
     }
     if (impl_->gpu)
@@ -234,7 +237,7 @@ void Attention::operator()(const Call& call) const {
             definition().name, impl_->gpu->name));
     const runtime::Bound bound = runtime::bind(impl_->plan, call);
     const Workspace w = lay_out(*impl_, bound);
-    if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes);
+    if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes, kAlignment);
     if (call.workspace) return launch(*impl_, bound, w, static_cast<char*>(call.workspace), call.parallel_for);
     const std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(kAlignment, w.bytes)));
     if (!memory)

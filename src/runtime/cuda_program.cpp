@@ -9,6 +9,7 @@
 #include "schedule/channels.h"
 #include "schedule/shared_memory.h"
 #include "schedule/warp_groups.h"
+#include "tune/select.h"
 
 namespace forge::runtime {
 namespace {
@@ -65,8 +66,9 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     wishes.chunk = options.chunk;
     wishes.tiles = options.tiles;
     wishes.segments = options.segments;
-    wishes.expected_tokens = options.expected_tokens;
-    wishes.expected_tasks = options.expected_sequences * options.expected_heads;
+    const schedule::Problem expected = tune::expected_problem(options);
+    wishes.expected_tokens = expected.tokens;
+    wishes.expected_tasks = expected.sequences * expected.heads;
     if (options.threads != 0 && options.threads != 128 && options.threads != 256 && options.threads != 512)
         throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", options.threads));
     const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;

@@ -7,8 +7,11 @@
 #include "frontend/axes.h"
 #include "frontend/join.h"
 #include "interp/semantics.h"
+#include "ir/infer.h"
+#include "ir/text.h"
 #include "plan/place.h"
 #include "schedule/choose.h"
+#include "support/checked.h"
 
 namespace forge::runtime {
 namespace {
@@ -27,8 +30,8 @@ std::vector<std::string> symbols_of(const ir::Definition& def) {
     return found;
 }
 
-void check_count(const char* name, std::int64_t n, const char* chosen) {
-    if (n < 0) throw RuntimeError(fmt::format("{}: expected at least 0{}, got {}", name, chosen, n));
+void check_count(const char* name, std::int64_t n, std::int64_t most) {
+    if (n < 0 || n > most) throw RuntimeError(fmt::format("{}: expected 0 to {}, got {}", name, most, n));
 }
 
 }  // namespace
@@ -46,12 +49,12 @@ void check_options(const CompileOptions& o) {
     if (o.isa != "auto" && o.isa != "avx512" && o.isa != "avx2" && o.isa != "plain")
         throw RuntimeError(fmt::format("isa: expected auto, avx512, avx2 or plain, got '{}'", o.isa));
     schedule::rule_named(o.rule);
-    check_count("threads", o.threads, " (0: chosen)");
-    check_count("tiles", o.tiles, " (0: chosen)");
-    check_count("segments", o.segments, " (0: chosen)");
-    check_count("expected_tokens", o.expected_tokens, "");
-    check_count("expected_sequences", o.expected_sequences, "");
-    check_count("expected_heads", o.expected_heads, "");
+    check_count("threads", o.threads, 1 << 16);
+    check_count("tiles", o.tiles, 1 << 12);
+    check_count("segments", o.segments, 1 << 20);
+    check_count("expected_tokens", o.expected_tokens, support::Checked::kMost);
+    check_count("expected_sequences", o.expected_sequences, support::Checked::kMost);
+    check_count("expected_heads", o.expected_heads, support::Checked::kMost);
 }
 
 void check_known(const ir::Definition& def, const std::map<std::string, std::int64_t>& sizes) {
@@ -70,8 +73,28 @@ void check_sizes(const ir::Definition& def, const std::map<std::string, std::int
         throw RuntimeError(
             fmt::format("{}: sizes: expected a size for {}, got none", def.name, fmt::join(missing, ", ")));
     for (const auto& [symbol, size] : sizes)
-        if (size < 1)
-            throw RuntimeError(fmt::format("{}: sizes: expected at least 1 for {}, got {}", def.name, symbol, size));
+        if (size < 1 || size > ir::kMostExtent)
+            throw RuntimeError(
+                fmt::format("{}: sizes: expected 1 to {} for {}, got {}", def.name, ir::kMostExtent, symbol, size));
+}
+
+void check_extents(const ir::Definition& def, const ir::Function& program,
+                   const std::map<std::string, std::int64_t>& sizes) {
+    constexpr std::int64_t kMost = 1 << 30,  // rows that are padded included
+        kLargestChunk = 128;
+    for (const ir::Op& op : program.ops) {
+        support::Checked elements = 1;
+        for (const Dim& d : op.type.shape) {
+            const auto size = sizes.find(d.symbol);
+            elements = elements * d.factor * (size != sizes.end() ? size->second : d.is_constant() ? 1 : kLargestChunk);
+        }
+        if (elements.at_most(kMost)) continue;
+        std::vector<std::string> given;
+        for (const auto& [symbol, size] : sizes) given.push_back(fmt::format("{} = {}", to_string(Dim(symbol)), size));
+        throw RuntimeError(fmt::format("{}: sizes: expected values of at most {} numbers, got {} with {}{}", def.name,
+                                       kMost, ir::to_string(op.type), fmt::join(given, ", "),
+                                       op.where.known() ? ", at " + to_string(op.where) : ""));
+    }
 }
 
 void check_meaning(const ir::Definition& def) {

@@ -149,8 +149,7 @@ Database load(const std::string& cache_dir) {
 void append(const std::string& cache_dir, const std::vector<Entry>& entries) {
     std::string text;
     for (const Entry& e : entries) text += print(e) + "\n";
-    const build::Cache cache{cache_dir};
-    support::append_to_file(tuning_file(cache_dir), text);
+    build::Cache(cache_dir).append(tuning_file("").string(), text);
 }
 
 std::string remember(const std::string& cache_dir, const std::vector<Entry>& entries, bool force) {
@@ -158,8 +157,7 @@ std::string remember(const std::string& cache_dir, const std::vector<Entry>& ent
         std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.measurement.under_load(); });
     if (under_load && !force && load(cache_dir).has_quiet(entries.front().key))
         return "Not stored: times of a quiet machine are known for this. Measure again when it is quiet, or store "
-               "these "
-               "with --force.\n";
+               "these with --force.\n";
     append(cache_dir, entries);
     return under_load ? "Stored, marked as measured under load: the next times of a quiet machine replace them.\n" : "";
 }
@@ -188,8 +186,7 @@ void save_device(const std::string& cache_dir, const Device& device) {
     json["cache_bytes"] = device.cache_bytes;
     json["on_chip_bytes"] = device.on_chip_bytes;
     json["others"] = device.others;
-    const build::Cache cache{cache_dir};
-    support::publish_file(device_file(cache_dir, device.name, device.slots), json.dump(2) + "\n");
+    build::Cache(cache_dir).publish(device_file("", device.name, device.slots).string(), json.dump(2) + "\n");
 }
 
 std::string remember(const std::string& cache_dir, const Device& device, bool force) {

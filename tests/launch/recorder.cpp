@@ -116,7 +116,11 @@ int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t byte
 }
 
 int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) {
-    return *address = reinterpret_cast<std::uint64_t>(std::calloc(1, bytes)), 0;
+    constexpr std::size_t kAlignment = 256;  // as the driver's
+    const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* const memory = std::aligned_alloc(kAlignment, whole);
+    if (memory) std::memset(memory, 0, whole);
+    return *address = reinterpret_cast<std::uint64_t>(memory), 0;
 }
 int cuMemFree_v2(std::uint64_t address) { return std::free(pointer(address)), 0; }
 int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {

@@ -362,3 +362,21 @@ def test_a_failed_call_leaves_the_next_one_alone():
         with pytest.raises(forge.RuntimeError):
             attn(**x, cu_seqlens=np.array([0, 19]))
     assert np.array_equal(attn(**x)[0], before)
+
+
+def test_a_cache_that_cannot_be_made_is_an_error_with_a_way_out(monkeypatch):
+    monkeypatch.setenv("FORGE_CACHE_DIR", "/proc/nowhere")
+    q, k, v = (np.ones((1, 3, 1, n), np.float32) for n in (8, 8, 24))
+    with pytest.raises(forge.RuntimeError, match=r"cache directory '/proc/nowhere': cannot be made \(.*\); set FORGE_CACHE_DIR to a directory of your own"):
+        build()(q=q, k=k, v=v)
+
+
+def test_sizes_that_nobody_means_are_refused():
+    q, k, v = (np.ones((1, 3, 1, n), np.float32) for n in (8, 8, 16))
+    for options, message in [
+        ({"segments": 2**63 - 1}, "segments: expected 0 to 1048576, got 9223372036854775807"),
+        ({"segments": 2**64}, "option 'segments': expected an integer of 64 bits, got '18446744073709551616'"),
+        ({"tiles": 2**40}, "tiles: expected 0 to 4096, got 1099511627776"),
+    ]:
+        with pytest.raises((forge.RuntimeError, ValueError), match=message):
+            build(options=options)(q=q, k=k, v=v)
