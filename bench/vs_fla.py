@@ -280,12 +280,12 @@ def header() -> list[str]:
         "print(p.name, '|', p.multi_processor_count, 'SMs | torch', torch.__version__, '| triton', triton.__version__, '| fla-core', fla)"
     )
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
-    driver = subprocess.run(
-        "nvidia-smi --query-gpu=driver_version,clocks.max.sm --format=csv,noheader", shell=True, capture_output=True, text=True, check=False
-    )
+    query = "nvidia-smi --query-gpu=driver_version,clocks.max.sm,utilization.gpu --format=csv,noheader"
+    driver = subprocess.run(query, shell=True, capture_output=True, text=True, check=False).stdout.strip().replace("\n", "; ")
+    cores = os.getloadavg()[0] / (os.cpu_count() or 1)
     return [
         f"# {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC | {found.stdout.strip() or found.stderr.strip()[-200:]}",
-        f"# driver, max clock: {driver.stdout.strip()}",
+        f"# driver, max clock, what others had of the GPU before: {driver}; of the cores: {cores:.0%}",
         f"# {' '.join(sys.argv)}",
         f"# {__doc__.splitlines()[0]} B={B} H={H} K=V={D} bf16; microseconds.",
     ]

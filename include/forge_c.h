@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define FORGE_ABI_MAJOR 1
-#define FORGE_ABI_MINOR 1
+#define FORGE_ABI_MINOR 2
 #define FORGE_ABI_VERSION ((uint32_t)FORGE_ABI_MAJOR << 16 | FORGE_ABI_MINOR)
 
 #if defined(__GNUC__)
@@ -35,17 +35,20 @@ extern "C" {
 
 typedef enum forge_status {
     FORGE_OK = 0,
-    FORGE_COMPILE_ERROR = 1, /* the definition is wrong: file:line:column, what, expected, got, for each mistake */
-    FORGE_RUNTIME_ERROR = 2, /* a call's tensors or the machine are wrong; the message names the argument */
-    FORGE_INVALID_ARGUMENT =
-        3, /* this interface was misused: a null pointer, an unknown option, a struct of a newer version */
+    /// The definition is wrong: where (`mine.txt:12:3`), what, expected, got, for each mistake.
+    FORGE_COMPILE_ERROR = 1,
+    /// A call's tensors or the machine are wrong; the message names the argument.
+    FORGE_RUNTIME_ERROR = 2,
+    /// This interface was misused: a null pointer, an unknown option, a struct of a newer version.
+    FORGE_INVALID_ARGUMENT = 3,
     FORGE_OUT_OF_MEMORY = 4,
-    FORGE_INTERNAL_ERROR = 5 /* a bug in Forge */
+    /// A bug in Forge.
+    FORGE_INTERNAL_ERROR = 5
 } forge_status;
 
 /// major << 16 | minor of the library.
 FORGE_API uint32_t forge_abi_version(void);
-/// Version and build, such as "0.1.0 (gcc 12.2.0)".
+/// The version of Forge and, in parentheses, of the compiler that built the library.
 FORGE_API const char* forge_build(void);
 /// "FORGE_OK", …
 FORGE_API const char* forge_status_string(forge_status status);
@@ -58,10 +61,12 @@ FORGE_API void forge_free(char* text);
 
 /// The ready-made variants, by index from 0; NULL past the last.
 FORGE_API const char* forge_variant_name(size_t index);
+/// Their recurrences, in a line each.
 FORGE_API const char* forge_variant_summary(size_t index);
 /// The definition of a ready-made variant in text form, with source locations. The text belongs to the library.
 FORGE_API forge_status forge_variant_definition(const char* name, const char** text);
 
+/// Names of inputs, states and outputs are identifiers, whatever C++ or CUDA may mean by them, each of one tensor only.
 /// The text form begins `linear_attention @name {`, or `linear_attention @name chunk=64 {` where the definition fixes
 /// its chunk; inputs may end in `pad=1` and `range=[0, 1]`, what checks draw from. `state last_k: f32[K] of k` says
 /// what follows from prev_token of k; it may be left out.
@@ -69,8 +74,9 @@ FORGE_API forge_status forge_variant_definition(const char* name, const char** t
 /// A definition at a stage of the compiler, printed: "definition", "joined" (one function) or "optimized" (after all
 /// graph passes, canonical). `dtype` replaces its 16-bit types: bf16, f16 or f32. forge_free(*text).
 FORGE_API forge_status forge_lower(const char* definition, const char* dtype, const char* stage, char** text);
-/// The type of one operation's result by the language's rules, for front ends that trace: "matmul(bf16[C, K], bf16[K,
-/// V]) {trans_a=false}" gives "bf16[C, V]". `type` holds `bytes` bytes, terminator included.
+/// The type of one operation's result by the language's rules, for front ends that trace:
+/// `matmul(bf16[C, K], bf16[K, V]) {trans_a=false}` gives `bf16[C, V]`. `type` holds `bytes` bytes, terminator
+/// included.
 FORGE_API forge_status forge_infer(const char* operation, char* type, size_t bytes);
 
 /* ---------------------------------------------------------------------------------------------- compiling */
@@ -78,12 +84,11 @@ FORGE_API forge_status forge_infer(const char* operation, char* type, size_t byt
 /// A compiled variant.
 typedef struct forge_attention forge_attention;
 
-/// Options, as texts. Unknown names are refused.
+/// Options, as texts. Unknown names, of sizes too, and negative numbers are refused.
 ///   device              cpu, cuda or cuda:<number>; default cpu
-///   on                  with device = cuda: the GPU to compile for, if not this machine's: h200, a100, rtx4090
-///   (facts/), or the
-///                       path of a file of such facts. Needs neither that GPU nor a driver; what comes is explained and
-///                       shows its sources and resources, and launches are refused
+///   on                  with device = cuda: the GPU to compile for, if not this machine's: h200, a100, rtx4090 or the
+///                       path of a file of such facts (facts/). Needs neither that GPU nor a driver; what comes is
+///                       explained and shows its sources and resources, and launches are refused
 ///   dtype               bf16 (default), f16 or f32: replaces the definition's 16-bit types
 ///   size.<symbol>       the size of every symbol but T and the heads: size.K = 128
 ///   strategy            auto (default), one-pass, fused, decoupled, segmented
@@ -101,8 +106,12 @@ typedef struct forge_option {
     const char* value;
 } forge_option;
 
+/// The errors of forge_compile that depend neither on sizes nor on the machine: mistakes in the definition, options
+/// that there are not. Compiles and reads nothing. Since ABI 1.2.
+FORGE_API forge_status forge_verify(const char* definition, const char* file, const forge_option* options,
+                                    size_t option_count);
 /// Compiles a definition in text form; it runs the system's C++ compiler, or NVRTC, unless the kernels are cached. Do
-/// not call it while a stream is being captured. `file` names the text in messages (NULL: "<text>").
+/// not call it while a stream is being captured. `file` names the text in messages (NULL: `<text>`).
 FORGE_API forge_status forge_compile(const char* definition, const char* file, const forge_option* options,
                                      size_t option_count, forge_attention** attention);
 /// NULL is allowed. Launches on a GPU must have ended.
@@ -173,7 +182,7 @@ typedef struct forge_args {
     size_t scalar_count;
     const forge_tensor*
         cu_seqlens;  /* NULL, or i32 or i64 [N + 1] for packed sequences: offsets in tokens, from 0 to T */
-    void* workspace; /* at least forge_workspace_bytes, aligned as it says; need not be cleared */
+    void* workspace; /* at least forge_workspace_bytes, aligned as it says (else refused); need not be cleared */
     size_t workspace_bytes;
     void* stream; /* CUstream, NULL the default one; NULL on the CPU. On a GPU every pointer here but to structs
                      and shapes is the device's */
@@ -198,9 +207,11 @@ typedef struct forge_bounds {
     int32_t packed;     /* whether cu_seqlens is given */
 } forge_bounds;
 
-/// The workspace that every call within the bounds can do with; it does not fall when a bound rises.
+/// The workspace that every call within the bounds can do with; it does not fall when a bound rises. A
+/// FORGE_RUNTIME_ERROR for bounds below 0, or so large that 64 bits do not hold the bytes.
 FORGE_API forge_status forge_workspace_bytes(const forge_attention* attention, const forge_bounds* bounds,
                                              size_t* bytes, size_t* alignment);
+/// Enqueues a call on args->stream, or runs it, on the CPU. See the promises at the top.
 FORGE_API forge_status forge_launch(const forge_attention* attention, const forge_args* args);
 
 #ifdef __cplusplus

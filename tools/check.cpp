@@ -93,8 +93,10 @@ class Examination {
 /// One definition at one element type: references once, then every strategy.
 void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, const Caller& call,
              Progress& progress, CheckResult& result) {
-    const std::vector<std::string> strategies =
-        choices(options.strategy, {"one-pass", "fused", "decoupled", "segmented"});
+    const std::vector<std::string> all = options.build.entry == "decode"
+                                             ? std::vector<std::string>{"one-pass"}
+                                             : std::vector<std::string>{"one-pass", "fused", "decoupled", "segmented"};
+    const std::vector<std::string> strategies = choices(options.strategy, all);
     const std::vector<check::Case> cases = cases_for(def, options, dtype);
     std::vector<std::optional<Attention>> built(strategies.size());
     std::vector<std::string> reasons(strategies.size());

@@ -57,6 +57,16 @@ struct OptOptions {
 };
 int run_graph_passes(const OptOptions& options);
 
+struct CacheOptions {
+    std::string directory;
+    bool json = false, all = false;
+    std::int64_t older_than = -1;  ///< days; -1: of any age
+    std::int64_t max_size = -1;    ///< bytes; -1: of any size
+};
+int list_cache(const CacheOptions& options);
+int verify_cache(const CacheOptions& options);
+int prune_cache(const CacheOptions& options);
+
 struct BenchOptions {
     std::vector<std::string> variants;
     bool all = false, json = false;
@@ -70,6 +80,7 @@ struct TuneOptions {
     std::int64_t candidates = 8;  ///< to compile and run, beside the best of every strategy
     int runs = 9;                 ///< of each; the median counts
     bool probe = false;           ///< measure the machine again
+    bool force = false;           ///< times under load may replace those of a quiet machine
     ShapeOptions shape;
     BuildOptions build;
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <fstream>
 #include <sstream>
@@ -24,16 +25,14 @@ std::size_t width_of(const std::string& text) {
 std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
     const std::size_t equals = text.find('=');
     std::int64_t value = 0;
-    try {
-        if (equals != std::string::npos) value = std::stoll(text.substr(equals + 1));
-    } catch (const std::exception&) {
-        value = 0;
-    }
+    const char *const end = text.data() + text.size(), *const begin =
+                                                           equals == std::string::npos ? end : &text[equals + 1];
+    if (const auto read = std::from_chars(begin, end, value); read.ec != std::errc() || read.ptr != end) value = 0;
     if (value <= 0) throw RuntimeError(fmt::format("--size: expected SYMBOL=NUMBER, such as D=64; got '{}'", text));
     return {text.substr(0, equals), value};
 }
 
-constexpr double kQuiet = 0.05;  ///< a share of the cores that does not spoil a measurement
+constexpr double kQuiet = schedule::Measurement::kQuiet;
 
 Timing time_once(const std::function<void()>& run) {
     constexpr std::size_t kLeast = 3, kMost = 1000;
@@ -93,7 +92,8 @@ CompileOptions compile_options(const ir::Definition& definition, const check::Pr
     o.on = options.on;
     o.engine = options.engine;
     o.strategy = options.strategy;
-    o.chunk = options.chunk != 0 ? options.chunk : definition.fixed_chunk;
+    o.entry = options.entry;
+    o.chunk = options.chunk;
     o.tiles = options.tiles;
     o.segments = options.segments;
     o.rule = options.rule;
@@ -176,6 +176,9 @@ Contention::Seconds Contention::now() {
 Contention::Contention() : start_(now()) {}
 
 double Contention::others() const {
+    constexpr double kEnough = 0.2;  // seconds: ticks are 10 ms
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - made_;
+    if (passed.count() < kEnough) std::this_thread::sleep_for(std::chrono::duration<double>(kEnough) - passed);
     const Seconds end = now();
     const double all = end.all - start_.all, others = (end.busy - start_.busy) - (end.own - start_.own);
     return all > 0 ? std::clamp(others / all, 0.0, 1.0) : 0;

@@ -2,6 +2,7 @@
 /// terminal only. No command line parsing (main.cpp) and no JSON (json.h) here.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "check/problem.h"
 #include "forge/runtime.h"
 #include "ir/definition.h"
+#include "schedule/choose.h"
 
 namespace forge::tools {
 
@@ -24,6 +26,7 @@ struct ShapeOptions {
 struct BuildOptions {
     std::string device = "cpu", engine = "auto";
     std::string on;  ///< a GPU that need not be there; device is then cuda
+    std::string entry = "forward";
     std::string strategy = "auto", isa = "auto", cache_dir;
     std::int64_t chunk = 0, tiles = 0, segments = 0;
     std::string rule = "cost";
@@ -75,7 +78,7 @@ class Progress {
 class Contention {
   public:
     Contention();
-    /// Their share of all cores, 0 to 1; 0 where the system does not tell.
+    /// Their share of all cores, 0 to 1; 0 where the system does not tell. Waits until enough time has passed to tell.
     [[nodiscard]] double others() const;
     /// A sentence to print below measurements; empty if the machine was quiet.
     [[nodiscard]] static std::string warning(double others);
@@ -86,6 +89,7 @@ class Contention {
     };
     static Seconds now();
     Seconds start_;
+    std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
 };
 
 struct Timing {

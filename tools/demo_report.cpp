@@ -1,10 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "charts.h"
 #include "common.h"
 #include "demo.h"
-#include "svg.h"
 
 namespace forge::tools {
 namespace {
@@ -24,29 +25,31 @@ section { background:var(--card); border:1px solid var(--rule); border-radius:14
 .facts { display:grid; grid-template-columns:repeat(auto-fit, minmax(11rem, 1fr)); gap:1rem; margin-top:1.5rem; }
 .facts div { background:var(--card); border:1px solid var(--rule); border-radius:14px; padding:1rem 1.2rem; }
 .facts b { display:block; font-size:1.7rem; letter-spacing:-.02em; font-variant-numeric:tabular-nums; }
-.scroll { overflow-x:auto; }
 table { border-collapse:collapse; width:100%; font-size:.9rem; font-variant-numeric:tabular-nums; }
 th { text-align:left; color:var(--soft); font-weight:500; white-space:nowrap; }
+td.whole { white-space:nowrap; }
 th, td { padding:.5rem .8rem .5rem 0; border-bottom:1px solid var(--rule); vertical-align:top; }
 tr:last-child td { border-bottom:0; } .num { text-align:right; white-space:nowrap; }
-.best { font-weight:700; }
+.best { font-weight:700; } td.name { white-space:nowrap; }
 .dot { display:inline-block; width:.7rem; height:.7rem; border-radius:50%; margin-right:.45rem; }
 .legend { display:flex; flex-wrap:wrap; gap:.3rem 1.2rem; font-size:.9rem; margin:.4rem 0; }
-figure { margin:.6rem 0 0; } svg { width:100%; height:auto; display:block; font-family:inherit; }
-svg text { fill:var(--ink); font-size:14px; } svg .tick { fill:var(--soft); font-size:12.5px; } svg .note { fill:var(--soft); }
-.grid { stroke:var(--rule); stroke-width:1; } .line { fill:none; stroke-width:2; stroke-linejoin:round; }
+figure { margin:.6rem 0 0; }
 pre { white-space:pre-wrap; overflow-wrap:anywhere; font:13.5px/1.6 ui-monospace, monospace; margin:.5rem 0 0; color:var(--soft); }
 pre mark { background:var(--hit); color:var(--hit-ink); border-radius:3px; }
-.pair { display:grid; grid-template-columns:repeat(auto-fit, minmax(20rem, 1fr)); gap:1.5rem; }
+.pair { display:grid; grid-template-columns:repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap:1.5rem; }
+h1, p { overflow-wrap:anywhere; }
+@media (max-width:60rem) { table, tbody, tr, td { display:block; } thead { display:none; } tr { padding:.7rem 0; border-bottom:1px solid var(--rule); }
+  tr:last-child { border-bottom:0; } td { display:flex; justify-content:space-between; gap:1rem; padding:.15rem 0; border:0; text-align:right; }
+  td::before { content:attr(data-label); color:var(--soft); white-space:nowrap; } td.name { font-weight:600; } td.name::before { content:none; }
+  td.name { justify-content:flex-start; align-items:center; gap:0; } }
+@media (max-width:40rem) { main { padding:1.5rem .8rem 3rem; } section { padding:1rem; } }
 )";
 
 std::string colours() {
     std::string css;
     for (int i = 0; i < 7; ++i)
-        css += fmt::format(
-            ".line.c{0} {{ stroke:var(--c{0}); }} .bar.c{0} {{ fill:var(--c{0}); }} .dot.c{0} {{ "
-            "background:var(--c{0}); }}\n",
-            i);
+        css +=
+            fmt::format(".line.c{0} {{ stroke:var(--c{0}); }} .bar.c{0}, .dot.c{0} {{ background:var(--c{0}); }}\n", i);
     return css;
 }
 
@@ -54,6 +57,10 @@ const DemoRow& best_of(const DemoResult& result) {
     return *std::max_element(result.rows.begin(), result.rows.end(),
                              [](const DemoRow& a, const DemoRow& b) { return a.score.accuracy < b.score.accuracy; });
 }
+
+/// The one unit of rates on the page; of times it is the millisecond.
+std::string rate_text(double tokens_per_second) { return fmt::format("{:.0f} k", tokens_per_second * 1e-3); }
+std::string time_text(double seconds) { return fmt::format("{:.1f} ms", 1e3 * seconds); }
 
 std::string fact(const std::string& value, const std::string& what) {
     return fmt::format("<div><b>{}</b><span class='soft'>{}</span></div>\n", escape_html(value), escape_html(what));
@@ -69,8 +76,7 @@ std::string facts(const DemoResult& result) {
                 plain.variant.label + ", which only adds, never corrects") +
            fact(fmt::format("{:.2f}", best.score.bits_per_byte),
                 "bits per byte of " + best.variant.label + "; 8 without any knowledge") +
-           fact(fmt::format("{:.0f} k", plain.tokens_per_second * 1e-3), "tokens per second, " + plain.variant.label) +
-           "</div>\n";
+           fact(rate_text(plain.tokens_per_second), "tokens per second, " + plain.variant.label) + "</div>\n";
 }
 
 std::string table(const DemoResult& result) {
@@ -80,25 +86,32 @@ std::string table(const DemoResult& result) {
         bits = std::min(bits, row.score.bits_per_byte);
         seconds = std::min(seconds, row.seconds);
     }
-    const auto cell = [](const std::string& text, bool best) {
-        return fmt::format("<td class='num{}'>{}</td>", best ? " best" : "", text);
-    };
-    std::string html =
-        "<div class='scroll'><table><tr><th>variant<th>constants, per head<th class='num'>accuracy<th "
-        "class='num'>bits/byte"
-        "<th class='num'>time<th class='num'>tokens/s<th>strategy, chunk<th class='num'>deviation</tr>\n";
+    constexpr std::array kColumns = {"variant",  "constants, per head", "accuracy", "bits/byte", "time",
+                                     "tokens/s", "strategy, chunk",     "deviation"};
+    std::string html = "<table><thead><tr>";
+    for (std::size_t i = 0; i < kColumns.size(); ++i)
+        html += fmt::format("<th class='{}'>{}</th>", i < 2 || i == 6 ? "" : "num", kColumns[i]);
+    html += "</tr></thead><tbody>\n";
     for (std::size_t i = 0; i < result.rows.size(); ++i) {
         const DemoRow& row = result.rows[i];
-        html += fmt::format("<tr><td style='white-space:nowrap'><span class='dot c{}'></span>{}</td><td>{}</td>", i,
-                            escape_html(row.variant.label), escape_html(row.variant.constants));
-        html += cell(fmt::format("{:.1f} %", 100 * row.score.accuracy), row.score.accuracy == accuracy);
-        html += cell(fmt::format("{:.3f}", row.score.bits_per_byte), row.score.bits_per_byte == bits);
-        html += cell(fmt::format("{:.1f} ms", 1e3 * row.seconds), row.seconds == seconds);
-        html += cell(fmt::format("{:.3g} M", 1e-6 * row.tokens_per_second), false);
-        html += fmt::format("<td style='white-space:nowrap'>{}, {}</td>", escape_html(row.strategy), row.chunk) +
-                cell(fmt::format("{:.1e}", row.deviation), false) + "</tr>\n";
+        html +=
+            fmt::format("<tr><td class='name'><span class='dot c{}'></span>{}</td>", i, escape_html(row.variant.label));
+        std::size_t column = 1;
+        const auto cell = [&](const std::string& text, const char* classes) {
+            html +=
+                fmt::format("<td data-label='{}' class='{}'>{}</td>", kColumns[column++], classes, escape_html(text));
+        };
+        const auto number = [&](const std::string& text, bool best) { cell(text, best ? "num best" : "num"); };
+        cell(row.variant.constants, "");
+        number(fmt::format("{:.1f} %", 100 * row.score.accuracy), row.score.accuracy == accuracy);
+        number(fmt::format("{:.3f}", row.score.bits_per_byte), row.score.bits_per_byte == bits);
+        number(time_text(row.seconds), row.seconds == seconds);
+        number(rate_text(row.tokens_per_second), false);
+        cell(fmt::format("{}, {}", row.strategy, row.chunk), "whole");
+        number(fmt::format("{:.1e}", row.deviation), false);
+        html += "</tr>\n";
     }
-    return html + "</table></div>\n";
+    return html + "</tbody></table>\n";
 }
 
 std::string accuracy_section(const DemoResult& result) {
@@ -122,40 +135,48 @@ std::string bars_section(const DemoResult& result) {
     std::vector<Bar> time, bits;
     for (std::size_t i = 0; i < result.rows.size(); ++i) {
         const DemoRow& row = result.rows[i];
-        time.push_back({row.variant.label,
-                        fmt::format("{:.1f} ms · {}, chunks of {}", 1e3 * row.seconds, row.strategy, row.chunk),
-                        row.seconds, i});
-        bits.push_back({row.variant.label,
-                        fmt::format("{:.3f} · temperature {:.2f}", row.score.bits_per_byte, row.score.temperature),
-                        row.score.bits_per_byte, i});
+        time.push_back({row.variant.label, time_text(row.seconds),
+                        fmt::format("{}, chunks of {}", row.strategy, row.chunk), row.seconds, i});
+        bits.push_back({row.variant.label, fmt::format("{:.3f}", row.score.bits_per_byte),
+                        fmt::format("temperature {:.2f}", row.score.temperature), row.score.bits_per_byte, i});
     }
     return "<section><h2>Time for the whole text, and the strategy used</h2>\n<p class='soft'>Median of at least five "
            "runs of the "
            "compiled kernels. " +
-           escape_html(Contention::warning(most_contention(result))) + "</p>\n<figure>" +
-           bar_chart(time, "time per variant") + "</figure></section>\n" +
+           escape_html(Contention::warning(most_contention(result))) + "</p>\n<figure>" + bar_chart(time) +
+           "</figure></section>\n" +
            "<section><h2>Bits per byte</h2>\n<p class='soft'>What a softmax over the cosines with the 256 codes would "
            "need to store "
            "the text; less is better. One temperature per variant, fitted on the first tenth of the text, measured on "
            "the rest.</p>\n"
            "<figure>" +
-           bar_chart(bits, "bits per byte") + "</figure></section>\n";
+           bar_chart(bits) + "</figure></section>\n";
 }
 
-/// The same passage twice, with the bytes that were expected marked.
+/// A character as the page shows it; a dot for what no page shows, U+FFFD for a byte that is no text.
+std::string shown(const std::string& character) {
+    const char c = character[0];
+    return (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == '\x7f' ? "·" : escape_html(character);
+}
+
+/// The same passage twice, with the characters marked of which every byte was expected.
 std::string passage(const DemoResult& result, const DemoRow& row) {
     constexpr std::size_t kLength = 700;
-    std::size_t start = result.text.size() * 3 / 5;
-    while (start > 1 && result.text[start - 1] != '\n') --start;
+    const std::string& text = result.text;
+    std::size_t start = text.size() * 3 / 5;
+    while (start > 1 && text[start - 1] != '\n') --start;
     start = std::max<std::size_t>(start, 1);
+    while (start < text.size() && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) ++start;
     std::string html;
     bool marked = false;
-    for (std::size_t t = start; t < std::min(result.text.size(), start + kLength); ++t) {
-        const char c = result.text[t];
-        const bool hit = row.score.guesses[t - 1] == static_cast<std::uint8_t>(c);
+    for (std::size_t t = start, next = t; t < std::min(text.size(), start + kLength); t = next) {
+        next = t + std::max<std::size_t>(character_bytes(text, t), 1);
+        bool hit = true;
+        for (std::size_t i = t; i < next; ++i)
+            hit = hit && row.score.guesses[i - 1] == static_cast<std::uint8_t>(text[i]);
         if (hit != marked) html += hit ? "<mark>" : "</mark>";
         marked = hit;
-        html += c == '\n' || (c >= ' ' && c <= '~') ? escape_html(std::string(1, c)) : "·";
+        html += shown(text.substr(t, next - t));
     }
     return fmt::format("<div><b>{}</b><pre>{}{}</pre></div>\n", escape_html(row.variant.label), html,
                        marked ? "</mark>" : "");
@@ -187,7 +208,7 @@ std::string html_report(const DemoResult& result) {
     return "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
            "content='width=device-width, initial-scale=1'>\n"
            "<title>Forge: seven memories read a text</title><style>" +
-           std::string(kStyle) + colours() +
+           std::string(kStyle) + kChartStyle + colours() +
            "</style></head>\n<body><main>\n"
            "<h1>Seven memories read a text</h1>\n<p class='soft'>Seven kinds of linear attention, each compiled by "
            "Forge from three short "
@@ -195,7 +216,8 @@ std::string html_report(const DemoResult& result) {
            escape_html(result.path) + " once and guess every next byte.</p>\n" + facts(result) +
            "<section><h2>Results</h2>\n" + table(result) + "</section>\n" + accuracy_section(result) +
            bars_section(result) +
-           "<section><h2>A passage, as it was guessed</h2>\n<p class='soft'>Marked: the bytes that were "
+           "<section><h2>A passage, as it was guessed</h2>\n<p class='soft'>Marked: the characters of which every byte "
+           "was "
            "expected.</p>\n<div class='pair'>" +
            passage(result, result.rows.front()) + passage(result, best_of(result)) + "</div></section>\n" +
            how(result) + "</main></body></html>\n";

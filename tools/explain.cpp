@@ -1,13 +1,33 @@
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "build/hand_over.h"
 #include "commands.h"
 #include "graph/pipeline.h"
 #include "json.h"
 
 namespace forge::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path write_file(const std::string& directory, const std::string& name, const std::string& text) {
+    fs::path path = fs::path(directory) / name;
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file) throw RuntimeError(fmt::format("cannot write '{}': {}", path.string(), std::strerror(errno)));
+    fmt::print("{}\n", path.string());
+    return path;
+}
+
+}  // namespace
 
 int explain_variant(const ExplainOptions& options) {
     const ir::Definition definition = find_variant(options.variant);
@@ -25,11 +45,12 @@ int emit_sources(const EmitOptions& options) {
         return 0;
     }
     for (const GeneratedSource& source : attention.sources()) {
-        const std::filesystem::path path = std::filesystem::path(options.directory) / source.name;
-        std::filesystem::create_directories(path.parent_path());
-        if (!(std::ofstream(path, std::ios::binary) << source.text))
-            throw RuntimeError(fmt::format("cannot write '{}'", path.string()));
-        fmt::print("{}\n", path.string());
+        write_file(options.directory, source.name, source.text);
+        for (const EmbeddedFile& header : build::headers_of(source.text))
+            write_file(options.directory, header.path, header.text);
+        const fs::path script =
+            write_file(options.directory, source.name + ".sh", build::compile_script(source.name, attention.isa()));
+        fs::permissions(script, fs::perms::owner_exec, fs::perm_options::add);
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "commands.h"
+#include "gpu/load.h"
 #include "gpu/session.h"
 
 namespace forge::tools {
@@ -24,12 +25,18 @@ struct GpuBenchRow {
     double tflops = 0, gbps = 0;
     double build_seconds = 0;
     bool from_cache = false;
+    double others = 0;  ///< share of the cores that other processes had meanwhile: it tells of the host's times
 };
+
+/// A sentence below measurements if other processes had the GPU, or took some of a call's time; else empty. `others`:
+/// a share of the GPU's time.
+std::string gpu_warning(double others);
 
 struct GpuBenchResult {
     std::string device, dtype;
     std::int64_t B = 0, T = 0, H = 0, K = 0, V = 0;
     double memory_gbps = 0, copy_gbps = 0;  ///< read and written: the highest, and what a copy reaches
+    double others = 0;                      ///< share of the GPU's time that other processes had
     std::vector<GpuBenchRow> rows;
 };
 

@@ -1,6 +1,8 @@
 // `forge bench` and `forge run` on a GPU.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "gpu.h"
 #include "json.h"
 
@@ -15,7 +17,9 @@ GpuBenchRow measure(const gpu::Session& session, const ir::Definition& definitio
     GpuBenchRow row{
         definition.name,           attention.strategy(),  attention.schedule(), attention.kernels().size(), {}, 0, 0, 0,
         attention.build_seconds(), attention.from_cache()};
+    const Contention contention;
     row.timing = session.time(attention, arguments.call(attention, session.stream()));
+    row.others = contention.others();
     row.floor_seconds = arguments.bytes() / session.device().memory_bandwidth;
     row.tflops = attention.flops_per_token() * static_cast<double>(problem.tokens() * pattern.heads()) /
                  row.timing.seconds * 1e-12;
@@ -46,9 +50,19 @@ void print(const GpuBenchResult& result) {
     fmt::print("{}", table.text());
     for (const GpuBenchRow& row : result.rows) fmt::print("\n{}: {}", row.variant, row.schedule);
     fmt::print("\n");
+    double gpu = result.others, host = 0;
+    for (const GpuBenchRow& row : result.rows)
+        gpu = std::max(gpu, row.timing.lost()), host = std::max(host, row.others);
+    fmt::print("{}{}", gpu_warning(gpu), Contention::warning(host));
 }
 
 }  // namespace
+
+std::string gpu_warning(double others) {
+    if (others < schedule::Measurement::kQuiet) return "";
+    return fmt::format("Other processes had up to {:.0f} % of the GPU's time: these times are not its best.\n",
+                       100 * others);
+}
 
 int bench_on_gpu(const BenchOptions& options, const std::vector<std::string>& variants) {
     const gpu::Session session(options.build.device);
@@ -59,6 +73,7 @@ int bench_on_gpu(const BenchOptions& options, const std::vector<std::string>& va
     result.B = problem.B, result.T = problem.T, result.H = problem.H, result.K = options.shape.K,
     result.V = options.shape.V;
     result.memory_gbps = session.device().memory_bandwidth * 1e-9;
+    const gpu::Load load(session.device());
     result.copy_gbps = session.copy_bandwidth() * 1e-9;
     {
         Progress progress(variants.size());
@@ -67,6 +82,7 @@ int bench_on_gpu(const BenchOptions& options, const std::vector<std::string>& va
             result.rows.push_back(measure(session, find_variant(name), problem, options.build));
         }
     }
+    result.others = load.others();
     if (options.json) fmt::print("{}\n", json_of(result));
     else print(result);
     return 0;

@@ -20,12 +20,13 @@ struct GpuTrial {
     gpu::Candidate candidate;
     std::optional<Attention> attention;
     double seconds = 0;
+    double lost = 0;  ///< share of it that others took
     std::string error;
 };
 
 std::vector<GpuTrial> compiled(const ir::Definition& declared, const std::vector<gpu::Candidate>& candidates) {
     std::vector<GpuTrial> trials;
-    for (const gpu::Candidate& c : candidates) trials.push_back({c, std::nullopt, 0, ""});
+    for (const gpu::Candidate& c : candidates) trials.push_back({c, std::nullopt, 0, 0, ""});
     check::parallel_for(static_cast<std::int64_t>(trials.size()), [&](std::int64_t i) {
         GpuTrial& trial = trials[static_cast<std::size_t>(i)];
         try {
@@ -43,12 +44,24 @@ void measure(const gpu::Session& session, gpu::RepeatedCall& arguments, int runs
         progress.step(plan::to_string(trial.candidate.schedule));
         if (!trial.attention) continue;
         try {
-            trial.seconds =
-                session.time(*trial.attention, arguments.call(*trial.attention, session.stream()), runs).seconds;
+            const gpu::Timing timing =
+                session.time(*trial.attention, arguments.call(*trial.attention, session.stream()), runs);
+            trial.seconds = timing.seconds, trial.lost = timing.lost();
         } catch (const RuntimeError& error) {  // no memory for its workspace, say
             trial.error = error.what();
         }
     }
+}
+
+/// Of the trials' shares that others took, the median: a kernel may vary by itself, others slow all.
+double usual_loss(const std::vector<GpuTrial>& trials) {
+    std::vector<double> lost;
+    for (const GpuTrial& t : trials)
+        if (t.error.empty()) lost.push_back(t.lost);
+    if (lost.empty()) return 0;
+    const auto middle = lost.begin() + static_cast<std::ptrdiff_t>(lost.size() / 2);
+    std::nth_element(lost.begin(), middle, lost.end());
+    return *middle;
 }
 
 void print(const std::vector<GpuTrial>& trials, const plan::Schedule& unasked, double unasked_s, double floor_s) {
@@ -82,7 +95,9 @@ int tune_on_gpu(const TuneOptions& options) {
 
     const check::Buffers pattern(declared, gpu::pattern_of(problem));
     gpu::RepeatedCall arguments(pattern, {problem.B, problem.T});
+    const gpu::Load load(session.device());
     measure(session, arguments, options.runs, trials);
+    const double others = std::max(load.others(), usual_loss(trials));
     const plan::Schedule unasked = trials.front().candidate.schedule;
     const double unasked_s = trials.front().seconds;
     std::stable_sort(trials.begin(), trials.end(), [](const GpuTrial& a, const GpuTrial& b) {
@@ -91,10 +106,11 @@ int tune_on_gpu(const TuneOptions& options) {
     const tune::Key key = tune::gpu_key(program, o, session.device().tuning_class());
     std::vector<tune::Entry> entries;
     for (const GpuTrial& t : trials)
-        if (t.error.empty()) entries.push_back({key, definition.name, {t.candidate.schedule, t.seconds}});
-    tune::append(o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir, entries);
+        if (t.error.empty()) entries.push_back({key, definition.name, {t.candidate.schedule, t.seconds, others}});
     fmt::print("{} on {}, {}: {} candidates\n\n", definition.name, key.device, key.shape, trials.size());
     print(trials, unasked, unasked_s, arguments.bytes() / session.device().memory_bandwidth);
+    const std::string cache_dir = o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir;
+    fmt::print("{}{}", gpu_warning(others), tune::remember(cache_dir, entries, options.force));
     return entries.empty() ? 1 : 0;
 }
 

@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -40,6 +41,22 @@ std::string json_of(const std::vector<variants::Entry>& entries) {
     for (const variants::Entry& e : entries)
         result.push_back({{"name", e.name}, {"recurrence", e.summary}, {"source", e.source}});
     return result.dump(2);
+}
+
+std::string json_of(const CacheReport& report) {
+    Json rows = Json::array();
+    std::int64_t bytes = 0;
+    for (const CacheRow& row : report.rows) {
+        rows.push_back({{"name", row.name},
+                        {"kind", row.kind},
+                        {"about", row.about},
+                        {"bytes", row.bytes},
+                        {"age_seconds", row.age_seconds}});
+        if (!row.damage.empty()) rows.back()["damage"] = row.damage;
+        bytes += row.bytes;
+    }
+    return Json{{"directory", report.directory}, {"bytes", bytes}, {"entries", rows}}.dump(
+        2, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string json_of(const CheckResult& result) {
@@ -106,6 +123,7 @@ std::string json_of(const BenchResult& result) {
                         {"gbps", row.gbps},
                         {"fraction_of_copy", row.gbps / result.ceilings.copy_gbps},
                         {"others_share_of_cores", row.others},
+                        {"under_load", row.others >= schedule::Measurement::kQuiet},
                         {"build_seconds", row.build_seconds},
                         {"from_cache", row.from_cache}});
     }
@@ -130,6 +148,8 @@ std::string json_of(const GpuBenchResult& result) {
                         {"seconds", row.timing.seconds},
                         {"least_seconds", row.timing.least},
                         {"most_seconds", row.timing.most},
+                        {"others_share_of_cores", row.others},
+                        {"under_load", std::max(row.timing.lost(), result.others) >= schedule::Measurement::kQuiet},
                         {"end_to_end_seconds", row.timing.end_to_end_seconds},
                         {"host_seconds", row.timing.host_seconds},
                         {"floor_seconds", row.floor_seconds},
@@ -137,11 +157,9 @@ std::string json_of(const GpuBenchResult& result) {
                         {"tflops", row.tflops},
                         {"build_seconds", row.build_seconds},
                         {"from_cache", row.from_cache}});
-    return Json{{"problem", problem_of(result)},
-                {"device", result.device},
-                {"memory_gbps", result.memory_gbps},
-                {"copy_gbps", result.copy_gbps},
-                {"rows", rows}}
+    return Json{{"problem", problem_of(result)},        {"device", result.device},
+                {"others_share_of_gpu", result.others}, {"memory_gbps", result.memory_gbps},
+                {"copy_gbps", result.copy_gbps},        {"rows", rows}}
         .dump(2);
 }
 

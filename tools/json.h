@@ -13,6 +13,17 @@
 
 namespace forge::tools {
 
+/// Entries of the cache, for `forge cache`.
+struct CacheRow {
+    std::string name, kind, about, damage;
+    std::int64_t bytes = 0, age_seconds = 0;
+};
+struct CacheReport {
+    std::string directory;
+    std::vector<CacheRow> rows;
+};
+
+std::string json_of(const CacheReport& report);
 std::string json_of(const std::vector<variants::Entry>& entries);
 std::string json_of(const CheckResult& result);
 std::string json_of(const Attention& attention);

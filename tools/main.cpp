@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <functional>
 #include <optional>
 
@@ -23,9 +24,11 @@ const char* const kAbout =
 CLI::Validator at_least(std::int64_t least) {
     const auto check = [least](const std::string& text) {
         std::int64_t value = 0;
-        const bool number = CLI::detail::lexical_cast(text, value);
-        return number && value >= least ? std::string()
-                                        : fmt::format("expected a whole number of at least {}, got '{}'", least, text);
+        const char* const end = text.data() + text.size();
+        const auto read = std::from_chars(text.data(), end, value);
+        return read.ec == std::errc() && read.ptr == end && value >= least
+                   ? std::string()
+                   : fmt::format("expected a whole number of at least {}, got '{}'", least, text);
     };
     return {check, fmt::format(">= {}", least), "at_least"};
 }
@@ -54,6 +57,9 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
         app.add_option("--strategy", build.strategy, "how the work is cut into kernels")
             ->check(CLI::IsMember({"auto", "one-pass", "fused", "decoupled", "segmented"}))
             ->group("Compilation");
+    app.add_option("--entry", build.entry, "which program: forward, for whole sequences, or decode, token by token")
+        ->check(CLI::IsMember({"forward", "decode"}))
+        ->group("Compilation");
     app.add_option("--chunk", build.chunk, "tokens per chunk; 0: chosen")
         ->check(CLI::IsMember({0, 16, 32, 64, 128}))
         ->group("Compilation");
@@ -136,6 +142,7 @@ struct AllOptions {
     BenchOptions bench;
     TuneOptions tune;
     DemoOptions demo;
+    CacheOptions cache;
 };
 
 void add_check(CLI::App& app, CheckOptions& o, Command& chosen) {
@@ -195,6 +202,8 @@ void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
         ->check(at_least(1));
     c->add_option("--runs", o.runs, "of each; the median counts")->check(at_least(1));
     c->add_flag("--probe", o.probe, "measure the machine's peak and bandwidths again");
+    c->add_flag("--force", o.force,
+                "store times even if other processes were busy and those of a quiet machine are known");
     add_shape(*c, o.shape);
     add_dtype(*c, o.shape.dtype);
     add_build(*c, o.build);
@@ -242,7 +251,9 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
 
     CLI::App* emit = add_command(app, "emit", "Write the generated sources of a variant", "forge emit kda -o /tmp/kda");
     add_variant(*emit, o.emit.variant);
-    emit->add_option("-o,--output", o.emit.directory, "directory to write to; default: print them");
+    emit->add_option("-o,--output", o.emit.directory,
+                     "directory to write to, with the headers that they include and a script that compiles "
+                     "them;\ndefault: print them");
     add_shape(*emit, o.emit.shape, false);
     add_dtype(*emit, o.emit.shape.dtype);
     add_build(*emit, o.emit.build);
@@ -273,11 +284,39 @@ void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {
     });
 }
 
+void add_cache(CLI::App& app, CacheOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "cache", "List, verify or prune the directory of compiled kernels",
+                              "forge cache prune --older-than 30 --max-size 500MB");
+    c->require_subcommand(1);
+    const auto add = [&](const char* name, const char* what, const char* example, int (*run)(const CacheOptions&)) {
+        CLI::App* command = add_command(*c, name, what, example);
+        command->add_option("--cache", o.directory, "the directory; empty: ~/.cache/forge");
+        command->add_flag("--json", o.json, "print JSON");
+        on_parse(*command, chosen, o, run);
+        return command;
+    };
+    add("list", "What lies in it: kernels, headers, measurements of `forge tune`", "forge cache list --json",
+        list_cache);
+    add("verify", "Compare contents with their seals; exit code 1 if one is damaged (the next compilation mends it)",
+        "forge cache verify", verify_cache);
+    CLI::App* prune = add("prune",
+                          "Remove leftovers of interrupted compilations and headers of other versions, and kernels "
+                          "that the options name.\nWhat is removed is compiled again when it is asked for",
+                          "forge cache prune --older-than 30", prune_cache);
+    prune->add_option("--older-than", o.older_than, "kernels that were built so many days ago, or before")
+        ->check(at_least(0))
+        ->default_str("of no age");
+    prune->add_option("--max-size", o.max_size, "the oldest kernels, until no more is left: 500MB, 2GB")
+        ->transform(CLI::AsSizeValue(true))
+        ->default_str("any size");
+    prune->add_flag("--all", o.all, "all kernels and headers; measurements stay");
+}
+
 int run(int argc, char** argv) {
     CLI::App app(kAbout, "forge");
     app.require_subcommand(1);
     app.option_defaults()->always_capture_default();
-    app.set_version_flag("--version", "forge 0.1.0");
+    app.set_version_flag("--version", "forge " FORGE_VERSION);
     AllOptions options;
     Command chosen;
     add_demo(app, options.demo, chosen);
@@ -289,6 +328,7 @@ int run(int argc, char** argv) {
     add_bench(app, options.bench, chosen);
     add_tune(app, options.tune, chosen);
     add_opt(app, options.opt, chosen);
+    add_cache(app, options.cache, chosen);
     if (const auto unknown = unknown_command(app, argc, argv)) {
         fmt::print(stderr, "forge has no command '{}'; `forge --help` lists them\n", *unknown);
         return 2;

@@ -19,7 +19,7 @@ struct Diagnostic {
     std::string hint;  ///< how to fix it; may be empty
 };
 
-/// `file:line:column: error: what`, then expected, got and hint on lines of their own.
+/// `mine.cpp:12:3: error: what`, then expected, got and hint on lines of their own.
 std::string to_string(const Diagnostic& diagnostic);
 
 /// The definition cannot be compiled. `diagnostics()` lists every mistake found in the phase that failed.

@@ -29,6 +29,10 @@ struct CompileOptions {
     /// The GPU to plan, emit and compile for, if not this machine's: h200, a100, rtx4090 (facts/), or the path of a
     /// file of such facts; with device = cuda. Needs neither that GPU nor a driver. The result is not to be called.
     std::string on = {};
+    /// Which of the definition's programs: forward, for whole sequences, or decode, for a few tokens of each of many
+    /// sequences: made of `step` where there is one, token by token in one kernel, so that a call is one launch. Calls
+    /// of both have the same arguments.
+    std::string entry = "forward";
     DType dtype = BF16;  ///< replaces the definition's 16-bit type: BF16, F16 or F32
     /// Every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}.
     std::map<std::string, std::int64_t> sizes = {};

@@ -36,7 +36,7 @@ struct Dim {
     [[nodiscard]] bool is_constant() const { return symbol.empty(); }
     friend bool operator==(const Dim&, const Dim&) = default;
     friend Dim operator*(std::int64_t n, Dim d) {
-        d.factor *= n;
+        if (__builtin_mul_overflow(n, d.factor, &d.factor)) d.factor = 0;  // no size: definitions refuse it
         return d;
     }
 };
@@ -78,6 +78,6 @@ struct Location {
     friend bool operator==(const Location&, const Location&) = default;
 };
 
-std::string to_string(const Location& loc);  ///< file:line:column
+std::string to_string(const Location& loc);  ///< `mine.cpp:12:3`
 
 }  // namespace forge

@@ -9,23 +9,36 @@ Arrays are NumPy's or PyTorch's; neither is needed to import this package, and i
 
 from __future__ import annotations
 
-import importlib
+from typing import TYPE_CHECKING, Any
 
 from . import _functions
 from ._c import CompileError, Error, InternalError, PerformanceWarning, RuntimeError  # noqa: A004
 from ._functions import *  # noqa: F403
-from ._trace import Tensor
+from ._tensor import Tensor
 from ._types import ConstExpr, DType, SymbTensor, bfloat16, float16, float32, float64, int32, int64
-from .attention import Attention, LinearAttention
+from ._version import __version__ as __version__
+from .attention import Attention
+from .linear_attention import LinearAttention
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from . import ops, variants
+
 __all__ = [
-    *_functions.__all__, "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention", "PerformanceWarning",
-    "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "float16", "float32", "float64", "int32", "int64", "ops", "variants",
+    "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention", "PerformanceWarning", "RuntimeError",
+    "SymbTensor", "Tensor", "bfloat16", "float16", "float32", "float64", "int32", "int64", "ops", "variants",
 ]  # fmt: skip
+__all__ += _functions.__all__
 
 
-def __getattr__(name: str):
-    if name in ("ops", "variants"):
+def __getattr__(name: str) -> Any:
+    if name in ("ops", "variants"):  # forge.ops imports PyTorch where there is one
+        import importlib
+
         return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module 'forge' has no attribute {name!r}")
+    from ._suggest import suggestion
+
+    raise AttributeError(f"module 'forge' has no attribute {name!r}{suggestion(name, __all__)}")
+
+
+def __dir__() -> list[str]:
+    return [*sorted(__all__), "__version__"]

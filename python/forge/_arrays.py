@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from typing import Any, Union
 
-from . import _c
 from ._types import dtype_name
+
+
+Array = Any  #: a NumPy array or a PyTorch tensor; neither library need be installed
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -23,72 +26,85 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 class NumPy:
     """numpy.ndarray, with bfloat16 of ml_dtypes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         import numpy
 
         self._np = numpy
         self._names = {
-            numpy.dtype(n): n2 for n, n2 in (("float32", "f32"), ("float16", "f16"), ("float64", "f64"), ("int32", "i32"), ("int64", "i64"), ("uint8", "u8"))
+            numpy.dtype(n): n2
+            for n, n2 in (("float32", "f32"), ("float16", "f16"), ("float64", "f64"), ("int32", "i32"), ("int64", "i64"), ("uint8", "u8"))
         }
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
 
-    def layouts(self, xs: list) -> tuple:
-        """What identifies the layouts of arrays: a hashable value. AttributeError for things that are no arrays."""
-        return tuple([(x.dtype, x.shape, x.strides) for x in xs])
+    def layouts(self, xs: list[Any]) -> tuple[Any, ...]:
+        """What identifies the layouts of arrays, and what kind of array they are: a hashable value. AttributeError for things that
+        are no arrays."""
+        return tuple([(type(x), x.dtype, x.shape, x.strides, x.flags.aligned) for x in xs])
 
-    def dtype(self, x) -> str:
+    def dtype(self, x: Any) -> str:
         name = self._names.get(x.dtype)
         return name if name is not None else dtype_name(x.dtype)
 
-    def strides(self, x) -> tuple[int, ...]:
-        """In elements."""
-        size = x.dtype.itemsize
-        if any(s % size for s in x.strides):
-            raise _c.RuntimeError(f"an array with strides of {x.strides} bytes is not aligned to its elements of {size}")
-        return tuple(s // size for s in x.strides)
+    def conversion(self, x: Any, to_float32: bool = False) -> Any:
+        """What makes an array that kernels can read of one with this layout; None where it is one already. TypeError where none can
+        be made of it without a guess. `to_float32`: whether other floating-point types become that."""
+        if isinstance(x, self._np.ma.MaskedArray):
+            raise TypeError("expected an array without a mask, got a masked one; x.filled(0) has numbers for what is masked")
+        if to_float32 and self.dtype(x) in ("bf16", "f16", "f64"):
+            return self.float32
+        if not x.dtype.isnative:
+            return lambda x: x.astype(x.dtype.newbyteorder("="))
+        return None if x.flags.aligned else self._np.copy
 
-    def address(self, x) -> int:
+    def strides(self, x: Any) -> tuple[int, ...]:
+        """In elements."""
+        return tuple(s // x.dtype.itemsize for s in x.strides)
+
+    def address(self, x: Any) -> int:
         return x.__array_interface__["data"][0]
 
-    def device(self, x) -> str:
+    def device(self, x: Any) -> str:
         return "cpu"
 
-    def current_stream(self, device: str):
+    def current_stream(self, device: str) -> Any:
         """A function that gives the CUstream on which work for a device is to be launched at the moment; 0 on the CPU."""
         return lambda: 0
 
-    def numpy_dtype(self, name: str):
+    def numpy_dtype(self, name: str) -> Any:
         if name == "bf16" and name not in self._dtypes:
-            import ml_dtypes
+            try:
+                import ml_dtypes
+            except ImportError:
+                raise ImportError("forge: bfloat16 arrays of NumPy are ml_dtypes': pip install ml_dtypes") from None
 
             self._dtypes[name] = self._np.dtype(ml_dtypes.bfloat16)
         return self._dtypes[name]
 
-    def maker(self, shape: tuple, dtype: str, like):
+    def maker(self, shape: tuple[Any, ...], dtype: str, like: Any) -> Any:
         """A function that makes dense arrays of this shape and type, without contents, where `like` is; on a GPU, while that is the
         current device."""
         return partial(self._np.empty, shape, self.numpy_dtype(dtype))
 
-    def allocator(self, device: str):
+    def allocator(self, device: str) -> Any:
         """Where memory for the time of a launch comes cheaper than as an array: what makes so many bytes for a stream, and what
         takes them back once all is launched."""
         return None
 
-    def current_device(self, device: str):
+    def current_device(self, device: str) -> Any:
         """What gives the number of the current device, if there is such a thing."""
         return None
 
-    def float32(self, x):
+    def float32(self, x: Any) -> Any:
         return x.astype(self._np.float32)
 
-    def wants_gradients(self, xs) -> bool:
+    def wants_gradients(self, xs: Any) -> bool:
         return False
 
 
 class Torch:
     """torch.Tensor, on the CPU or a GPU."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         import torch
 
         self._torch = torch
@@ -105,21 +121,28 @@ class Torch:
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self.address = torch.Tensor.data_ptr
 
-    def layouts(self, xs: list) -> tuple:
-        return tuple([(x.dtype, x.shape, x.is_contiguous() or x.stride(), x.get_device()) for x in xs])
+    def layouts(self, xs: list[Any]) -> tuple[Any, ...]:
+        return tuple([(x.dtype, x.shape, x.is_contiguous() or (x.stride(), x.is_neg()), x.get_device()) for x in xs])
 
-    def dtype(self, x) -> str:
+    def dtype(self, x: Any) -> str:
         name = self._names.get(x.dtype)
         return name if name is not None else dtype_name(x.dtype)
 
-    def strides(self, x) -> tuple[int, ...]:
+    def conversion(self, x: Any, to_float32: bool = False) -> Any:
+        if x.layout is not self._torch.strided:
+            raise TypeError(f"expected a dense tensor, got one of layout {x.layout}; x.to_dense() makes one")
+        if to_float32 and self.dtype(x) in ("bf16", "f16", "f64"):
+            return self.float32
+        return self._torch.resolve_neg if x.is_neg() else None
+
+    def strides(self, x: Any) -> tuple[int, ...]:
         return x.stride()
 
-    def device(self, x) -> str:
+    def device(self, x: Any) -> str:
         device = x.device
         return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
 
-    def current_stream(self, device: str):
+    def current_stream(self, device: str) -> Any:
         if device == "cpu":
             return lambda: 0
         index = int(device.partition(":")[2] or 0)
@@ -127,37 +150,38 @@ class Torch:
             return partial(self._raw_stream, index)
         return lambda: self._torch.cuda.current_stream(index).cuda_stream
 
-    def maker(self, shape: tuple, dtype: str, like):
+    def maker(self, shape: tuple[Any, ...], dtype: str, like: Any) -> Any:
         empty = self._from_c("_dynamo.guards._empty_strided_cuda") if like.is_cuda else None
         if empty is not None:  # as compiled PyTorch makes its tensors, in half the time
             return partial(empty, shape, dense_strides(shape), self._dtypes[dtype])
         return partial(self._torch.empty_like, self._torch.empty((), dtype=self._dtypes[dtype], device=like.device).expand(shape))
 
-    def allocator(self, device: str):
+    def allocator(self, device: str) -> Any:
         made = self._from_c("_cuda_cudaCachingAllocator_raw_alloc"), self._from_c("_cuda_cudaCachingAllocator_raw_delete")
         return made if device != "cpu" and None not in made else None
 
-    def current_device(self, device: str):
+    def current_device(self, device: str) -> Any:
         return None if device == "cpu" else self._from_c("_cuda_getDevice") or self._torch.cuda.current_device
 
-    def _from_c(self, name: str):
+    def _from_c(self, name: str) -> Any:
         """A function of PyTorch's C part that this version may have."""
         found = self._torch._C
         for part in name.split("."):
             found = getattr(found, part, None)
         return found
 
-    def float32(self, x):
+    def float32(self, x: Any) -> Any:
         return x.float()
 
-    def wants_gradients(self, xs) -> bool:
+    def wants_gradients(self, xs: Any) -> bool:
         return self._torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in xs)
 
 
-_known: dict[type, NumPy | Torch] = {}
+Library = Union[NumPy, Torch]
+_known: dict[type, Library] = {}
 
 
-def library_of(x) -> NumPy | Torch | None:
+def library_of(x: object) -> Library | None:
     """What handles arrays of x's kind; None for things that are no arrays."""
     found = _known.get(type(x))
     if found is None:

@@ -6,14 +6,20 @@ types, shapes and strides, is turned into C structs once, by a Launcher; launche
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import json
 import os
+import sys
 import threading
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 from pathlib import Path
+from typing import Any
 
-ABI_MAJOR = 1
+from ._suggest import suggestion
+
+ABI_MAJOR, ABI_MINOR = 1, 2
 
 #: Names of element types in the text form, and their numbers in the C ABI.
 DTYPES = {"i32": 1, "i64": 2, "f16": 3, "bf16": 4, "f32": 5, "f64": 6}
@@ -24,10 +30,10 @@ class Error(Exception):
 
 
 class CompileError(Error):
-    """A definition is wrong. The message has file:line:column, what was expected and what came, for each mistake."""
+    """A definition is wrong. The message has, for each mistake, where (`mine.py:12:3`), what was expected and what came."""
 
 
-class RuntimeError(Error, RuntimeError):  # noqa: A001
+class RuntimeError(Error, builtins.RuntimeError):  # noqa: A001
     """The arguments of a call, or the machine, are wrong; the message names the argument."""
 
 
@@ -81,6 +87,7 @@ _PROTOTYPES = {
     "forge_variant_definition": (c_int32, [c_char_p, POINTER(c_char_p)]),
     "forge_lower": (c_int32, [c_char_p, c_char_p, c_char_p, POINTER(c_void_p)]),
     "forge_infer": (c_int32, [c_char_p, c_char_p, c_size_t]),
+    "forge_verify": (c_int32, [c_char_p, c_char_p, POINTER(Option), c_size_t]),
     "forge_compile": (c_int32, [c_char_p, c_char_p, POINTER(Option), c_size_t, POINTER(c_void_p)]),
     "forge_destroy": (None, [c_void_p]),
     "forge_describe": (c_char_p, [c_void_p]),
@@ -96,12 +103,13 @@ _lock = threading.Lock()
 _library = None
 
 
-def _candidates():
-    """Where the library may be: FORGE_LIBRARY, inside the installed package, in a build folder of the repository."""
-    here = Path(__file__).resolve().parent
+def _candidates() -> list[Path]:
+    """Where the library may be: FORGE_LIBRARY, inside the installed package (which is in two folders if the installation is an editable
+    one), in a build folder of the repository."""
     if path := os.environ.get("FORGE_LIBRARY"):
         return [Path(path)]
-    return [here / "lib" / "libforge.so", here.parents[1] / "build" / "libforge.so"]
+    package = sys.modules[__package__ or "forge"].__path__
+    return [*(Path(folder) / "lib" / "libforge.so" for folder in package), Path(__file__).resolve().parents[2] / "build" / "libforge.so"]
 
 
 def library() -> ctypes.CDLL:
@@ -120,11 +128,13 @@ def _load() -> ctypes.CDLL:
     if path is None:
         raise ImportError("libforge.so is in none of: " + ", ".join(map(str, places)))
     lib = ctypes.CDLL(str(path))
+    lib.forge_abi_version.restype = c_uint32
+    major, minor = divmod(lib.forge_abi_version(), 1 << 16)
+    if major != ABI_MAJOR or minor < ABI_MINOR:
+        raise ImportError(f"{path} has ABI {major}.{minor}, this package needs {ABI_MAJOR}.{ABI_MINOR}")
     for name, (result, arguments) in _PROTOTYPES.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
-    if (major := lib.forge_abi_version() >> 16) != ABI_MAJOR:
-        raise ImportError(f"{path} has ABI {major}, this package needs {ABI_MAJOR}")
     return lib
 
 
@@ -147,7 +157,8 @@ def _taken(text: c_void_p) -> str:
 
 def variant_names() -> list[str]:
     """The ready-made variants."""
-    lib, names = library(), []
+    lib = library()
+    names: list[str] = []
     while (name := lib.forge_variant_name(len(names))) is not None:
         names.append(name.decode())
     return names
@@ -162,7 +173,7 @@ def variant_definition(name: str) -> str:
     """The definition of a ready-made variant in text form."""
     text = c_char_p()
     check(library().forge_variant_definition(name.encode(), byref(text)))
-    return text.value.decode()
+    return (text.value or b"").decode()
 
 
 def lower(definition: str, stage: str, dtype: str = "bf16") -> str:
@@ -179,13 +190,34 @@ def infer(operation: str) -> str:
     return buffer.value.decode()
 
 
+def _options(options: Mapping[str, Any]) -> tuple[ctypes.Array[Option], int]:
+    """Options as C takes them, and how many there are. Truth values are numbers."""
+    pairs: Any = [(name.encode(), str(int(value) if isinstance(value, bool) else value).encode()) for name, value in options.items()]
+    return (Option * len(pairs))(*pairs), len(pairs)
+
+
+def verify(definition: str, options: Mapping[str, Any]) -> None:
+    """The errors of compiling that depend neither on sizes nor on the machine."""
+    try:
+        check(library().forge_verify(definition.encode(), None, *_options({"dtype": "f32", **options})))
+    except ValueError as wrong:
+        raise _likely_option(wrong, options) from None
+
+
+def _likely_option(wrong: ValueError, options: Mapping[str, Any]) -> ValueError:
+    """The same error, with the option that was meant if one is unknown and another one near."""
+    given, separator, known = str(wrong).partition(": expected one of ")
+    name = given.removeprefix("option ").strip("'")
+    return ValueError(f"{given}{suggestion(name, known.split(', '))}{separator}{known}") if separator and name in options else wrong
+
+
 class Layout:
     """The C structs of one signature, with places for addresses. Used by one launch at a time (see Launcher).
 
     `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens.
     """
 
-    def __init__(self, signature: tuple, offsets: tuple | None, scalar_count: int, workspace_bytes: int = 0):
+    def __init__(self, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None, scalar_count: int, workspace_bytes: int = 0) -> None:
         count = len(signature)
         entries = [*signature, offsets]
         self._axes = (c_int64 * max(1, sum(2 * len(e[1]) for e in entries if e)))()
@@ -208,9 +240,13 @@ class Layout:
         self.address = ctypes.addressof(self.args)
         # Writing machine words is several times faster than assigning fields.
         words = ctypes.sizeof(Tensor) // 8
-        self.addresses = memoryview(self._tensors).cast("B").cast("N")[::words]
+        self.addresses = _words(self._tensors)[::words]
         self.scalars = memoryview(self._scalars).cast("B").cast("d")
-        self.call = memoryview(self.args).cast("B").cast("N")
+        self.call = _words(self.args)
+
+
+def _words(struct: Any) -> Any:
+    return memoryview(struct).cast("B").cast("N")  # type: ignore[call-overload]
 
 
 #: Words of Args that change from call to call.
@@ -220,14 +256,14 @@ _WORKSPACE, _STREAM = Args.workspace.offset // 8, Args.stream.offset // 8
 class Launcher:
     """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses."""
 
-    def __init__(self, compiled: Compiled, signature: tuple, offsets: tuple | None = None, workspace_bytes: int = 0):
+    def __init__(self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes: int = 0) -> None:
         self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes
         entries = [*signature, offsets]
         self._places = [i for i, entry in enumerate(entries) if entry is not None]
         self._compiled, self._launch, self._handle = compiled, compiled._launch, compiled._handle
         self._free: list[Layout] = []
 
-    def __call__(self, addresses, scalars=(), workspace: int = 0, stream: int = 0) -> None:
+    def __call__(self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0) -> None:
         """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens last), the scalars, the
         workspace's address, a CUstream. The caller keeps everything alive."""
         try:
@@ -253,23 +289,29 @@ class Launcher:
 class Compiled:
     """A compiled variant. `info` is what forge_describe says of it; `tensors` are its places, in the order of calls."""
 
-    def __init__(self, definition: str, options: dict, file: str | None = None):
-        lib = library()
-        pairs = [(name.encode(), str(value).encode()) for name, value in options.items()]
-        handle = c_void_p()
-        check(lib.forge_compile(definition.encode(), file.encode() if file else None, (Option * len(pairs))(*pairs), len(pairs), byref(handle)))
-        self._handle, self._destroy = handle, lib.forge_destroy
+    def __init__(self, definition: str, options: Mapping[str, Any], file: str | None = None) -> None:
+        lib, handle = library(), c_void_p()
+        check(lib.forge_compile(definition.encode(), file.encode() if file else None, *_options(options), byref(handle)))
+        self._made_from = definition, dict(options), file
+        self._handle: c_void_p | None = handle
+        self._destroy = lib.forge_destroy
         self._launch = lib.forge_launch
-        self.request: dict = {}  #: what `Attention.compile` takes to have this again; set there
+        self.request: dict[str, Any] = {}  #: what `Attention.compile` takes to have this again; set there
         self.info = json.loads(lib.forge_describe(handle))
         self.tensors = self.info["tensors"]
         self.scalars = self.info["scalars"]
-        self._workspaces: dict[tuple, int] = {}
+        self._workspaces: dict[tuple[Any, ...], int] = {}
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._destroy(self._handle)
             self._handle = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _compiled_again, (*self._made_from, self.request)
+
+    def __dir__(self) -> list[str]:
+        return [n for n in object.__dir__(self) if not n.startswith("_")]
 
     def explain(self) -> str:
         text = library().forge_explain(self._handle)
@@ -279,20 +321,21 @@ class Compiled:
 
     def sources(self) -> dict[str, str]:
         """The generated files by name."""
-        found, name, text = {}, c_char_p(), c_char_p()
+        found: dict[str, str] = {}
+        name, text = c_char_p(), c_char_p()
         while True:
             check(library().forge_source(self._handle, len(found), byref(name), byref(text)))
-            if text.value is None:
+            if name.value is None or text.value is None:
                 return found
             found[name.value.decode()] = text.value.decode()
 
-    def resources(self) -> list[dict]:
+    def resources(self) -> list[dict[str, Any]]:
         """What forge_resources says of a GPU's kernels: registers, bytes that were spilled, bytes of stack."""
         text = c_void_p()
         check(library().forge_resources(self._handle, byref(text)))
         return json.loads(_taken(text))
 
-    def check(self) -> dict:
+    def check(self) -> dict[str, Any]:
         """The report of forge_check."""
         text = c_void_p()
         check(library().forge_check(self._handle, byref(text)))
@@ -307,3 +350,10 @@ class Compiled:
             check(library().forge_workspace_bytes(self._handle, byref(bounds), byref(size), byref(alignment)))
             known = self._workspaces[key] = size.value
         return known
+
+
+def _compiled_again(definition: str, options: dict[str, Any], file: str | None, request: dict[str, Any]) -> Compiled:
+    """A copy of a compiled variant, in whatever process: kernels come from the cache."""
+    compiled = Compiled(definition, options, file)
+    compiled.request = request
+    return compiled

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from . import _c
-from ._arrays import dense_strides
+from ._arrays import Array, Library, dense_strides
 from ._program import Input
-from ._trace import dims_of
-from ._types import HALF
+from ._types import HALF, dims_of
+
+Entry = tuple[str, tuple[int, ...], tuple[int, ...]]  #: an array: element type, shape, strides
 
 _DECLARATION = re.compile(r"^\s*(input|head|scalar|state|output) (\w+): (\w+)(\[[^\]]*\])(?: pad=(\S+))?( of \w+)?", re.MULTILINE)
 _HEAD_OF_TEXT = re.compile(r"linear_attention @(\w+)")
@@ -21,8 +23,10 @@ _HEAD_OF_TEXT = re.compile(r"linear_attention @(\w+)")
 class Signature:
     """The declarations of a definition, read off its text: inputs in order, states, outputs."""
 
-    def __init__(self, text: str):
-        self.name = _HEAD_OF_TEXT.search(text)[1]
+    def __init__(self, text: str) -> None:
+        if (head := _HEAD_OF_TEXT.search(text)) is None:
+            raise _c.CompileError("definition: expected linear_attention @name {")
+        self.name = head[1]
         self.inputs: list[Input] = []
         self.states: dict[str, list[str]] = {}
         self.outputs: dict[str, list[str]] = {}
@@ -72,13 +76,15 @@ class Shape:
         return tuple(int(d) if d.isdigit() else factor_of(d) * known[symbol_of(d)] for d in dims)
 
 
-def fail(name: str, argument: str, expected: str, got: str):
+def fail(name: str, argument: str, expected: str, got: str) -> NoReturn:
     raise _c.RuntimeError(f"{name}: argument '{argument}': expected {expected}, got {got}")
 
 
 def read_shapes(signature: Signature, shapes: list[tuple[int, ...]], allowed: dict[str, tuple[int, ...]], sequences: int | None) -> Shape:
     """Batch, tokens, heads and sizes of a call. `sequences`: how many are packed, or None."""
-    batch, found, origin = None, {}, {}
+    batch = None
+    found: dict[str, int] = {}
+    origin: dict[str, str] = {}
     ranks = set()
     for i, shape in zip(signature.tensors, shapes):
         rest = list(shape)
@@ -139,14 +145,19 @@ def dtype_of_call(signature: Signature, dtypes: list[str]) -> str:
     for i, dtype in zip(signature.tensors, dtypes):
         if i.dtype not in HALF:
             if dtype != i.dtype:
-                fail(signature.name, i.name, f"element type {i.dtype}", dtype)
+                fail(signature.name, i.name, f"element type {i.dtype}", dtype + _conversion_of(dtype, i.dtype))
             continue
         if dtype not in ("f32", *HALF):
-            fail(signature.name, i.name, "element type f32, bf16 or f16", dtype)
+            fail(signature.name, i.name, "element type f32, bf16 or f16", dtype + _conversion_of(dtype, "f32"))
         if chosen not in (None, dtype):
             fail(signature.name, i.name, f"element type {chosen}, as in the arguments before", dtype)
         chosen = dtype
     return chosen or "f32"
+
+
+def _conversion_of(dtype: str, wanted: str) -> str:
+    """How to make float32 of the float64 that NumPy makes."""
+    return "; x.astype('float32') converts NumPy's, x.float() PyTorch's" if (dtype, wanted) == ("f64", "f32") else ""
 
 
 def rounded_up(n: int, base: int, least: int) -> int:
@@ -156,7 +167,7 @@ def rounded_up(n: int, base: int, least: int) -> int:
     return least
 
 
-def with_one_head(entry: tuple, dims_after: int) -> tuple:
+def with_one_head(entry: tuple[Any, ...], dims_after: int) -> tuple[Any, ...]:
     """(dtype, shape, strides) of an array without the axis of heads, with one of one head before the last `dims_after`."""
     dtype, shape, strides = entry
     at = len(shape) - dims_after
@@ -166,18 +177,24 @@ def with_one_head(entry: tuple, dims_after: int) -> tuple:
 class Plan:
     """All that the shapes of a call decide: from arrays to results without looking at a shape again."""
 
-    __slots__ = ("_address", "_allocator", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream", "compiled")
+    __slots__ = (
+        "_address", "_allocator", "_conversions", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream",
+        "compiled",
+    )  # fmt: skip
 
     def __init__(
-        self, compiled: _c.Compiled, shape: Shape, arrays, like, entries: list, initial: list | None, final: bool, offsets, one_head: bool = False,
-        chunks: int | None = None,
-    ):  # fmt: skip
+        self, compiled: _c.Compiled, shape: Shape, arrays: Library, like: Array, entries: list[Entry], initial: list[Entry] | None, final: bool,
+        offsets: Entry | None, one_head: bool = False, chunks: int | None = None, conversions: tuple[tuple[int, Any], ...] = (),
+    ) -> None:  # fmt: skip
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
         there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads.
-        `chunks`: how many states before chunks are wanted, of each sequence or of all packed ones."""
-        self.compiled = compiled
+        `chunks`: how many states before chunks are wanted, of each sequence or of all packed ones. `conversions`: (number, function) of
+        arguments that kernels cannot read as they are, among inputs, initial states and cu_seqlens; `entries` … are of what they become."""
+        self.compiled, self._conversions = compiled, conversions
         lead = () if shape.batch is None else (shape.batch,)
-        outputs, final_states, chunk_states, places, initial_entries = [], [], [], list(entries), iter(initial or ())
+        outputs, final_states, chunk_states = [], [], []
+        places: list[Entry | None] = list(entries)
+        initial_entries = iter(initial or ())
         for t in compiled.tensors:
             dims = [str(d) for d in t["shape"]]
             if t["kind"] == "output":
@@ -193,22 +210,24 @@ class Plan:
                     final_states.append((without(size, 1) if one_head else size, "f32"))
                 places.append(("f32", size, dense_strides(size)) if final else None)
             elif t["kind"] == "chunk_state":
-                size = (*lead, chunks, shape.most_heads, *shape.of(dims[2:]))
+                size = (*lead, chunks or 0, shape.most_heads, *shape.of(dims[2:]))
                 chunk_states.append((without(size, len(lead) + 1) if one_head else size, "f32"))
                 places.append(("f32", size, dense_strides(size)))
-        size = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
+        workspace = compiled.workspace_bytes(shape.sequences, shape.tokens, shape.most_heads, offsets is not None)
         device = compiled.info["device"]
         self._address, self._stream, self._outputs = arrays.address, arrays.current_stream(device), len(outputs)
         self._makers = [arrays.maker(result, dtype, like) for result, dtype in [*outputs, *final_states, *chunk_states]]
-        self._size, self._allocator = size, arrays.allocator(device) if size else None
-        self._spare = arrays.maker((size + 63,), "u8", like) if size and self._allocator is None else None
+        self._size, self._allocator = workspace, arrays.allocator(device) if workspace else None
+        self._spare = arrays.maker((workspace + 63,), "u8", like) if workspace and self._allocator is None else None
         self._current_device, self._index = arrays.current_device(device), int(device.partition(":")[2] or 0)
-        self._launch = _c.Launcher(compiled, tuple(places), offsets, size)
+        self._launch = _c.Launcher(compiled, tuple(places), offsets, workspace)
 
-    def run(self, tensors: list, scalars: list, initial: list | None, cu_seqlens) -> list:
+    def run(self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any) -> list[Any]:
         """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
         if self._current_device is not None and self._current_device() != self._index:
             return self._run_elsewhere(tensors, scalars, initial, cu_seqlens)
+        if self._conversions:
+            tensors, initial, cu_seqlens = self._converted(tensors, initial, cu_seqlens)
         address = self._address
         results = [make() for make in self._makers]
         given = tensors + results if initial is None else [*tensors, *results[: self._outputs], *initial, *results[self._outputs :]]
@@ -229,20 +248,35 @@ class Plan:
         self._launch(map(address, given), scalars, at, stream)
         return results
 
-    def _run_elsewhere(self, *call) -> list:
+    def _converted(self, tensors: list[Any], initial: list[Any] | None, cu_seqlens: Any) -> tuple[Any, ...]:
+        given = [*tensors, *(initial or ()), cu_seqlens]
+        for number, convert in self._conversions:
+            given[number] = convert(given[number])
+        return given[: len(tensors)], None if initial is None else given[len(tensors) : -1], given[-1]
+
+    def _run_elsewhere(self, *call: Any) -> list[Any]:
         import torch
 
         with torch.cuda.device(self._index):
             return self.run(*call)
 
 
-def chunks_of(tokens: int, cu_seqlens, chunk: int) -> int:
-    """How many chunks a sequence has, or all packed ones together: their lengths are then read from where they lie."""
+def chunks_of(name: str, tokens: int, cu_seqlens: Any, chunk: int) -> int:
+    """How many chunks a sequence has, or all packed ones together: their offsets are then read from where they lie."""
     if cu_seqlens is None:
         return -(-tokens // chunk)
     offsets = [int(n) for n in cu_seqlens.tolist()]
+    if offsets[0] != 0:
+        fail(name, "cu_seqlens", "0 as the first offset", str(offsets[0]))
+    for place, (begin, end) in enumerate(zip(offsets, offsets[1:]), 2):
+        if end < begin:
+            fail(name, "cu_seqlens", "offsets that do not fall", f"{end} after {begin}")
+        if end > tokens and place < len(offsets):
+            fail(name, "cu_seqlens", f"offsets of at most {tokens} tokens", str(end))
+    if offsets[-1] != tokens:
+        fail(name, "cu_seqlens", f"the number of tokens, {tokens}, as the last offset", str(offsets[-1]))
     return sum(-(-(end - begin) // chunk) for begin, end in zip(offsets, offsets[1:]))
 
 
-def without(shape: tuple, axis: int) -> tuple:
+def without(shape: tuple[Any, ...], axis: int) -> tuple[Any, ...]:
     return (*shape[:axis], *shape[axis + 1 :])

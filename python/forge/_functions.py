@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from ._trace import BINARY, UNARY, Location, Tensor, error, product, size_text, where
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ._location import Location, error
+from ._suggest import suggestion
+from ._tensor import Operand, Tensor, product, size_text, where
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 __all__ = [
-    *UNARY, *BINARY, "amax", "arange", "cache_result", "chunk", "clamp", "concat", "cumprod", "cumsum", "expand", "full_like", "identity",
-    "interleave", "inverse", "l2norm", "linear_scan", "matmul", "matmul_out_fp32", "mean", "narrow", "ones_like", "outer", "permute", "prev_token",
-    "prod", "repeat_interleave", "softmax", "split", "square", "squeeze", "stack", "sum", "tril", "triu", "unsqueeze", "where", "zeros_like",
+    "abs", "add", "amax", "arange", "cache_result", "ceil", "chunk", "clamp", "concat", "cos", "cumprod", "cumsum", "div", "eq", "exp", "exp2",
+    "expand", "expm1", "floor", "full_like", "ge", "gt", "identity", "interleave", "inverse", "l2norm", "le", "linear_scan", "log", "log1p",
+    "logsigmoid", "lt", "matmul", "matmul_out_fp32", "maximum", "mean", "minimum", "mul", "narrow", "ne", "neg", "ones_like", "outer", "permute",
+    "pow", "prev_token", "prod", "reciprocal", "relu", "repeat_interleave", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax",
+    "softplus", "split", "sqrt", "square", "squeeze", "stack", "sub", "sum", "tanh", "tril", "triu", "unsqueeze", "where", "zeros_like",
 ]  # fmt: skip
 
 
@@ -19,47 +29,47 @@ def cache_result(x: Tensor, name: str) -> Tensor:
     return x.trace.cached[name]
 
 
-def identity(like: Tensor, n) -> Tensor:
+def identity(like: Tensor, n: Any) -> Tensor:
     """The [n, n] identity matrix in the element type of `like`."""
     size = size_text(n)
     return like.trace.op("identity", [], own=f"{like.dtype.name}[{size}, {size}]")
 
 
-def arange(like: Tensor, n) -> Tensor:
+def arange(like: Tensor, n: Any) -> Tensor:
     """0, 1, …, n - 1 in the element type of `like`, along an axis that is not the tokens'."""
     return like.trace.op("arange", [], own=f"{like.dtype.name}[{size_text(n)}]")
 
 
-def full_like(x: Tensor, fill_value: float, dtype=None) -> Tensor:
+def full_like(x: Tensor, fill_value: float, dtype: Any = None) -> Tensor:
     """A tensor of one number, in the shape and element type of x."""
     constant = x.trace.constant(fill_value).to(x.dtype if dtype is None else dtype)
     return constant.expand(*x.shape) if x.ndim else constant
 
 
-def zeros_like(x: Tensor, dtype=None) -> Tensor:
+def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
     return full_like(x, 0.0, dtype)
 
 
-def ones_like(x: Tensor, dtype=None) -> Tensor:
+def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
     return full_like(x, 1.0, dtype)
 
 
-def concat(tensors, dim: int = 0) -> Tensor:
+def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """One after the other along an axis that is not the tokens': two of [C, D] make [C, 2*D]."""
     return _joined("concat", tensors, dim)
 
 
-def interleave(tensors, dim: int = 0) -> Tensor:
+def interleave(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Elements by turns along an axis: x[0], y[0], x[1], y[1], …. Along the tokens: several rows per token, [2*C, V] of two [C, V]."""
     return _joined("interleave", tensors, dim)
 
 
-def stack(tensors, dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """One after the other along a new axis."""
     return _joined("concat", [_traced(x, "stack").unsqueeze(dim) for x in tensors], dim)
 
 
-def _joined(operation: str, tensors, dim: int) -> Tensor:
+def _joined(operation: str, tensors: Sequence[Tensor], dim: int) -> Tensor:
     parts = [_traced(x, operation) for x in tensors]
     if not parts:
         raise error(Location.of_caller(), f"{operation}: expected at least one tensor, got none")
@@ -96,65 +106,50 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     return a.unsqueeze(1) * b.unsqueeze(0)
 
 
-def _traced(x, name: str) -> Tensor:
+def _traced(x: Any, name: str) -> Tensor:
     if not isinstance(x, Tensor):
         raise error(Location.of_caller(), f"{name}: expected a traced tensor, got {x!r}")
     return x
 
 
-def _unary(name: str):
-    def function(x: Tensor) -> Tensor:
-        return getattr(_traced(x, name), name)()
+def _method(method: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor, P], R]:
+    name = method.__name__
 
-    function.__name__, function.__doc__ = name, f"{name}(x), elementwise."
-    return function
+    def function(x: Tensor, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(_traced(x, name), *args, **kwargs)
+
+    return _described(function, name, f"As Tensor.{name}.")
 
 
-def _binary(name: str):
-    def function(a, b) -> Tensor:
+def _binary(name: str) -> Callable[[Operand, Operand], Tensor]:
+    def function(a: Operand, b: Operand) -> Tensor:
         if isinstance(a, Tensor):
-            return a._binary(name, b)
-        return _traced(b, name)._binary(name, a, swapped=True)
+            return a._with(name, b)
+        return _traced(b, name)._with(name, a, swapped=True)
 
-    function.__name__, function.__doc__ = name, f"{name}(a, b), elementwise with PyTorch's broadcasting; one of them may be a number."
+    return _described(function, name, f"{name}(a, b), elementwise with PyTorch's broadcasting; one of them may be a number.")
+
+
+def _described(function: Any, name: str, text: str) -> Any:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
     return function
 
 
-def _method(name: str):
-    def function(x: Tensor, *args, **kwargs) -> Tensor:
-        return getattr(_traced(x, name), name)(*args, **kwargs)
-
-    function.__name__, function.__doc__ = name, f"As Tensor.{name}."
-    return function
-
-
-for _name in UNARY:
-    globals()[_name] = _unary(_name)
-for _name in BINARY:
-    globals()[_name] = _binary(_name)
-for _name in (
-    "amax",
-    "chunk",
-    "clamp",
-    "cumprod",
-    "cumsum",
-    "expand",
-    "inverse",
-    "mean",
-    "narrow",
-    "permute",
-    "prod",
-    "repeat_interleave",
-    "softmax",
-    "split",
-    "square",
-    "squeeze",
-    "sum",
-    "tril",
-    "triu",
-    "unsqueeze",
-):
-    globals()[_name] = _method(_name)
+neg, exp, expm1, exp2 = _method(Tensor.neg), _method(Tensor.exp), _method(Tensor.expm1), _method(Tensor.exp2)
+log, log1p, sqrt, rsqrt = _method(Tensor.log), _method(Tensor.log1p), _method(Tensor.sqrt), _method(Tensor.rsqrt)
+reciprocal, sigmoid, logsigmoid, softplus = _method(Tensor.reciprocal), _method(Tensor.sigmoid), _method(Tensor.logsigmoid), _method(Tensor.softplus)
+silu, tanh, relu, abs = _method(Tensor.silu), _method(Tensor.tanh), _method(Tensor.relu), _method(Tensor.abs)
+sin, cos, floor, ceil = _method(Tensor.sin), _method(Tensor.cos), _method(Tensor.floor), _method(Tensor.ceil)
+round, sign = _method(Tensor.round), _method(Tensor.sign)
+add, sub, mul, div, pow = _binary("add"), _binary("sub"), _binary("mul"), _binary("div"), _binary("pow")
+maximum, minimum, lt, le, gt = _binary("maximum"), _binary("minimum"), _binary("lt"), _binary("le"), _binary("gt")
+ge, eq, ne = _binary("ge"), _binary("eq"), _binary("ne")
+amax, chunk, clamp, cumprod = _method(Tensor.amax), _method(Tensor.chunk), _method(Tensor.clamp), _method(Tensor.cumprod)
+cumsum, expand, inverse, mean = _method(Tensor.cumsum), _method(Tensor.expand), _method(Tensor.inverse), _method(Tensor.mean)
+narrow, permute, prod, repeat_interleave = _method(Tensor.narrow), _method(Tensor.permute), _method(Tensor.prod), _method(Tensor.repeat_interleave)
+softmax, split, square, squeeze = _method(Tensor.softmax), _method(Tensor.split), _method(Tensor.square), _method(Tensor.squeeze)
+sum, tril, triu, unsqueeze = _method(Tensor.sum), _method(Tensor.tril), _method(Tensor.triu), _method(Tensor.unsqueeze)
 
 #: What PyTorch and NumPy call an operation that Forge calls otherwise.
 _SYNONYMS = {
@@ -166,7 +161,7 @@ _SYNONYMS = {
 _METHODS = ("transpose", "t", "select", "type_as", "masked_fill", "expand_as", "unsqueeze", "squeeze")
 
 
-def _call(library: str, name: str, args, kwargs) -> Tensor:
+def _call(library: str, name: str, args: Any, kwargs: Any) -> Any:
     own = _SYNONYMS.get(name, name)
     if own in ("remainder", "floor_divide"):
         return args[0] % args[1] if own == "remainder" else args[0] // args[1]
@@ -174,15 +169,16 @@ def _call(library: str, name: str, args, kwargs) -> Tensor:
         return globals()[own](*args, **kwargs)
     if own in _METHODS:
         return getattr(_traced(args[0], own), own)(*args[1:], **kwargs)
-    raise error(Location.of_caller(), f"{library}.{name} is no operation of the language\n    expected: one of {', '.join(sorted(__all__))}")
+    likely = suggestion(name, __all__)
+    raise error(Location.of_caller(), f"{library}.{name} is no operation of the language{likely}\n    expected: one of {', '.join(sorted(__all__))}")
 
 
-def from_torch(func, args, kwargs) -> Tensor:
+def from_torch(func: Any, args: Any, kwargs: Any) -> Any:
     """What torch.<name>(…) means for traced tensors."""
     return _call("torch", getattr(func, "__name__", str(func)), args, kwargs)
 
 
-def from_numpy(name: str, args, kwargs) -> Tensor:
+def from_numpy(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     """What numpy.<name>(…) means for traced tensors; `axis` is PyTorch's `dim`."""
     renamed = {{"axis": "dim", "keepdims": "keepdim", "k": "diagonal"}.get(key, key): value for key, value in kwargs.items()}
     if name == "transpose" and len(args) == 1 and not renamed:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
-import statistics
+import os
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
+
+QUIET = 0.05  #: the share of the cores that others may have without spoiling a measurement
 
 
 class CheckReport:
     """The outcome of a check; true if every case is within tolerance."""
 
-    def __init__(self, name: str, report: dict):
+    def __init__(self, name: str, report: dict[str, Any]) -> None:
         for value in (v for c in report["cases"] for v in c["values"]):  # JSON has null for what is not finite
             value.update({key: x for key, x in (("relative_rms", math.inf), ("max_abs", math.nan)) if value[key] is None})
         self.name, self.report = name, report
         self.ok: bool = report["ok"]
         self.worst: float = max((v["relative_rms"] for c in report["cases"] if c["admitted"] for v in c["values"]), default=0.0)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.ok
 
-    def __str__(self):
+    def __str__(self) -> str:
         against = "its step" if self.report["against_step"] else "its own three phases in float64 (there is no step)"
         lines = [f"{self.name}: {self.report['chunk_dependence']}"] if "chunk_dependence" in self.report else []
         lines += [f"{self.name} against {against}; tolerance {self.report['tolerance']:g} (relative RMS)"]
@@ -53,10 +56,41 @@ class Timing:
     runs: list[float]
     tokens_per_second: float
     flops_per_second: float
+    others: float = 0.0  #: share of all cores that other processes used meanwhile
 
-    def __str__(self):
+    @property
+    def under_load(self) -> bool:
+        """Whether other processes were so busy that the times are not the machine's best."""
+        return self.others >= QUIET
+
+    def __str__(self) -> str:
+        load = f"; under load: other processes used {self.others:.0%} of the cores" if self.under_load else ""
         return (f"{self.name} {self.shape}, {self.strategy}: {self.seconds * 1e3:.3f} ms, {self.tokens_per_second / 1e6:.3g} M tokens/s, "
-                f"{self.flops_per_second / 1e9:.3g} GFLOP/s")  # fmt: skip
+                f"{self.flops_per_second / 1e9:.3g} GFLOP/s{load}")  # fmt: skip
+
+
+class Contention:
+    """How much of the machine's cores other processes used since it was made; nothing where /proc/stat is missing."""
+
+    def __init__(self) -> None:
+        self._begin, self._start = time.monotonic(), self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Seconds of all cores: busy, busy or not, busy with this process."""
+        try:
+            with open("/proc/stat", encoding="ascii") as stat:
+                user, nice, system, idle, wait, irq, soft_irq, steal = (int(x) / os.sysconf("SC_CLK_TCK") for x in stat.readline().split()[1:9])
+        except (OSError, ValueError):
+            return 0.0, 0.0, 0.0
+        busy = user + nice + system + irq + soft_irq + steal
+        return busy, busy + idle + wait, sum(os.times()[:4])
+
+    def others(self) -> float:
+        """Their share; waits until two tenths of a second have passed, as the system counts hundredths."""
+        time.sleep(max(0.0, 0.2 - (time.monotonic() - self._begin)))
+        busy, everything, own = (end - start for end, start in zip(self._now(), self._start))
+        return min(1.0, max(0.0, (busy - own) / everything)) if everything > 0 else 0.0
 
 
 def default_device() -> str:
@@ -65,15 +99,15 @@ def default_device() -> str:
     return f"cuda:{torch.cuda.current_device()}" if torch is not None and torch.cuda.is_available() else "cpu"
 
 
-def _arrays_of(device: str):
+def _arrays_of(device: str) -> Any:
     """(random, to, synchronize): normal numbers of a shape as float32, conversion, and waiting for the device."""
     if device == "cpu" and "torch" not in sys.modules:
         import numpy
 
         from ._arrays import NumPy
 
-        types, rng = NumPy(), numpy.random.default_rng(0)
-        return lambda shape: rng.standard_normal(shape, numpy.float32), lambda x, dtype: x.astype(types.numpy_dtype(dtype)), lambda: None
+        numpys, rng = NumPy(), numpy.random.default_rng(0)
+        return lambda shape: rng.standard_normal(shape, numpy.float32), lambda x, dtype: x.astype(numpys.numpy_dtype(dtype)), lambda: None
     import torch
 
     types = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -81,8 +115,10 @@ def _arrays_of(device: str):
     return lambda shape: torch.randn(*shape, device=device), lambda x, dtype: x.to(types[dtype]), wait
 
 
-def benchmark(attention, B: int, T: int, H: int, device: str, dtype: str, runs: int, sizes: dict[str, int]) -> Timing:
+def benchmark(attention: Any, B: int, T: int, H: int, device: str, dtype: str, runs: int, sizes: dict[str, int]) -> Timing:
     """16-bit inputs are small normal numbers, 32-bit ones small negative numbers: gates, as a rule."""
+    import statistics  # which imports a dozen modules
+
     normal, to, wait = _arrays_of(device)
     known = {"T": T, **{h: sizes.get(h, H) for h in attention.signature.head_symbols}, **sizes}
     arguments = {}
@@ -93,16 +129,20 @@ def benchmark(attention, B: int, T: int, H: int, device: str, dtype: str, runs: 
         arguments[i.name] = to(x * (shape[-1] ** -0.5) if half else -abs(x) * 0.1, dtype if half else i.dtype)
     for i in attention.signature.scalars:
         arguments[i.name] = 1.0
-    times = []
-    for run in range(runs + 2):
+
+    def seconds_of_call() -> float:
         wait()
         begin = time.perf_counter()
         attention(**arguments)
         wait()
-        if run >= 2:
-            times.append(time.perf_counter() - begin)
+        return time.perf_counter() - begin
+
+    for _ in range(2):  # the first compiles
+        seconds_of_call()
+    contention = Contention()
+    times = [seconds_of_call() for _ in range(runs)]
     seconds, info = statistics.median(times), attention.info
     heads = max((known[h] for h in attention.signature.head_symbols), default=1)
-    shape, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
-    return Timing(attention.name, shape, how, seconds, times,
-                  B * T / seconds, info["flops_per_token"] * B * T * heads / seconds)  # fmt: skip
+    called, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
+    return Timing(attention.name, called, how, seconds, times,
+                  B * T / seconds, info["flops_per_token"] * B * T * heads / seconds, contention.others())  # fmt: skip

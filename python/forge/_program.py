@@ -6,10 +6,14 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from . import _c
-from ._trace import Location, Tensor, Trace, dims_of, error, number_text
-from ._types import HALF, ConstExpr, SymbTensor
+from ._location import Location, error, number_text
+from ._suggest import suggestion
+from ._tensor import Tensor
+from ._trace import Trace
+from ._types import HALF, ConstExpr, SymbTensor, dims_of, is_name
 
 _CHUNK_ROWS = re.compile(r"^(\d+\*)?C$")
 _TOKENS = re.compile(r"^(?:(\d+)\s*\*\s*)?T$")
@@ -54,7 +58,7 @@ class State:
 class Meta:
     """`input_meta`, sorted out: inputs, states, and the sizes that ConstExpr fix."""
 
-    def __init__(self, input_meta: Mapping, where: Location):
+    def __init__(self, input_meta: Mapping[str, Any], where: Location) -> None:
         if not isinstance(input_meta, Mapping) or not input_meta:
             raise error(where, f"input_meta: expected a dictionary from names to SymbTensor and numbers, got {input_meta!r}")
         self.where = where
@@ -62,6 +66,8 @@ class Meta:
         self.states: dict[str, State] = {}
         self.constants: dict[str, tuple[int, ...]] = {}  #: the values that a symbol may have
         for name, value in input_meta.items():
+            if not is_name(name):
+                raise error(where, f"input_meta: expected names of letters, digits and _, no digit first, got {name!r}")
             self._add(name, value)
         if not self.states:
             raise error(where, "input_meta: there is no state\n    expected: 'prev_s': SymbTensor(['NS', 'H', 'K', 'V'], dtype=...)")
@@ -74,7 +80,7 @@ class Meta:
         """Symbols with a single value."""
         return {symbol: values[0] for symbol, values in self.constants.items() if len(values) == 1}
 
-    def _dim(self, owner: str, dim, position: int, head_at: int) -> str:
+    def _dim(self, owner: str, dim: str | int | ConstExpr, position: int, head_at: int) -> str:
         if isinstance(dim, ConstExpr):
             if self.constants.setdefault(dim.name, dim.values) != dim.values:
                 raise error(self.where, f"input_meta[{owner!r}]: {dim!r} has other values elsewhere: {list(self.constants[dim.name])}")
@@ -86,9 +92,9 @@ class Meta:
             return f"H{dim}"
         return dim.replace(" ", "")
 
-    def _add(self, name: str, value) -> None:
+    def _add(self, name: str, value: Any) -> None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            self.inputs[name] = Input(name, "scalar", default=float(value), range=(float(value),) * 2)
+            self.inputs[name] = Input(name, "scalar", default=float(value), range=(float(value), float(value)))
         elif isinstance(value, SymbTensor):
             (self._add_state if name.startswith(("prev_", "chunk_")) else self._add_tensor)(name, value)
         else:
@@ -131,7 +137,7 @@ def _called(phase: str) -> str:
 class Program:
     """The phases of a variant, traced. `text` is its definition. `chunk`: the tokens per chunk if they are fixed, else 0."""
 
-    def __init__(self, name: str, meta: Meta, phases: Mapping[str, Callable | None], chunk: int = 0):
+    def __init__(self, name: str, meta: Meta, phases: Mapping[str, Callable[..., Any] | None], chunk: int = 0) -> None:
         self.name, self.meta = name, meta
         self._cached: dict[str, str] = {}  #: types of what earlier phases cached
         self._outputs: dict[str, str] = {}
@@ -152,19 +158,27 @@ class Program:
             lines.append(f"  {i.kind} {i.name}: {i.type}{pad}{among}{where}")
         lines += [f"  state {s.name}: f32[{', '.join(s.dims)}]{where}" for s in self.meta.states.values()]
         tokens = [i for i in self.meta.inputs.values() if i.kind == "input"]
-        head = next(iter(self.meta.states.values())).head
+        head = next(iter(self.meta.states.values())).head or ""
         for name, type_ in self._outputs.items():
             dims = dims_of(type_)
             rows = _CHUNK_ROWS.match(dims[0]) if dims else None
             if not rows:
-                raise error(self.meta.where, f"merge_mode: output {name!r} has no token axis\n    expected: [C, ...]\n    got:      {type_}")
+                raise error(self._merge_at, f"merge_mode: output {name!r} has no token axis\n    expected: [C, ...]\n    got:      {type_}")
+            if any(_CHUNK_ROWS.match(d) for d in dims[1:]):
+                raise error(
+                    self._merge_at,
+                    f"merge_mode: output {name!r} has a second axis of tokens, whose size is the compiler's choice\n"
+                    f"    expected: [C, ...]\n    got:      {type_}\n    hint:     multiply scores of tokens with tokens by values: scores @ v",
+                )
             lines.append(f"  output {name}: {tokens[0].dtype}[{', '.join([(rows[1] or '') + 'T', head, *dims[1:]])}]{where}")
         return lines
 
     # -- one phase -----------------------------------------------------------------------------------------------------
 
-    def _phase(self, phase: str, fn: Callable) -> str:
+    def _phase(self, phase: str, fn: Callable[..., Any]) -> str:
         trace, where = Trace(phase, self.meta.sizes), Location.of_function(fn)
+        if phase == "merge":
+            self._merge_at = where
         parameters = inspect.signature(fn).parameters.values()
         arguments = {}
         for p in parameters:
@@ -216,7 +230,7 @@ class Program:
             return f"{name!r} is a state, which this phase does not see"
         if phase == "step" and name in self._cached:
             return f"{name!r} was cached in a phase of chunks, which a token does not see"
-        return f"unknown input {name!r}"
+        return f"unknown input {name!r}{suggestion(name, self._known(phase))}"
 
     def _hint(self, phase: str, name: str) -> str:
         if self._is_state(name):
@@ -235,7 +249,7 @@ class Program:
             names += [self.meta.chunk_name(s) for s in self.meta.states.values()] + list(self._cached)
         return names
 
-    def _results(self, trace: Trace, phase: str, returned, where: Location) -> list[tuple[str, str, Tensor]]:
+    def _results(self, trace: Trace, phase: str, returned: Any, where: Location) -> list[tuple[str, str, Tensor]]:
         """(role, name, value) of what a phase returned: one tensor, several in order, or a dictionary."""
         states = list(self.meta.states) if phase != "merge" else []
         outputs = [] if phase in ("chunk", "decay") else list(self._outputs) or ["o"]
@@ -251,7 +265,8 @@ class Program:
             wanted = [*states, *outputs]
             if len(values) != len(wanted):
                 raise error(
-                    where, f"{_called(phase)}: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values"
+                    where,
+                    f"{_called(phase)}: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values",
                 )
             named = dict(zip(wanted, values))
         if missing := [n for n in [*states, *outputs] if n not in named]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ._trace import Location, Tensor, Trace
+from ._location import Location
+from ._tensor import Tensor
+from ._trace import Trace
 
 _FUNCTION = re.compile(r"^  func @(\w+) \{\n(.*?)^  \}\n", re.MULTILINE | re.DOTALL)
 
 
-def _param_of(name: str) -> re.Pattern:
+def _param_of(name: str) -> re.Pattern[str]:
     return re.compile(rf'^    %(\S+): (\w+)(\[[^\]]*\]) = param\(\) \{{name="{name}", role=(input|head)\}}.*\n', re.MULTILINE)
 
 
@@ -23,7 +25,7 @@ def retyped(text: str, name: str, dtype: str) -> str:
     if not found:
         raise ValueError(f"there is no input {name!r}")
 
-    def change(function: re.Match) -> str:
+    def change(function: re.Match[str]) -> str:
         if function[1] == "step":  # sees float32 anyway
             return function[0]
         return _param_of(name).sub(lambda p: p[0].replace(f": {p[2]}[", f": {dtype}[", 1), function[0])
@@ -34,7 +36,7 @@ def retyped(text: str, name: str, dtype: str) -> str:
 class Raw:
     """How an input comes to a program: `fn(input, **further arguments)`, with `more` of them as {name: (role, dims, phase type)}."""
 
-    def __init__(self, fn: Callable[..., Tensor], more: Mapping[str, tuple[str, str, str]] | None = None):
+    def __init__(self, fn: Callable[..., Tensor], more: Mapping[str, tuple[str, str, str]] | None = None) -> None:
         self.fn, self.more = fn, dict(more or {})
 
 
@@ -44,7 +46,7 @@ def prepended(text: str, inputs: Mapping[str, Raw]) -> str:
     for raw in inputs.values():
         declarations.update({n: f"  {role} {n}: {dims}\n" for n, (role, dims, _) in raw.more.items() if role != "mask"})
 
-    def change(function: re.Match) -> str:
+    def change(function: re.Match[str]) -> str:
         body = function[2]
         for name, raw in inputs.items():
             body = _param_of(name).sub(lambda p, name=name, raw=raw: _replacement(name, raw, p, function[1] == "step"), body)
@@ -55,7 +57,7 @@ def prepended(text: str, inputs: Mapping[str, Raw]) -> str:
     return text[:first_state] + "".join(declarations.values()) + text[first_state:]
 
 
-def _replacement(name: str, raw: Raw, param: re.Match, step: bool) -> str:
+def _replacement(name: str, raw: Raw, param: re.Match[str], step: bool) -> str:
     """Lines that compute what `param` was."""
     value, dtype, dims, role = param.groups()
     where = Location(__file__, 1)

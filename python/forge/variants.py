@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from . import _c
+from ._suggest import suggestion
 from .attention import Attention
 
 
@@ -23,9 +24,9 @@ def _made(name: str) -> Attention:
 
 def __getattr__(name: str) -> Attention:
     if name.startswith("_") or name not in _c.variant_names():
-        raise AttributeError(f"forge.variants has no {name!r}; it has {', '.join(_c.variant_names())}")
+        raise AttributeError(f"forge.variants has no {name!r}{suggestion(name, _c.variant_names())}; it has {', '.join(_c.variant_names())}")
     return _made(name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return [*_c.variant_names(), "names"]

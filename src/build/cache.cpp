@@ -69,10 +69,31 @@ std::optional<std::string> read_own(const fs::path& place) {
     return content;
 }
 
+/// What the cache's user can do about what the system refused.
+std::string way_out(int code) {
+    switch (code) {
+        case ENOSPC:
+        case EDQUOT:
+        case EFBIG:
+            return std::string("make room (`forge cache prune`), or ") + kElsewhere;
+        case EROFS:
+        case EACCES:
+        case EPERM:
+            return std::string("a cache that cannot be written serves only what it holds; make it writable, or ") +
+                   kElsewhere;
+        default:
+            return kElsewhere;
+    }
+}
+
+[[noreturn]] void refuse(const support::FileError& error) {
+    throw RuntimeError(fmt::format("cache: {}; {}", error.what(), way_out(error.code())));
+}
+
 void write(const fs::path& place, const std::string& content) try {
     support::publish_file(place, content);
-} catch (const RuntimeError& error) {
-    throw RuntimeError(fmt::format("cache: {}; make room, or {}", error.what(), kElsewhere));
+} catch (const support::FileError& error) {
+    refuse(error);
 }
 
 }  // namespace
@@ -103,6 +124,12 @@ void Cache::publish(const std::string& name, const std::string& content) const {
     if (read_own(place(name)) != content) write(place(name), content);
 }
 
+void Cache::append(const std::string& name, const std::string& content) const try {
+    support::append_to_file(place(name), content);
+} catch (const support::FileError& error) {
+    refuse(error);
+}
+
 const std::string& headers_hash() {
     static const std::string kHash = [] {
         std::string all;
@@ -112,8 +139,21 @@ const std::string& headers_hash() {
     return kHash;
 }
 
+std::string headers_name() { return "device-" + headers_hash(); }
+
+std::string stem_of(const std::string& name, const std::string& made_from) {
+    constexpr std::size_t kMost = 64;  // file systems have an end to names, definitions have none
+    return name.substr(0, kMost) + "-" + support::hash(made_from);
+}
+
+support::ScratchDirectory Cache::scratch() const try {
+    return support::ScratchDirectory(directory_);
+} catch (const support::FileError& error) {
+    refuse(error);
+}
+
 fs::path Cache::headers() const {
-    const fs::path root = directory_ / ("device-" + headers_hash());
+    const fs::path root = directory_ / headers_name();
     for (const EmbeddedFile& s : device_sources()) {
         const fs::path place = root / s.path;
         make_directories(place.parent_path());
@@ -126,8 +166,7 @@ fs::path Cache::headers() const {
 
 void refuse_full_disk(const std::string& compiler_output) {
     if (compiler_output.find(std::generic_category().message(ENOSPC)) == std::string::npos) return;
-    throw RuntimeError(
-        fmt::format("cache: no room for a compiler's files; make room, or {}:\n{}", kElsewhere, compiler_output));
+    throw RuntimeError(fmt::format("cache: no room for a compiler's files; {}:\n{}", way_out(ENOSPC), compiler_output));
 }
 
 }  // namespace forge::build

@@ -65,7 +65,7 @@ std::vector<std::string> compiler() {
 
 /// A shared library from a source, by the compiler alone in a directory of its own.
 std::string compile(const Cache& cache, const std::vector<std::string>& flags, const fs::path& source) {
-    const support::ScratchDirectory scratch(cache.directory());
+    const support::ScratchDirectory scratch = cache.scratch();
     const fs::path library = scratch.path() / "library.so";
     std::vector<std::string> command = compiler();
     command.insert(command.end(), flags.begin(), flags.end());
@@ -100,17 +100,21 @@ void* CpuLibrary::symbol(const std::string& name) const {
     return address;
 }
 
+std::vector<std::string> cpu_flags(const std::string& isa) {
+    std::vector<std::string> flags(std::begin(kFlags), std::end(kFlags));
+    const auto isa_specific = isa_flags(isa);
+    flags.insert(flags.end(), isa_specific.begin(), isa_specific.end());
+    return flags;
+}
+
 int vector_width(const std::string& isa) { return isa == "avx512" ? 16 : isa == "avx2" ? 8 : 4; }
 
 std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std::string& source,
                                               const std::string& isa, const std::string& cache_dir) {
     const Cache cache{cache_dir};
-    std::vector<std::string> flags(std::begin(kFlags), std::end(kFlags));
-    const auto isa_specific = isa_flags(isa);
-    flags.insert(flags.end(), isa_specific.begin(), isa_specific.end());
+    const std::vector<std::string> flags = cpu_flags(isa);
     // The compiler's own version is no part of it: what one has compiled needs none any more.
-    const std::string stem = name + "-" +
-                             support::hash(fmt::format("{}\n{}\n{}\n{}", source, headers_hash(), fmt::join(flags, " "),
+    const std::string stem = stem_of(name, fmt::format("{}\n{}\n{}\n{}", source, headers_hash(), fmt::join(flags, " "),
                                                        support::environment("FORGE_CXX").value_or("")));
     const std::string cpp = stem + ".cpp", so = stem + ".so";
     const auto loaded = [&](void* handle, bool from_cache) {

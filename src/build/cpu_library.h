@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace forge::build {
 
@@ -30,6 +31,9 @@ class CpuLibrary {
 /// `isa`: avx512, avx2 or plain. RuntimeError if there is no compiler, naming the package to install.
 std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std::string& source,
                                               const std::string& isa, const std::string& cache_dir);
+
+/// The compiler's options. `isa`: avx512, avx2 or plain.
+std::vector<std::string> cpu_flags(const std::string& isa);
 
 /// Floats per vector of an instruction set.
 int vector_width(const std::string& isa);

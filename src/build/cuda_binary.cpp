@@ -51,7 +51,7 @@ Output run_nvrtc(const Nvrtc& nvrtc, const std::string& text, const fs::path& so
 
 Output run_nvcc(const std::string& program, const Cache& cache, const fs::path& source, const std::string& arch,
                 const std::vector<std::string>& options) {
-    const support::ScratchDirectory scratch(cache.directory());
+    const support::ScratchDirectory scratch = cache.scratch();
     const std::string out = scratch.path() / "kernels.cubin", number = arch.substr(arch.find('_') + 1);
     std::vector<std::string> command = {program, "-cubin",   "-Xptxas",
                                         "-v",    "-gencode", fmt::format("arch=compute_{},code={}", number, arch),
@@ -124,8 +124,7 @@ CudaBinary build_cuda_binary(const std::string& name, const std::string& source,
     const Cache cache{cache_dir};
     // The compiler itself is no part of it: what one has compiled needs none any more.
     const std::string stem =
-        name + "-" +
-        support::hash(fmt::format("{}\n{}\n{}\n{}\n{}", source, arch, headers_hash(), fmt::join(further_options(), " "),
+        stem_of(name, fmt::format("{}\n{}\n{}\n{}\n{}", source, arch, headers_hash(), fmt::join(further_options(), " "),
                                   compiler == CudaCompiler::Nvcc ? "nvcc" : ""));
     const std::string cu = stem + ".cu", cubin = stem + ".cubin", log = cubin + ".log";
     CudaBinary binary;

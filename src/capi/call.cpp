@@ -9,8 +9,6 @@
 namespace forge::capi {
 namespace {
 
-constexpr std::int32_t kMaxRank = 8;
-
 DType dtype_of(std::int32_t dtype, const std::string& name) {
     switch (static_cast<forge_dtype>(dtype)) {
         case FORGE_I32:
@@ -43,7 +41,8 @@ ParallelFor threads_of(forge_parallel_for parallel_for, void* context) {
 
 /// Of a call whose tensors are placed; what is wrong with their shapes is found later.
 std::int64_t sequences_of(const Call& call, const forge_attention& attention) {
-    if (call.cu_seqlens) return call.cu_seqlens->shape.empty() ? 0 : call.cu_seqlens->shape[0] - 1;
+    if (call.cu_seqlens)
+        return call.cu_seqlens->shape.empty() ? 0 : std::max<std::int64_t>(1, call.cu_seqlens->shape[0]) - 1;
     for (const Slot& slot : attention.slots) {
         const auto view = call.tensors.find(slot.name);
         if (slot.kind != Slot::Kind::Input || view == call.tensors.end()) continue;
@@ -57,7 +56,10 @@ std::int64_t sequences_of(const Call& call, const forge_attention& attention) {
 template <class Struct>
 Struct known_part(const Struct* given, const char* name) {
     const std::size_t size = required(given, name)->struct_size;
-    if (size < sizeof(std::size_t)) throw InvalidArgument(std::string(name) + ": struct_size is not set");
+    constexpr std::size_t kMost = 4096;  // of any version to come
+    if (size < sizeof(std::size_t) || size > kMost)
+        throw InvalidArgument(std::string(name) + ": struct_size: expected sizeof of the struct, got " +
+                              std::to_string(size));
     const char* bytes = reinterpret_cast<const char*>(given);  // NOLINT: of whatever version
     for (std::size_t i = sizeof(Struct); i < size; ++i)
         if (bytes[i] != 0)
@@ -71,8 +73,8 @@ template forge_bounds known_part(const forge_bounds*, const char*);
 
 TensorView view_of(const forge_tensor& tensor, const std::string& name) {
     if (tensor.rank < 0 || tensor.rank > kMaxRank)
-        throw InvalidArgument("argument '" + name + "': expected a rank of at most 8, got " +
-                              std::to_string(tensor.rank));
+        throw InvalidArgument("argument '" + name + "': expected a rank of 0 to " + std::to_string(kMaxRank) +
+                              ", got " + std::to_string(tensor.rank));
     required(tensor.shape, name.c_str());
     const auto rank = static_cast<std::size_t>(tensor.rank);
     TensorView view = dense(tensor.data, dtype_of(tensor.dtype, name), {tensor.shape, tensor.shape + rank});

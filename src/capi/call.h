@@ -6,6 +6,8 @@
 
 namespace forge::capi {
 
+inline constexpr std::int32_t kMaxRank = 8;  ///< of a tensor
+
 /// The caller's struct as this library knows it; InvalidArgument if it is newer in a way that matters.
 template <class Struct>
 Struct known_part(const Struct* given, const char* name);

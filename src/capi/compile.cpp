@@ -9,6 +9,7 @@
 #include "graph/pipeline.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "runtime/request.h"
 #include "variants/variants.h"
 
 using forge::capi::guarded;
@@ -72,6 +73,15 @@ forge_status forge_infer(const char* operation, char* type, size_t bytes) {
     });
 }
 
+forge_status forge_verify(const char* definition, const char* file, const forge_option* options, size_t option_count) {
+    return guarded([&] {
+        if (option_count > 0) required(options, "options");
+        const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
+        forge::runtime::verify(forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"),
+                               parsed);
+    });
+}
+
 forge_status forge_compile(const char* definition, const char* file, const forge_option* options, size_t option_count,
                            forge_attention** attention) {
     return guarded([&] {
@@ -80,6 +90,7 @@ forge_status forge_compile(const char* definition, const char* file, const forge
         const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
         forge::ir::Definition declared =
             forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>");
+        forge::runtime::check_known(declared, parsed.sizes);
         forge::Attention compiled = forge::compile(declared, parsed);
         auto slots = forge::capi::slots_of(compiled.definition(), parsed.chunk_states);
         auto scalars = forge::capi::scalars_of(compiled.definition());

@@ -32,6 +32,9 @@ TensorView view_of(const DLTensor& tensor, const std::string& device, const std:
         throw RuntimeError("argument '" + name + "': expected a tensor on " + device + ", got DLPack's device type " +
                            std::to_string(tensor.device.device_type) + ", number " +
                            std::to_string(tensor.device.device_id));
+    if (tensor.ndim < 0 || tensor.ndim > kMaxRank || (tensor.ndim > 0 && !tensor.shape))
+        throw InvalidArgument("argument '" + name + "': expected a rank of 0 to " + std::to_string(kMaxRank) +
+                              " and a shape, got rank " + std::to_string(tensor.ndim));
     TensorView view = dense(static_cast<char*>(tensor.data) + tensor.byte_offset, dtype_of(tensor.dtype, name),
                             {tensor.shape, tensor.shape + tensor.ndim});
     if (tensor.strides) view.strides.assign(tensor.strides, tensor.strides + tensor.ndim);

@@ -32,6 +32,8 @@ forge_status guarded(Fn fn) noexcept {
         return failed(FORGE_INVALID_ARGUMENT, error.what());
     } catch (const std::bad_alloc&) {
         return failed(FORGE_OUT_OF_MEMORY, "out of memory");
+    } catch (const std::length_error&) {  // of a container that would be larger than any memory
+        return failed(FORGE_OUT_OF_MEMORY, "out of memory");
     } catch (const std::exception& error) {
         return failed(FORGE_INTERNAL_ERROR, error.what());
     } catch (...) {

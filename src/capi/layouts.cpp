@@ -1,6 +1,7 @@
 #include "capi/layouts.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 
 namespace forge::capi {
@@ -9,9 +10,21 @@ namespace {
 constexpr std::size_t kMost = 4096;  ///< of servers that see every length once; then all are forgotten
 constexpr std::int32_t kMaxRank = 8;
 
+bool is_aligned(const void* address, std::size_t unit) {
+    return reinterpret_cast<std::uintptr_t>(address) % unit == 0;  // NOLINT: of an address
+}
+
+/// Whether the address is one of such elements; the long way refuses others.
+bool is_aligned(const forge_tensor& tensor) {
+    constexpr std::size_t kBytes[] = {1, 4, 8, 2, 2, 4, 8};  // of forge_dtype
+    return tensor.dtype > 0 && static_cast<std::size_t>(tensor.dtype) < std::size(kBytes) &&
+           is_aligned(tensor.data, kBytes[tensor.dtype]);
+}
+
 /// Whether a tensor can be described. Addresses are left out, but for whether there is one.
 bool append(std::vector<std::int64_t>& key, const forge_tensor& tensor) {
     if (tensor.rank < 0 || tensor.rank > kMaxRank || (tensor.rank > 0 && !tensor.shape)) return false;
+    if (tensor.rank > 0 && !is_aligned(tensor)) return false;
     key.push_back(tensor.rank | static_cast<std::int64_t>(tensor.strides != nullptr) << 8 |
                   static_cast<std::int64_t>(tensor.data != nullptr) << 9 |
                   static_cast<std::int64_t>(tensor.dtype) << 32);
@@ -69,7 +82,7 @@ bool Layouts::launch(const forge_args& args) const {
     if (!describe(args, key)) return false;
     const auto prepared = find(key);
     if (!prepared || args.workspace_bytes < prepared->workspace_bytes() ||
-        (!args.workspace && args.workspace_bytes > 0))
+        (!args.workspace && args.workspace_bytes > 0) || !is_aligned(args.workspace, runtime::kDeviceAlignment))
         return false;
     prepared->launch(addresses_of(args));
     return true;

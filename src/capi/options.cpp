@@ -16,7 +16,7 @@ std::int64_t number(const std::string& name, const std::string& value) {
     std::int64_t n = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
     if (error != std::errc() || end != value.data() + value.size())
-        throw InvalidArgument(fmt::format("option '{}': expected an integer, got '{}'", name, value));
+        throw InvalidArgument(fmt::format("option '{}': expected an integer of 64 bits, got '{}'", name, value));
     return n;
 }
 
@@ -29,7 +29,9 @@ Setter text_of(std::string CompileOptions::* field) {
 template <class T>
 Setter number_of(T CompileOptions::* field) {
     return [field](CompileOptions& o, const std::string& name, const std::string& value) {
-        o.*field = static_cast<T>(number(name, value));
+        const std::int64_t n = number(name, value);
+        o.*field = static_cast<T>(n);
+        if (o.*field != n) throw InvalidArgument(fmt::format("option '{}': {} is beyond all that it can be", name, n));
     };
 }
 
@@ -37,6 +39,7 @@ const std::map<std::string, Setter>& setters() {
     static const std::map<std::string, Setter> kSetters = {
         {"device", text_of(&CompileOptions::device)},
         {"on", text_of(&CompileOptions::on)},
+        {"entry", text_of(&CompileOptions::entry)},
         {"dtype",
          [](CompileOptions& o, const std::string&, const std::string& value) { o.dtype = parse_dtype(value); }},
         {"strategy", text_of(&CompileOptions::strategy)},

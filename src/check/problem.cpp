@@ -1,6 +1,8 @@
 #include "check/problem.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +11,8 @@
 
 #include "check/element.h"
 #include "check/random.h"
+#include "forge/error.h"
+#include "support/checked.h"
 
 namespace forge::check {
 namespace {
@@ -39,6 +43,9 @@ std::set<std::string> head_symbols(const ir::Definition& def) {
     });
     return symbols;
 }
+
+/// Of this machine. More is never allocated, less may not be there either.
+std::int64_t memory_bytes() { return (support::Checked(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE)).saturated(); }
 
 /// Rounding happens on the way in; outputs start as NaN, so that an element that nobody writes is seen.
 void fill(OwnedTensor& x, double value) {
@@ -73,13 +80,17 @@ OwnedTensor::OwnedTensor(DType type, std::vector<std::int64_t> sizes, std::int64
     std::vector<std::size_t> order(shape.size());
     std::iota(order.begin(), order.end(), 0);
     if (strided && head_axis >= 0) std::rotate(order.begin(), order.begin() + head_axis, order.begin() + head_axis + 1);
-    std::int64_t step = 1;
+    support::Checked step = 1;
     for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
-        strides[*axis] = step;
-        step *= shape[*axis];
-        if (strided && axis == order.rbegin()) step += kGap;
+        strides[*axis] = step.saturated();
+        step = step * shape[*axis];
+        if (strided && axis == order.rbegin()) step = step + kGap;
     }
-    storage.resize(static_cast<std::size_t>(step) * size_in_bytes(dtype));
+    const auto bytes = (step * static_cast<std::int64_t>(size_in_bytes(dtype))).at_most(memory_bytes());
+    if (!bytes)
+        throw RuntimeError(fmt::format("a tensor {}[{}] is larger than this machine's memory of {} bytes",
+                                       to_string(dtype), fmt::join(shape, ", "), memory_bytes()));
+    storage.resize(static_cast<std::size_t>(*bytes));
 }
 
 TensorView OwnedTensor::view() const {
@@ -114,6 +125,7 @@ Buffers::Buffers(const ir::Definition& declared, const Problem& problem)
       offsets_{0} {
     for (const std::string& symbol : head_symbols(def_))
         sizes_[symbol] = symbol == "H" || problem.HV == 0 ? problem.H : problem.HV;
+    refuse_extremes();
     for (std::int64_t i = 0; i < problem_.sequences(); ++i)
         offsets_.push_back(offsets_.back() +
                            (problem_.lengths.empty() ? problem_.T : problem_.lengths[static_cast<std::size_t>(i)]));
@@ -127,6 +139,34 @@ Buffers::Buffers(const ir::Definition& declared, const Problem& problem)
     cu_seqlens_ = OwnedTensor(type, {static_cast<std::int64_t>(offsets_.size())}, -1, false);
     for (std::size_t i = 0; i < offsets_.size(); ++i)
         cu_seqlens_.set(static_cast<std::int64_t>(i), static_cast<double>(offsets_[i]));
+}
+
+/// Of what is drawn for an input there are eight bytes for each number; sequences and tokens are counted beside them.
+void Buffers::refuse_extremes() const {
+    const support::Checked tokens =
+        support::Checked(std::max<std::int64_t>(1, problem_.B)) *
+        std::max<std::int64_t>(1, problem_.lengths.empty() ? problem_.T : problem_.tokens());
+    support::Checked bytes = tokens;
+    for (const auto& in : def_.inputs) {
+        support::Checked numbers = sizeof(double);
+        for (const Dim& d : in.type.shape)
+            numbers = numbers * d.factor *
+                      (d.is_constant()                ? support::Checked(1)
+                       : d.symbol == ir::kTokenSymbol ? tokens
+                                                      : support::Checked(sizes_.at(d.symbol)));
+        bytes = bytes + numbers;
+    }
+    if (bytes.at_most(memory_bytes())) return;
+    throw RuntimeError(
+        fmt::format("{}: a call of {} sequences of {} tokens, with {}, does not fit into this machine's "
+                    "memory of {} bytes",
+                    def_.name, problem_.sequences(), problem_.T, sizes_text(), memory_bytes()));
+}
+
+std::string Buffers::sizes_text() const {
+    std::vector<std::string> parts;
+    for (const auto& [symbol, size] : sizes_) parts.push_back(fmt::format("{} = {}", symbol, size));
+    return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::int64_t Buffers::dim(const Dim& d) const { return d.is_constant() ? d.factor : d.factor * sizes_.at(d.symbol); }

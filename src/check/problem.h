@@ -94,6 +94,8 @@ class Buffers {
     std::map<std::string, double> scalars;
 
   private:
+    void refuse_extremes() const;
+    [[nodiscard]] std::string sizes_text() const;
     [[nodiscard]] std::int64_t dim(const Dim& d) const;
     [[nodiscard]] std::vector<std::int64_t> token_shape(const Shape& shape) const;
     [[nodiscard]] interp::Value rows(const OwnedTensor& x, std::int64_t factor, std::int64_t index,

@@ -358,7 +358,7 @@ void comment(Writer& out, std::string text) {
 
 }  // namespace
 
-std::string kernel_symbol(const plan::Kernel& kernel) { return "forge_" + cpp_identifier(kernel.graph.name); }
+std::string kernel_symbol(const plan::Kernel& kernel) { return "forge_" + kernel.graph.name; }
 
 void write_kernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel) {
     KernelWriter(out, dialect, plan, kernel).write();

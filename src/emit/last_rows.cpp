@@ -25,9 +25,7 @@ int rows_before(const plan::Plan& plan, int input) {
     throw InternalError("emit: an input that nothing looks back to is shifted");
 }
 
-std::string last_rows_symbol(const plan::Plan& plan) {
-    return "forge_" + cpp_identifier(plan.definition.name) + "_last_rows";
-}
+std::string last_rows_symbol(const plan::Plan& plan) { return "forge_" + plan.definition.name + "_last_rows"; }
 
 void write_last_rows(Writer& out, const Dialect& dialect, const plan::Plan& plan) {
     if (plan.last_rows.empty()) return;

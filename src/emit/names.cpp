@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
-#include <set>
+#include <iterator>
+#include <string_view>
 
 #include "forge/error.h"
 #include "ir/text.h"
@@ -11,38 +14,32 @@
 namespace forge::emit {
 namespace {
 
-bool reserved(const std::string& name) {
-    static const std::set<std::string> kWords = {
-        "alignas", "and", "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete",
-        "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if",
-        "inline", "int", "long", "mutable", "namespace", "new", "not", "operator", "or", "private", "protected",
-        "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this",
-        "throw", "true", "try", "typedef", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
-        // what emitted kernels and the device library call things
-        "call", "at", "row", "rows", "scratch", "index", "work", "i", "i0", "i1", "i2", "i3", "j", "load", "store",
-        "broadcast", "gather", "vec", "ivec", "tril", "triu", "eye", "bf16", "f16", "fill", "main", "zero",
-        "token_mask", "task", "block", "initial", "final", "spot", "start", "stage", "arrived", "arriving",
-        "rows_ahead", "each", "finish", "pack", "join", "mask", "next", "part", "places", "shared", "states", "tensors",
-        "turn"};
-    return kWords.contains(name) || ir::opcode_named(name).has_value();
+/// Nothing in the language, its libraries' macros, the device library or the emitters begins like this.
+constexpr const char* kPrefix = "t_";
+
+/// What emitters put behind a name, after an underscore, to name what they make of the value or tensor.
+constexpr std::string_view kEndings[] = {"after", "ahead",  "in",      "initial", "j",    "map",   "next",
+                                         "out",   "packed", "passing", "row",     "rows", "tokens"};
+
+/// Whether a name could be taken for another one with an ending, or with the number of a value of the same name.
+bool is_ambiguous(const std::string& name) {
+    const std::string_view last = std::string_view(name).substr(name.rfind('_') + 1);
+    return name.find('_') != std::string::npos &&
+           (std::all_of(last.begin(), last.end(), [](unsigned char c) { return std::isdigit(c); }) ||
+            std::find(std::begin(kEndings), std::end(kEndings), last) != std::end(kEndings));
 }
 
 }  // namespace
 
-std::string cpp_identifier(const std::string& name) {
-    std::string id;
-    for (const char c : name) id += std::isalnum(static_cast<unsigned char>(c)) || c == '_' ? c : '_';
-    if (id.empty() || std::isdigit(static_cast<unsigned char>(id[0]))) id = "v" + id;
-    return reserved(id) ? id + "_" : id;
-}
+std::string cpp_identifier(const std::string& name) { return kPrefix + name + (is_ambiguous(name) ? "_" : ""); }
 
 std::vector<std::string> cpp_names(const ir::Function& fn) {
     std::vector<std::string> names = ir::value_names(fn);
-    std::set<std::string> taken;
     for (std::string& name : names) {
-        name = cpp_identifier(name);
-        while (taken.contains(name)) name += "_";
-        taken.insert(name);
+        const std::size_t dot = name.find('.');  // before the number of a name that several values have
+        if (std::isdigit(static_cast<unsigned char>(name[0]))) name = "v" + name;
+        else if (dot == std::string::npos) name = cpp_identifier(name);
+        else name = cpp_identifier(name.substr(0, dot)) + "_" + name.substr(dot + 1);
     }
     return names;
 }

@@ -225,6 +225,7 @@ void Transfers::load_shifted(ValueId v, Block b) {
     first.rows = fmt::format("row > 0 ? {} : 0", factor);
     transfer(std::move(first));
     out_.close();
+    if (b.shape[0] == factor) return;  // a chunk of one token
     b.shape[0] -= factor;
     b.tile += fmt::format(" + {}", factor * op.layout->strides[0]);
     b.rows = fmt::format("{} - {}", b.rows, factor);

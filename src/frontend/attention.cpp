@@ -221,15 +221,8 @@ class PhaseTracer {
 };
 
 void check_declarations(const ir::Definition& def) {
-    std::vector<Diagnostic> found;
-    std::vector<std::string> seen;
-    const auto unique = [&](const std::string& name, const Location& where) {
-        if (std::count(seen.begin(), seen.end(), name) || name == ir::kTokenMaskName)
-            found.push_back({fmt::format("'{}' is declared twice", name), "a name of its own", "", where, ""});
-        seen.push_back(name);
-    };
+    std::vector<Diagnostic> found = ir::declaration_faults(def);
     for (const auto& in : def.inputs) {
-        unique(in.name, in.where);
         if (in.range && !(in.range->low <= in.range->high))
             found.push_back({fmt::format("input '{}': an empty range", in.name), "two numbers, the lower one first",
                              fmt::format("[{}, {}]", in.range->low, in.range->high), in.where, ""});
@@ -244,7 +237,6 @@ void check_declarations(const ir::Definition& def) {
             found.push_back({fmt::format("head input '{}': not per head", in.name), "{heads, …}",
                              to_string(in.type.shape), in.where, ""});
     }
-    for (const auto& s : def.states) unique(s.name, s.where);
     if (!ir::is_chunk_size(def.fixed_chunk) && def.fixed_chunk != 0)
         found.push_back({fmt::format("'{}' fixes its chunk at a size that there are no kernels for", def.name),
                          "16, 32, 64 or 128 tokens", std::to_string(def.fixed_chunk), def.where, ""});

@@ -11,6 +11,13 @@ struct Timing {
     double least = 0, most = 0;  ///< of those
     double end_to_end_seconds = 0;  ///< from the call until its results are there, on an idle GPU
     double host_seconds = 0;        ///< until the call returns
+
+    /// The share of the median that the fastest replay did without: what others took from this call in between, if
+    /// they took much. Up to a tenth, or two microseconds, is usual on a quiet GPU, and counts as nothing.
+    [[nodiscard]] double lost() const {
+        const double more = seconds - least;
+        return more > 0.1 * seconds && more > 2e-6 ? more / seconds : 0;
+    }
 };
 
 class Session {

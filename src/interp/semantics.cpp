@@ -11,6 +11,7 @@
 #include "graph/pipeline.h"
 #include "interp/random_numbers.h"
 #include "ir/sizes.h"
+#include "support/checked.h"
 
 namespace forge::interp {
 namespace {
@@ -255,8 +256,34 @@ Sequence random_sequence(const ir::Definition& def, const Sizes& sizes, std::int
     });
 }
 
-std::vector<Diagnostic> check_semantics(const ir::Definition& def) {
+namespace {
+
+/// Values that are too large to be computed here, in spite of small sizes: axes that are numbers, or that slices want
+/// so long.
+std::vector<Diagnostic> check_extents(const ir::Definition& def) {
+    constexpr std::int64_t kMost = 1 << 24;
+    const Sizes sizes = small_sizes(def, kChunk);
     std::vector<Diagnostic> found;
+    const auto look = [&](const std::string& name, const ir::Type& type, const Location& where) {
+        support::Checked elements = 1;
+        for (const Dim& d : type.shape) elements = elements * d.factor * (d.is_constant() ? 1 : sizes.at(d.symbol));
+        if (elements.at_most(kMost) || !found.empty()) return;
+        found.push_back({fmt::format("{}: a value too large", name),
+                         fmt::format("at most {} numbers where symbols are small", kMost), to_string(type), where,
+                         "write a large axis as a symbol, whose size compilation asks for"});
+    };
+    for (const auto& in : def.inputs) look(in.name, ir::phase_type(in), in.where);
+    for (const auto& state : def.states) look(state.name, state.type, state.where);
+    for (const ir::Function* phase : {&def.chunk, &def.decay, &def.merge, def.step ? &*def.step : &def.merge})
+        for (const ir::Op& op : phase->ops) look(phase->name, op.type, op.where);
+    return found;
+}
+
+}  // namespace
+
+std::vector<Diagnostic> check_semantics(const ir::Definition& def) {
+    std::vector<Diagnostic> found = check_extents(def);
+    if (!found.empty()) return found;
     if (const auto experiment = Experiment::find(def)) {
         check_causality(*experiment, found);
         check_padding(*experiment, found);

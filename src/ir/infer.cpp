@@ -134,6 +134,11 @@ Inferred infer_slice_like(Opcode code, const Type& x, const Attrs& attrs) {
         if (d.is_constant() && (attrs.start >= d.factor || attrs.start < -d.factor))
             return TypeFault{"select: index out of range", fmt::format("an index in [-{0}, {0})", d.factor),
                              std::to_string(attrs.start), ""};
+        constexpr std::int64_t kTokens = 4;  // fewer than any chunk has, those of checks too
+        if (d.symbol == kChunkSymbol && (attrs.start >= kTokens * d.factor || attrs.start < -kTokens * d.factor))
+            return TypeFault{"select: a token so far into a chunk",
+                             fmt::format("one of a chunk's first or last {} tokens", kTokens),
+                             std::to_string(attrs.start), ""};
         result.shape.erase(result.shape.begin() + *axis);
     } else if (code == Opcode::Squeeze) {
         if (!(d == Dim(1))) return TypeFault{"squeeze: the axis is not of size 1", "1", forge::to_string(d), ""};
@@ -300,7 +305,20 @@ std::optional<std::int64_t> normal_axis(std::int64_t axis, std::size_t rank) {
     return axis < 0 ? axis + n : axis;
 }
 
-Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const Type& own) {
+namespace {
+
+bool is_extent(std::int64_t n) { return n >= 1 && n <= kMostExtent; }
+
+/// Numbers so large that the rules' arithmetic on them would not hold.
+std::optional<TypeFault> numbers_beyond(const OpInfo& op, const Attrs& attrs) {
+    for (const std::int64_t n : {attrs.dim, attrs.start, attrs.step, attrs.count, attrs.length, attrs.diagonal})
+        if (n < -kMostExtent || n > kMostExtent)
+            return TypeFault{fmt::format("{}: a number beyond all axes", op.name),
+                             fmt::format("between -{0} and {0}", kMostExtent), std::to_string(n), ""};
+    return std::nullopt;
+}
+
+Inferred infer_by_rule(Opcode code, std::span<const Type> in, const Attrs& attrs, const Type& own) {
     const OpInfo& op = info(code);
     if (op.arity >= 0 && static_cast<int>(in.size()) != op.arity)
         return TypeFault{fmt::format("{}: takes {} operands", op.name, op.arity), std::to_string(op.arity),
@@ -386,6 +404,21 @@ Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const 
             break;  // handled by infer_elementwise
     }
     throw InternalError(fmt::format("infer: no rule for {}", op.name));
+}
+
+}  // namespace
+
+bool has_extents(const Shape& shape) {
+    return std::all_of(shape.begin(), shape.end(), [](const Dim& d) { return is_extent(d.factor); });
+}
+
+Inferred infer(Opcode code, std::span<const Type> in, const Attrs& attrs, const Type& own) {
+    if (auto fault = numbers_beyond(info(code), attrs)) return std::move(*fault);
+    Inferred inferred = infer_by_rule(code, in, attrs, own);
+    const Type* type = std::get_if<Type>(&inferred);
+    if (!type || has_extents(type->shape)) return inferred;
+    return TypeFault{fmt::format("{}: an axis of no size", info(code).name), fmt::format("1 to {}", kMostExtent),
+                     to_string(*type), ""};
 }
 
 ValueId emit(Function& fn, Opcode code, std::vector<ValueId> args, Attrs attrs, const Location& where,

@@ -2,6 +2,7 @@
 /// would refuse it. Used by tracing (errors collected), the parser, the verifier and every pass that creates ops.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,9 @@ struct TypeFault {
 };
 using Inferred = std::variant<Type, TypeFault>;
 
+/// Of an axis, and of whatever else counts elements in a definition: kernels count them with int.
+inline constexpr std::int64_t kMostExtent = std::numeric_limits<std::int32_t>::max();
+
 /// Leaves (param, constant, identity) state their own type and are not inferred: pass it as `own`.
 Inferred infer(Opcode code, std::span<const Type> operands, const Attrs& attrs, const Type& own = {});
 
@@ -24,6 +28,8 @@ ValueId emit(Function& fn, Opcode code, std::vector<ValueId> args, Attrs attrs =
              const std::string& name = {});
 ValueId emit_constant(Function& fn, double value, const Location& where = {});
 
+/// Whether all axes, or the factors of their symbols, are between 1 and kMostExtent.
+bool has_extents(const Shape& shape);
 /// PyTorch's broadcast of two shapes; nullopt if they do not broadcast.
 std::optional<Shape> broadcast(const Shape& a, const Shape& b);
 /// Normalises a negative axis; nullopt if out of range.

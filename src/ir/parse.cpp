@@ -403,6 +403,7 @@ class Parser {
             return Dim(t.text);
         }
         const std::int64_t factor = integer();
+        if (factor < 1 || factor > kMostExtent) lex_.fail(t, "not a size", fmt::format("1 to {}", kMostExtent));
         if (!accept("*")) return {factor};
         return factor * Dim(lex_.next().text);
     }

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 
+#include "ir/infer.h"
 #include "ir/text.h"
 #include "ir/triangular.h"
 
@@ -190,6 +192,7 @@ class NameChecker {
         for (const OutputDecl& o : def.outputs) name("output", o.name, o.where), shape(o.type.shape, o.where);
         for (const Function* fn : {&def.chunk, &def.decay, &def.merge}) function(*fn);
         if (def.step) function(*def.step);
+        for (Diagnostic& fault : declaration_faults(def)) found_.push_back(std::move(fault));
         return std::move(found_);
     }
 
@@ -222,6 +225,23 @@ class NameChecker {
 };
 
 }  // namespace
+
+std::vector<Diagnostic> declaration_faults(const Definition& def) {
+    std::vector<Diagnostic> found;
+    std::set<std::string> seen = {kTokenMaskName};
+    const auto look = [&](const auto& declared) {
+        for (const auto& d : declared)
+            if (!seen.insert(d.name).second)
+                found.push_back(
+                    {fmt::format("'{}' is declared twice", escaped(d.name)), "a name of its own", "", d.where, ""});
+        for (const auto& d : declared)
+            if (!has_extents(d.type.shape))
+                found.push_back({fmt::format("'{}': an axis of no size", escaped(d.name)),
+                                 fmt::format("1 to {}", kMostExtent), forge::to_string(d.type.shape), d.where, ""});
+    };
+    look(def.inputs), look(def.states), look(def.outputs);
+    return found;
+}
 
 std::vector<Diagnostic> check_names_and_constants(const Definition& def) { return NameChecker().run(def); }
 

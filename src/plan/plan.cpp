@@ -10,6 +10,7 @@
 #include "graph/token_program.h"
 #include "graph/transition.h"
 #include "ir/sizes.h"
+#include "support/checked.h"
 #include "tile/fragments.h"
 
 namespace forge::plan {
@@ -118,7 +119,8 @@ std::int64_t Plan::stretch_chunks(std::int64_t lanes) const {
     std::int64_t bytes = 0;
     for (const SpillSlot& slot : spills)
         if (slot.per == SpillSlot::Per::Chunk) bytes += slot.floats * static_cast<std::int64_t>(sizeof(float));
-    return std::max(kFewest, schedule.stretch_bytes / std::max<std::int64_t>(1, lanes * bytes));
+    return std::max(kFewest,
+                    schedule.stretch_bytes / std::max<std::int64_t>(1, (support::Checked(lanes) * bytes).saturated()));
 }
 
 int Plan::spill(const std::string& name) const {

@@ -14,15 +14,16 @@
 #include "frontend/join.h"
 #include "graph/norm_bound.h"
 #include "graph/passes.h"
-#include "graph/pipeline.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
-#include "interp/semantics.h"
 #include "ir/text.h"
+#include "program/entry_point.h"
 #include "runtime/prepared_call.h"
+#include "runtime/request.h"
 #include "runtime/skip.h"
 #include "runtime/stretches.h"
 #include "runtime/threads.h"
+#include "support/checked.h"
 #include "support/environment.h"
 #include "tune/gpu.h"
 #include "tune/select.h"
@@ -36,7 +37,7 @@ struct Attention::Impl {
     ir::Definition definition;  ///< as its user spelt it
     plan::Plan plan;
     schedule::Choice choice;
-    ir::Function joined;
+    program::EntryPoint entry;
     std::shared_ptr<build::CpuLibrary> library;
     std::optional<schedule::GpuFacts> gpu;       ///< that the kernels are for
     std::unique_ptr<runtime::CudaProgram> cuda;  ///< … which has them loaded; none for a GPU that is not there
@@ -69,54 +70,14 @@ Workspace lay_out(const Attention::Impl& impl, const runtime::Bound& bound) {
     std::int64_t floats = 0;
     for (const auto& kernel : impl.plan.kernels) floats = std::max(floats, kernel.tiles.scratch_floats);
     w.scratch_bytes = aligned((static_cast<std::size_t>(floats) + kSlackFloats) * sizeof(float));
-    w.bytes = w.scratch_bytes * static_cast<std::size_t>(impl.threads);
+    support::Checked bytes = support::Checked(static_cast<std::int64_t>(w.scratch_bytes)) * impl.threads;
     for (const auto& spill : impl.plan.spills) {
-        w.spills.push_back(w.bytes);
-        w.bytes += aligned(static_cast<std::size_t>(runtime::spill_blocks(impl.plan, spill, bound) * spill.floats) *
-                           sizeof(float));
+        w.spills.push_back(runtime::workspace_size(impl.plan, bytes));
+        const support::Checked blocks = runtime::spill_blocks(impl.plan, spill, bound);
+        bytes = bytes + (blocks * spill.floats * sizeof(float)).rounded_up(kAlignment);
     }
+    w.bytes = runtime::workspace_size(impl.plan, bytes);
     return w;
-}
-
-void check_sizes(const ir::Definition& def, const tile::Sizes& sizes) {
-    std::vector<std::string> missing;
-    const auto need = [&](const Shape& shape, std::size_t from) {
-        for (std::size_t i = from; i < shape.size(); ++i)
-            if (!shape[i].is_constant() && !sizes.contains(shape[i].symbol) &&
-                std::find(missing.begin(), missing.end(), shape[i].symbol) == missing.end())
-                missing.push_back(shape[i].symbol);
-    };
-    for (const auto& in : def.inputs)
-        need(in.type.shape, in.role == ir::Role::Input ? 2 : in.role == ir::Role::Head ? 1 : 0);
-    for (const auto& s : def.states) need(s.type.shape, 0);
-    if (!missing.empty())
-        throw RuntimeError(
-            fmt::format("{}: sizes: expected a size for {}, got none", def.name, fmt::join(missing, ", ")));
-    for (const auto& [symbol, size] : sizes)
-        if (size < 1)
-            throw RuntimeError(fmt::format("{}: sizes: expected at least 1 for {}, got {}", def.name, symbol, size));
-}
-
-void check_options(const CompileOptions& o) {
-    if (!o.on.empty() && o.device != "cuda")
-        throw RuntimeError(fmt::format("on: expected device = cuda with it, got '{}'", o.device));
-    if (o.chunk != 0 && !ir::is_chunk_size(o.chunk))
-        throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
-    if (o.engine != "auto" && o.engine != "portable" && o.engine != "warp-groups")
-        throw RuntimeError(fmt::format("engine: expected auto, portable or warp-groups, got '{}'", o.engine));
-    if (o.dtype != F32 && !is_half(o.dtype))
-        throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
-}
-
-/// With the chunk that the definition fixes. Schedulers and the tuning database take it like one that was asked for.
-CompileOptions settled(CompileOptions options, const ir::Definition& def) {
-    if (def.fixed_chunk == 0) return options;
-    if (options.chunk != 0 && options.chunk != def.fixed_chunk)
-        throw RuntimeError(
-            fmt::format("{}: chunk: expected {}, which the definition fixes, got {}; leave the option out", def.name,
-                        def.fixed_chunk, options.chunk));
-    options.chunk = def.fixed_chunk;
-    return options;
 }
 
 double flops_of(const plan::Plan& plan) {
@@ -164,17 +125,18 @@ std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> 
 }
 
 std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, const CompileOptions& asked) {
-    check_options(asked);
+    runtime::check_options(asked);
     auto impl = std::make_shared<Attention::Impl>();
     impl->definition = frontend::with_dtype(declared, asked.dtype);
-    check_sizes(impl->definition, asked.sizes);
-    if (auto found = interp::check_semantics(impl->definition); !found.empty()) throw CompileError(std::move(found));
+    runtime::check_sizes(impl->definition, asked.sizes);
+    runtime::check_meaning(impl->definition);
     const ir::Definition def = frontend::with_own_axes(impl->definition);
-    CompileOptions options = settled(asked, declared);
+    impl->entry = program::entry_named(asked.entry, def);
+    CompileOptions options = runtime::settled(asked, impl->entry);
     options.sizes = frontend::own_sizes(def, asked.sizes);
-    impl->joined = frontend::join(def);
-    ir::Function program = graph::optimize(impl->joined);
+    ir::Function program = impl->entry.optimised;
     if (options.chunk_states) program = graph::with_chunk_states(program);
+    runtime::check_extents(impl->definition, program, options.sizes);
     if (options.device != "cpu") return build_for_gpu(std::move(impl), def, program, options);
     impl->isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     impl->threads = options.threads > 0 ? options.threads : support::core_count();
@@ -258,14 +220,14 @@ struct Free {
 TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
     TensorView view{data, dtype, std::move(shape), {}};
     view.strides.resize(view.shape.size());
-    std::int64_t next = 1;
-    for (std::size_t i = view.shape.size(); i-- > 0; next *= view.shape[i]) view.strides[i] = next;
+    support::Checked next = 1;  // wrong sizes are for the call that they come to to refuse
+    for (std::size_t i = view.shape.size(); i-- > 0; next = next * view.shape[i]) view.strides[i] = next.saturated();
     return view;
 }
 
 void Attention::operator()(const Call& call) const {
     if (const auto prepared = prepare(call)) {
-        runtime::check_workspace(impl_->plan, call, prepared->workspace_bytes());
+        runtime::check_workspace(impl_->plan, call, prepared->workspace_bytes(), runtime::kDeviceAlignment);
         return prepared->launch(runtime::addresses_of(impl_->plan, call));
     }
     if (impl_->gpu)
@@ -275,7 +237,7 @@ void Attention::operator()(const Call& call) const {
             definition().name, impl_->gpu->name));
     const runtime::Bound bound = runtime::bind(impl_->plan, call);
     const Workspace w = lay_out(*impl_, bound);
-    if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes);
+    if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes, kAlignment);
     if (call.workspace) return launch(*impl_, bound, w, static_cast<char*>(call.workspace), call.parallel_for);
     const std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(kAlignment, w.bytes)));
     if (!memory)
@@ -349,7 +311,7 @@ std::string Attention::explain() const {
     const plan::Plan& plan = impl_->plan;
     std::string text =
         fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n",
-                    ir::print(impl_->definition), ir::print(impl_->joined));
+                    ir::print(impl_->definition), ir::print(impl_->entry.joined));
     text += fmt::format("// Optimised, with its slices.\n");
     const auto marks = graph::slices(plan.program);
     for (ir::ValueId v = 0; v < plan.program.size(); ++v)

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
 #include <numeric>
 
 namespace forge::runtime {
@@ -16,15 +18,33 @@ using Kind = TensorSlot::Kind;
 
 std::string shown(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
+/// That there are so few tokens and heads that blocks of them can be counted, in parts too, and that sequences can be
+/// numbered with int.
+void check_magnitude(const Plan& plan, const Bounds& of) {
+    constexpr std::int64_t kMostSequences = std::numeric_limits<std::int32_t>::max(), kLargestChunk = 128;
+    if (of.sequences > kMostSequences)
+        throw RuntimeError(fmt::format("{}: expected at most {} sequences, got {}", plan.definition.name,
+                                       kMostSequences, of.sequences));
+    const support::Checked tokens = of.tokens, sequences = std::max<std::int64_t>(1, of.sequences);
+    const support::Checked rows = of.packed ? tokens + sequences * kLargestChunk : sequences * (tokens + kLargestChunk);
+    const std::int64_t parts = std::max<std::int64_t>(1, plan.schedule.tiles);
+    if (!(rows * std::max<std::int64_t>(1, of.heads) * parts).at_most())
+        throw RuntimeError(fmt::format("{}: more tasks than 64 bits count: {} sequences, {} tokens{}, {} heads",
+                                       plan.definition.name, of.sequences, of.tokens, of.packed ? " in all" : "",
+                                       of.heads));
+}
+
 class Binder {
   public:
     Binder(const Plan& plan, const Call& call, Lengths lengths) : plan_(plan), call_(call), lengths_(lengths) {}
 
     Bound run() {
         refuse_unknown();
+        refuse_extremes();
         for (const TensorSlot& slot : plan_.tensors) find_sizes(slot);
         find_heads();
         find_sequences();
+        check_magnitude(plan_, {bound_.sequences, bound_.length, bound_.heads, call_.cu_seqlens.has_value()});
         for (const TensorSlot& slot : plan_.tensors) bound_.tensors.push_back(bind(slot));
         find_slots();
         for (const std::string& name : plan_.scalars) bind_scalar(name);
@@ -87,6 +107,42 @@ class Binder {
         for (const auto& [name, value] : call_.scalars)
             if (std::find(plan_.scalars.begin(), plan_.scalars.end(), name) == plan_.scalars.end())
                 fail(name, fmt::format("one of the scalars {}", fmt::join(plan_.scalars, ", ")), "an unknown name");
+    }
+
+    /// What no tensor in memory is: sizes below 0, elements that do not lie within 2^63 bytes, an address that is no
+    /// multiple of an element's size. All arithmetic on shapes and strides relies on it.
+    void refuse_extremes() const {
+        const auto check = [&](const std::string& name, const TensorView& view) {
+            if (std::any_of(view.shape.begin(), view.shape.end(), [](auto n) { return n < 0; }))
+                fail(name, "sizes of at least 0", shown(view.shape));
+            const auto bytes = static_cast<std::int64_t>(size_in_bytes(view.dtype));
+            support::Checked elements = bytes, extent = bytes;
+            for (std::size_t axis = 0; axis < view.shape.size(); ++axis) {
+                elements = elements * std::max<std::int64_t>(1, view.shape[axis]);
+                if (axis < view.strides.size() && view.shape[axis] > 1)
+                    extent = extent + support::Checked(view.shape[axis] - 1) * magnitude(view.strides[axis]) * bytes;
+            }
+            if (!elements.at_most()) fail(name, "fewer than 2^63 bytes", shown(view.shape));
+            if (!extent.at_most())
+                fail(name, "strides within 2^63 bytes",
+                     fmt::format("{} of {}", shown(view.strides), shown(view.shape)));
+            if (reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(bytes) != 0)  // NOLINT
+                fail(name, fmt::format("an address that is a multiple of {} bytes", bytes),
+                     fmt::format("{}", static_cast<const void*>(view.data)));
+        };
+        const auto check_all = [&](const std::map<std::string, TensorView>& group, const char* prefix) {
+            for (const auto& [name, view] : group) check(prefix + name, view);
+        };
+        check_all(call_.tensors, ""), check_all(call_.initial_states, "initial_states."),
+            check_all(call_.final_states, "final_states."), check_all(call_.chunk_states, "chunk_states.");
+        if (call_.cu_seqlens) check("cu_seqlens", *call_.cu_seqlens);
+        if (call_.initial_slots) check("initial_slots", *call_.initial_slots);
+        if (call_.final_slots) check("final_slots", *call_.final_slots);
+        if (call_.has_initial_state) check("has_initial_state", *call_.has_initial_state);
+    }
+
+    static std::int64_t magnitude(std::int64_t stride) {
+        return stride == std::numeric_limits<std::int64_t>::min() ? support::Checked::kMost : std::abs(stride);
     }
 
     /// Reads B, T and the head counts off the first tensors that have them; later ones must agree.
@@ -164,6 +220,9 @@ class Binder {
         if (batch != 1) fail("cu_seqlens", "a batch of 1 with packed sequences", fmt::format("a batch of {}", batch));
         if (cu.shape.size() != 1 || cu.shape[0] < 1) fail("cu_seqlens", "shape [sequences + 1]", shown(cu.shape));
         if (cu.dtype != DType::I32 && cu.dtype != DType::I64) fail("cu_seqlens", "i32 or i64", to_string(cu.dtype));
+        if (!cu.strides.empty() && cu.strides.size() != 1)
+            fail("cu_seqlens", "one stride per axis", fmt::format("{} strides", cu.strides.size()));
+        if (!cu.data) fail("cu_seqlens", "a pointer", "null");
         bound_.sequences = cu.shape[0] - 1;
         if (lengths_ == Lengths::OnDevice) return;
         std::int64_t before = offset(cu, 0);
@@ -172,6 +231,8 @@ class Binder {
             const std::int64_t after = offset(cu, n + 1);
             if (after < before)
                 fail("cu_seqlens", "offsets that do not fall", fmt::format("{} after {}", after, before));
+            if (after > tokens_ && n + 1 < bound_.sequences)
+                fail("cu_seqlens", fmt::format("offsets of at most {} tokens", tokens_), std::to_string(after));
             bound_.start.push_back(before);
             bound_.tokens.push_back(after - before);
             before = after;
@@ -216,6 +277,8 @@ class Binder {
             fail(argument_name(slot), "element type " + to_string(wanted), to_string(view->dtype));
         if (view->strides.size() != view->shape.size())
             fail(argument_name(slot), "one stride per axis", fmt::format("{} strides", view->strides.size()));
+        if (slot.kind != Kind::Input && slot.kind != Kind::Head && slot.kind != Kind::InitialState)
+            check_written(slot, *view);
         const std::int64_t chunks = slot.kind == Kind::ChunkState ? check_chunks(slot, *view) : 0;
         if (slot.kind != Kind::ChunkState) check_shape(slot, *view);
         if (!view->data && std::none_of(view->shape.begin(), view->shape.end(), [](auto n) { return n == 0; }))
@@ -244,6 +307,14 @@ class Binder {
         }
         for (std::size_t d = 0; axis < view->shape.size(); ++d) t.dim[d] = view->strides[axis++];
         return t;
+    }
+
+    void check_written(const TensorSlot& slot, const TensorView& view) const {
+        if (std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end()) return;
+        for (std::size_t axis = 0; axis < view.shape.size(); ++axis)
+            if (view.shape[axis] > 1 && view.strides[axis] == 0)
+                fail(argument_name(slot), "an element of its own for every result",
+                     fmt::format("stride 0 of {} elements", view.shape[axis]));
     }
 
     /// How many states before chunks there are, of each sequence or of all packed ones. Where only the device knows the
@@ -289,6 +360,7 @@ class Binder {
             fail(name, types.size() > 1 ? "i32 or i64" : "bool", to_string(view->dtype));
         if (view->shape != std::vector<std::int64_t>{bound_.sequences})
             fail(name, fmt::format("shape [{}]", bound_.sequences), shown(view->shape));
+        if (!view->data && bound_.sequences > 0) fail(name, "a pointer", "null");
         if (view->shape[0] > 1 && view->strides != std::vector<std::int64_t>{1})
             fail(name, "a dense array", fmt::format("stride {}", view->strides[0]));
     }
@@ -390,6 +462,7 @@ Bound bind(const Plan& plan, const Bounds& bounds) {
     };
     not_negative(bounds.sequences, "sequences"), not_negative(bounds.tokens, "tokens"),
         not_negative(bounds.heads, "heads");
+    check_magnitude(plan, bounds);
     Bound bound;
     bound.sequences = bounds.sequences;
     bound.heads = bounds.heads;
@@ -398,7 +471,8 @@ Bound bind(const Plan& plan, const Bounds& bounds) {
     bound.chunks = bound.blocks(plan.schedule.chunk);
     // Parts of whole chunks, `wanted` in the longest sequence; the device counts packed ones from the total length.
     const auto parts = [&](std::int64_t wanted) {
-        return std::min(bound.chunks, std::max(bounds.sequences * wanted, bounds.sequences + wanted));
+        return std::min(bound.chunks,
+                        std::max((support::Checked(bounds.sequences) * wanted).saturated(), bounds.sequences + wanted));
     };
     const std::int64_t segments = std::max<std::int64_t>(1, plan.schedule.segments);
     bound.segments = parts(segments);
@@ -406,10 +480,21 @@ Bound bind(const Plan& plan, const Bounds& bounds) {
     return bound;
 }
 
-void check_workspace(const Plan& plan, const Call& call, std::size_t bytes) {
+std::size_t workspace_size(const Plan& plan, support::Checked bytes) {
+    if (const auto size = bytes.at_most()) return static_cast<std::size_t>(*size);
+    throw RuntimeError(
+        fmt::format("{}: workspace: expected less than 2^63 bytes, got more sequences, tokens and heads than that is "
+                    "enough for",
+                    plan.definition.name));
+}
+
+void check_workspace(const Plan& plan, const Call& call, std::size_t bytes, std::size_t alignment) {
     if (bytes > 0 && !call.workspace)
         throw RuntimeError(fmt::format("{}: argument 'workspace': expected {} bytes (see workspace_bytes), got none",
                                        plan.definition.name, bytes));
+    if (reinterpret_cast<std::uintptr_t>(call.workspace) % alignment != 0)  // NOLINT: of an address
+        throw RuntimeError(fmt::format("{}: argument 'workspace': expected an address that is a multiple of {}, got {}",
+                                       plan.definition.name, alignment, call.workspace));
     if (call.workspace_size && *call.workspace_size < bytes)
         throw RuntimeError(fmt::format("{}: argument 'workspace': expected {} bytes, got {}", plan.definition.name,
                                        bytes, *call.workspace_size));

@@ -8,6 +8,7 @@
 #include "device/common/call.h"
 #include "forge/runtime.h"
 #include "plan/plan.h"
+#include "support/checked.h"
 
 namespace forge::runtime {
 
@@ -44,7 +45,11 @@ Bound bind(const plan::Plan& plan, const Call& call, Lengths lengths = Lengths::
 /// tensors.
 Bound bind(const plan::Plan& plan, const Bounds& bounds);
 
-/// RuntimeError if the call has no workspace where one is needed, or says how large it is and that is less.
-void check_workspace(const plan::Plan& plan, const Call& call, std::size_t bytes);
+/// RuntimeError if the call has no workspace where one is needed or it is not aligned, or says how large it is and that
+/// is less.
+void check_workspace(const plan::Plan& plan, const Call& call, std::size_t bytes, std::size_t alignment);
+
+/// RuntimeError if a workspace is so large that nobody can have it.
+std::size_t workspace_size(const plan::Plan& plan, support::Checked bytes);
 
 }  // namespace forge::runtime

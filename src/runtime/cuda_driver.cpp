@@ -63,6 +63,7 @@ CudaDriver::CudaDriver() {
     look_up(library, "cuDeviceGetCount", device_count);
     look_up(library, "cuDeviceGetAttribute", device_attribute);
     look_up(library, "cuDeviceGetName", device_name);
+    look_up(library, "cuDeviceGetPCIBusId", device_address);
     look_up(library, "cuDevicePrimaryCtxRetain", primary_context_retain);
     look_up(library, "cuCtxPushCurrent_v2", context_push);
     look_up(library, "cuCtxPopCurrent_v2", context_pop);

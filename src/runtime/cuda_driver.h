@@ -44,6 +44,7 @@ class CudaDriver {
     int (*device_count)(int*) = nullptr;
     int (*device_attribute)(int*, int attribute, int device) = nullptr;
     int (*device_name)(char*, int size, int device) = nullptr;
+    int (*device_address)(char*, int size, int device) = nullptr;  ///< on the PCI bus
     int (*primary_context_retain)(CudaContext*, int device) = nullptr;
     int (*context_push)(CudaContext) = nullptr;
     int (*context_pop)(CudaContext*) = nullptr;

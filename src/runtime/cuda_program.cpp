@@ -9,6 +9,7 @@
 #include "schedule/channels.h"
 #include "schedule/shared_memory.h"
 #include "schedule/warp_groups.h"
+#include "tune/select.h"
 
 namespace forge::runtime {
 namespace {
@@ -65,13 +66,18 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     wishes.chunk = options.chunk;
     wishes.tiles = options.tiles;
     wishes.segments = options.segments;
-    wishes.expected_tokens = options.expected_tokens;
-    wishes.expected_tasks = options.expected_sequences * options.expected_heads;
+    const schedule::Problem expected = tune::expected_problem(options);
+    wishes.expected_tokens = expected.tokens;
+    wishes.expected_tasks = expected.sequences * expected.heads;
     if (options.threads != 0 && options.threads != 128 && options.threads != 256 && options.threads != 512)
         throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", options.threads));
     const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;
+    const bool chunks = options.entry != "decode";  // the other engines work on chunks of many tokens
+    if (!chunks && options.engine == "warp-groups")
+        throw RuntimeError(
+            fmt::format("{}: engine: expected portable, which decode has, got '{}'", definition.name, options.engine));
     std::vector<Refusal> refused;
-    if (options.engine == "auto") {
+    if (chunks && options.engine == "auto") {
         const int of_clusters = device.major >= 9 ? device.multiprocessors : 0;
         try {
             return schedule::fit_channels(definition, program, options.sizes, wishes, options.threads, of_clusters);
@@ -81,7 +87,7 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     }
     const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors,
                                         device.shared_bytes};
-    if (options.engine != "portable") {
+    if (chunks && options.engine != "portable") {
         try {
             if (device.major != 9) refuse(Reason::Capability, device.major, device.minor);
             if (options.threads != 0 && options.threads != 128) refuse(Reason::OtherThreads, options.threads);

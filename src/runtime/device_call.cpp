@@ -8,16 +8,14 @@
 namespace forge::runtime {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
-
 static_assert(sizeof(cuda::Call) + sizeof(cuda::TensorMaps) <= 4096, "CUDA's limit for the arguments of a kernel");
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+using support::Checked;
 
 /// Of a spill that chunks or segments have a block of.
-std::size_t bytes_of(const plan::SpillSlot& spill, const Bound& bound) {
+Checked floats_of(const plan::SpillSlot& spill, const Bound& bound) {
     const std::int64_t units = spill.per == plan::SpillSlot::Per::Segment ? bound.summaries : bound.chunks;
-    return aligned(static_cast<std::size_t>(units * bound.heads * spill.floats) * sizeof(float));
+    return Checked(units) * bound.heads * spill.floats;
 }
 
 /// Sequences, chunks, segments or summaries, as many as there can be.
@@ -31,14 +29,13 @@ std::int64_t units_of(const plan::Kernel& kernel, const emit::Launch& how, const
 }
 
 std::int64_t tasks_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
-    return units_of(kernel, how, bound) * bound.heads * how.parts;
+    return (Checked(units_of(kernel, how, bound)) * bound.heads * how.parts).saturated();
 }
 
-std::size_t exchange_bytes_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
-    return how.exchange_bytes == 0
-               ? 0
-               : aligned(static_cast<std::size_t>(how.exchange_header_bytes +
-                                                  tasks_of(kernel, how, bound) * how.exchange_bytes));
+Checked exchange_bytes_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
+    if (how.exchange_bytes == 0) return 0;
+    return (Checked(how.exchange_header_bytes) + Checked(tasks_of(kernel, how, bound)) * how.exchange_bytes)
+        .rounded_up(kDeviceAlignment);
 }
 
 /// Where each spill and each kernel's exchange begins, spills first, and where the last ends.
@@ -47,13 +44,20 @@ struct Workspace {
     std::size_t bytes = 0;
 
     Workspace(const plan::Plan& plan, const Bound& bound) {
-        for (const plan::SpillSlot& spill : plan.spills)
-            spills.push_back(
-                take(spill.per == plan::SpillSlot::Per::Worker
-                         ? aligned(static_cast<std::size_t>(workers(plan, bound) * spill.floats) * sizeof(float))
-                         : bytes_of(spill, bound)));
+        Checked end = 0;
+        const auto take = [&](Checked size) {
+            const std::size_t begin = workspace_size(plan, end);
+            end = end + size;
+            return begin;
+        };
+        for (const plan::SpillSlot& spill : plan.spills) {
+            const bool per_worker = spill.per == plan::SpillSlot::Per::Worker;
+            const Checked floats = per_worker ? Checked(workers(plan, bound)) * spill.floats : floats_of(spill, bound);
+            spills.push_back(take((floats * sizeof(float)).rounded_up(kDeviceAlignment)));
+        }
         for (const plan::Kernel& kernel : plan.kernels)
             exchanges.push_back(take(exchange_bytes_of(kernel, emit::launch_of(plan, kernel), bound)));
+        bytes = workspace_size(plan, end);
     }
 
   private:
@@ -64,7 +68,6 @@ struct Workspace {
                 most = std::max(most, std::min<std::int64_t>(how.most_blocks, tasks_of(kernel, how, bound)));
         return most;
     }
-    std::size_t take(std::size_t size) { return std::exchange(bytes, bytes + size); }
 };
 
 }  // namespace
@@ -119,7 +122,7 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
                         : how.most_blocks > 0 ? std::min<std::int64_t>(kernel.tasks, how.most_blocks)
                                               : kernel.tasks;
         kernel.exchange = workspace.exchanges[k],
-        kernel.exchange_bytes = exchange_bytes_of(plan.kernels[k], how, bound);
+        kernel.exchange_bytes = static_cast<std::size_t>(exchange_bytes_of(plan.kernels[k], how, bound).saturated());
         kernels_.push_back(kernel);
     }
     const bool wanted = std::any_of(plan.last_rows.begin(), plan.last_rows.end(), [&](const plan::LastRowSlots& slots) {

@@ -9,6 +9,9 @@
 
 namespace forge::runtime {
 
+/// Of a workspace on a GPU.
+inline constexpr std::size_t kDeviceAlignment = 256;
+
 std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound);
 
 /// What differs between launches of one layout. Whoever fills it in keeps to the layout: a tensor that was there is

@@ -1,5 +1,7 @@
 #include "runtime/stretches.h"
 
+#include "support/checked.h"
+
 namespace forge::runtime {
 namespace {
 
@@ -35,10 +37,11 @@ std::vector<Stretch> stretches_of(const plan::Plan& plan, const Bound& bound) {
 
 std::int64_t spill_blocks(const plan::Plan& plan, const plan::SpillSlot& spill, const Bound& bound) {
     using Per = plan::SpillSlot::Per;
-    const std::int64_t lanes = bound.sequences * bound.heads, whole = bound.chunks * bound.heads;
+    const std::int64_t lanes = (support::Checked(bound.sequences) * bound.heads).saturated(),
+                       whole = (support::Checked(bound.chunks) * bound.heads).saturated();
     switch (spill.per) {
         case Per::Segment:
-            return bound.segments * bound.heads;
+            return (support::Checked(bound.segments) * bound.heads).saturated();
         case Per::Sequence:
             return divide_up(bound.length, plan.schedule.chunk) > plan.stretch_chunks(lanes) ? lanes
                                                                                              : 0;  // no stretch follows
@@ -47,8 +50,10 @@ std::int64_t spill_blocks(const plan::Plan& plan, const plan::SpillSlot& spill, 
         case Per::Chunk:
             break;
     }
-    return plan.in_stretches() ? std::min(whole, std::max(lanes * plan.stretch_chunks(lanes), plan.stretch_chunks(1)))
-                               : whole;
+    return plan.in_stretches()
+               ? std::min(whole, std::max((support::Checked(lanes) * plan.stretch_chunks(lanes)).saturated(),
+                                          plan.stretch_chunks(1)))
+               : whole;
 }
 
 }  // namespace forge::runtime

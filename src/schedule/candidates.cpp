@@ -80,6 +80,7 @@ class Enumeration {
         Schedule s;
         s.strategy = strategy;
         s.chunk = chunk;
+        s.share = chunk > 1;  // of one token there is too little
         s.vector_width = device_.vector_width;
         if (!device_.gpu) s.stretch_bytes = device_.slots * device_.on_chip_bytes;
         if (strategy == Strategy::Segmented) return add_segments(s);

@@ -37,7 +37,7 @@ std::vector<Candidate> price_all(const ir::Definition& definition, const ir::Fun
 void add_measurements(std::vector<Candidate>& candidates, const std::vector<Measurement>& measurements) {
     for (Candidate& c : candidates)
         for (const Measurement& m : measurements)
-            if (same_choice(c.schedule, m.schedule)) c.measured_s = m.seconds;
+            if (same_choice(c.schedule, m.schedule)) c.measured_s = m.seconds, c.under_load = m.under_load();
 }
 
 /// Measured before unmeasured, fast before slow; what is not possible comes last.

@@ -26,8 +26,12 @@ struct Wishes {
 
 /// A time from the tuning database, for this program, device and shape class.
 struct Measurement {
+    /// A share of the machine that others may have without spoiling a measurement.
+    static constexpr double kQuiet = 0.05;
     plan::Schedule schedule;
     double seconds = 0;
+    double others = 0;  ///< share of the cores, or of the GPU's time, that other processes had meanwhile
+    [[nodiscard]] bool under_load() const { return others >= kQuiet; }
 };
 /// Whether two schedules make the same kernels: strategy, chunk, tiles, segments, and on a GPU engine and threads.
 bool same_choice(const plan::Schedule& a, const plan::Schedule& b);
@@ -38,6 +42,7 @@ struct Candidate {
     double measured_s = 0;  ///< 0: not measured
     std::string note;       ///< why it cannot be taken, or what it suffers from
     bool possible = true;
+    bool under_load = false;  ///< measured while other processes were busy
 };
 
 struct Choice {

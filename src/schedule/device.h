@@ -11,6 +11,7 @@ namespace forge::schedule {
 struct Device {
     std::string name = "plain";     ///< the key of measurements: "avx512", "h100"
     std::string about;              ///< where the numbers come from, for people
+    double others = 0;              ///< share of the cores that other processes had while it was measured
     int slots = 1;                  ///< tasks that run at once: CPU threads, or SMs
     std::int64_t vector_width = 4;  ///< floats per vector of the emitted code
     bool gpu = false;

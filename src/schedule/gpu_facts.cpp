@@ -21,11 +21,11 @@ std::string trimmed(const std::string& text) {
     return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
 }
 
-/// One number that is the whole text, and more than 0.
+/// One number that is the whole text, more than 0, and at most what no GPU will have.
 template <class T>
-bool read_positive(const std::string& text, T& value) {
+bool read_positive(const std::string& text, T& value, T most) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size() && value > 0;
+    return error == std::errc() && end == text.data() + text.size() && value > 0 && value <= most;
 }
 
 struct Key {
@@ -35,8 +35,8 @@ struct Key {
 
 bool read_capability(GpuFacts& facts, const std::string& value) {
     const std::size_t dot = value.find('.');
-    if (dot == std::string::npos || !read_positive(value.substr(0, dot), facts.major)) return false;
-    return value.substr(dot) == ".0" || read_positive(value.substr(dot + 1), facts.minor);
+    if (dot == std::string::npos || !read_positive(value.substr(0, dot), facts.major, 99)) return false;
+    return value.substr(dot) == ".0" || read_positive(value.substr(dot + 1), facts.minor, 9);
 }
 
 const std::map<std::string, Key>& keys() {
@@ -44,14 +44,16 @@ const std::map<std::string, Key>& keys() {
         {"name", {"a text", [](GpuFacts& f, const std::string& value) { return !(f.name = value).empty(); }}},
         {"compute_capability", {"such as 9.0", read_capability}},
         {"multiprocessors",
-         {"a whole number",
-          [](GpuFacts& f, const std::string& value) { return read_positive(value, f.multiprocessors); }}},
+         {"a whole number up to 65536",
+          [](GpuFacts& f, const std::string& value) { return read_positive(value, f.multiprocessors, 1 << 16); }}},
         {"shared_bytes_per_block",
-         {"a whole number",
-          [](GpuFacts& f, const std::string& value) { return read_positive(value, f.shared_bytes); }}},
+         {"a whole number up to 2^30",
+          [](GpuFacts& f, const std::string& value) {
+              return read_positive<std::int64_t>(value, f.shared_bytes, 1 << 30);
+          }}},
         {"memory_bandwidth",
          {"bytes per second",
-          [](GpuFacts& f, const std::string& value) { return read_positive(value, f.memory_bandwidth); }}},
+          [](GpuFacts& f, const std::string& value) { return read_positive(value, f.memory_bandwidth, 1e18); }}},
     };
     return kKeys;
 }

@@ -39,8 +39,10 @@ std::string shape(const plan::Schedule& s) {
     return s.tiles > 1 ? fmt::format("{} x {} of {}", s.tiles, s.tile_size, forge::to_string(Dim(s.tile_axis))) : "";
 }
 
+std::string measured_text(const Candidate& c) { return time_text(c.measured_s) + (c.under_load ? " under load" : ""); }
+
 std::string row(const Candidate& c, bool chosen) {
-    std::string note = c.measured_s > 0 ? fmt::format("  measured {}", time_text(c.measured_s)) : "";
+    std::string note = c.measured_s > 0 ? "  measured " + measured_text(c) : "";
     if (!c.note.empty()) note += (note.empty() ? "  " : "; ") + c.note;
     return fmt::format("// {} {:<10} {:>5}  {:<12} {:>10} {:>10} {:>10} {:>7} {:>6} {:>10} {:>10} {:>10}{}",
                        chosen ? "*" : " ", plan::to_string(c.schedule.strategy), c.schedule.chunk, shape(c.schedule),
@@ -55,7 +57,7 @@ std::string reason_of(const Choice& choice, const std::string& asked) {
     const Candidate& chosen = choice.candidates[0];
     std::string text = asked.empty() ? "" : "asked for " + asked + "; ";
     if (choice.candidates.size() == 1) return text + "the only candidate";
-    text += chosen.measured_s > 0 ? fmt::format("fastest measured, {}", time_text(chosen.measured_s))
+    text += chosen.measured_s > 0 ? "fastest measured, " + measured_text(chosen)
                                   : fmt::format("cheapest, {}", time_text(chosen.cost.seconds));
     std::vector<plan::Strategy> seen = {chosen.schedule.strategy};
     for (const Candidate& c : choice.candidates) {

@@ -79,6 +79,7 @@ class Fitting {
         Schedule s;
         s.strategy = wishes_.strategy.value_or(Strategy::OnePass);
         s.chunk = chunk;
+        s.share = chunk > 1;
         s.vector_width = kVector;
         s.shared_memory = true;
         if (!axis_.empty()) s.tile_axis = axis_, s.tiles = tiles, s.tile_size = sizes_.at(axis_) / tiles;

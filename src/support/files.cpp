@@ -28,7 +28,9 @@ auto uninterrupted(Call&& call) {
 }
 
 [[noreturn]] void fail(const char* what, const fs::path& file) {
-    throw RuntimeError(fmt::format("cannot {} '{}': {}", what, file.string(), std::generic_category().message(errno)));
+    const int code = errno;
+    throw FileError(fmt::format("cannot {} '{}': {}", what, file.string(), std::generic_category().message(code)),
+                    code);
 }
 
 class Descriptor {

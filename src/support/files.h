@@ -9,16 +9,28 @@
 #include <optional>
 #include <string>
 
+#include "forge/error.h"
+
 namespace forge::support {
+
+/// What the system refused, and its number for that (errno).
+class FileError : public RuntimeError {
+  public:
+    FileError(const std::string& what, int code) : RuntimeError(what), code_(code) {}
+    [[nodiscard]] int code() const { return code_; }
+
+  private:
+    int code_;
+};
 
 /// The whole content; nothing if the file is not there or cannot be read. `about` gets what it was when it was opened.
 std::optional<std::string> read_file(const std::filesystem::path& file, struct stat* about = nullptr);
 
 /// Writes a new file (mode 0600) beside `place` under a name that nobody else has, then renames it into its place.
-/// RuntimeError with the system's words if any of that fails; nothing is left behind then.
+/// FileError with the system's words if any of that fails; nothing is left behind then.
 void publish_file(const std::filesystem::path& place, const std::string& content);
 
-/// Adds to a file's end, in one piece; RuntimeError if that fails.
+/// Adds to a file's end, in one piece; FileError if that fails.
 void append_to_file(const std::filesystem::path& file, const std::string& content);
 
 /// A name that no other process has, in any container that shares the directory.

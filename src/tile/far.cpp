@@ -12,9 +12,9 @@ using ir::Opcode;
 using ir::ValueId;
 
 double reads_of(const Function& fn, ValueId v, ValueId operand) {
-    constexpr double kBlock = 16;  // rows and columns of results that a warp makes from what it has read once
+    constexpr double kPatch = 16;  // rows and columns of results that a warp makes from what it has read once
     const Op& op = fn.op(v);
-    const auto blocks = [&](int axis) { return std::max(1.0, static_cast<double>(size_of(op.type, axis)) / kBlock); };
+    const auto blocks = [&](int axis) { return std::max(1.0, static_cast<double>(size_of(op.type, axis)) / kPatch); };
     const bool product = ir::is_matmul(op.code) || op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply;
     double reads = 0;
     for (std::size_t i = 0; i < op.args.size(); ++i)

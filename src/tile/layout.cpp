@@ -1,8 +1,12 @@
 #include "tile/layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
 
 #include "forge/error.h"
+#include "support/checked.h"
 #include "tile/lower.h"
 
 namespace forge::tile {
@@ -32,17 +36,20 @@ std::vector<std::int64_t> tile_strides(const ir::Type& type, const Rules& rules)
     std::int64_t next = 1;
     for (int axis = type.rank() - 1; axis >= 0; --axis) {
         strides[static_cast<std::size_t>(axis)] = next;
-        next =
-            axis == type.rank() - 1 ? padded_row(size_of(type, axis), type.rank(), rules) : next * size_of(type, axis);
+        next = axis == type.rank() - 1
+                   ? padded_row(size_of(type, axis), type.rank(), rules)
+                   : (support::Checked(next) * size_of(type, axis)).saturated();  // tile_floats refuses what is beyond
     }
     return strides;
 }
 
 std::int64_t tile_floats(const ir::Type& type, const Rules& rules) {
-    std::int64_t floats =
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // kernels count with int
+    support::Checked floats =
         type.rank() == 0 ? rules.vector_width : padded_row(size_of(type, type.rank() - 1), type.rank(), rules);
-    for (int axis = 0; axis + 1 < type.rank(); ++axis) floats *= size_of(type, axis);
-    return floats;
+    for (int axis = 0; axis + 1 < type.rank(); ++axis) floats = floats * size_of(type, axis);
+    if (const auto count = floats.at_most(kMost)) return *count;
+    throw RuntimeError(fmt::format("sizes: expected values of at most {} numbers, got {}", kMost, to_string(type)));
 }
 
 std::int64_t work_floats(const ir::Function& fn, ir::ValueId v, const Rules& rules) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -64,6 +65,7 @@ Entry entry_of(const Json& json) {
     schedule.block_threads = s.value("threads", schedule.block_threads);
     e.measurement.seconds = json.at("seconds");
     if (!(e.measurement.seconds > 0)) throw RuntimeError("seconds: expected a positive number");
+    e.measurement.others = json.value("others", 0.0);
     return e;
 }
 
@@ -96,6 +98,7 @@ std::vector<schedule::Measurement> Database::find(const Key& key) const {
     std::vector<schedule::Measurement> found;
     for (const Entry& e : entries) {
         if (e.key != key) continue;
+        if (!e.measurement.under_load()) std::erase_if(found, [](const auto& m) { return m.under_load(); });
         const auto same = std::find_if(found.begin(), found.end(), [&](const schedule::Measurement& m) {
             return schedule::same_choice(m.schedule, e.measurement.schedule);
         });
@@ -105,13 +108,19 @@ std::vector<schedule::Measurement> Database::find(const Key& key) const {
     return found;
 }
 
+bool Database::has_quiet(const Key& key) const {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const Entry& e) { return e.key == key && !e.measurement.under_load(); });
+}
+
 std::string print(const Entry& e) {
     return Json{{"name", e.name},
                 {"program", e.key.program},
                 {"device", e.key.device},
                 {"shape", e.key.shape},
                 {"schedule", json_of(e.measurement.schedule)},
-                {"seconds", e.measurement.seconds}}
+                {"seconds", e.measurement.seconds},
+                {"others", std::round(e.measurement.others * 1e3) / 1e3}}
         .dump();
 }
 
@@ -140,8 +149,17 @@ Database load(const std::string& cache_dir) {
 void append(const std::string& cache_dir, const std::vector<Entry>& entries) {
     std::string text;
     for (const Entry& e : entries) text += print(e) + "\n";
-    const build::Cache cache{cache_dir};
-    support::append_to_file(tuning_file(cache_dir), text);
+    build::Cache(cache_dir).append(tuning_file("").string(), text);
+}
+
+std::string remember(const std::string& cache_dir, const std::vector<Entry>& entries, bool force) {
+    const bool under_load =
+        std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.measurement.under_load(); });
+    if (under_load && !force && load(cache_dir).has_quiet(entries.front().key))
+        return "Not stored: times of a quiet machine are known for this. Measure again when it is quiet, or store "
+               "these with --force.\n";
+    append(cache_dir, entries);
+    return under_load ? "Stored, marked as measured under load: the next times of a quiet machine replace them.\n" : "";
 }
 
 std::optional<Device> load_device(const std::string& cache_dir, const std::string& isa, int threads) {
@@ -157,7 +175,8 @@ std::optional<Device> load_device(const std::string& cache_dir, const std::strin
     }
     device.cache_bytes = json.value("cache_bytes", device.cache_bytes);
     device.on_chip_bytes = json.value("on_chip_bytes", device.on_chip_bytes);
-    device.about = "measured";
+    device.others = json.value("others", 0.0);
+    device.about = device.others < schedule::Measurement::kQuiet ? "measured" : "measured under load";
     return device;
 }
 
@@ -166,8 +185,20 @@ void save_device(const std::string& cache_dir, const Device& device) {
     for (const Field& f : kFields) json[f.name] = device.*f.value;
     json["cache_bytes"] = device.cache_bytes;
     json["on_chip_bytes"] = device.on_chip_bytes;
-    const build::Cache cache{cache_dir};
-    support::publish_file(device_file(cache_dir, device.name, device.slots), json.dump(2) + "\n");
+    json["others"] = device.others;
+    build::Cache(cache_dir).publish(device_file("", device.name, device.slots).string(), json.dump(2) + "\n");
+}
+
+std::string remember(const std::string& cache_dir, const Device& device, bool force) {
+    const bool under_load = device.others >= schedule::Measurement::kQuiet;
+    const auto known = load_device(cache_dir, device.name, device.slots);
+    if (under_load && known && known->others <= device.others && !force)
+        return "The machine's speeds were measured under load and not stored: quieter ones are known. --force stores "
+               "them.\n";
+    save_device(cache_dir, device);
+    return under_load ? "The machine's speeds were measured under load, and stored so marked: the next `forge tune` "
+                        "measures them again.\n"
+                      : "";
 }
 
 }  // namespace forge::tune

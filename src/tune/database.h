@@ -1,5 +1,7 @@
 /// The tuning database and the measured description of this machine: files of the cache directory. One JSON object per
-/// line; a line that cannot be read is left out and reported, never an error. Later lines replace earlier ones.
+/// line; a line that cannot be read is left out and reported, never an error. Later lines replace earlier ones, and
+/// each says how busy other processes were: what was measured on a quiet machine puts aside what was measured under
+/// load.
 #pragma once
 
 #include <optional>
@@ -30,8 +32,10 @@ struct Database {
     std::vector<Entry> entries;
     std::vector<std::string> warnings;  ///< "tuning.jsonl:7: not a measurement (…)"
 
-    /// Of one key, at most one per schedule.
+    /// Of one key, at most one per schedule. Times under load stand only if nothing quiet follows them.
     [[nodiscard]] std::vector<schedule::Measurement> find(const Key& key) const;
+    /// Whether something of this key was measured on a quiet machine, so that times under load would spoil it.
+    [[nodiscard]] bool has_quiet(const Key& key) const;
 };
 
 std::string print(const Entry& entry);  ///< one line of JSON, without its end
@@ -42,9 +46,14 @@ Database parse(const std::string& text, const std::string& file = "tuning.jsonl"
 Database load(const std::string& cache_dir);
 /// Adds lines at the end of the file. RuntimeError if it cannot be written.
 void append(const std::string& cache_dir, const std::vector<Entry>& entries);
+/// Appends the measurements of one key, but not those under load where quiet ones are known, unless forced. Returns
+/// what became of times under load, a sentence for people; nothing of quiet ones.
+std::string remember(const std::string& cache_dir, const std::vector<Entry>& entries, bool force);
 
 /// The machine as `forge tune` measured it; nothing if it has not, or not for this instruction set and these threads.
 std::optional<schedule::Device> load_device(const std::string& cache_dir, const std::string& isa, int threads);
 void save_device(const std::string& cache_dir, const schedule::Device& device);
+/// The same for the machine: `remember`s it, unless the known description was measured with fewer others about.
+std::string remember(const std::string& cache_dir, const schedule::Device& device, bool force);
 
 }  // namespace forge::tune

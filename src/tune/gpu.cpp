@@ -5,6 +5,7 @@
 #include "ir/text.h"
 #include "support/environment.h"
 #include "support/hash.h"
+#include "tune/select.h"
 
 namespace forge::tune {
 namespace {
@@ -17,9 +18,7 @@ bool leaves_all_open(const CompileOptions& o) {
 }  // namespace
 
 Key gpu_key(const ir::Function& program, const CompileOptions& options, const std::string& device) {
-    const schedule::Problem problem{options.sizes, options.expected_tokens, options.expected_sequences,
-                                    options.expected_heads};
-    return {support::hash(ir::print(program)), device, shape_class(problem, options.dtype)};
+    return {support::hash(ir::print(program)), device, shape_class(expected_problem(options), options.dtype)};
 }
 
 CompileOptions asking_for(CompileOptions options, const plan::Schedule& schedule) {

@@ -14,6 +14,10 @@ struct Question {
     schedule::Wishes wishes;
     Key key;
 };
+/// What calls are expected to be, within bounds beyond which nothing is decided otherwise and arithmetic would not
+/// hold.
+schedule::Problem expected_problem(const CompileOptions& options);
+
 /// RuntimeError for options that name no strategy, rule or device.
 Question question_of(const ir::Function& program, const CompileOptions& options);
 

@@ -179,6 +179,15 @@ static void test_workspace(const forge_attention* attention) {
         EXPECT(bytes >= last);
         last = bytes;
     }
+    const int64_t extremes[] = {-1, INT64_MIN, INT64_MAX, INT64_MAX / 2, (int64_t)1 << 50};
+    for (size_t i = 0; i < sizeof extremes / sizeof *extremes; ++i)
+        for (int which = 0; which < 3; ++which) {
+            const int64_t n = extremes[i];
+            const forge_bounds bounds = {sizeof(forge_bounds), which == 0 ? n : 3, which == 1 ? n : 4096, which == 2 ? n : H, 0};
+            size_t bytes = 0, alignment = 0;
+            const forge_status status = forge_workspace_bytes(attention, &bounds, &bytes, &alignment);
+            EXPECT(status == FORGE_RUNTIME_ERROR || (status == FORGE_OK && n > 0 && bytes >= last));
+        }
     Problem* p = new_problem(1);
     give_workspace(p, attention);
     p->args.workspace_bytes = 64;
@@ -193,7 +202,10 @@ static void test_errors(const forge_attention* attention) {
     EXPECT(forge_variant_definition("scalar_gla", &text) == FORGE_OK);
     forge_attention* other = NULL;
     const forge_option unknown[] = {{"chunks", "16"}}, letters[] = {{"chunk", "many"}},
-                       device[] = {{"device", "tpu"}, {"size.K", "4"}, {"size.V", "4"}};
+                       device[] = {{"device", "tpu"}, {"size.K", "4"}, {"size.V", "4"}},
+                       wide[] = {{"threads", "4294967297"}}, wider[] = {{"size.K", "18446744073709551616"}};
+    EXPECT(forge_compile(text, NULL, wide, 1, &other) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "'threads': 4294967297 is beyond"));
+    EXPECT(forge_compile(text, NULL, wider, 1, &other) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "64 bits"));
     EXPECT(forge_compile(text, NULL, unknown, 1, &other) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "'chunks'"));
     EXPECT(forge_compile(text, NULL, letters, 1, &other) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "'many'"));
     EXPECT(forge_compile(text, NULL, NULL, 0, &other) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "sizes"));
@@ -218,9 +230,54 @@ static void test_errors(const forge_attention* attention) {
     p->args.tensor_count = 6;
     EXPECT(forge_launch(attention, &p->args) == FORGE_INVALID_ARGUMENT);
     p->args.tensor_count = 7;
+    p->cu.data = NULL;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "'cu_seqlens': expected a pointer, got null"));
+    p->cu.data = p->cu_seqlens;
+    p->shape_cu[0] = INT64_MIN;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "'cu_seqlens'"));
+    p->shape_cu[0] = 4;
+    p->shape_g[0] = INT64_MAX, p->shape_g[1] = INT64_MAX;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "'g': expected fewer than 2^63 bytes"));
+    p->shape_g[0] = TOKENS, p->shape_g[1] = H;
+    p->tensors[3].rank = -1;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "'g': expected a rank of 0 to 8, got -1"));
+    p->tensors[3].rank = 2;
+    p->tensors[3].shape = NULL;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "g: expected a pointer"));
+    p->tensors[3].shape = p->shape_g;
+    p->args.workspace = (char*)p->args.workspace + 4;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "multiple of 64"));
+    p->args.workspace = (char*)p->args.workspace - 4;
     EXPECT(forge_launch(NULL, &p->args) == FORGE_INVALID_ARGUMENT && forge_launch(attention, NULL) == FORGE_INVALID_ARGUMENT);
     expect_right(p, attention);
     end_problem(p);
+}
+
+/* What is wrong whatever the sizes and the machine are, without compiling. */
+static void test_verify(void) {
+    const char* text = NULL;
+    EXPECT(forge_variant_definition("gla", &text) == FORGE_OK);
+    const forge_option right[] = {{"strategy", "fused"}, {"size.K", "64"}};
+    EXPECT(forge_verify(text, NULL, right, 2) == FORGE_OK && forge_verify(text, NULL, NULL, 0) == FORGE_OK);
+    const struct {
+        forge_option option;
+        forge_status status;
+        const char* message;
+    } wrong[] = {
+        {{"strateg", "fused"}, FORGE_INVALID_ARGUMENT, "option 'strateg': expected one of"},
+        {{"strategy", "fsed"}, FORGE_RUNTIME_ERROR, "strategy: expected one of"},
+        {{"threads", "-1"}, FORGE_RUNTIME_ERROR, "threads: expected at least 0 (0: chosen), got -1"},
+        {{"expected_heads", "-9223372036854775808"}, FORGE_RUNTIME_ERROR, "expected_heads: expected at least 0"},
+        {{"size.Z", "64"}, FORGE_RUNTIME_ERROR, "there is no size 'Z'; expected K, V"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+        forge_attention* attention = NULL;
+        const forge_option with_sizes[] = {wrong[i].option, {"size.K", "64"}, {"size.V", "64"}};
+        EXPECT(forge_verify(text, NULL, &wrong[i].option, 1) == wrong[i].status && strstr(forge_error(), wrong[i].message));
+        EXPECT(forge_compile(text, NULL, with_sizes, 3, &attention) == wrong[i].status && strstr(forge_error(), wrong[i].message));
+    }
+    EXPECT(forge_verify("linear_attention @x {", "mine", NULL, 0) == FORGE_COMPILE_ERROR && strstr(forge_error(), "mine:1:"));
+    EXPECT(forge_verify(NULL, NULL, NULL, 0) == FORGE_INVALID_ARGUMENT && forge_verify(text, NULL, NULL, 1) == FORGE_INVALID_ARGUMENT);
 }
 
 /* A program compiled against a later header: its struct is larger. One compiled against an earlier: smaller. */
@@ -241,6 +298,8 @@ static void test_versions(const forge_attention* attention) {
     EXPECT(forge_launch(attention, &larger.args) == FORGE_INVALID_ARGUMENT);
     p->args.struct_size = offsetof(forge_args, parallel_for);
     expect_right(p, attention);
+    p->args.struct_size = SIZE_MAX;
+    EXPECT(forge_launch(attention, &p->args) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "struct_size"));
     p->args.struct_size = 0;
     EXPECT(forge_launch(attention, &p->args) == FORGE_INVALID_ARGUMENT);
     end_problem(p);
@@ -430,6 +489,7 @@ int main(void) {
     test_description(attention);
     test_workspace(attention);
     test_errors(attention);
+    test_verify();
     test_versions(attention);
     test_own_threads(attention);
     test_without_states(attention);

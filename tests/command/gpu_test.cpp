@@ -9,24 +9,14 @@
 #include <nlohmann/json.hpp>
 
 #include "build/cuda_binary.h"
-#include "support/process.h"
+#include "tests/command/command.h"
 
 namespace forge {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Runs the command, with the recorder where the loader looks first or without.
-support::Finished forge_command(std::vector<std::string> words, bool with_recorder,
-                                const std::string& cache = FORGE_TEST_CACHE) {
-    std::vector<std::string> all = {"/usr/bin/env", "FORGE_CACHE_DIR=" + cache,
-                                    "LD_LIBRARY_PATH=" + std::string(with_recorder ? FORGE_RECORDER : ""),
-                                    FORGE_COMMAND};
-    all.insert(all.end(), words.begin(), words.end());
-    return support::run_process(all);
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using tests::contains;
+using tests::forge_command;
 
 TEST(CommandOnGpu, WithoutADriverThereIsOneClearLine) {
     if (dlopen("libcuda.so.1", RTLD_LAZY)) GTEST_SKIP() << "this machine has a driver";

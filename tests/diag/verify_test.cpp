@@ -83,6 +83,13 @@ TEST(Verify, WantsUnitTrianglesInverted) {
                      "identity(x, n) + tril(a, -1), or - instead of +", "f32[C, C]"}});
 }
 
+// Two of one name would be one tensor of a call.
+TEST(Verify, WantsNamesOfTheirOwn) {
+    for (const std::string name : {"k", "s", "o", "token_mask"})
+        expect_refused("input q: f32[T, H, K]", "input " + name + ": f32[T, H, K]",
+                       {{"'" + name + "' is declared twice", "a name of its own"}});
+}
+
 TEST(Verify, WantsDeclarationsOfTheirKind) {
     expect_refused("input q: f32[T, H, K]", "input q: f32[H, K]",
                    {{"input 'q': not a token input", "[T, heads, …]", "[H, K]"}});

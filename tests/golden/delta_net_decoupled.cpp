@@ -31,33 +31,33 @@ using namespace forge::device;
 FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scratch) {
     const Task at = chunk_task(call, task, 64);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const beta = scratch + 8192;  // [64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_beta = scratch + 8192;  // [64]
     float* const v5 = scratch + 8256;  // [64, 64]
     float* const v6 = scratch + 12352;  // [64, 64]
     float* const v10 = scratch + 12352;  // [64, 64]
     float* const v11 = scratch + 8256;  // [64, 64]
     float* const v12 = scratch + 4096;  // [64, 64]
     float* const v14 = scratch + 0;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const bf16* const beta_rows = token_rows<const bf16>(call, 3, at);
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const bf16* const t_beta_rows = token_rows<const bf16>(call, 3, at);
     const Size row = at.row, block = at.block;
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
     float* const v13 = call.spills[0] + block * 4096;
     float* const v15 = call.spills[1] + block * 4096;
-    prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-    load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-    prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-    load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-    prefetch_rows<64, 1, false>(beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-    load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-    transpose<64, 64, 64, 64>(k, v5);
-    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(k, v5, v6);
+    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+    load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+    prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+    load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+    prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+    load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
+    transpose<64, 64, 64, 64>(t_k, v5);
+    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v5, v6);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
-            const auto v3_j = broadcast(beta[i0]);
+            const auto v3_j = broadcast(t_beta[i0]);
             int j = 0;
             for (; j <= i0; j += kWidth) {
                 const auto v9_j = eye(i0, j);
@@ -73,10 +73,10 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
     unit_lower_inverse<64, 64, 64>(v10, v11);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
-            const auto v3_j = broadcast(beta[i0]);
+            const auto v3_j = broadcast(t_beta[i0]);
             for (int j = 0; j < 64; j += kWidth) {
-                const auto v_j = load(v + i0 * 64 + j);
-                const auto v12_j = v_j * v3_j;
+                const auto t_v_j = load(t_v + i0 * 64 + j);
+                const auto v12_j = t_v_j * v3_j;
                 store(v12 + i0 * 64 + j, v12_j);
             }
         }
@@ -84,10 +84,10 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v11, v12, v13);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
-            const auto v3_j = broadcast(beta[i0]);
+            const auto v3_j = broadcast(t_beta[i0]);
             for (int j = 0; j < 64; j += kWidth) {
-                const auto k_j = load(k + i0 * 64 + j);
-                const auto v14_j = k_j * v3_j;
+                const auto t_k_j = load(t_k + i0 * 64 + j);
+                const auto v14_j = t_k_j * v3_j;
                 store(v14 + i0 * 64 + j, v14_j);
             }
         }
@@ -108,14 +108,14 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
 FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const prev_s = scratch + 4096;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_prev_s = scratch + 4096;  // [64, 64]
     float* const v5 = scratch + 4096;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     if (const float* const initial = state_block<const float>(call, 5, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
@@ -125,15 +125,15 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
         const float* const v2 = call.spills[1] + block * 4096;
         prefetch_rows<64, 64, false>(v2 + call.heads * 4096, 64);
         float* const v4 = call.spills[3] + block * 4096;
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        copy_floats<4096>(call.spills[2] + block * 4096, prev_s);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        copy_floats<4096>(call.spills[2] + block * 4096, t_prev_s);
         copy_tile<64, 64, 64, 64>(v4, v1);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v2, prev_s, v4);
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(k, v4, v5);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v2, t_prev_s, v4);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(t_k, v4, v5);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);
     }
 }
 
@@ -156,28 +156,28 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
 FORGE_KERNEL void forge_delta_net_outputs(const Call& call, Size task, float* scratch) {
     const Task at = chunk_task(call, task, 64);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const q = scratch + 4096;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_q = scratch + 4096;  // [64, 64]
     float* const v6 = scratch + 8192;  // [64, 64]
     float* const v7 = scratch + 0;  // [64, 64]
     float* const v8 = scratch + 0;  // [64, 64]
     float* const v9 = scratch + 8192;  // [64, 64]
     float* const v10 = scratch + 8192;  // [64, 64]
-    float* const o = scratch + 8192;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 4, at);
-    const float scale = call.scalars[0];
+    float* const t_o = scratch + 8192;  // [64, 64]
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 4, at);
+    const float t_scale = call.scalars[0];
     const Size row = at.row, block = at.block;
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-    const float* const prev_s = call.spills[2] + block * 4096;
+    const float* const t_prev_s = call.spills[2] + block * 4096;
     const float* const v2 = call.spills[3] + block * 4096;
-    prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-    load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-    prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-    load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-    transpose<64, 64, 64, 64>(k, v6);
-    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(q, v6, v7);
+    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+    load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+    load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+    transpose<64, 64, 64, 64>(t_k, v6);
+    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v6, v7);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             int j = 0;
@@ -190,16 +190,16 @@ FORGE_KERNEL void forge_delta_net_outputs(const Call& call, Size task, float* sc
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v8, v2, v9);
-    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(q, prev_s, v10);
+    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(t_q, t_prev_s, v10);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v10_j = load(v10 + i0 * 64 + j);
-                const auto o_j = v10_j * broadcast(scale);
-                store(o + i0 * 64 + j, o_j);
+                const auto t_o_j = v10_j * broadcast(t_scale);
+                store(t_o + i0 * 64 + j, t_o_j);
             }
         }
     }
-    prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-    store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o, rows);
+    prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+    store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o, rows);
 }

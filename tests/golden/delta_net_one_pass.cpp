@@ -41,11 +41,11 @@ using namespace forge::device;
 FORGE_KERNEL void forge_delta_net_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const beta = scratch + 8192;  // [64]
-    float* const prev_s = scratch + 8256;  // [64, 64]
-    float* const q = scratch + 12352;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_beta = scratch + 8192;  // [64]
+    float* const t_prev_s = scratch + 8256;  // [64, 64]
+    float* const t_q = scratch + 12352;  // [64, 64]
     float* const v8 = scratch + 16448;  // [64, 64]
     float* const v9 = scratch + 20544;  // [64, 64]
     float* const v13 = scratch + 20544;  // [64, 64]
@@ -59,35 +59,35 @@ FORGE_KERNEL void forge_delta_net_scan(const Call& call, Size task, float* scrat
     float* const v21 = scratch + 24640;  // [64, 64]
     float* const v22 = scratch + 4096;  // [64, 64]
     float* const v23 = scratch + 4096;  // [64, 64]
-    float* const o = scratch + 4096;  // [64, 64]
+    float* const t_o = scratch + 4096;  // [64, 64]
     float* const v25 = scratch + 8256;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const bf16* const beta_rows = token_rows<const bf16>(call, 3, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 4, at);
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const bf16* const t_beta_rows = token_rows<const bf16>(call, 3, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 4, at);
     if (const float* const initial = state_block<const float>(call, 5, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-        transpose<64, 64, 64, 64>(k, v8);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(k, v8, v9);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+        load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        transpose<64, 64, 64, 64>(t_k, v8);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v8, v9);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v6_j = broadcast(beta[i0]);
+                const auto v6_j = broadcast(t_beta[i0]);
                 int j = 0;
                 for (; j <= i0; j += kWidth) {
                     const auto v12_j = eye(i0, j);
@@ -103,10 +103,10 @@ FORGE_KERNEL void forge_delta_net_scan(const Call& call, Size task, float* scrat
         unit_lower_inverse<64, 64, 64>(v13, v14);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v6_j = broadcast(beta[i0]);
+                const auto v6_j = broadcast(t_beta[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v_j = load(v + i0 * 64 + j);
-                    const auto v15_j = v_j * v6_j;
+                    const auto t_v_j = load(t_v + i0 * 64 + j);
+                    const auto v15_j = t_v_j * v6_j;
                     store(v15 + i0 * 64 + j, v15_j);
                 }
             }
@@ -114,17 +114,17 @@ FORGE_KERNEL void forge_delta_net_scan(const Call& call, Size task, float* scrat
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v14, v15, v16);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v6_j = broadcast(beta[i0]);
+                const auto v6_j = broadcast(t_beta[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v17_j = k_j * v6_j;
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
+                    const auto v17_j = t_k_j * v6_j;
                     store(v17 + i0 * 64 + j, v17_j);
                 }
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v14, v17, v18);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v18, prev_s, v19);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(q, v8, v20);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v18, t_prev_s, v19);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v8, v20);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 int j = 0;
@@ -137,21 +137,21 @@ FORGE_KERNEL void forge_delta_net_scan(const Call& call, Size task, float* scrat
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v21, v19, v22);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(q, prev_s, v23);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(t_q, t_prev_s, v23);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v23_j = load(v23 + i0 * 64 + j);
-                    const auto o_j = v23_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v23_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o, rows);
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(k, v19, v25);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o, rows);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(t_k, v19, v25);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);
     }
 }

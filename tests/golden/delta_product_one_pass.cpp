@@ -62,12 +62,12 @@ using namespace forge::device;
 FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [128, 64]
-    float* const v = scratch + 8192;  // [128, 64]
-    float* const g = scratch + 16384;  // [64]
-    float* const beta = scratch + 16448;  // [128]
-    float* const prev_s = scratch + 16576;  // [64, 64]
-    float* const q = scratch + 20672;  // [64, 64]
+    float* const t_k = scratch + 0;  // [128, 64]
+    float* const t_v = scratch + 8192;  // [128, 64]
+    float* const t_g = scratch + 16384;  // [64]
+    float* const t_beta = scratch + 16448;  // [128]
+    float* const t_prev_s = scratch + 16576;  // [64, 64]
+    float* const t_q = scratch + 20672;  // [64, 64]
     float* const v7 = scratch + 24768;  // [64]
     float* const v9 = scratch + 24832;  // [64, 64]
     float* const v10 = scratch + 24832;  // [64, 64]
@@ -89,7 +89,7 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
     float* const v34 = scratch + 8192;  // [64, 64]
     float* const v35 = scratch + 8192;  // [64, 64]
     float* const v36 = scratch + 8192;  // [64, 64]
-    float* const o = scratch + 8192;  // [64, 64]
+    float* const t_o = scratch + 8192;  // [64, 64]
     float* const v38 = scratch + 24768;  // []
     float* const v39 = scratch + 16448;  // [64]
     float* const v40 = scratch + 16448;  // [64]
@@ -98,33 +98,33 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
     float* const v44 = scratch + 24768;  // []
     float* const v45 = scratch + 16576;  // [64, 64]
     float* const v46 = scratch + 16576;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at, 2);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at, 2);
-    const float* const g_rows = token_rows<const float>(call, 3, at);
-    const bf16* const beta_rows = token_rows<const bf16>(call, 4, at, 2);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 5, at);
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at, 2);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at, 2);
+    const float* const t_g_rows = token_rows<const float>(call, 3, at);
+    const bf16* const t_beta_rows = token_rows<const bf16>(call, 4, at, 2);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 5, at);
     if (const float* const initial = state_block<const float>(call, 6, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<128, 64, false>(k_rows + (row + 64) * 2 * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 128, 64, 64>(k, k_rows + row * 2 * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows * 2, 0.0f);
-        prefetch_rows<128, 64, false>(v_rows + (row + 64) * 2 * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 128, 64, 64>(v, v_rows + row * 2 * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows * 2, 0.0f);
-        prefetch_rows<64, 1, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        load_vector<float, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        prefetch_rows<128, 1, false>(beta_rows + (row + 64) * 2 * call.tensors[4].token, call.tensors[4].token);
-        load_vector<bf16, 128>(beta, beta_rows + row * 2 * call.tensors[4].token, call.tensors[4].token, rows * 2, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-        cumsum<64, false, false>(g, v7);
-        decay_mask<64, 64, false>(g, v9);
+        prefetch_rows<128, 64, false>(t_k_rows + (row + 64) * 2 * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 128, 64, 64>(t_k, t_k_rows + row * 2 * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows * 2, 0.0f);
+        prefetch_rows<128, 64, false>(t_v_rows + (row + 64) * 2 * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 128, 64, 64>(t_v, t_v_rows + row * 2 * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows * 2, 0.0f);
+        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+        load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
+        prefetch_rows<128, 1, false>(t_beta_rows + (row + 64) * 2 * call.tensors[4].token, call.tensors[4].token);
+        load_vector<bf16, 128>(t_beta, t_beta_rows + row * 2 * call.tensors[4].token, call.tensors[4].token, rows * 2, 0.0f);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        cumsum<64, false, false>(t_g, v7);
+        decay_mask<64, 64, false>(t_g, v9);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 int j = 0;
@@ -138,11 +138,11 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
         }
         repeat_cols<64, 64, 64, 128, 2>(v10, v11);
         repeat_rows<64, 128, 128, 128, 2>(v11, v12);
-        transpose<128, 64, 64, 128>(k, v14);
-        matmul<128, 128, 64, 64, 1, 128, 128, Acc::Set, Tri::OutLower>(k, v14, v15);
+        transpose<128, 64, 64, 128>(t_k, v14);
+        matmul<128, 128, 64, 64, 1, 128, 128, Acc::Set, Tri::OutLower>(t_k, v14, v15);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
-                const auto v8_j = broadcast(beta[i0]);
+                const auto v8_j = broadcast(t_beta[i0]);
                 int j = 0;
                 for (; j <= i0; j += kWidth) {
                     const auto v19_j = eye(i0, j);
@@ -160,10 +160,10 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
         unit_lower_inverse<128, 128, 128>(v20, v21);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
-                const auto v8_j = broadcast(beta[i0]);
+                const auto v8_j = broadcast(t_beta[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v_j = load(v + i0 * 64 + j);
-                    const auto v22_j = v_j * v8_j;
+                    const auto t_v_j = load(t_v + i0 * 64 + j);
+                    const auto v22_j = t_v_j * v8_j;
                     store(v22 + i0 * 64 + j, v22_j);
                 }
             }
@@ -179,19 +179,19 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
         repeat_vector<64, 2>(v24, v25);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
-                const auto v8_j = broadcast(beta[i0]);
+                const auto v8_j = broadcast(t_beta[i0]);
                 const auto v26_j = broadcast(v25[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v27_j = k_j * v8_j;
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
+                    const auto v27_j = t_k_j * v8_j;
                     const auto v28_j = v27_j * v26_j;
                     store(v28 + i0 * 64 + j, v28_j);
                 }
             }
         }
         matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set, Tri::ALower>(v21, v28, v29);
-        matmul<128, 64, 64, 64, 1, 64, 64, Acc::Sub>(v29, prev_s, v30);
-        matmul<64, 128, 64, 64, 1, 128, 128, Acc::Set>(q, v14, v31);
+        matmul<128, 64, 64, 64, 1, 64, 64, Acc::Sub>(v29, t_prev_s, v30);
+        matmul<64, 128, 64, 64, 1, 128, 128, Acc::Set>(t_q, v14, v31);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 128; j += kWidth) {
@@ -202,7 +202,7 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
                 }
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(q, prev_s, v34);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v34);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v33_j = broadcast(v24[i0]);
@@ -218,15 +218,15 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v36_j = load(v36 + i0 * 64 + j);
-                    const auto o_j = v36_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v36_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], o, rows);
-        fill<1>(v38, sum<64>(g));
-        cumsum<64, true, true>(g, v39);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], t_o, rows);
+        fill<1>(v38, sum<64>(t_g));
+        cumsum<64, true, true>(t_g, v39);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v39_j = load(v39 + j);
@@ -239,8 +239,8 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
             for (int i0 = 0; i0 < 128; ++i0) {
                 const auto v42_j = broadcast(v41[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v43_j = k_j * v42_j;
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
+                    const auto v43_j = t_k_j * v42_j;
                     store(v43 + i0 * 64 + j, v43_j);
                 }
             }
@@ -254,8 +254,8 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
             const auto v44_j = broadcast(v44[0]);
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 64 + j);
-                    const auto v45_j = prev_s_j * v44_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v45_j = t_prev_s_j * v44_j;
                     store(v45 + i0 * 64 + j, v45_j);
                 }
             }
@@ -263,6 +263,6 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
         matmul<64, 64, 128, 1, 64, 64, 64, Acc::Add>(v43, v30, v46);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);
     }
 }

@@ -57,12 +57,12 @@ using namespace forge::device;
 FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const g = scratch + 8192;  // [64]
-    float* const beta = scratch + 8256;  // [64]
-    float* const prev_s = scratch + 8320;  // [64, 64]
-    float* const q = scratch + 12416;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_g = scratch + 8192;  // [64]
+    float* const t_beta = scratch + 8256;  // [64]
+    float* const t_prev_s = scratch + 8320;  // [64, 64]
+    float* const t_q = scratch + 12416;  // [64, 64]
     float* const v7 = scratch + 16512;  // [64]
     float* const v10 = scratch + 16576;  // [64, 64]
     float* const v11 = scratch + 20672;  // [64, 64]
@@ -80,7 +80,7 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     float* const v30 = scratch + 4096;  // [64, 64]
     float* const v31 = scratch + 4096;  // [64, 64]
     float* const v32 = scratch + 4096;  // [64, 64]
-    float* const o = scratch + 4096;  // [64, 64]
+    float* const t_o = scratch + 4096;  // [64, 64]
     float* const v34 = scratch + 8256;  // []
     float* const v35 = scratch + 16512;  // [64]
     float* const v36 = scratch + 16512;  // [64]
@@ -88,38 +88,38 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     float* const v39 = scratch + 8256;  // []
     float* const v40 = scratch + 8320;  // [64, 64]
     float* const v41 = scratch + 8320;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const float* const g_rows = token_rows<const float>(call, 3, at);
-    const bf16* const beta_rows = token_rows<const bf16>(call, 4, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 5, at);
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const float* const t_g_rows = token_rows<const float>(call, 3, at);
+    const bf16* const t_beta_rows = token_rows<const bf16>(call, 4, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 5, at);
     if (const float* const initial = state_block<const float>(call, 6, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        load_vector<float, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        prefetch_rows<64, 1, false>(beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-        load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-        cumsum<64, false, false>(g, v7);
-        transpose<64, 64, 64, 64>(k, v10);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(k, v10, v11);
-        decay_mask<64, 64, false>(g, v12);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+        load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        cumsum<64, false, false>(t_g, v7);
+        transpose<64, 64, 64, 64>(t_k, v10);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v10, v11);
+        decay_mask<64, 64, false>(t_g, v12);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v8_j = broadcast(beta[i0]);
+                const auto v8_j = broadcast(t_beta[i0]);
                 int j = 0;
                 for (; j <= i0; j += kWidth) {
                     const auto v16_j = eye(i0, j);
@@ -137,10 +137,10 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
         unit_lower_inverse<64, 64, 64>(v17, v18);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v8_j = broadcast(beta[i0]);
+                const auto v8_j = broadcast(t_beta[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v_j = load(v + i0 * 64 + j);
-                    const auto v19_j = v_j * v8_j;
+                    const auto t_v_j = load(t_v + i0 * 64 + j);
+                    const auto v19_j = t_v_j * v8_j;
                     store(v19 + i0 * 64 + j, v19_j);
                 }
             }
@@ -155,19 +155,19 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
         }
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v8_j = broadcast(beta[i0]);
+                const auto v8_j = broadcast(t_beta[i0]);
                 const auto v22_j = broadcast(v21[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v23_j = k_j * v8_j;
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
+                    const auto v23_j = t_k_j * v8_j;
                     const auto v24_j = v23_j * v22_j;
                     store(v24 + i0 * 64 + j, v24_j);
                 }
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v18, v24, v25);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v25, prev_s, v26);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(q, v10, v27);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v25, t_prev_s, v26);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v10, v27);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 int j = 0;
@@ -181,7 +181,7 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
                 for (; j < 64; j += kWidth) store(v29 + i0 * 64 + j, zero);
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(q, prev_s, v30);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v30);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v22_j = broadcast(v21[i0]);
@@ -197,15 +197,15 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v32_j = load(v32 + i0 * 64 + j);
-                    const auto o_j = v32_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v32_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], o, rows);
-        fill<1>(v34, sum<64>(g));
-        cumsum<64, true, true>(g, v35);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], t_o, rows);
+        fill<1>(v34, sum<64>(t_g));
+        cumsum<64, true, true>(t_g, v35);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v35_j = load(v35 + j);
@@ -217,8 +217,8 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v37_j = broadcast(v36[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v38_j = k_j * v37_j;
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
+                    const auto v38_j = t_k_j * v37_j;
                     store(v38 + i0 * 64 + j, v38_j);
                 }
             }
@@ -232,8 +232,8 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             const auto v39_j = broadcast(v39[0]);
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 64 + j);
-                    const auto v40_j = prev_s_j * v39_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v40_j = t_prev_s_j * v39_j;
                     store(v40 + i0 * 64 + j, v40_j);
                 }
             }
@@ -241,6 +241,6 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
         matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v38, v26, v41);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);
     }
 }

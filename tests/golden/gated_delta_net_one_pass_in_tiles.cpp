@@ -45,9 +45,9 @@ using namespace forge::device;
 FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, float* scratch) {
     const Task at = chunk_task(call, task, 64);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const g = scratch + 4096;  // [64]
-    float* const beta = scratch + 4160;  // [64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_g = scratch + 4096;  // [64]
+    float* const t_beta = scratch + 4160;  // [64]
     float* const v4 = scratch + 4224;  // [64]
     float* const v7 = scratch + 4288;  // [64, 64]
     float* const v8 = scratch + 8384;  // [64, 64]
@@ -60,32 +60,32 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
     float* const v23 = scratch + 4224;  // [64]
     float* const v26 = scratch + 4160;  // []
     float* const v27 = scratch + 8384;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const float* const g_rows = token_rows<const float>(call, 3, at);
-    const bf16* const beta_rows = token_rows<const bf16>(call, 4, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const float* const t_g_rows = token_rows<const float>(call, 3, at);
+    const bf16* const t_beta_rows = token_rows<const bf16>(call, 4, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
     const Size row = at.row, block = at.block;
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
     float* const v15 = call.spills[0] + block * 4096;
     float* const v20 = call.spills[2] + block * 4096;
     float* const v25 = call.spills[3] + block * 4096;
-    float* const q = call.spills[5] + block * 4096;
+    float* const t_q = call.spills[5] + block * 4096;
     float* const v29 = call.spills[6] + block * 4096;
-    prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-    load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-    prefetch_rows<64, 1, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-    load_vector<float, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-    prefetch_rows<64, 1, false>(beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-    load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
-    prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-    load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-    cumsum<64, false, false>(g, v4);
-    transpose<64, 64, 64, 64>(k, v7);
-    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(k, v7, v8);
-    decay_mask<64, 64, false>(g, v9);
+    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+    load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+    prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+    load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
+    prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+    load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
+    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+    load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+    cumsum<64, false, false>(t_g, v4);
+    transpose<64, 64, 64, 64>(t_k, v7);
+    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v7, v8);
+    decay_mask<64, 64, false>(t_g, v9);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
-            const auto v5_j = broadcast(beta[i0]);
+            const auto v5_j = broadcast(t_beta[i0]);
             int j = 0;
             for (; j <= i0; j += kWidth) {
                 const auto v13_j = eye(i0, j);
@@ -111,19 +111,19 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
     copy_floats<64>(call.spills[1] + block * 64, v16);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
-            const auto v5_j = broadcast(beta[i0]);
+            const auto v5_j = broadcast(t_beta[i0]);
             const auto v17_j = broadcast(v16[i0]);
             for (int j = 0; j < 64; j += kWidth) {
-                const auto k_j = load(k + i0 * 64 + j);
-                const auto v18_j = k_j * v5_j;
+                const auto t_k_j = load(t_k + i0 * 64 + j);
+                const auto v18_j = t_k_j * v5_j;
                 const auto v19_j = v18_j * v17_j;
                 store(v19 + i0 * 64 + j, v19_j);
             }
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v15, v19, v20);
-    fill<1>(v21, sum<64>(g));
-    cumsum<64, true, true>(g, v22);
+    fill<1>(v21, sum<64>(t_g));
+    cumsum<64, true, true>(t_g, v22);
     {
         for (int j = 0; j < 64; j += kWidth) {
             const auto v22_j = load(v22 + j);
@@ -135,8 +135,8 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
         for (int i0 = 0; i0 < 64; ++i0) {
             const auto v24_j = broadcast(v23[i0]);
             for (int j = 0; j < 64; j += kWidth) {
-                const auto k_j = load(k + i0 * 64 + j);
-                const auto v25_j = k_j * v24_j;
+                const auto t_k_j = load(t_k + i0 * 64 + j);
+                const auto v25_j = t_k_j * v24_j;
                 store(v25 + i0 * 64 + j, v25_j);
             }
         }
@@ -147,7 +147,7 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
         store(v26 + 0, v26_j);
     }
     copy_floats<16>(call.spills[4] + block * 16, v26);
-    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(q, v7, v27);
+    matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v7, v27);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             int j = 0;
@@ -192,31 +192,31 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
 FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const v = scratch + 0;  // [64, 32]
-    float* const beta = scratch + 2048;  // [64]
-    float* const prev_s = scratch + 2112;  // [64, 32]
+    float* const t_v = scratch + 0;  // [64, 32]
+    float* const t_beta = scratch + 2048;  // [64]
+    float* const t_prev_s = scratch + 2112;  // [64, 32]
     float* const v12 = scratch + 0;  // [64, 32]
     float* const v13 = scratch + 4160;  // [64, 32]
     float* const v15 = scratch + 4160;  // [64, 32]
     float* const v16 = scratch + 0;  // [64, 32]
     float* const v17 = scratch + 0;  // [64, 32]
     float* const v18 = scratch + 0;  // [64, 32]
-    float* const o = scratch + 0;  // [64, 32]
+    float* const t_o = scratch + 0;  // [64, 32]
     float* const v20 = scratch + 2112;  // [64, 32]
     float* const v21 = scratch + 2112;  // [64, 32]
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 32 * call.tensors[2].dim[0];
-    const bf16* const beta_rows = token_rows<const bf16>(call, 4, at);
-    bf16* const o_rows = token_rows<bf16>(call, 5, at) + at.tile * 32 * call.tensors[5].dim[0];
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 32 * call.tensors[2].dim[0];
+    const bf16* const t_beta_rows = token_rows<const bf16>(call, 4, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 5, at) + at.tile * 32 * call.tensors[5].dim[0];
     if (at.row > 0) {
-        copy_tile<64, 32, 32, 64>(prev_s, call.spills[7] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32);
+        copy_tile<64, 32, 32, 64>(t_prev_s, call.spills[7] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32);
     } else {
         if (const float* const initial = state_block<const float>(call, 6, at)) {
-            load_tile<float, 64, 32, 32>(prev_s, initial + at.tile * 32 * call.tensors[6].dim[1], call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
+            load_tile<float, 64, 32, 32>(t_prev_s, initial + at.tile * 32 * call.tensors[6].dim[1], call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
         } else {
-            fill<2048>(prev_s, 0.0f);
+            fill<2048>(t_prev_s, 0.0f);
         }
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
@@ -230,27 +230,27 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
         prefetch_rows<64, 64, false>(v5 + call.heads * 4096, 64);
         const float* const v7 = call.spills[4] + block * 16;
         prefetch_rows<1, 1, false>(v7 + call.heads * 16, 0);
-        const float* const q = call.spills[5] + block * 4096;
-        prefetch_rows<64, 64, false>(q + call.heads * 4096, 64);
+        const float* const t_q = call.spills[5] + block * 4096;
+        prefetch_rows<64, 64, false>(t_q + call.heads * 4096, 64);
         const float* const v10 = call.spills[6] + block * 4096;
         prefetch_rows<64, 64, false>(v10 + call.heads * 4096, 64);
-        prefetch_rows<64, 32, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 64, 32, 32>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-        load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
+        prefetch_rows<64, 32, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 64, 32, 32>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v11_j = broadcast(beta[i0]);
+                const auto v11_j = broadcast(t_beta[i0]);
                 for (int j = 0; j < 32; j += kWidth) {
-                    const auto v_j = load(v + i0 * 32 + j);
-                    const auto v12_j = v_j * v11_j;
+                    const auto t_v_j = load(t_v + i0 * 32 + j);
+                    const auto v12_j = t_v_j * v11_j;
                     store(v12 + i0 * 32 + j, v12_j);
                 }
             }
         }
         matmul<64, 32, 64, 64, 1, 32, 32, Acc::Set, Tri::ALower>(v2, v12, v13);
-        matmul<64, 32, 64, 64, 1, 32, 32, Acc::Sub>(v4, prev_s, v15);
-        matmul<64, 32, 64, 64, 1, 32, 32, Acc::Set>(q, prev_s, v16);
+        matmul<64, 32, 64, 64, 1, 32, 32, Acc::Sub>(v4, t_prev_s, v15);
+        matmul<64, 32, 64, 64, 1, 32, 32, Acc::Set>(t_q, t_prev_s, v16);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v14_j = broadcast(v3[i0]);
@@ -266,19 +266,19 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 32; j += kWidth) {
                     const auto v18_j = load(v18 + i0 * 32 + j);
-                    const auto o_j = v18_j * broadcast(scale);
-                    store(o + i0 * 32 + j, o_j);
+                    const auto t_o_j = v18_j * broadcast(t_scale);
+                    store(t_o + i0 * 32 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 32, true>(o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
-        store_tile<bf16, 64, 32, 32>(o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], o, rows);
+        prefetch_rows<64, 32, true>(t_o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
+        store_tile<bf16, 64, 32, 32>(t_o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], t_o, rows);
         {
             const auto v7_j = broadcast(v7[0]);
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 32; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 32 + j);
-                    const auto v20_j = prev_s_j * v7_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 32 + j);
+                    const auto v20_j = t_prev_s_j * v7_j;
                     store(v20 + i0 * 32 + j, v20_j);
                 }
             }
@@ -286,10 +286,10 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
         matmul<64, 32, 64, 1, 64, 32, 32, Acc::Add>(v5, v15, v21);
     }
     if (!at.last) {
-        copy_tile<64, 32, 64, 32>(call.spills[7] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32, prev_s);
+        copy_tile<64, 32, 64, 32>(call.spills[7] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32, t_prev_s);
     } else {
         if (float* const final = state_block<float>(call, 7, at)) {
-            store_tile<float, 64, 32, 32>(final + at.tile * 32 * call.tensors[7].dim[1], call.tensors[7].dim[0], call.tensors[7].dim[1], prev_s, 64);
+            store_tile<float, 64, 32, 32>(final + at.tile * 32 * call.tensors[7].dim[1], call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);
         }
     }
 }

@@ -37,56 +37,56 @@ using namespace forge::device;
 FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const g = scratch + 8192;  // [64, 64]
-    float* const prev_s = scratch + 12288;  // [64, 64]
-    float* const q = scratch + 16384;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_g = scratch + 8192;  // [64, 64]
+    float* const t_prev_s = scratch + 12288;  // [64, 64]
+    float* const t_q = scratch + 16384;  // [64, 64]
     float* const v6 = scratch + 20480;  // [64, 64]
     float* const v8 = scratch + 20544;  // [64, 64]
     float* const v9 = scratch + 24640;  // [64, 64]
     float* const v10 = scratch + 24640;  // [64, 64]
     float* const v11 = scratch + 16384;  // [64, 64]
     float* const v12 = scratch + 16384;  // [64, 64]
-    float* const o = scratch + 16384;  // [64, 64]
+    float* const t_o = scratch + 16384;  // [64, 64]
     float* const v14 = scratch + 20480;  // [64]
     float* const v15 = scratch + 24640;  // [64, 64]
     float* const v17 = scratch + 0;  // [64, 64]
     float* const v18 = scratch + 20480;  // [64]
     float* const v20 = scratch + 12288;  // [64, 64]
-    float* const s = scratch + 12288;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const float* const g_rows = token_rows<const float>(call, 3, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 4, at);
+    float* const t_s = scratch + 12288;  // [64, 64]
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const float* const t_g_rows = token_rows<const float>(call, 3, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 4, at);
     if (const float* const initial = state_block<const float>(call, 5, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        load_tile<float, 64, 64, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+        load_tile<float, 64, 64, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             {
                 for (int i0 = 0; i0 < 64; ++i0) {
                     for (int j = 0; j < 64; j += kWidth) {
-                        const auto g_j = load(g + i0 * 64 + j);
-                        const auto v6_j = sum_row(g_j, v6 + j, i0 == 0);
+                        const auto t_g_j = load(t_g + i0 * 64 + j);
+                        const auto v6_j = sum_row(t_g_j, v6 + j, i0 == 0);
                         store(v6 + j, v6_j);
-                        const auto q_j = load(q + i0 * 64 + j);
+                        const auto t_q_j = load(t_q + i0 * 64 + j);
                         const auto v7_j = exp(v6_j);
-                        const auto v8_j = q_j * v7_j;
+                        const auto v8_j = t_q_j * v7_j;
                         store(v8 + i0 * 64 + j, v8_j);
                     }
                 }
@@ -94,7 +94,7 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
         }
         {
             alignas(64) float work[decay_matmul_scratch<64, 64>()];
-            decay_matmul<64, 64, 64, 64, 64, 64, false>(q, k, g, v9, work);
+            decay_matmul<64, 64, 64, 64, 64, 64, false>(t_q, t_k, t_g, v9, work);
         }
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -107,28 +107,28 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
                 for (; j < 64; j += kWidth) store(v10 + i0 * 64 + j, zero);
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v10, v, v11);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v8, prev_s, v12);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v10, t_v, v11);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v8, t_prev_s, v12);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v12_j = load(v12 + i0 * 64 + j);
-                    const auto o_j = v12_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v12_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o, rows);
-        sum_rows<64, 64, 64>(g, v14);
-        cumsum_rows<64, 64, 64, 64, true, true>(g, v15);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o, rows);
+        sum_rows<64, 64, 64>(t_g, v14);
+        cumsum_rows<64, 64, 64, 64, true, true>(t_g, v15);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
                     const auto v15_j = load(v15 + i0 * 64 + j);
                     const auto v16_j = exp(v15_j);
-                    const auto v17_j = k_j * v16_j;
+                    const auto v17_j = t_k_j * v16_j;
                     store(v17 + i0 * 64 + j, v17_j);
                 }
             }
@@ -144,15 +144,15 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v19_j = broadcast(v18[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 64 + j);
-                    const auto v20_j = prev_s_j * v19_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v20_j = t_prev_s_j * v19_j;
                     store(v20 + i0 * 64 + j, v20_j);
                 }
             }
         }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v17, v, s);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v17, t_v, t_s);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);
     }
 }

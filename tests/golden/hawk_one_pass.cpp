@@ -37,58 +37,58 @@ using namespace forge::device;
 FORGE_KERNEL void forge_hawk_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const x = scratch + 0;  // [64, 64]
-    float* const r = scratch + 4096;  // [64, 64]
-    float* const i_ = scratch + 8192;  // [64, 64]
-    float* const lambda = scratch + 12288;  // [64]
-    float* const prev_h = scratch + 12352;  // [64]
+    float* const t_x = scratch + 0;  // [64, 64]
+    float* const t_r = scratch + 4096;  // [64, 64]
+    float* const t_i = scratch + 8192;  // [64, 64]
+    float* const t_lambda = scratch + 12288;  // [64]
+    float* const t_prev_h = scratch + 12352;  // [64]
     float* const v19 = scratch + 12416;  // [64, 64]
     float* const v21 = scratch + 0;  // [64]
-    const bf16* const x_rows = token_rows<const bf16>(call, 0, at);
-    const float* const r_rows = token_rows<const float>(call, 1, at);
-    const float* const i__rows = token_rows<const float>(call, 2, at);
-    bf16* const o_rows = token_rows<bf16>(call, 4, at);
-    load_tile<float, 1, 64, 16>(lambda, head_block<const float>(call, 3, at), 0, call.tensors[3].dim[0], 1, 0.0f);
+    const bf16* const t_x_rows = token_rows<const bf16>(call, 0, at);
+    const float* const t_r_rows = token_rows<const float>(call, 1, at);
+    const float* const t_i_rows = token_rows<const float>(call, 2, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 4, at);
+    load_tile<float, 1, 64, 16>(t_lambda, head_block<const float>(call, 3, at), 0, call.tensors[3].dim[0], 1, 0.0f);
     if (const float* const initial = state_block<const float>(call, 5, at)) {
-        load_tile<float, 1, 64, 16>(prev_h, initial, 0, call.tensors[5].dim[0], 1, 0.0f);
+        load_tile<float, 1, 64, 16>(t_prev_h, initial, 0, call.tensors[5].dim[0], 1, 0.0f);
     } else {
-        fill<64>(prev_h, 0.0f);
+        fill<64>(t_prev_h, 0.0f);
     }
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
         {
-            const auto x_in = rows_to_read<64, 64, 64>(x, x_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-            const auto r_in = rows_to_read<64, 64, 64>(r, r_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, -__builtin_inff());
-            const auto i__in = rows_to_read<64, 64, 64>(i_, i__rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+            const auto t_x_in = rows_to_read<64, 64, 64>(t_x, t_x_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+            const auto t_r_in = rows_to_read<64, 64, 64>(t_r, t_r_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, -__builtin_inff());
+            const auto t_i_in = rows_to_read<64, 64, 64>(t_i, t_i_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
             {
                 for (int i0 = 0; i0 < 64; ++i0) {
                     for (int j = 0; j < 64; j += kWidth) {
-                        const auto lambda_j = load(lambda + j);
-                        const auto v6_j = softplus(lambda_j);
+                        const auto t_lambda_j = load(t_lambda + j);
+                        const auto v6_j = softplus(t_lambda_j);
                         const auto v7_j = broadcast(-8.0f) * v6_j;
-                        const auto r_j = load_row(r_in, i0, j);
-                        const auto v9_j = sigmoid(r_j);
+                        const auto t_r_j = load_row(t_r_in, i0, j);
+                        const auto v9_j = sigmoid(t_r_j);
                         const auto v10_j = v7_j * v9_j;
                         const auto v18_j = exp(v10_j);
                         const auto v13_j = broadcast(2.0f) * v10_j;
                         const auto v14_j = expm1(v13_j);
                         const auto v15_j = -v14_j;
                         const auto v16_j = sqrt(v15_j);
-                        const auto i__j = load_row(i__in, i0, j);
-                        const auto v11_j = sigmoid(i__j);
-                        const auto x_j = load_row(x_in, i0, j);
-                        const auto v12_j = v11_j * x_j;
+                        const auto t_i_j = load_row(t_i_in, i0, j);
+                        const auto v11_j = sigmoid(t_i_j);
+                        const auto t_x_j = load_row(t_x_in, i0, j);
+                        const auto v12_j = v11_j * t_x_j;
                         const auto v17_j = v16_j * v12_j;
-                        const auto prev_h_j = load(prev_h + j);
-                        const auto v19_j = linear_scan_from_row(v18_j, v17_j, prev_h_j, v19 + i0 * 64 + j - 64, i0 == 0);
+                        const auto t_prev_h_j = load(t_prev_h + j);
+                        const auto v19_j = linear_scan_from_row(v18_j, v17_j, t_prev_h_j, v19 + i0 * 64 + j - 64, i0 == 0);
                         store(v19 + i0 * 64 + j, v19_j);
                     }
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], v19, rows);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], v19, rows);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v20_j = load(v19 + 4032 + j);
@@ -96,9 +96,9 @@ FORGE_KERNEL void forge_hawk_scan(const Call& call, Size task, float* scratch) {
                 store(v21 + j, v21_j);
             }
         }
-        copy_floats<64>(prev_h, v21);
+        copy_floats<64>(t_prev_h, v21);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
-        store_tile<float, 1, 64, 16>(final, 0, call.tensors[6].dim[0], prev_h, 1);
+        store_tile<float, 1, 64, 16>(final, 0, call.tensors[6].dim[0], t_prev_h, 1);
     }
 }

@@ -38,10 +38,10 @@ using namespace forge::device;
 FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const v = scratch + 0;  // [64, 64]
-    float* const g = scratch + 4096;  // [64, 64]
-    float* const prev_s = scratch + 8192;  // [64, 64]
-    float* const q = scratch + 12288;  // [64, 64]
+    float* const t_v = scratch + 0;  // [64, 64]
+    float* const t_g = scratch + 4096;  // [64, 64]
+    float* const t_prev_s = scratch + 8192;  // [64, 64]
+    float* const t_q = scratch + 12288;  // [64, 64]
     float* const v6 = scratch + 16384;  // [64, 64]
     float* const v7 = scratch + 20480;  // [64, 64]
     float* const v9 = scratch + 20544;  // [64, 64]
@@ -49,45 +49,45 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
     float* const v11 = scratch + 24640;  // [64, 64]
     float* const v12 = scratch + 12288;  // [64, 64]
     float* const v13 = scratch + 12288;  // [64, 64]
-    float* const o = scratch + 12288;  // [64, 64]
+    float* const t_o = scratch + 12288;  // [64, 64]
     float* const v15 = scratch + 20480;  // [64]
     float* const v16 = scratch + 24640;  // [64, 64]
     float* const v18 = scratch + 16384;  // [64, 64]
     float* const v19 = scratch + 20480;  // [64]
     float* const v21 = scratch + 8192;  // [64, 64]
-    float* const s = scratch + 8192;  // [64, 64]
-    const bf16* const v_rows = token_rows<const bf16>(call, 1, at);
-    const float* const g_rows = token_rows<const float>(call, 2, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 3, at);
+    float* const t_s = scratch + 8192;  // [64, 64]
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 1, at);
+    const float* const t_g_rows = token_rows<const float>(call, 2, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 3, at);
     if (const float* const initial = state_block<const float>(call, 4, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[4].dim[0], call.tensors[4].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[4].dim[0], call.tensors[4].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(g_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<float, 64, 64, 64>(g, g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<float, 64, 64, 64>(t_g, t_g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             {
                 for (int i0 = 0; i0 < 64; ++i0) {
                     for (int j = 0; j < 64; j += kWidth) {
-                        const auto g_j = load(g + i0 * 64 + j);
-                        const auto v5_j = expm1(g_j);
+                        const auto t_g_j = load(t_g + i0 * 64 + j);
+                        const auto v5_j = expm1(t_g_j);
                         const auto v6_j = -v5_j;
                         store(v6 + i0 * 64 + j, v6_j);
-                        const auto v7_j = sum_row(g_j, v7 + j, i0 == 0);
+                        const auto v7_j = sum_row(t_g_j, v7 + j, i0 == 0);
                         store(v7 + j, v7_j);
-                        const auto q_j = load(q + i0 * 64 + j);
+                        const auto t_q_j = load(t_q + i0 * 64 + j);
                         const auto v8_j = exp(v7_j);
-                        const auto v9_j = q_j * v8_j;
+                        const auto v9_j = t_q_j * v8_j;
                         store(v9 + i0 * 64 + j, v9_j);
                     }
                 }
@@ -95,7 +95,7 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
         }
         {
             alignas(64) float work[decay_matmul_scratch<64, 64>()];
-            decay_matmul<64, 64, 64, 64, 64, 64, false>(q, v6, g, v10, work);
+            decay_matmul<64, 64, 64, 64, 64, 64, false>(t_q, v6, t_g, v10, work);
         }
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -108,21 +108,21 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
                 for (; j < 64; j += kWidth) store(v11 + i0 * 64 + j, zero);
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v11, v, v12);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v9, prev_s, v13);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v11, t_v, v12);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v9, t_prev_s, v13);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v13_j = load(v13 + i0 * 64 + j);
-                    const auto o_j = v13_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v13_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], o, rows);
-        sum_rows<64, 64, 64>(g, v15);
-        cumsum_rows<64, 64, 64, 64, true, true>(g, v16);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], t_o, rows);
+        sum_rows<64, 64, 64>(t_g, v15);
+        cumsum_rows<64, 64, 64, 64, true, true>(t_g, v16);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -145,15 +145,15 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v20_j = broadcast(v19[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 64 + j);
-                    const auto v21_j = prev_s_j * v20_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v21_j = t_prev_s_j * v20_j;
                     store(v21 + i0 * 64 + j, v21_j);
                 }
             }
         }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v18, v, s);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v18, t_v, t_s);
     }
     if (float* const final = state_block<float>(call, 5, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[5].dim[0], call.tensors[5].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[5].dim[0], call.tensors[5].dim[1], t_prev_s, 64);
     }
 }

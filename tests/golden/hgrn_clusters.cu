@@ -36,10 +36,10 @@ FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
     auto& shared = shared_memory<Shared<kStates, kTensors>, 21520>();
     start(shared);
     const StateOf states[kStates] = {{4, 5}};
-    const Tokens<bf16> v_tokens(call, 1, 0);
-    const Tokens<float> g_tokens(call, 2, 1);
-    const Tokens<bf16> q_tokens(call, 0, 2);
-    const Tokens<bf16> o_tokens(call, 3, 3);
+    const Tokens<bf16> t_v_tokens(call, 1, 0);
+    const Tokens<float> t_g_tokens(call, 2, 1);
+    const Tokens<bf16> t_q_tokens(call, 0, 2);
+    const Tokens<bf16> t_o_tokens(call, 3, 3);
     const TensorOf tensors[kTensors] = {{1, 2, true}, {2, 4, true}, {0, 2, true}, {3, 2, true}};
     [[maybe_unused]] const vec zero = broadcast(0.0f);
     if (thread() == 0) shared.places[0].tile = first_tile<kChannels>(call);
@@ -47,9 +47,9 @@ FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
     find_places(shared.places[0], call, tensors);
     sync();
     const Part part_first = part_of(shared.places[0].tile, kChannels);
-    auto v = load_rows(v_tokens, shared.places[0], part_first, 0.0f);
-    auto g = load_rows(g_tokens, shared.places[0], part_first, 0.0f);
-    auto q = load_rows(q_tokens, shared.places[0], part_first, 0.0f);
+    auto t_v = load_rows(t_v_tokens, shared.places[0], part_first, 0.0f);
+    auto t_g = load_rows(t_g_tokens, shared.places[0], part_first, 0.0f);
+    auto t_q = load_rows(t_q_tokens, shared.places[0], part_first, 0.0f);
     take_tile<kChannels>(shared.places[1], shared.places[0], call);
     sync();
     place_tile(shared.places[1], shared.places[0], call, tensors);
@@ -62,56 +62,56 @@ FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
         vec v2[kRows];
         vec v5[kRows];
         {
-            vec prev_h = zero;
-            vec h_transition = broadcast(1.0f);
+            vec t_prev_h = zero;
+            vec t_h_transition = broadcast(1.0f);
             #pragma unroll
             for (int row = 0; row < kRows; ++row) {
-                const vec g_row = g[row];
-                v2[row] = exp(g_row);
+                const vec t_g_row = t_g[row];
+                v2[row] = exp(t_g_row);
                 const vec v2_row = v2[row];
-                const vec v3 = expm1(g_row);
+                const vec v3 = expm1(t_g_row);
                 const vec v4 = neg(v3);
-                const vec v_row = v[row];
-                v5[row] = mul(v4, v_row);
+                const vec t_v_row = t_v[row];
+                v5[row] = mul(v4, t_v_row);
                 const vec v5_row = v5[row];
-                const vec v7 = mul(prev_h, v2_row);
-                const vec h = add(v7, v5_row);
-                const vec v14 = mul(h_transition, v2_row);
-                prev_h = h;
-                h_transition = v14;
+                const vec v7 = mul(t_prev_h, v2_row);
+                const vec t_h = add(v7, v5_row);
+                const vec v14 = mul(t_h_transition, v2_row);
+                t_prev_h = t_h;
+                t_h_transition = v14;
             }
-            put_map(shared, 0, h_transition, prev_h);
+            put_map(shared, 0, t_h_transition, t_prev_h);
         }
         const Part part_next = part_of(following.tile, kChannels);
-        const auto v_next = load_rows(v_tokens, following, part_next, 0.0f);
-        const auto g_next = load_rows(g_tokens, following, part_next, 0.0f);
-        const auto q_next = load_rows(q_tokens, following, part_next, 0.0f);
+        const auto t_v_next = load_rows(t_v_tokens, following, part_next, 0.0f);
+        const auto t_g_next = load_rows(t_g_tokens, following, part_next, 0.0f);
+        const auto t_q_next = load_rows(t_q_tokens, following, part_next, 0.0f);
         take_tile<kChannels>(next, following, call);
         sync();
         place_tile(next, following, call, tensors);
         join(shared, call, at, turn, states, kChannels);
         sync();
         {
-            vec prev_h = state_before(shared, 0);
-            Rows<bf16> o_rows;
+            vec t_prev_h = state_before(shared, 0);
+            Rows<bf16> t_o_rows;
             #pragma unroll
             for (int row = 0; row < kRows; ++row) {
                 const vec v2_row = v2[row];
-                const vec v7 = mul(prev_h, v2_row);
+                const vec v7 = mul(t_prev_h, v2_row);
                 const vec v5_row = v5[row];
-                const vec h = add(v7, v5_row);
-                const vec v10 = mul(v2_row, prev_h);
+                const vec t_h = add(v7, v5_row);
+                const vec v10 = mul(v2_row, t_prev_h);
                 const vec v11 = add(v5_row, v10);
-                const vec q_row = q[row];
-                const vec o = mul(v11, q_row);
-                o_rows.row[row] = pack<bf16>(o);
-                prev_h = h;
+                const vec t_q_row = t_q[row];
+                const vec t_o = mul(v11, t_q_row);
+                t_o_rows.row[row] = pack<bf16>(t_o);
+                t_prev_h = t_h;
             }
-            store_rows(o_tokens, places, part, o_rows);
-            store_state(call, 5, at, part, prev_h);
+            store_rows(t_o_tokens, places, part, t_o_rows);
+            store_state(call, 5, at, part, t_prev_h);
         }
-        v = v_next;
-        g = g_next;
-        q = q_next;
+        t_v = t_v_next;
+        t_g = t_g_next;
+        t_q = t_q_next;
     }
 }

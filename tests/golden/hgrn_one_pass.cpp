@@ -27,49 +27,49 @@ using namespace forge::device;
 FORGE_KERNEL void forge_hgrn_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const v = scratch + 0;  // [64, 64]
-    float* const g = scratch + 4096;  // [64, 64]
-    float* const prev_h = scratch + 8192;  // [64]
-    float* const q = scratch + 8256;  // [64, 64]
+    float* const t_v = scratch + 0;  // [64, 64]
+    float* const t_g = scratch + 4096;  // [64, 64]
+    float* const t_prev_h = scratch + 8192;  // [64]
+    float* const t_q = scratch + 8256;  // [64, 64]
     float* const v8 = scratch + 12352;  // [64, 64]
-    float* const o = scratch + 12416;  // [64, 64]
+    float* const t_o = scratch + 12416;  // [64, 64]
     float* const v11 = scratch + 0;  // [64]
-    const bf16* const v_rows = token_rows<const bf16>(call, 1, at);
-    const float* const g_rows = token_rows<const float>(call, 2, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 3, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 1, at);
+    const float* const t_g_rows = token_rows<const float>(call, 2, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 3, at);
     if (const float* const initial = state_block<const float>(call, 4, at)) {
-        load_tile<float, 1, 64, 16>(prev_h, initial, 0, call.tensors[4].dim[0], 1, 0.0f);
+        load_tile<float, 1, 64, 16>(t_prev_h, initial, 0, call.tensors[4].dim[0], 1, 0.0f);
     } else {
-        fill<64>(prev_h, 0.0f);
+        fill<64>(t_prev_h, 0.0f);
     }
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
         {
-            const auto v_in = rows_to_read<64, 64, 64>(v, v_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-            const auto g_in = rows_to_read<64, 64, 64>(g, g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-            const auto q_in = rows_to_read<64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-            const auto o_out = rows_to_write<64, 64, 64>(o, o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, at.tokens);
+            const auto t_v_in = rows_to_read<64, 64, 64>(t_v, t_v_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+            const auto t_g_in = rows_to_read<64, 64, 64>(t_g, t_g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+            const auto t_q_in = rows_to_read<64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+            const auto t_o_out = rows_to_write<64, 64, 64>(t_o, t_o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, at.tokens);
             {
                 for (int i0 = 0; i0 < 64; ++i0) {
                     for (int j = 0; j < 64; j += kWidth) {
-                        const auto g_j = load_row(g_in, i0, j);
-                        const auto v4_j = exp(g_j);
-                        const auto v5_j = expm1(g_j);
+                        const auto t_g_j = load_row(t_g_in, i0, j);
+                        const auto v4_j = exp(t_g_j);
+                        const auto v5_j = expm1(t_g_j);
                         const auto v6_j = -v5_j;
-                        const auto v_j = load_row(v_in, i0, j);
-                        const auto v7_j = v6_j * v_j;
-                        const auto prev_h_j = load(prev_h + j);
-                        const auto v8_j = linear_scan_from_row(v4_j, v7_j, prev_h_j, v8 + j, i0 == 0);
+                        const auto t_v_j = load_row(t_v_in, i0, j);
+                        const auto v7_j = v6_j * t_v_j;
+                        const auto t_prev_h_j = load(t_prev_h + j);
+                        const auto v8_j = linear_scan_from_row(v4_j, v7_j, t_prev_h_j, v8 + j, i0 == 0);
                         store(v8 + j, v8_j);
-                        const auto q_j = load_row(q_in, i0, j);
-                        const auto o_j = v8_j * q_j;
-                        store_row(o_out, i0, j, o_j);
+                        const auto t_q_j = load_row(t_q_in, i0, j);
+                        const auto t_o_j = v8_j * t_q_j;
+                        store_row(t_o_out, i0, j, t_o_j);
                     }
                 }
             }
-            store_rows<64, 64>(o_out, o, o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows);
+            store_rows<64, 64>(t_o_out, t_o, t_o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows);
         }
         {
             for (int j = 0; j < 64; j += kWidth) {
@@ -78,9 +78,9 @@ FORGE_KERNEL void forge_hgrn_scan(const Call& call, Size task, float* scratch) {
                 store(v11 + j, v11_j);
             }
         }
-        copy_floats<64>(prev_h, v11);
+        copy_floats<64>(t_prev_h, v11);
     }
     if (float* const final = state_block<float>(call, 5, at)) {
-        store_tile<float, 1, 64, 16>(final, 0, call.tensors[5].dim[0], prev_h, 1);
+        store_tile<float, 1, 64, 16>(final, 0, call.tensors[5].dim[0], t_prev_h, 1);
     }
 }

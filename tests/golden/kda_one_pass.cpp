@@ -51,12 +51,12 @@ using namespace forge::device;
 FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const g = scratch + 8192;  // [64, 64]
-    float* const beta = scratch + 12288;  // [64]
-    float* const prev_s = scratch + 12352;  // [64, 64]
-    float* const q = scratch + 16448;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_g = scratch + 8192;  // [64, 64]
+    float* const t_beta = scratch + 12288;  // [64]
+    float* const t_prev_s = scratch + 12352;  // [64, 64]
+    float* const t_q = scratch + 16448;  // [64, 64]
     float* const v8 = scratch + 20544;  // [64, 64]
     float* const v11 = scratch + 20608;  // [64, 64]
     float* const v12 = scratch + 24704;  // [64, 64]
@@ -71,55 +71,55 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
     float* const v24 = scratch + 24704;  // [64, 64]
     float* const v25 = scratch + 32896;  // [64, 64]
     float* const v26 = scratch + 32896;  // [64, 64]
-    float* const o = scratch + 32896;  // [64, 64]
+    float* const t_o = scratch + 32896;  // [64, 64]
     float* const v28 = scratch + 20544;  // [64]
     float* const v29 = scratch + 20608;  // [64, 64]
     float* const v31 = scratch + 0;  // [64, 64]
     float* const v32 = scratch + 20544;  // [64]
     float* const v34 = scratch + 12352;  // [64, 64]
     float* const v35 = scratch + 12352;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const float* const g_rows = token_rows<const float>(call, 3, at);
-    const bf16* const beta_rows = token_rows<const bf16>(call, 4, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 5, at);
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const float* const t_g_rows = token_rows<const float>(call, 3, at);
+    const bf16* const t_beta_rows = token_rows<const bf16>(call, 4, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 5, at);
     if (const float* const initial = state_block<const float>(call, 6, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        load_tile<float, 64, 64, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-        load_vector<bf16, 64>(beta, beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+        load_tile<float, 64, 64, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
-            const auto v_in = rows_to_read<64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+            const auto t_v_in = rows_to_read<64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
             {
                 for (int i0 = 0; i0 < 64; ++i0) {
-                    const auto v7_j = broadcast(beta[i0]);
+                    const auto v7_j = broadcast(t_beta[i0]);
                     for (int j = 0; j < 64; j += kWidth) {
-                        const auto g_j = load(g + i0 * 64 + j);
-                        const auto v8_j = sum_row(g_j, v8 + j, i0 == 0);
+                        const auto t_g_j = load(t_g + i0 * 64 + j);
+                        const auto v8_j = sum_row(t_g_j, v8 + j, i0 == 0);
                         store(v8 + j, v8_j);
-                        const auto v_j = load_row(v_in, i0, j);
-                        const auto v11_j = v_j * v7_j;
+                        const auto t_v_j = load_row(t_v_in, i0, j);
+                        const auto v11_j = t_v_j * v7_j;
                         store(v11 + i0 * 64 + j, v11_j);
-                        const auto k_j = load(k + i0 * 64 + j);
+                        const auto t_k_j = load(t_k + i0 * 64 + j);
                         const auto v9_j = exp(v8_j);
-                        const auto v10_j = k_j * v9_j;
+                        const auto v10_j = t_k_j * v9_j;
                         const auto v12_j = v10_j * v7_j;
                         store(v12 + i0 * 64 + j, v12_j);
-                        const auto q_j = load(q + i0 * 64 + j);
-                        const auto v13_j = q_j * v9_j;
+                        const auto t_q_j = load(t_q + i0 * 64 + j);
+                        const auto v13_j = t_q_j * v9_j;
                         store(v13 + i0 * 64 + j, v13_j);
                     }
                 }
@@ -127,11 +127,11 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
         }
         {
             alignas(64) float work[decay_matmul_scratch<64, 64>()];
-            decay_matmul<64, 64, 64, 64, 64, 64, false>(k, k, g, v14, work);
+            decay_matmul<64, 64, 64, 64, 64, 64, false>(t_k, t_k, t_g, v14, work);
         }
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v7_j = broadcast(beta[i0]);
+                const auto v7_j = broadcast(t_beta[i0]);
                 int j = 0;
                 for (; j <= i0; j += kWidth) {
                     const auto v17_j = eye(i0, j);
@@ -147,10 +147,10 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
         unit_lower_inverse<64, 64, 64>(v18, v19);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v19, v11, v20);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v19, v12, v21);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v21, prev_s, v22);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v21, t_prev_s, v22);
         {
             alignas(64) float work[decay_matmul_scratch<64, 64>()];
-            decay_matmul<64, 64, 64, 64, 64, 64, false>(q, k, g, v23, work);
+            decay_matmul<64, 64, 64, 64, 64, 64, false>(t_q, t_k, t_g, v23, work);
         }
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -164,27 +164,27 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v24, v22, v25);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v13, prev_s, v26);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v13, t_prev_s, v26);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v26_j = load(v26 + i0 * 64 + j);
-                    const auto o_j = v26_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v26_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], o, rows);
-        sum_rows<64, 64, 64>(g, v28);
-        cumsum_rows<64, 64, 64, 64, true, true>(g, v29);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], t_o, rows);
+        sum_rows<64, 64, 64>(t_g, v28);
+        cumsum_rows<64, 64, 64, 64, true, true>(t_g, v29);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
                     const auto v29_j = load(v29 + i0 * 64 + j);
                     const auto v30_j = exp(v29_j);
-                    const auto v31_j = k_j * v30_j;
+                    const auto v31_j = t_k_j * v30_j;
                     store(v31 + i0 * 64 + j, v31_j);
                 }
             }
@@ -200,8 +200,8 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v33_j = broadcast(v32[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 64 + j);
-                    const auto v34_j = prev_s_j * v33_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v34_j = t_prev_s_j * v33_j;
                     store(v34 + i0 * 64 + j, v34_j);
                 }
             }
@@ -209,6 +209,6 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
         matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v31, v22, v35);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);
     }
 }

@@ -45,11 +45,11 @@ using namespace forge::device;
 FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const token_mask_ = scratch + 8192;  // [64]
-    float* const prev_s = scratch + 8256;  // [64, 64]
-    float* const q = scratch + 12352;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_token_mask = scratch + 8192;  // [64]
+    float* const t_prev_s = scratch + 8256;  // [64, 64]
+    float* const t_q = scratch + 12352;  // [64, 64]
     float* const v8 = scratch + 8192;  // [64]
     float* const v9 = scratch + 16448;  // [64]
     float* const v11 = scratch + 16512;  // [64, 64]
@@ -60,46 +60,46 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
     float* const v18 = scratch + 16512;  // [64, 64]
     float* const v19 = scratch + 16512;  // [64, 64]
     float* const v20 = scratch + 16512;  // [64, 64]
-    float* const o = scratch + 16512;  // [64, 64]
+    float* const t_o = scratch + 16512;  // [64, 64]
     float* const v22 = scratch + 16448;  // []
     float* const v23 = scratch + 12352;  // [64]
     float* const v24 = scratch + 12352;  // [64]
     float* const v26 = scratch + 0;  // [64, 64]
     float* const v27 = scratch + 16448;  // []
     float* const v28 = scratch + 8256;  // [64, 64]
-    float* const s = scratch + 8256;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 4, at);
-    const float slope = load_number(head_block<const float>(call, 3, at));
+    float* const t_s = scratch + 8256;  // [64, 64]
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 4, at);
+    const float t_slope = load_number(head_block<const float>(call, 3, at));
     if (const float* const initial = state_block<const float>(call, 5, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        token_mask<64>(token_mask_, rows);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        token_mask<64>(t_token_mask, rows);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
-            const auto v7_j = -broadcast(slope);
+            const auto v7_j = -broadcast(t_slope);
             for (int j = 0; j < 64; j += kWidth) {
-                const auto token_mask__j = load(token_mask_ + j);
-                const auto v8_j = v7_j * token_mask__j;
+                const auto t_token_mask_j = load(t_token_mask + j);
+                const auto v8_j = v7_j * t_token_mask_j;
                 store(v8 + j, v8_j);
             }
         }
         cumsum<64, false, false>(v8, v9);
-        transpose<64, 64, 64, 64>(k, v11);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(q, v11, v12);
+        transpose<64, 64, 64, 64>(t_k, v11);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v11, v12);
         decay_mask<64, 64, false>(v8, v13);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -121,7 +121,7 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
                 store(v16 + j, v16_j);
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(q, prev_s, v18);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v18);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v17_j = broadcast(v16[i0]);
@@ -132,18 +132,18 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
                 }
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v15, v, v20);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v15, t_v, v20);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v20_j = load(v20 + i0 * 64 + j);
-                    const auto o_j = v20_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v20_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o, rows);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o, rows);
         fill<1>(v22, sum<64>(v8));
         cumsum<64, true, true>(v8, v23);
         {
@@ -157,8 +157,8 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v25_j = broadcast(v24[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v26_j = k_j * v25_j;
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
+                    const auto v26_j = t_k_j * v25_j;
                     store(v26 + i0 * 64 + j, v26_j);
                 }
             }
@@ -172,15 +172,15 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
             const auto v27_j = broadcast(v27[0]);
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 64 + j);
-                    const auto v28_j = prev_s_j * v27_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v28_j = t_prev_s_j * v27_j;
                     store(v28 + i0 * 64 + j, v28_j);
                 }
             }
         }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v26, v, s);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v26, t_v, t_s);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);
     }
 }

@@ -28,38 +28,38 @@ using namespace forge::device;
 FORGE_KERNEL void forge_linear_attention_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const prev_s = scratch + 8192;  // [64, 64]
-    float* const q = scratch + 12288;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_prev_s = scratch + 8192;  // [64, 64]
+    float* const t_q = scratch + 12288;  // [64, 64]
     float* const v6 = scratch + 16384;  // [64, 64]
     float* const v7 = scratch + 20480;  // [64, 64]
     float* const v8 = scratch + 20480;  // [64, 64]
     float* const v9 = scratch + 16384;  // [64, 64]
     float* const v10 = scratch + 16384;  // [64, 64]
-    float* const o = scratch + 16384;  // [64, 64]
-    float* const s = scratch + 8192;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 3, at);
+    float* const t_o = scratch + 16384;  // [64, 64]
+    float* const t_s = scratch + 8192;  // [64, 64]
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 3, at);
     if (const float* const initial = state_block<const float>(call, 4, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[4].dim[0], call.tensors[4].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[4].dim[0], call.tensors[4].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-        transpose<64, 64, 64, 64>(k, v6);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(q, v6, v7);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        transpose<64, 64, 64, 64>(t_k, v6);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v6, v7);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 int j = 0;
@@ -71,22 +71,22 @@ FORGE_KERNEL void forge_linear_attention_scan(const Call& call, Size task, float
                 for (; j < 64; j += kWidth) store(v8 + i0 * 64 + j, zero);
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v8, v, v9);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(q, prev_s, v10);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v8, t_v, v9);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(t_q, t_prev_s, v10);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v10_j = load(v10 + i0 * 64 + j);
-                    const auto o_j = v10_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v10_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], o, rows);
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(k, v, s);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], t_o, rows);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(t_k, t_v, t_s);
     }
     if (float* const final = state_block<float>(call, 5, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[5].dim[0], call.tensors[5].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[5].dim[0], call.tensors[5].dim[1], t_prev_s, 64);
     }
 }

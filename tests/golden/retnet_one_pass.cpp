@@ -44,11 +44,11 @@ using namespace forge::device;
 FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const token_mask_ = scratch + 8192;  // [64]
-    float* const prev_s = scratch + 8256;  // [64, 64]
-    float* const q = scratch + 12352;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_token_mask = scratch + 8192;  // [64]
+    float* const t_prev_s = scratch + 8256;  // [64, 64]
+    float* const t_q = scratch + 12352;  // [64, 64]
     float* const v7 = scratch + 8192;  // [64]
     float* const v8 = scratch + 16448;  // [64]
     float* const v10 = scratch + 16512;  // [64, 64]
@@ -59,45 +59,45 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
     float* const v17 = scratch + 16512;  // [64, 64]
     float* const v18 = scratch + 16512;  // [64, 64]
     float* const v19 = scratch + 16512;  // [64, 64]
-    float* const o = scratch + 16512;  // [64, 64]
+    float* const t_o = scratch + 16512;  // [64, 64]
     float* const v21 = scratch + 16448;  // []
     float* const v22 = scratch + 12352;  // [64]
     float* const v23 = scratch + 12352;  // [64]
     float* const v25 = scratch + 0;  // [64, 64]
     float* const v26 = scratch + 16448;  // []
     float* const v27 = scratch + 8256;  // [64, 64]
-    float* const s = scratch + 8256;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 4, at);
-    const float gamma_log = load_number(head_block<const float>(call, 3, at));
+    float* const t_s = scratch + 8256;  // [64, 64]
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 4, at);
+    const float t_gamma_log = load_number(head_block<const float>(call, 3, at));
     if (const float* const initial = state_block<const float>(call, 5, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        token_mask<64>(token_mask_, rows);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        token_mask<64>(t_token_mask, rows);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             for (int j = 0; j < 64; j += kWidth) {
-                const auto token_mask__j = load(token_mask_ + j);
-                const auto v7_j = broadcast(gamma_log) * token_mask__j;
+                const auto t_token_mask_j = load(t_token_mask + j);
+                const auto v7_j = broadcast(t_gamma_log) * t_token_mask_j;
                 store(v7 + j, v7_j);
             }
         }
         cumsum<64, false, false>(v7, v8);
-        transpose<64, 64, 64, 64>(k, v10);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(q, v10, v11);
+        transpose<64, 64, 64, 64>(t_k, v10);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v10, v11);
         decay_mask<64, 64, false>(v7, v12);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -119,7 +119,7 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
                 store(v15 + j, v15_j);
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(q, prev_s, v17);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v17);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v16_j = broadcast(v15[i0]);
@@ -130,18 +130,18 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
                 }
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v14, v, v19);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v14, t_v, v19);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v19_j = load(v19 + i0 * 64 + j);
-                    const auto o_j = v19_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v19_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o, rows);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o, rows);
         fill<1>(v21, sum<64>(v7));
         cumsum<64, true, true>(v7, v22);
         {
@@ -155,8 +155,8 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v24_j = broadcast(v23[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v25_j = k_j * v24_j;
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
+                    const auto v25_j = t_k_j * v24_j;
                     store(v25 + i0 * 64 + j, v25_j);
                 }
             }
@@ -170,15 +170,15 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
             const auto v26_j = broadcast(v26[0]);
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 64 + j);
-                    const auto v27_j = prev_s_j * v26_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v27_j = t_prev_s_j * v26_j;
                     store(v27 + i0 * 64 + j, v27_j);
                 }
             }
         }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v25, v, s);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v25, t_v, t_s);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);
     }
 }

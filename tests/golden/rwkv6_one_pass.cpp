@@ -43,12 +43,12 @@ using namespace forge::device;
 FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const g = scratch + 8192;  // [64, 64]
-    float* const prev_s = scratch + 12288;  // [64, 64]
-    float* const q = scratch + 16384;  // [64, 64]
-    float* const u = scratch + 20480;  // [64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_g = scratch + 8192;  // [64, 64]
+    float* const t_prev_s = scratch + 12288;  // [64, 64]
+    float* const t_q = scratch + 16384;  // [64, 64]
+    float* const t_u = scratch + 20480;  // [64]
     float* const v7 = scratch + 20544;  // [64, 64]
     float* const v9 = scratch + 20544;  // [64, 64]
     float* const v10 = scratch + 24640;  // [64, 64]
@@ -58,51 +58,51 @@ FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) 
     float* const v16 = scratch + 16384;  // [64, 64]
     float* const v17 = scratch + 16384;  // [64, 64]
     float* const v18 = scratch + 16384;  // [64, 64]
-    float* const o = scratch + 16384;  // [64, 64]
+    float* const t_o = scratch + 16384;  // [64, 64]
     float* const v20 = scratch + 28736;  // [64]
     float* const v21 = scratch + 24640;  // [64, 64]
     float* const v23 = scratch + 0;  // [64, 64]
     float* const v24 = scratch + 28736;  // [64]
     float* const v26 = scratch + 12288;  // [64, 64]
-    float* const s = scratch + 12288;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const float* const g_rows = token_rows<const float>(call, 3, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 5, at);
+    float* const t_s = scratch + 12288;  // [64, 64]
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const float* const t_g_rows = token_rows<const float>(call, 3, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 5, at);
     if (const float* const initial = state_block<const float>(call, 6, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[6].dim[0], call.tensors[6].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    load_tile<float, 1, 64, 16>(u, head_block<const float>(call, 4, at), 0, call.tensors[4].dim[0], 1, 0.0f);
-    const float scale = call.scalars[0];
+    load_tile<float, 1, 64, 16>(t_u, head_block<const float>(call, 4, at), 0, call.tensors[4].dim[0], 1, 0.0f);
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        load_tile<float, 64, 64, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-        cumsum_rows<64, 64, 64, 64, false, true>(g, v7);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+        load_tile<float, 64, 64, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        cumsum_rows<64, 64, 64, 64, false, true>(t_g, v7);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto q_j = load(q + i0 * 64 + j);
+                    const auto t_q_j = load(t_q + i0 * 64 + j);
                     const auto v7_j = load(v7 + i0 * 64 + j);
                     const auto v8_j = exp(v7_j);
-                    const auto v9_j = q_j * v8_j;
+                    const auto v9_j = t_q_j * v8_j;
                     store(v9 + i0 * 64 + j, v9_j);
                 }
             }
         }
         {
             alignas(64) float work[decay_matmul_scratch<64, 64>()];
-            decay_matmul<64, 64, 64, 64, 64, 64, true>(q, k, g, v10, work);
+            decay_matmul<64, 64, 64, 64, 64, 64, true>(t_q, t_k, t_g, v10, work);
         }
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -118,11 +118,11 @@ FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) 
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto q_j = load(q + i0 * 64 + j);
-                    const auto u_j = load(u + j);
-                    const auto v12_j = q_j * u_j;
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v13_j = v12_j * k_j;
+                    const auto t_q_j = load(t_q + i0 * 64 + j);
+                    const auto t_u_j = load(t_u + j);
+                    const auto v12_j = t_q_j * t_u_j;
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
+                    const auto v13_j = v12_j * t_k_j;
                     store(v13 + i0 * 64 + j, v13_j);
                 }
             }
@@ -132,34 +132,34 @@ FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) 
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v15_j = broadcast(v14[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v_j = load(v + i0 * 64 + j);
-                    const auto v16_j = v15_j * v_j;
+                    const auto t_v_j = load(t_v + i0 * 64 + j);
+                    const auto v16_j = v15_j * t_v_j;
                     store(v16 + i0 * 64 + j, v16_j);
                 }
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v11, v, v17);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v9, prev_s, v18);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v11, t_v, v17);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v9, t_prev_s, v18);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v18_j = load(v18 + i0 * 64 + j);
-                    const auto o_j = v18_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v18_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], o, rows);
-        sum_rows<64, 64, 64>(g, v20);
-        cumsum_rows<64, 64, 64, 64, true, true>(g, v21);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], t_o, rows);
+        sum_rows<64, 64, 64>(t_g, v20);
+        cumsum_rows<64, 64, 64, 64, true, true>(t_g, v21);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
                     const auto v21_j = load(v21 + i0 * 64 + j);
                     const auto v22_j = exp(v21_j);
-                    const auto v23_j = k_j * v22_j;
+                    const auto v23_j = t_k_j * v22_j;
                     store(v23 + i0 * 64 + j, v23_j);
                 }
             }
@@ -175,15 +175,15 @@ FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) 
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v25_j = broadcast(v24[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 64 + j);
-                    const auto v26_j = prev_s_j * v25_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v26_j = t_prev_s_j * v25_j;
                     store(v26 + i0 * 64 + j, v26_j);
                 }
             }
         }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v23, v, s);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v23, t_v, t_s);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);
     }
 }

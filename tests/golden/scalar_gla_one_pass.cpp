@@ -42,11 +42,11 @@ using namespace forge::device;
 FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
     [[maybe_unused]] const vec zero = broadcast(0.0f);
-    float* const k = scratch + 0;  // [64, 64]
-    float* const v = scratch + 4096;  // [64, 64]
-    float* const g = scratch + 8192;  // [64]
-    float* const prev_s = scratch + 8256;  // [64, 64]
-    float* const q = scratch + 12352;  // [64, 64]
+    float* const t_k = scratch + 0;  // [64, 64]
+    float* const t_v = scratch + 4096;  // [64, 64]
+    float* const t_g = scratch + 8192;  // [64]
+    float* const t_prev_s = scratch + 8256;  // [64, 64]
+    float* const t_q = scratch + 12352;  // [64, 64]
     float* const v6 = scratch + 16448;  // [64]
     float* const v8 = scratch + 16512;  // [64, 64]
     float* const v9 = scratch + 20608;  // [64, 64]
@@ -56,40 +56,40 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
     float* const v15 = scratch + 16512;  // [64, 64]
     float* const v16 = scratch + 16512;  // [64, 64]
     float* const v17 = scratch + 16512;  // [64, 64]
-    float* const o = scratch + 16512;  // [64, 64]
+    float* const t_o = scratch + 16512;  // [64, 64]
     float* const v19 = scratch + 16448;  // []
     float* const v20 = scratch + 12352;  // [64]
     float* const v21 = scratch + 12352;  // [64]
     float* const v23 = scratch + 0;  // [64, 64]
     float* const v24 = scratch + 16448;  // []
     float* const v25 = scratch + 8256;  // [64, 64]
-    float* const s = scratch + 8256;  // [64, 64]
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at);
-    const float* const g_rows = token_rows<const float>(call, 3, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 4, at);
+    float* const t_s = scratch + 8256;  // [64, 64]
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
+    const float* const t_g_rows = token_rows<const float>(call, 3, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 4, at);
     if (const float* const initial = state_block<const float>(call, 5, at)) {
-        load_tile<float, 64, 64, 64>(prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
+        load_tile<float, 64, 64, 64>(t_prev_s, initial, call.tensors[5].dim[0], call.tensors[5].dim[1], 64, 0.0f);
     } else {
-        fill<4096>(prev_s, 0.0f);
+        fill<4096>(t_prev_s, 0.0f);
     }
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
-        load_tile<bf16, 64, 64, 64>(k, k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
-        load_tile<bf16, 64, 64, 64>(v, v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        load_vector<float, 64>(g, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        prefetch_rows<64, 64, false>(q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
-        load_tile<bf16, 64, 64, 64>(q, q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
-        cumsum<64, false, false>(g, v6);
-        transpose<64, 64, 64, 64>(k, v8);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(q, v8, v9);
-        decay_mask<64, 64, false>(g, v10);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
+        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
+        load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
+        load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
+        cumsum<64, false, false>(t_g, v6);
+        transpose<64, 64, 64, 64>(t_k, v8);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v8, v9);
+        decay_mask<64, 64, false>(t_g, v10);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 int j = 0;
@@ -110,7 +110,7 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
                 store(v13 + j, v13_j);
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(q, prev_s, v15);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v15);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v14_j = broadcast(v13[i0]);
@@ -121,20 +121,20 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
                 }
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v12, v, v17);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v12, t_v, v17);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto v17_j = load(v17 + i0 * 64 + j);
-                    const auto o_j = v17_j * broadcast(scale);
-                    store(o + i0 * 64 + j, o_j);
+                    const auto t_o_j = v17_j * broadcast(t_scale);
+                    store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
-        prefetch_rows<64, 64, true>(o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
-        store_tile<bf16, 64, 64, 64>(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o, rows);
-        fill<1>(v19, sum<64>(g));
-        cumsum<64, true, true>(g, v20);
+        prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
+        store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o, rows);
+        fill<1>(v19, sum<64>(t_g));
+        cumsum<64, true, true>(t_g, v20);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v20_j = load(v20 + j);
@@ -146,8 +146,8 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v22_j = broadcast(v21[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto k_j = load(k + i0 * 64 + j);
-                    const auto v23_j = k_j * v22_j;
+                    const auto t_k_j = load(t_k + i0 * 64 + j);
+                    const auto v23_j = t_k_j * v22_j;
                     store(v23 + i0 * 64 + j, v23_j);
                 }
             }
@@ -161,15 +161,15 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
             const auto v24_j = broadcast(v24[0]);
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto prev_s_j = load(prev_s + i0 * 64 + j);
-                    const auto v25_j = prev_s_j * v24_j;
+                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v25_j = t_prev_s_j * v24_j;
                     store(v25 + i0 * 64 + j, v25_j);
                 }
             }
         }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v23, v, s);
+        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v23, t_v, t_s);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
-        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], prev_s, 64);
+        store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);
     }
 }

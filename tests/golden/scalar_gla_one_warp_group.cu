@@ -48,26 +48,26 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
     constexpr int kChunk = 64, kStages = 2;
     const Task at = scan_task(call, task);
     if (at.idle) return;
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     const auto rows_of = [&](Size row) { return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); };
     [[maybe_unused]] Size row = at.row, block = at.block;
-    const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-    const bf16* const v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 64 * call.tensors[2].dim[0];
-    const float* const g_rows = token_rows<const float>(call, 3, at);
-    const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-    bf16* const o_rows = token_rows<bf16>(call, 4, at) + at.tile * 64 * call.tensors[4].dim[0];
+    const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+    const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 64 * call.tensors[2].dim[0];
+    const float* const t_g_rows = token_rows<const float>(call, 3, at);
+    const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+    bf16* const t_o_rows = token_rows<bf16>(call, 4, at) + at.tile * 64 * call.tensors[4].dim[0];
     const Operand<bf16, 64, 64> v24(scratch + 20480);
-    const Operand<bf16, 64, 64> o_2(scratch + 20480);
-    Fragment<64, 128> prev_s;
-    const float* const prev_s_initial = state_block<const float>(call, 5, at);
-    load_state(prev_s, prev_s_initial ? prev_s_initial + at.tile * 64 * call.tensors[5].dim[1] : nullptr, call.tensors[5].dim[1], call.tensors[5].dim[0]);
+    const Operand<bf16, 64, 64> t_o_2(scratch + 20480);
+    Fragment<64, 128> t_prev_s;
+    const float* const t_prev_s_initial = state_block<const float>(call, 5, at);
+    load_state(t_prev_s, t_prev_s_initial ? t_prev_s_initial + at.tile * 64 * call.tensors[5].dim[1] : nullptr, call.tensors[5].dim[1], call.tensors[5].dim[0]);
     const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage) {
         [[maybe_unused]] float* const arriving = scratch + stage * 10240;
         [[maybe_unused]] float* const arriving_numbers = scratch + 22528 + stage * 264;
-        start_vector(arriving_numbers + 0, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, row + rows == at.tokens);
-        start_operand(Operand<bf16, 64, 128>(arriving + 0), k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
-        start_operand(Operand<bf16, 64, 64>(arriving + 4096), v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
-        start_operand(Operand<bf16, 64, 128>(arriving + 6144), q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
+        start_vector(arriving_numbers + 0, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, row + rows == at.tokens);
+        start_operand(Operand<bf16, 64, 128>(arriving + 0), t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
+        start_operand(Operand<bf16, 64, 64>(arriving + 4096), t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
+        start_operand(Operand<bf16, 64, 128>(arriving + 6144), t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
     };
     const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage) {
         if (warp() != 0) return;
@@ -75,16 +75,16 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
         [[maybe_unused]] float* const arriving = scratch + stage * 10240;
         [[maybe_unused]] float* const arriving_numbers = scratch + 22528 + stage * 264;
         const int j = 2 * lane();
-        const pair g_j = arrived_pair(arriving_numbers + 0, g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        const pair g_2_j = g_j;
-        const pair v7_j = sum_of(g_2_j);
+        const pair t_g_j = arrived_pair(arriving_numbers + 0, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
+        const pair t_g_2_j = t_g_j;
+        const pair v7_j = sum_of(t_g_2_j);
         const pair v8_j = exp(v7_j);
         store_first(arriving_numbers + 64, v8_j);
-        const pair v9_j = running_sum<true, true>(g_2_j);
+        const pair v9_j = running_sum<true, true>(t_g_2_j);
         const pair v12_j = exp(v9_j);
         store_pair(arriving_numbers + 68 + j, v12_j);
-        store_decay_sums(arriving_numbers + 132, g_2_j);
-        const pair v19_j = running_sum<false, false>(g_2_j);
+        store_decay_sums(arriving_numbers + 132, t_g_2_j);
+        const pair v19_j = running_sum<false, false>(t_g_2_j);
         const pair v20_j = exp(v19_j);
         store_pair(arriving_numbers + 200 + j, v20_j);
     };
@@ -99,41 +99,41 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
         [[maybe_unused]] const int rows = rows_of(row);
         [[maybe_unused]] float* const arrived = scratch + stage * 10240;
         [[maybe_unused]] float* const arrived_numbers = scratch + 22528 + stage * 264;
-        const Operand<bf16, 64, 128> k(arrived + 0);
-        const Operand<bf16, 64, 64> v(arrived + 4096);
-        float* const g = arrived_numbers + 0;  // [64]
-        const Operand<bf16, 64, 128> q(arrived + 6144);
+        const Operand<bf16, 64, 128> t_k(arrived + 0);
+        const Operand<bf16, 64, 64> t_v(arrived + 4096);
+        float* const t_g = arrived_numbers + 0;  // [64]
+        const Operand<bf16, 64, 128> t_q(arrived + 6144);
         float* const v8 = arrived_numbers + 64;  // []
         float* const v12 = arrived_numbers + 68;  // [64]
         float* const v18 = arrived_numbers + 132;  // [64, 64]
         float* const v20 = arrived_numbers + 200;  // [64]
-        const auto prev_s_packed = pack<bf16>(prev_s);
+        const auto t_prev_s_packed = pack<bf16>(t_prev_s);
         arrive<kStages - 2>();
         Fragment<64, 128> v10;
         each<64, 128>([&](const Spot& spot) {
-            const auto prev_s_j = prev_s.at(spot);
+            const auto t_prev_s_j = t_prev_s.at(spot);
             const auto v8_j = broadcast_pair(*(v8));
-            const auto v10_j = prev_s_j * v8_j;
+            const auto v10_j = t_prev_s_j * v8_j;
             v10.put(spot, v10_j);
         });
-        Fragment<64, 64> v_2 = load_fragment<true, 64, 64>(v);
+        Fragment<64, 64> t_v_2 = load_fragment<true, 64, 64>(t_v);
         Fragment<64, 64> v14;
         each<64, 64>([&](const Spot& spot) {
-            const auto v_2_j = v_2.at(spot);
+            const auto t_v_2_j = t_v_2.at(spot);
             const auto v13_j = load_pair(v12 + spot.j);
-            const auto v14_j = v_2_j * v13_j;
+            const auto v14_j = t_v_2_j * v13_j;
             v14.put(spot, v14_j);
         });
         const auto v14_packed = pack<bf16>(v14);
-        Fragment<64, 128> s = v10;
-        issue_multiply<Acc::Add, Along::Rows>(s, v14_packed, k);
+        Fragment<64, 128> t_s = v10;
+        issue_multiply<Acc::Add, Along::Rows>(t_s, v14_packed, t_k);
         Fragment<64, 64> v16;
-        issue_multiply<Acc::Set, Along::Columns, Along::Columns, 128>(v16, q, k);
+        issue_multiply<Acc::Set, Along::Columns, Along::Columns, 128>(v16, t_q, t_k);
         Fragment<64, 64> v17;
-        issue_multiply<Acc::Set, Along::Columns>(v17, prev_s_packed, q);
+        issue_multiply<Acc::Set, Along::Columns>(v17, t_prev_s_packed, t_q);
         if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + (kStages - 1) * call.heads, stage == 0 ? kStages - 1 : stage - 1);
         started();
-        finish<1>(s, v16);
+        finish<1>(t_s, v16);
         Fragment<64, 64> v23 = {};
         each_lower([&](const Spot& spot) {
             const auto v16_j = v16.at(spot);
@@ -153,23 +153,23 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
         });
         publish();
         Fragment<64, 64> v26 = v25;
-        issue_multiply<Acc::Add, Along::Rows, Along::Columns, 64>(v26, v, v24);
+        issue_multiply<Acc::Add, Along::Rows, Along::Columns, 64>(v26, t_v, v24);
         finish<0>(v26);
-        Fragment<64, 64> o;
+        Fragment<64, 64> t_o;
         each<64, 64>([&](const Spot& spot) {
             const auto v26_j = v26.at(spot);
-            const auto o_j = v26_j * broadcast_pair(scale);
-            o.put(spot, o_j);
+            const auto t_o_j = v26_j * broadcast_pair(t_scale);
+            t_o.put(spot, t_o_j);
         });
         publish();
-        store_fragment<true>(o_2, o);
+        store_fragment<true>(t_o_2, t_o);
         publish();
-        store_operand(o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o_2, rows);
+        store_operand(t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o_2, rows);
         if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));
-        prev_s = s;
+        t_prev_s = t_s;
     }
     publish();
     if (float* const final = state_block<float>(call, 6, at)) {
-        store_state(final + at.tile * 64 * call.tensors[6].dim[1], call.tensors[6].dim[1], call.tensors[6].dim[0], prev_s);
+        store_state(final + at.tile * 64 * call.tensors[6].dim[1], call.tensors[6].dim[1], call.tensors[6].dim[0], t_prev_s);
     }
 }

@@ -50,25 +50,25 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
     constexpr int kChunk = 64, kStages = 4, kOutputs = 2;
     const Task at = scan_task(call, task);
     if (at.idle) return;
-    const float scale = call.scalars[0];
+    const float t_scale = call.scalars[0];
     const auto rows_of = [&](Size row) { return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); };
     [[maybe_unused]] Size row = at.row, block = at.block;
     const Handover<kStages, 2, 1> stages(scratch + 54048);
-    const Handover<kOutputs, 1> prev_s_2_passing(scratch + 54064);
-    if (group() == 0 && thread() == 0) { stages.begin(); prev_s_2_passing.begin(); }
+    const Handover<kOutputs, 1> t_prev_s_2_passing(scratch + 54064);
+    if (group() == 0 && thread() == 0) { stages.begin(); t_prev_s_2_passing.begin(); }
     __syncthreads();
     if (group() == 0) {
         ptx::fewer_registers<72>();
-        const bf16* const k_rows = token_rows<const bf16>(call, 1, at);
-        const bf16* const v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 64 * call.tensors[2].dim[0];
-        const float* const g_rows = token_rows<const float>(call, 3, at);
-        const bf16* const q_rows = token_rows<const bf16>(call, 0, at);
-        const Mapped k_map(maps, 0, call, 1, at, 0);
-        const Mapped v_map(maps, 1, call, 2, at, at.tile * 64);
-        const Mapped q_map(maps, 2, call, 0, at, 0);
+        const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
+        const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 64 * call.tensors[2].dim[0];
+        const float* const t_g_rows = token_rows<const float>(call, 3, at);
+        const bf16* const t_q_rows = token_rows<const bf16>(call, 0, at);
+        const Mapped t_k_map(maps, 0, call, 1, at, 0);
+        const Mapped t_v_map(maps, 1, call, 2, at, at.tile * 64);
+        const Mapped t_q_map(maps, 2, call, 0, at, 0);
         Turn<kStages> stage;
         stage.skip(warp()), row += warp() * kChunk, block += warp() * call.heads;
-        pair g_next = token_pair(g_rows + row * call.tensors[3].token, call.tensors[3].token, rows_of(row), 0.0f);
+        pair t_g_next = token_pair(t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows_of(row), 0.0f);
         const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage) {
             [[maybe_unused]] float* const arriving = scratch + stage * 10240;
             [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 200;
@@ -77,30 +77,30 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
                 const unsigned filled = stages.filled(stage);
                 ptx::barrier_expect(filled, by_copy ? 40960 : 0);
                 if (by_copy) {
-                    copy_operand(filled, Operand<bf16, 64, 128>(arriving + 0), k_map, row);
-                    copy_operand(filled, Operand<bf16, 64, 64>(arriving + 4096), v_map, row);
-                    copy_operand(filled, Operand<bf16, 64, 128>(arriving + 6144), q_map, row);
+                    copy_operand(filled, Operand<bf16, 64, 128>(arriving + 0), t_k_map, row);
+                    copy_operand(filled, Operand<bf16, 64, 64>(arriving + 4096), t_v_map, row);
+                    copy_operand(filled, Operand<bf16, 64, 128>(arriving + 6144), t_q_map, row);
                 }
             }
             if (by_copy) return;
-            start_rows(Operand<bf16, 64, 128>(arriving + 0), k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
-            start_rows(Operand<bf16, 64, 64>(arriving + 4096), v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
-            start_rows(Operand<bf16, 64, 128>(arriving + 6144), q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
+            start_rows(Operand<bf16, 64, 128>(arriving + 0), t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
+            start_rows(Operand<bf16, 64, 64>(arriving + 4096), t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
+            start_rows(Operand<bf16, 64, 128>(arriving + 6144), t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
         };
         const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage) {
             [[maybe_unused]] float* const arriving = scratch + stage * 10240;
             [[maybe_unused]] float* const arriving_numbers = scratch + 53248 + stage * 200;
             const int j = 2 * lane();
-            const pair g_j = g_next;
-            const pair g_2_j = g_j;
-            const pair v7_j = sum_of(g_2_j);
+            const pair t_g_j = t_g_next;
+            const pair t_g_2_j = t_g_j;
+            const pair v7_j = sum_of(t_g_2_j);
             const pair v8_j = exp(v7_j);
             store_first(arriving_numbers + 0, v8_j);
-            const pair v9_j = running_sum<true, true>(g_2_j);
+            const pair v9_j = running_sum<true, true>(t_g_2_j);
             const pair v12_j = exp(v9_j);
             store_pair(arriving_numbers + 4 + j, v12_j);
-            store_decay_sums(arriving_numbers + 68, g_2_j);
-            const pair v20_j = running_sum<false, false>(g_2_j);
+            store_decay_sums(arriving_numbers + 68, t_g_2_j);
+            const pair v20_j = running_sum<false, false>(t_g_2_j);
             const pair v22_j = exp(v20_j);
             store_pair(arriving_numbers + 136 + j, v22_j);
         };
@@ -111,59 +111,59 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             make_vectors(row, rows_of(row), stage.at);
             ptx::copy_wait<0>();
             settle(), stages.is_filled(stage);
-            g_next = token_pair(g_rows + (row + kStages * kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + kStages * kChunk), 0.0f);
+            t_g_next = token_pair(t_g_rows + (row + kStages * kChunk) * call.tensors[3].token, call.tensors[3].token, rows_of(row + kStages * kChunk), 0.0f);
         }
     } else if (group() == 1) {
         ptx::more_registers<184>();
-        Fragment<64, 128> prev_s;
-        const float* const prev_s_initial = state_block<const float>(call, 5, at);
-        load_state(prev_s, prev_s_initial ? prev_s_initial + at.tile * 64 * call.tensors[5].dim[1] : nullptr, call.tensors[5].dim[1], call.tensors[5].dim[0]);
+        Fragment<64, 128> t_prev_s;
+        const float* const t_prev_s_initial = state_block<const float>(call, 5, at);
+        load_state(t_prev_s, t_prev_s_initial ? t_prev_s_initial + at.tile * 64 * call.tensors[5].dim[1] : nullptr, call.tensors[5].dim[1], call.tensors[5].dim[0]);
         Turn<kStages> stage;
         [[maybe_unused]] Turn<kOutputs> to;
         for (; row < at.end; row += kChunk, stage.next(), to.next()) {
             [[maybe_unused]] const int rows = rows_of(row);
             [[maybe_unused]] float* const arrived = scratch + stage.at * 10240;
             [[maybe_unused]] float* const arrived_numbers = scratch + 53248 + stage.at * 200;
-            const Operand<bf16, 64, 128> k(arrived + 0);
-            const Operand<bf16, 64, 64> v(arrived + 4096);
+            const Operand<bf16, 64, 128> t_k(arrived + 0);
+            const Operand<bf16, 64, 64> t_v(arrived + 4096);
             float* const v8 = arrived_numbers + 0;  // []
             float* const v12 = arrived_numbers + 4;  // [64]
-            const Operand<bf16, 128, 64> prev_s_2(scratch + 45056 + to.at * 4096);
+            const Operand<bf16, 128, 64> t_prev_s_2(scratch + 45056 + to.at * 4096);
             stages.wait_filled(stage);
             Fragment<64, 128> v10;
             each<64, 128>([&](const Spot& spot) {
-                const auto prev_s_j = prev_s.at(spot);
+                const auto t_prev_s_j = t_prev_s.at(spot);
                 const auto v8_j = broadcast_pair(*(v8));
-                const auto v10_j = prev_s_j * v8_j;
+                const auto v10_j = t_prev_s_j * v8_j;
                 v10.put(spot, v10_j);
             });
-            Fragment<64, 64> v_2 = load_fragment<true, 64, 64>(v);
+            Fragment<64, 64> t_v_2 = load_fragment<true, 64, 64>(t_v);
             Fragment<64, 64> v14;
             each<64, 64>([&](const Spot& spot) {
-                const auto v_2_j = v_2.at(spot);
+                const auto t_v_2_j = t_v_2.at(spot);
                 const auto v13_j = load_pair(v12 + spot.j);
-                const auto v14_j = v_2_j * v13_j;
+                const auto v14_j = t_v_2_j * v13_j;
                 v14.put(spot, v14_j);
             });
             const auto v14_packed = pack<bf16>(v14);
-            Fragment<64, 128> s = v10;
-            issue_multiply<Acc::Add, Along::Rows>(s, v14_packed, k);
-            prev_s_2_passing.wait_empty(to);
-            store_fragment<true>(prev_s_2, prev_s);
-            settle(), prev_s_2_passing.is_filled(to);
-            finish<0>(s);
+            Fragment<64, 128> t_s = v10;
+            issue_multiply<Acc::Add, Along::Rows>(t_s, v14_packed, t_k);
+            t_prev_s_2_passing.wait_empty(to);
+            store_fragment<true>(t_prev_s_2, t_prev_s);
+            settle(), t_prev_s_2_passing.is_filled(to);
+            finish<0>(t_s);
             stages.is_empty(stage);
-            prev_s = s;
+            t_prev_s = t_s;
         }
         if (float* const final = state_block<float>(call, 6, at)) {
-            store_state(final + at.tile * 64 * call.tensors[6].dim[1], call.tensors[6].dim[1], call.tensors[6].dim[0], prev_s);
+            store_state(final + at.tile * 64 * call.tensors[6].dim[1], call.tensors[6].dim[1], call.tensors[6].dim[0], t_prev_s);
         }
     } else {
         ptx::more_registers<128>();
         float* const own = scratch + (group() - 2) * 2048;
-        const Operand<bf16, 64, 64> o_2(own + 40960);
-        bf16* const o_rows = token_rows<bf16>(call, 4, at) + at.tile * 64 * call.tensors[4].dim[0];
-        const Mapped o_map(maps, 3, call, 4, at, at.tile * 64);
+        const Operand<bf16, 64, 64> t_o_2(own + 40960);
+        bf16* const t_o_rows = token_rows<bf16>(call, 4, at) + at.tile * 64 * call.tensors[4].dim[0];
+        const Mapped t_o_map(maps, 3, call, 4, at, at.tile * 64);
         const int own_turn = group() - 2;
         Turn<kStages> stage;
         [[maybe_unused]] Turn<kOutputs> to;
@@ -172,18 +172,18 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             [[maybe_unused]] const int rows = rows_of(row);
             [[maybe_unused]] float* const arrived = scratch + stage.at * 10240;
             [[maybe_unused]] float* const arrived_numbers = scratch + 53248 + stage.at * 200;
-            const Operand<bf16, 64, 128> k(arrived + 0);
-            const Operand<bf16, 64, 64> v(arrived + 4096);
-            const Operand<bf16, 64, 128> q(arrived + 6144);
+            const Operand<bf16, 64, 128> t_k(arrived + 0);
+            const Operand<bf16, 64, 64> t_v(arrived + 4096);
+            const Operand<bf16, 64, 128> t_q(arrived + 6144);
             float* const v19 = arrived_numbers + 68;  // [64, 64]
             float* const v22 = arrived_numbers + 136;  // [64]
-            const Operand<bf16, 128, 64> prev_s_2(scratch + 45056 + to.at * 4096);
+            const Operand<bf16, 128, 64> t_prev_s_2(scratch + 45056 + to.at * 4096);
             stores_read(), stages.wait_filled(stage), sync();
             Fragment<64, 64> v17;
-            issue_multiply<Acc::Set, Along::Columns, Along::Columns, 128>(v17, q, k);
-            prev_s_2_passing.wait_filled(to);
+            issue_multiply<Acc::Set, Along::Columns, Along::Columns, 128>(v17, t_q, t_k);
+            t_prev_s_2_passing.wait_filled(to);
             Fragment<64, 64> v18;
-            issue_multiply<Acc::Set, Along::Columns, Along::Rows, 128>(v18, q, prev_s_2);
+            issue_multiply<Acc::Set, Along::Columns, Along::Rows, 128>(v18, t_q, t_prev_s_2);
             Fragment<64, 64> v21 = {};
             each_lower([&](const Spot& spot) {
                 const auto v19_j = decays<false>(v19, spot.i, spot.j);
@@ -208,19 +208,19 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             });
             const auto v24_packed = pack<bf16>(v24);
             Fragment<64, 64> v27 = v26;
-            issue_multiply<Acc::Add, Along::Rows>(v27, v24_packed, v);
+            issue_multiply<Acc::Add, Along::Rows>(v27, v24_packed, t_v);
             finish<0>(v27);
             stages.is_empty(stage);
-            prev_s_2_passing.is_empty(to);
-            Fragment<64, 64> o;
+            t_prev_s_2_passing.is_empty(to);
+            Fragment<64, 64> t_o;
             each<64, 64>([&](const Spot& spot) {
                 const auto v27_j = v27.at(spot);
-                const auto o_j = v27_j * broadcast_pair(scale);
-                o.put(spot, o_j);
+                const auto t_o_j = v27_j * broadcast_pair(t_scale);
+                t_o.put(spot, t_o_j);
             });
-            store_fragment<false>(o_2, o);
+            store_fragment<false>(t_o_2, t_o);
             publish();
-            store_operand(by_copies(maps, call, rows, kChunk), o_map, row, o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], o_2, rows);
+            store_operand(by_copies(maps, call, rows, kChunk), t_o_map, row, t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o_2, rows);
         }
         stores_read();
     }

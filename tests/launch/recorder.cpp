@@ -63,6 +63,9 @@ int cuDeviceGetAttribute(int* value, int number, int) { return *value = attribut
 int cuDeviceGetName(char* name, int size, int) {
     return std::snprintf(name, static_cast<std::size_t>(size), "recorder"), 0;
 }
+int cuDeviceGetPCIBusId(char* address, int size, int) {
+    return std::snprintf(address, static_cast<std::size_t>(size), "0000:01:00.0"), 0;
+}
 int cuDevicePrimaryCtxRetain(void** context, int) { return *context = kSomething, 0; }
 int cuCtxPushCurrent_v2(void*) { return 0; }
 int cuCtxPopCurrent_v2(void** context) { return *context = kSomething, 0; }
@@ -113,7 +116,11 @@ int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t byte
 }
 
 int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) {
-    return *address = reinterpret_cast<std::uint64_t>(std::calloc(1, bytes)), 0;
+    constexpr std::size_t kAlignment = 256;  // as the driver's
+    const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* const memory = std::aligned_alloc(kAlignment, whole);
+    if (memory) std::memset(memory, 0, whole);
+    return *address = reinterpret_cast<std::uint64_t>(memory), 0;
 }
 int cuMemFree_v2(std::uint64_t address) { return std::free(pointer(address)), 0; }
 int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {

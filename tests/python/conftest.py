@@ -14,7 +14,7 @@ if importlib.util.find_spec("forge") is None:
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "alone: measures time; nothing else should run beside it")
+    config.addinivalue_line("markers", "alone: nothing else should run on the GPU beside it")
     config.addinivalue_line("markers", "slow: begun before the others")
 
 

@@ -346,20 +346,20 @@ def kernels_of(row: dict, on: str | None = None):
     from forge import _calls, attention
     from forge._arrays import library_of
 
-    run = attention.Attention.run
+    run = attention.Attention._run
 
     def captured(self, *given):
         raise _Captured(self, given)
 
-    attention.Attention.run = captured
+    attention.Attention._run = captured
     try:
         getattr(ops, row["op"])(**call_of(problem_of(row), InNumPy()))
     except _Captured as request:
         program, (tensors, _, _, _, cu_seqlens, *_) = request.args
     finally:
-        attention.Attention.run = run
+        attention.Attention._run = run
     arrays = library_of(tensors[0])
-    shapes = [x.shape if not program.one_head else (*x.shape[:2], 1, *x.shape[2:]) for x in tensors]
+    shapes = [x.shape if not program._one_head else (*x.shape[:2], 1, *x.shape[2:]) for x in tensors]
     sequences = None if cu_seqlens is None else len(cu_seqlens) - 1
     shape = _calls.read_shapes(program.signature, shapes, {}, sequences)
     dtype = _calls.dtype_of_call(program.signature, [arrays.dtype(x) for x in tensors])

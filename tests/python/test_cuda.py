@@ -3,17 +3,13 @@
     FORGE_LIBRARY=build/device/libforge.so scripts/test-cuda
 
 bench/device-folder makes build/device. Without a GPU all of it is skipped; without flash-linear-attention, its part. Most of the time
-goes into compilers, ours and Triton's: scripts/test-cuda runs several processes at once, then the tests marked `alone`.
+goes into compilers, ours and Triton's: scripts/test-cuda runs several processes at once, then the tests marked `alone`. Times are
+measured by bench/host_time.py --device cuda.
 """
 
 import functools
 import importlib
 import os
-import statistics
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,19 +149,21 @@ def test_runs_on_the_current_stream_without_waiting():
     with torch.cuda.stream(stream):
         run(case, {**x, "v": x["v"] * 2})  # what the driver has not loaded yet it loads now, for which it waits
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(200_000_000)  # some 0.1 s: a call that waited, or ran elsewhere, is found
-            begin = time.perf_counter()
-            late = x["v"] * 2
-            o = run(case, {**x, "v": late})[0]
-            elapsed = time.perf_counter() - begin
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    torch.cuda.synchronize()
-    assert elapsed < 0.05
-    assert relative_rms(o.double().cpu(), 2 * wanted.double().cpu()) < 8e-3
+    for cycles in (2e8, 2e9, 2e10):  # from 0.1 s on: a call that waited always finds the stream at its end, others only on a slow host
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(int(cycles))
+                late = x["v"] * 2
+                o = run(case, {**x, "v": late})[0]
+                waited = stream.query()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        torch.cuda.synchronize()
+        assert relative_rms(o.double().cpu(), 2 * wanted.double().cpu()) < 8e-3
+        if not waited:
+            return
+    pytest.fail("the call returned after what the stream had to do before it")
 
 
 def test_graphs_replay_with_other_lengths():
@@ -207,67 +205,6 @@ def test_opcheck():
     case = named("gated_delta_rule")
     x = list(on_gpu(case, inputs_for(case, 2, 40, 2, 32, 32)).values())
     torch.library.opcheck(torch.ops.forge.attention.default, ("gated_delta_net", x, [0.25], [], True, None))
-
-
-def host_microseconds(call, in_a_row: int = 20) -> float:
-    """Median time until a call returns."""
-    for _ in range(in_a_row):
-        call()
-    times = []
-    for _ in range(20):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(in_a_row):
-            call()
-        times.append((time.perf_counter() - begin) / in_a_row)
-    torch.cuda.synchronize()
-    return statistics.median(times) * 1e6
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("shape", [(2, 300, 2, 128, 128), (1, 16384, 4, 128, 128)], ids=["short", "long"])
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_host_time_of_a_call(case, shape):
-    """Long sequences have plans of several kernels: segments, where they pay. Short ones are those of other tests, compiled already."""
-    if shape[1] > 300 and case.op not in ("chunk_gla", "chunk_kda", "chunk_simple_gla", "chunk_gated_delta_rule"):
-        pytest.skip("the long ones are tried with a few operators")
-    x = on_gpu(case, inputs_for(case, *shape), torch.bfloat16)
-    spent = host_microseconds(lambda: run(case, x))
-    print(f"{case} {shape}: {spent:.1f} us of host time per call")
-    assert spent < 40
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_host_time_of_a_launch(case, monkeypatch):
-    """What the C ABI takes of it: the driver's 2.5 us per kernel (on an H200), and little more."""
-    x = on_gpu(case, inputs_for(case, 2, 300, 2, 128, 128), torch.bfloat16)
-    launches = []
-    launch = _c.Launcher.__call__
-    monkeypatch.setattr(_c.Launcher, "__call__", lambda self, *args: (launches.append(self), launch(self, *args))[1])
-    results = run(case, x)
-    launcher = launches[0]
-    layout = launcher._free[0]  # with the addresses of that call, which `x` and `results` keep; its workspace is nobody's
-    memory = torch.empty(max(1, layout.args.workspace_bytes), dtype=torch.uint8, device="cuda")
-    layout.args.workspace = memory.data_ptr()
-    spent = host_microseconds(lambda: launcher._launch(launcher._handle, layout.address))
-    print(f"{case}: {spent:.1f} us of a launch for {len(launcher._compiled.info['kernels'])} kernels")
-    assert spent < 10 and results
-
-
-@pytest.mark.alone
-def test_program_to_result_from_a_cold_cache(tmp_path):
-    program = ("import time; begin = time.perf_counter(); import numpy, torch; torch.zeros(1, device='cuda'); loaded = time.perf_counter()\n"
-               "from programs import PROGRAMS, random_inputs\n"
-               "x = {n: torch.from_numpy(a).cuda() for n, a in random_inputs('gated_delta_net', 1, 1024, 4, 128, 128).items()}\n"
-               "PROGRAMS['gated_delta_net']()(**{n: a if n == 'g' else a.bfloat16() for n, a in x.items()}); torch.cuda.synchronize()\n"
-               "print(time.perf_counter() - loaded)")  # fmt: skip
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parents[1] / "python"), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "FORGE_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
-    print(f"program to result: {done.stdout.strip()} s")
-    assert float(done.stdout) < 10
 
 
 @pytest.mark.parametrize("tokens", [1, 130])

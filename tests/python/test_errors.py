@@ -119,17 +119,16 @@ def test_a_mistake_points_to_its_line(fn, text):
 
 
 def test_the_compilers_own_findings_point_to_the_line_too():
-    attn = build(merge_mode=later_tokens)
     lines, first = inspect.getsourcelines(later_tokens)
     line = first + next(i for i, source in enumerate(lines) if "# HERE" in source)
     with pytest.raises(forge.CompileError, match="later token") as found:
-        attn(**random_inputs("linear", 1, 20, 1, 8, 8))
+        build(merge_mode=later_tokens)
     assert f"{__file__}:{line}:" in str(found.value)
 
 
 def test_an_inverse_must_be_provable():
     with pytest.raises(forge.CompileError, match="unit lower-triangular"):
-        build(chunk_mode=wrong_inverse)(**random_inputs("linear", 1, 20, 1, 8, 8))
+        build(chunk_mode=wrong_inverse)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +151,16 @@ def test_an_inverse_must_be_provable():
         ({"chunk_mode": lambda k, v: (k.T @ v, k)}, "got 2 values"),
         ({"chunk_mode": lambda k, v: 1.0}, "expected a traced tensor"),
         ({"merge_mode": lambda q, chunk_state: chunk_state}, "has no token axis"),
+        (
+            {"merge_mode": lambda q, k: (q @ k.T).tril()},
+            "merge_mode: output 'o' has a second axis of tokens, whose size is the compiler's choice\n    expected: [C, ...]\n"
+            "    got:      bf16[C, C]\n    hint:     multiply scores of tokens with tokens by values: scores @ v",
+        ),
+        ({"chunk_mode": lambda k, vv: k.T @ vv}, "unknown input 'vv'; did you mean 'v'?"),
+        ({"chunk_mode": lambda k, v: np.triu_indices_from(k)}, "numpy.triu_indices_from is no operation of the language"),
+        ({"meta": {**META, "scale": None}}, "input_meta['scale']: expected a SymbTensor or a number, got None"),
+        ({"meta": {**META, "a b": META["q"]}}, "expected names of letters, digits and _, no digit first, got 'a b'"),
+        ({"meta": {**META, 3: META["q"]}}, "expected names of letters, digits and _, no digit first, got 3"),
         ({"meta": {"q": META["q"]}}, "there is no state"),
         ({"meta": {**META, "q": "bfloat16"}}, "expected a SymbTensor or a number"),
         ({"meta": {**META, "q": SymbTensor(["T"])}}, "expected ['T', heads, ...]"),
@@ -184,12 +193,81 @@ def test_arguments_of_the_constructor():
         LinearAttention(input_meta=META, chunk_fn=chunk, decay_mode=decay, merge_mode=merge)
     with pytest.raises(NotImplementedError, match="sp_group"):
         build(sp_group=object())
-    with pytest.raises(ValueError, match="option 'strateg'"):
-        build(options={"strateg": "fused"})(**random_inputs("linear", 1, 20, 1, 8, 8))
     with pytest.raises(TypeError, match="dtype: expected"):
         SymbTensor(["T", "H", "K"], dtype="int7")
     with pytest.raises(ValueError, match="ConstExpr 'K'"):
         ConstExpr("K", 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"strateg": "fused"}, ValueError, "option 'strateg'; did you mean 'strategy'?: expected one of size.<symbol>, cache_dir, chunk,"),
+        ({"strategy": "fsed"}, forge.RuntimeError, "strategy: expected one of one-pass, fused, decoupled, segmented, got 'fsed'"),
+        ({"threads": -1}, forge.RuntimeError, "threads: expected at least 0 (0: chosen), got -1"),
+        ({"threads": "many"}, ValueError, "option 'threads': expected an integer, got 'many'"),
+        ({"tiles": -1}, forge.RuntimeError, "tiles: expected at least 0 (0: chosen), got -1"),
+        ({"segments": -1}, forge.RuntimeError, "segments: expected at least 0 (0: chosen), got -1"),
+        ({"expected_tokens": -1}, forge.RuntimeError, "expected_tokens: expected at least 0, got -1"),
+        ({"size.Z": 64}, forge.RuntimeError, "sizes: there is no size 'Z'; expected K, V"),
+        ({"chunk": 48}, forge.RuntimeError, "chunk: expected 16, 32, 64 or 128, got 48"),
+        ({"isa": "avx9"}, forge.RuntimeError, "isa: expected auto, avx512, avx2 or plain, got 'avx9'"),
+        ({"rule": "luck"}, forge.RuntimeError, "rule: expected cost or paper, got 'luck'"),
+    ],
+)
+def test_options_are_checked_at_once(options, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        build(options=options)
+
+
+def test_options_that_are_none_or_truth_values():
+    assert build(options={"strategy": None, "tuned": False}).options == {"tuned": False}
+
+
+@pytest.mark.parametrize("name", ["%s", "a b", "3d", "", "é", 3, "x\n"])
+def test_names_of_definitions(name):
+    text = f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        build(name=name)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: SymbTensor("THK"), TypeError, "expected a list of dimensions, such as ['T', 'H', 'K'], got 'THK'"),
+        (lambda: SymbTensor(3), TypeError, "expected a list of dimensions, such as ['T', 'H', 'K'], got 3"),
+        (lambda: SymbTensor(["T", "H", 0]), ValueError, "expected dimensions such as 'K', '2*T' or 64, got 0"),
+        (lambda: SymbTensor(["T", "H", -3]), ValueError, "expected dimensions such as 'K', '2*T' or 64, got -3"),
+        (lambda: SymbTensor(["T", "K%"]), ValueError, "expected dimensions such as 'K', '2*T' or 64, got 'K%'"),
+        (lambda: SymbTensor(["T", "K\n"]), ValueError, "expected dimensions such as 'K', '2*T' or 64, got 'K\\n'"),
+        (lambda: SymbTensor(["T"], pad=None), TypeError, "argument 'pad': expected a number, got None"),
+        (lambda: SymbTensor(["T"], range=3), ValueError, "argument 'range': expected two numbers, the lower one first, got 3"),
+        (lambda: ConstExpr("2K", 3), TypeError, "expected a name of letters, digits and _, no digit first, got '2K'"),
+        (lambda: ConstExpr("K", 1.5), TypeError, "ConstExpr 'K': expected a size, or several, got 1.5"),
+    ],
+)
+def test_declarations(make, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda a: a.compile(K=8, V=8, Z=3), TypeError, "there is no size 'Z'; it has K, V"),
+        (lambda a: a.compile(K=8, V=8, token=3), TypeError, "there is no size 'token'; did you mean 'tokens'?; it has K, V"),
+        (lambda a: a.compile(K=-8, V=8), forge.RuntimeError, "expected at least 1 for K, got -8"),
+        (lambda a: a.compile(K=8, V=8, tokens=-5), ValueError, "argument 'tokens': expected at least 0, got -5"),
+        (lambda a: a.compile(K=8, V=8, heads=0), ValueError, "argument 'heads': expected at least 1, got 0"),
+        (lambda a: a.compile(K=8, V=8, dtype="int7"), TypeError, "dtype: expected float32, float16, bfloat16 or the like, got 'int7'"),
+        (lambda a: a.benchmark(Z=3), TypeError, "there is no size 'Z'; it has K, V"),
+        (lambda a: a.benchmark(T=-64), ValueError, "argument 'T': expected at least 0, got -64"),
+        (lambda a: a.benchmark(runs=0), ValueError, "argument 'runs': expected at least 1, got 0"),
+    ],
+)
+def test_looking_inside(call, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        call(build())
 
 
 def call_with(**change):
@@ -201,6 +279,8 @@ def call_with(**change):
     ("change", "error", "text"),
     [
         ({"beta": 1}, TypeError, "unexpected keyword argument 'beta'; it takes q, k, v, g, scale"),
+        ({"scal": 1}, TypeError, "unexpected keyword argument 'scal'; did you mean 'scale'?; it takes q, k, v, g, scale"),
+        ({"initial_sate": 1}, TypeError, "unexpected keyword argument 'initial_sate'; did you mean 'initial_state'?; it takes"),
         ({"g": None}, TypeError, "missing 'g'"),
         ({"g": 1.0}, TypeError, "argument 'g': expected a NumPy array or a PyTorch tensor, got float"),
         ({"scale": "a"}, TypeError, "argument 'scale': expected a number, got 'a'"),
@@ -282,3 +362,21 @@ def test_a_failed_call_leaves_the_next_one_alone():
         with pytest.raises(forge.RuntimeError):
             attn(**x, cu_seqlens=np.array([0, 19]))
     assert np.array_equal(attn(**x)[0], before)
+
+
+def test_a_cache_that_cannot_be_made_is_an_error_with_a_way_out(monkeypatch):
+    monkeypatch.setenv("FORGE_CACHE_DIR", "/proc/nowhere")
+    q, k, v = (np.ones((1, 3, 1, n), np.float32) for n in (8, 8, 24))
+    with pytest.raises(forge.RuntimeError, match=r"cache directory '/proc/nowhere': cannot be made \(.*\); set FORGE_CACHE_DIR to a directory of your own"):
+        build()(q=q, k=k, v=v)
+
+
+def test_sizes_that_nobody_means_are_refused():
+    q, k, v = (np.ones((1, 3, 1, n), np.float32) for n in (8, 8, 16))
+    for options, message in [
+        ({"segments": 2**63 - 1}, "segments: expected 0 to 1048576, got 9223372036854775807"),
+        ({"segments": 2**64}, "option 'segments': expected an integer of 64 bits, got '18446744073709551616'"),
+        ({"tiles": 2**40}, "tiles: expected 0 to 4096, got 1099511627776"),
+    ]:
+        with pytest.raises((forge.RuntimeError, ValueError), match=message):
+            build(options=options)(q=q, k=k, v=v)

@@ -7,6 +7,7 @@ from reference import CASES, inputs_for, is_half, keywords_for
 
 torch = pytest.importorskip("torch")
 
+import forge  # noqa: E402
 from forge import ops  # noqa: E402
 from forge.attention import Attention  # noqa: E402
 
@@ -65,8 +66,8 @@ def test_opcheck(packed):
 @pytest.fixture
 def worked_out(monkeypatch) -> list:
     """The names of attentions whose plans were looked for."""
-    names, plan = [], Attention.plan
-    monkeypatch.setattr(Attention, "plan", lambda self, *args: (names.append(self.name), plan(self, *args))[1])
+    names, plan = [], Attention._plan
+    monkeypatch.setattr(Attention, "_plan", lambda self, *args: (names.append(self.name), plan(self, *args))[1])
     return names
 
 
@@ -227,3 +228,32 @@ def test_torchs_functions_take_apart_and_put_together():
     o, final, before = attn(q=x, output_final_state=True, return_intermediate_states=True)
     assert torch.allclose(o, wanted, rtol=1e-5, atol=1e-5) and before.shape == (2, 2, 3, 8)
     assert torch.allclose(before[:, 1], x[:, :64].sum(1), atol=1e-4) and torch.allclose(final, x.sum(1), atol=1e-4)
+
+
+def test_states_of_other_types_are_remembered_too(worked_out):
+    q, k, v, g = inputs_of(1)
+    state = torch.randn(2, 2, 16, 16).double()
+    wanted = ops.chunk_gla(q, k, v, g, initial_state=state.float(), output_final_state=True)
+    for x in (state, state.mT.contiguous().mT, state.bfloat16().double()):
+        ops.chunk_gla(q, k, v, g, initial_state=x, output_final_state=True)
+    worked_out.clear()
+    got = ops.chunk_gla(q, k, v, g, initial_state=state, output_final_state=True)
+    assert not worked_out and all(map(torch.equal, got, wanted)) and state.dtype == torch.float64
+
+
+def test_views_that_are_negated_when_they_are_read():
+    """Of conjugates: their memory has the numbers with the other sign."""
+    q, k, v, g = inputs_of(1)
+    lazy = torch.complex(torch.zeros_like(q), -q).conj().imag
+    assert lazy.is_neg() and torch.equal(lazy, q)
+    plain = torch.complex(q, q).imag  # of the same type, shape and strides
+    for x in (plain, lazy, plain):
+        assert torch.equal(ops.chunk_gla(x, k, v, g)[0], ops.chunk_gla(q, k, v, g)[0])
+
+
+def test_tensors_that_are_not_dense_are_refused():
+    q, k, v, g = inputs_of(1)
+    with pytest.raises(TypeError, match="argument 'q': expected a dense tensor, got one of layout torch.sparse_coo; x.to_dense"):
+        ops.chunk_gla(q.to_sparse(), k, v, g)
+    with pytest.raises(TypeError, match="argument 'scale': expected a number, got tensor"):
+        forge.variants.gla(q=q, k=k, v=v, g=g, scale=torch.tensor(1j))

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "check/problem.h"
 #include "forge/runtime.h"
@@ -36,6 +37,17 @@ class Binding : public testing::Test {
             FAIL() << "not refused; wanted: " << message;
         } catch (const RuntimeError& error) {
             EXPECT_EQ(std::string(error.what()), "scalar_gla: argument " + message);
+        }
+    }
+
+    static void expect_workspace_refused(const Call& call) {
+        try {
+            attention()(call);
+            FAIL();
+        } catch (const RuntimeError& error) {
+            EXPECT_NE(std::string(error.what()).find("'workspace': expected an address that is a multiple of 64"),
+                      std::string::npos)
+                << error.what();
         }
     }
 
@@ -154,6 +166,49 @@ TEST_F(Binding, NullPointers) {
     expect_refused([](Call& c) { c.tensors["v"].data = nullptr; }, "'v': expected a pointer, got null");
 }
 
+// What no tensor in memory is.
+TEST_F(Binding, Extremes) {
+    constexpr std::int64_t kLarge = std::int64_t{1} << 40, kMost = std::numeric_limits<std::int64_t>::max();
+    const auto all_shapes = [](std::size_t axis, std::int64_t n) {
+        return [=](Call& c) {
+            for (auto& [name, view] : c.tensors) view.shape[axis] = n;
+        };
+    };
+    expect_refused(all_shapes(0, -1), "'g': expected sizes of at least 0, got [-1, 5, 2]");
+    expect_refused(all_shapes(1, kMost), "'g': expected fewer than 2^63 bytes, got [2, 9223372036854775807, 2]");
+    expect_refused([](Call& c) { c.tensors["q"].strides[1] = std::numeric_limits<std::int64_t>::min(); },
+                   "'q': expected strides within 2^63 bytes, got [80, -9223372036854775808, 8, 1] of [2, 5, 2, 8]");
+    expect_refused([](Call& c) { c.tensors["q"].strides[0] = kMost / 2; },
+                   "'q': expected strides within 2^63 bytes, got [4611686018427387903, 16, 8, 1] of [2, 5, 2, 8]");
+    expect_refused([](Call& c) { c.final_states["s"].shape = {kLarge, kLarge, 8, 16}; },
+                   "'final_states.s': expected fewer than 2^63 bytes, got [1099511627776, 1099511627776, 8, 16]");
+    expect_refused([](Call& c) { c.tensors["o"].strides[1] = 0; },
+                   "'o': expected an element of its own for every result, got stride 0 of 5 elements");
+}
+
+TEST_F(Binding, EmptyTensorsHaveAnyStrides) {
+    Call call = buffers_.call();
+    for (auto& [name, view] : call.tensors) view.shape[1] = 0, view = dense(view.data, view.dtype, view.shape);
+    EXPECT_NO_THROW(attention()(call));
+}
+
+TEST_F(Binding, AddressesAreThoseOfElements) {
+    Call call = buffers_.call();
+    call.tensors["k"].data = static_cast<char*>(call.tensors["k"].data) + 1;
+    try {
+        attention()(call);
+        FAIL();
+    } catch (const RuntimeError& error) {
+        EXPECT_NE(std::string(error.what()).find("argument 'k': expected an address that is a multiple of 4 bytes"),
+                  std::string::npos)
+            << error.what();
+    }
+    std::vector<char> workspace(attention().workspace_bytes(buffers_.call()) + 128);
+    call = buffers_.call();
+    call.workspace = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(workspace.data()) | 63) + 2);  // NOLINT
+    expect_workspace_refused(call);
+}
+
 class PackedBinding : public Binding {
   protected:
     static check::Problem packed() {
@@ -198,6 +253,10 @@ TEST_F(PackedBinding, OffsetsAreIntegersInOneDimension) {
     refused("expected i32 or i64, got f32");
     call.cu_seqlens = dense(offsets.data(), DType::I32, {1, 2});
     refused("expected shape [sequences + 1], got [1, 2]");
+    call.cu_seqlens = dense(nullptr, DType::I32, {2});
+    refused("expected a pointer, got null");
+    call.cu_seqlens = dense(offsets.data(), DType::I32, {std::numeric_limits<std::int64_t>::min()});
+    refused("expected sizes of at least 0, got [-9223372036854775808]");
 }
 
 TEST_F(PackedBinding, ABatchIsNotPacked) {
@@ -226,7 +285,22 @@ std::string compile_message(const CompileOptions& options) {
 TEST(Options, AreChecked) {
     const std::map<std::string, std::int64_t> sizes = {{"K", 16}, {"V", 16}};
     EXPECT_EQ(compile_message({.sizes = {{"K", 16}}}), "scalar_gla: sizes: expected a size for V, got none");
-    EXPECT_EQ(compile_message({.sizes = {{"K", 16}, {"V", 0}}}), "scalar_gla: sizes: expected at least 1 for V, got 0");
+    EXPECT_EQ(compile_message({.sizes = {{"K", 16}, {"V", 0}}}),
+              "scalar_gla: sizes: expected 1 to 2147483647 for V, got 0");
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    EXPECT_EQ(compile_message({.sizes = {{"K", std::int64_t{1} << 40}, {"V", 16}}}),
+              "scalar_gla: sizes: expected 1 to 2147483647 for K, got 1099511627776");
+    EXPECT_EQ(compile_message({.sizes = {{"K", 1 << 20}, {"V", 1 << 20}}}).substr(0, 97),
+              "scalar_gla: sizes: expected values of at most 1073741824 numbers, got f32[K, V] with K = 1048576,");
+    EXPECT_EQ(compile_message({.sizes = sizes, .threads = -1}), "threads: expected 0 to 65536, got -1");
+    EXPECT_EQ(compile_message({.sizes = sizes, .tiles = kMost}), "tiles: expected 0 to 4096, got 9223372036854775807");
+    EXPECT_EQ(compile_message({.sizes = sizes, .segments = kMost}),
+              "segments: expected 0 to 1048576, got 9223372036854775807");
+    EXPECT_EQ(compile_message({.sizes = sizes, .expected_tokens = -1}),
+              "expected_tokens: expected 0 to 9223372036854775807, got -1");
+    EXPECT_EQ(compile_message(
+                  {.sizes = sizes, .expected_tokens = kMost, .expected_sequences = kMost, .expected_heads = kMost}),
+              "");
     EXPECT_EQ(compile_message({.dtype = F64, .sizes = sizes}), "dtype: expected bf16, f16 or f32, got f64");
     EXPECT_EQ(compile_message({.sizes = sizes, .chunk = 48}), "chunk: expected 16, 32, 64 or 128, got 48");
     EXPECT_EQ(compile_message({.sizes = sizes, .engine = "fast"}),

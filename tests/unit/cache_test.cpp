@@ -180,6 +180,8 @@ TEST(Cache, OfAFullDiskIsAnErrorAndStaysGood) {
     if (mount("tmpfs", cache.path().c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0) {
         const std::string message = message_of<RuntimeError>([&] { answer(cache.path()); });
         EXPECT_NE(message.find("No space left on device"), std::string::npos) << message;
+        EXPECT_NE(message.find("make room (`forge cache prune`), or set FORGE_CACHE_DIR"), std::string::npos)
+            << message;
         EXPECT_EQ(files_in(cache.path(), ".tmp").size(), 0U);
         EXPECT_EQ(mount("tmpfs", cache.path().c_str(), "tmpfs", MS_REMOUNT, "size=16m"), 0);
         EXPECT_EQ(call(*answer(cache.path())), 42);
@@ -188,6 +190,53 @@ TEST(Cache, OfAFullDiskIsAnErrorAndStaysGood) {
     for (const auto& entry : fs::recursive_directory_iterator(cache.path()))
         EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
     EXPECT_EQ(call(*answer(cache.path())), 42);
+}
+
+/// As a user who may read a cache but not write it; for root that is somebody else, who owns it.
+void become_reader_of(const fs::path& cache) {
+    constexpr uid_t kOther = 12345;
+    for (const auto& entry : fs::recursive_directory_iterator(cache))
+        if (entry.is_directory()) chmod(entry.path().c_str(), 0500);
+    chmod(cache.c_str(), 0500);
+    if (geteuid() != 0) return;
+    for (const auto& entry : fs::recursive_directory_iterator(cache))
+        EXPECT_EQ(lchown(entry.path().c_str(), kOther, kOther), 0);
+    EXPECT_EQ(lchown(cache.c_str(), kOther, kOther), 0);
+    EXPECT_EQ(seteuid(kOther), 0);
+}
+
+TEST(Cache, ThatCannotBeWrittenServesWhatItHolds) {
+    const Directory cache("read_only");
+    answer(cache.path());
+    const std::string message = message_in_child([&] {
+        become_reader_of(cache.path());
+        const auto library = answer(cache.path());
+        if (!library->from_cache() || call(*library) != 42) throw RuntimeError("not served");
+        build::build_cpu_library("another", kSource + "// another\n", "plain", cache.path());
+    });
+    EXPECT_NE(message.find("cache: cannot write '" + cache.path() + "/another-"), std::string::npos) << message;
+    EXPECT_NE(message.find("Permission denied; a cache that cannot be written serves only what it holds; make it "
+                           "writable, or set FORGE_CACHE_DIR to a directory of your own"),
+              std::string::npos)
+        << message;
+    const Directory cold("cold");
+    fs::create_directories(cold.path());
+    const std::string first = message_in_child([&] {
+        become_reader_of(cold.path());
+        answer(cold.path());
+    });
+    EXPECT_NE(first.find("Permission denied; "), std::string::npos) << first;
+    const std::string nowhere = message_in_child([&] {
+        become_reader_of(cold.path());
+        answer(cold.path() + "/below/it");
+    });
+    EXPECT_NE(nowhere.find("cannot be made (Permission denied); set FORGE_CACHE_DIR"), std::string::npos) << nowhere;
+}
+
+TEST(Cache, HasNamesOfAnyLength) {
+    const Directory cache("long");
+    const std::string name(5000, 'n');
+    EXPECT_EQ(call(*build::build_cpu_library(name, kSource, "plain", cache.path())), 42);
 }
 
 TEST(Cache, NeedsNoCompilerOnceItIsWarmAndMayBeMoved) {

@@ -78,6 +78,51 @@ TEST(Database, LaterLinesReplaceEarlierOnesOfTheSameScheduleAndKey) {
     EXPECT_DOUBLE_EQ(found[1].seconds, 2);
 }
 
+Entry under_load(Entry e) {
+    e.measurement.others = 0.3;
+    return e;
+}
+
+TEST(Database, QuietTimesPutAsideThoseUnderLoad) {
+    const auto found = [](const std::vector<Entry>& entries) {
+        std::string text;
+        for (const Entry& e : entries) text += print(e) + "\n";
+        return parse(text).find(entry(Strategy::OnePass, 64, 0).key);
+    };
+    const Entry loaded = under_load(entry(Strategy::OnePass, 64, 1)), quiet = entry(Strategy::Fused, 64, 2);
+    ASSERT_EQ(found({loaded}).size(), 1U);
+    EXPECT_DOUBLE_EQ(found({loaded})[0].others, 0.3);
+    ASSERT_EQ(found({loaded, quiet}).size(), 1U);
+    EXPECT_EQ(found({loaded, quiet})[0].schedule.strategy, Strategy::Fused);
+    EXPECT_EQ(found({quiet, loaded}).size(), 2U) << "stored by force";
+    Entry elsewhere = loaded;
+    elsewhere.key.device = "avx2 x 4";
+    EXPECT_EQ(found({elsewhere, quiet}).size(), 1U);
+}
+
+TEST_F(TuningFiles, TimesUnderLoadReplaceQuietOnesOnlyByForce) {
+    const std::vector<Entry> loaded = {under_load(entry(Strategy::OnePass, 64, 1))},
+                             quiet = {entry(Strategy::Fused, 64, 2)};
+    EXPECT_NE(remember(dir, loaded, false).find("marked as measured under load"), std::string::npos);
+    EXPECT_EQ(remember(dir, quiet, false), "");
+    EXPECT_NE(remember(dir, loaded, false).find("--force"), std::string::npos);
+    EXPECT_EQ(load(dir).entries.size(), 2U);
+    remember(dir, loaded, true);
+    EXPECT_EQ(load(dir).entries.size(), 3U);
+}
+
+TEST_F(TuningFiles, TheMachineUnderLoadReplacesAQuietOneOnlyByForce) {
+    schedule::Device busy = schedule::cpu_device("avx2", 3), idle = busy;
+    busy.others = 0.3, busy.product_flops = 1e11, idle.product_flops = 2e11;
+    EXPECT_NE(remember(dir, busy, false).find("so marked"), std::string::npos);
+    EXPECT_EQ(load_device(dir, "avx2", 3)->about, "measured under load");
+    EXPECT_EQ(remember(dir, idle, false), "");
+    EXPECT_NE(remember(dir, busy, false).find("--force"), std::string::npos);
+    EXPECT_EQ(load_device(dir, "avx2", 3)->about, "measured");
+    remember(dir, busy, true);
+    EXPECT_DOUBLE_EQ(load_device(dir, "avx2", 3)->product_flops, 1e11);
+}
+
 TEST(Database, RoundsShapesToPowersOfTwo) {
     schedule::Problem problem{{{"K", 128}, {"V", 96}}, 8000, 3, 5};
     EXPECT_EQ(shape_class(problem, BF16), "T=8192 N=4 H=4 bf16 K=128 V=96");

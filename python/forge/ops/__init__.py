@@ -12,6 +12,10 @@ NumPy arrays. Inputs that require gradients get a NotImplementedError while grad
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
+from .._arrays import Array
+from .._suggest import suggestion
 from ._arguments import (
     attention_scores,
     beta_of,
@@ -40,40 +44,42 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------- requests
 
 
-def _attend(key: str, tensors: list, scalars: list[float], initial_state, output_final_state: bool, cu_seqlens, v_first: bool = False) -> Request:
+def _attend(
+    key: str, tensors: list[Any], scalars: list[float], initial_state: Any, output_final_state: bool, cu_seqlens: Array, v_first: bool = False,
+) -> Request:  # fmt: skip
     """Of a program with one state."""
     initial = None if initial_state is None else [swapped(initial_state) if v_first else initial_state]
     returns = _output if not output_final_state else _output_and_swapped_state if v_first else _output_and_state
     return Request(key, tensors, scalars, initial, output_final_state, cu_seqlens, returns)
 
 
-def _with_states_before_chunks(wanted: Request, q, v_first: bool) -> Request:
+def _with_states_before_chunks(wanted: Request, q: Array, v_first: bool) -> Request:
     """The same, and the states before chunks in q's type."""
 
-    def returns(results: list) -> tuple:
+    def returns(results: list[Any]) -> tuple[Any, ...]:
         before = like(results[-1], q)
         return *wanted.returns(results[:-1]), swapped(before) if v_first else before
 
     return wanted._replace(returns=returns, before_chunks=True)
 
 
-def _output(results: list) -> tuple:
+def _output(results: list[Any]) -> tuple[Any, ...]:
     return results[0], None
 
 
-def _output_and_state(results: list) -> tuple:
+def _output_and_state(results: list[Any]) -> tuple[Any, ...]:
     return results[0], results[1]
 
 
-def _output_and_swapped_state(results: list) -> tuple:
+def _output_and_swapped_state(results: list[Any]) -> tuple[Any, ...]:
     return results[0], swapped(results[1])
 
 
-def _output_and_two_states(results: list) -> tuple:
+def _output_and_two_states(results: list[Any]) -> tuple[Any, ...]:
     return results[0], (results[1], results[2][:, None])
 
 
-def _no_context_parallelism(cp_context) -> None:
+def _no_context_parallelism(cp_context: Any) -> None:
     if cp_context is not None:
         raise NotImplementedError("cp_context: context parallelism is not available in forge.ops yet")
 
@@ -81,7 +87,10 @@ def _no_context_parallelism(cp_context) -> None:
 # ------------------------------------------------------------------------------------------------- without or with scalar decay
 
 
-def _linear_attn(name: str, q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens) -> Request:
+def _linear_attn(
+    name: str, q: Array, k: Array, v: Array, scale: float | None, initial_state: Any, output_final_state: bool, normalize: bool,
+    cu_seqlens: Array,
+) -> Request:  # fmt: skip
     kv, z = initial_state if isinstance(initial_state, (tuple, list)) else (initial_state, None)
     if not normalize:
         checked(name, cu_seqlens, kv, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"))
@@ -97,19 +106,28 @@ def _linear_attn(name: str, q, k, v, scale, initial_state, output_final_state, n
 
 
 @operator
-def chunk_linear_attn(q, k, v, scale=None, initial_state=None, output_final_state=False, normalize=True, cu_seqlens=None):
+def chunk_linear_attn(
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, normalize: bool = True,
+    cu_seqlens: Array = None,
+) -> Request:  # fmt: skip
     """S = S + k vᵀ, o = scale Sᵀ q; normalize divides by scale zᵀ q + 1e-10, z = z + k, and the states are (S, z) with z
     [N, 1, H, K]; v then has H heads."""
     return _linear_attn("chunk_linear_attn", q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens)
 
 
 @operator
-def fused_chunk_linear_attn(q, k, v, scale=None, initial_state=None, output_final_state=False, normalize=True, cu_seqlens=None):
+def fused_chunk_linear_attn(
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, normalize: bool = True,
+    cu_seqlens: Array = None,
+) -> Request:  # fmt: skip
     """As chunk_linear_attn."""
     return _linear_attn("fused_chunk_linear_attn", q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens)
 
 
-def _constant_decay(name: str, base: str, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens, v_first=False) -> Request:
+def _constant_decay(
+    name: str, base: str, q: Array, k: Array, v: Array, gates: Any, scale: float | None, initial_state: Any, output_final_state: bool,
+    cu_seqlens: Array, v_first: bool = False,
+) -> Request:  # fmt: skip
     """With gates that follow from the number of q's heads: `gates`, a function of it and its further arguments."""
     checked(name, cu_seqlens, initial_state, "H V K" if v_first else "H K V", q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T H V"))
     decay = constant(q, gates[0], q.shape[2], *gates[1:])
@@ -118,8 +136,9 @@ def _constant_decay(name: str, base: str, q, k, v, gates, scale, initial_state, 
 
 @operator
 def chunk_retention(
-    q, k, v, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, *, state_v_first=False, chunk_size=None, **legacy
-):
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    cu_seqlens: Array = None, *, state_v_first: bool = False, chunk_size: int | None = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """S = γ S + k vᵀ with γ = 1 - 2^(-5-h) for head h, o = scale Sᵀ q; v has H heads."""
     v_first = v_first_of("chunk_retention", legacy, state_v_first)
     check_chunk_size(chunk_size)
@@ -127,15 +146,19 @@ def chunk_retention(
 
 
 @operator
-def fused_chunk_retention(q, k, v, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None):
+def fused_chunk_retention(
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    cu_seqlens: Array = None,
+) -> Request:  # fmt: skip
     """As chunk_retention."""
     return _constant_decay("fused_chunk_retention", "retnet", q, k, v, (retention_gates,), scale, initial_state, output_final_state, cu_seqlens)
 
 
 @operator
 def chunk_lightning_attn(
-    q, k, v, layer_idx, num_layers, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, *, chunk_size=None, **legacy
-):
+    q: Array, k: Array, v: Array, layer_idx: int, num_layers: int, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, cu_seqlens: Array = None, *, chunk_size: int | None = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """S = e^-s S + k vᵀ with s = 8 h / H (1 - layer_idx / num_layers) for head h, o = scale Sᵀ q; v has H heads."""
     v_first_of("chunk_lightning_attn", legacy)
     check_chunk_size(chunk_size)
@@ -143,8 +166,11 @@ def chunk_lightning_attn(
     return _constant_decay("chunk_lightning_attn", base, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens)
 
 
-def _simple_gla(name: str, q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens, v_first=False) -> Request:
-    gates = ({} if g is None else {"g": (g, "B T HV")}) | ({} if g_gamma is None else {"g_gamma": (g_gamma, "HV")})
+def _simple_gla(
+    name: str, q: Array, k: Array, v: Array, g: Array, g_gamma: Array, scale: float | None, initial_state: Any, output_final_state: bool,
+    cu_seqlens: Array, v_first: bool = False,
+) -> Request:  # fmt: skip
+    gates: dict[str, Any] = ({} if g is None else {"g": (g, "B T HV")}) | ({} if g_gamma is None else {"g_gamma": (g_gamma, "HV")})
     state = "HV V K" if v_first else "HV K V"
     checked(name, cu_seqlens, initial_state, state, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), **gates)
     if g is not None:
@@ -158,21 +184,10 @@ def _simple_gla(name: str, q, k, v, g, g_gamma, scale, initial_state, output_fin
 
 @operator
 def chunk_simple_gla(
-    q,
-    k,
-    v,
-    g=None,
-    g_gamma=None,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    state_v_first=False,
-    cu_seqlens=None,
-    cu_seqlens_cpu=None,
-    *,
-    chunk_size=None,
-    **legacy,
-):
+    q: Array, k: Array, v: Array, g: Array = None, g_gamma: Array = None, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *,
+    chunk_size: int | None = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """S = e^g S + k vᵀ with scalar gates g [B, T, HV], constant ones g_gamma [HV], their sum, or none; o = scale Sᵀ q."""
     v_first = v_first_of("chunk_simple_gla", legacy, state_v_first)
     check_chunk_size(chunk_size)
@@ -180,12 +195,17 @@ def chunk_simple_gla(
 
 
 @operator
-def fused_chunk_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None):
+def fused_chunk_simple_gla(
+    q: Array, k: Array, v: Array, g: Array = None, g_gamma: Array = None, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, cu_seqlens: Array = None,
+) -> Request:  # fmt: skip
     """As chunk_simple_gla."""
     return _simple_gla("fused_chunk_simple_gla", q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens)
 
 
-def _with_scores(name: str, o, q, k, g, scale, output_attentions: bool, cu_seqlens) -> tuple:
+def _with_scores(
+    name: str, o: Array, q: Array, k: Array, g: Array, scale: float | None, output_attentions: bool, cu_seqlens: Array,
+) -> tuple[Any, ...]:  # fmt: skip
     """What parallel forms return."""
     if not output_attentions:
         return o, None
@@ -195,11 +215,14 @@ def _with_scores(name: str, o, q, k, g, scale, output_attentions: bool, cu_seqle
 
 
 @operator
-def _parallel_simple_gla(q, k, v, g, scale, cu_seqlens):
+def _parallel_simple_gla(q: Array, k: Array, v: Array, g: Array, scale: float | None, cu_seqlens: Array) -> Request:
     return _simple_gla("parallel_simple_gla", q, k, v, g, None, scale, None, False, cu_seqlens)
 
 
-def parallel_simple_gla(q, k, v, g=None, scale=None, output_attentions=False, cu_seqlens=None, cu_seqlens_cpu=None):
+def parallel_simple_gla(
+    q: Array, k: Array, v: Array, g: Array = None, scale: float | None = None, output_attentions: bool = False, cu_seqlens: Array = None,
+    cu_seqlens_cpu: Array = None,
+) -> tuple[Any, ...]:  # fmt: skip
     """The output of chunk_simple_gla, by the same kernels, and None; or the attention scores [B, HV, T, T] if output_attentions,
     which cost time and memory in proportion to T²."""
     o, _ = _parallel_simple_gla(q, k, v, g, scale, cu_seqlens)
@@ -207,11 +230,13 @@ def parallel_simple_gla(q, k, v, g=None, scale=None, output_attentions=False, cu
 
 
 @operator
-def _parallel_retention(q, k, v, scale, cu_seqlens):
+def _parallel_retention(q: Array, k: Array, v: Array, scale: float | None, cu_seqlens: Array) -> Request:
     return _constant_decay("parallel_retention", "retnet", q, k, v, (retention_gates,), scale, None, False, cu_seqlens)
 
 
-def parallel_retention(q, k, v, scale=None, output_attentions=False, cu_seqlens=None):
+def parallel_retention(
+    q: Array, k: Array, v: Array, scale: float | None = None, output_attentions: bool = False, cu_seqlens: Array = None,
+) -> tuple[Any, ...]:  # fmt: skip
     """The output of chunk_retention and None, or the attention scores, as parallel_simple_gla."""
     o, _ = _parallel_retention(q, k, v, scale, cu_seqlens)
     g = zeros(q.shape[:3], q) + constant(q, retention_gates, q.shape[2]) if output_attentions else None
@@ -223,9 +248,9 @@ def parallel_retention(q, k, v, scale=None, output_attentions=False, cu_seqlens=
 
 @operator
 def chunk_gla(
-    q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None,
-    *, chunk_size=None, **legacy,
-):  # fmt: skip
+    q: Array, k: Array, v: Array, g: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """S = diag(e^g) S + k vᵀ with g [B, T, HV, K], o = scale Sᵀ q."""
     v_first = v_first_of("chunk_gla", legacy, state_v_first)
     check_chunk_size(chunk_size)
@@ -239,18 +264,19 @@ fused_chunk_gla = chunk_gla
 
 @operator
 def chunk_rwkv6(
-    r, k, v, w, u, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, cu_seqlens_cpu=None, *, chunk_size=None, **legacy
-):
+    r: Array, k: Array, v: Array, w: Array, u: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """o = scale (S + (u ⊙ k) vᵀ)ᵀ r, then S = diag(e^w) S + k vᵀ; w [B, T, HV, K], u [HV, K]."""
     v_first_of("chunk_rwkv6", legacy)
     check_chunk_size(chunk_size)
-    given = {"r": (r, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "w": (w, "B T HV K"), "u": (u, "HV K")}
+    given: dict[str, Any] = {"r": (r, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "w": (w, "B T HV K"), "u": (u, "HV K")}
     checked("chunk_rwkv6", cu_seqlens, initial_state, **given)
     return _attend("rwkv6", [r, k, v, wide(w), wide(u)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
 @operator
-def chunk_hgrn(x, g, initial_state=None, output_final_state=False, cu_seqlens=None):
+def chunk_hgrn(x: Array, g: Array, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Array = None) -> Request:
     """h = e^g h + x, o = h; x and g [B, T, D], states [N, D]."""
     checked("chunk_hgrn", cu_seqlens, initial_state, "D", x=(x, "B T D"), g=(g, "B T D"))
     key, gates = ("gated_scan", g) if g.dtype == x.dtype else ("gated_scan;g=f32", wide(g))
@@ -262,13 +288,14 @@ def chunk_hgrn(x, g, initial_state=None, output_final_state=False, cu_seqlens=No
 
 @operator
 def chunk_delta_rule(
-    q, k, v, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False, cu_seqlens=None, cu_seqlens_cpu=None,
-    *, chunk_size=None, **legacy,
-):  # fmt: skip
+    q: Array, k: Array, v: Array, beta: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None = None,
+    **legacy: Any,
+) -> Request:  # fmt: skip
     """S = (I - β k kᵀ) S + β k vᵀ, o = scale Sᵀ q; β [B, T, HV]."""
     v_first_of("chunk_delta_rule", legacy)
     check_chunk_size(chunk_size, (16, 32, 64))
-    given = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "beta": (beta, "B T HV")}
+    given: dict[str, Any] = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "beta": (beta, "B T HV")}
     checked("chunk_delta_rule", cu_seqlens, initial_state, **given)
     beta, kind = beta_of(beta, q)
     key = "delta_net" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind
@@ -280,10 +307,11 @@ fused_chunk_delta_rule = chunk_delta_rule
 
 @operator
 def chunk_gated_delta_rule(
-    q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False, use_beta_sigmoid_in_kernel=False,
-    allow_neg_eigval=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, chunk_indices=None, cp_context=None,
-    *, chunk_size=None, use_gate_in_kernel=False, A_log=None, dt_bias=None, **legacy,
-):  # fmt: skip
+    q: Array, k: Array, v: Array, g: Array, beta: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False, use_beta_sigmoid_in_kernel: bool = False, allow_neg_eigval: bool = False, state_v_first: bool = False,
+    cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, chunk_indices: Array = None, cp_context: Any = None, *, chunk_size: int | None = None,
+    use_gate_in_kernel: bool = False, A_log: Array = None, dt_bias: Array = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """S = e^g (I - β k kᵀ) S + β k vᵀ, o = scale Sᵀ q; g and β [B, T, HV].
 
     use_gate_in_kernel=True: g = -e^A_log softplus(g + dt_bias), with A_log [HV] and, if given, dt_bias [HV].
@@ -291,7 +319,7 @@ def chunk_gated_delta_rule(
     v_first = v_first_of("chunk_gated_delta_rule", legacy, state_v_first)
     check_chunk_size(chunk_size, (16, 32, 64))
     _no_context_parallelism(cp_context)
-    given = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "g": (g, "B T HV"), "beta": (beta, "B T HV")}
+    given: dict[str, Any] = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "g": (g, "B T HV"), "beta": (beta, "B T HV")}
     checked("chunk_gated_delta_rule", cu_seqlens, initial_state, "HV V K" if v_first else "HV K V", **given)
     beta, kind = beta_of(beta, q, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     more, gate = [], ""
@@ -308,11 +336,13 @@ chunk_gdn = chunk_gated_delta_rule
 
 @operator
 def chunk_kda(
-    q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
-    use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, safe_gate=False, lower_bound=None, disable_recompute=False,
-    return_intermediate_states=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, cp_context=None,
-    use_graph=False, max_num_seqs=None, *, chunk_size=None, A_log=None, dt_bias=None, **legacy,
-):  # fmt: skip
+    q: Array, k: Array, v: Array, g: Array, beta: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False, use_gate_in_kernel: bool = False, use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False, safe_gate: bool = False, lower_bound: float | None = None, disable_recompute: bool = False,
+    return_intermediate_states: bool = False, state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None,
+    cp_context: Any = None, use_graph: bool = False, max_num_seqs: int | None = None, *, chunk_size: int | None = None, A_log: Array = None,
+    dt_bias: Array = None, **legacy: Any,
+) -> Request:  # fmt: skip
     """S = diag(e^g) S, then S += β k (v - Sᵀ k)ᵀ, o = scale Sᵀ q; g [B, T, HV, K], β [B, T, HV].
 
     use_gate_in_kernel=True: g = -e^A_log softplus(g + dt_bias), or lower_bound sigmoid(e^A_log (g + dt_bias)) where lower_bound is
@@ -328,7 +358,7 @@ def chunk_kda(
             raise ValueError("`lower_bound` must be given with `safe_gate=True` and `use_gate_in_kernel=True`")
         if not -5 <= lower_bound < 0:
             raise ValueError(f"`lower_bound` must be in [-5, 0), got {lower_bound}")
-    given = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "g": (g, "B T HV K"), "beta": (beta, "B T HV")}
+    given: dict[str, Any] = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "g": (g, "B T HV K"), "beta": (beta, "B T HV")}
     checked("chunk_kda", cu_seqlens, initial_state, "HV V K" if v_first else "HV K V", **given)
     if use_graph and max_num_seqs is not None and cu_seqlens is not None and cu_seqlens.shape[0] != max_num_seqs + 1:
         raise ValueError(f"`cu_seqlens` must have max_num_seqs + 1 = {max_num_seqs + 1} offsets with `use_graph=True`, got {cu_seqlens.shape[0]}")
@@ -347,17 +377,28 @@ def chunk_kda(
 
 @operator
 def chunk_gated_delta_product(
-    q, k, v, g, beta, num_householder, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False, cu_seqlens=None,
-    cu_seqlens_cpu=None, cp_context=None,
-):  # fmt: skip
+    q: Array, k: Array, v: Array, g: Array, beta: Array, num_householder: int, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None,
+    cp_context: Any = None,
+) -> Request:  # fmt: skip
     """S = e^g S, then num_householder times S += β k (v - Sᵀ k)ᵀ, o = scale Sᵀ q; k, v, β have num_householder rows per token,
     [B, T * num_householder, H, …]; g [B, T, HV], or None for no decay."""
     _no_context_parallelism(cp_context)
     rows = f"{num_householder}*T"
-    given = {"q": (q, "B T H K"), "k": (k, f"B {rows} H K"), "v": (v, f"B {rows} HV V"), "beta": (beta, f"B {rows} HV")}
-    checked("chunk_gated_delta_product", cu_seqlens, initial_state, **given, **({} if g is None else {"g": (g, "B T HV")}))
+    given: dict[str, Any] = {"q": (q, "B T H K"), "k": (k, f"B {rows} H K"), "v": (v, f"B {rows} HV V"), "beta": (beta, f"B {rows} HV")}
+    if g is not None:
+        given["g"] = (g, "B T HV")
+    checked("chunk_gated_delta_product", cu_seqlens, initial_state, **given)
     g = zeros((*q.shape[:2], v.shape[2]), q) if g is None else wide(g)
     beta, kind = beta_of(beta, q)
     base = {1: "gated_delta_net", 2: "delta_product"}.get(num_householder, f"delta_product_of={num_householder}")
     key = base + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind
     return _attend(key, [q, k, v, g, beta], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(f"module 'forge.ops' has no attribute {name!r}{suggestion(name, __all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

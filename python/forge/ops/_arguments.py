@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import math
 import warnings
 from functools import cache
+from typing import Any
 
 from .._arrays import library_of
 from .._calls import fail
+from .._suggest import suggestion
 from ._dispatch import torch
 
-_FLOAT32 = None if torch is None else torch.float32
+_FLOAT32 = getattr(torch, "float32", None)
 
 # ------------------------------------------------------------------------------------------------- shapes
 
 
-def checked(name: str, cu_seqlens, initial_state=None, state: str = "HV K V", **given) -> None:
+def checked(name: str, cu_seqlens: Any, initial_state: Any = None, state: str = "HV K V", **given: Any) -> None:
     """Errors for wrong shapes of `given`, an array and the names of its axes each: "B T H K". Heads are as flash-linear-attention
     means them: q and k have H, values and states HV, a multiple of it, and value head i goes with query head i // (HV / H)."""
     known: dict[str, int] = {}
+    argument = ""
     key = _shapes(name, state, cu_seqlens, initial_state, given)
     if key in _RIGHT:
         return
@@ -59,11 +64,11 @@ def checked(name: str, cu_seqlens, initial_state=None, state: str = "HV K V", **
 
 
 #: Shapes that were found right: most calls are like earlier ones.
-_RIGHT: set[tuple] = set()
+_RIGHT: set[tuple[Any, ...]] = set()
 _MOST_RIGHT = 4096
 
 
-def _shapes(name: str, state: str, cu_seqlens, initial_state, given: dict) -> tuple | None:
+def _shapes(name: str, state: str, cu_seqlens: Any, initial_state: Any, given: dict[str, Any]) -> tuple[Any, ...] | None:
     """What `checked` looks at; None if some of it has no shape, or, under torch.compile, one that is not known yet."""
     if torch is not None and torch.compiler.is_compiling():
         return None
@@ -92,7 +97,7 @@ def _parsed(axes: str) -> tuple[tuple[str, str, int], ...]:
     return _KNOWN.get(axes) or _parse(axes)
 
 
-def _check_axes(shape, axes: tuple, known: dict[str, int]) -> None:
+def _check_axes(shape: tuple[int, ...], axes: tuple[Any, ...], known: dict[str, int]) -> None:
     if len(shape) != len(axes):
         raise _Wrong("", f"shape [{', '.join(axis for axis, _, _ in axes)}]", list(shape))
     for (axis, symbol, factor), size in zip(axes, shape):
@@ -100,7 +105,7 @@ def _check_axes(shape, axes: tuple, known: dict[str, int]) -> None:
             raise _Wrong(symbol, f"{axis} = {known[symbol] * factor}", list(shape))
 
 
-def _array(name: str, argument: str, x) -> None:
+def _array(name: str, argument: str, x: Any) -> None:
     if library_of(x) is None:
         raise TypeError(f"{name}: argument {argument!r}: expected a NumPy array or a PyTorch tensor, got {type(x).__name__}")
 
@@ -120,7 +125,7 @@ def check_chunk_size(chunk_size: int | None, sizes: tuple[int, ...] = ()) -> Non
         raise ValueError(f"`chunk_size` must be a power of 2, got {chunk_size}")
 
 
-def v_first_of(name: str, legacy: dict, state_v_first: bool | None = None) -> bool:
+def v_first_of(name: str, legacy: dict[str, Any], state_v_first: bool | None = None) -> bool:
     """state_v_first (None: there is no such keyword), from what flash-linear-attention called so before too; `legacy` are keywords
     beyond the signature."""
     if "head_first" in legacy:
@@ -131,15 +136,19 @@ def v_first_of(name: str, legacy: dict, state_v_first: bool | None = None) -> bo
         warnings.warn("`transpose_state_layout` is deprecated and renamed to `state_v_first`", DeprecationWarning, stacklevel=4)
         state_v_first = legacy.pop("transpose_state_layout")
     if legacy:
-        raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(legacy))!r}")
+        unknown = next(iter(legacy))
+        known = inspect.signature(getattr(importlib.import_module("forge.ops"), name)).parameters
+        raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{suggestion(unknown, known)}")
     return bool(state_v_first)
 
 
-def scale_of(scale: float | None, k) -> float:
+def scale_of(scale: float | None, k: Any) -> float:
+    if isinstance(scale, (str, bytes)):
+        raise TypeError(f"`scale` must be a number, got {scale!r}")
     return k.shape[-1] ** -0.5 if scale is None else float(scale)
 
 
-def beta_of(beta, q, use_sigmoid: bool = False, negative: bool = False) -> tuple:
+def beta_of(beta: Any, q: Any, use_sigmoid: bool = False, negative: bool = False) -> tuple[Any, ...]:
     """(beta, part of the key): float32 betas stay what they are."""
     if negative and not use_sigmoid:
         raise ValueError("`allow_neg_eigval=True` needs `use_beta_sigmoid_in_kernel=True`")
@@ -149,7 +158,7 @@ def beta_of(beta, q, use_sigmoid: bool = False, negative: bool = False) -> tuple
     return wide(beta), ";beta=f32" + kind
 
 
-def raw_gate(name: str, g, A_log, dt_bias, bias_shape: tuple, lower_bound=None) -> tuple:
+def raw_gate(name: str, g: Any, A_log: Any, dt_bias: Any, bias_shape: tuple[Any, ...], lower_bound: float | None = None) -> tuple[Any, ...]:
     """(gate inputs, further tensors, scalars, part of the key) of a gate that the kernel computes. A_log has a number per value head,
     dt_bias one for each of `bias_shape`, in whatever shape."""
     flags, more = [], []
@@ -164,7 +173,7 @@ def raw_gate(name: str, g, A_log, dt_bias, bias_shape: tuple, lower_bound=None) 
     return wide(g), more, [] if lower_bound is None else [float(lower_bound)], ";gate=" + "+".join(flags)
 
 
-def shaped(name: str, argument: str, x, shape: tuple):
+def shaped(name: str, argument: str, x: Any, shape: tuple[Any, ...]) -> Any:
     """x in float32 and in this shape."""
     _array(name, argument, x)
     if tuple(x.shape) == shape:  # a view costs 2 us
@@ -177,25 +186,25 @@ def shaped(name: str, argument: str, x, shape: tuple):
 # ------------------------------------------------------------------------------------------------- arrays
 
 
-def wide(x):
+def wide(x: Any) -> Any:
     """x in float32, as gates are."""
     if x.dtype is _FLOAT32:
         return x
     return x.float() if hasattr(x, "float") else x.astype("float32", copy=False)
 
 
-def like(x, other):
+def like(x: Any, other: Any) -> Any:
     """x in the element type of another array."""
     if x.dtype == other.dtype:
         return x
-    return x.to(other.dtype) if hasattr(x, "float") else x.astype(other.dtype)
+    return x.to(other.dtype) if hasattr(x, "float") else x.astype(other.dtype.newbyteorder("="), copy=False)
 
 
-def swapped(x):
+def swapped(x: Any) -> Any:
     return x.transpose(-1, -2) if hasattr(x, "float") else x.swapaxes(-1, -2)
 
 
-def zeros(shape: tuple, like):
+def zeros(shape: tuple[Any, ...], like: Any) -> Any:
     """In float32, where `like` is."""
     if hasattr(like, "new_zeros"):
         return like.new_zeros(shape, dtype=_FLOAT32)
@@ -205,11 +214,11 @@ def zeros(shape: tuple, like):
 
 
 @cache
-def _on_device(device, values, *args):
+def _on_device(device: str, values: Any, *args: Any) -> Any:
     return torch.tensor(values(*args), dtype=torch.float32, device=device)
 
 
-def constant(q, values, *args):
+def constant(q: Any, values: Any, *args: Any) -> Any:
     """float32 numbers, one per head, where q is: values(*args)."""
     if torch is None or not isinstance(q, torch.Tensor):
         import numpy
@@ -228,14 +237,13 @@ def lightning_slopes(heads: int, layer_idx: int, num_layers: int) -> list[float]
     return [8 / heads * (1 - layer_idx / num_layers) * h for h in range(heads)]
 
 
-def attention_scores(q, k, g, scale: float):
+def attention_scores(q: Any, k: Any, g: Any, scale: float) -> Any:
     """What the parallel form multiplies values with, [B, heads, T, T] in q's type: scale q_i k_j e^(g_(j+1) + … + g_i) for j <= i.
     Gates [B, T, heads], or None. Sums are of the gates between two tokens, so that none is a difference."""
     if torch is not None and isinstance(q, torch.Tensor):
         library, repeat = torch, torch.repeat_interleave
     else:
-        import numpy as library
-
+        library = importlib.import_module("numpy")
         repeat = library.repeat
     q_heads, k_heads = (wide(x).swapaxes(1, 2) for x in (q, k))
     scores = library.tril(q_heads @ swapped(k_heads)) * scale

@@ -3,33 +3,43 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import wraps
-from typing import NamedTuple
+from typing import Any, NamedTuple, ParamSpec
 
 from .._arrays import library_of
 from .._calls import Plan, factor_of, symbol_of
 from ._programs import program
 
-try:
-    import torch
-except ImportError:  # NumPy arrays are enough
-    torch = None
+P = ParamSpec("P")
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+torch: Any = _imported("torch")  #: None without PyTorch: NumPy arrays are enough
 #: Types whose arrays nothing looks at but torch.compile.
 _ORDINARY = () if torch is None else (torch.Tensor, torch.nn.Parameter)
-_is_compiling = None if torch is None else torch.compiler.is_compiling
+_is_compiling: Any = None if torch is None else torch.compiler.is_compiling
 
 
-def run(key: str, tensors: list, scalars: list[float], initial: list | None, final: bool, cu_seqlens, before_chunks: bool = False) -> list:
+def run(
+    key: str, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any, before_chunks: bool = False
+) -> list[Any]:
     """[outputs…, final states… if `final`, states before chunks…] of the program that `key` names, with its tensors and scalars in their
     order."""
     kind = type(tensors[0])
     if before_chunks:
         if torch is not None and _is_compiling():
             raise NotImplementedError("return_intermediate_states is not available under torch.compile")
-        return program(key).run(tensors, scalars, initial, final, cu_seqlens, True)
+        return program(key)._run(tensors, scalars, initial, final, cu_seqlens, True)
     if (kind in _ORDINARY and not _is_compiling()) or torch is None or not issubclass(kind, torch.Tensor):
-        return program(key).run(tensors, scalars, initial, final, cu_seqlens)
+        return program(key)._run(tensors, scalars, initial, final, cu_seqlens)
     if torch.is_grad_enabled():
         for x in [*tensors, *(initial or [])]:
             if x.requires_grad:
@@ -44,12 +54,12 @@ class Request(NamedTuple):
     """A call of an operator in the terms of `run`, and what it makes of the results."""
 
     key: str
-    tensors: list
+    tensors: list[Any]
     scalars: list[float]
-    initial: list | None
+    initial: list[Any] | None
     final: bool
     cu_seqlens: object
-    returns: Callable[[list], tuple]
+    returns: Callable[[list[Any]], tuple[Any, ...]]
     before_chunks: bool = False  #: whether the states before chunks are wanted
 
 
@@ -61,32 +71,36 @@ class _Known(NamedTuple):
     scalars: list[float]
     initial: list[int] | None
     cu_seqlens: int | None
-    returns: Callable[[list], tuple]
+    returns: Callable[[list[Any]], tuple[Any, ...]]
 
 
 _MOST_KNOWN = 4096
 _PLAIN = (type(None), bool, int, float, str)
-_Tensor = None if torch is None else torch.Tensor
-_grad_enabled = None if torch is None else torch.is_grad_enabled
+_Tensor: Any = None if torch is None else torch.Tensor
+_grad_enabled: Any = None if torch is None else torch.is_grad_enabled
 
 
-def operator(request: Callable[..., Request]):
+def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
     """The operator whose calls `request` describes. What follows from layouts of tensors and from numbers is worked out once: a
     request must follow from these alone and from tensors of one number, and take its tensors from the arguments, or be made again
     in every call."""
-    known: dict[tuple, _Known | None] = {}
-    latest: tuple = (None, None)
+    known: dict[tuple[Any, ...], _Known | None] = {}
+    latest: tuple[Any, ...] = (None, None)
 
     @wraps(request)
-    def call(*args, **kwargs):
+    def call(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, ...]:
         nonlocal latest
         if torch is None or _is_compiling():
             return _answer(request(*args, **kwargs))
-        values = (*args, *kwargs.values())
+        values: tuple[Any, ...] = (*args, *kwargs.values())
         try:
-            key = tuple(kwargs), [  # written out, as calls are short
-                (x.dtype, x.shape, x.is_contiguous() or x.stride(), x.get_device()) if type(x) is _Tensor else _plain(x) for x in values
-            ]
+            key = (
+                tuple(kwargs),
+                [  # written out, as calls are short
+                    (x.dtype, x.shape, x.is_contiguous() or (x.stride(), x.is_neg()), x.get_device()) if type(x) is _Tensor else _plain(x)
+                    for x in values
+                ],
+            )
         except _Strange:
             return _answer(request(*args, **kwargs))
         before, found = latest
@@ -111,7 +125,7 @@ def operator(request: Callable[..., Request]):
     return call
 
 
-def _answer(wanted: Request) -> tuple:
+def _answer(wanted: Request) -> tuple[Any, ...]:
     return wanted.returns(run(*wanted[:6], wanted.before_chunks))
 
 
@@ -119,30 +133,30 @@ class _Strange(Exception):
     """An argument is neither a tensor nor a number or the like."""
 
 
-def _plain(x):
+def _plain(x: Any) -> Any:
     if type(x) in _PLAIN:
         return x
     raise _Strange
 
 
-def _are_distinct(values: tuple) -> bool:
+def _are_distinct(values: tuple[Any, ...]) -> bool:
     """Whether no tensor is given twice: else nothing says which argument a tensor of the request was."""
     ids = [id(x) for x in values if type(x) is _Tensor]
     return len(set(ids)) == len(ids)
 
 
-def _known(wanted: Request, values: tuple) -> _Known | None:
+def _known(wanted: Request, values: tuple[Any, ...]) -> _Known | None:
     """None unless all tensors of a request are arguments of the call, as they are, and no argument is a number in a tensor."""
     if wanted.before_chunks:  # how many there are may lie in cu_seqlens
         return None
     places = {id(x): i for i, x in enumerate(values) if type(x) is _Tensor}
     given = [*wanted.tensors, *(wanted.initial or ()), *(() if wanted.cu_seqlens is None else (wanted.cu_seqlens,))]
-    if any(id(x) not in places for x in given) or any(x.dtype is not torch.float32 for x in wanted.initial or ()):
+    if any(id(x) not in places for x in given):
         return None
     passed_on = {id(x) for x in given}
     if any(values[i].numel() == 1 for x, i in places.items() if x not in passed_on):
         return None
-    plan = program(wanted.key).plan(library_of(given[0]), wanted.tensors, wanted.initial, wanted.final, wanted.cu_seqlens)
+    plan = program(wanted.key)._plan(library_of(given[0]), wanted.tensors, wanted.initial, wanted.final, wanted.cu_seqlens)
     numbers = [places[id(x)] for x in given]
     count = len(wanted.tensors)
     initial = None if wanted.initial is None else numbers[count : count + len(wanted.initial)]
@@ -152,9 +166,9 @@ def _known(wanted: Request, values: tuple) -> _Known | None:
 # ------------------------------------------------------------------------------------------------- torch.ops.forge.attention
 
 
-def _sizes(attention, tensors: list) -> dict:
+def _sizes(attention: Any, tensors: list[Any]) -> dict[str, Any]:
     """Symbols of a call, T and the batch included, symbolic sizes as they are."""
-    sizes = {}
+    sizes: dict[str, Any] = {}
     for i, x in zip(attention.signature.tensors, tensors):
         dims = _visible(attention, i.dims, 1 if i.kind == "input" else 0)
         lead = x.dim() - len(dims)
@@ -166,18 +180,18 @@ def _sizes(attention, tensors: list) -> dict:
     return sizes
 
 
-def _visible(attention, dims: list[str], head_at: int) -> list[str]:
+def _visible(attention: Any, dims: list[str], head_at: int) -> list[str]:
     """The axes that arrays have."""
-    return [*dims[:head_at], *dims[head_at + 1 :]] if attention.one_head else dims
+    return [*dims[:head_at], *dims[head_at + 1 :]] if attention._one_head else dims
 
 
-def _fake(key: str, tensors: list, scalars: list[float], initial_states: list, output_final_state: bool, cu_seqlens) -> list:
+def _fake(key: str, tensors: list[Any], scalars: list[float], initial_states: list[Any], output_final_state: bool, cu_seqlens: Any) -> list[Any]:
     """Results without numbers: shapes, types and devices."""
     attention, first = program(key), tensors[0]
     signature, sizes = attention.signature, _sizes(attention, tensors)
     lead = [sizes["B"]] if "B" in sizes else []
 
-    def shape(dims):
+    def shape(dims: Any) -> Any:
         return [int(d) if d.isdigit() else factor_of(d) * sizes[symbol_of(d)] for d in dims]
 
     results = [first.new_empty([*lead, *shape(_visible(attention, dims, 1))]) for dims in signature.outputs.values()]
@@ -189,11 +203,11 @@ def _fake(key: str, tensors: list, scalars: list[float], initial_states: list, o
     return results
 
 
-def _real(key: str, tensors: list, scalars: list[float], initial_states: list, output_final_state: bool, cu_seqlens) -> list:
-    return program(key).run(tensors, scalars, initial_states or None, output_final_state, cu_seqlens)
+def _real(key: str, tensors: list[Any], scalars: list[float], initial_states: list[Any], output_final_state: bool, cu_seqlens: Any) -> list[Any]:
+    return program(key)._run(tensors, scalars, initial_states or None, output_final_state, cu_seqlens)
 
 
-def _no_gradient(*_):
+def _no_gradient(*_: Any) -> None:
     raise NotImplementedError("forge.ops has no gradients yet: call it under torch.no_grad(), or detach the inputs")
 
 

@@ -8,15 +8,18 @@ Bases are the library's variants, or stand below: operators of flash-linear-atte
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from .. import _functions as f
 from .. import variants
 from .._rewrite import Raw, prepended, retyped
+from .._tensor import Tensor
 from .._types import SymbTensor
-from ..attention import Attention, LinearAttention
+from ..attention import Attention
+from ..linear_attention import LinearAttention
 
 
-def _tensors(**dims) -> dict:
+def _tensors(**dims: Any) -> dict[str, Any]:
     """bf16 inputs by their dimensions, g in float32."""
     return {n: SymbTensor(d, "float32" if n == "g" else "bfloat16") for n, d in dims.items()}
 
@@ -26,19 +29,19 @@ def normalized_linear_attention() -> LinearAttention:
     meta = _tensors(q=["T", "H", "K"], k=["T", "H", "K"], v=["T", "H", "V"])
     meta |= {"prev_s": SymbTensor(["NS", "H", "K", "V"]), "prev_z": SymbTensor(["NS", "H", "K"]), "scale": SymbTensor([])}
 
-    def chunk(k, v):
+    def chunk(k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         return f.matmul_out_fp32(k.T, v), k.float().sum(0)
 
-    def decay(prev_s, prev_z, chunk_s, chunk_z):
+    def decay(prev_s: Tensor, prev_z: Tensor, chunk_s: Tensor, chunk_z: Tensor) -> tuple[Tensor, ...]:
         return prev_s + chunk_s, prev_z + chunk_z
 
-    def merge(q, k, v, chunk_s, chunk_z, scale):
+    def merge(q: Tensor, k: Tensor, v: Tensor, chunk_s: Tensor, chunk_z: Tensor, scale: Tensor) -> Tensor:
         scores = f.matmul_out_fp32(q, k.T).tril(0)
         o = f.matmul_out_fp32(scores.to(v.dtype), v) + f.matmul_out_fp32(q, chunk_s.to(q.dtype))
         norm = (q.float() * (k.float().cumsum(0) + chunk_z)).sum(1)
         return o * scale / (norm * scale + 1e-10).unsqueeze(1)
 
-    def step(q, k, v, prev_s, prev_z, scale):
+    def step(q: Tensor, k: Tensor, v: Tensor, prev_s: Tensor, prev_z: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
         s, z = prev_s + f.outer(k, v), prev_z + k
         return s, z, q @ s * scale / ((q * z).sum(0) * scale + 1e-10)
 
@@ -50,16 +53,16 @@ def gated_scan() -> LinearAttention:
     meta = {"x": SymbTensor(["T", "H", "D"], "bfloat16"), "g": SymbTensor(["T", "H", "D"], "bfloat16")}
     meta |= {"prev_h": SymbTensor(["NS", "H", "D"])}
 
-    def chunk(x, g):
+    def chunk(x: Tensor, g: Tensor) -> Tensor:
         return f.cache_result(f.linear_scan(g.float().exp(), x.float()), "within")[-1]
 
-    def decay(prev_h, chunk_state, g):
+    def decay(prev_h: Tensor, chunk_state: Tensor, g: Tensor) -> Tensor:
         return prev_h * g.float().sum(0).exp() + chunk_state
 
-    def merge(g, within, chunk_state):
+    def merge(g: Tensor, within: Tensor, chunk_state: Tensor) -> Tensor:
         return within + g.float().cumsum(0).exp() * chunk_state
 
-    def step(x, g, prev_h):
+    def step(x: Tensor, g: Tensor, prev_h: Tensor) -> tuple[Tensor, ...]:
         h = g.exp() * prev_h + x
         return h, h
 
@@ -72,7 +75,7 @@ def delta_product_of(n: int) -> LinearAttention:
     meta = _tensors(q=["T", "H", "K"], k=[rows, "H", "K"], v=[rows, "HV", "V"], g=["T", "HV"], beta=[rows, "HV"])
     meta |= {"prev_s": SymbTensor(["NS", "HV", "K", "V"]), "scale": SymbTensor([])}
 
-    def chunk(k, v, g, beta):
+    def chunk(k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
         G, b = g.cumsum(0), beta.float().unsqueeze(1)
         decay = f.cache_result((G.unsqueeze(1) - G.unsqueeze(0)).exp().tril(0).repeat_interleave(n, 1), "decay")
         A = (f.matmul_out_fp32(k, k.T) * decay.repeat_interleave(n, 0)).tril(-1) * b
@@ -82,16 +85,16 @@ def delta_product_of(n: int) -> LinearAttention:
         k_end = f.cache_result(k * (g.sum(0) - g.cumsum(0)).exp().repeat_interleave(n, 0).unsqueeze(1), "k_end")
         return k_end.T @ u
 
-    def decay(prev_s, chunk_state, g, k_end, w):
+    def decay(prev_s: Tensor, chunk_state: Tensor, g: Tensor, k_end: Tensor, w: Tensor) -> Tensor:
         return prev_s * g.sum(0).exp() + chunk_state - k_end.T @ (w @ prev_s)
 
-    def merge(q, k, g, decay, u, w, chunk_state, scale):
+    def merge(q: Tensor, k: Tensor, g: Tensor, decay: Tensor, u: Tensor, w: Tensor, chunk_state: Tensor, scale: Tensor) -> Tensor:
         updates = (u - w @ chunk_state).to(q.dtype)
         scores = f.matmul_out_fp32(q, k.T) * decay
         within = f.matmul_out_fp32(scores.to(q.dtype), updates)
         return (within + f.matmul_out_fp32(q, chunk_state.to(q.dtype)) * g.cumsum(0).exp().unsqueeze(1)) * scale
 
-    def step(q, k, v, g, beta, prev_s, scale):
+    def step(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, prev_s: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
         s = prev_s * g.exp()
         for row in range(n):
             s = s + f.outer(k[row], (v[row] - k[row] @ s) * beta[row])
@@ -103,7 +106,7 @@ def delta_product_of(n: int) -> LinearAttention:
 # ------------------------------------------------------------------------------------------------- raw inputs
 
 
-def _tokens_only(g, token_mask):
+def _tokens_only(g: Tensor, token_mask: Tensor) -> Tensor:
     """Padding does not decay."""
     mask = token_mask if g.ndim < 2 else token_mask.unsqueeze(-1)
     return f.where(mask > 0.5, g, 0.0)
@@ -112,10 +115,11 @@ def _tokens_only(g, token_mask):
 def _gate(axes: str, bias: bool, bounded: bool, log: bool) -> Raw:
     """The gate from raw values: -e^A softplus(g + bias), or bound * sigmoid(e^A (g + bias)) which is never below the bound."""
 
-    def fn(g, token_mask, A_log=None, dt_bias=None, lower_bound=None):
+    def fn(g: Tensor, token_mask: Tensor, A_log: Tensor | None = None, dt_bias: Tensor | None = None, lower_bound: Any = None) -> Tensor:
         x = g if dt_bias is None else g + dt_bias
         A = None if A_log is None else A_log.exp()
-        value = lower_bound * (x if A is None else A * x).sigmoid() if bounded else -(A * x.softplus())
+        scaled = x if A is None else A * x
+        value = lower_bound * scaled.sigmoid() if bounded else -(x.softplus() if A is None else A * x.softplus())
         return _tokens_only(value, token_mask)
 
     more = {"token_mask": ("mask", "", "f32[C]")}
@@ -129,7 +133,7 @@ def _gate(axes: str, bias: bool, bounded: bool, log: bool) -> Raw:
 
 
 def _rewritten(text: str, base: str, parts: list[str]) -> str:
-    raws = {}
+    raws: dict[str, Raw] = {}
     for part in parts:
         what, _, value = part.partition("=")
         if what == "l2norm":

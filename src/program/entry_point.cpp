@@ -1,0 +1,91 @@
+#include "program/entry_point.h"
+
+#include <fmt/format.h>
+
+#include "forge/error.h"
+#include "frontend/join.h"
+#include "graph/pipeline.h"
+#include "ir/infer.h"
+#include "ir/rebuild.h"
+
+namespace forge::program {
+namespace {
+
+using ir::Attrs;
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+
+/// A type of a chunk of one token.
+ir::Type of_one_token(ir::Type type) {
+    for (Dim& d : type.shape)
+        if (d.symbol == ir::kChunkSymbol) d = Dim(d.factor);
+    return type;
+}
+
+/// A parameter of `step` that has a value per token, as the rows of a chunk of one token.
+ValueId token_parameter(Function& out, const Op& op, Role role, const ir::InputDecl& input) {
+    Op param = op;
+    param.type = of_one_token(ir::phase_type(input));
+    param.attrs.role = role;
+    if (role == Role::Shifted) param.name = "prev_" + param.attrs.name;
+    const ValueId rows = out.add(std::move(param));
+    if (input.type.shape[0].factor > 1) return rows;  // `step` has several rows as a chunk does
+    return ir::emit(out, Opcode::Squeeze, {rows}, Attrs{}, op.where);
+}
+
+/// A token's output as such rows.
+ValueId as_rows(Function& out, ValueId v, const ir::OutputDecl& output) {
+    if (output.type.shape[0].factor > 1) return v;
+    const Op op = out.op(v);
+    return ir::emit(out, Opcode::Unsqueeze, {v}, Attrs{}, op.where, op.name);
+}
+
+/// `step` in the form of the joined phases, for chunks of one token.
+Function step_of_chunks(const ir::Definition& def) {
+    const Function& step = *def.step;
+    Function out = ir::rebuild(step, [&](Function& fn, const Op& op, std::vector<ValueId> args) -> ValueId {
+        const bool shifted = op.code == Opcode::PrevToken;
+        const Op& param = shifted ? step.op(op.args[0]) : op;
+        if (shifted || (op.code == Opcode::Param && op.attrs.role == Role::Input))
+            return token_parameter(fn, param, shifted ? Role::Shifted : Role::Input, *def.input(param.attrs.name));
+        return ir::keep(fn, op, std::move(args));
+    });
+    out.name = def.name;
+    const std::vector<ir::Result> results = std::exchange(out.results, {});
+    for (const Role role : {Role::Input, Role::State})  // outputs first, as in the joined phases
+        for (ir::Result r : results) {
+            if (r.role != role) continue;
+            if (role == Role::Input) r.value = as_rows(out, r.value, *def.output(r.name));
+            out.results.push_back(std::move(r));
+        }
+    return out;
+}
+
+EntryPoint entry(std::string name, Function joined, std::int64_t chunk) {
+    Function optimised = graph::optimize(joined);
+    return {std::move(name), std::move(joined), std::move(optimised), chunk};
+}
+
+}  // namespace
+
+EntryPoint forward(const ir::Definition& def) { return entry("forward", frontend::join(def), def.fixed_chunk); }
+
+EntryPoint decode(const ir::Definition& def) {
+    if (def.step) return entry("decode", step_of_chunks(def), 1);
+    if (def.fixed_chunk != 0)
+        throw RuntimeError(
+            fmt::format("{}: entry: decode needs a step, as the phases depend on chunks of {} tokens; add a step",
+                        def.name, def.fixed_chunk));
+    return entry("decode", frontend::join(def), 1);
+}
+
+EntryPoint entry_named(const std::string& name, const ir::Definition& def) {
+    if (name == "forward") return forward(def);
+    if (name == "decode") return decode(def);
+    throw RuntimeError(fmt::format("entry: expected forward or decode, got '{}'", name));
+}
+
+}  // namespace forge::program

@@ -1,0 +1,28 @@
+/// One definition yields a family of programs, which the rest of the compiler treats alike.
+#pragma once
+
+#include <string>
+
+#include "ir/definition.h"
+
+namespace forge::program {
+
+/// A program of the family: what is planned, scheduled, emitted and called.
+struct EntryPoint {
+    std::string name;        ///< forward or decode
+    ir::Function joined;     ///< the work of one chunk of one head, as it was defined
+    ir::Function optimised;  ///< … as it is planned
+    std::int64_t chunk = 0;  ///< tokens per chunk that it is right for; 0: any that kernels are made for
+};
+
+/// Whole sequences: the three phases, chunk by chunk.
+EntryPoint forward(const ir::Definition& def);
+
+/// A few tokens of each of many sequences, one after the other: `step`, with a token axis. Of a definition without a
+/// `step` the three phases on chunks of one token; RuntimeError if it fixes another chunk, on which they depend.
+EntryPoint decode(const ir::Definition& def);
+
+/// RuntimeError for a name that is none of these.
+EntryPoint entry_named(const std::string& name, const ir::Definition& def);
+
+}  // namespace forge::program
