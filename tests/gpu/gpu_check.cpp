@@ -3,7 +3,7 @@
 /// measures.
 ///
 ///   gpu_check [--shard=I/N] [--only=NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME]
-///             [--threads=N] [--engine=NAME] [--heads=N] [--cases=TEXT,TEXT] [--csv=FILE] [--tokens=N] [--time]
+///             [--threads=N] [--engine=NAME] [--entry=NAME] [--heads=N] [--cases=TEXT,TEXT] [--csv=FILE] [--tokens=N] [--time]
 ///             [--large] [--shape=TEXT]
 ///
 /// `--heads`: how many the schedule is to expect (32: several warp groups per task; 512: one). `--cases`: only awkward
@@ -39,7 +39,7 @@ struct Sizes {
 
 struct Options {
     int shard = 0, shards = 1;
-    std::string only, strategy = "all", engine = "auto", csv, device = "cuda", shape;
+    std::string only, strategy = "all", engine = "auto", entry = "forward", csv, device = "cuda", shape;
     std::vector<std::string> dtypes = {"f32", "bf16", "f16"}, cases;
     std::vector<Sizes> sizes = {{128, 128}, {60, 100}};
     int threads = 0;
@@ -63,6 +63,7 @@ Options parse(int argc, char** argv) {
         else if (word.starts_with("--only=")) o.only = value;
         else if (word.starts_with("--strategy=")) o.strategy = value;
         else if (word.starts_with("--engine=")) o.engine = value;
+        else if (word.starts_with("--entry=")) o.entry = value;
         else if (word.starts_with("--csv=")) o.csv = value;
         else if (word.starts_with("--dtype=")) o.dtypes = split(value, ',');
         else if (word.starts_with("--threads=")) o.threads = std::stoi(value);
@@ -141,6 +142,7 @@ class Examination {
         }
         for (const plan::Strategy strategy : plan::all_strategies()) {
             if (options_.strategy != "all" && options_.strategy != plan::to_string(strategy)) continue;
+            if (options_.entry == "decode" && strategy != plan::Strategy::OnePass) continue;  // the one that it has
             Row row{entry.name, dtype, plan::to_string(strategy), "", "", "", sizes};
             row.tolerance = 0;
             try {
@@ -165,6 +167,7 @@ class Examination {
         options.strategy = row.strategy;
         options.threads = options_.threads;
         options.engine = options_.engine;
+        options.entry = options_.entry;
         options.expected_heads = options_.heads;
         options.segments = row.strategy == "segmented" ? 3 : 0;
         Attention attention = compile(def, options);
