@@ -74,12 +74,11 @@ EntryPoint entry(std::string name, Function joined, std::int64_t chunk) {
 EntryPoint forward(const ir::Definition& def) { return entry("forward", frontend::join(def), def.fixed_chunk); }
 
 EntryPoint decode(const ir::Definition& def) {
-    if (def.step) return entry("decode", step_of_chunks(def), 1);
-    if (def.fixed_chunk != 0)
+    if (!has_decode(def))
         throw RuntimeError(
             fmt::format("{}: entry: decode needs a step, as the phases depend on chunks of {} tokens; add a step",
                         def.name, def.fixed_chunk));
-    return entry("decode", frontend::join(def), 1);
+    return entry("decode", def.step ? step_of_chunks(def) : frontend::join(def), 1);
 }
 
 EntryPoint entry_named(const std::string& name, const ir::Definition& def) {

@@ -21,6 +21,7 @@ EntryPoint forward(const ir::Definition& def);
 /// A few tokens of each of many sequences, one after the other: `step`, with a token axis. Of a definition without a
 /// `step` the three phases on chunks of one token; RuntimeError if it fixes another chunk, on which they depend.
 EntryPoint decode(const ir::Definition& def);
+inline bool has_decode(const ir::Definition& def) { return def.step || def.fixed_chunk == 0; }
 
 /// RuntimeError for a name that is none of these.
 EntryPoint entry_named(const std::string& name, const ir::Definition& def);

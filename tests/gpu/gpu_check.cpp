@@ -3,7 +3,8 @@
 /// measures.
 ///
 ///   gpu_check [--shard=I/N] [--only=NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME]
-///             [--threads=N] [--engine=NAME] [--entry=NAME] [--heads=N] [--cases=TEXT,TEXT] [--csv=FILE] [--tokens=N] [--time]
+///             [--threads=N] [--engine=NAME] [--entry=NAME] [--heads=N] [--cases=TEXT,TEXT] [--csv=FILE] [--tokens=N]
+///             [--time]
 ///             [--large] [--shape=TEXT]
 ///
 /// `--heads`: how many the schedule is to expect (32: several warp groups per task; 512: one). `--cases`: only awkward
@@ -27,6 +28,7 @@
 #include "gpu/session.h"
 #include "large.h"
 #include "plan/place.h"
+#include "program/entry_point.h"
 #include "tests/novel/novel.h"
 #include "timing.h"
 
@@ -142,7 +144,8 @@ class Examination {
         }
         for (const plan::Strategy strategy : plan::all_strategies()) {
             if (options_.strategy != "all" && options_.strategy != plan::to_string(strategy)) continue;
-            if (options_.entry == "decode" && strategy != plan::Strategy::OnePass) continue;  // the one that it has
+            const bool decode = options_.entry == "decode";  // which has that strategy alone
+            if (decode && (strategy != plan::Strategy::OnePass || !program::has_decode(def))) continue;
             Row row{entry.name, dtype, plan::to_string(strategy), "", "", "", sizes};
             row.tolerance = 0;
             try {
