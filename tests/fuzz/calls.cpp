@@ -18,7 +18,11 @@ constexpr std::size_t kMostRank = 16;
 constexpr std::int64_t kMostBytes = 1 << 22;  ///< of a tensor
 
 std::int32_t dtype_of(DType dtype) {
-    return dtype == BF16 ? FORGE_BF16 : dtype == F16 ? FORGE_F16 : dtype == DType::I32 ? FORGE_I32 : dtype == DType::I64 ? FORGE_I64 : FORGE_F32;
+    return dtype == BF16         ? FORGE_BF16
+           : dtype == F16        ? FORGE_F16
+           : dtype == DType::I32 ? FORGE_I32
+           : dtype == DType::I64 ? FORGE_I64
+                                 : FORGE_F32;
 }
 
 bool is_state(const capi::Slot& slot) {
@@ -54,7 +58,8 @@ void mark_elements(const CallTensor& t, std::vector<bool>& marks) {
     }
 }
 
-void run_all(void*, std::int64_t tasks, std::int32_t workers, void (*body)(void*, std::int64_t, std::int32_t), void* data) {
+void run_all(void*, std::int64_t tasks, std::int32_t workers, void (*body)(void*, std::int64_t, std::int32_t),
+             void* data) {
     for (std::int64_t task = tasks; task-- > 0;) body(data, task, static_cast<std::int32_t>(task % workers));
 }
 
@@ -64,7 +69,9 @@ RandomCall::RandomCall(const forge_attention& attention, Dice& dice) : attention
     make_lengths();
     const std::size_t given = dice_.below(4);  // which of the tensors that may be absent there are
     for (const Slot& slot : attention_.slots) {
-        tensors_.push_back(make(shape_of(slot), slot.type.dtype, slot.kind != Kind::Input && slot.kind != Kind::Head && slot.kind != Kind::InitialState));
+        tensors_.push_back(
+            make(shape_of(slot), slot.type.dtype,
+                 slot.kind != Kind::Input && slot.kind != Kind::Head && slot.kind != Kind::InitialState));
         if (is_state(slot) && (given == 0 || (given == 1 && dice_.one_in(2)))) tensors_.back().rank = 0;
     }
     for (std::size_t i = 0; i < attention_.scalars.size(); ++i)
@@ -142,7 +149,8 @@ void RandomCall::lay_out(CallTensor& t) {
     std::vector<std::size_t> order(rank);
     std::iota(order.begin(), order.end(), 0U);
     const std::size_t way = dice_.below(4);  // 0, 1: dense
-    if (way == 2) std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(dice_.below(rank)), order.end());
+    if (way == 2)
+        std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(dice_.below(rank)), order.end());
     std::int64_t next = 1;
     for (std::size_t i = rank; i-- > 0;) {
         const std::size_t axis = order[i];
@@ -167,7 +175,8 @@ void RandomCall::fill(CallTensor& t) {
     const bool any = dice_.one_in(8);
     const std::uint32_t high = t.dtype == FORGE_F16 ? 0x30 : 0x3d;  // of 0.1 or so
     for (std::size_t i = 0; i < t.memory.size(); ++i)
-        bytes[i] = static_cast<std::byte>(any || i % t.element != t.element - 1 ? dice_.below(256) : high | dice_.below(2) << 7);
+        bytes[i] = static_cast<std::byte>(any || i % t.element != t.element - 1 ? dice_.below(256)
+                                                                                : high | dice_.below(2) << 7);
     t.before.assign(bytes, bytes + t.memory.size());
 }
 
@@ -177,7 +186,8 @@ void RandomCall::make_offsets() {
     offsets_ = make({sequences_ + 1}, wide ? DType::I64 : DType::I32, false);
     std::int64_t at = 0;
     for (std::int64_t n = 0; n <= sequences_; ++n) {
-        std::byte* place = static_cast<std::byte*>(offsets_.data) + n * offsets_.strides[0] * static_cast<std::int64_t>(offsets_.element);
+        std::byte* place = static_cast<std::byte*>(offsets_.data) +
+                           n * offsets_.strides[0] * static_cast<std::int64_t>(offsets_.element);
         const auto narrow = static_cast<std::int32_t>(at);
         std::memcpy(place, wide ? static_cast<const void*>(&at) : &narrow, offsets_.element);
         if (n < sequences_) at += lengths_[static_cast<std::size_t>(n)];
@@ -200,7 +210,8 @@ void RandomCall::make_slots() {
         into.resize(slots.size() * element);
         for (std::size_t i = 0; i < slots.size(); ++i) {
             const auto narrow = static_cast<std::int32_t>(slots[i]);
-            std::memcpy(into.data() + i * element, args_.wide_slots ? static_cast<const void*>(&slots[i]) : &narrow, element);
+            std::memcpy(into.data() + i * element, args_.wide_slots ? static_cast<const void*>(&slots[i]) : &narrow,
+                        element);
         }
         into.reserve(into.size() + 1);  // so that there is an address
     };

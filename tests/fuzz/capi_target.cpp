@@ -1,5 +1,5 @@
-// The C ABI: random calls of all its functions, on one thread or several at a time. Whatever comes in, a status and words
-// come out.
+// The C ABI: random calls of all its functions, on one thread or several at a time. Whatever comes in, a status and
+// words come out.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -25,7 +25,8 @@ Handle compiled(const std::string& text, const Options& options, forge_status& s
     for (const auto& [name, value] : options) c.push_back({name.c_str(), value.c_str()});
     forge_attention* attention = nullptr;
     status = forge_compile(text.c_str(), "fuzz", c.data(), c.size(), &attention);
-    if ((status == FORGE_OK) != (attention != nullptr)) throw Fault("forge_compile: a status that does not fit the handle");
+    if ((status == FORGE_OK) != (attention != nullptr))
+        throw Fault("forge_compile: a status that does not fit the handle");
     return {attention, forge_destroy};
 }
 
@@ -33,12 +34,14 @@ struct Row {
     const char* name;
     Options options;
 };
-/// Between them they have all that a call can have: groups of heads, rows per token, last rows, inputs per head, scalars,
-/// states before chunks, one kernel and several.
+/// Between them they have all that a call can have: groups of heads, rows per token, last rows, inputs per head,
+/// scalars, states before chunks, one kernel and several.
 const std::vector<Row>& programs() {
     static const std::vector<Row> kPrograms = {
-        {"shifted_pairs", {{"strategy", "decoupled"}, {"size.K", "16"}, {"size.V", "24"}, {"chunk", "16"}, {"chunk_states", "1"}}},
-        {"gated_delta_net", {{"strategy", "segmented"}, {"dtype", "f32"}, {"size.K", "16"}, {"size.V", "16"}, {"chunk", "16"}}},
+        {"shifted_pairs",
+         {{"strategy", "decoupled"}, {"size.K", "16"}, {"size.V", "24"}, {"chunk", "16"}, {"chunk_states", "1"}}},
+        {"gated_delta_net",
+         {{"strategy", "segmented"}, {"dtype", "f32"}, {"size.K", "16"}, {"size.V", "16"}, {"chunk", "16"}}},
         {"rwkv6", {{"strategy", "one-pass"}, {"dtype", "f16"}, {"size.K", "8"}, {"size.V", "20"}, {"chunk", "16"}}},
     };
     return kPrograms;
@@ -56,7 +59,8 @@ forge_status expect_words(forge_status status, const char* function) {
     if (status == FORGE_OK) return status;
     if (status == FORGE_INTERNAL_ERROR || status < 0 || status > FORGE_INTERNAL_ERROR)
         throw Fault(fmt::format("{}: status {}: {}", function, static_cast<int>(status), forge_error()));
-    if (!forge_error() || !*forge_error()) throw Fault(fmt::format("{}: status {} without words", function, static_cast<int>(status)));
+    if (!forge_error() || !*forge_error())
+        throw Fault(fmt::format("{}: status {} without words", function, static_cast<int>(status)));
     return status;
 }
 
@@ -128,27 +132,36 @@ class Session {
     }
 
     void infer() {
-        static const std::vector<std::string> kOperations = {
-            "matmul(bf16[C, K], bf16[K, V]) {trans_a=false}", "expand(f32[C, 1]) : f32[C, V]",
-            "permute(f32[C, K]) {perm=[1, 0]}", "slice(f32[2*C, K]) {dim=0, start=1, step=2, length=0}",
-            "select(f32[C, K]) {dim=1, start=-1}", "cumsum(f32[C]) {dim=0, reverse=false, exclusive=true}",
-            "where(bool[C, C], f32[C, C], f32[])", "add(f32[C, K], bf16[K])"};
-        const std::string operation = dice_.one_in(3) ? dice_.element_of(kOperations) : Mutator(kOperations, dice_.below(1U << 30U)).next();
+        static const std::vector<std::string> kOperations = {"matmul(bf16[C, K], bf16[K, V]) {trans_a=false}",
+                                                             "expand(f32[C, 1]) : f32[C, V]",
+                                                             "permute(f32[C, K]) {perm=[1, 0]}",
+                                                             "slice(f32[2*C, K]) {dim=0, start=1, step=2, length=0}",
+                                                             "select(f32[C, K]) {dim=1, start=-1}",
+                                                             "cumsum(f32[C]) {dim=0, reverse=false, exclusive=true}",
+                                                             "where(bool[C, C], f32[C, C], f32[])",
+                                                             "add(f32[C, K], bf16[K])"};
+        const std::string operation =
+            dice_.one_in(3) ? dice_.element_of(kOperations) : Mutator(kOperations, dice_.below(1U << 30U)).next();
         std::vector<char> type(dice_.one_in(4) ? dice_.below(12) : 256);
-        note(forge_infer(pointer(operation.c_str()), dice_.one_in(12) ? nullptr : type.data(), type.size()), "forge_infer");
+        note(forge_infer(pointer(operation.c_str()), dice_.one_in(12) ? nullptr : type.data(), type.size()),
+             "forge_infer");
     }
 
     /// For GPUs that are not there. The CPU's compiler is the last step: of an unknown machine it refuses to begin.
     Options random_options() {
         Options o = {{"tuned", "0"}};
         const bool gpu = dice_.one_in(2);
-        if (gpu) o.insert(o.end(), {{"device", "cuda"}, {"on", dice_.one_of({"h200", "a100", "rtx4090", "none", "/dev/null", "/"})}});
+        if (gpu)
+            o.insert(o.end(),
+                     {{"device", "cuda"}, {"on", dice_.one_of({"h200", "a100", "rtx4090", "none", "/dev/null", "/"})}});
         else o.emplace_back("isa", "sse2");
         for (const char* symbol : {"K", "V", "D"})
             if (!dice_.one_in(8)) o.emplace_back(std::string("size.") + symbol, number(dice_.one_of({16, 32, 64})));
         o.emplace_back("dtype", dice_.one_of({"bf16", "bf16", "f16", "f32", "i8"}));
-        for (const char* name : {"chunk", "tiles", "segments", "threads", "expected_tokens", "expected_heads", "chunk_states", "size.", "strategy", "rule", "engine", "nothing", ""})
-            if (dice_.one_in(10)) o.emplace_back(name, dice_.one_of<std::string>({number(16), "auto", "fused", "", "1e3", " 1", "%n"}));
+        for (const char* name : {"chunk", "tiles", "segments", "threads", "expected_tokens", "expected_heads",
+                                 "chunk_states", "size.", "strategy", "rule", "engine", "nothing", ""})
+            if (dice_.one_in(10))
+                o.emplace_back(name, dice_.one_of<std::string>({number(16), "auto", "fused", "", "1e3", " 1", "%n"}));
         return o;
     }
 
@@ -159,7 +172,8 @@ class Session {
         if (!given || dice_.one_in(16)) {
             forge_attention* attention = nullptr;
             const forge_option option{pointer("dtype"), pointer("f32")};
-            note(forge_compile(given, pointer("file"), pointer(&option), 1, given ? nullptr : &attention), "forge_compile");
+            note(forge_compile(given, pointer("file"), pointer(&option), 1, given ? nullptr : &attention),
+                 "forge_compile");
             return;
         }
         forge_status status = FORGE_OK;
@@ -174,7 +188,8 @@ class Session {
         if (attention && (!forge_describe(attention) || !*forge_describe(attention))) throw Fault("no description");
         if (attention && !forge_explain(attention)) throw Fault(fmt::format("no explanation: {}", forge_error()));
         if (!attention && (forge_describe(attention) || forge_explain(attention))) throw Fault("words of nothing");
-        note(forge_source(attention, dice_.one_of<std::size_t>({0, 1, SIZE_MAX}), pointer(&name), pointer(&source)), "forge_source");
+        note(forge_source(attention, dice_.one_of<std::size_t>({0, 1, SIZE_MAX}), pointer(&name), pointer(&source)),
+             "forge_source");
         const forge_attention* program = dice_.one_in(8) ? nullptr : programs_[dice_.below(programs_.size())].get();
         char* text = nullptr;
         note(forge_resources(program, pointer(&text)), "forge_resources");  // of a GPU's it would compile them
@@ -185,18 +200,23 @@ class Session {
         const std::size_t index = dice_.one_in(3) ? static_cast<std::size_t>(extreme_number(dice_)) : dice_.below(20);
         const char *name = forge_variant_name(index), *summary = forge_variant_summary(index), *text = nullptr;
         if ((name == nullptr) != (summary == nullptr)) throw Fault("a variant without a name or summary");
-        note(forge_variant_definition(name ? pointer(name) : dice_.one_of<const char*>({nullptr, "", "%s"}), pointer(&text)), "forge_variant_definition");
-        if (!forge_status_string(static_cast<forge_status>(dice_.below(8))) || !forge_build() || forge_abi_version() != FORGE_ABI_VERSION)
+        note(forge_variant_definition(name ? pointer(name) : dice_.one_of<const char*>({nullptr, "", "%s"}),
+                                      pointer(&text)),
+             "forge_variant_definition");
+        if (!forge_status_string(static_cast<forge_status>(dice_.below(8))) || !forge_build() ||
+            forge_abi_version() != FORGE_ABI_VERSION)
             throw Fault("no status, build or version");
         forge_destroy(nullptr), forge_free(nullptr);
     }
 
     void measure() {
         const auto bound = [&] { return dice_.one_in(3) ? extreme_number(dice_) : dice_.between(0, 5000); };
-        forge_bounds bounds{sizeof(forge_bounds), bound(), bound(), bound(), static_cast<std::int32_t>(dice_.between(-1, 2))};
+        forge_bounds bounds{sizeof(forge_bounds), bound(), bound(), bound(),
+                            static_cast<std::int32_t>(dice_.between(-1, 2))};
         if (dice_.one_in(8)) bounds.struct_size = dice_.one_of<std::size_t>({0, 4, 8, 16, 24});
         std::size_t bytes = 0, alignment = 0;
-        note(forge_workspace_bytes(handle(), pointer(&bounds), pointer(&bytes), pointer(&alignment)), "forge_workspace_bytes");
+        note(forge_workspace_bytes(handle(), pointer(&bounds), pointer(&bytes), pointer(&alignment)),
+             "forge_workspace_bytes");
     }
 
     void launch() {

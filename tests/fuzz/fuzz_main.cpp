@@ -1,10 +1,11 @@
-/// Fuzzing for as long as one likes: mutated texts and random calls, none of which may do more than be refused in words.
+/// Fuzzing for as long as one likes: mutated texts and random calls, none of which may do more than be refused in
+/// words.
 ///
 ///   fuzz KIND [--minutes N | --inputs N] [--seed S] [--out DIR]
 ///   fuzz KIND --replay FILE
 ///
-/// KIND: parser, passes, pipeline or capi (targets.h). Inputs have seeds from S on. Each is in DIR/KIND-S.input while it
-/// runs, so that a crash, or an input that takes more than a minute, leaves it there; other faults leave theirs in
+/// KIND: parser, passes, pipeline or capi (targets.h). Inputs have seeds from S on. Each is in DIR/KIND-S.input while
+/// it runs, so that a crash, or an input that takes more than a minute, leaves it there; other faults leave theirs in
 /// DIR/KIND-SEED.fault. The exit status says whether nothing was found.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -78,7 +79,8 @@ class Campaign {
 
     int run() {
         std::signal(SIGALRM, does_not_end);
-        for (std::int64_t i = 0; i < options_.inputs && seconds() < options_.minutes * 60 && seen_.size() < kMostFaults; ++i) {
+        for (std::int64_t i = 0; i < options_.inputs && seconds() < options_.minutes * 60 && seen_.size() < kMostFaults;
+             ++i) {
             examine_one(target_->input(options_.seed + static_cast<std::uint64_t>(i)));
             if (seconds() < told_ + 60) continue;
             told_ = seconds();
@@ -117,8 +119,9 @@ class Campaign {
     }
 
     void tell() const {
-        fmt::print("{}: {} inputs, {} accepted, {} refused, {} faults, {:.0f} s, longest {:.1f} s (seed {})\n", options_.kind,
-                   accepted_ + refused_ + faults_, accepted_, refused_, faults_, seconds(), longest_, slowest_);
+        fmt::print("{}: {} inputs, {} accepted, {} refused, {} faults, {:.0f} s, longest {:.1f} s (seed {})\n",
+                   options_.kind, accepted_ + refused_ + faults_, accepted_, refused_, faults_, seconds(), longest_,
+                   slowest_);
         std::fflush(stdout);
     }
 

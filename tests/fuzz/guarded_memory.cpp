@@ -17,7 +17,8 @@ std::size_t rounded_up(std::size_t n, std::size_t unit) { return (n + unit - 1) 
 
 }  // namespace
 
-GuardedMemory::GuardedMemory(std::size_t bytes, std::size_t alignment, bool at_end, std::size_t remainder) : size_(bytes) {
+GuardedMemory::GuardedMemory(std::size_t bytes, std::size_t alignment, bool at_end, std::size_t remainder)
+    : size_(bytes) {
     const std::size_t usable = rounded_up(bytes + alignment + remainder, kPage);
     map_bytes_ = usable + 2 * kPage;
     void* map = mmap(nullptr, map_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -9,8 +9,8 @@ namespace forge::fuzz {
 class GuardedMemory {
   public:
     GuardedMemory() = default;
-    /// `at_end`: who reads or writes past the end ends the program, else who does so before the beginning. The address is
-    /// `remainder` past a multiple of the alignment.
+    /// `at_end`: who reads or writes past the end ends the program, else who does so before the beginning. The address
+    /// is `remainder` past a multiple of the alignment.
     GuardedMemory(std::size_t bytes, std::size_t alignment, bool at_end, std::size_t remainder = 0);
     GuardedMemory(GuardedMemory&& other) noexcept;
     GuardedMemory& operator=(GuardedMemory&& other) noexcept;

@@ -64,11 +64,12 @@ constexpr const char* kPieces[] = {"%",
                                    "role=state"};
 
 /// What may stand in place of any word.
-constexpr const char* kWords[] = {"0",    "1",      "-1",      "2",       "3",          "16",      "1e-30", "1e30", "0.5",
-                                  "-2",   "T",      "C",       "K",       "V",          "H",       "D",     "true", "false",
-                                  "f32",  "bf16",   "f16",     "add",     "sub",        "mul",     "div",   "exp",  "log",
-                                  "neg",  "sqrt",   "max",     "min",     "sum",        "cumsum",  "tril",  "triu", "permute",
-                                  "relu", "matmul", "reverse", "sigmoid", "prev_token", "softmax", "abs",   "tanh", "l2norm"};
+constexpr const char* kWords[] = {"0",          "1",       "-1",   "2",       "3",     "16",     "1e-30",   "1e30",
+                                  "0.5",        "-2",      "T",    "C",       "K",     "V",      "H",       "D",
+                                  "true",       "false",   "f32",  "bf16",    "f16",   "add",    "sub",     "mul",
+                                  "div",        "exp",     "log",  "neg",     "sqrt",  "max",    "min",     "sum",
+                                  "cumsum",     "tril",    "triu", "permute", "relu",  "matmul", "reverse", "sigmoid",
+                                  "prev_token", "softmax", "abs",  "tanh",    "l2norm"};
 
 struct Span {
     std::size_t at, length;
@@ -113,8 +114,16 @@ const std::vector<std::string>& valid_texts() {
 
 std::int64_t extreme_number(Dice& dice) {
     constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-    constexpr std::int64_t kNumbers[] = {0,         -1,        std::int64_t{1} << 31, std::int64_t{1} << 32, (std::int64_t{1} << 40) + 16,
-                                         kMost / 2, kMost - 1, kMost,                 -kMost,                -kMost - 1};
+    constexpr std::int64_t kNumbers[] = {0,
+                                         -1,
+                                         std::int64_t{1} << 31,
+                                         std::int64_t{1} << 32,
+                                         (std::int64_t{1} << 40) + 16,
+                                         kMost / 2,
+                                         kMost - 1,
+                                         kMost,
+                                         -kMost,
+                                         -kMost - 1};
     return kNumbers[dice.below(std::size(kNumbers))];
 }
 

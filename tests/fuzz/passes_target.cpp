@@ -23,10 +23,10 @@ using interp::Outcome;
 using interp::Value;
 
 constexpr std::int64_t kChunk = 5, kTokens = 13;  ///< two chunks and a ragged one
-constexpr double kNoise = 1e-11;         ///< relative; float64 rounds at 1e-16, and passes change the order of operations
-constexpr double kMagnified = 10;        ///< times what the noise does: as much as passes may change results
-constexpr double kRounding = 1e-10;      ///< relative to the result
-constexpr double kLargest = 1e60;        ///< of values on the way: beyond, passes may overflow where the original did not
+constexpr double kNoise = 1e-11;     ///< relative; float64 rounds at 1e-16, and passes change the order of operations
+constexpr double kMagnified = 10;    ///< times what the noise does: as much as passes may change results
+constexpr double kRounding = 1e-10;  ///< relative to the result
+constexpr double kLargest = 1e60;    ///< of values on the way: beyond, passes may overflow where the original did not
 constexpr double kIllConditioned = 1e-3;  ///< results that the noise changes by as much say nothing
 
 void expect_well_formed(const ir::Function& fn, const char* pass) {
@@ -53,8 +53,8 @@ struct Experiment {
     [[nodiscard]] bool is_tame(const ir::Function& program) const {
         bool tame = true;
         static_cast<void>(run(program, [&](const ir::Function&, ir::ValueId, Value& value) {
-            tame = tame && std::all_of(value.data.begin(), value.data.end(),
-                                       [](double x) { return std::fabs(x) <= kLargest; });
+            tame = tame &&
+                   std::all_of(value.data.begin(), value.data.end(), [](double x) { return std::fabs(x) <= kLargest; });
         }));
         return tame;
     }
@@ -90,7 +90,8 @@ class Tolerances {
         for (std::uint64_t i = 1; i <= 3; ++i) noisy_.push_back(experiment.run_with_noise(program, seed + i));
     }
 
-    void expect_same(const Outcome& got, const char* pass, const ir::Function& before, const ir::Function& after) const {
+    void expect_same(const Outcome& got, const char* pass, const ir::Function& before,
+                     const ir::Function& after) const {
         for (const auto group : {&Outcome::outputs, &Outcome::states})
             for (const auto& [name, value] : wanted_.*group) {
                 const auto found = (got.*group).find(name);
@@ -102,8 +103,9 @@ class Tolerances {
                 const double d = difference(value, found->second);
                 const double most = kMagnified * noise + kRounding * largest(value);
                 if (!(d <= most))
-                    throw Fault(fmt::format("{} changes '{}' by {}, at most {} wanted (it is up to {}):\n{}\nbecomes\n{}",
-                                            pass, name, d, most, largest(value), ir::print(before), ir::print(after)));
+                    throw Fault(
+                        fmt::format("{} changes '{}' by {}, at most {} wanted (it is up to {}):\n{}\nbecomes\n{}", pass,
+                                    name, d, most, largest(value), ir::print(before), ir::print(after)));
             }
     }
 

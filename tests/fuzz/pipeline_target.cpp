@@ -20,7 +20,8 @@
 namespace forge::fuzz {
 namespace {
 
-constexpr std::int64_t kSizes[] = {16, 32, 64, 128, 16, 32, 64, 128, 1, 2, 3, 5, 17, 24, 48, 72, 80, 96, 100, 127, 192, 256};
+constexpr std::int64_t kSizes[] = {16, 32, 64, 128, 16, 32, 64, 128, 1,   2,   3,
+                                   5,  17, 24, 48,  72, 80, 96, 100, 127, 192, 256};
 
 std::map<std::string, std::int64_t> random_sizes(const ir::Definition& def, Dice& dice) {
     auto sizes = check::sizes_for(def, {});
@@ -95,11 +96,11 @@ void spoil(CompileOptions& o, Dice& dice) {
 }
 
 std::string described(const CompileOptions& o) {
-    std::string text =
-        fmt::format("device={} on={} dtype={} strategy={} chunk={} isa={} threads={} engine={} tiles={} segments={} rule={} "
-                    "chunk_states={} expected={}x{}x{}",
-                    o.device, o.on, to_string(o.dtype), o.strategy, o.chunk, o.isa, o.threads, o.engine, o.tiles, o.segments,
-                    o.rule, o.chunk_states, o.expected_tokens, o.expected_sequences, o.expected_heads);
+    std::string text = fmt::format(
+        "device={} on={} dtype={} strategy={} chunk={} isa={} threads={} engine={} tiles={} segments={} rule={} "
+        "chunk_states={} expected={}x{}x{}",
+        o.device, o.on, to_string(o.dtype), o.strategy, o.chunk, o.isa, o.threads, o.engine, o.tiles, o.segments,
+        o.rule, o.chunk_states, o.expected_tokens, o.expected_sequences, o.expected_heads);
     for (const auto& [symbol, size] : o.sizes) text += fmt::format(" size.{}={}", symbol, size);
     return text;
 }
@@ -181,8 +182,7 @@ class PipelineTarget : public Target {
                 emit_for_cpu(def, options);
                 outcome = Outcome::Accepted;
             } catch (const CompileError&) {
-            } catch (const RuntimeError&) {
-            }
+            } catch (const RuntimeError&) {}
         }
         return outcome;
     }

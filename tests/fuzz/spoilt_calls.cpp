@@ -20,8 +20,13 @@ DLTensor dlpack_of(const forge_tensor& t, std::byte offset) {
     d.shape = const_cast<std::int64_t*>(t.shape);      // NOLINT: DLPack knows no const
     d.strides = const_cast<std::int64_t*>(t.strides);  // NOLINT
     const bool integer = t.dtype == FORGE_I32 || t.dtype == FORGE_I64;
-    const int bits = t.dtype == FORGE_I64 || t.dtype == FORGE_F64 ? 64 : t.dtype == FORGE_F32 || t.dtype == FORGE_I32 ? 32 : 16;
-    d.dtype = {static_cast<std::uint8_t>(integer ? kDLInt : t.dtype == FORGE_BF16 ? kDLBfloat : kDLFloat), static_cast<std::uint8_t>(bits), 1};
+    const int bits = t.dtype == FORGE_I64 || t.dtype == FORGE_F64   ? 64
+                     : t.dtype == FORGE_F32 || t.dtype == FORGE_I32 ? 32
+                                                                    : 16;
+    d.dtype = {static_cast<std::uint8_t>(integer                 ? kDLInt
+                                         : t.dtype == FORGE_BF16 ? kDLBfloat
+                                                                 : kDLFloat),
+               static_cast<std::uint8_t>(bits), 1};
     return d;
 }
 
@@ -43,7 +48,9 @@ void RandomCall::spoil_tensor(CallTensor& t, const capi::Slot* slot) {
             t.data = nullptr;
             return;
         case 1:
-            t.rank = dice_.one_of<std::int32_t>({t.rank + 1, t.rank - 1, 0, 9, 16, -1, std::numeric_limits<std::int32_t>::max(), std::numeric_limits<std::int32_t>::min()});
+            t.rank = dice_.one_of<std::int32_t>({t.rank + 1, t.rank - 1, 0, 9, 16, -1,
+                                                 std::numeric_limits<std::int32_t>::max(),
+                                                 std::numeric_limits<std::int32_t>::min()});
             return;
         case 2:
             t.dtype = static_cast<std::int32_t>(dice_.one_in(4) ? extreme_number(dice_) : dice_.between(0, 7));
@@ -64,7 +71,8 @@ void RandomCall::spoil_tensor(CallTensor& t, const capi::Slot* slot) {
         case 5:
             if (!slot && t.memory.size() > 0)  // offsets that are wrong
                 for (std::size_t i = 0; i < t.memory.size(); i += t.element)
-                    if (const std::int64_t n = dice_.one_in(2) ? extreme_number(dice_) : dice_.between(-3, 80); dice_.one_in(3))
+                    if (const std::int64_t n = dice_.one_in(2) ? extreme_number(dice_) : dice_.between(-3, 80);
+                        dice_.one_in(3))
                         std::memcpy(t.memory.data() + i, &n, t.element);
             t.before.assign(t.memory.data(), t.memory.data() + t.memory.size());
             return;
@@ -74,7 +82,8 @@ void RandomCall::spoil_tensor(CallTensor& t, const capi::Slot* slot) {
             if (t.memory.size() > 0) t.data = t.memory.data();
             return;
         default: {
-            // More than there is must not be claimed where a call could be right: in pools of states, of heads, of offsets.
+            // More than there is must not be claimed where a call could be right: in pools of states, of heads, of
+            // offsets.
             const bool may_grow = slot && axis != 0 && slot->kind != Kind::Output && slot->kind != Kind::ChunkState;
             std::int64_t n = extreme_number(dice_);
             if (n > 0 && (!may_grow || heads_ % n == 0)) n = -n;
@@ -86,7 +95,8 @@ void RandomCall::spoil_tensor(CallTensor& t, const capi::Slot* slot) {
 void RandomCall::spoil_args() {
     switch (dice_.below(10)) {
         case 0:
-            struct_bytes_ = dice_.one_of<std::size_t>({0, 7, 8, sizeof(forge_args) - 8, sizeof(forge_args) - 24, sizeof(forge_args) + 8, 512});
+            struct_bytes_ = dice_.one_of<std::size_t>(
+                {0, 7, 8, sizeof(forge_args) - 8, sizeof(forge_args) - 24, sizeof(forge_args) + 8, 512});
             tail_ = static_cast<std::byte>(dice_.below(2));
             return;
         case 1:
@@ -145,7 +155,9 @@ forge_status RandomCall::call() {
     std::vector<std::uint64_t> memory((allocated + 7) / 8, tail_ == std::byte{0} ? 0 : std::uint64_t{1} << 32);
     std::memcpy(memory.data(), &args_, std::min(allocated, sizeof args_));
     const auto* args = reinterpret_cast<const forge_args*>(memory.data());  // NOLINT: of whatever version
-    return dlpack_ ? forge_launch_dlpack(&attention_, args, has_tensors_ ? pointers.data() : nullptr, packed_ ? &dlpack_offsets : nullptr) : forge_launch(&attention_, args);
+    return dlpack_ ? forge_launch_dlpack(&attention_, args, has_tensors_ ? pointers.data() : nullptr,
+                                         packed_ ? &dlpack_offsets : nullptr)
+                   : forge_launch(&attention_, args);
 }
 
 }  // namespace forge::fuzz

@@ -82,8 +82,7 @@ std::string changed_definition(std::uint64_t seed) {
         try {
             static_cast<void>(ir::parse_definition(text));
             return text;
-        } catch (const CompileError&) {
-        }
+        } catch (const CompileError&) {}
     }
     return valid_definitions()[seed % valid_definitions().size()];
 }

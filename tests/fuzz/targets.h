@@ -1,5 +1,5 @@
-/// What is fuzzed: the parser, the graph passes, planning and emission, and the C ABI. An input is a text and a seed for
-/// all else that is chosen, so that a file of it says the whole. A target takes an input or refuses it in words;
+/// What is fuzzed: the parser, the graph passes, planning and emission, and the C ABI. An input is a text and a seed
+/// for all else that is chosen, so that a file of it says the whole. A target takes an input or refuses it in words;
 /// whatever else happens is a fault.
 #pragma once
 
