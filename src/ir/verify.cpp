@@ -74,8 +74,36 @@ class Verifier {
             report(def_.where, fmt::format("'{}' has no token input", def_.name), "at least one input", "none");
     }
 
+    /// What can stand for a size in a phase: symbols of declared axes, and the chunk's tokens but in `step`.
+    [[nodiscard]] std::set<std::string> sizes_in(Phase which) const {
+        std::set<std::string> symbols;
+        const auto add = [&](const Shape& shape) {
+            for (const Dim& d : shape) symbols.insert(d.symbol);
+        };
+        for (const InputDecl& in : def_.inputs) add(phase_type(in).shape);
+        for (const StateDecl& s : def_.states) add(s.type.shape);
+        for (const OutputDecl& o : def_.outputs) add(phase_type(o).shape);
+        if (which == Phase::Step) symbols.erase(kChunkSymbol);
+        else symbols.insert(kChunkSymbol);
+        symbols.insert("");  // numbers have none
+        return symbols;
+    }
+
+    void sizes(const Function& fn, const Op& op, const std::set<std::string>& known) {
+        std::vector<std::string> symbols;
+        for (const Dim& d : op.type.shape) symbols.push_back(d.symbol);
+        if (op.code == Opcode::Size) symbols.push_back(op.attrs.name);
+        const auto unknown = std::find_if(symbols.begin(), symbols.end(),
+                                          [&](const std::string& symbol) { return !known.contains(symbol); });
+        if (unknown != symbols.end())
+            report(op.where, fmt::format("{}: {}: no axis has the size '{}'", fn.name, info(op.code).name, *unknown),
+                   "a size of an input, state or output", to_string(op.type));
+    }
+
     void phase(const Function& fn, Phase which) {
+        const std::set<std::string> known = sizes_in(which);
         for (const Op& op : fn.ops) {
+            sizes(fn, op, known);
             if (op.code == Opcode::Param) parameter(fn, op, which);
             if (op.code == Opcode::Inverse && triangle_of(fn, op.args[0]) != Triangle::UnitLower)
                 report(op.where, fmt::format("{}: inverse: the matrix is not provably unit lower-triangular", fn.name),

@@ -28,6 +28,7 @@ void clear_skipped(const plan::Plan& plan, const Bound& bound) {
         const auto element = static_cast<std::int64_t>(size_in_bytes(slot.type.dtype));
         const std::int64_t factor = slot.type.shape[0].factor;
         for (std::size_t s = 0; s < bound.skipped.size(); ++s) {
+            if (bound.skipped_tokens[s] == 0) continue;  // the tensor may be nowhere
             const std::int64_t n = bound.skipped[s];
             std::vector<std::int64_t> sizes = {bound.skipped_tokens[s] * factor, bound.heads / t.group},
                                       strides = {t.token, t.head};

@@ -64,6 +64,15 @@ TEST(Verify, WantsDeclaredTypes) {
                    {{"merge: input 'q' has another type than declared", "bf16[C, K]", "f32[C, K]"}});
 }
 
+TEST(Verify, KnowsSizes) {
+    const std::string where = "  func @chunk {\n";
+    const auto with = [&](const std::string& op) { return where + "    %n: " + op + "\n"; };
+    expect_refused(where, with("f32[] = size() {name=\"D\", count=1}"), {{"chunk: size: no axis has the size 'D'"}});
+    expect_refused(where, with("f32[] = size() {name=\"H\", count=1}"), {{"chunk: size: no axis has the size 'H'"}});
+    expect_refused(where, with("f32[D] = arange()"), {{"chunk: arange: no axis has the size 'D'"}});
+    expect_refused(where, with("f32[D, D] = identity()"), {{"chunk: identity: no axis has the size 'D'"}});
+}
+
 TEST(Verify, WantsEveryStateAndOutput) {
     expect_refused("return chunk \"s\" = %kv, cached", "return cached",
                    {{"chunk: chunk 's' is not returned", "a result", "nothing"}});
