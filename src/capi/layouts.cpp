@@ -4,11 +4,12 @@
 #include <iterator>
 #include <mutex>
 
+#include "capi/call.h"
+
 namespace forge::capi {
 namespace {
 
 constexpr std::size_t kMost = 4096;  ///< of servers that see every length once; then all are forgotten
-constexpr std::int32_t kMaxRank = 8;
 
 bool is_aligned(const void* address, std::size_t unit) {
     return reinterpret_cast<std::uintptr_t>(address) % unit == 0;  // NOLINT: of an address
