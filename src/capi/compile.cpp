@@ -60,7 +60,8 @@ forge_status forge_lower(const char* definition, const char* dtype, const char* 
     return guarded([&] {
         const auto parsed = forge::ir::parse_definition(required(definition, "definition"));
         const auto typed = forge::frontend::with_dtype(parsed, forge::capi::parse_dtype(required(dtype, "dtype")));
-        *required(text, "text") = new_text(lowered(typed, required(stage, "stage")));
+        char*& out = *required(text, "text");  // before there is anything to hand over
+        out = new_text(lowered(typed, required(stage, "stage")));
     });
 }
 
@@ -134,14 +135,15 @@ forge_status forge_source(const forge_attention* attention, size_t index, const 
 forge_status forge_resources(const forge_attention* attention, char** json) {
     return guarded([&] {
         required(attention, "attention");
-        *required(json, "json") = new_text(forge::capi::resources(attention->attention));
+        char*& out = *required(json, "json");
+        out = new_text(forge::capi::resources(attention->attention));
     });
 }
 
 forge_status forge_check(const forge_attention* attention, char** report) {
     return guarded([&] {
         required(attention, "attention");
-        *required(report, "report") =
-            new_text(forge::capi::check_report(attention->attention, attention->declared, attention->options));
+        char*& out = *required(report, "report");
+        out = new_text(forge::capi::check_report(attention->attention, attention->declared, attention->options));
     });
 }

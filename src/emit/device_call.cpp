@@ -68,10 +68,27 @@ class DeviceCall {
         return fn_.op(v).type.rank() < 2 ? 0 : stride(v, fn_.op(v).type.rank() - 2);
     }
 
-    /// A value seen as a matrix whose rows are the first axis: the trailing axes lie one after the other, padding and
-    /// all.
-    [[nodiscard]] std::int64_t flat_columns(ValueId v) const {
-        return fn_.op(v).type.rank() == 2 ? size_of(fn_.op(v).type, 1) : stride(v, 0);
+    /// A value seen as a matrix whose rows are an axis: the trailing axes lie one after the other, padding and all.
+    [[nodiscard]] std::int64_t flat_columns(ValueId v, int axis = 0) const {
+        const ir::Type& t = fn_.op(v).type;
+        return t.rank() == axis + 2 ? size_of(t, axis + 1) : stride(v, axis);
+    }
+
+    /// Along an axis of the operand, as matrices: `rows(from, to)` for each index of the axes before it, or, along the
+    /// last one, `cols(from, to)` for each index of those before the last two.
+    template <class Rows, class Cols>
+    void per_matrix(Rows&& rows, Cols&& cols) {
+        const ir::Type& x = type(0);
+        const int axis = static_cast<int>(op_.attrs.dim), leading = axis + 1 == x.rank() ? axis - 1 : axis;
+        std::string from = pointer(0), to = result_;
+        for (int i = 0; i < leading; ++i) {
+            out_.open(fmt::format("for (int i{0} = 0; i{0} < {1}; ++i{0})", i, size_of(x, i)));
+            from += fmt::format(" + i{} * {}", i, stride(op_.args[0], i));
+            to += fmt::format(" + i{} * {}", i, stride(v_, i));
+        }
+        if (leading == axis) rows(axis, from, to);
+        else cols(axis - 1, from, to);
+        for (int i = 0; i < leading; ++i) out_.close();
     }
 
     void matmul(const char* acc) {
@@ -108,25 +125,27 @@ class DeviceCall {
         const std::string flags = fmt::format("{}, {}", flag(op_.attrs.reverse), flag(op_.attrs.exclusive));
         if (op_.type.rank() == 1)
             return out_.line("cumsum<{}, {}>({}, {});", size_of(op_.type, 0), flags, pointer(0), result_);
-        if (op_.attrs.dim == 0)
-            return out_.line("cumsum_rows<{}, {}, {}, {}, {}>({}, {});", size_of(op_.type, 0), flat_columns(v_),
-                             stride(op_.args[0], 0), stride(v_, 0), flags, pointer(0), result_);
-        if (op_.type.rank() != 2)
-            throw InternalError(fmt::format("emit: cumsum of rank {} along axis {}", op_.type.rank(), op_.attrs.dim));
-        out_.line("cumsum_cols<{}, {}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1),
-                  row_stride(op_.args[0]), row_stride(v_), flags, pointer(0), result_);
+        const ValueId x = op_.args[0];
+        const auto along = [&](const char* way) {
+            return [&, way](int rows, const std::string& from, const std::string& to) {
+                out_.line("cumsum_{}<{}, {}, {}, {}, {}>({}, {});", way, size_of(op_.type, rows),
+                          flat_columns(v_, rows), stride(x, rows), stride(v_, rows), flags, from, to);
+            };
+        };
+        per_matrix(along("rows"), along("cols"));
     }
 
     void cumprod() {
         const ValueId v = op_.args[0];
         if (op_.type.rank() == 1)
             return out_.line("cumprod_cols<1, {}, 0, 0>({}, {});", size_of(op_.type, 0), pointer(0), result_);
-        if (op_.attrs.dim == 0)
-            return out_.line("cumprod_rows<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), flat_columns(v_),
-                             stride(v, 0), stride(v_, 0), pointer(0), result_);
-        need_matrix();
-        out_.line("cumprod_cols<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v),
-                  row_stride(v_), pointer(0), result_);
+        const auto along = [&](const char* way) {
+            return [&, way](int rows, const std::string& from, const std::string& to) {
+                out_.line("cumprod_{}<{}, {}, {}, {}>({}, {});", way, size_of(op_.type, rows), flat_columns(v_, rows),
+                          stride(v, rows), stride(v_, rows), from, to);
+            };
+        };
+        per_matrix(along("rows"), along("cols"));
     }
 
     /// Each operand into its part of the result: a place at which it begins, and strides.
@@ -159,19 +178,14 @@ class DeviceCall {
         const char* name = ir::info(op_.code).name;
         const ir::Type& x = type(0);
         const ValueId v = op_.args[0];
-        const int axis = static_cast<int>(op_.attrs.dim);
         if (x.rank() == 1) return out_.line("fill<1>({}, {}<{}>({}));", result_, name, size_of(x, 0), pointer(0));
-        if (axis == 0)
-            return out_.line("{}_rows<{}, {}, {}>({}, {});", name, size_of(x, 0), flat_columns(v), stride(v, 0),
-                             pointer(0), result_);
-        if (x.rank() == 2)
-            return out_.line("{}_cols<{}, {}, {}>({}, {});", name, size_of(x, 0), size_of(x, 1), stride(v, 0),
-                             pointer(0), result_);
-        if (x.rank() != 3) throw InternalError(fmt::format("emit: {} of rank {} along axis {}", name, x.rank(), axis));
-        out_.open(fmt::format("for (int i0 = 0; i0 < {}; ++i0)", size_of(x, 0)));  // one matrix per leading index
-        out_.line("{}_{}<{}, {}, {}>({} + i0 * {}, {} + i0 * {});", name, axis == 1 ? "rows" : "cols", size_of(x, 1),
-                  size_of(x, 2), stride(v, 1), pointer(0), stride(v, 0), result_, stride(v_, 0));
-        out_.close();
+        const auto along = [&](const char* way) {
+            return [&, way](int rows, const std::string& from, const std::string& to) {
+                out_.line("{}_{}<{}, {}, {}>({}, {});", name, way, size_of(x, rows), flat_columns(v, rows),
+                          stride(v, rows), from, to);
+            };
+        };
+        per_matrix(along("rows"), along("cols"));
     }
 
     void linear_scan() {
@@ -224,14 +238,14 @@ class DeviceCall {
         const ir::Type& x = type(0);
         if (x.rank() == 1)
             return out_.line("repeat_vector<{}, {}>({}, {});", size_of(x, 0), op_.attrs.count, pointer(0), result_);
-        need_matrix();
-        out_.line("repeat_{}<{}, {}, {}, {}, {}>({}, {});", op_.attrs.dim == 0 ? "rows" : "cols", size_of(x, 0),
-                  size_of(x, 1), row_stride(op_.args[0]), row_stride(v_), op_.attrs.count, pointer(0), result_);
-    }
-
-    void need_matrix() const {
-        if (op_.type.rank() != 2)
-            throw InternalError(fmt::format("emit: {} of rank {}", ir::info(op_.code).name, op_.type.rank()));
+        const auto along = [&](const char* way) {
+            return [&, way](int rows, const std::string& from, const std::string& to) {
+                out_.line("repeat_{}<{}, {}, {}, {}, {}>({}, {});", way, size_of(x, rows),
+                          flat_columns(op_.args[0], rows), stride(op_.args[0], rows), stride(v_, rows), op_.attrs.count,
+                          from, to);
+            };
+        };
+        per_matrix(along("rows"), along("cols"));
     }
 
     Context& c_;

@@ -13,6 +13,7 @@ namespace forge::ir {
 
 inline const std::string kTokenSymbol = "T";
 inline const std::string kChunkSymbol = "C";
+inline constexpr int kMostAxes = 4;  ///< of a tensor, beside sequences, tokens and heads
 inline const std::string kTokenMaskName = "token_mask";
 
 /// An input tensor. Token inputs are [T, heads, …] (T may carry a factor: n rows per token), head inputs [heads, …],

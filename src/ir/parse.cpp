@@ -398,14 +398,17 @@ class Parser {
     Dim dim() {
         const Token t = lex_.peek();
         if (t.kind != Token::Kind::Word) lex_.fail(t, "not a dimension", "a number or a symbol");
-        if (!std::isdigit(static_cast<unsigned char>(t.text[0]))) {
-            lex_.next();
-            return Dim(t.text);
-        }
+        if (!std::isdigit(static_cast<unsigned char>(t.text[0]))) return Dim(symbol());
         const std::int64_t factor = integer();
         if (factor < 1 || factor > kMostExtent) lex_.fail(t, "not a size", fmt::format("1 to {}", kMostExtent));
         if (!accept("*")) return {factor};
-        return factor * Dim(lex_.next().text);
+        return factor * Dim(symbol());
+    }
+
+    std::string symbol() {
+        const Token t = lex_.next();
+        if (!is_identifier(t.text)) lex_.fail(t, "size: not a name", "letters, digits and _, no digit first");
+        return t.text;
     }
 
     ValueId value() {

@@ -268,6 +268,17 @@ std::vector<Diagnostic> declaration_faults(const Definition& def) {
                                  fmt::format("1 to {}", kMostExtent), forge::to_string(d.type.shape), d.where, ""});
     };
     look(def.inputs), look(def.states), look(def.outputs);
+    const auto count_axes = [&](const auto& d, bool tokens, bool heads) {
+        // Rows per token are an axis of what prev_token carries.
+        const bool rows = tokens && d.type.rank() > 0 && d.type.shape[0].factor > 1;
+        if (d.type.rank() - (tokens ? 1 : 0) - (heads ? 1 : 0) + (rows ? 1 : 0) > kMostAxes)
+            found.push_back({fmt::format("'{}': too many axes", escaped(d.name)),
+                             fmt::format("at most {} beside tokens and heads", kMostAxes),
+                             forge::to_string(d.type.shape), d.where, "make one axis of two"});
+    };
+    for (const InputDecl& in : def.inputs) count_axes(in, in.role == Role::Input, in.role != Role::Scalar);
+    for (const OutputDecl& out : def.outputs) count_axes(out, true, true);
+    for (const StateDecl& s : def.states) count_axes(s, false, false);
     return found;
 }
 

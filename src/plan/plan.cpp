@@ -285,6 +285,9 @@ class Planning {
 
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                const Schedule& schedule) {
+    if (const Schedule& s = schedule; s.tiles > 1 && s.tiles * s.tile_size != sizes.at(s.tile_axis))
+        throw RuntimeError(fmt::format("tiles: expected a divisor of {}, the size of axis {}, got {}",
+                                       sizes.at(s.tile_axis), forge::to_string(Dim(s.tile_axis)), s.tiles));
     Plan plan{definition,
               ir::with_bound_sizes(program, sizes),
               schedule,

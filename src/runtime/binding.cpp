@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -11,6 +12,7 @@ namespace forge::runtime {
 namespace {
 
 using device::CallTensor;
+static_assert(std::size(CallTensor{}.dim) == ir::kMostAxes);
 using ir::Type;
 using plan::Plan;
 using plan::TensorSlot;

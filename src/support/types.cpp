@@ -1,5 +1,7 @@
 #include "forge/types.h"
 
+#include <charconv>
+
 #include "forge/error.h"
 
 namespace forge {
@@ -49,8 +51,10 @@ bool is_float(DType dtype) { return is_half(dtype) || dtype == DType::F32 || dty
 std::string to_string(const Dim& dim) {
     if (dim.is_constant()) return std::to_string(dim.factor);
     const std::string given = dim.symbol.substr(0, dim.symbol.find('\''));  // as its user knows it (frontend/axes.h)
-    if (given.find_first_not_of("0123456789") == std::string::npos)
-        return std::to_string(dim.factor * std::stoll(given));
+    std::int64_t number = 0;
+    if (const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), number);
+        error == std::errc() && end == given.data() + given.size())
+        return std::to_string((number * dim).factor);
     return dim.factor == 1 ? given : std::to_string(dim.factor) + "*" + given;
 }
 

@@ -99,6 +99,13 @@ TEST(Verify, WantsNamesOfTheirOwn) {
                        {{"'" + name + "' is declared twice", "a name of its own"}});
 }
 
+TEST(Verify, KnowsHowManyAxesACallHasRoomFor) {
+    expect_refused("q: f32[T, H, K]", "q: f32[T, H, 2, 2, 2, 2, K]",
+                   {{"'q': too many axes", "at most 4 beside tokens and heads", "[T, H, 2, 2, 2, 2, K]"}});
+    expect_refused("k: f32[T, H, K]", "k: f32[2*T, H, 2, 2, 2, K]", {{"'k': too many axes"}});
+    expect_refused("s: f32[K, V]", "s: f32[K, V, 2, 2, 2]", {{"'s': too many axes"}});
+}
+
 TEST(Verify, WantsDeclarationsOfTheirKind) {
     expect_refused("input q: f32[T, H, K]", "input q: f32[H, K]",
                    {{"input 'q': not a token input", "[T, heads, …]", "[H, K]"}});

@@ -167,6 +167,18 @@ std::string with_words(const std::string& text, const Change& change) {
 }
 
 // An axis as long as a multiple of its symbol, everywhere; or one of all numbers.
+// On a GPU three tiles of 21 left out the last of 64 columns.
+TEST(Tiles, DivideTheirAxis) {
+    const ir::Definition def = variants::find("linear_attention")->make().define();
+    for (const char* on : {"", "h200", "a100"})
+        for (const std::int64_t tiles : {3, 65, 1 << 12}) {
+            CompileOptions options = options_for("one-pass", *on ? on : nullptr);
+            options.engine = *on ? "portable" : "auto";
+            options.tiles = tiles;
+            EXPECT_THROW(static_cast<void>(compile(def, options)), RuntimeError) << on << " " << tiles;
+        }
+}
+
 TEST(ExtremeSizes, OfDefinitionsAreRefusedOrServed) {
     Random random(4);
     int served = 0;
