@@ -36,25 +36,37 @@ class NumPy:
         }
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
 
+    _READ_AND_WRITTEN = 0x0100 | 0x0400  #: numpy's flags NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE
+
     def layouts(self, xs: list[Any]) -> tuple[Any, ...]:
         """What identifies the layouts of arrays, and what kind of array they are: a hashable value. AttributeError for things that
         are no arrays."""
-        return tuple([(type(x), x.dtype, x.shape, x.strides, x.flags.aligned) for x in xs])
+        return tuple([(type(x), x.dtype, x.shape, x.strides, x.flags.num & self._READ_AND_WRITTEN) for x in xs])
 
     def dtype(self, x: Any) -> str:
         name = self._names.get(x.dtype)
         return name if name is not None else dtype_name(x.dtype)
 
-    def conversion(self, x: Any, to_float32: bool = False) -> Any:
+    def conversion(self, x: Any, to_float32: bool = False, dense: bool = False) -> Any:
         """What makes an array that kernels can read of one with this layout; None where it is one already. TypeError where none can
-        be made of it without a guess. `to_float32`: whether other floating-point types become that."""
+        be made of it without a guess. `to_float32`: whether other floating-point types become that. `dense`: whether its elements are
+        to lie in a row."""
         if isinstance(x, self._np.ma.MaskedArray):
             raise TypeError("expected an array without a mask, got a masked one; x.filled(0) has numbers for what is masked")
         if to_float32 and self.dtype(x) in ("bf16", "f16", "f64"):
             return self.float32
         if not x.dtype.isnative:
             return lambda x: x.astype(x.dtype.newbyteorder("="))
-        return None if x.flags.aligned else self._np.copy
+        return None if x.flags.aligned and (x.flags.c_contiguous or not dense) else self._np.ascontiguousarray if dense else self._np.copy
+
+    def refusal_in_place(self, x: Any) -> str:
+        """Why kernels cannot write an array of float32 where it lies; "" if they can."""
+        try:
+            if self.conversion(x) is not None:
+                return "another byte order" if not x.dtype.isnative else "an array off its alignment"
+        except TypeError:
+            return "a masked array"
+        return "" if x.flags.writeable else "an array that is read-only"
 
     def strides(self, x: Any) -> tuple[int, ...]:
         """In elements."""
@@ -128,12 +140,19 @@ class Torch:
         name = self._names.get(x.dtype)
         return name if name is not None else dtype_name(x.dtype)
 
-    def conversion(self, x: Any, to_float32: bool = False) -> Any:
+    def conversion(self, x: Any, to_float32: bool = False, dense: bool = False) -> Any:
         if x.layout is not self._torch.strided:
             raise TypeError(f"expected a dense tensor, got one of layout {x.layout}; x.to_dense() makes one")
         if to_float32 and self.dtype(x) in ("bf16", "f16", "f64"):
             return self.float32
+        if dense and not x.is_contiguous():
+            return self._torch.Tensor.contiguous
         return self._torch.resolve_neg if x.is_neg() else None
+
+    def refusal_in_place(self, x: Any) -> str:
+        if x.layout is not self._torch.strided:
+            return f"a tensor of layout {x.layout}"
+        return "a view of negated numbers" if x.is_neg() else ""
 
     def strides(self, x: Any) -> tuple[int, ...]:
         return x.stride()

@@ -214,10 +214,13 @@ def _likely_option(wrong: ValueError, options: Mapping[str, Any]) -> ValueError:
 class Layout:
     """The C structs of one signature, with places for addresses. Used by one launch at a time (see Launcher).
 
-    `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens.
+    `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens. `wide_slots`:
+    whether slots, where a launch has them, are int64.
     """
 
-    def __init__(self, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None, scalar_count: int, workspace_bytes: int = 0) -> None:
+    def __init__(
+        self, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None, scalar_count: int, workspace_bytes: int = 0, wide_slots: bool = False
+    ) -> None:
         count = len(signature)
         entries = [*signature, offsets]
         self._axes = (c_int64 * max(1, sum(2 * len(e[1]) for e in entries if e)))()
@@ -234,7 +237,7 @@ class Layout:
             at += 2 * rank
         self._scalars = (c_double * max(1, scalar_count))()
         self.args = Args(ctypes.sizeof(Args), ctypes.addressof(self._tensors), count, ctypes.addressof(self._scalars), scalar_count)
-        self.args.workspace_bytes = workspace_bytes
+        self.args.workspace_bytes, self.args.wide_slots = workspace_bytes, wide_slots
         if offsets is not None:
             self.args.cu_seqlens = ctypes.addressof(self._tensors) + count * ctypes.sizeof(Tensor)
         self.address = ctypes.addressof(self.args)
@@ -251,21 +254,25 @@ def _words(struct: Any) -> Any:
 
 #: Words of Args that change from call to call.
 _WORKSPACE, _STREAM = Args.workspace.offset // 8, Args.stream.offset // 8
+_INITIAL_SLOTS, _FINAL_SLOTS = Args.initial_slots.offset // 8, Args.final_slots.offset // 8
 
 
 class Launcher:
     """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses."""
 
-    def __init__(self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes: int = 0) -> None:
-        self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes
+    def __init__(
+        self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes: int = 0, wide_slots: bool = False
+    ) -> None:
+        self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes, wide_slots
         entries = [*signature, offsets]
         self._places = [i for i, entry in enumerate(entries) if entry is not None]
         self._compiled, self._launch, self._handle = compiled, compiled._launch, compiled._handle
         self._free: list[Layout] = []
 
-    def __call__(self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0) -> None:
+    def __call__(self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0, slots: int = 0) -> None:
         """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens last), the scalars, the
-        workspace's address, a CUstream. The caller keeps everything alive."""
+        workspace's address, a CUstream, the address of the slots that states are read from and written to (0: there are none). The
+        caller keeps everything alive."""
         try:
             layout = self._free.pop()  # taking and giving back are atomic: no two threads share a layout
         except IndexError:
@@ -280,6 +287,8 @@ class Launcher:
         call = layout.call
         call[_WORKSPACE] = workspace
         call[_STREAM] = stream
+        if slots:
+            call[_INITIAL_SLOTS] = call[_FINAL_SLOTS] = slots
         status = self._launch(self._handle, layout.address)
         self._free.append(layout)
         if status:

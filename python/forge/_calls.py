@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from . import _c
 from ._arrays import Array, Library, dense_strides
+from ._decode import Pools
 from ._program import Input
 from ._types import HALF, dims_of
 
@@ -178,23 +179,29 @@ class Plan:
     """All that the shapes of a call decide: from arrays to results without looking at a shape again."""
 
     __slots__ = (
-        "_address", "_allocator", "_conversions", "_current_device", "_index", "_launch", "_makers", "_outputs", "_size", "_spare", "_stream",
-        "compiled",
+        "_address", "_allocator", "_conversions", "_current_device", "_has_slots", "_index", "_launch", "_makers", "_outputs", "_pools", "_size",
+        "_spare", "_stream", "compiled",
     )  # fmt: skip
 
     def __init__(
         self, compiled: _c.Compiled, shape: Shape, arrays: Library, like: Array, entries: list[Entry], initial: list[Entry] | None, final: bool,
         offsets: Entry | None, one_head: bool = False, chunks: int | None = None, conversions: tuple[tuple[int, Any], ...] = (),
+        pools: Pools | None = None, slots: Entry | None = None,
     ) -> None:  # fmt: skip
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
         there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads.
         `chunks`: how many states before chunks are wanted, of each sequence or of all packed ones. `conversions`: (number, function) of
-        arguments that kernels cannot read as they are, among inputs, initial states and cu_seqlens; `entries` … are of what they become."""
-        self.compiled, self._conversions = compiled, conversions
+        arguments that kernels cannot read as they are, among inputs, initial states, cu_seqlens and slots; `entries` … are of what they
+        become. `pools`: what initial states are if they are written in place; `slots`: (dtype, shape, strides) of those, if there are any."""
+        self.compiled, self._conversions, self._pools = compiled, conversions, pools
+        self._has_slots = slots is not None and shape.sequences > 0
         lead = () if shape.batch is None else (shape.batch,)
         outputs, final_states, chunk_states = [], [], []
         places: list[Entry | None] = list(entries)
-        initial_entries = iter(initial or ())
+        if pools is not None:
+            sizes = [state_size(t, shape) for t in compiled.tensors if t["kind"] == "final_state"]
+            initial = pools.entries(sizes, initial or [], shape.sequences, self._has_slots)
+        initial_entries, written_entries = iter(initial or ()), iter(initial or ())
         for t in compiled.tensors:
             dims = [str(d) for d in t["shape"]]
             if t["kind"] == "output":
@@ -203,9 +210,10 @@ class Plan:
                 places.append((t["dtype"], size, dense_strides(size)))
             elif t["kind"] == "initial_state":
                 places.append(next(initial_entries, None))
+            elif t["kind"] == "final_state" and pools is not None:
+                places.append(next(written_entries))
             elif t["kind"] == "final_state":
-                heads = shape.most_heads if dims[1] == "heads" else shape.of(dims[1:2])[0]
-                size = (shape.sequences, heads, *shape.of(dims[2:]))
+                size = state_size(t, shape)
                 if final:
                     final_states.append((without(size, 1) if one_head else size, "f32"))
                 places.append(("f32", size, dense_strides(size)) if final else None)
@@ -220,45 +228,56 @@ class Plan:
         self._size, self._allocator = workspace, arrays.allocator(device) if workspace else None
         self._spare = arrays.maker((workspace + 63,), "u8", like) if workspace and self._allocator is None else None
         self._current_device, self._index = arrays.current_device(device), int(device.partition(":")[2] or 0)
-        self._launch = _c.Launcher(compiled, tuple(places), offsets, workspace)
+        self._launch = _c.Launcher(compiled, tuple(places), offsets, workspace, slots is not None and slots[0] == "i64")
 
-    def run(self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any) -> list[Any]:
+    def run(self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any = None) -> list[Any]:
         """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
         if self._current_device is not None and self._current_device() != self._index:
-            return self._run_elsewhere(tensors, scalars, initial, cu_seqlens)
+            return self._run_elsewhere(tensors, scalars, initial, cu_seqlens, slots)
         if self._conversions:
-            tensors, initial, cu_seqlens = self._converted(tensors, initial, cu_seqlens)
+            tensors, initial, cu_seqlens, slots = self._converted(tensors, initial, cu_seqlens, slots)
         address = self._address
         results = [make() for make in self._makers]
         given = tensors + results if initial is None else [*tensors, *results[: self._outputs], *initial, *results[self._outputs :]]
+        if self._pools is not None and initial is not None:
+            if len(initial) > 1:
+                self._pools.check([address(x) for x in initial])
+            given = [*tensors, *results[: self._outputs], *initial, *initial, *results[self._outputs :]]
         if cu_seqlens is not None:
             given.append(cu_seqlens)
-        stream, at = self._stream(), 0
+        stream, at, slots_at = self._stream(), 0, address(slots) if self._has_slots else 0
         if self._allocator is not None:
             alloc, delete = self._allocator
             at = alloc(self._size, stream)
             try:
-                self._launch(map(address, given), scalars, at, stream)
+                self._launch(map(address, given), scalars, at, stream, slots_at)
             finally:
                 delete(at)  # what comes later in the stream may have it
             return results
         if self._spare is not None:
             memory = self._spare()  # it lives until this returns
             at = (address(memory) + 63) & ~63
-        self._launch(map(address, given), scalars, at, stream)
+        self._launch(map(address, given), scalars, at, stream, slots_at)
         return results
 
-    def _converted(self, tensors: list[Any], initial: list[Any] | None, cu_seqlens: Any) -> tuple[Any, ...]:
-        given = [*tensors, *(initial or ()), cu_seqlens]
+    def _converted(self, tensors: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any) -> tuple[Any, ...]:
+        given = [*tensors, *(initial or ()), cu_seqlens, slots]
         for number, convert in self._conversions:
             given[number] = convert(given[number])
-        return given[: len(tensors)], None if initial is None else given[len(tensors) : -1], given[-1]
+        return given[: len(tensors)], None if initial is None else given[len(tensors) : -2], *given[-2:]
 
     def _run_elsewhere(self, *call: Any) -> list[Any]:
         import torch
 
         with torch.cuda.device(self._index):
             return self.run(*call)
+
+
+def state_size(place: dict[str, Any], shape: Shape) -> tuple[int, ...]:
+    """[sequences, heads, …] of a state among the tensors of a compiled variant."""
+    dims = [str(d) for d in place["shape"]]
+    heads = shape.most_heads if dims[1] == "heads" else shape.of(dims[1:2])[0]
+    return (shape.sequences, heads, *shape.of(dims[2:]))
 
 
 def chunks_of(name: str, tokens: int, cu_seqlens: Any, chunk: int) -> int:

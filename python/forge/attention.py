@@ -11,6 +11,7 @@ from . import _c, _measure
 from ._arguments import Arguments
 from ._arrays import Library, library_of
 from ._calls import Plan, Signature, chunks_of, dtype_of_call, factor_of, read_shapes, rounded_up, with_one_head
+from ._decode import OF_SEQUENCES, Pools
 from ._location import Location
 from ._notice import notice
 from ._suggest import suggestion
@@ -46,7 +47,7 @@ class Attention:
         _c.verify(definition, self.options)
         self.definition = definition
         self.signature = Signature(definition)
-        self._arguments = Arguments(self.signature, defaults or {})
+        self._arguments = {entry: Arguments(self.signature, defaults or {}, entry) for entry in ("forward", "decode")}
         self.name = self.signature.name
         self._one_head = one_head
         self._allowed = dict(allowed or {})  #: the values that ConstExpr leave a symbol
@@ -100,25 +101,55 @@ class Attention:
         [B, chunks, heads, …], or [chunks, heads, …] where the inputs have no batch; packed sequences have theirs in a row, for which
         `cu_seqlens` is read on the host.
         """
-        if args:
-            kwargs = self._arguments.named(args, kwargs)
-        try:
-            tensors = [kwargs[name] for name in self._arguments.tensors]
-        except KeyError:
-            self._arguments.refuse(kwargs)
-            raise
-        if len(kwargs) > len(tensors):
-            self._arguments.refuse(kwargs)
-        scalars = [x if type(x) is float else self._arguments.number(name, kwargs) for name in self._arguments.scalars for x in (kwargs.get(name),)]
-        initial = self._arguments.initial_states(initial_state) if initial_state is not None else None
+        arguments = self._arguments["forward"]
+        tensors, scalars = arguments.inputs(args, kwargs)
+        initial = arguments.states(initial_state) if initial_state is not None else None
         results = self._run(tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states)
         count = len(self.signature.outputs)
         outputs, states = results[:count], results[count:]
-        output = outputs[0] if count == 1 else tuple(outputs)
-        final = _one_or_all(states[: len(self.signature.states)]) if output_final_state else None
+        output = _one_or_all(outputs)
+        final_count = len(self.signature.states) if output_final_state else 0
+        final = _one_or_all(states[:final_count]) if output_final_state else None
         if not return_intermediate_states:
             return output, final
-        return output, final, _one_or_all(states[-len(self.signature.states) :])
+        return output, final, _one_or_all(states[final_count:])
+
+    def decode(
+        self,
+        *args: Any,
+        state: Any,
+        slots: Any = None,
+        cu_seqlens: Any = None,
+        return_intermediate_states: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """The outputs of a few more tokens of each sequence, computed by `step` token by token, in one launch; their states are read and
+        written in place. Several outputs come as a tuple.
+
+        Inputs are those of a call, [B, T, heads, …] (T may be 1), or [T, heads, …] for one sequence or, with `cu_seqlens`, packed ones.
+        `state`: pools, float32 [slots, heads, …]: an array, or of several states a tuple in the order of declaration or a dictionary. Those
+        that follow from prev_token, last_x, are among them. Nothing is converted: an array that kernels cannot write where it lies is
+        refused. `slots`: int32 or int64 [N] on the device of the inputs: the slot of each sequence, no slot twice. A sequence with slot -1 is
+        skipped: its outputs are zero, no state changes. Without `slots` sequence n has slot n. On a GPU slots are not checked.
+
+        With `return_intermediate_states` (outputs, states before every token): float32 [B, T, heads, …], or [T, heads, …] where the inputs
+        have no batch, without last_x; of skipped sequences they are undefined. To take back all but the first t tokens, t < T, write those
+        before token t into the slots, and the rows of x's token t - 1 into those of last_x.
+
+        The options strategy, chunk, tiles, segments and engine are for calls; they are left out here.
+        """
+        arguments = self._arguments["decode"]
+        tensors, scalars = arguments.inputs(args, kwargs)
+        states, arrays = arguments.states(state), library_of(tensors[0])
+        before_tokens = self._tokens(tensors[0]) if return_intermediate_states and arrays is not None else None
+        plan = self._plan(arrays, tensors, states, False, cu_seqlens, before_tokens, "decode", slots)
+        try:
+            results = plan.run(tensors, scalars, states, cu_seqlens, slots)
+        except _c.RuntimeError as wrong:
+            raise _c.RuntimeError(str(wrong).replace("'initial_slots'", "'slots'")) from None
+        count = len(self.signature.outputs)
+        output = _one_or_all(results[:count])
+        return (output, _one_or_all(results[count:])) if return_intermediate_states else output
 
     def _run(
         self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any, before_chunks: bool = False
@@ -131,59 +162,65 @@ class Attention:
 
     def _chunks(self, arrays: Library, first: Any, cu_seqlens: Any) -> int:
         """How many states before chunks a call has; `first`: its first tensor."""
+        if cu_seqlens is not None:
+            self._arguments["forward"].check_integers(arrays, "cu_seqlens", cu_seqlens)
+        return chunks_of(self.name, self._tokens(first), cu_seqlens, int(self.options.get("chunk") or _CHUNK))
+
+    def _tokens(self, first: Any) -> int:
+        """The tokens of a call whose first tensor this is."""
         if (i := self.signature.tensors[0]).kind != "input":
             raise _c.RuntimeError(f"{self.name}: return_intermediate_states: expected an input of tokens first, got {i.kind}")
         axis = first.ndim - len(i.dims) + (1 if self._one_head else 0)
-        if cu_seqlens is not None:
-            self._arguments.check_offsets(arrays, cu_seqlens)
-        tokens = first.shape[axis] // factor_of(i.dims[0]) if 0 <= axis < first.ndim else 0  # other shapes are refused soon
-        return chunks_of(self.name, tokens, cu_seqlens, int(self.options.get("chunk") or _CHUNK))
+        return first.shape[axis] // factor_of(i.dims[0]) if 0 <= axis < first.ndim else 0  # other shapes are refused soon
 
     def _plan(
-        self, arrays: Library | None, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any, chunks: int | None = None
-    ) -> Plan:
+        self, arrays: Library | None, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any, chunks: int | None = None,
+        entry: str = "forward", slots: Any = None,
+    ) -> Plan:  # fmt: skip
         """What calls with arguments of these layouts run; NotImplementedError where gradients are wanted."""
         given = tensors
         if initial is not None or cu_seqlens is not None:
-            given = [*tensors, *(initial or ()), *(() if cu_seqlens is None else (cu_seqlens,))]
+            given = [*tensors, *(initial or ()), *(x for x in (cu_seqlens, slots) if x is not None)]
+        arguments = self._arguments[entry]
         if arrays is None:
-            raise self._arguments.strange_array(arrays, tensors, initial, cu_seqlens)
+            raise arguments.strange_array(arrays, tensors, initial, cu_seqlens, slots)
         try:
-            key = final, initial is None, cu_seqlens is None, chunks, arrays.layouts(given)
+            key = entry, final, initial is None, cu_seqlens is None, slots is None, chunks, arrays.layouts(given)
         except AttributeError:
-            raise self._arguments.strange_array(arrays, tensors, initial, cu_seqlens) from None
+            raise arguments.strange_array(arrays, tensors, initial, cu_seqlens, slots) from None
         if arrays.wants_gradients(given):
             raise NotImplementedError(f"{self.name}: Forge has no gradients yet; call it under torch.no_grad(), or detach the inputs")
         known, plan = self._latest
         if plan is None or key != known:  # comparing is faster than hashing
-            plan = self._plans.get(key) or self._new_plan(key, arrays, tensors, initial, final, cu_seqlens, chunks)
+            plan = self._plans.get(key) or self._new_plan(key, arrays, tensors, initial, final, cu_seqlens, chunks, entry, slots)
             self._latest = key, plan
         return plan
 
     def _new_plan(
-        self, key: tuple[Any, ...], arrays: Library, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any, chunks: int | None
-    ) -> Plan:
-        entries, conversions = self._arguments.read(arrays, tensors, initial, cu_seqlens)
-        inputs, states = entries[: len(tensors)], entries[len(tensors) : len(tensors) + len(initial or [])]
+        self, key: tuple[Any, ...], arrays: Library, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any, chunks: int | None,
+        entry: str, slots: Any,
+    ) -> Plan:  # fmt: skip
+        in_place = entry == "decode"
+        arguments = self._arguments[entry]
+        read, (offsets, slots_entry), conversions = arguments.read(arrays, tensors, initial, cu_seqlens, slots)
+        inputs, states = read[: len(tensors)], read[len(tensors) :]
         if self._one_head:
             inputs = [with_one_head(e, len(i.dims) - (2 if i.kind == "input" else 1)) for e, i in zip(inputs, self.signature.tensors)]
             states = [with_one_head(e, len(dims)) for e, dims in zip(states, self.signature.states.values())]
         sequences = cu_seqlens.shape[0] - 1 if cu_seqlens is not None else None
         shape = read_shapes(self.signature, [size for _, size, _ in inputs], self._allowed, sequences)
-        for s in initial or []:
-            if tuple(s.shape)[:1] != (shape.sequences,):
-                raise ValueError(
-                    f"{self.name}: argument 'initial_state': expected {shape.sequences} states, one per sequence, got shape {list(s.shape)}"
-                )
+        arguments.check_sequences(shape.sequences, read[len(tensors) :], slots_entry)
+        pools = Pools(self.name, list(self.signature.states), states) if in_place else None
         compiled = self._compiled_for(
             arrays.device(tensors[0]), dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes, shape.sequences, shape.tokens,
             shape.most_heads, cu_seqlens is not None,
-            more={} if chunks is None else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
+            more={} if chunks is None else {"chunk_states": 1} if in_place else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
+            entry=entry,
         )  # fmt: skip
         self._warn_of(compiled)
         plan = Plan(
-            compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final,
-            entries[-1] if cu_seqlens is not None else None, self._one_head, chunks, conversions,
+            compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets, self._one_head, chunks,
+            conversions, pools, slots_entry,
         )  # fmt: skip
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
@@ -201,12 +238,18 @@ class Attention:
         packed: bool = False,
         on: str | None = None,
         more: Mapping[str, Any] | None = None,
+        entry: str = "forward",
     ) -> _c.Compiled:
-        """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of two share one."""
+        """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of two share one; those of `decode`
+        all do."""
         length = tokens // max(1, sequences) if packed else tokens
         expected = {"expected_tokens": rounded_up(length, 2, 64), "expected_sequences": rounded_up(max(1, sequences), 2, 1), "expected_heads": heads}
         named = {f"size.{s}": n for s, n in sorted(sizes.items())}
-        options: dict[str, Any] = {"device": device, "dtype": dtype, **named, **expected, **self.options, **(more or {})}
+        chosen = self.options
+        if entry == "decode":
+            expected["expected_tokens"] = 1
+            chosen = {"entry": entry, **{name: value for name, value in chosen.items() if name not in OF_SEQUENCES}}
+        options: dict[str, Any] = {"device": device, "dtype": dtype, **named, **expected, **chosen, **(more or {})}
         if on is not None:
             options["on"] = on
         key = tuple(options.items())
@@ -214,7 +257,7 @@ class Attention:
             if key not in self._compiled:
                 with notice(f"forge: compiling {self.name} for {on or device} ({', '.join([dtype, *(f'{s} = {n}' for s, n in sizes.items())])}) …"):
                     compiled = self._compiled[key] = _c.Compiled(self.definition, options)
-                compiled.request = dict(device=device, dtype=dtype, sequences=sequences, tokens=length, heads=heads, on=on, **sizes)
+                compiled.request = dict(device=device, dtype=dtype, sequences=sequences, tokens=length, heads=heads, on=on, entry=entry, **sizes)
         return self._compiled[key]
 
     def _warn_of(self, compiled: _c.Compiled) -> None:
@@ -240,12 +283,14 @@ class Attention:
         tokens: int = 4096,
         heads: int = 4,
         on: str | None = None,
+        entry: str = "forward",
         **sizes: int,
     ) -> _c.Compiled:
         """Compiles ahead of calls of about this shape; `sizes` are those that no ConstExpr fixes: K=128, V=128. `device`: cpu (the
         default) or a GPU of this machine. `on`: a GPU that need not be there, by the name of its facts (h200, a100, rtx4090) or the
-        path of a file of such; what comes can be looked into, but not called."""
-        self._last = self._compile(device, dtype, sequences, tokens, heads, on, **sizes)
+        path of a file of such; what comes can be looked into, but not called. `entry`: "decode" compiles what `decode` calls, for
+        however many tokens."""
+        self._last = self._compile(device, dtype, sequences, tokens, heads, on, entry, **sizes)
         self._warn_of(self._last)
         return self._last
 
@@ -257,17 +302,20 @@ class Attention:
         tokens: int = 4096,
         heads: int = 4,
         on: str | None = None,
+        entry: str = "forward",
         **sizes: int,
     ) -> _c.Compiled:
+        if entry not in ("forward", "decode"):
+            raise ValueError(f"{self.name}: argument 'entry': expected 'forward' or 'decode', got {entry!r}")
         known = {s: v[0] for s, v in self._allowed.items() if s in self.signature.symbols}
-        self._check_sizes(sizes, ("device", "dtype", "sequences", "tokens", "heads", "on"))
+        self._check_sizes(sizes, ("device", "dtype", "sequences", "tokens", "heads", "on", "entry"))
         for name, n, least in (("sequences", sequences, 0), ("tokens", tokens, 0), ("heads", heads, 1)):
             if n < least:
                 raise ValueError(f"{self.name}: argument {name!r}: expected at least {least}, got {n}")
         if missing := set(self.signature.symbols) - set(known) - set(sizes):
             raise TypeError(f"{self.name}: expected the sizes {', '.join(sorted(missing))}, such as {sorted(missing)[0]}=128")
         device = device or ("cuda" if on else "cpu")
-        return self._compiled_for(device, dtype_name(dtype), {**known, **sizes}, sequences, tokens, heads, on=on)
+        return self._compiled_for(device, dtype_name(dtype), {**known, **sizes}, sequences, tokens, heads, on=on, entry=entry)
 
     def _check_sizes(self, sizes: Mapping[str, int], arguments: tuple[str, ...]) -> None:
         """TypeError for sizes of symbols that there are not; `arguments`: what may have been meant besides."""
