@@ -89,13 +89,17 @@ typedef struct forge_attention forge_attention;
 ///   on                  with device = cuda: the GPU to compile for, if not this machine's: h200, a100, rtx4090 or the
 ///                       path of a file of such facts (facts/). Needs neither that GPU nor a driver; what comes is
 ///                       explained and shows its sources and resources, and launches are refused
+///   entry               forward (default), for whole sequences, or decode, for a few tokens of each of many sequences:
+///                       the definition's step, token by token in one kernel; without a step its phases on chunks of
+///                       one token. Calls have the same arguments, and states as a rule in slots, see forge_args.
+///                       strategy and chunk are then decode's, and left out
 ///   dtype               bf16 (default), f16 or f32: replaces the definition's 16-bit types
 ///   size.<symbol>       the size of every symbol but T and the heads: size.K = 128
 ///   strategy            auto (default), one-pass, fused, decoupled, segmented
 ///   chunk, tiles, segments, threads     numbers; 0 (default): chosen. A chunk that the definition fixes is kept to
 ///   expected_tokens, expected_sequences, expected_heads     the calls to come, for the scheduler only
-///   chunk_states        1: calls can have the states before every chunk; default 0. Set chunk too, as it decides how
-///                       many there are
+///   chunk_states        1: calls can have the states before every chunk, of decode before every token; default 0. Set
+///                       chunk too, but for decode, as it decides how many there are
 ///   engine              of a GPU: auto (default), portable, or warp-groups (Hopper's matrix units, or an error)
 ///   isa                 of the CPU: auto (default), avx512, avx2, plain
 ///   rule                cost (default) or paper: what chooses the strategy

@@ -261,8 +261,9 @@ class Launcher:
     """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses."""
 
     def __init__(
-        self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes: int = 0, wide_slots: bool = False
-    ) -> None:
+        self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes: int = 0,
+        wide_slots: bool = False,
+    ) -> None:  # fmt: skip
         self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes, wide_slots
         entries = [*signature, offsets]
         self._places = [i for i, entry in enumerate(entries) if entry is not None]

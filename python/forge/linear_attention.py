@@ -69,7 +69,7 @@ class LinearAttention(Attention):
         heads = max((max(self._allowed.get(h, (4,))) for h in self.signature.head_symbols), default=4)
         for values in product(*(self._allowed[s] for s in self.signature.symbols)):
             sizes = dict(zip(self.signature.symbols, values))
-            compiled = self.compile(device, dtype, 1, 4096, heads, None, **sizes)
+            compiled = self.compile(device, dtype, 1, 4096, heads, None, "forward", **sizes)
             if code_dir:
                 folder = Path(code_dir) / "_".join([self.name, *(f"{s}{n}" for s, n in sizes.items()), dtype, device.replace(":", "")])
                 folder.mkdir(parents=True, exist_ok=True)

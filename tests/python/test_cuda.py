@@ -13,6 +13,7 @@ import os
 
 import numpy as np
 import pytest
+from decoding import inputs_of, numbers_of, rounded, tokens
 from programs import PROGRAMS, random_inputs, recurrence
 from reference import CASES, inputs_for, is_half, keywords_for, reference, relative_rms
 
@@ -20,6 +21,7 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 
+import forge  # noqa: E402
 from forge import _c, ops  # noqa: E402
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1.5e-3}
@@ -261,3 +263,48 @@ def test_states_before_chunks(dtype, strategy):
     assert h.shape == (1, 10, 2, 64, 64) and (h[0, 5] == 0).all()
     _, state = recurrence("scalar_gla", as_float64({n: a[1:, :256] for n, a in x.items()}))
     assert relative_rms(h[:, 9].cpu().numpy(), state) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", forge.variants.names())
+def test_decoding_goes_on_where_a_call_ended(name, dtype):
+    """One token, then three, then one at a time by a graph, in slots of a pool; one sequence has none. Against the forward pass in float32."""
+    attn, T = getattr(forge.variants, name), 72
+    x = {n: torch.from_numpy(a).cuda() for n, a in inputs_of(attn, 3, T, K=64, V=64, D=64).items()}
+    x, numbers = rounded(attn, x, lambda a: a.to(dtype)), numbers_of(attn)
+    wanted, final = attn(**{n: a.float() for n, a in x.items()}, **numbers, output_final_state=True)
+    _, state = attn(**tokens(attn, x, T, 0, 64), **numbers, output_final_state=True)
+    slots, kept = torch.tensor([7, -1, 3], dtype=torch.int32, device="cuda"), [0, 2]
+    pool = torch.full((9, *state.shape[1:]), 7.0, device="cuda")
+    pool[[7, 3]] = state[kept]
+    got = [attn.decode(**tokens(attn, x, T, a, b), **numbers, state=pool, slots=slots) for a, b in ((64, 65), (65, 68))]
+    static = {n: a.clone() for n, a in tokens(attn, x, T, 68, 69).items()}
+    attn.decode(**static, **numbers, state=pool.clone(), slots=slots)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = attn.decode(**static, **numbers, state=pool, slots=slots)
+    for t in range(68, T):
+        for n, a in tokens(attn, x, T, t, t + 1).items():
+            static[n].copy_(a)
+        graph.replay()
+        got.append(o.clone())
+    o = torch.cat(got, 1)
+    assert o.dtype == dtype and relative_rms(o[kept].double().cpu(), wanted[kept, 64:].double().cpu()) < TOLERANCE[dtype] and not o[1].any()
+    assert relative_rms(pool[[7, 3]].cpu(), final[kept].cpu()) < TOLERANCE[dtype] and (pool[[0, 1, 2, 4, 5, 6, 8]] == 7).all()
+    assert attn.info["chunk"] == 1
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_decoding_packed_sequences_is_as_on_the_cpu(wide):
+    """With the states before every token, of sequences with a slot and without."""
+    attn, x = PROGRAMS["gated_delta_net"](), random_inputs("gated_delta_net", 1, 12, 2, 64, 64)
+    pool = np.random.default_rng(1).standard_normal((6, 2, 64, 64)).astype(np.float32)
+    arrays = {"slots": np.array([5, -1, 1, 0], np.int64 if wide else np.int32), "cu_seqlens": np.array([0, 1, 4, 4, 12], np.int64)}
+    on_gpu_pool = torch.from_numpy(pool).cuda()
+    on_gpu_arrays = {n: torch.from_numpy(a).cuda() for n, a in {**x, **arrays}.items()}
+    o, before = attn.decode(**on_gpu_arrays, state=on_gpu_pool, return_intermediate_states=True)
+    wanted, wanted_before = attn.decode(**x, **arrays, state=pool, return_intermediate_states=True)
+    kept = [0, *range(4, 12)]
+    assert relative_rms(o.double().cpu(), wanted) < 1e-5 and relative_rms(on_gpu_pool.cpu(), pool) < 1e-5
+    assert before.shape == (1, 12, 2, 64, 64) and relative_rms(before[:, kept].cpu(), wanted_before[:, kept]) < 1e-5

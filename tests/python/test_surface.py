@@ -24,7 +24,7 @@ def test_names_are_what_is_public():
     assert set(dir(forge)) == {*forge.__all__, "__version__"}
     assert dir(forge.ops) == sorted(forge.ops.__all__)
     assert set(dir(forge.variants)) == {*forge.variants.names(), "names"}
-    methods = ["benchmark", "check", "compile", "definition", "explain", "info", "name", "options", "resources", "signature", "source"]
+    methods = ["benchmark", "check", "compile", "decode", "definition", "explain", "info", "name", "options", "resources", "signature", "source"]
     assert dir(forge.variants.gla) == dir(PROGRAMS["scalar_gla"]()) == methods
     assert not [n for place in (forge, forge.ops, forge.variants, forge.variants.gla) for n in dir(place) if n.startswith("_") and n != "__version__"]
     for place in (forge, forge.ops, forge.variants, forge.variants.gla.compile(K=8, V=8)):

@@ -257,3 +257,38 @@ def test_tensors_that_are_not_dense_are_refused():
         ops.chunk_gla(q.to_sparse(), k, v, g)
     with pytest.raises(TypeError, match="argument 'scale': expected a number, got tensor"):
         forge.variants.gla(q=q, k=k, v=v, g=g, scale=torch.tensor(1j))
+
+
+# -- decoding ----------------------------------------------------------------------------------------------------------------
+
+
+def test_decoding_is_the_same_as_in_numpy():
+    attn, x = PROGRAMS["gated_delta_net"](), random_inputs("gated_delta_net", 3, 2, 2, 8, 12)
+    for dtype in (np.int32, np.int64):
+        pool, slots = np.random.default_rng(0).standard_normal((6, 2, 8, 12)).astype(np.float32), np.array([3, -1, 4], dtype)
+        ours = torch.from_numpy(pool.copy())
+        address, given = ours.data_ptr(), {n: torch.from_numpy(a) for n, a in x.items()}
+        o, before = attn.decode(**given, state=ours, slots=torch.from_numpy(slots), return_intermediate_states=True)
+        wanted, wanted_before = attn.decode(**x, state=pool, slots=slots, return_intermediate_states=True)
+        assert np.array_equal(o.numpy(), wanted) and np.array_equal(ours.numpy(), pool) and ours.data_ptr() == address
+        assert np.array_equal(before[[0, 2]].numpy(), wanted_before[[0, 2]])
+    nothing = attn.decode(**{n: a[:0] for n, a in given.items()}, state=ours, slots=torch.zeros(0, dtype=torch.int32))
+    assert nothing.shape == (0, 2, 2, 12)
+
+
+def test_decoding_refuses_what_it_cannot_write():
+    attn, x = PROGRAMS["scalar_gla"](), {n: torch.from_numpy(a) for n, a in random_inputs("scalar_gla", 2, 1, 2, 8, 8).items()}
+    pool, slots = torch.zeros(4, 2, 8, 8), torch.tensor([[1, 0], [3, 0]])
+    attn.decode(**x, state=pool, slots=slots[:, 0])  # a column of a table
+    for state, error, text in (
+        (pool.double(), TypeError, "expected float32, written in place, got torch.float64"),
+        (torch.zeros(4, 2, 8, 8, dtype=torch.complex64).conj().imag, TypeError, "written in place, got a view of negated numbers"),
+        (pool.to_sparse(), TypeError, "written in place, got a tensor of layout torch.sparse_coo"),
+        (pool[:1].expand(4, 2, 8, 8), forge.RuntimeError, "expected an element of its own for every number"),
+        (pool.numpy(), TypeError, "expected an array of the same library as 'q'"),
+        (pool.clone().requires_grad_(), NotImplementedError, "Forge has no gradients yet"),
+    ):
+        with pytest.raises(error, match=text):
+            attn.decode(**x, state=state, slots=slots[:, 0])
+    with pytest.raises(NotImplementedError, match="Forge has no gradients yet"):
+        attn.decode(**{**x, "v": x["v"].clone().requires_grad_()}, state=pool)
