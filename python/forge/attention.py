@@ -123,7 +123,7 @@ class Attention:
         return_intermediate_states: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """The outputs of a few more tokens of each sequence, computed by `step` token by token, in one launch; their states are read and
+        """The outputs of a few more tokens of each sequence, computed by `step` token by token, in one kernel; their states are read and
         written in place. Several outputs come as a tuple.
 
         Inputs are those of a call, [B, T, heads, …] (T may be 1), or [T, heads, …] for one sequence or, with `cu_seqlens`, packed ones.
