@@ -205,7 +205,7 @@ def test_arguments_of_the_constructor():
         ({"strateg": "fused"}, ValueError, "option 'strateg'; did you mean 'strategy'?: expected one of size.<symbol>, cache_dir, chunk,"),
         ({"strategy": "fsed"}, forge.RuntimeError, "strategy: expected one of one-pass, fused, decoupled, segmented, got 'fsed'"),
         ({"threads": -1}, forge.RuntimeError, "threads: expected 0 to 65536, got -1"),
-        ({"threads": "many"}, ValueError, "option 'threads': expected an integer, got 'many'"),
+        ({"threads": "many"}, ValueError, "option 'threads': expected an integer of 64 bits, got 'many'"),
         ({"tiles": -1}, forge.RuntimeError, "tiles: expected 0 to 4096, got -1"),
         ({"segments": -1}, forge.RuntimeError, "segments: expected 0 to 1048576, got -1"),
         ({"expected_tokens": -1}, forge.RuntimeError, "expected_tokens: expected 0 to"),
@@ -256,7 +256,7 @@ def test_declarations(make, error, text):
     [
         (lambda a: a.compile(K=8, V=8, Z=3), TypeError, "there is no size 'Z'; it has K, V"),
         (lambda a: a.compile(K=8, V=8, token=3), TypeError, "there is no size 'token'; did you mean 'tokens'?; it has K, V"),
-        (lambda a: a.compile(K=-8, V=8), forge.RuntimeError, "expected at least 1 for K, got -8"),
+        (lambda a: a.compile(K=-8, V=8), forge.RuntimeError, "expected 1 to 2147483647 for K, got -8"),
         (lambda a: a.compile(K=8, V=8, tokens=-5), ValueError, "argument 'tokens': expected at least 0, got -5"),
         (lambda a: a.compile(K=8, V=8, heads=0), ValueError, "argument 'heads': expected at least 1, got 0"),
         (lambda a: a.compile(K=8, V=8, dtype="int7"), TypeError, "dtype: expected float32, float16, bfloat16 or the like, got 'int7'"),
