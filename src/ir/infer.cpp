@@ -207,6 +207,8 @@ Inferred infer_joined(Opcode code, Types in, const Attrs& attrs) {
 
 Inferred infer_leaf(Opcode code, const Attrs& attrs, const Type& own) {
     const auto tokens = [](const std::string& symbol) { return symbol == kChunkSymbol || symbol == kTokenSymbol; };
+    if (code == Opcode::Constant && own.rank() != 0)
+        return TypeFault{"constant: not a number", "no axes", to_string(own), "expand(…) gives it some"};
     if (code == Opcode::Size) {
         if (own != Type{DType::F32, {}} || attrs.name.empty() || attrs.count < 1)
             return TypeFault{"size: not of an axis", "the name of a symbol, a count of at least 1, and the type f32[]",

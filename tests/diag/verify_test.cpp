@@ -69,6 +69,7 @@ TEST(Verify, KnowsSizes) {
     const auto with = [&](const std::string& op) { return where + "    %n: " + op + "\n"; };
     expect_refused(where, with("f32[] = size() {name=\"D\", count=1}"), {{"chunk: size: no axis has the size 'D'"}});
     expect_refused(where, with("f32[] = size() {name=\"H\", count=1}"), {{"chunk: size: no axis has the size 'H'"}});
+    expect_refused(where, with("f32[K] = constant() {value=1}"), {{"constant: not a number", "no axes", "f32[K]"}});
     expect_refused(where, with("f32[D] = arange()"), {{"chunk: arange: no axis has the size 'D'"}});
     expect_refused(where, with("f32[D, D] = identity()"), {{"chunk: identity: no axis has the size 'D'"}});
 }
