@@ -34,8 +34,8 @@ std::vector<LastRows> last_rows(const Definition& def) {
     look(def.chunk), look(def.decay), look(def.merge);
     if (def.step) look(*def.step);
     std::vector<LastRows> found;
-    for (const InputDecl& in : def.inputs)
-        if (read.contains(in.name))
+    for (const InputDecl& in : def.inputs)  // the verifier refuses what has no tokens and heads
+        if (read.contains(in.name) && in.role == Role::Input && in.type.shape.size() >= 2)
             found.push_back({"last_" + in.name, in.name, {DType::F32, step_type(in).shape}, in.type.shape[1]});
     return found;
 }
