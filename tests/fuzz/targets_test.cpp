@@ -33,7 +33,7 @@ TEST_P(Targets, AcceptOrRefuse) {
 INSTANTIATE_TEST_SUITE_P(Fuzz, Targets,
                          testing::Values(Row{"parser", 10000}, Row{"passes", 200}, Row{"pipeline", 60},
                                          Row{"capi", 200}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& test) { return std::string(test.param.name); });
 
 // tests/fuzz/found/KIND-what.txt
 TEST(Found, AreFaultsNoMore) {

@@ -186,19 +186,20 @@ class Campaign {
 
   private:
     [[nodiscard]] double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+    [[nodiscard]] bool is_late() const { return seconds() > options_.minutes * 60; }
 
     /// The next seeds; none if it is enough.
     std::vector<std::uint64_t> next() {
         const std::lock_guard lock(guard_);
         std::vector<std::uint64_t> seeds;
-        if (seconds() > options_.minutes * 60) return seeds;
+        if (is_late()) return seeds;
         while (seeds.size() < kProgramsPerProcess && (options_.programs < 0 || given_ < options_.programs))
             seeds.push_back(options_.seed + static_cast<std::uint64_t>(given_++));
         return seeds;
     }
 
     void work() {
-        for (std::vector<std::uint64_t> seeds = next(); !seeds.empty();) {
+        for (std::vector<std::uint64_t> seeds = next(); !seeds.empty() && !is_late();) {
             examine_all(seeds);
             if (seeds.empty()) seeds = next();
         }
@@ -212,6 +213,7 @@ class Campaign {
             [&] {
                 Tally tally;
                 for (const std::uint64_t seed : seeds) {
+                    if (is_late()) break;
                     std::cout << "at " << seed << std::endl;
                     alarm(kMostSeconds);
                     if (examine(seed, {}, engines_, tally)) std::cout << "fault " << seed << std::endl;
