@@ -240,11 +240,17 @@ class NameChecker {
         if (std::isfinite(value) && std::fabs(value) > std::numeric_limits<float>::max())
             report(what + ": beyond float32's range", "at most 3.4e38", fmt::format("{}", value), where);
     }
+    void identity(const Type& type, const Location& where) {
+        if (type.rank() != 2 || !(type.shape[0] == type.shape[1]) || !is_float(type.dtype))
+            report("identity: not a square matrix", "as many rows as columns, of floating-point numbers", to_string(type),
+                   where);
+    }
     void function(const Function& fn) {
         for (const Op& op : fn.ops) {
             shape(op.type.shape, op.where);
             if (info(op.code).attributes & kName) name(info(op.code).name, op.attrs.name, op.where);
             if (op.code == Opcode::Constant) constant(op.attrs.value, "constant", op.where);
+            if (op.code == Opcode::Identity) identity(op.type, op.where);
         }
         for (const Result& r : fn.results) name("result", r.name, fn.op(r.value).where);
     }
