@@ -242,8 +242,8 @@ class NameChecker {
     }
     void identity(const Type& type, const Location& where) {
         if (type.rank() != 2 || !(type.shape[0] == type.shape[1]) || !is_float(type.dtype))
-            report("identity: not a square matrix", "as many rows as columns, of floating-point numbers", to_string(type),
-                   where);
+            report("identity: not a square matrix", "as many rows as columns, of floating-point numbers",
+                   to_string(type), where);
     }
     void function(const Function& fn) {
         for (const Op& op : fn.ops) {

@@ -71,7 +71,9 @@ TEST(Verify, KnowsSizes) {
     expect_refused(where, with("f32[] = size() {name=\"H\", count=1}"), {{"chunk: size: no axis has the size 'H'"}});
     expect_refused(where, with("f32[K] = constant() {value=1}"), {{"constant: not a number", "no axes", "f32[K]"}});
     expect_refused(where, with("f32[D] = arange()"), {{"chunk: arange: no axis has the size 'D'"}});
-    expect_refused(where, with("f32[C, K] = identity()"), {{"identity: not a square matrix", "as many rows", "f32[C, K]"}});
+    expect_refused(
+        where, with("f32[C, K] = identity()"),
+        {{"identity: not a square matrix", "as many rows as columns, of floating-point numbers", "'f32[C, K]'"}});
     expect_refused(where, with("f32[D, D] = identity()"), {{"chunk: identity: no axis has the size 'D'"}});
 }
 
