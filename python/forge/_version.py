@@ -16,7 +16,7 @@ def _of_checkout() -> str:
 
 
 try:
-    from ._build import VERSION  # type: ignore[import-not-found, unused-ignore]  # pyright: ignore[reportMissingImports]
+    from ._build import VERSION  # type: ignore[import-not-found, import-untyped, unused-ignore]  # pyright: ignore[reportMissingImports]
 except ImportError:
     VERSION = _of_checkout()
 

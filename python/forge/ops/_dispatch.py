@@ -126,7 +126,7 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
 
 
 def _answer(wanted: Request) -> tuple[Any, ...]:
-    return wanted.returns(run(*tuple(wanted)[:6], wanted.before_chunks))
+    return wanted.returns(run(*wanted[:6], wanted.before_chunks))
 
 
 class _Strange(Exception):
