@@ -155,6 +155,9 @@ void print(const schedule::Choice& choice, const std::vector<Trial>& trials, dou
 }  // namespace
 
 int tune_variant(const TuneOptions& options) {
+    if (options.build.entry != "forward")
+        throw RuntimeError(
+            fmt::format("--entry: expected forward, got '{}', which has one schedule", options.build.entry));
     if (on_gpu(options.build)) return tune_on_gpu(options);
     const ir::Definition declared = find_variant(options.variant);
     const check::Problem problem = problem_of(options.shape);

@@ -1,4 +1,4 @@
-/// Numbers that nobody means, on the command line: one line that says what is wrong, and no signal.
+/// Numbers and words that nobody means, on the command line: one line that says what is wrong, and no signal.
 #include <gtest/gtest.h>
 
 #include "tests/command/command.h"
@@ -27,6 +27,7 @@ TEST(CommandExtremes, AreRefusedInWords) {
              {{"explain", "gla", "--K", "2000000000"}, 1, "sizes: expected values of at most 1073741824 numbers, got"},
              {{"run", "gla", "--size", "D=9223372036854775808"}, 1, "--size: expected SYMBOL=NUMBER"},
              {{"run", "gla", "--T", "9223372036854775808"}, 2, "expected a whole number of at least 0"},
+             {{"tune", "gla", "--entry", "decode"}, 1, "--entry: expected forward, got 'decode'"},
              {{"check", "gla", "--device", "cuda:99999999999999999999"}, 1, "expected cpu, cuda or cuda:<number>"}}) {
         const auto done = forge_command(words, false);
         EXPECT_EQ(done.status, status) << done.output;

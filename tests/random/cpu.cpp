@@ -2,6 +2,7 @@
 
 #include "forge/error.h"
 #include "plan/plan.h"
+#include "program/entry_point.h"
 #include "support/environment.h"
 #include "tests/random/examine.h"
 
@@ -19,13 +20,15 @@ CompileOptions choose(Subject& s, const std::string& name) {
     options.threads = 1 + s.d.below(key("threads"), 2);
     if (options.strategy == "segmented") options.segments = s.d.pick(key("segments"), {1, 1, 1}) + 2;
     if (options.strategy != "segmented" && s.d.flip(key("tiles"), 0.15)) options.tiles = 2;
+    if (program::has_decode(s.program.def) && s.d.flip(key("decode"), 0.2))
+        options.entry = "decode", options.strategy = "auto", options.chunk = options.segments = 0;
     if (s.d.flip(key("plain"), 0.1)) options.isa = "plain";
     else if (s.d.flip(key("avx2"), 0.15) && support::machine_isa() == "avx512") options.isa = "avx2";
     return options;
 }
 
 std::string describe(const CompileOptions& o) {
-    return fmt::format("{}, chunk {}, {} threads, {}{}", o.strategy, o.chunk, o.threads, o.isa,
+    return fmt::format("{}, {}, chunk {}, {} threads, {}{}", o.entry, o.strategy, o.chunk, o.threads, o.isa,
                        o.tiles > 0 ? fmt::format(", {} tiles", o.tiles) : "");
 }
 
@@ -54,7 +57,7 @@ Engine cpu_engine(int ways) {
                     ++tally["cpu: no axis to cut"];
                     continue;
                 }
-                ++tally["cpu: " + attention->strategy()];
+                ++tally["cpu: " + (options.entry == "decode" ? options.entry : attention->strategy())];
                 for (const int index : {0, 1}) {
                     Problem& problem = s.problem(index);
                     check::clear_results(problem.buffers);

@@ -8,6 +8,7 @@
 #include "frontend/axes.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
+#include "program/entry_point.h"
 #include "schedule/channels.h"
 #include "schedule/warp_groups.h"
 #include "support/environment.h"
@@ -91,10 +92,15 @@ std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const 
 }
 
 std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target) {
-    const Typed typed(s.program);
+    Typed typed(s.program);
     schedule::FitWishes wishes;
     wishes.strategy = choose_strategy(s.d, name);
     wishes.expected_tasks = s.d.flip(name + ".many", 0.5) ? kManyTasks : 1;
+    if (program::has_decode(typed.def) && s.d.flip(name + ".decode", 0.2)) {
+        const program::EntryPoint entry = program::decode(typed.def);
+        typed.program = entry.optimised;
+        wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk;
+    }
     return unless_not_affine([&]() -> std::optional<GpuPlan> {
         plan::Schedule schedule =
             schedule::fit_shared_memory(typed.def, typed.program, typed.sizes, memory_of(target), wishes);
