@@ -51,6 +51,8 @@ Function step_of_chunks(const ir::Definition& def) {
         const Op& param = shifted ? step.op(op.args[0]) : op;
         if (shifted || (op.code == Opcode::Param && op.attrs.role == Role::Input))
             return token_parameter(fn, param, shifted ? Role::Shifted : Role::Input, *def.input(param.attrs.name));
+        if (op.code == Opcode::Param && op.attrs.role == Role::Mask)
+            return ir::emit_constant(fn, 1, op.where);  // a chunk of one token has no padding
         return ir::keep(fn, op, std::move(args));
     });
     out.name = def.name;
