@@ -136,7 +136,8 @@ class Merging {
         const Op p = out.op(product), f = out.op(factor);
         if (p.code == Opcode::Unsqueeze && f.code == Opcode::Unsqueeze && p.attrs.dim == f.attrs.dim) {
             const ValueId rest = without(out, p.args[0], f.args[0], where);
-            return rest == ir::kNoValue ? rest : ir::emit(out, Opcode::Unsqueeze, {rest}, p.attrs, where);
+            const bool number = rest != ir::kNoValue && out.op(rest).type.rank() == 0;
+            return rest == ir::kNoValue || number ? rest : ir::emit(out, Opcode::Unsqueeze, {rest}, p.attrs, where);
         }
         for (std::size_t i = 0; p.code == Opcode::Mul && i < 2; ++i)
             if (p.args[i] == factor) return p.args[1 - i];
