@@ -55,7 +55,8 @@ class Adjoint {
         const std::vector<ir::LastRows> last = ir::last_rows(def_);
         for (const ir::InputDecl& in : def_.inputs)
             if (in.role == Role::Input) {
-                const auto looked_back = std::find_if(last.begin(), last.end(), [&](const auto& rows) { return rows.input == in.name; });
+                const auto looked_back =
+                    std::find_if(last.begin(), last.end(), [&](const auto& rows) { return rows.input == in.name; });
                 file_input(in, looked_back == last.end() ? nullptr : &*looked_back);
             }
         for (const ir::StateDecl& state : def_.states) file_state(state);
@@ -127,8 +128,8 @@ class Adjoint {
         out_.results.push_back({grad_name(in.name), Role::Input, d == kNoValue ? zeros(type_of(in).shape) : d});
     }
 
-    /// What a shifted input's gradient gives to the tokens themselves: each token has its successor's, a chunk's last one
-    /// what the chunk behind it left in the state of the last rows.
+    /// What a shifted input's gradient gives to the tokens themselves: each token has its successor's, a chunk's last
+    /// one what the chunk behind it left in the state of the last rows.
     ValueId of_shifted(const ir::InputDecl& in, const ir::LastRows& rows_before) {
         const Shape shape = type_of(in).shape;
         const std::string last = grad_name(rows_before.name);
@@ -247,7 +248,8 @@ ir::Definition gradient_interface(const ir::Definition& def) {
     made.where = def.where;
     made.fixed_chunk = def.fixed_chunk;
     made.inputs = def.inputs;
-    for (const auto& out : def.outputs) made.inputs.push_back({grad_name(out.name), Role::Input, out.type, 0, out.where});
+    for (const auto& out : def.outputs)
+        made.inputs.push_back({grad_name(out.name), Role::Input, out.type, 0, out.where});
     for (const auto& in : def.inputs)
         if (in.role == Role::Input) made.outputs.push_back({grad_name(in.name), in.type, in.where});
     for (const auto& s : def.states) made.states.push_back({grad_name(s.name), s.type, s.where});

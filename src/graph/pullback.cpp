@@ -35,8 +35,9 @@ Attrs running(std::int64_t dim, bool reverse, bool exclusive) {
     return attrs;
 }
 
-/// Whether the derivative can be infinite where the value is not, or where values that nothing reads may be: what has no
-/// gradient gives none then, and 0 times infinity is not formed. Padding depends on it: its rows are multiplied by 0.
+/// Whether the derivative can be infinite where the value is not, or where values that nothing reads may be: what has
+/// no gradient gives none then, and 0 times infinity is not formed. Padding depends on it: its rows are multiplied by
+/// 0.
 bool is_singular(Opcode code) {
     const Opcode singular[] = {Opcode::Log, Opcode::Log1p,      Opcode::Sqrt, Opcode::Rsqrt,
                                Opcode::Div, Opcode::Reciprocal, Opcode::Pow};
@@ -68,8 +69,8 @@ class Pullback {
     ValueId zeros(const Shape& shape) { return expanded(number(0), shape); }
     [[nodiscard]] std::int64_t axis(const Type& t) const { return *ir::normal_axis(op_.attrs.dim, t.shape.size()); }
     [[noreturn]] void refuse(const std::string& what, const std::string& hint) const {
-        throw CompileError(Diagnostic{fmt::format("{}: {}", ir::info(op_.code).name, what), "an operation with a gradient",
-                                      to_string(op_.type), op_.where, hint});
+        throw CompileError(Diagnostic{fmt::format("{}: {}", ir::info(op_.code).name, what),
+                                      "an operation with a gradient", to_string(op_.type), op_.where, hint});
     }
 
     ValueId reduced_to(ValueId v, Shape shape);
@@ -103,7 +104,8 @@ class Pullback {
 };
 
 /// The sum over the axes that broadcasting made.
-ValueId Pullback::reduced_to(ValueId v, Shape shape) {  // NOLINT(performance-unnecessary-value-param): of an op that may move
+ValueId Pullback::reduced_to(ValueId v,
+                             Shape shape) {  // NOLINT(performance-unnecessary-value-param): of an op that may move
     while (type(v).shape.size() > shape.size()) v = emit(Opcode::Sum, {v}, along(0));
     for (std::size_t i = 0; i < shape.size(); ++i) {
         if (type(v).shape[i] == shape[i]) continue;
@@ -160,8 +162,8 @@ Gradients Pullback::maximum_along() {
     return {emit(Opcode::Mul, {ones, emit(Opcode::Unsqueeze, {shares}, dim)})};
 }
 
-/// y[i] = x[i] y[i-1]: what comes from behind is r[i] = dy[i] + x[i+1] r[i+1], and dx[i] = r[i] y[i-1] with y[-1] = 1, so
-/// that nothing is divided by an x that may be 0.
+/// y[i] = x[i] y[i-1]: what comes from behind is r[i] = dy[i] + x[i+1] r[i+1], and dx[i] = r[i] y[i-1] with y[-1] = 1,
+/// so that nothing is divided by an x that may be 0.
 Gradients Pullback::cumulated_product() {
     const Type x = type(arg(0));
     const bool turned = axis(x) != 0;
@@ -185,11 +187,13 @@ Gradients Pullback::scan() {
     return {emit(Opcode::Mul, {dx, before}), dx};
 }
 
-/// 0, 1, ... along one axis (from the end: backwards), broadcast against the others. Tokens are counted by a running sum.
+/// 0, 1, ... along one axis (from the end: backwards), broadcast against the others. Tokens are counted by a running
+/// sum.
 ValueId Pullback::place_in_axis(Type x, std::int64_t dim, bool from_end) {
     const Dim size = x.shape[static_cast<std::size_t>(dim)];
     ValueId place = emit(Opcode::Cumsum, {expanded(number(1), {size})}, running(0, from_end, true));
-    for (int i = static_cast<int>(dim) + 1; i < x.rank(); ++i) place = emit(Opcode::Unsqueeze, {place}, along(type(place).rank()));
+    for (int i = static_cast<int>(dim) + 1; i < x.rank(); ++i)
+        place = emit(Opcode::Unsqueeze, {place}, along(type(place).rank()));
     return place;
 }
 
@@ -219,7 +223,8 @@ Gradients Pullback::picked() {
     const Dim size = x.shape[dim], length(op_.attrs.length);
     if (x.rank() > 2) refuse("of so many elements of a tensor of more than two axes", "");
     const Expression all = as_expression(leaf(Opcode::Arange, {DType::F32, {size}}));
-    Expression wanted = as_expression(leaf(Opcode::Arange, {DType::F32, {length}})) * static_cast<double>(op_.attrs.step);
+    Expression wanted =
+        as_expression(leaf(Opcode::Arange, {DType::F32, {length}})) * static_cast<double>(op_.attrs.step);
     Expression first = static_cast<double>(op_.attrs.start);
     if (op_.attrs.start < 0 && size.is_constant()) first = static_cast<double>(size.factor + op_.attrs.start);
     else if (op_.attrs.start < 0) {
@@ -320,8 +325,8 @@ Gradients Pullback::accumulated(Opcode sign) {
 }
 
 /// The gradient of the gates between tokens, from W = P * dP summed over what a token takes (rows) and gives (columns):
-/// g[t] has a part in every pair j < t <= i (exclusive: t < i), and these are the rows from t (t + 1) on less the columns
-/// from t on.
+/// g[t] has a part in every pair j < t <= i (exclusive: t < i), and these are the rows from t (t + 1) on less the
+/// columns from t on.
 ValueId Pullback::of_gates(ValueId rows, ValueId columns) {
     const ValueId sums = emit(Opcode::Sub, {emit(Opcode::Cumsum, {rows}, running(0, true, op_.attrs.exclusive)),
                                             emit(Opcode::Cumsum, {columns}, running(0, true, false))});

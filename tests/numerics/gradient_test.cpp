@@ -19,7 +19,8 @@ class Gradients : public testing::TestWithParam<Entry> {
   protected:
     void SetUp() override {
         check::Problem problem;
-        problem.T = 11, problem.H = 1, problem.HV = 1, problem.sizes = {{"K", 4}, {"V", 6}}, problem.initial_state = true;
+        problem.T = 11, problem.H = 1, problem.HV = 1, problem.sizes = {{"K", 4}, {"V", 6}},
+        problem.initial_state = true;
         for (const auto& [name, size] : check::sizes_for(def_, problem)) sizes_[name] = size;
         const check::Buffers buffers(def_, problem);
         sequence_ = buffers.sequence(0, 0);
@@ -113,7 +114,8 @@ TEST_P(Gradients, AgreeWithFiniteDifferences) {
         const auto& where = def_.input(name)->role == ir::Role::Input ? gradients.outputs : gradients.states;
         expect_derivative(name, tensor, where.at("grad_" + name));
     }
-    for (auto& [name, tensor] : sequence_.initial_states) expect_derivative(name, tensor, gradients.states.at("grad_" + name));
+    for (auto& [name, tensor] : sequence_.initial_states)
+        expect_derivative(name, tensor, gradients.states.at("grad_" + name));
 }
 
 TEST_P(Gradients, OfChunksAreThoseOfTokens) {
