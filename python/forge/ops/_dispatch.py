@@ -126,7 +126,9 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
 
 
 def _answer(wanted: Request) -> tuple[Any, ...]:
-    return wanted.returns(run(*wanted[:6], wanted.before_chunks))
+    # Written out: torch 2.6's torch.compile knows the fields of a NamedTuple, and no slices of it.
+    w = wanted
+    return w.returns(run(w.key, w.tensors, w.scalars, w.initial, w.final, w.cu_seqlens, w.before_chunks))
 
 
 class _Strange(Exception):
