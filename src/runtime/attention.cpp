@@ -45,6 +45,7 @@ struct Attention::Impl {
     KernelFunction last_rows = nullptr;  ///< if the plan has any
     std::vector<GeneratedSource> sources;
     std::string isa, cache_dir;
+    std::string obstacle;  ///< why this is not to be called; empty if it is
     int threads = 1;
     double build_seconds = 0;
     double flops_per_token = 0;
@@ -87,6 +88,16 @@ double flops_of(const plan::Plan& plan) {
     return plan::useful_flops(whole.fn) / static_cast<double>(plan.schedule.chunk);
 }
 
+/// Why a call cannot be had; empty if it can.
+std::string obstacle(const CompileOptions& options, const std::string& gpu) {
+    if (!options.on.empty())
+        return fmt::format(
+            "compiled on facts of {}, which is not there to run it: expected a variant compiled without "
+            "'on' for a device of this machine",
+            gpu);
+    return options.load ? "" : "compiled with load = false: expected a variant whose kernels are loaded";
+}
+
 std::string cache_dir(const CompileOptions& options) {
     return options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir;
 }
@@ -118,10 +129,22 @@ std::shared_ptr<Attention::Impl> build_for_gpu(std::shared_ptr<Attention::Impl> 
         impl->choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
     runtime::check_limits(impl->plan);
     impl->sources = {{def.name + ".cu", emit::emit_cuda(impl->plan)}};
-    if (there)
+    impl->obstacle = obstacle(options, device.name);
+    if (impl->obstacle.empty())
         impl->cuda = std::make_unique<runtime::CudaProgram>(impl->plan, impl->sources[0].text, *there, impl->cache_dir);
     impl->flops_per_token = flops_of(impl->plan);
     return impl;
+}
+
+void load_library(Attention::Impl& impl) {
+    const std::string& name = impl.plan.definition.name;
+    impl.library = build::build_cpu_library(name, impl.sources[0].text, impl.isa, impl.cache_dir);
+    for (const auto& kernel : impl.plan.kernels)
+        impl.kernels.push_back(
+            reinterpret_cast<KernelFunction>(impl.library->symbol(emit::kernel_symbol(kernel))));  // NOLINT: dlsym
+    if (!impl.plan.last_rows.empty())
+        impl.last_rows =
+            reinterpret_cast<KernelFunction>(impl.library->symbol(emit::last_rows_symbol(impl.plan)));  // NOLINT: dlsym
 }
 
 std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, const CompileOptions& asked) {
@@ -145,13 +168,9 @@ std::shared_ptr<Attention::Impl> build_impl(const ir::Definition& declared, cons
     schedule.reason.clear();  // it stays out of the sources: the same kernels are the same text
     impl->plan = plan::make_plan(def, program, options.sizes, schedule);
     impl->sources = {{def.name + ".cpp", emit::emit_cpu(impl->plan)}};
-    impl->library = build::build_cpu_library(def.name, impl->sources[0].text, impl->isa, cache_dir(options));
-    for (const auto& kernel : impl->plan.kernels)
-        impl->kernels.push_back(
-            reinterpret_cast<KernelFunction>(impl->library->symbol(emit::kernel_symbol(kernel))));  // NOLINT: dlsym
-    if (!impl->plan.last_rows.empty())
-        impl->last_rows = reinterpret_cast<KernelFunction>(
-            impl->library->symbol(emit::last_rows_symbol(impl->plan)));  // NOLINT: dlsym
+    impl->cache_dir = cache_dir(options);
+    impl->obstacle = obstacle(options, "");
+    if (impl->obstacle.empty()) load_library(*impl);
     impl->flops_per_token = flops_of(impl->plan);
     return impl;
 }
@@ -230,11 +249,7 @@ void Attention::operator()(const Call& call) const {
         runtime::check_workspace(impl_->plan, call, prepared->workspace_bytes(), runtime::kDeviceAlignment);
         return prepared->launch(runtime::addresses_of(impl_->plan, call));
     }
-    if (impl_->gpu)
-        throw RuntimeError(fmt::format(
-            "{}: compiled on facts of {}, which is not there to run it: expected a variant compiled without "
-            "'on' for a device of this machine",
-            definition().name, impl_->gpu->name));
+    if (!impl_->obstacle.empty()) throw RuntimeError(definition().name + ": " + impl_->obstacle);
     const runtime::Bound bound = runtime::bind(impl_->plan, call);
     const Workspace w = lay_out(*impl_, bound);
     if (call.workspace || call.workspace_size) runtime::check_workspace(impl_->plan, call, w.bytes, kAlignment);
