@@ -72,8 +72,12 @@ void build_for_gpu(Executable& made, const ir::Definition& def, const ir::Functi
         made.choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
     check_limits(made.plan);
     made.sources = {{def.name + ".cu", emit::emit_cuda(made.plan)}};
-    if (!there) {
-        made.kernels = std::make_unique<runtime::AbsentGpuKernels>(made.plan, device.name);
+    if (!there || !options.load) {
+        made.kernels = std::make_unique<runtime::AbsentGpuKernels>(
+            made.plan, there ? runtime::kNotLoaded
+                             : fmt::format("compiled on facts of {}, which is not there to run it: expected a variant "
+                                           "compiled without 'on' for a device of this machine",
+                                           device.name));
         return;
     }
     const build::CudaBinary binary =
@@ -90,6 +94,12 @@ void build_for_cpu(Executable& made, const ir::Definition& def, const ir::Functi
     schedule.reason.clear();  // it stays out of the sources: the same kernels are the same text
     made.plan = plan::make_plan(def, program, options.sizes, schedule);
     made.sources = {{def.name + ".cpp", emit::emit_cpu(made.plan)}};
+    const int threads = options.threads > 0 ? options.threads : support::core_count();
+    if (!options.load) {
+        made.kernels =
+            std::make_unique<CpuKernels>(made.plan, std::vector<CpuKernels::Function>{}, nullptr, nullptr, threads);
+        return;
+    }
     const auto library = build::build_cpu_library(def.name, made.sources[0].text, made.isa, made.cache_dir);
     made.from_cache = library->from_cache();
     const auto function = [&](const std::string& symbol) {
@@ -99,8 +109,7 @@ void build_for_cpu(Executable& made, const ir::Definition& def, const ir::Functi
     for (const auto& kernel : made.plan.kernels) kernels.push_back(function(emit::kernel_symbol(kernel)));
     made.kernels = std::make_unique<CpuKernels>(
         made.plan, std::move(kernels),
-        made.plan.last_rows.empty() ? nullptr : function(emit::last_rows_symbol(made.plan)), library,
-        options.threads > 0 ? options.threads : support::core_count());
+        made.plan.last_rows.empty() ? nullptr : function(emit::last_rows_symbol(made.plan)), library, threads);
 }
 
 }  // namespace
