@@ -1,5 +1,6 @@
 #include "emit/kernel.h"
 #include "emit/loops.h"
+#include "emit/statements.h"
 #include "forge/error.h"
 
 namespace forge::emit {
@@ -94,9 +95,15 @@ class DeviceCall {
     void matmul(const char* acc) {
         const ValueId a = op_.args[0], b = op_.args[1];
         if (op_.args.size() == 3 && !tile::same_buffer(fn_, op_.args[2], v_)) {
+            if (c_.dialect.cooperative) c_.next("copy_tile", c_.memory(op_.args[2]), c_.memory(v_));
             out_.line("copy_tile<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v_),
                       row_stride(op_.args[2]), result_, pointer(2));
-            if (c_.dialect.cooperative) out_.line("sync();");
+            if (c_.dialect.cooperative) {
+                out_.add(group_barrier());
+                kernel::Accesses reads = c_.memory(a);
+                kernel::append(reads, c_.memory(b)), kernel::append(reads, c_.memory(v_));
+                c_.next("matmul", reads, c_.memory(v_));
+            }
         }
         const int rows = op_.attrs.trans_a ? 1 : 0, depth = 1 - rows;
         std::string tri;
