@@ -42,8 +42,8 @@ TEST(Repository, NoVariantIsNamedInTheCompiler) {
 }
 
 /// Folders of src/ from the ground up: each includes from itself and from those before it.
-const std::vector<std::string> kFolders = {"support", "ir",      "frontend", "graph", "program", "interp",
-                                           "tile",    "plan",    "schedule", "emit",  "build",   "tune",
+const std::vector<std::string> kFolders = {"support", "ir",      "frontend", "graph", "program",  "interp",
+                                           "tile",    "plan",    "emit",     "build", "schedule", "tune",
                                            "runtime", "compile", "check",    "gpu",   "capi"};
 
 TEST(Repository, FoldersIncludeOnlyFromThoseBelow) {
