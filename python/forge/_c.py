@@ -45,6 +45,10 @@ class PerformanceWarning(UserWarning):
     """A program has slower kernels than its GPU could run, and would have them in another form: the message says which."""
 
 
+for _public in (Error, CompileError, RuntimeError, InternalError, PerformanceWarning):
+    _public.__module__ = "forge"  # where users find them: tracebacks begin with it
+
+
 class Tensor(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("shape", c_void_p), ("strides", c_void_p), ("rank", c_int32), ("dtype", c_int32)]
 

@@ -35,7 +35,7 @@ struct KernelGraph {
     bool tiled = true;  ///< takes a part of the tiled axis per task; otherwise the whole
 };
 
-/// What tasks make again, or read again from the caller's tensors, though a kernel ahead of them could store it.
+/// What every task recomputes, or reads again from the caller's tensors, although a kernel before it could store it.
 enum class Again : std::uint8_t {
     Cheap,    ///< inputs and what costs little
     Inputs,   ///< inputs

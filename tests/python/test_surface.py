@@ -31,6 +31,13 @@ def test_names_are_what_is_public():
         assert all(hasattr(place, name) for name in dir(place))
 
 
+def test_errors_are_called_what_users_import():
+    for name in ("Error", "CompileError", "RuntimeError", "InternalError", "PerformanceWarning"):
+        error = getattr(forge, name)
+        assert f"{error.__module__}.{error.__qualname__}" == f"forge.{name}"
+        assert type(pickle.loads(pickle.dumps(error("what")))) is error
+
+
 def test_names_have_docstrings():
     documented = [n for n in dir(forge) if callable(getattr(forge, n)) and n not in ("zeros_like", "ones_like")]
     assert not [n for n in documented if not getattr(forge, n).__doc__]

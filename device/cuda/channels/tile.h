@@ -65,8 +65,8 @@ struct alignas(16) Places {
     char* first[TENSORS];
 };
 
-/// What a block knows of its tiles, in turn: one that some threads still finish, one that is under way, the next, whose
-/// inputs are asked for meanwhile, and the one after, which is being found.
+/// What a block knows of its tiles, in a ring: the one that some threads still finish, the current one, the next, whose
+/// inputs are being loaded, and the one after, whose number is being fetched.
 constexpr int kPlaces = 4;
 
 /// Which tensor of the call a kernel's tensor is.
