@@ -33,6 +33,7 @@ struct Attention::Family {
 struct Attention::Impl {
     std::shared_ptr<Family> family;
     std::string entry;
+    ir::Definition definition;  ///< the tensors of the entry point's calls, as the user spelt them
     std::shared_ptr<const runtime::Executable> executable;  ///< that the dispatcher has for calls as expected
 };
 
@@ -48,7 +49,8 @@ Attention::Attention(std::shared_ptr<Family> family, const std::string& entry) {
     const CompileOptions& o = family->options;
     auto executable = family->dispatcher.at({entry, o.dtype, o.sizes},
                                             {o.expected_sequences, o.expected_tokens, o.expected_heads, false});
-    impl_ = std::make_shared<const Impl>(Impl{std::move(family), entry, std::move(executable)});
+    ir::Definition definition = program::tensors_of(entry, family->module.definition());
+    impl_ = std::make_shared<const Impl>(Impl{std::move(family), entry, std::move(definition), std::move(executable)});
 }
 
 Attention Attention::entry(const std::string& name) const { return {impl_->family, name}; }
@@ -65,7 +67,7 @@ std::size_t Attention::workspace_bytes(const Call& call) const {
 std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
     return impl_->executable->kernels->workspace_bytes(bounds);
 }
-const ir::Definition& Attention::definition() const { return impl_->family->module.definition(); }
+const ir::Definition& Attention::definition() const { return impl_->definition; }
 std::string Attention::strategy() const { return plan::to_string(impl_->executable->plan.schedule.strategy); }
 std::int64_t Attention::chunk() const { return impl_->executable->plan.schedule.chunk; }
 std::string Attention::isa() const { return impl_->executable->isa; }

@@ -15,6 +15,7 @@
 #include "forge/error.h"
 #include "frontend/axes.h"
 #include "graph/passes.h"
+#include "graph/saved_states.h"
 #include "runtime/cpu_kernels.h"
 #include "runtime/cuda_program.h"
 #include "support/environment.h"
@@ -119,11 +120,14 @@ std::shared_ptr<const Executable> build(const program::Module& module, const Com
     const program::EntryPoint& entry = module.entry(asked.entry);
     CompileOptions options = settled(asked, entry);
     options.sizes = frontend::own_sizes(module.own(), asked.sizes);
+    if (options.chunk_states && graph::has_saved_states(entry.optimised))
+        throw RuntimeError(fmt::format("{}: chunk_states: expected them of forward, got entry = {}",
+                                       module.definition().name, entry.name));
     const ir::Function program = options.chunk_states ? graph::with_chunk_states(entry.optimised) : entry.optimised;
     check_extents(module.definition(), program, options.sizes);
     auto made = std::make_shared<Executable>();
     made->cache_dir = options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir;
-    (options.device == "cpu" ? build_for_cpu : build_for_gpu)(*made, module.own(), program, options);
+    (options.device == "cpu" ? build_for_cpu : build_for_gpu)(*made, entry.tensors, program, options);
     made->flops_per_token = flops_of(made->plan);
     made->build_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return made;

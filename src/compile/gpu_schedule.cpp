@@ -29,10 +29,10 @@ plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Functio
     if (options.threads != 0 && options.threads != 128 && options.threads != 256 && options.threads != 512)
         throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", options.threads));
     const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;
-    const bool chunks = options.entry != "decode";  // the other engines work on chunks of many tokens
+    const bool chunks = options.entry == "forward";  // the other engines go through chunks of many tokens, forwards
     if (!chunks && options.engine == "warp-groups")
-        throw RuntimeError(
-            fmt::format("{}: engine: expected portable, which decode has, got '{}'", definition.name, options.engine));
+        throw RuntimeError(fmt::format("{}: engine: expected portable, which {} has, got '{}'", definition.name,
+                                       options.entry, options.engine));
     std::vector<Refusal> refused;
     if (chunks && options.engine == "auto") {
         const int of_clusters = device.major >= 9 ? device.multiprocessors : 0;

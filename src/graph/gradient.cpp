@@ -242,16 +242,26 @@ Function gradient(const Function& program, const ir::Definition& def, Unit unit)
     return Adjoint(program, def, unit).run();
 }
 
+Function gradient_with_states(const Function& program, const ir::Definition& def) {
+    Function made = gradient(program, def);
+    for (const Result& r : program.results)  // its ops come first, with their numbers
+        if (r.role == Role::State) made.results.push_back(r);
+    return made;
+}
+
 ir::Definition gradient_interface(const ir::Definition& def) {
-    ir::Definition made;
-    made.name = def.name;
-    made.where = def.where;
-    made.fixed_chunk = def.fixed_chunk;
-    made.inputs = def.inputs;
+    ir::Definition made = def;
+    made.outputs.clear();
+    const Dim heads = def.outputs.front().type.shape[1];
     for (const auto& out : def.outputs)
         made.inputs.push_back({grad_name(out.name), Role::Input, out.type, 0, out.where});
-    for (const auto& in : def.inputs)
-        if (in.role == Role::Input) made.outputs.push_back({grad_name(in.name), in.type, in.where});
+    for (const auto& in : def.inputs) {
+        if (in.role != Role::Input) continue;
+        Type type = in.type;
+        if (!(type.shape[1] == heads)) type = float_type(type.shape);
+        type.shape[1] = heads;
+        made.outputs.push_back({grad_name(in.name), type, in.where});
+    }
     for (const auto& s : def.states) made.states.push_back({grad_name(s.name), s.type, s.where});
     for (const auto& last : ir::last_rows(def)) made.states.push_back({grad_name(last.name), last.type, def.where});
     for (const auto& in : def.inputs) {

@@ -28,9 +28,14 @@ enum class Unit : std::uint8_t { Chunk, Token };
 /// accumulate.
 ir::Function gradient(const ir::Function& program, const ir::Definition& def, Unit unit = Unit::Chunk);
 
-/// The tensors of a definition's backward pass, as a definition without phases: the inputs and the gradients of outputs
-/// as inputs, the gradients of token inputs as outputs, and as states those of states, of last rows, of inputs per head
-/// and of numbers. CompileError if a name is taken.
+/// The adjoint with the program's own states after the chunk among the results: a whole backward pass
+/// (graph/saved_states.h).
+ir::Function gradient_with_states(const ir::Function& program, const ir::Definition& def);
+
+/// The tensors of a definition's backward pass: the definition with the gradients of outputs as further inputs, those
+/// of token inputs as outputs in place of its own, and as further states those of states, of last rows, of inputs per
+/// head and of numbers, from zero. All are per head of the outputs: what groups of heads share has its gradient's terms
+/// in float32, one per head, for the caller to sum. CompileError if a name is taken.
 ir::Definition gradient_interface(const ir::Definition& def);
 
 }  // namespace forge::graph

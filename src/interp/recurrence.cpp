@@ -82,11 +82,10 @@ class Run {
         return std::move(outcome_);
     }
 
-    /// From the end backwards: outputs are joined in front, and the tokens before the first are another run's.
+    /// From the end of another run backwards: outputs are joined in front.
     void turn_back(const Run& forwards) {
         backwards_ = true;
         padded_ = forwards.padded_;
-        before_ = forwards.before_;
     }
     [[nodiscard]] const Bindings& states() const { return outcome_.states; }
 
@@ -204,24 +203,16 @@ Outcome run_program(const ir::Function& program, const ir::Definition& def, cons
 
 namespace {
 
-/// The gradients that are given, as the inputs and states of the backward pass.
-Sequence backward_sequence(const Sequence& sequence, const Outcome& given, const Backward& b, const Sizes& sizes) {
-    Sequence back{sequence.tokens, sequence.inputs, {}};
-    for (const ir::OutputDecl& o : b.definition.outputs) {
-        const auto it = given.outputs.find(o.name);
-        Sizes rows = sizes;
-        rows[ir::kChunkSymbol] = sequence.tokens;
-        back.inputs["grad_" + o.name] =
-            it != given.outputs.end() ? it->second : zeros(concrete(ir::phase_type(o).shape, rows));
-    }
-    for (const auto& [name, value] : given.states) back.initial_states["grad_" + name] = value;
-    return back;
+/// The states that a backward pass carries forwards are made again here, so those it returns are left out.
+ir::Function without_states(ir::Function adjoint, const ir::Definition& def) {
+    std::erase_if(adjoint.results, [&](const ir::Result& r) { return r.role == Role::State && def.state(r.name); });
+    return adjoint;
 }
 
 /// `prepare` makes what one function takes of a chunk's bindings.
-Outcome run_gradient(const Backward& b, const Sequence& sequence, const Outcome& given, const Sizes& sizes,
-                     std::int64_t chunk, const std::function<void(const ir::Definition&, Bindings&)>& prepare) {
-    Run forwards(b.definition, sequence, sizes, chunk);
+Outcome run_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes, std::int64_t chunk,
+                     const std::function<void(const ir::Definition&, Bindings&)>& prepare) {
+    Run forwards(b.definition, sequence, sizes, chunk), backwards(b.interface, sequence, sizes, chunk);
     std::vector<Bindings> before;
     for (; !forwards.done(); forwards.advance()) {
         before.push_back(forwards.states());
@@ -229,8 +220,6 @@ Outcome run_gradient(const Backward& b, const Sequence& sequence, const Outcome&
         prepare(b.definition, bound);
         forwards.evaluate_and_file(b.program, bound);
     }
-    const Sequence gradients = backward_sequence(sequence, given, b, sizes);
-    Run backwards(b.interface, gradients, sizes, chunk);
     backwards.turn_back(forwards);
     for (std::size_t n = before.size(); n-- > 0;) {
         Bindings bound = backwards.bindings(static_cast<std::int64_t>(n) * chunk);
@@ -238,19 +227,24 @@ Outcome run_gradient(const Backward& b, const Sequence& sequence, const Outcome&
         for (auto& [name, value] : before[n]) bound[binding_name(name, Role::Before)] = std::move(value);
         backwards.evaluate_and_file(b.adjoint, bound);
     }
-    return backwards.finish();
+    const Bindings states = forwards.finish().states;
+    Outcome outcome = backwards.finish();
+    for (const auto& [name, value] : states) outcome.states[name] = value;
+    return outcome;
 }
 
 }  // namespace
 
-Outcome run_step_gradient(const Backward& b, const Sequence& sequence, const Outcome& given, const Sizes& sizes) {
+Outcome run_step_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes) {
     const ir::Function program = with_token_axis(b.definition, b.program),
                        adjoint = with_token_axis(b.interface, b.adjoint);
-    return run_gradient({b.definition, b.interface, program, adjoint}, sequence, given, sizes, 1, drop_token_axis);
+    return run_gradient({b.definition, b.interface, program, adjoint}, sequence, sizes, 1, drop_token_axis);
 }
 
-Outcome run_program_gradient(const Backward& b, const Sequence& sequence, const Outcome& given, const Sizes& sizes) {
-    return run_gradient(b, sequence, given, sizes, chunk_size(sizes), [](const ir::Definition&, Bindings&) {});
+Outcome run_program_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes) {
+    const ir::Function adjoint = without_states(b.adjoint, b.definition);
+    return run_gradient({b.definition, b.interface, b.program, adjoint}, sequence, sizes, chunk_size(sizes),
+                        [](const ir::Definition&, Bindings&) {});
 }
 
 }  // namespace forge::interp

@@ -36,11 +36,10 @@ struct Backward {
     const ir::Function& adjoint;       ///< of that
 };
 
-/// The gradients of one head's token inputs (as outputs) and of everything else (as states), by their names, from those
-/// of its outputs and final states (`given`, by the names of the outputs and states; absent ones are zero). Token by
-/// token, and chunk by chunk; states before each are made by a run forwards.
-Outcome run_step_gradient(const Backward& backward, const Sequence& sequence, const Outcome& given, const Sizes& sizes);
-Outcome run_program_gradient(const Backward& backward, const Sequence& sequence, const Outcome& given,
-                             const Sizes& sizes);
+/// The gradients of one head, from the inputs and initial states of the backward pass; absent states are zero. The
+/// definition's own states are those after the last token. Token by token, and chunk by chunk; states before each are
+/// made by a run forwards.
+Outcome run_step_gradient(const Backward& backward, const Sequence& sequence, const Sizes& sizes);
+Outcome run_program_gradient(const Backward& backward, const Sequence& sequence, const Sizes& sizes);
 
 }  // namespace forge::interp

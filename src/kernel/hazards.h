@@ -5,7 +5,8 @@
 /// * two accesses of which one writes touch the same bytes, or a thread's register, and neither is known to come after
 ///   the other has ended: of threads, copies, stores, products, or the kernel before;
 /// * a product or a store reads what a thread wrote without a fence of that thread in between;
-/// * a thread waits for a phase that never ends, arrives in one that another may not have left, or may be left behind by
+/// * a thread waits for a phase that never ends, arrives in one that another may not have left, or may be left behind
+/// by
 ///   two phases;
 /// * a copy or store is under way when the kernel ends.
 ///

@@ -83,9 +83,8 @@ int chunks_to_unroll(const Kernel& kernel) {
 
 bool has_hardware_copies(const Kernel& kernel) {
     bool any = false;
-    each_statement(kernel.body, [&](const Statement& s) {
-        any = any || s.when != When::Always || s.kind == Kind::Store;
-    });
+    each_statement(kernel.body,
+                   [&](const Statement& s) { any = any || s.when != When::Always || s.kind == Kind::Store; });
     return any;
 }
 

@@ -8,9 +8,9 @@
 
 namespace forge::program {
 
-Backward backward(const ir::Definition& def) {
+Backward backward_of(const ir::Definition& def) {
     ir::Function program = graph::differentiable(frontend::join(def));
-    ir::Function adjoint = graph::optimize_gradient(graph::gradient(program, def));
+    ir::Function adjoint = graph::optimize_gradient(graph::gradient_with_states(program, def));
     return {graph::gradient_interface(def), std::move(program), std::move(adjoint)};
 }
 

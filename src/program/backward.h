@@ -12,7 +12,7 @@ struct Backward {
 };
 
 /// CompileError for what has no gradient, with the op and its place.
-Backward backward(const ir::Definition& def);
+Backward backward_of(const ir::Definition& def);
 
 /// The specification: the adjoint of `step`, of a definition that has one.
 Backward step_backward(const ir::Definition& def);

@@ -51,15 +51,22 @@ class Gradients : public testing::TestWithParam<Entry> {
         return total;
     }
 
+    /// The inputs and states of the backward pass.
+    [[nodiscard]] Sequence with_given() const {
+        Sequence all = sequence_;
+        for (const auto& [name, value] : given_.outputs) all.inputs["grad_" + name] = value;
+        for (const auto& [name, value] : given_.states) all.initial_states["grad_" + name] = value;
+        return all;
+    }
     [[nodiscard]] Outcome by_step() const {
         const program::Backward b = program::step_backward(def_);
-        return interp::run_step_gradient({def_, b.interface, b.program, b.adjoint}, sequence_, given_, sizes_);
+        return interp::run_step_gradient({def_, b.interface, b.program, b.adjoint}, with_given(), sizes_);
     }
     [[nodiscard]] Outcome by_chunks(std::int64_t chunk) const {
-        const program::Backward b = program::backward(def_);
+        const program::Backward b = program::backward_of(def_);
         Sizes sizes = sizes_;
         sizes["C"] = def_.fixed_chunk ? def_.fixed_chunk : chunk;
-        return interp::run_program_gradient({def_, b.interface, b.program, b.adjoint}, sequence_, given_, sizes);
+        return interp::run_program_gradient({def_, b.interface, b.program, b.adjoint}, with_given(), sizes);
     }
 
     /// d loss / d step along a direction in one tensor, by differences and by the gradient.

@@ -56,22 +56,24 @@ double difference(const interp::Value& expected, const interp::Value& got, doubl
 
 std::vector<std::string> faults_of(const Program& program, const check::Problem& shape, std::int64_t chunk) {
     const ir::Definition& def = program.def;
-    const program::Backward by_token = program::step_backward(def), by_chunk = program::backward(def);
+    const program::Backward by_token = program::step_backward(def), by_chunk = program::backward_of(def);
     const check::Buffers buffers = make_buffers(program, shape);
     interp::Sizes sizes(program.sizes.begin(), program.sizes.end());
     sizes["C"] = def.fixed_chunk ? def.fixed_chunk : chunk;
     std::vector<std::string> found;
     const std::int64_t heads = buffers.heads();
     for (std::int64_t i = 0; i < heads * shape.sequences() && found.empty(); ++i) {
-        const interp::Sequence sequence = buffers.sequence(i / heads, i % heads);
+        interp::Sequence sequence = buffers.sequence(i / heads, i % heads);
         const interp::Outcome results = interp::run_steps(def, sequence, sizes);
         if (!finite(results)) continue;
         const interp::Outcome given = random_gradients(results, static_cast<std::uint64_t>(i));
-        const interp::Outcome want = interp::run_step_gradient(
-            {def, by_token.interface, by_token.program, by_token.adjoint}, sequence, given, sizes);
+        for (const auto& [name, value] : given.outputs) sequence.inputs["grad_" + name] = value;
+        for (const auto& [name, value] : given.states) sequence.initial_states["grad_" + name] = value;
+        const interp::Outcome want =
+            interp::run_step_gradient({def, by_token.interface, by_token.program, by_token.adjoint}, sequence, sizes);
         if (!finite(want)) continue;
         const interp::Outcome got = interp::run_program_gradient(
-            {def, by_chunk.interface, by_chunk.program, by_chunk.adjoint}, sequence, given, sizes);
+            {def, by_chunk.interface, by_chunk.program, by_chunk.adjoint}, sequence, sizes);
         const auto compare = [&](const interp::Bindings& a, const interp::Bindings& b) {
             for (const auto& [name, value] : a)
                 if (const double off = difference(value, b.at(name), kNoise * largest(want)); !(off <= kFloat64))

@@ -212,7 +212,8 @@ FORGE_DEVICE void linear_scan_vector(const float* a, const float* x, float* dst)
     for (int i = 0; i < N; ++i) dst[i] = h = (i == 0 ? 0.0f : a[i] * h) + x[i];
 }
 
-/// The same, or, in REVERSE, h[i] = a[i + 1] * h[i + 1] + x[i] from h[N] = 0; EXCLUSIVE: the h that goes into element i.
+/// The same, or, in REVERSE, h[i] = a[i + 1] * h[i + 1] + x[i] from h[N] = 0; EXCLUSIVE: the h that goes into element
+/// i.
 template <int N, bool REVERSE, bool EXCLUSIVE>
 FORGE_DEVICE void linear_scan_vector(const float* a, const float* x, float* dst) {
     if (thread() > 0) return;
