@@ -33,7 +33,7 @@ double flops_of(const plan::Plan& plan) {
     return plan::useful_flops(whole.fn) / static_cast<double>(plan.schedule.chunk);
 }
 
-/// RuntimeError if the kernels' arguments have no room for all that a plan has.
+/// RuntimeError if a plan has more tensors, scalars or spills than the kernels' arguments can hold.
 void check_limits(const plan::Plan& plan) {
     const auto within = [&](std::size_t count, int most, const char* what) {
         if (count > static_cast<std::size_t>(most))

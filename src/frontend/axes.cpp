@@ -165,7 +165,7 @@ class Axes {
         for (std::size_t i = 0; i < less.rank; ++i) tie(less.axis(i), more.axis(i < dropped ? i : i + 1));
     }
 
-    /// Of an operation that may do anything: what is spelt alike is one.
+    /// Of an operation that may do anything: axes of one name are one axis.
     void tie_all(const Span& result, std::vector<Span> spans) {
         spans.push_back(result);
         std::vector<std::size_t> axes;

@@ -1,4 +1,4 @@
-/// Where work ahead of a scan runs, while the scan waits for it on other multiprocessors
+/// On which multiprocessors state-free work runs at the same time as the scan that needs it
 /// (device/cuda/warpgroup/beside.h). A pure function of numbers.
 #pragma once
 

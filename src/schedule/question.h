@@ -52,7 +52,7 @@ struct Question {
     Problem problem;
     Machine machine;
     Wishes wishes;
-    bool chunks = true;  ///< whether the program works on chunks of as many tokens as kernels like, not on single ones
+    bool chunks = true;  ///< whether the program goes forwards through chunks of as many tokens as kernels like
     std::vector<Measurement> measurements;
 
     [[nodiscard]] const GpuFacts* gpu() const { return std::get_if<GpuFacts>(&machine); }

@@ -125,7 +125,7 @@ bool has_heavy_states(const plan::Plan& plan) {
     });
 }
 
-/// Several warp groups per task: with two that make outputs rather than one, if there is room for three chunks' inputs.
+/// Several warp groups per task: with two that make outputs rather than one, if three chunks' inputs fit.
 template <class MakePlan>
 Schedule with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
     Needs needs;

@@ -1,6 +1,6 @@
 /// From a kernel's graph to its tiles: symbols become sizes, every value gets a layout (computed where it is used, or
 /// held in a buffer), ops are ordered so that states may be updated in place, and buffers are shared between values
-/// whose lives do not meet. The result is the same kind of function, with `Op::layout` filled in.
+/// whose lifetimes do not overlap. The result is the same kind of function, with `Op::layout` filled in.
 #pragma once
 
 #include <map>

@@ -32,7 +32,8 @@ class Division {
         roles_.output_groups = others.empty() ? 0 : output_groups;
     }
 
-    /// What stands in loops, and views, belong to whoever reads them: nothing is written for them.
+    /// Values computed in their users' loops, and views, belong to the roles that read them: nothing is stored for
+    /// them.
     Roles run() {
         for (ValueId v = 0; v < fn_.size(); ++v) pass(v);
         for (ValueId v = fn_.size() - 1; v >= 0; --v) {

@@ -1,6 +1,6 @@
 /// The tuning database and the measured description of this machine: files of the cache directory. One JSON object per
 /// line; a line that cannot be read is left out and reported, never an error. Later lines replace earlier ones, and
-/// each says how busy other processes were: what was measured on a quiet machine puts aside what was measured under
+/// each says how busy other processes were: what was measured on a quiet machine replaces what was measured under
 /// load.
 #pragma once
 

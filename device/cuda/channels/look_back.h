@@ -4,12 +4,12 @@
 /// to the state after the group before. The order of operations depends on nothing but the tile's place in its
 /// sequence, so that results are the same bits from run to run.
 ///
-/// Tiles are taken in order of their numbers, which run over the channels first and the tokens last: whoever waits for
-/// what an earlier tile of the same channels leaves waits for one that has begun. A block finishes its tiles in that
-/// order, too.
+/// Tiles are taken in order of their numbers, which run over the channels first and the tokens last: a block
+/// that waits for an earlier tile of the same channels waits for one that some block has already started, so that there
+/// is no deadlock. A block finishes its tiles in that order, too.
 ///
-/// What is published is a word of 64 bits that is itself the sign of being there: it has not all bits set, which is
-/// what the workspace is filled with.
+/// A published map is a word of 64 bits that is its own flag: the workspace is filled with ones before the kernel, and
+/// a published word never has all bits set.
 #pragma once
 
 #include "../ptx/exchange.h"

@@ -1,6 +1,6 @@
-/// Copies of whole blocks that one thread asks for and the hardware makes: between global memory and shared memory,
+/// Copies of whole blocks that one thread issues and the hardware carries out: between global memory and shared memory,
 /// plain, or of a box of a tensor that a map (CUtensorMap) describes. Loads report their bytes to a barrier in shared
-/// memory that has been told to expect them; stores belong to groups of the thread that asks. One function per
+/// memory that has been told to expect them; stores belong to bulk groups of the issuing thread. One function per
 /// instruction; `shared` and `barrier` are addresses in shared memory. PTX ISA, sections "cp.async.bulk" and
 /// "cp.async.bulk.tensor".
 #pragma once

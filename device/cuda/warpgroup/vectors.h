@@ -5,8 +5,8 @@
 
 namespace forge::cuda {
 
-/// Asks for the numbers of `rows` tokens, the sequence's last ones if `ends`; `words` is room for 64 words. By one
-/// warp; a lane may read its own two once its copies have arrived.
+/// Starts asynchronous copies of the numbers of `rows` tokens, the sequence's last ones if `ends`, to the 64 words at
+/// `words`. Called by one warp; a lane may read its own two once its copies have completed.
 template <class T>
 FORGE_DEVICE void start_vector(float* words, const T* src, Size stride, int rows, bool ends) {
     if (warp() != 0) return;

@@ -147,7 +147,7 @@ class ChannelWriter {
         out_.add(group_barrier());
     }
 
-    /// All token inputs of a tile are asked for before any is used: of the first one before the loop, …
+    /// All token inputs of a tile are loaded before any is used: of the first one before the loop, …
     void first_loads() {
         next("load", place(0), {});
         out_.line("const Part part_first = part_of(shared.places[0].tile, kChannels);");

@@ -293,8 +293,8 @@ void FragmentInputs::declare_rows() {
     out_.line("[[maybe_unused]] Size row = at.row, block = at.block;");
 }
 
-/// Each warp has a stage, so that vectors are asked for as many chunks ahead as there are stages. What threads copy has
-/// arrived when a chunk is announced; other copies report to the barriers themselves.
+/// Each warp has a stage, so that vectors are prefetched as many chunks ahead as there are stages. What threads copy
+/// has arrived when a chunk is announced; other copies report to the barriers themselves.
 void FragmentInputs::ask_for_all() {
     transfers_.declare_inputs();
     for (ValueId v = 0; v < fn_.size(); ++v)
