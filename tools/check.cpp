@@ -11,6 +11,7 @@
 #include "check/tolerance.h"
 #include "gpu.h"
 #include "json.h"
+#include "program/entry_point.h"
 #include "variants/variants.h"
 
 namespace forge::tools {
@@ -25,6 +26,12 @@ struct Prepared {
 
 std::vector<std::string> choices(const std::string& asked, std::vector<std::string> all) {
     return asked == "all" ? std::move(all) : std::vector<std::string>{asked};
+}
+
+std::vector<std::string> strategies_of(const std::string& entry) {
+    if (entry == "decode") return {"one-pass"};
+    if (entry == "backward") return {"one-pass", "fused", "decoupled"};
+    return {"one-pass", "fused", "decoupled", "segmented"};
 }
 
 std::vector<check::Case> cases_for(const ir::Definition& def, const CheckOptions& options, const std::string& dtype) {
@@ -93,11 +100,10 @@ class Examination {
 /// One definition at one element type: references once, then every strategy.
 void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, const Caller& call,
              Progress& progress, CheckResult& result) {
-    const std::vector<std::string> all = options.build.entry == "decode"
-                                             ? std::vector<std::string>{"one-pass"}
-                                             : std::vector<std::string>{"one-pass", "fused", "decoupled", "segmented"};
-    const std::vector<std::string> strategies = choices(options.strategy, all);
-    const std::vector<check::Case> cases = cases_for(def, options, dtype);
+    const bool backward = options.build.entry == "backward";
+    const std::vector<std::string> strategies = choices(options.strategy, strategies_of(options.build.entry));
+    std::vector<check::Case> cases = cases_for(def, options, dtype);
+    if (backward) std::erase_if(cases, [](const check::Case& c) { return c.problem.cut != 0; });  // it ends at the cut
     std::vector<std::optional<Attention>> built(strategies.size());
     std::vector<std::string> reasons(strategies.size());
     progress.step(fmt::format("{} {}: compiling", def.name, dtype));
@@ -116,13 +122,24 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
         result.failures.push_back({def.name, dtype, "", "sizes of chunks", {}, to_string(*dependence)});
     std::vector<Prepared> prepared;
     for (const check::Case& c : cases) {
-        check::Buffers buffers(def, c.problem);
-        check::Reference reference = check::reference(buffers, row_chunk(built));
+        check::Buffers buffers(program::tensors_of(options.build.entry, def), c.problem);
+        check::Reference reference = backward ? check::backward_reference(buffers, def, row_chunk(built))
+                                              : check::reference(buffers, row_chunk(built));
         prepared.push_back({c.name, std::move(buffers), std::move(reference)});
     }
     for (std::size_t i = 0; i < strategies.size(); ++i) {
-        CheckRow row{def.name, dtype, strategies[i], reasons[i], 0, 0, 0, check::tolerance(dtype_named(dtype)),
-                     {},       {},    true,          true};
+        CheckRow row{def.name,
+                     dtype,
+                     strategies[i],
+                     reasons[i],
+                     0,
+                     0,
+                     0,
+                     backward ? check::gradient_tolerance(dtype_named(dtype)) : check::tolerance(dtype_named(dtype)),
+                     {},
+                     {},
+                     true,
+                     true};
         row.ok = built[i].has_value();
         if (built[i]) row.chunk = built[i]->chunk(), row.strategy = built[i]->strategy();
         Examination examination(std::move(row), result, call);

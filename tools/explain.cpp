@@ -15,6 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// To be read, not called: no compiler runs.
+Attention planned(const std::string& variant, const ShapeOptions& shape, BuildOptions how) {
+    how.load = false;
+    return build(find_variant(variant), problem_of(shape), how);
+}
+
 fs::path write_file(const std::string& directory, const std::string& name, const std::string& text) {
     fs::path path = fs::path(directory) / name;
     std::error_code error;
@@ -30,15 +36,13 @@ fs::path write_file(const std::string& directory, const std::string& name, const
 }  // namespace
 
 int explain_variant(const ExplainOptions& options) {
-    const ir::Definition definition = find_variant(options.variant);
-    const Attention attention = build(definition, problem_of(options.shape), options.build);
+    const Attention attention = planned(options.variant, options.shape, options.build);
     fmt::print("{}\n", options.json ? json_of(attention) : attention.explain());
     return 0;
 }
 
 int emit_sources(const EmitOptions& options) {
-    const ir::Definition definition = find_variant(options.variant);
-    const Attention attention = build(definition, problem_of(options.shape), options.build);
+    const Attention attention = planned(options.variant, options.shape, options.build);
     if (options.directory.empty()) {
         for (const GeneratedSource& source : attention.sources())
             fmt::print("// ---- {}\n{}\n", source.name, source.text);

@@ -57,8 +57,9 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
         app.add_option("--strategy", build.strategy, "how the work is cut into kernels")
             ->check(CLI::IsMember({"auto", "one-pass", "fused", "decoupled", "segmented"}))
             ->group("Compilation");
-    app.add_option("--entry", build.entry, "which program: forward, for whole sequences, or decode, token by token")
-        ->check(CLI::IsMember({"forward", "decode"}))
+    app.add_option("--entry", build.entry,
+                   "which program: forward, for whole sequences, or decode, token by token, or backward, gradients")
+        ->check(CLI::IsMember({"forward", "decode", "backward"}))
         ->group("Compilation");
     app.add_option("--chunk", build.chunk, "tokens per chunk; 0: chosen")
         ->check(CLI::IsMember({0, 16, 32, 64, 128}))

@@ -5,6 +5,7 @@
 
 #include "check/parallel.h"
 #include "check/tolerance.h"
+#include "program/backward.h"
 
 namespace forge::check {
 namespace {
@@ -35,9 +36,9 @@ class Comparison {
         }
     }
 
-    Difference finish(double tolerance) {
+    Difference finish(double tolerance, double least) {
         if (count_ == 0) return result_;
-        const double rms = std::sqrt(squares_ / static_cast<double>(count_));
+        const double rms = std::max(least, std::sqrt(squares_ / static_cast<double>(count_)));
         const double error = std::sqrt(error_squares_ / static_cast<double>(count_));
         const double scale = error_scale(rms, dtype_, tolerance);
         result_.relative_rms = std::isfinite(error) ? error / scale : HUGE_VAL;
@@ -88,7 +89,7 @@ class Comparison {
 /// [tokens, n, …] from `step` and [n * tokens, …] elsewhere: the order of elements is the same, which is all we use.
 template <class Got>
 Difference compare_one(const std::string& name, bool is_state, const Buffers& buffers, const Reference& reference,
-                       double bound, Got&& got) {
+                       double bound, double least, Got&& got) {
     Comparison comparison(name, is_state, (is_state ? buffers.final_states : buffers.outputs).at(name).dtype);
     const std::int64_t heads = buffers.heads();
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(reference.outcomes.size()); ++i) {
@@ -96,7 +97,34 @@ Difference compare_one(const std::string& name, bool is_state, const Buffers& bu
         const interp::Value& want = (is_state ? outcome.states : outcome.outputs).at(name);
         comparison.add(got(i / heads, i % heads), want, i / heads, i % heads);
     }
-    return comparison.finish(bound);
+    return comparison.finish(bound, least);
+}
+
+/// The largest root mean square of a result.
+double largest_rms(const Reference& reference) {
+    std::map<std::string, std::pair<double, double>> sums;  // of squares, and the count
+    for (const interp::Outcome& outcome : reference.outcomes)
+        for (const interp::Bindings* results : {&outcome.outputs, &outcome.states})
+            for (const auto& [name, value] : *results)
+                for (const double x : value.data) sums[name].first += x * x, ++sums[name].second;
+    double largest = 0;
+    for (const auto& [name, sum] : sums) largest = std::max(largest, std::sqrt(sum.first / sum.second));
+    return largest;
+}
+
+/// One outcome per sequence and head.
+template <class Run>
+Reference reference_of(const Buffers& buffers, const Run& run) {
+    Reference result;
+    const std::int64_t heads = buffers.heads(), pairs = heads * buffers.problem().sequences();
+    result.outcomes.resize(static_cast<std::size_t>(pairs));
+    parallel_for(pairs, [&](std::int64_t i) {
+        result.outcomes[static_cast<std::size_t>(i)] = run(buffers.sequence(i / heads, i % heads));
+    });
+    result.finite = std::all_of(result.outcomes.begin(), result.outcomes.end(), [](const interp::Outcome& outcome) {
+        return all_finite(outcome.outputs) && all_finite(outcome.states);
+    });
+    return result;
 }
 
 }  // namespace
@@ -116,18 +144,26 @@ Reference reference(const Buffers& buffers, std::int64_t chunk) {
     const ir::Definition& def = buffers.definition();
     interp::Sizes sizes = sizes_for(def, buffers.problem());
     sizes[ir::kChunkSymbol] = def.fixed_chunk != 0 ? def.fixed_chunk : chunk;
-    Reference result;
+    Reference result = reference_of(buffers, [&](const interp::Sequence& sequence) {
+        return def.step ? interp::run_steps(def, sequence, sizes) : interp::run_phases(def, sequence, sizes);
+    });
     result.against_step = def.step.has_value();
-    const std::int64_t heads = buffers.heads(), pairs = heads * buffers.problem().sequences();
-    result.outcomes.resize(static_cast<std::size_t>(pairs));
-    parallel_for(pairs, [&](std::int64_t i) {
-        const interp::Sequence sequence = buffers.sequence(i / heads, i % heads);
-        result.outcomes[static_cast<std::size_t>(i)] =
-            def.step ? interp::run_steps(def, sequence, sizes) : interp::run_phases(def, sequence, sizes);
+    return result;
+}
+
+Reference backward_reference(const Buffers& buffers, const ir::Definition& declared, std::int64_t chunk) {
+    constexpr double kLeast = 1e-2;
+    const program::Backward made = declared.step ? program::step_backward(declared) : program::backward_of(declared);
+    interp::Sizes sizes = sizes_for(declared, buffers.problem());
+    sizes[ir::kChunkSymbol] = declared.fixed_chunk != 0 ? declared.fixed_chunk : chunk;
+    const interp::Backward backward{declared, made.interface, made.program, made.adjoint};
+    Reference result = reference_of(buffers, [&](const interp::Sequence& sequence) {
+        return declared.step ? interp::run_step_gradient(backward, sequence, sizes)
+                             : interp::run_program_gradient(backward, sequence, sizes);
     });
-    result.finite = std::all_of(result.outcomes.begin(), result.outcomes.end(), [](const interp::Outcome& outcome) {
-        return all_finite(outcome.outputs) && all_finite(outcome.states);
-    });
+    result.against_step = declared.step.has_value();
+    result.tolerance = gradient_tolerance(buffers.problem().dtype);
+    result.least_scale = kLeast * largest_rms(result);
     return result;
 }
 
@@ -151,17 +187,17 @@ void clear_results(Buffers& buffers) {
 
 Report compare(const Buffers& buffers, const Reference& reference) {
     Report report;
-    report.tolerance = tolerance(buffers.problem().dtype);
+    report.tolerance = reference.tolerance > 0 ? reference.tolerance : tolerance(buffers.problem().dtype);
     report.against_step = reference.against_step;
     report.admitted = reference.finite;
     if (!report.admitted) return report;
     for (const auto& [name, x] : buffers.outputs)
         report.differences.push_back(compare_one(
-            name, false, buffers, reference, report.tolerance,
+            name, false, buffers, reference, report.tolerance, reference.least_scale,
             [&](std::int64_t sequence, std::int64_t head) { return buffers.output(name, sequence, head); }));
     for (const auto& [name, x] : buffers.final_states)
         report.differences.push_back(compare_one(
-            name, true, buffers, reference, report.tolerance,
+            name, true, buffers, reference, report.tolerance, reference.least_scale,
             [&](std::int64_t sequence, std::int64_t head) { return buffers.final_state(name, sequence, head); }));
     report.ok =
         std::all_of(report.differences.begin(), report.differences.end(), [](const Difference& d) { return d.ok; });

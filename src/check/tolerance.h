@@ -27,4 +27,22 @@ constexpr double tolerance(DType dtype) {
     throw std::invalid_argument("no tolerance for an element type that is not a floating-point type");
 }
 
+/// Of gradients, which pass through every operation twice.
+constexpr double gradient_tolerance(DType dtype) {
+    switch (dtype) {
+        case DType::F32:
+            return 1e-4;
+        case DType::BF16:
+            return 2e-2;
+        case DType::F16:
+            return 4e-3;
+        case DType::F64:
+        case DType::Bool:
+        case DType::I32:
+        case DType::I64:
+            break;
+    }
+    throw std::invalid_argument("no tolerance for the gradients of such an element type");
+}
+
 }  // namespace forge::check

@@ -11,12 +11,7 @@ namespace forge::emit {
 
 struct Context {
     Context(Writer& writer, const Dialect& d, const plan::Plan& p, const plan::Kernel& k)
-        : out(writer),
-          dialect(d),
-          plan(p),
-          kernel(k),
-          fn(k.tiles.fn),
-          names(cpp_names(fn)) {}
+        : out(writer), dialect(d), plan(p), kernel(k), fn(k.tiles.fn), names(cpp_names(fn)) {}
 
     Writer& out;
     const Dialect& dialect;

@@ -196,9 +196,15 @@ class DeviceCall {
     }
 
     void linear_scan() {
+        const bool reverse = op_.attrs.reverse, exclusive = op_.attrs.exclusive;
         if (op_.type.rank() == 1)
-            return out_.line("linear_scan_vector<{}>({}, {}, {});", size_of(op_.type, 0), pointer(0), pointer(1),
-                             result_);
+            return out_.line("linear_scan_vector<{}{}>({}, {}, {});", size_of(op_.type, 0),
+                             reverse || exclusive ? fmt::format(", {}, {}", reverse, exclusive) : "", pointer(0),
+                             pointer(1), result_);
+        if (reverse || exclusive)
+            return out_.line("linear_scan_{}<{}, {}, {}, {}, {}, {}>({}, {}, {});", reverse ? "reverse" : "forward",
+                             size_of(op_.type, 0), flat_columns(v_), stride(op_.args[0], 0), stride(op_.args[1], 0),
+                             stride(v_, 0), exclusive, pointer(0), pointer(1), result_);
         out_.line("linear_scan<{}, {}, {}, {}, {}>({}, {}, {});", size_of(op_.type, 0), flat_columns(v_),
                   stride(op_.args[0], 0), stride(op_.args[1], 0), stride(v_, 0), pointer(0), pointer(1), result_);
     }
@@ -215,9 +221,10 @@ class DeviceCall {
     void decay_apply() {
         const auto n = size_of(op_.type, 0), v = size_of(op_.type, 1);
         with_work(std::to_string(n * row_stride(v_)), [&](const std::string& work) {
-            out_.line("decay_apply<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});", n, v, row_stride(op_.args[0]),
-                      row_stride(op_.args[1]), row_stride(op_.args[2]), row_stride(v_), flag(op_.attrs.exclusive),
-                      precision(), pointer(0), pointer(1), pointer(2), result_, work);
+            out_.line("decay_apply{}<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});",
+                      op_.attrs.reverse ? "_reverse" : "", n, v, row_stride(op_.args[0]), row_stride(op_.args[1]),
+                      row_stride(op_.args[2]), row_stride(v_), flag(op_.attrs.exclusive), precision(), pointer(0),
+                      pointer(1), pointer(2), result_, work);
         });
     }
 

@@ -32,6 +32,7 @@ class KernelWriter {
           out_(out),
           plan_(plan),
           loop_(kernel.graph.loop),
+          reverse_(kernel.graph.reverse),
           fn_(c_.fn) {}
 
     void write() {
@@ -106,16 +107,32 @@ class KernelWriter {
     /// The loop over chunks (or segments), and the valid rows of a chunk.
     void begin_chunk() {
         if (loop_ == Loop::Chunks) out_.line("const Size row = at.row, block = at.block;");
-        else out_.line("Size block = at.block;");
+        else if (!reverse_) out_.line("Size block = at.block;");
+        else begin_at_last_chunk();
         const std::int64_t step = loop_ == Loop::Carries ? 1 : plan_.schedule.chunk;
         if (plan::in_order(loop_)) {
             out_.add({Kind::Rest, "before the first chunk"});
             fetch_first();
-            out_.begin({Kind::Loop, "chunks"},
-                       fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
+            out_.begin(
+                {Kind::Loop, "chunks"},
+                reverse_ ? fmt::format("for (Size row = last_row; row >= at.row; row -= {}, block -= call.heads)", step)
+                         : fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
         }
         if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", rows_from("row"));
         if (loop_ == Loop::Chunks) fetch_first();
+    }
+
+    /// Of a sequence without tokens the last chunk is before the first.
+    void begin_at_last_chunk() {
+        const std::int64_t chunk = plan_.schedule.chunk;
+        out_.line("const Size last = (at.end - at.row + {}) / {} - 1, last_row = at.row + last * {};", chunk - 1, chunk,
+                  chunk);
+        out_.line("Size block = at.block + last * call.heads;");
+    }
+
+    /// The valid rows of a chunk that is asked for ahead: none of one before the first.
+    [[nodiscard]] std::string rows_ahead_from(const std::string& row) const {
+        return reverse_ ? fmt::format("{} < at.row ? 0 : {}", row, rows_from(row)) : rows_from(row);
     }
 
     /// The valid rows of the chunk that begins at a row.
@@ -140,22 +157,24 @@ class KernelWriter {
     void fetch_first() {
         if (ahead_.empty()) return;
         const bool loop = plan::in_order(loop_);
-        if (loop) out_.line("int rows_ahead = {};", rows_from("at.row"));
+        const std::string first = reverse_ ? "last_row" : "at.row";
+        if (loop) out_.line("int rows_ahead = {};", rows_ahead_from(first));
         for (const ValueId v : ahead_) {
             fetches(v);
-            out_.line(
-                "auto {}_ahead = {};", c_.name(v),
-                transfers_.fetch(v, loop ? Transfers::Place{"at.row", "rows_ahead", "block"} : Transfers::Place{}));
+            out_.line("auto {}_ahead = {};", c_.name(v),
+                      transfers_.fetch(v, loop ? Transfers::Place{first, "rows_ahead", "block"} : Transfers::Place{}));
         }
     }
 
     void fetch_next() {
         if (ahead_.empty() || !plan::in_order(loop_)) return;
-        const std::string next = fmt::format("(row + {})", plan_.schedule.chunk);
-        out_.line("rows_ahead = {};", rows_from(next));
+        const char* const sign = reverse_ ? "-" : "+";
+        const std::string next = fmt::format("(row {} {})", sign, plan_.schedule.chunk);
+        out_.line("rows_ahead = {};", rows_ahead_from(next));
         for (const ValueId v : ahead_) {
             fetches(v);
-            out_.line("{}_ahead = {};", c_.name(v), transfers_.fetch(v, {next, "rows_ahead", "(block + call.heads)"}));
+            out_.line("{}_ahead = {};", c_.name(v),
+                      transfers_.fetch(v, {next, "rows_ahead", fmt::format("(block {} call.heads)", sign)}));
         }
     }
 
@@ -377,6 +396,7 @@ class KernelWriter {
     Writer& out_;
     const plan::Plan& plan_;
     Loop loop_;
+    bool reverse_;
     const Function& fn_;
     std::vector<ValueId> ahead_;  ///< loads that are asked for one chunk ahead
 };

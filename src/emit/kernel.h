@@ -16,7 +16,8 @@ void write_title(Writer& out, const plan::Kernel& kernel);
 
 void write_kernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel);
 
-/// A whole source file, before its threads wait for one another: the schedule and each kernel's IR as comments, includes, kernels as `write` has them.
+/// A whole source file, before its threads wait for one another: the schedule and each kernel's IR as comments,
+/// includes, kernels as `write` has them.
 using WriteKernel = std::function<void(Writer&, const Dialect&, const plan::Plan&, const plan::Kernel&)>;
 Source write_source(const plan::Plan& plan, const Dialect& dialect, const WriteKernel& write = write_kernel);
 

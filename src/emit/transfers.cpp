@@ -12,7 +12,7 @@ using ir::Role;
 using ir::ValueId;
 using plan::TensorSlot;
 using tile::size_of;
-using Kind = TensorSlot::Kind;
+using SlotKind = TensorSlot::Kind;
 
 std::string global(const std::string& tensor) { return cpp_identifier(tensor) + "_rows"; }
 
@@ -50,7 +50,7 @@ bool is_one_matrix(const ir::Type& type, const std::vector<std::int64_t>& stride
 
 /// Which tensor a parameter is, in the call.
 int Transfers::tensor_of(const Op& param) const {
-    return plan_.tensor(param.attrs.role == Role::Head ? Kind::Head : Kind::Input, param.attrs.name);
+    return plan_.tensor(param.attrs.role == Role::Head ? SlotKind::Head : SlotKind::Input, param.attrs.name);
 }
 
 /// The offset of this task's part of the tiled axis: dims are the tensor's axes after token and head.
@@ -99,7 +99,7 @@ void Transfers::declare_inputs() {
 
 void Transfers::declare_outputs() {
     for (const ir::Result& r : fn_.results)
-        if (r.role == Role::Input) declare_token_tensor(global(r.name), plan_.tensor(Kind::Output, r.name), false);
+        if (r.role == Role::Input) declare_token_tensor(global(r.name), plan_.tensor(SlotKind::Output, r.name), false);
 }
 
 /// Loops over all axes but the last two, then one load_tile or store_tile.
@@ -153,13 +153,13 @@ void Transfers::write_rows(const ir::Result& r, const std::string& name) {
     const Op& op = fn_.op(r.value);
     out_.line("const auto {} = rows_to_write<{}, {}, {}>({}, at.tokens);", name, size_of(op.type, 0),
               size_of(op.type, 1), op.layout->strides[0],
-              rows_arguments(r.value, r.name, plan_.tensor(Kind::Output, r.name)));
+              rows_arguments(r.value, r.name, plan_.tensor(SlotKind::Output, r.name)));
 }
 
 void Transfers::store_rows(const ir::Result& r, const std::string& name) {
     const Op& op = fn_.op(r.value);
     out_.line("store_rows<{}, {}>({}, {});", size_of(op.type, 1), op.layout->strides[0], name,
-              rows_arguments(r.value, r.name, plan_.tensor(Kind::Output, r.name)));
+              rows_arguments(r.value, r.name, plan_.tensor(SlotKind::Output, r.name)));
 }
 
 void Transfers::ask_for_next(const ir::Type& type, int tensor, const std::string& pointer, bool write) {
@@ -309,7 +309,7 @@ void Transfers::load_head(ValueId v) {
 
 void Transfers::load_initial_state(ValueId v) {
     const Op& op = fn_.op(v);
-    const int tensor = plan_.tensor(Kind::InitialState, op.attrs.name);
+    const int tensor = plan_.tensor(SlotKind::InitialState, op.attrs.name);
     c_.writes(v);
     out_.open(fmt::format("if (const float* const initial = state_block<const float>(call, {}, at))", tensor));
     transfer({"float", c_.name(v), "initial" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
@@ -321,7 +321,7 @@ void Transfers::load_initial_state(ValueId v) {
 
 void Transfers::store_final_state(const std::string& state, ValueId v) {
     const Op& op = fn_.op(v);
-    const int tensor = plan_.tensor(Kind::FinalState, state);
+    const int tensor = plan_.tensor(SlotKind::FinalState, state);
     c_.reads(v);
     out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
     transfer({"float", c_.name(v), "final" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
@@ -336,14 +336,14 @@ void Transfers::declare_chunk_states() {
 }
 
 std::string Transfers::chunk_state(const std::string& state) const {
-    const int tensor = plan_.tensor(Kind::ChunkState, state);
+    const int tensor = plan_.tensor(SlotKind::ChunkState, state);
     return fmt::format("float* const before = chunk_state(call, {}, at, chunks_before + row / {})", tensor,
                        plan_.schedule.chunk);
 }
 
 void Transfers::store_chunk_state(const ir::Result& r) {
     const Op& op = fn_.op(r.value);
-    const int tensor = plan_.tensor(Kind::ChunkState, r.name);
+    const int tensor = plan_.tensor(SlotKind::ChunkState, r.name);
     c_.reads(r.value);
     out_.open(fmt::format("if ({})", chunk_state(r.name)));
     transfer({"float", c_.name(r.value), "before" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
@@ -353,7 +353,7 @@ void Transfers::store_chunk_state(const ir::Result& r) {
 
 void Transfers::store_output(const ir::Result& r) {
     const Op& op = fn_.op(r.value);
-    const int tensor = plan_.tensor(Kind::Output, r.name);
+    const int tensor = plan_.tensor(SlotKind::Output, r.name);
     const ir::Type& t = slot(tensor).type;
     const std::int64_t factor = t.shape[0].factor;
     const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor),

@@ -28,14 +28,18 @@ class Joiner {
     }
 
     Function finish(const ir::Definition& def) {
-        for (const auto& o : def.outputs)
-            program_.results.push_back({o.name, Role::Input, made_.at({Role::Input, o.name})});
-        for (const auto& s : def.states)
-            program_.results.push_back({s.name, Role::State, made_.at({Role::State, s.name})});
+        for (const auto& o : def.outputs) add_result(o.name, Role::Input);
+        for (const auto& s : def.states) add_result(s.name, Role::State);
         return std::move(program_);
     }
 
   private:
+    /// What the phases do not make is made by no phase: gradients, of a definition that has tensors for them.
+    void add_result(const std::string& name, Role role) {
+        const auto made = made_.find({role, name});
+        if (made != made_.end()) program_.results.push_back({name, role, made->second});
+    }
+
     ValueId append(const Function& phase, const Op& op, const std::vector<ValueId>& map) {
         if (op.code == Opcode::Param) return param(op);
         if (op.code == Opcode::PrevToken) {

@@ -44,19 +44,20 @@ class Run {
                 report(fmt::format("{} waits for what never comes: {}", name(t), described(*e.statement)));
             }
         for (const auto& [id, barrier] : barriers_)
-            if (const auto* r = barrier.left_behind()) report(fmt::format("{} may be left behind by two phases", r->what));
+            if (const auto* r = barrier.left_behind())
+                report(fmt::format("{} may be left behind by two phases", r->what));
         expect_none_under_way();
     }
 
   private:
     struct State {
         std::size_t at = 0;
-        bool arrived = false;                         ///< at the barrier that it waits for
+        bool arrived = false;  ///< at the barrier that it waits for
         int steps = 0;
         Clock clock;
-        std::vector<int> fences;                      ///< steps
-        std::vector<int> open, stores;                ///< asynchronous actors: copies not committed, stores
-        std::deque<std::vector<int>> copies;          ///< groups
+        std::vector<int> fences;              ///< steps
+        std::vector<int> open, stores;        ///< asynchronous actors: copies not committed, stores
+        std::deque<std::vector<int>> copies;  ///< groups
         std::deque<int> products;
         std::size_t group_barriers = 0, block_barriers = 0;  ///< that it has passed
     };
@@ -215,8 +216,8 @@ class Run {
         barrier.arrive(actor, 1, clock, 0);
     }
 
-    /// By the parity of the phase: a thread that knows n phases to have ended passes at once if the n-th has another one,
-    /// else when that has ended.
+    /// By the parity of the phase: a thread that knows n phases to have ended passes at once if the n-th has another
+    /// one, else when that has ended.
     bool wait(int t, const Event& e) {
         const Statement& s = *e.statement;
         State& self = state(t);
@@ -241,16 +242,15 @@ class Run {
     }
 
     void touch(int t, int actor, const Event& e, const Access& a, bool write, bool unlike_threads) {
-        const std::int64_t skip =
-            a.stride * ((e.chunk + a.ahead) % a.depth) + a.of_instance * thread(t).instance;
+        const std::int64_t skip = a.stride * ((e.chunk + a.ahead) % a.depth) + a.of_instance * thread(t).instance;
         const bool registers = a.memory == Memory::Registers;
-        const Touch now{actor, actor == t ? state(t).steps : 1, t, a.begin + skip, registers ? a.begin + 1 : a.end + skip,
-                        a.depth > 1 ? e.chunk + a.ahead : 0, write, unlike_threads && !registers, e};
+        const Touch now{actor,          actor == t ? state(t).steps : 1,        t,
+                        a.begin + skip, registers ? a.begin + 1 : a.end + skip, a.depth > 1 ? e.chunk + a.ahead : 0,
+                        write,          unlike_threads && !registers,           e};
         if (a.memory == Memory::Global && kernel_.overlaps && state(t).clock.of(kernel_before_) == 0)
             report(fmt::format("{}: {} does not wait for the kernel before", name(t), described(*e.statement)));
-        std::vector<Touch>& past =
-            past_[registers ? fmt::format("thread {} {}", t, a.buffer)
-                            : (a.memory == Memory::Global ? "global " : "shared ") + a.buffer];
+        std::vector<Touch>& past = past_[registers ? fmt::format("thread {} {}", t, a.buffer)
+                                                   : (a.memory == Memory::Global ? "global " : "shared ") + a.buffer];
         bool written = write || a.memory == Memory::Global;
         for (const Touch& before : past) {
             if (before.begin >= now.end || now.begin >= before.end) continue;
@@ -266,9 +266,7 @@ class Run {
         past.push_back(now);
     }
 
-    [[nodiscard]] bool is_known(const Touch& before, int t) {
-        return state(t).clock.of(before.actor) >= before.step;
-    }
+    [[nodiscard]] bool is_known(const Touch& before, int t) { return state(t).clock.of(before.actor) >= before.step; }
 
     void compare(const Touch& before, const Touch& now, const std::string& buffer) {
         const Statement &first = *before.event.statement, &second = *now.event.statement;
@@ -276,8 +274,9 @@ class Run {
             if (!before.write && !now.write) return;
             const bool together = &first == &second && before.event.occurrence == now.event.occurrence &&
                                   thread(before.thread).group == thread(now.thread).group;
-            const bool in_order = first.kind == Kind::Issue && second.kind == Kind::Issue && before.thread == now.thread &&
-                                  before.write && now.write;  // products into the same registers
+            const bool in_order = first.kind == Kind::Issue && second.kind == Kind::Issue &&
+                                  before.thread == now.thread && before.write &&
+                                  now.write;  // products into the same registers
             if (!together && !in_order)
                 report(fmt::format("{}: {} {} {}, which {} of {} {}", name(now.thread), described(second),
                                    now.write ? "writes" : "reads", buffer, described(first), name(before.thread),
@@ -322,7 +321,8 @@ std::vector<std::string> find_hazards(const Kernel& kernel) {
     std::set<std::string> hazards;
     const int most = chunks_to_unroll(kernel);
     for (const Copied copied : {Copied::All, Copied::None, Copied::EveryOther}) {
-        for (int chunks = fewest_chunks(kernel); chunks <= kFewChunks; ++chunks) Run(kernel, chunks, copied, hazards).run();
+        for (int chunks = fewest_chunks(kernel); chunks <= kFewChunks; ++chunks)
+            Run(kernel, chunks, copied, hazards).run();
         Run(kernel, most, copied, hazards).run();
         if (!has_hardware_copies(kernel)) break;
     }
@@ -331,8 +331,7 @@ std::vector<std::string> find_hazards(const Kernel& kernel) {
 
 void verify(const Kernel& kernel) {
     const std::vector<std::string> hazards = find_hazards(kernel);
-    if (!hazards.empty())
-        throw InternalError(fmt::format("kernel {}: {}", kernel.name, fmt::join(hazards, "; ")));
+    if (!hazards.empty()) throw InternalError(fmt::format("kernel {}: {}", kernel.name, fmt::join(hazards, "; ")));
 }
 
 }  // namespace forge::kernel

@@ -19,10 +19,10 @@ void append(Accesses& to, const Accesses& from) { to.insert(to.end(), from.begin
 
 const char* to_string(Kind kind) {
     constexpr const char* kNames[kKinds] = {
-        "code",     "compute",     "move",    "keep",          "copy",   "bulk_copy", "store",       "issue",
-        "commit",   "copy_wait",   "finish",  "stores_read",   "fence",  "barrier",   "block_barrier", "begin",
-        "arrive",   "wait",        "wait_kernel", "registers", "rest",   "line",      "operation",   "later",
-        "body",     "loop",        "role",    "function",      "use",    "kernel"};
+        "code",   "compute",   "move",        "keep",        "copy",  "bulk_copy", "store",         "issue",
+        "commit", "copy_wait", "finish",      "stores_read", "fence", "barrier",   "block_barrier", "begin",
+        "arrive", "wait",      "wait_kernel", "registers",   "rest",  "line",      "operation",     "later",
+        "body",   "loop",      "role",        "function",    "use",   "kernel"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -65,7 +65,8 @@ bool has_body(Kind kind) {
 }
 
 const Channel* Kernel::channel(const std::string& wanted) const {
-    const auto found = std::find_if(channels.begin(), channels.end(), [&](const Channel& c) { return c.name == wanted; });
+    const auto found =
+        std::find_if(channels.begin(), channels.end(), [&](const Channel& c) { return c.name == wanted; });
     return found == channels.end() ? nullptr : &*found;
 }
 

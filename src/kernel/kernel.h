@@ -1,4 +1,5 @@
-/// Time inside a kernel, as plain data. A kernel is a list of statements, each with what it reads and writes, and where.
+/// Time inside a kernel, as plain data. A kernel is a list of statements, each with what it reads and writes, and
+/// where.
 ///
 ///     emitters            what is computed and moved, in order, with reads and writes; roles and channels
 ///     synchronise         barriers, waits for products, what channels ask for: from the reads and writes

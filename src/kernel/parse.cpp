@@ -199,8 +199,8 @@ class Parser {
     }
 
     [[noreturn]] void fail(const std::string& wanted) const {
-        throw CompileError(Diagnostic{fmt::format("the text of a kernel, line {}", line_), wanted,
-                                      token_.empty() ? "nothing" : token_, {}, ""});
+        throw CompileError(Diagnostic{
+            fmt::format("the text of a kernel, line {}", line_), wanted, token_.empty() ? "nothing" : token_, {}, ""});
     }
 
     const std::string& text_;

@@ -22,8 +22,8 @@ std::string access(const Access& a) {
     text += a.memory == Memory::Global ? "global " : "";
     text += fmt::format("{}[{}:{}", quoted(a.buffer), a.begin, a.end);
     if (a.stride != 0 || a.depth != 1 || a.ahead != 0)
-        text += fmt::format(" + {} * {} % {}", a.stride,
-                            a.ahead == 0 ? "chunk" : fmt::format("(chunk + {})", a.ahead), a.depth);
+        text += fmt::format(" + {} * {} % {}", a.stride, a.ahead == 0 ? "chunk" : fmt::format("(chunk + {})", a.ahead),
+                            a.depth);
     if (a.of_instance != 0) text += fmt::format(" + {} * group", a.of_instance);
     return text + "]";
 }

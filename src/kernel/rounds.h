@@ -1,5 +1,5 @@
-/// What threads know of one another, and barriers by whose phases they come to know it. Nothing here assumes an order in
-/// which threads run: a thread knows what has happened before what it waited for, and no more.
+/// What threads know of one another, and barriers by whose phases they come to know it. Nothing here assumes an order
+/// in which threads run: a thread knows what has happened before what it waited for, and no more.
 #pragma once
 
 #include <algorithm>

@@ -160,8 +160,7 @@ class Synchroniser {
         const int indent = indent_;
         done.push_back(std::move(s));
         indent_ = indent;
-        if (!channel.empty())
-            add(done, line({{Kind::Fence}, with_channel(Kind::Arrive, channel, Side::Filled)}));
+        if (!channel.empty()) add(done, line({{Kind::Fence}, with_channel(Kind::Arrive, channel, Side::Filled)}));
     }
 
     /// What memory asks for.
@@ -200,7 +199,8 @@ class Synchroniser {
         Statement s{Kind::Finish};
         for (auto it = products_.begin(); it != end; ++it) {
             append(read_, it->reads);
-            const bool again = std::any_of(end, products_.end(), [&](const Product& p) { return p.value == it->value; });
+            const bool again =
+                std::any_of(end, products_.end(), [&](const Product& p) { return p.value == it->value; });
             if (!again && std::find(s.values.begin(), s.values.end(), it->value) == s.values.end())
                 s.values.push_back(it->value);
         }
@@ -262,15 +262,15 @@ class Synchroniser {
 
     Kernel& kernel_;
     std::string role_;
-    int indent_ = 0;               ///< of the statement that is looked at
-    Accesses read_, written_;      ///< since the last barrier
+    int indent_ = 0;                 ///< of the statement that is looked at
+    Accesses read_, written_;        ///< since the last barrier
     std::vector<Product> products_;  ///< under way
     // In a chunk.
     bool in_chunk_ = false, released_ = false;
-    bool storing_ = false;           ///< a store that began may still read
-    int readers_ = 0;                ///< statements to come that read what channels hand over
-    std::set<std::string> waited_;   ///< channels that have been waited for
-    std::set<std::string> copied_;   ///< values that are read while products are under way
+    bool storing_ = false;          ///< a store that began may still read
+    int readers_ = 0;               ///< statements to come that read what channels hand over
+    std::set<std::string> waited_;  ///< channels that have been waited for
+    std::set<std::string> copied_;  ///< values that are read while products are under way
     std::optional<Statement> later_;
 };
 

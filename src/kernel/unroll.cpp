@@ -90,9 +90,8 @@ int fewest_chunks(const Kernel& kernel) {
 
 bool has_hardware_copies(const Kernel& kernel) {
     bool any = false;
-    each_statement(kernel.body, [&](const Statement& s) {
-        any = any || s.when != When::Always || s.kind == Kind::Store;
-    });
+    each_statement(kernel.body,
+                   [&](const Statement& s) { any = any || s.when != When::Always || s.kind == Kind::Store; });
     return any;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "forge/error.h"
+#include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
 #include "ir/text.h"
@@ -95,10 +96,11 @@ class Placement {
         const auto for_states = ir::needed_for(program_, carried);
         for (ValueId v = 0; v < program_.size(); ++v) {
             const auto i = static_cast<std::size_t>(v);
-            const bool state = program_.op(v).code == Opcode::Param && program_.op(v).attrs.role == Role::State;
+            const bool param = program_.op(v).code == Opcode::Param,
+                       state = param && program_.op(v).attrs.role == Role::State;
             int home = static_cast<int>(stages_.size()) - 1;
             if (state || marks[i] == Slice::StateBound) home = scan_;
-            else if (again[i]) home = kEverywhere;
+            else if (again[i] || (param && program_.op(v).attrs.role == Role::Spill)) home = kEverywhere;
             else if (marks[i] == Slice::StateFree && runs_ahead(i, for_states[i])) home = 0;
             else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
             homes_.push_back(home);
@@ -243,8 +245,29 @@ const char* to_string(Loop loop) {
 bool in_order(Loop loop) { return loop != Loop::Chunks; }
 bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Segments; }
 
+namespace {
+
+/// A scan for the states before all chunks, and then the kernels that go backwards.
+std::vector<KernelGraph> place_backwards(const Function& program, Strategy strategy, const std::string& tile_axis,
+                                         const PlaceRules& rules) {
+    if (strategy == Strategy::Segmented)
+        throw RuntimeError(
+            fmt::format("{}: strategy: expected one-pass, fused or decoupled, which a backward pass has, "
+                        "got segmented",
+                        program.name));
+    std::vector<KernelGraph> kernels = place(graph::rest_backwards(program), strategy, tile_axis, rules);
+    for (KernelGraph& kernel : kernels) kernel.reverse = in_order(kernel.loop);
+    Function states = graph::states_forwards(program);
+    states.name = program.name + "_before";
+    if (!states.results.empty()) kernels.insert(kernels.begin(), {states.name, Loop::Scan, states});
+    return kernels;
+}
+
+}  // namespace
+
 std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis,
                                const PlaceRules& rules) {
+    if (graph::has_saved_states(program)) return place_backwards(program, strategy, tile_axis, rules);
     std::vector<KernelGraph> kernels =
         Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, rules.again).kernels();
     if (strategy != Strategy::Segmented) return kernels;

@@ -32,7 +32,8 @@ struct KernelGraph {
     std::string name;
     Loop loop = Loop::Scan;
     ir::Function fn;
-    bool tiled = true;  ///< takes a part of the tiled axis per task; otherwise the whole
+    bool tiled = true;     ///< takes a part of the tiled axis per task; otherwise the whole
+    bool reverse = false;  ///< chunks from the last to the first
 };
 
 /// What tasks make again, or read again from the caller's tensors, though a kernel ahead of them could store it.

@@ -111,7 +111,8 @@ int Plan::scalar(const std::string& name) const {
 }
 
 bool Plan::in_stretches() const {
-    return schedule.stretch_bytes > 0 && schedule.strategy != Strategy::Segmented && kernels.size() > 1;
+    const bool back = std::any_of(kernels.begin(), kernels.end(), [](const Kernel& k) { return k.graph.reverse; });
+    return schedule.stretch_bytes > 0 && schedule.strategy != Strategy::Segmented && kernels.size() > 1 && !back;
 }
 
 std::int64_t Plan::stretch_chunks(std::int64_t lanes) const {

@@ -4,9 +4,11 @@
 
 #include "forge/error.h"
 #include "frontend/join.h"
+#include "graph/gradient.h"
 #include "graph/pipeline.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
+#include "program/backward.h"
 
 namespace forge::program {
 namespace {
@@ -66,27 +68,37 @@ Function step_of_chunks(const ir::Definition& def) {
     return out;
 }
 
-EntryPoint entry(std::string name, Function joined, std::int64_t chunk) {
+EntryPoint entry(std::string name, Function joined, std::int64_t chunk, const ir::Definition& def) {
     Function optimised = graph::optimize(joined);
-    return {std::move(name), std::move(joined), std::move(optimised), chunk};
+    return {std::move(name), std::move(joined), std::move(optimised), chunk, def};
 }
 
 }  // namespace
 
-EntryPoint forward(const ir::Definition& def) { return entry("forward", frontend::join(def), def.fixed_chunk); }
+EntryPoint forward(const ir::Definition& def) { return entry("forward", frontend::join(def), def.fixed_chunk, def); }
 
 EntryPoint decode(const ir::Definition& def) {
     if (!has_decode(def))
         throw RuntimeError(
             fmt::format("{}: entry: decode needs a step, as the phases depend on chunks of {} tokens; add a step",
                         def.name, def.fixed_chunk));
-    return entry("decode", def.step ? step_of_chunks(def) : frontend::join(def), 1);
+    return entry("decode", def.step ? step_of_chunks(def) : frontend::join(def), 1, def);
+}
+
+EntryPoint backward(const ir::Definition& def) {
+    Backward made = backward_of(def);
+    return {"backward", std::move(made.program), std::move(made.adjoint), def.fixed_chunk, std::move(made.interface)};
+}
+
+ir::Definition tensors_of(const std::string& entry, const ir::Definition& def) {
+    return entry == "backward" ? graph::gradient_interface(def) : def;
 }
 
 EntryPoint entry_named(const std::string& name, const ir::Definition& def) {
     if (name == "forward") return forward(def);
     if (name == "decode") return decode(def);
-    throw RuntimeError(fmt::format("entry: expected forward or decode, got '{}'", name));
+    if (name == "backward") return backward(def);
+    throw RuntimeError(fmt::format("entry: expected forward, decode or backward, got '{}'", name));
 }
 
 }  // namespace forge::program

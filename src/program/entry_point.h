@@ -9,10 +9,11 @@ namespace forge::program {
 
 /// A program of the family: what is planned, scheduled, emitted and called.
 struct EntryPoint {
-    std::string name;        ///< forward or decode
+    std::string name;        ///< forward, decode or backward
     ir::Function joined;     ///< the work of one chunk of one head, as it was defined
     ir::Function optimised;  ///< … as it is planned
     std::int64_t chunk = 0;  ///< tokens per chunk that it is right for; 0: any that kernels are made for
+    ir::Definition tensors;  ///< the tensors of its calls: the definition's, or graph::gradient_interface
 };
 
 /// Whole sequences: the three phases, chunk by chunk.
@@ -22,6 +23,13 @@ EntryPoint forward(const ir::Definition& def);
 /// `step` the three phases on chunks of one token; RuntimeError if it fixes another chunk, on which they depend.
 EntryPoint decode(const ir::Definition& def);
 inline bool has_decode(const ir::Definition& def) { return def.step || def.fixed_chunk == 0; }
+
+/// The gradients of everything that the forward pass takes from those of everything that it makes, chunk by chunk from
+/// the end (graph/gradient.h). CompileError for what has no gradient, with the op and its place.
+EntryPoint backward(const ir::Definition& def);
+
+/// The tensors of an entry point's calls, with a definition's own spelling.
+ir::Definition tensors_of(const std::string& entry, const ir::Definition& def);
 
 /// RuntimeError for a name that is none of these.
 EntryPoint entry_named(const std::string& name, const ir::Definition& def);

@@ -75,13 +75,13 @@ struct Workspace {
 std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound) { return Workspace(plan, bound).bytes; }
 
 Addresses addresses_of(const plan::Plan& plan, const Call& call) {
-    using Kind = plan::TensorSlot::Kind;
+    using Slot = plan::TensorSlot::Kind;
     Addresses addresses{};
     for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-        const Kind kind = plan.tensors[i].kind;
-        const auto& group = kind == Kind::InitialState ? call.initial_states
-                            : kind == Kind::FinalState ? call.final_states
-                            : kind == Kind::ChunkState ? call.chunk_states
+        const Slot kind = plan.tensors[i].kind;
+        const auto& group = kind == Slot::InitialState ? call.initial_states
+                            : kind == Slot::FinalState ? call.final_states
+                            : kind == Slot::ChunkState ? call.chunk_states
                                                        : call.tensors;
         const auto view = group.find(plan.tensors[i].name);
         addresses.tensors[i] = view == group.end() ? nullptr : view->second.data;

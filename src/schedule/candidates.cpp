@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
 
@@ -65,6 +66,7 @@ class Enumeration {
         }
         const auto found = graph::transitions(program);
         composable_ =
+            !graph::has_saved_states(program) &&
             std::all_of(found.begin(), found.end(), [](const graph::Transition& t) { return t.composable(); });
     }
 

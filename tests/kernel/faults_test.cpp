@@ -63,45 +63,54 @@ TEST_P(DroppedStatements, AreMissed) {
 }
 
 // tests/kernel/harmless_test.cpp drops these from kernels that run.
-INSTANTIATE_TEST_SUITE_P(Each, DroppedStatements,
-                         testing::Values(Dropped{"Portable", kPortable, {}},
-                         Dropped{"Far", kFar, {"forge_gated_delta_net_carries: loop 'tasks' > barrier"}},
-                         Dropped{"Roles", kRoles, {}}, Dropped{"Alone", kAlone, {
-                     "forge_scalar_gla_scan: loop 'chunks' > body 'chunk' > operation 't_o_2' > line > fence",
-                     "forge_scalar_gla_scan: loop 'chunks' > body 'chunk' > operation 't_o_2' > line > fence",
-                     "forge_scalar_gla_scan: line > fence",
-                     "forge_scalar_gla_scan: line > barrier"}},
-                                         Dropped{"Beside", kBeside, {
-                     "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v19' > line > fence",
-                     "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v19' > line > fence",
-                     "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v27' > line > fence",
-                     "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v30' > line > fence",
-                     "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v30' > line > fence",
-                     "forge_gated_delta_net_scan: role 'states' > loop 'chunks' > body 'chunk' > operation 'v21' > wait v21_passing.empty 'to'",
-                     "forge_gated_delta_net_scan: role 'outputs' > loop 'chunks' > line > wait stages.filled 'stage'"}}, Dropped{"Segmented", kSegmented, {
-                     "forge_gated_delta_net_shared: body 'chunk' > operation 'v19' > line > fence",
-                     "forge_gated_delta_net_shared: body 'chunk' > operation 'v19' > line > fence",
-                     "forge_gated_delta_net_shared: body 'chunk' > operation 'v27' > line > fence",
-                     "forge_gated_delta_net_shared: body 'chunk' > operation 'v30' > line > fence",
-                     "forge_gated_delta_net_shared: body 'chunk' > operation 'v30' > line > fence",
-                     "forge_gated_delta_net_summaries: role 'states' > loop 'chunks' > body 'chunk' > operation 'v20' > line > fence",
-                     "forge_gated_delta_net_summaries: role 'states' > loop 'chunks' > body 'chunk' > operation 'v26' > line > fence",
-                     "forge_gated_delta_net_summaries: role 'states' > barrier",
-                     "forge_gated_delta_net_carries: line > fence",
-                     "forge_gated_delta_net_carries: loop 'chunks' > line > fence",
-                     "forge_gated_delta_net_carries: loop 'chunks' > line > fence",
-                     "forge_gated_delta_net_carries: loop 'chunks' > line > fence",
-                     "forge_gated_delta_net_scan: role 'states' > loop 'chunks' > body 'chunk' > operation 'v21' > wait v21_passing.empty 'to'",
-                     "forge_gated_delta_net_scan: role 'outputs' > loop 'chunks' > line > wait stages.filled 'stage'"}},
-                                         Dropped{"LookBack", kLookBack, {}}, Dropped{"Clusters", kClusters, {
-                     "forge_hgrn_scan: barrier"}}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Each, DroppedStatements,
+    testing::Values(
+        Dropped{"Portable", kPortable, {}},
+        Dropped{"Far", kFar, {"forge_gated_delta_net_carries: loop 'tasks' > barrier"}}, Dropped{"Roles", kRoles, {}},
+        Dropped{"Alone",
+                kAlone,
+                {"forge_scalar_gla_scan: loop 'chunks' > body 'chunk' > operation 't_o_2' > line > fence",
+                 "forge_scalar_gla_scan: loop 'chunks' > body 'chunk' > operation 't_o_2' > line > fence",
+                 "forge_scalar_gla_scan: line > fence", "forge_scalar_gla_scan: line > barrier"}},
+        Dropped{"Beside",
+                kBeside,
+                {"forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v19' > line > fence",
+                 "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v19' > line > fence",
+                 "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v27' > line > fence",
+                 "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v30' > line > fence",
+                 "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v30' > line > fence",
+                 "forge_gated_delta_net_scan: role 'states' > loop 'chunks' > body 'chunk' > operation 'v21' > wait "
+                 "v21_passing.empty 'to'",
+                 "forge_gated_delta_net_scan: role 'outputs' > loop 'chunks' > line > wait stages.filled 'stage'"}},
+        Dropped{
+            "Segmented",
+            kSegmented,
+            {"forge_gated_delta_net_shared: body 'chunk' > operation 'v19' > line > fence",
+             "forge_gated_delta_net_shared: body 'chunk' > operation 'v19' > line > fence",
+             "forge_gated_delta_net_shared: body 'chunk' > operation 'v27' > line > fence",
+             "forge_gated_delta_net_shared: body 'chunk' > operation 'v30' > line > fence",
+             "forge_gated_delta_net_shared: body 'chunk' > operation 'v30' > line > fence",
+             "forge_gated_delta_net_summaries: role 'states' > loop 'chunks' > body 'chunk' > operation 'v20' > line > "
+             "fence",
+             "forge_gated_delta_net_summaries: role 'states' > loop 'chunks' > body 'chunk' > operation 'v26' > line > "
+             "fence",
+             "forge_gated_delta_net_summaries: role 'states' > barrier", "forge_gated_delta_net_carries: line > fence",
+             "forge_gated_delta_net_carries: loop 'chunks' > line > fence",
+             "forge_gated_delta_net_carries: loop 'chunks' > line > fence",
+             "forge_gated_delta_net_carries: loop 'chunks' > line > fence",
+             "forge_gated_delta_net_scan: role 'states' > loop 'chunks' > body 'chunk' > operation 'v21' > wait "
+             "v21_passing.empty 'to'",
+             "forge_gated_delta_net_scan: role 'outputs' > loop 'chunks' > line > wait stages.filled 'stage'"}},
+        Dropped{"LookBack", kLookBack, {}}, Dropped{"Clusters", kClusters, {"forge_hgrn_scan: barrier"}}),
+    [](const auto& test) { return test.param.name; });
 
 // Other faults.
 
 using Is = std::function<bool(const Statement&)>;
 Is of_kind(Kind kind, const std::string& what = "") {
-    return [=](const Statement& s) { return s.kind == kind && (what.empty() || s.what.find(what) != std::string::npos); };
+    return
+        [=](const Statement& s) { return s.kind == kind && (what.empty() || s.what.find(what) != std::string::npos); };
 }
 Is of_channel(Kind kind, const std::string& channel, Side side) {
     return [=](const Statement& s) {
@@ -168,9 +177,7 @@ TEST_P(PlantedFaults, AreFound) {
 }
 
 std::vector<Fault> faults_in_roles() {
-    const auto in = [](const char* role, const auto& edit) {
-        return [=](Kernel& k) { edit(body_of(k, role)); };
-    };
+    const auto in = [](const char* role, const auto& edit) { return [=](Kernel& k) { edit(body_of(k, role)); }; };
     const auto fewer_stages = [](List& list) {
         each_access(list, [](Access& a) {
             if (a.channel == "stages") --a.depth;
@@ -213,28 +220,24 @@ std::vector<Fault> faults_in_roles() {
         {"OutputsOfTwoGroupsOverlap", kRoles,
          in("outputs", [](List& list) { each_access(list, [](Access& a) { a.of_instance /= 2; }); })},
         {"StatesPassIntoOneBuffer", kRoles,
-         in("states", [](List& list) {
-             each_access(list, [](Access& a) {
-                 if (!a.channel.empty() && a.channel != "stages") a.depth = 1;
-             });
-         })},
+         in("states",
+            [](List& list) {
+                each_access(list, [](Access& a) {
+                    if (!a.channel.empty() && a.channel != "stages") a.depth = 1;
+                });
+            })},
         {"StatesReleaseBeforeTheyRead", kRoles,
          in("states",
-            [](List& list) {
-                move_before(list, of_channel(Kind::Arrive, "stages", Empty), of_kind(Kind::Issue));
-            })},
+            [](List& list) { move_before(list, of_channel(Kind::Arrive, "stages", Empty), of_kind(Kind::Issue)); })},
         {"StatesReleaseWhileAProductReads", kRoles,
          in("states",
-            [](List& list) {
-                move_before(list, of_channel(Kind::Arrive, "stages", Empty), of_kind(Kind::Finish));
-            })},
+            [](List& list) { move_before(list, of_channel(Kind::Arrive, "stages", Empty), of_kind(Kind::Finish)); })},
         {"StatesAreKeptBeforeTheyAreThere", kRoles,
          in("states", [](List& list) { move_before(list, of_kind(Kind::Keep), of_kind(Kind::Body)); })},
         {"InputsAnnounceBeforeTheyAsk", kRoles,
          in("inputs", [](List& list) { move_before(list, of_kind(Kind::Line), of_kind(Kind::Use)); })},
         {"InputsAnnounceBeforeVectorsAreMade", kRoles,
-         in("inputs",
-            [](List& list) { move_before(list, of_kind(Kind::Line), of_kind(Kind::Use, "make_vectors")); })},
+         in("inputs", [](List& list) { move_before(list, of_kind(Kind::Line), of_kind(Kind::Use, "make_vectors")); })},
         {"TooFewArrivalsRelease", kRoles, [](Kernel& k) { k.channels.at(0).empty = 4; }},
         {"TooManyArrivalsRelease", kRoles, [](Kernel& k) { k.channels.at(0).empty = 12; }},
         {"TooFewArrivalsFill", kRoles, [](Kernel& k) { k.channels.at(1).filled = 2; }},
@@ -250,39 +253,31 @@ std::vector<Fault> faults_in_roles() {
 }
 
 std::vector<Fault> faults_alone() {
-    const auto all = [](const auto& edit) {
-        return [=](Kernel& k) { edit(k.body); };
-    };
+    const auto all = [](const auto& edit) { return [=](Kernel& k) { edit(k.body); }; };
     return {
-        {"AskTooFarAhead", kAlone, all([](List& list) {
-             change(list, of_kind(Kind::Later), [](Statement& s) { ++s.body.at(0).ahead; });
-         })},
-        {"AskForMoreFirstChunksThanThereAreBuffers", kAlone, all([](List& list) {
-             change_first(list, of_kind(Kind::Loop), [](Statement& s) { s.count += 2; });
-         })},
-        {"MakeVectorsOfAChunkThatHasNotCome", kAlone, all([](List& list) {
-             change(list, of_kind(Kind::Use, "make_vectors"), [](Statement& s) { ++s.ahead; });
-         })},
+        {"AskTooFarAhead", kAlone,
+         all([](List& list) { change(list, of_kind(Kind::Later), [](Statement& s) { ++s.body.at(0).ahead; }); })},
+        {"AskForMoreFirstChunksThanThereAreBuffers", kAlone,
+         all([](List& list) { change_first(list, of_kind(Kind::Loop), [](Statement& s) { s.count += 2; }); })},
+        {"MakeVectorsOfAChunkThatHasNotCome", kAlone,
+         all([](List& list) { change(list, of_kind(Kind::Use, "make_vectors"), [](Statement& s) { ++s.ahead; }); })},
         {"WaitForAGroupOfCopiesTooFew", kAlone, all([](List& list) {
-             const Is waits = [](const Statement& s) { return s.kind == Kind::Line && s.body.at(0).kind == Kind::CopyWait; };
+             const Is waits = [](const Statement& s) {
+                 return s.kind == Kind::Line && s.body.at(0).kind == Kind::CopyWait;
+             };
              change(list, waits, [](Statement& s) { ++s.body.at(0).pending; });
          })},
-        {"HaveABufferTooFew", kAlone, all([](List& list) {
-             each_access(list, [](Access& a) { a.depth = std::max(1, a.depth - 1); });
-         })},
-        {"KeepAProductTooFew", kAlone, all([](List& list) {
-             change_first(list, of_kind(Kind::Finish), [](Statement& s) { ++s.pending; });
-         })},
-        {"PackAStateWhileItIsMade", kAlone, all([](List& list) {
-             move_before(list, of_kind(Kind::Keep), of_kind(Kind::Operation));
-         })},
+        {"HaveABufferTooFew", kAlone,
+         all([](List& list) { each_access(list, [](Access& a) { a.depth = std::max(1, a.depth - 1); }); })},
+        {"KeepAProductTooFew", kAlone,
+         all([](List& list) { change_first(list, of_kind(Kind::Finish), [](Statement& s) { ++s.pending; }); })},
+        {"PackAStateWhileItIsMade", kAlone,
+         all([](List& list) { move_before(list, of_kind(Kind::Keep), of_kind(Kind::Operation)); })},
     };
 }
 
 std::vector<Fault> faults_elsewhere() {
-    const auto all = [](const auto& edit) {
-        return [=](Kernel& k) { edit(k.body); };
-    };
+    const auto all = [](const auto& edit) { return [=](Kernel& k) { edit(k.body); }; };
     const auto places = [](int count) {
         return [=](List& list) {
             each_access(list, [=](Access& a) {
@@ -307,9 +302,8 @@ std::vector<Fault> faults_elsewhere() {
         {"ReusesABufferTooEarly", kPortable, all([](List& list) {
              each_access(list, [](Access& a) { a.end += 64; });  // of the next one
          })},
-        {"LoadsBeforeTheChunkBeforeIsOver", kPortable, all([](List& list) {
-             change_first(list, of_kind(Kind::Loop), [](Statement& s) { s.body.pop_back(); });
-         })},
+        {"LoadsBeforeTheChunkBeforeIsOver", kPortable,
+         all([](List& list) { change_first(list, of_kind(Kind::Loop), [](Statement& s) { s.body.pop_back(); }); })},
         {"HasAPlaceTooFew", kLookBack, all(places(3))},
         {"HasTwoPlacesInClusters", kClusters, all(places(2))},
         {"TakesThePlaceUnderWay", kLookBack, all(two_places_ahead)},

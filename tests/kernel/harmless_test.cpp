@@ -1,6 +1,6 @@
-/// What the verifier lets be dropped from a kernel's statements may be dropped: without it the kernel, printed from what is
-/// left and run on the CPU (tests/cuda/emulated), leaves the same bits whatever the order of its warps, copies and
-/// products.
+/// What the verifier lets be dropped from a kernel's statements may be dropped: without it the kernel, printed from
+/// what is left and run on the CPU (tests/cuda/emulated), leaves the same bits whatever the order of its warps, copies
+/// and products.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -73,8 +73,8 @@ TEST_P(HarmlessDrops, AreHarmlessInAnyOrder) {
     const emit::Source source = emit::cuda_source(plan);
     const ir::Definition declared = program_named(plan.definition.name).make().define();
     std::vector<check::Buffers> problems;
-    for (check::Problem problem :
-         {check::Problem{.T = 330, .H = 1, .initial_state = true}, check::Problem{.H = 1, .lengths = {70, 0, 1, 200}}}) {
+    for (check::Problem problem : {check::Problem{.T = 330, .H = 1, .initial_state = true},
+                                   check::Problem{.H = 1, .lengths = {70, 0, 1, 200}}}) {
         problem.sizes = {{"K", GetParam().k}, {"V", GetParam().v}}, problem.dtype = BF16;
         problems.emplace_back(declared, problem);
     }

@@ -54,13 +54,13 @@ const std::string kReader =
     "  }\n";
 
 std::string handed_over(const std::string& writes, const std::string& reader = kReader) {
-    return std::string(kHandedOver) +
-           "{\n  begin\n  block_barrier\n  role \"writer\" {\n    loop \"chunks\" {\n" + writes + "    }\n  }\n" + reader +
-           "}\n";
+    return std::string(kHandedOver) + "{\n  begin\n  block_barrier\n  role \"writer\" {\n    loop \"chunks\" {\n" +
+           writes + "    }\n  }\n" + reader + "}\n";
 }
 
 std::vector<Rule> rules() {
-    const std::string write = "compute \"w\" writes \"scratch\"[0:64]\n", read = "compute \"r\" reads \"scratch\"[0:64]\n";
+    const std::string write = "compute \"w\" writes \"scratch\"[0:64]\n",
+                      read = "compute \"r\" reads \"scratch\"[0:64]\n";
     const std::string product = "issue \"p\" reads \"scratch\"[0:64] writes %p\n", end = "finish of \"p\"\n";
     const std::string copy = "copy \"c\" writes \"scratch\"[0:64]\n";
     const std::string fill =
@@ -72,11 +72,13 @@ std::vector<Rule> rules() {
         {"WritesTwice", alone(write + "compute \"v\" writes \"scratch\"[32:40]\n"), "may still write"},
         {"WritesBesideOneAnother", alone(write + "compute \"v\" writes \"scratch\"[64:80]\n"), ""},
         {"WritesInOtherBuffers", alone(write + "compute \"v\" writes \"other\"[0:64]\n"), ""},
-        {"FindsWhatTheNextChunkDoes", alone("loop \"chunks\" {\n" + write + "barrier\n" + read + "}\n"), "which compute 'w' of a thread may still write"},
+        {"FindsWhatTheNextChunkDoes", alone("loop \"chunks\" {\n" + write + "barrier\n" + read + "}\n"),
+         "which compute 'w' of a thread may still write"},
         {"IsContentWithTwoBarriers", alone("loop \"chunks\" {\n" + write + "barrier\n" + read + "barrier\n}\n"), ""},
         {"WaitsForProducts", alone("issue \"p\" writes %p\n finish of \"p\"\n compute \"r\" reads %p\n"), ""},
         {"MissesProducts", alone("issue \"p\" writes %p\n compute \"r\" reads %p\n"), "reads p, which issue 'p'"},
-        {"CountsProducts", alone("issue \"p\" writes %p\n issue \"q\" writes %q\n finish pending 1 of \"p\"\n compute \"r\" reads %q\n"),
+        {"CountsProducts",
+         alone("issue \"p\" writes %p\n issue \"q\" writes %q\n finish pending 1 of \"p\"\n compute \"r\" reads %q\n"),
          "reads q, which issue 'q'"},
         {"KeepsOperandsOfProducts", alone(product + write + end), "writes scratch, which issue 'p'"},
         {"WantsAFence", alone(write + "barrier\n" + product + end), "without a fence"},
@@ -85,23 +87,42 @@ std::vector<Rule> rules() {
         {"WaitsForCopies", alone(copy + "commit\n copy_wait\n barrier\n" + read), ""},
         {"MissesCopies", alone(copy + "commit\n barrier\n" + read + "copy_wait\n"), "which copy 'c'"},
         {"MissesCopiesNotCommitted", alone(copy + "copy_wait\n barrier\n" + read), "which copy 'c'"},
-        {"WantsAFenceAfterCopies", alone(copy + "commit\n fence\n copy_wait\n barrier\n" + product + end), "without a fence"},
-        {"WaitsForStores", alone(write + "fence\n barrier\n store \"s\" reads \"scratch\"[0:64]\n stores_read\n barrier\n" + write + "barrier\n"), ""},
-        {"MissesStores", alone(write + "fence\n barrier\n store \"s\" reads \"scratch\"[0:64]\n barrier\n" + write + "stores_read\n"), "writes scratch, which store 's'"},
+        {"WantsAFenceAfterCopies", alone(copy + "commit\n fence\n copy_wait\n barrier\n" + product + end),
+         "without a fence"},
+        {"WaitsForStores",
+         alone(write + "fence\n barrier\n store \"s\" reads \"scratch\"[0:64]\n stores_read\n barrier\n" + write +
+               "barrier\n"),
+         ""},
+        {"MissesStores",
+         alone(write + "fence\n barrier\n store \"s\" reads \"scratch\"[0:64]\n barrier\n" + write + "stores_read\n"),
+         "writes scratch, which store 's'"},
         {"LeavesNoStoreBehind", alone("store \"s\" reads \"scratch\"[0:64]\n"), "under way when the kernel ends"},
-        {"WantsTheKernelBefore", "kernel \"k\" overlaps\n{\n compute \"r\" reads global \"x\"[0:1]\n}\n", "does not wait for the kernel before"},
-        {"HasTheKernelBefore", "kernel \"k\" overlaps\n{\n wait_kernel\n compute \"r\" reads global \"x\"[0:1]\n}\n", ""},
+        {"WantsTheKernelBefore", "kernel \"k\" overlaps\n{\n compute \"r\" reads global \"x\"[0:1]\n}\n",
+         "does not wait for the kernel before"},
+        {"HasTheKernelBefore", "kernel \"k\" overlaps\n{\n wait_kernel\n compute \"r\" reads global \"x\"[0:1]\n}\n",
+         ""},
         {"HandsOver", handed_over(fill), ""},
-        {"WaitsForEmptyBuffers", handed_over("move \"m\" writes full \"scratch\"[0:64 + 64 * chunk % 2]\n fence\n arrive full.filled\n"), "reader: issue 'p' reads scratch, which move 'm' of writer may still write"},
-        {"AnnouncesAfterWriting", handed_over("wait full.empty\n fence\n arrive full.filled\n move \"m\" writes full \"scratch\"[0:64 + 64 * chunk % 2]\n"), "may still write"},
+        {"WaitsForEmptyBuffers",
+         handed_over("move \"m\" writes full \"scratch\"[0:64 + 64 * chunk % 2]\n fence\n arrive full.filled\n"),
+         "reader: issue 'p' reads scratch, which move 'm' of writer may still write"},
+        {"AnnouncesAfterWriting",
+         handed_over("wait full.empty\n fence\n arrive full.filled\n move \"m\" writes full \"scratch\"[0:64 + 64 * "
+                     "chunk % 2]\n"),
+         "may still write"},
         {"NeverAnnounces", handed_over("wait full.empty\n"), "waits for what never comes: wait full.filled"},
-        {"HasAsManyBuffersAsItSays", handed_over("wait full.empty\n move \"m\" writes full \"scratch\"[0:64]\n fence\n arrive full.filled\n"), "reader: issue 'p' reads scratch, which move 'm' of writer may still write"},
-        {"WaitsForTheRightRound", handed_over("wait full.empty ahead 1\n move \"m\" writes full \"scratch\"[0:64 + 64 * chunk % 2]\n fence\n arrive full.filled\n"), "waits for what never comes"},
+        {"HasAsManyBuffersAsItSays",
+         handed_over("wait full.empty\n move \"m\" writes full \"scratch\"[0:64]\n fence\n arrive full.filled\n"),
+         "reader: issue 'p' reads scratch, which move 'm' of writer may still write"},
+        {"WaitsForTheRightRound",
+         handed_over("wait full.empty ahead 1\n move \"m\" writes full \"scratch\"[0:64 + 64 * chunk % 2]\n fence\n "
+                     "arrive full.filled\n"),
+         "waits for what never comes"},
         {"ArrivesInItsPhase", handed_over(fill + "arrive full.filled\n"), "may come in the phase before"},
     };
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, HazardRules, testing::ValuesIn(rules()), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Each, HazardRules, testing::ValuesIn(rules()),
+                         [](const auto& test) { return test.param.name; });
 
 // The barriers of a channel must have begun, for all threads, before any arrives.
 TEST(Hazards, AreThereIfAChannelHasNotBegun) {
@@ -116,7 +137,8 @@ TEST(Hazards, AreThereIfAChannelHasNotBegun) {
 }
 
 TEST(Hazards, AreOneInternalError) {
-    const kernel::Kernel racy = kernel::parse(alone("compute \"w\" writes \"s\"[0:4]\n compute \"r\" reads \"s\"[0:4]\n"));
+    const kernel::Kernel racy =
+        kernel::parse(alone("compute \"w\" writes \"s\"[0:4]\n compute \"r\" reads \"s\"[0:4]\n"));
     EXPECT_THROW(kernel::verify(racy), InternalError);
 }
 
@@ -133,7 +155,8 @@ TEST_P(EmittedKernels, HaveNoHazards) {
             EXPECT_TRUE(same_text(text, kernel::print(kernel::parse(text)))) << name;
         }
     };
-    each_portable_plan(GetParam(), check), each_warp_group_plan(GetParam(), check), each_channel_plan(GetParam(), check);
+    each_portable_plan(GetParam(), check), each_warp_group_plan(GetParam(), check),
+        each_channel_plan(GetParam(), check);
     EXPECT_GT(kernels, 0);
 }
 

@@ -76,10 +76,9 @@ void each_warp_group_plan(const Entry& entry, const UsePlan& use) {
                 for (const std::int64_t tasks : {kFewTasks, kManyTasks})
                     for (const plan::Strategy strategy : plan::all_strategies()) {
                         const tile::Sizes sizes = check::sizes_for(j.definition, {.sizes = {{"K", s.k}, {"V", s.v}}});
-                        const std::string name =
-                            fmt::format("{}, warp groups, {}, {}, {} x {}, {} tasks{}", entry.name,
-                                        plan::to_string(strategy), to_string(dtype), s.k, s.v, tasks,
-                                        keeps_states ? ", states before chunks" : "");
+                        const std::string name = fmt::format("{}, warp groups, {}, {}, {} x {}, {} tasks{}", entry.name,
+                                                             plan::to_string(strategy), to_string(dtype), s.k, s.v,
+                                                             tasks, keeps_states ? ", states before chunks" : "");
                         plan_if_fit(j, sizes, name, use, [&] {
                             schedule::FitWishes wishes;
                             wishes.strategy = strategy, wishes.expected_tasks = tasks;

@@ -10,7 +10,7 @@ using ir::Op;
 using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
-using Kind = plan::TensorSlot::Kind;
+using SlotKind = plan::TensorSlot::Kind;
 
 constexpr int kMostRows = 8;             ///< tokens of a thread
 constexpr std::int64_t kRegisters = 92;  ///< of the 128 that a thread has, for what is counted here
@@ -35,7 +35,8 @@ std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
         const Op& op = fn.op(v);
         if (walks.kept(v)) count += kChannelWidth;
         if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
-        const DType dtype = plan.tensors[static_cast<std::size_t>(plan.tensor(Kind::Input, op.attrs.name))].type.dtype;
+        const DType dtype =
+            plan.tensors[static_cast<std::size_t>(plan.tensor(SlotKind::Input, op.attrs.name))].type.dtype;
         const std::int64_t registers =
             op.type.rank() == 0 ? 1 : kChannelWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
         count += read_again[static_cast<std::size_t>(v)] ? 2 * registers : registers;
@@ -61,9 +62,9 @@ std::vector<int> token_tensors(const plan::Plan& plan, const Function& fn) {
     };
     for (const Op& op : fn.ops)
         if (op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted))
-            add(plan.tensor(Kind::Input, op.attrs.name));
+            add(plan.tensor(SlotKind::Input, op.attrs.name));
     for (const ir::Result& r : fn.results)
-        if (r.role == Role::Input) add(plan.tensor(Kind::Output, r.name));
+        if (r.role == Role::Input) add(plan.tensor(SlotKind::Output, r.name));
     return tensors;
 }
 

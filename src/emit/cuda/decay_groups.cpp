@@ -35,8 +35,7 @@ bool DecayGroups::starts_kernel() const {
 }
 
 kernel::Accesses DecayGroups::room(const DecayGroup& group) const {
-    kernel::Accesses room =
-        Context::floats_at(c_.kernel.tiles.work.at(group.head()), tile::group_floats(fn_, group));
+    kernel::Accesses room = Context::floats_at(c_.kernel.tiles.work.at(group.head()), tile::group_floats(fn_, group));
     if (group.sum != ir::kNoValue) kernel::append(room, c_.memory(group.sum));
     return room;
 }
@@ -45,8 +44,7 @@ kernel::Accesses DecayGroups::gates(const DecayGroup& group) const { return c_.m
 
 kernel::Accesses DecayGroups::operands(const DecayGroup& group) const {
     kernel::Accesses operands = c_.memory(fn_.op(group.head()).args[1]);
-    for (const DecayGroup::Factor& f : group.factors)
-        kernel::append(operands, c_.memory(fn_.op(f.product).args[0]));
+    for (const DecayGroup::Factor& f : group.factors) kernel::append(operands, c_.memory(fn_.op(f.product).args[0]));
     return operands;
 }
 

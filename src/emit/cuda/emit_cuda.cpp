@@ -76,8 +76,7 @@ Source cuda_source(const plan::Plan& plan) {
             if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
             else if (p.schedule.warp_groups() && &kernel != &p.kernels.back())
                 own.prologue.emplace_back("ptx::let_next_kernel_start();");
-            if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups)
-                own.overlaps = true;
+            if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.overlaps = true;
             (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);
         });
     synchronise(source);

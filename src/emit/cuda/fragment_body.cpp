@@ -201,7 +201,8 @@ void FragmentBody::product(ValueId v) {
     const std::string& name = c_.name(v);
     kernel::Accesses reads = c_.memory(b);
     if (op.args.size() == 3) kernel::append(reads, c_.held(op.args[2]));
-    kernel::append(reads, c_.is_fragment(a) ? kernel::Accesses{kernel::registers(c_.name(a) + "_packed")} : c_.memory(a));
+    kernel::append(reads,
+                   c_.is_fragment(a) ? kernel::Accesses{kernel::registers(c_.name(a) + "_packed")} : c_.memory(a));
     out_.next({Kind::Issue, "multiply " + name, reads, c_.held(v)});
     const char* acc = op.code == Opcode::MatmulAdd ? "Add" : op.code == Opcode::MatmulSub ? "Sub" : "Set";
     out_.line("{} {}{};", fragment_type(fn_, v), name, op.args.size() == 3 ? " = " + c_.name(op.args[2]) : "");
@@ -218,7 +219,8 @@ void FragmentBody::product(ValueId v) {
 void FragmentBody::store_fragment(ValueId v) {
     const ValueId from = fn_.op(v).args[0];
     const bool packed = packed_.contains(from) && fn_.op(v).layout->parts == 1;
-    c_.moves("store_fragment " + c_.name(v), {kernel::registers(c_.name(from) + (packed ? "_packed" : ""))}, c_.memory(v));
+    c_.moves("store_fragment " + c_.name(v), {kernel::registers(c_.name(from) + (packed ? "_packed" : ""))},
+             c_.memory(v));
     out_.line("store_fragment<{}>({}, {}{});", fn_.op(from).layout->space == Space::Transposed, c_.name(v),
               c_.name(from), packed ? "_packed" : "");
 }

@@ -129,8 +129,7 @@ class FragmentKernel {
         }
         out_.begin({kernel::Kind::Loop, "chunks"},
                    "for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
-        body.begin_chunk(
-            line_of_all({copy_wait(c_.kernel.tiles.stages - 2, "kStages - 2"), fence(), group_barrier()}));
+        body.begin_chunk(line_of_all({copy_wait(c_.kernel.tiles.stages - 2, "kStages - 2"), fence(), group_barrier()}));
         states.store_before();
         body.operations();
         body.keep_carried();

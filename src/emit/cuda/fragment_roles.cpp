@@ -68,7 +68,8 @@ class RolesWriter {
         std::vector<std::string> made_ahead;
         for (const ir::ValueId v : c_.kernel.tiles.vectors) made_ahead.push_back(c_.name(v));
         time.roles = {{kInputs, std::min(stages, kWarps), 1, made_ahead}, {kStates, 1, kWarps, values(Roles::kStates)}};
-        kernel::Channel arrived{Context::kStages, "stage", stages, kInputs, {kStates}, 1, (has_outputs() ? 2 : 1) * kWarps};
+        kernel::Channel arrived{
+            Context::kStages, "stage", stages, kInputs, {kStates}, 1, (has_outputs() ? 2 : 1) * kWarps};
         std::int64_t barriers = roles_.barriers;
         const auto add = [&](kernel::Channel channel) {
             channel.barriers = Context::floats_at(barriers, Roles::kHandoverFloats * channel.depth)[0];
@@ -143,8 +144,8 @@ class RolesWriter {
         out_.begin(std::move(loop),
                    "for (row += own_turn * kChunk; row < at.end; row += kOutputs * kChunk, stage.skip(kOutputs), "
                    "to.lap ^= 1u)");
-        body.begin_chunk(line_of_all(
-            {stores_read(), wait_for(Context::kStages, kernel::Side::Filled, "stage"), group_barrier()}));
+        body.begin_chunk(
+            line_of_all({stores_read(), wait_for(Context::kStages, kernel::Side::Filled, "stage"), group_barrier()}));
         body.operations();
         out_.end();
         out_.add(stores_read());

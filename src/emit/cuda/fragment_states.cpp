@@ -10,7 +10,7 @@ using ir::Role;
 using ir::ValueId;
 using plan::Loop;
 using tile::size_of;
-using Kind = plan::TensorSlot::Kind;
+using SlotKind = plan::TensorSlot::Kind;
 using Space = ir::Layout::Space;
 
 std::string fragment_parameters(const ir::Function& fn, ValueId v) {
@@ -43,7 +43,7 @@ void FragmentStates::start_state(ValueId v) {
         return out_.line("load_state({}, {}, {});", name, transfers_.spill_pointer(spill, "at.segment"),
                          spill_strides(v, spill));
     }
-    const int tensor = plan_.tensor(Kind::InitialState, state);
+    const int tensor = plan_.tensor(SlotKind::InitialState, state);
     const std::string offset = transfers_.tile_offset(tensor, 0);
     out_.line("const float* const {}_initial = state_block<const float>(call, {}, at);", name, tensor);
     out_.line("load_state({0}, {0}_initial{1}, {2});", name,
@@ -99,7 +99,7 @@ void FragmentStates::store_before() {
             transfers_.store_chunk_state(r);
             continue;
         }
-        const int tensor = plan_.tensor(Kind::ChunkState, r.name);
+        const int tensor = plan_.tensor(SlotKind::ChunkState, r.name);
         c_.next("store " + c_.name(r.value), c_.held(r.value), {});
         out_.open(fmt::format("if ({})", transfers_.chunk_state(r.name)));
         out_.line("store_state(before{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(r.value, tensor),
@@ -128,7 +128,7 @@ void FragmentStates::store_summary(const ir::Result& r, ValueId v) {
 }
 
 void FragmentStates::store_final(const std::string& state, ValueId v) {
-    const int tensor = plan_.tensor(Kind::FinalState, state);
+    const int tensor = plan_.tensor(SlotKind::FinalState, state);
     c_.next("store " + c_.name(v), c_.held(v), {});
     out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
     out_.line("store_state(final{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor),
