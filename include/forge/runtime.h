@@ -26,8 +26,9 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape);
 
 struct CompileOptions {
     std::string device = "cpu";  ///< cpu, cuda or cuda:<number> (compute capability 8.0 or later)
-    /// The GPU to plan, emit and compile for, if not this machine's: h200, a100, rtx4090 (facts/), or the path of a
-    /// file of such facts; with device = cuda. Needs neither that GPU nor a driver. The result is not to be called.
+    /// The GPU to plan, emit and compile for, if not this machine's: h200, a100, rtx4090 (facts/), the name of a file
+    /// in a folder of $FORGE_FACTS, or the path of a file of such facts; with device = cuda. Needs neither that GPU nor
+    /// a driver. The result is not to be called.
     std::string on = {};
     /// Which of the definition's programs: forward, for whole sequences; decode, for a few tokens of each of many
     /// sequences: made of `step` where there is one, token by token in one kernel, so that a call is one launch, with
