@@ -83,6 +83,17 @@ ir::Function optimize(ir::Function program, const std::function<void(const Pass&
     return program;
 }
 
+ir::Function differentiable(ir::Function program) {
+    for (const Pass& pass : kPipeline)
+        if (pass.run != fuse_products) program = pass.run(program);
+    return program;
+}
+
+ir::Function optimize_gradient(ir::Function adjoint) {
+    for (const auto run : {simplify, reassociate, simplify, fuse_products}) adjoint = run(adjoint);
+    return adjoint;
+}
+
 std::string run_passes(const std::string& text, const std::vector<std::string>& passes, const std::string& file) {
     ir::Function fn = ir::parse_function(text, file);
     for (const std::string& name : passes) fn = pass_named(name).run(fn);

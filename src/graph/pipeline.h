@@ -22,6 +22,12 @@ std::span<const Pass> pipeline();
 /// Runs the whole pipeline; `after` is called with each pass and its result.
 ir::Function optimize(ir::Function program, const std::function<void(const Pass&, const ir::Function&)>& after = {});
 
+/// The pipeline as far as a gradient is taken: decays in a safe form and elementary operations, but no product that
+/// accumulates yet.
+ir::Function differentiable(ir::Function program);
+/// What the pipeline does with a gradient: the rest of its passes, and those before that find something to do again.
+ir::Function optimize_gradient(ir::Function adjoint);
+
 /// Parses a function in text form, runs the named passes and prints the result. CompileError for unknown passes.
 std::string run_passes(const std::string& text, const std::vector<std::string>& passes,
                        const std::string& file = "<text>");

@@ -230,15 +230,26 @@ Value l2norm(const Value& x, std::int64_t dim, double eps) {
     });
 }
 
-Value linear_scan(const Value& decay, Value x) {
-    const std::size_t row = x.data.size() / at(x.shape[0]);
-    for (std::size_t i = row; i < x.data.size(); ++i) x.data[i] += decay.data[i] * x.data[i - row];
-    return x;
+Value linear_scan(const Value& decay, const Value& x, bool reverse, bool exclusive) {
+    Value h = x;
+    const std::int64_t rows = x.shape[0], row = rows == 0 ? 0 : static_cast<std::int64_t>(x.data.size()) / rows;
+    for (std::int64_t n = 1; n < rows; ++n) {
+        const std::int64_t i = reverse ? rows - 1 - n : n, before = reverse ? i + 1 : i - 1;
+        for (std::int64_t j = 0; j < row; ++j)
+            h.data[at(i * row + j)] += decay.data[at((reverse ? before : i) * row + j)] * h.data[at(before * row + j)];
+    }
+    if (!exclusive) return h;
+    Value earlier = zeros(x.shape);
+    if (reverse) std::copy(h.data.begin() + std::min(row, rows * row), h.data.end(), earlier.data.begin());
+    else
+        std::copy(h.data.begin(), h.data.end() - std::min(row, rows * row),
+                  earlier.data.begin() + std::min(row, rows * row));
+    return earlier;
 }
 
 Value linear_scan_from(const Value& decay, Value x, const Value& before) {
     for (std::size_t j = 0; j < before.data.size(); ++j) x.data[j] += decay.data[j] * before.data[j];
-    return linear_scan(decay, std::move(x));
+    return linear_scan(decay, x, false, false);
 }
 
 Value arange(std::int64_t n) {

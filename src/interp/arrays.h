@@ -48,7 +48,8 @@ Value cumprod(const Value& x, std::int64_t dim);
 Value amax(const Value& x, std::int64_t dim);
 Value softmax(const Value& x, std::int64_t dim);
 Value l2norm(const Value& x, std::int64_t dim, double eps);
-Value linear_scan(const Value& decay, Value x);
+/// reverse: h[i] = decay[i+1] * h[i+1] + x[i]; exclusive: h before the row itself.
+Value linear_scan(const Value& decay, const Value& x, bool reverse, bool exclusive);
 Value linear_scan_from(const Value& decay, Value x, const Value& before);
 
 /// 0, 1, …, n - 1.

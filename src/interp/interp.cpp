@@ -36,16 +36,18 @@ Value decay_product(const Value& g, bool exclusive, Weight weight) {
     return result;
 }
 
-/// result[i, v] = sum over j <= i of p[i, j] x[j, v] exp(g[j+1, v] + … + g[i, v]); exclusive as above.
-Value decay_apply(const Value& p, const Value& x, const Value& g, bool exclusive) {
+/// result[i, v] = sum over j <= i of p[i, j] x[j, v] exp(g[j+1, v] + … + g[i, v]); exclusive as above. reverse: the
+/// same terms with x[i, v], summed over i to result[j, v].
+Value decay_apply(const Value& p, const Value& x, const Value& g, const ir::Attrs& attrs) {
     const std::int64_t tokens = g.shape[0], width = g.shape[1];
     Value result = zeros({tokens, width});
     for (std::int64_t i = 0; i < tokens; ++i)
         for (std::int64_t v = 0; v < width; ++v) {
             double total = 0;
-            for (std::int64_t j = i - (exclusive ? 1 : 0); j >= 0; --j) {
-                result.data[at(i * width + v)] +=
-                    p.data[at(i * tokens + j)] * x.data[at(j * width + v)] * std::exp(total);
+            for (std::int64_t j = i - (attrs.exclusive ? 1 : 0); j >= 0; --j) {
+                const std::int64_t from = attrs.reverse ? i : j, to = attrs.reverse ? j : i;
+                result.data[at(to * width + v)] +=
+                    p.data[at(i * tokens + j)] * x.data[at(from * width + v)] * std::exp(total);
                 total += g.data[at(j * width + v)];
             }
         }
@@ -134,7 +136,7 @@ Value Evaluation::run(const Op& op) const {
         case Opcode::Cumprod:
             return cumprod(in(0), attrs.dim);
         case Opcode::LinearScan:
-            return linear_scan(in(0), in(1));
+            return linear_scan(in(0), in(1), attrs.reverse, attrs.exclusive);
         case Opcode::LinearScanFrom:
             return linear_scan_from(in(0), in(1), in(2));
         case Opcode::L2norm:
@@ -184,7 +186,7 @@ Value Evaluation::run(const Op& op) const {
                            [](double x, double g) { return x * std::exp(g); }),
                        std::multiplies<>());
         case Opcode::DecayApply:
-            return decay_apply(in(0), in(1), in(2), attrs.exclusive);
+            return decay_apply(in(0), in(1), in(2), attrs);
         case Opcode::DecayMatmul:
             return decay_product(in(2), attrs.exclusive,
                                  [&](std::int64_t i, std::int64_t j) { return in(0).data[at(i)] * in(1).data[at(j)]; });

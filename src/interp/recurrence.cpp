@@ -62,7 +62,7 @@ class Run {
         for (std::size_t i = 0; i < values.size(); ++i) {
             const ir::Result& r = fn.results[i];
             if (r.role == Role::State) outcome_.states[r.name] = std::move(values[i]);
-            else if (r.role == Role::Input) append(r.name, values[i]);
+            else if (r.role == Role::Input) join(r.name, std::move(values[i]));
             else bound[binding_name(r.name, r.role)] = std::move(values[i]);
         }
     }
@@ -82,6 +82,14 @@ class Run {
         return std::move(outcome_);
     }
 
+    /// From the end backwards: outputs are joined in front, and the tokens before the first are another run's.
+    void turn_back(const Run& forwards) {
+        backwards_ = true;
+        padded_ = forwards.padded_;
+        before_ = forwards.before_;
+    }
+    [[nodiscard]] const Bindings& states() const { return outcome_.states; }
+
     void advance() { padded_ += chunk_; }
     [[nodiscard]] bool done() const { return padded_ >= sequence_.tokens; }
     [[nodiscard]] std::int64_t first() const { return padded_; }
@@ -97,11 +105,12 @@ class Run {
         result[binding_name(in.name, Role::Shifted)] = rows(shifted, 0, chunk_ * factor, in.pad);
     }
 
-    void append(const std::string& name, const Value& value) {
-        const auto [it, fresh] = outcome_.outputs.try_emplace(name, value);
-        if (fresh) return;
-        it->second.shape[0] += value.shape[0];
-        it->second.data.insert(it->second.data.end(), value.data.begin(), value.data.end());
+    void join(const std::string& name, Value value) {
+        Value& all = outcome_.outputs.try_emplace(name, Value{value.shape, {}}).first->second;
+        if (all.data.empty()) return void(all = std::move(value));
+        if (backwards_) std::swap(all, value);
+        all.shape[0] += value.shape[0];
+        all.data.insert(all.data.end(), value.data.begin(), value.data.end());
     }
 
     [[nodiscard]] Value padded(const ir::LastRows& last) const {
@@ -122,7 +131,8 @@ class Run {
     Touch touch_;
     std::int64_t chunk_;
     std::int64_t padded_ = 0;  ///< tokens done, in whole chunks
-    Bindings before_;          ///< what prev_token reads before the first token, by input
+    bool backwards_ = false;
+    Bindings before_;  ///< what prev_token reads before the first token, by input
     Outcome outcome_;
 };
 
@@ -142,8 +152,7 @@ void drop_token_axis(const ir::Definition& def, Bindings& bound) {
 
 /// `step` with a token axis of size 1 on its outputs, so that they append like a chunk's. Those of several rows per
 /// token have them as their first axis already.
-ir::Function with_token_axis(const ir::Definition& def) {
-    ir::Function step = *def.step;
+ir::Function with_token_axis(const ir::Definition& def, ir::Function step) {
     for (ir::Result& r : step.results) {
         if (r.role != Role::Input || def.output(r.name)->type.shape[0].factor > 1) continue;
         ir::Op op;
@@ -164,7 +173,7 @@ std::int64_t chunk_size(const Sizes& sizes) {
 
 Outcome run_steps(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes) {
     if (!def.step) throw InternalError(fmt::format("interp: '{}' has no step", def.name));
-    const ir::Function step = with_token_axis(def);
+    const ir::Function step = with_token_axis(def, *def.step);
     Run run(def, sequence, sizes, 1);
     for (; !run.done(); run.advance()) {
         Bindings bound = run.bindings(run.first());
@@ -191,6 +200,57 @@ Outcome run_program(const ir::Function& program, const ir::Definition& def, cons
         run.evaluate_and_file(program, bound);
     }
     return run.finish();
+}
+
+namespace {
+
+/// The gradients that are given, as the inputs and states of the backward pass.
+Sequence backward_sequence(const Sequence& sequence, const Outcome& given, const Backward& b, const Sizes& sizes) {
+    Sequence back{sequence.tokens, sequence.inputs, {}};
+    for (const ir::OutputDecl& o : b.definition.outputs) {
+        const auto it = given.outputs.find(o.name);
+        Sizes rows = sizes;
+        rows[ir::kChunkSymbol] = sequence.tokens;
+        back.inputs["grad_" + o.name] =
+            it != given.outputs.end() ? it->second : zeros(concrete(ir::phase_type(o).shape, rows));
+    }
+    for (const auto& [name, value] : given.states) back.initial_states["grad_" + name] = value;
+    return back;
+}
+
+/// `prepare` makes what one function takes of a chunk's bindings.
+Outcome run_gradient(const Backward& b, const Sequence& sequence, const Outcome& given, const Sizes& sizes,
+                     std::int64_t chunk, const std::function<void(const ir::Definition&, Bindings&)>& prepare) {
+    Run forwards(b.definition, sequence, sizes, chunk);
+    std::vector<Bindings> before;
+    for (; !forwards.done(); forwards.advance()) {
+        before.push_back(forwards.states());
+        Bindings bound = forwards.bindings(forwards.first());
+        prepare(b.definition, bound);
+        forwards.evaluate_and_file(b.program, bound);
+    }
+    const Sequence gradients = backward_sequence(sequence, given, b, sizes);
+    Run backwards(b.interface, gradients, sizes, chunk);
+    backwards.turn_back(forwards);
+    for (std::size_t n = before.size(); n-- > 0;) {
+        Bindings bound = backwards.bindings(static_cast<std::int64_t>(n) * chunk);
+        prepare(b.interface, bound);
+        for (auto& [name, value] : before[n]) bound[binding_name(name, Role::Before)] = std::move(value);
+        backwards.evaluate_and_file(b.adjoint, bound);
+    }
+    return backwards.finish();
+}
+
+}  // namespace
+
+Outcome run_step_gradient(const Backward& b, const Sequence& sequence, const Outcome& given, const Sizes& sizes) {
+    const ir::Function program = with_token_axis(b.definition, b.program),
+                       adjoint = with_token_axis(b.interface, b.adjoint);
+    return run_gradient({b.definition, b.interface, program, adjoint}, sequence, given, sizes, 1, drop_token_axis);
+}
+
+Outcome run_program_gradient(const Backward& b, const Sequence& sequence, const Outcome& given, const Sizes& sizes) {
+    return run_gradient(b, sequence, given, sizes, chunk_size(sizes), [](const ir::Definition&, Bindings&) {});
 }
 
 }  // namespace forge::interp

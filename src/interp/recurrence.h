@@ -28,4 +28,19 @@ Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Si
 Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,
                     const Sizes& sizes, const Touch& touch = {});
 
+/// A definition's backward pass as graph/gradient makes it.
+struct Backward {
+    const ir::Definition& definition;  ///< what is differentiated
+    const ir::Definition& interface;   ///< the tensors of its gradients
+    const ir::Function& program;       ///< `step` of the definition, or the program of a chunk
+    const ir::Function& adjoint;       ///< of that
+};
+
+/// The gradients of one head's token inputs (as outputs) and of everything else (as states), by their names, from those
+/// of its outputs and final states (`given`, by the names of the outputs and states; absent ones are zero). Token by
+/// token, and chunk by chunk; states before each are made by a run forwards.
+Outcome run_step_gradient(const Backward& backward, const Sequence& sequence, const Outcome& given, const Sizes& sizes);
+Outcome run_program_gradient(const Backward& backward, const Sequence& sequence, const Outcome& given,
+                             const Sizes& sizes);
+
 }  // namespace forge::interp

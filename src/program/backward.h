@@ -1,0 +1,20 @@
+/// The backward pass of a definition, made from its forward pass (graph/gradient.h).
+#pragma once
+
+#include "ir/definition.h"
+
+namespace forge::program {
+
+struct Backward {
+    ir::Definition interface;  ///< the tensors of a call
+    ir::Function program;      ///< the forward pass of a chunk as it is differentiated
+    ir::Function adjoint;      ///< of that, as it is planned
+};
+
+/// CompileError for what has no gradient, with the op and its place.
+Backward backward(const ir::Definition& def);
+
+/// The specification: the adjoint of `step`, of a definition that has one.
+Backward step_backward(const ir::Definition& def);
+
+}  // namespace forge::program

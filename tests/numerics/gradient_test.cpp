@@ -1,0 +1,131 @@
+/// Gradients in float64: those of `step` against finite differences, and those of the program of a chunk against those
+/// of `step`.
+#include <cmath>
+#include <random>
+
+#include "interp/recurrence.h"
+#include "program/backward.h"
+#include "tests/numerics/numerics.h"
+
+namespace forge::tests {
+namespace {
+
+using interp::Outcome;
+using interp::Sequence;
+using interp::Sizes;
+using interp::Value;
+
+class Gradients : public testing::TestWithParam<Entry> {
+  protected:
+    void SetUp() override {
+        check::Problem problem;
+        problem.T = 11, problem.H = 1, problem.HV = 1, problem.sizes = {{"K", 4}, {"V", 6}},
+        problem.initial_state = true;
+        for (const auto& [name, size] : check::sizes_for(def_, problem)) sizes_[name] = size;
+        const check::Buffers buffers(def_, problem);
+        sequence_ = buffers.sequence(0, 0);
+        std::mt19937 random(7);
+        std::normal_distribution<double> normal;
+        given_ = forwards(sequence_, 4);
+        for (auto* results : {&given_.outputs, &given_.states})
+            for (auto& [name, value] : *results)
+                for (double& x : value.data) x = normal(random);
+    }
+
+    [[nodiscard]] Outcome forwards(const Sequence& sequence, std::int64_t chunk) const {
+        Sizes sizes = sizes_;
+        sizes["C"] = def_.fixed_chunk ? def_.fixed_chunk : chunk;
+        return def_.step ? interp::run_steps(def_, sequence, sizes) : interp::run_phases(def_, sequence, sizes);
+    }
+
+    /// The number of which gradients are taken: all results, weighted by what is given.
+    [[nodiscard]] double loss(const Sequence& sequence) const {
+        const Outcome outcome = forwards(sequence, 4);
+        double total = 0;
+        const auto add = [&](const interp::Bindings& values, const interp::Bindings& weights) {
+            for (const auto& [name, value] : values)
+                for (std::size_t i = 0; i < value.data.size(); ++i) total += value.data[i] * weights.at(name).data[i];
+        };
+        add(outcome.outputs, given_.outputs);
+        add(outcome.states, given_.states);
+        return total;
+    }
+
+    [[nodiscard]] Outcome by_step() const {
+        const program::Backward b = program::step_backward(def_);
+        return interp::run_step_gradient({def_, b.interface, b.program, b.adjoint}, sequence_, given_, sizes_);
+    }
+    [[nodiscard]] Outcome by_chunks(std::int64_t chunk) const {
+        const program::Backward b = program::backward(def_);
+        Sizes sizes = sizes_;
+        sizes["C"] = def_.fixed_chunk ? def_.fixed_chunk : chunk;
+        return interp::run_program_gradient({def_, b.interface, b.program, b.adjoint}, sequence_, given_, sizes);
+    }
+
+    /// d loss / d step along a direction in one tensor, by differences and by the gradient.
+    void expect_derivative(const std::string& name, Value& tensor, const Value& gradient) {
+        std::mt19937 random(11);
+        std::normal_distribution<double> normal;
+        ASSERT_EQ(tensor.data.size(), gradient.data.size()) << name;
+        const Value at = tensor;
+        std::vector<double> direction(tensor.data.size());
+        double expected = 0, length = 0;
+        for (std::size_t i = 0; i < direction.size(); ++i) {
+            direction[i] = normal(random);
+            expected += direction[i] * gradient.data[i];
+            length += std::abs(direction[i] * gradient.data[i]);
+        }
+        const auto moved = [&](double by) {
+            for (std::size_t i = 0; i < direction.size(); ++i) tensor.data[i] = at.data[i] + by * direction[i];
+            const double l = loss(sequence_);
+            tensor = at;
+            return l;
+        };
+        constexpr double kStep = 1e-5;
+        const double by_differences = (moved(kStep) - moved(-kStep)) / (2 * kStep);
+        EXPECT_NEAR(by_differences, expected, 1e-6 * (1 + length)) << name;
+    }
+
+    static void expect_same(const Outcome& got, const Outcome& expected) {
+        const auto compare = [](const interp::Bindings& a, const interp::Bindings& b) {
+            ASSERT_EQ(a.size(), b.size());
+            for (const auto& [name, value] : b) {
+                ASSERT_TRUE(a.contains(name)) << name;
+                ASSERT_EQ(a.at(name).shape, value.shape) << name;
+                double scale = 1e-3;
+                for (const double x : value.data) scale = std::max(scale, std::abs(x));
+                for (std::size_t i = 0; i < value.data.size(); ++i)
+                    ASSERT_NEAR(a.at(name).data[i], value.data[i], 1e-9 * scale) << name << "[" << i << "]";
+            }
+        };
+        compare(got.outputs, expected.outputs);
+        compare(got.states, expected.states);
+    }
+
+    ir::Definition def_ = GetParam().make().define();
+    Sizes sizes_;
+    Sequence sequence_;
+    Outcome given_;
+};
+
+TEST_P(Gradients, AgreeWithFiniteDifferences) {
+    const Outcome gradients = def_.step ? by_step() : by_chunks(4);
+    for (auto& [name, tensor] : sequence_.inputs) {
+        const auto& where = def_.input(name)->role == ir::Role::Input ? gradients.outputs : gradients.states;
+        expect_derivative(name, tensor, where.at("grad_" + name));
+    }
+    for (auto& [name, tensor] : sequence_.initial_states)
+        expect_derivative(name, tensor, gradients.states.at("grad_" + name));
+}
+
+TEST_P(Gradients, OfChunksAreThoseOfTokens) {
+    if (!def_.step) GTEST_SKIP() << "no step";
+    const Outcome expected = by_step();
+    for (const std::int64_t chunk : {1, 4, 8, 16}) expect_same(by_chunks(chunk), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Gradients, testing::ValuesIn(all_programs()),
+                         [](const testing::TestParamInfo<Entry>& entry) { return entry.param.name; });
+
+}  // namespace
+}  // namespace forge::tests
