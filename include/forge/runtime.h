@@ -119,8 +119,9 @@ struct KernelResources {
 /// A compiled variant. Calls are thread-safe as long as they use distinct workspaces and outputs.
 class Attention {
   public:
-    struct Impl;
-    explicit Attention(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+    /// The same definition with the same options, but another of its programs: forward or decode
+    /// (CompileOptions::entry). It is compiled when it is first asked for, of this Attention or of a copy.
+    [[nodiscard]] Attention entry(const std::string& name) const;
 
     /// Throws RuntimeError naming the argument, what was expected and what came.
     void operator()(const Call& call) const;
@@ -149,13 +150,17 @@ class Attention {
     [[nodiscard]] double flops_per_token() const;
     /// The definition, the joined program, every kernel at graph and at tile level, the schedule with its reasons.
     [[nodiscard]] std::string explain() const;
-    [[nodiscard]] double build_seconds() const;  ///< definition to loaded kernels
+    [[nodiscard]] double build_seconds() const;  ///< of a checked definition, to loaded kernels
     [[nodiscard]] bool from_cache() const;
     /// Of a GPU's kernels, in the order of launches; empty on the CPU. For CompileOptions::on this is what compiles
     /// them: RuntimeError if there is no CUDA compiler.
     [[nodiscard]] std::vector<KernelResources> resources() const;
 
   private:
+    struct Family;
+    struct Impl;
+    friend Attention compile(const ir::Definition& definition, const CompileOptions& options);
+    Attention(std::shared_ptr<Family> family, const std::string& entry);
     std::shared_ptr<const Impl> impl_;
 };
 

@@ -5,11 +5,11 @@
 #include "capi/guard.h"
 #include "capi/handle.h"
 #include "capi/options.h"
+#include "compile/request.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "runtime/request.h"
 #include "variants/variants.h"
 
 using forge::capi::guarded;
@@ -78,8 +78,8 @@ forge_status forge_verify(const char* definition, const char* file, const forge_
     return guarded([&] {
         if (option_count > 0) required(options, "options");
         const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
-        forge::runtime::verify(forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"),
-                               parsed);
+        forge::compiler::verify(forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"),
+                                parsed);
     });
 }
 
@@ -91,7 +91,7 @@ forge_status forge_compile(const char* definition, const char* file, const forge
         const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
         forge::ir::Definition declared =
             forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>");
-        forge::runtime::check_known(declared, parsed.sizes);
+        forge::compiler::check_known(declared, parsed.sizes);
         forge::Attention compiled = forge::compile(declared, parsed);
         auto slots = forge::capi::slots_of(compiled.definition(), parsed.chunk_states);
         auto scalars = forge::capi::scalars_of(compiled.definition());

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "compile/gpu_schedule.h"
 #include "forge/error.h"
-#include "runtime/cuda_program.h"
 #include "schedule/choose.h"
 #include "tune/gpu.h"
 
@@ -53,7 +53,7 @@ std::vector<Candidate> candidates(const ir::Definition& definition, const ir::Fu
         if (found.size() >= most) break;
         if (!within(options, varied)) continue;
         try {
-            const plan::Schedule schedule = runtime::cuda_schedule(definition, program, varied, device);
+            const plan::Schedule schedule = compiler::cuda_schedule(definition, program, varied, device);
             const auto same = [&](const Candidate& c) { return schedule::same_choice(c.schedule, schedule); };
             if (std::none_of(found.begin(), found.end(), same))
                 found.push_back({tune::asking_for(varied, schedule), schedule});

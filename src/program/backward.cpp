@@ -16,7 +16,7 @@ Backward backward(const ir::Definition& def) {
 
 Backward step_backward(const ir::Definition& def) {
     if (!def.step) throw InternalError("backward: '" + def.name + "' has no step");
-    ir::Function program = graph::decompose(graph::widen(*def.step));
+    ir::Function program = graph::cse(graph::decompose(graph::widen(*def.step)));
     ir::Function adjoint = graph::dce(graph::gradient(program, def, graph::Unit::Token));
     return {graph::gradient_interface(def), std::move(program), std::move(adjoint)};
 }

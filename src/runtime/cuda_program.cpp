@@ -2,44 +2,41 @@
 
 #include <fmt/format.h>
 
-#include "build/cuda_binary.h"
-#include "device/cuda/portable/call.h"
+#include "emit/cuda/emit_cuda.h"
 #include "emit/last_rows.h"
 #include "forge/error.h"
-#include "schedule/channels.h"
-#include "schedule/shared_memory.h"
-#include "schedule/warp_groups.h"
-#include "tune/select.h"
+#include "runtime/prepared_call.h"
 
 namespace forge::runtime {
 namespace {
 
 constexpr int kMaxDynamicSharedBytes = 8;  ///< CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
-/// Shared memory that is not tiles: two floats per thread for device functions, slack behind the tiles, the system's.
-constexpr std::int64_t other_shared_bytes(int threads) { return 2 * 4 * threads + 5 * 1024; }
+std::size_t workspace_of(const plan::Plan& plan, const Call& call) {
+    return device_workspace_bytes(plan, bind(plan, call, Lengths::OnDevice));
+}
+
+std::size_t workspace_of(const plan::Plan& plan, const Bounds& bounds) {
+    return device_workspace_bytes(plan, bind(plan, bounds));
+}
 
 }  // namespace
 
-void check_limits(const plan::Plan& plan) {
-    const auto within = [&](std::size_t count, int most, const char* what) {
-        if (count > static_cast<std::size_t>(most))
-            throw RuntimeError(
-                fmt::format("{}: expected at most {} {} on a GPU, got {}", plan.definition.name, most, what, count));
-    };
-    within(plan.tensors.size(), cuda::kMaxTensors, "tensors");
-    within(plan.scalars.size(), cuda::kMaxScalars, "scalars");
-    within(plan.spills.size(), cuda::kMaxSpills, "values between kernels");
+void AbsentGpuKernels::run(const Call&) const {
+    throw RuntimeError(fmt::format(
+        "{}: compiled on facts of {}, which is not there to run it: expected a variant compiled without 'on' for a "
+        "device of this machine",
+        plan_.definition.name, gpu_));
 }
 
-CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& source, const CudaDevice& device,
-                         const std::string& cache_dir)
-    : device_(device) {
-    const build::CudaBinary binary = build::build_cuda_binary(plan.definition.name, source, device.arch(), cache_dir);
-    from_cache_ = binary.from_cache;
+std::size_t AbsentGpuKernels::workspace_bytes(const Call& call) const { return workspace_of(plan_, call); }
+std::size_t AbsentGpuKernels::workspace_bytes(const Bounds& bounds) const { return workspace_of(plan_, bounds); }
+
+CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& cubin, const CudaDevice& device)
+    : plan_(plan), device_(device) {
     const CudaDriver& cuda = CudaDriver::get();
     const CudaScope scope(device_);
-    cuda.check(cuda.module_load(&module_, binary.cubin.data()), "loading kernels");
+    cuda.check(cuda.module_load(&module_, cubin.data()), "loading kernels");
     for (const plan::Kernel& kernel : plan.kernels) {
         Kernel loaded;
         loaded.how = emit::launch_of(plan, kernel);
@@ -59,52 +56,17 @@ CudaProgram::~CudaProgram() {
     if (module_) CudaDriver::get().module_unload(module_);
 }
 
-plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program,
-                             const CompileOptions& options, const schedule::GpuFacts& device) {
-    schedule::FitWishes wishes;
-    if (options.strategy != "auto") wishes.strategy = plan::strategy_named(options.strategy);
-    wishes.chunk = options.chunk;
-    wishes.tiles = options.tiles;
-    wishes.segments = options.segments;
-    const schedule::Problem expected = tune::expected_problem(options);
-    wishes.expected_tokens = expected.tokens;
-    wishes.expected_tasks = expected.sequences * expected.heads;
-    if (options.threads != 0 && options.threads != 128 && options.threads != 256 && options.threads != 512)
-        throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", options.threads));
-    const int threads = options.threads != 0 ? options.threads : plan::Schedule{}.block_threads;
-    const bool chunks = options.entry != "decode";  // the other engines work on chunks of many tokens
-    if (!chunks && options.engine == "warp-groups")
-        throw RuntimeError(
-            fmt::format("{}: engine: expected portable, which decode has, got '{}'", definition.name, options.engine));
-    std::vector<Refusal> refused;
-    if (chunks && options.engine == "auto") {
-        const int of_clusters = device.major >= 9 ? device.multiprocessors : 0;
-        try {
-            return schedule::fit_channels(definition, program, options.sizes, wishes, options.threads, of_clusters);
-        } catch (const Refused& why) {
-            refused.push_back(why.refusal());
-        }
-    }
-    const schedule::SharedMemory memory{device.shared_bytes - other_shared_bytes(threads), device.multiprocessors,
-                                        device.shared_bytes};
-    if (chunks && options.engine != "portable") {
-        try {
-            if (device.major != 9) refuse(Reason::Capability, device.major, device.minor);
-            if (options.threads != 0 && options.threads != 128) refuse(Reason::OtherThreads, options.threads);
-            plan::Schedule s = schedule::fit_warp_groups(definition, program, options.sizes, memory, wishes);
-            s.refused.insert(s.refused.begin(), refused.begin(), refused.end());
-            return s;
-        } catch (const Refused& why) {
-            if (options.engine == "warp-groups")
-                throw RuntimeError(
-                    fmt::format("{}: engine: expected a program for warp groups; {}", definition.name, why.what()));
-            refused.push_back(why.refusal());
-        }
-    }
-    plan::Schedule schedule = schedule::fit_shared_memory(definition, program, options.sizes, memory, wishes);
-    schedule.block_threads = threads;
-    schedule.refused = std::move(refused);
-    return schedule;
+void CudaProgram::run(const Call& call) const {
+    const PreparedCall prepared(plan_, *this, call);
+    check_workspace(plan_, call, prepared.workspace_bytes(), kDeviceAlignment);
+    prepared.launch(addresses_of(plan_, call));
 }
+
+std::shared_ptr<const PreparedCall> CudaProgram::prepare(const Call& call) const {
+    return std::make_shared<const PreparedCall>(plan_, *this, call);
+}
+
+std::size_t CudaProgram::workspace_bytes(const Call& call) const { return workspace_of(plan_, call); }
+std::size_t CudaProgram::workspace_bytes(const Bounds& bounds) const { return workspace_of(plan_, bounds); }
 
 }  // namespace forge::runtime

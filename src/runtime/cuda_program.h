@@ -3,20 +3,36 @@
 /// sequences are read by the kernels, so that a captured graph can be replayed with others.
 #pragma once
 
-#include "emit/cuda/emit_cuda.h"
 #include "emit/cuda/launch.h"
-#include "forge/runtime.h"
 #include "runtime/cuda_driver.h"
+#include "runtime/executable.h"
 
 namespace forge::runtime {
 
-class CudaProgram {
+/// Kernels for a GPU that is not there: what they would need of it is known, but not one call can be made.
+class AbsentGpuKernels : public Kernels {
   public:
-    CudaProgram(const plan::Plan& plan, const std::string& source, const CudaDevice& device,
-                const std::string& cache_dir);
-    ~CudaProgram();
-    CudaProgram(const CudaProgram&) = delete;
-    CudaProgram& operator=(const CudaProgram&) = delete;
+    /// The plan must outlive this. `gpu`: its name, for people.
+    AbsentGpuKernels(const plan::Plan& plan, std::string gpu) : plan_(plan), gpu_(std::move(gpu)) {}
+    void run(const Call& call) const override;
+    [[nodiscard]] std::size_t workspace_bytes(const Call& call) const override;
+    [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const override;
+
+  private:
+    const plan::Plan& plan_;
+    std::string gpu_;
+};
+
+class CudaProgram : public Kernels {
+  public:
+    /// `cubin`: of the plan's source. The plan must outlive this.
+    CudaProgram(const plan::Plan& plan, const std::string& cubin, const CudaDevice& device);
+    ~CudaProgram() override;
+
+    void run(const Call& call) const override;
+    [[nodiscard]] std::shared_ptr<const PreparedCall> prepare(const Call& call) const override;
+    [[nodiscard]] std::size_t workspace_bytes(const Call& call) const override;
+    [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const override;
 
     struct Kernel {
         CudaFunction function = nullptr;
@@ -25,21 +41,13 @@ class CudaProgram {
     [[nodiscard]] const CudaDevice& device() const { return device_; }
     [[nodiscard]] const std::vector<Kernel>& kernels() const { return kernels_; }  ///< in the plan's order
     [[nodiscard]] CudaFunction last_rows() const { return last_rows_; }            ///< nullptr: the plan has none
-    [[nodiscard]] bool from_cache() const { return from_cache_; }
 
   private:
+    const plan::Plan& plan_;
     const CudaDevice& device_;
     CudaModuleHandle module_ = nullptr;
     std::vector<Kernel> kernels_;
     CudaFunction last_rows_ = nullptr;
-    bool from_cache_ = false;
 };
-
-/// The schedule for a GPU, which need not be there: what the caller asked for, fitted to its shared memory.
-plan::Schedule cuda_schedule(const ir::Definition& definition, const ir::Function& program,
-                             const CompileOptions& options, const schedule::GpuFacts& device);
-
-/// RuntimeError if the kernels' arguments have no room for all that a plan has.
-void check_limits(const plan::Plan& plan);
 
 }  // namespace forge::runtime

@@ -37,6 +37,8 @@ struct Engine {
 
 /// Float64 alone: the text form, the phases, the joined and the optimised program.
 Engine interpreter_engine();
+/// Float64 alone: gradients of chunks against those of tokens.
+Engine gradients_engine();
 /// So many random choices of strategy, chunk size, instruction set and threads on the CPU.
 Engine cpu_engine(int ways);
 /// Plans and sources for GPUs that are not there; compiled if `compile` says so for a seed, where there is a compiler.

@@ -5,7 +5,7 @@
 #include "ir/definition.h"
 #include "program/entry_point.h"
 
-namespace forge::runtime {
+namespace forge::compiler {
 
 /// RuntimeError for options that no machine has.
 void check_options(const CompileOptions& options);
@@ -25,4 +25,4 @@ CompileOptions settled(CompileOptions options, const program::EntryPoint& entry)
 /// All of compile()'s errors that do not depend on sizes or on the machine.
 void verify(const ir::Definition& declared, const CompileOptions& options);
 
-}  // namespace forge::runtime
+}  // namespace forge::compiler

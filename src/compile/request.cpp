@@ -1,4 +1,4 @@
-#include "runtime/request.h"
+#include "compile/request.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "schedule/choose.h"
 #include "support/checked.h"
 
-namespace forge::runtime {
+namespace forge::compiler {
 namespace {
 
 /// The symbols that sizes are given for, each once.
@@ -125,4 +125,4 @@ void verify(const ir::Definition& declared, const CompileOptions& options) {
     settled(options, program::entry_named(options.entry, frontend::with_own_axes(def)));
 }
 
-}  // namespace forge::runtime
+}  // namespace forge::compiler

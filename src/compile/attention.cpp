@@ -1,0 +1,120 @@
+// compile() and Attention: a module, and a dispatcher that has what was compiled of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "build/cuda_binary.h"
+#include "compile/driver.h"
+#include "compile/explain.h"
+#include "compile/request.h"
+#include "emit/kernel.h"
+#include "emit/last_rows.h"
+#include "forge/error.h"
+#include "runtime/dispatcher.h"
+#include "runtime/prepared_call.h"
+#include "support/checked.h"
+
+namespace forge {
+
+/// What all entry points of one compile() share.
+struct Attention::Family {
+    Family(const ir::Definition& declared, CompileOptions asked)
+        : module(declared, asked.dtype), options(std::move(asked)), dispatcher([this](const auto& key) {
+              CompileOptions of_key = options;
+              of_key.entry = key.entry;
+              return compiler::build(module, of_key);
+          }) {}
+
+    program::Module module;
+    CompileOptions options;
+    runtime::Dispatcher dispatcher;
+};
+
+struct Attention::Impl {
+    std::shared_ptr<Family> family;
+    std::string entry;
+    std::shared_ptr<const runtime::Executable> executable;  ///< that the dispatcher has for calls as expected
+};
+
+TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
+    TensorView view{data, dtype, std::move(shape), {}};
+    view.strides.resize(view.shape.size());
+    support::Checked next = 1;  // wrong sizes are for the call that they come to to refuse
+    for (std::size_t i = view.shape.size(); i-- > 0; next = next * view.shape[i]) view.strides[i] = next.saturated();
+    return view;
+}
+
+Attention::Attention(std::shared_ptr<Family> family, const std::string& entry) {
+    const CompileOptions& o = family->options;
+    auto executable = family->dispatcher.at({entry, o.dtype, o.sizes},
+                                            {o.expected_sequences, o.expected_tokens, o.expected_heads, false});
+    impl_ = std::make_shared<const Impl>(Impl{std::move(family), entry, std::move(executable)});
+}
+
+Attention Attention::entry(const std::string& name) const { return {impl_->family, name}; }
+
+void Attention::operator()(const Call& call) const { impl_->executable->kernels->run(call); }
+
+std::shared_ptr<const runtime::PreparedCall> Attention::prepare(const Call& call) const {
+    return impl_->executable->kernels->prepare(call);
+}
+
+std::size_t Attention::workspace_bytes(const Call& call) const {
+    return impl_->executable->kernels->workspace_bytes(call);
+}
+std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
+    return impl_->executable->kernels->workspace_bytes(bounds);
+}
+const ir::Definition& Attention::definition() const { return impl_->family->module.definition(); }
+std::string Attention::strategy() const { return plan::to_string(impl_->executable->plan.schedule.strategy); }
+std::int64_t Attention::chunk() const { return impl_->executable->plan.schedule.chunk; }
+std::string Attention::isa() const { return impl_->executable->isa; }
+std::string Attention::schedule() const { return plan::to_string(impl_->executable->plan.schedule); }
+std::string Attention::engine() const { return compiler::engine_of(*impl_->executable); }
+const std::vector<Refusal>& Attention::refused() const { return impl_->executable->plan.schedule.refused; }
+std::vector<std::string> Attention::kernels() const {
+    const plan::Plan& plan = impl_->executable->plan;
+    std::vector<std::string> names;
+    for (const plan::Kernel& kernel : plan.kernels) names.push_back(emit::kernel_symbol(kernel));
+    if (!plan.last_rows.empty()) names.push_back(emit::last_rows_symbol(plan));
+    return names;
+}
+const std::vector<GeneratedSource>& Attention::sources() const { return impl_->executable->sources; }
+double Attention::flops_per_token() const { return impl_->executable->flops_per_token; }
+double Attention::build_seconds() const { return impl_->executable->build_seconds; }
+bool Attention::from_cache() const { return impl_->executable->from_cache; }
+
+std::vector<KernelResources> Attention::resources() const {
+    const runtime::Executable& made = *impl_->executable;
+    if (!made.gpu) return {};
+    const build::CudaBinary binary =
+        build::build_cuda_binary(definition().name, made.sources[0].text, made.gpu->arch(), made.cache_dir);
+    std::vector<KernelResources> found;
+    for (const std::string& kernel : kernels()) {
+        const auto report = std::find_if(binary.kernels.begin(), binary.kernels.end(),
+                                         [&](const build::KernelReport& r) { return r.kernel == kernel; });
+        if (report == binary.kernels.end())
+            throw InternalError(fmt::format("{}: the assembler's report lacks kernel '{}':\n{}", definition().name,
+                                            kernel, binary.report));
+        found.push_back({kernel, report->registers, report->spill_bytes, report->stack_bytes});
+    }
+    return found;
+}
+
+std::string Attention::explain() const {
+    return compiler::explain(impl_->family->module, impl_->entry, *impl_->executable);
+}
+
+Attention compile(const ir::Definition& definition, const CompileOptions& options) {
+    compiler::check_options(options);
+    auto family = std::make_shared<Attention::Family>(definition, options);
+    compiler::check_sizes(family->module.definition(), options.sizes);
+    compiler::check_meaning(family->module.definition());
+    return {std::move(family), options.entry};
+}
+
+Attention compile(const LinearAttention& definition, const CompileOptions& options) {
+    return compile(definition.define(), options);
+}
+
+}  // namespace forge

@@ -1,0 +1,123 @@
+#include "compile/driver.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "build/cpu_library.h"
+#include "build/cuda_binary.h"
+#include "compile/gpu_schedule.h"
+#include "compile/request.h"
+#include "device/cuda/portable/call.h"
+#include "emit/cpu/emit_cpu.h"
+#include "emit/cuda/emit_cuda.h"
+#include "emit/last_rows.h"
+#include "forge/error.h"
+#include "frontend/axes.h"
+#include "graph/passes.h"
+#include "runtime/cpu_kernels.h"
+#include "runtime/cuda_program.h"
+#include "support/environment.h"
+#include "tune/gpu.h"
+#include "tune/select.h"
+
+namespace forge::compiler {
+namespace {
+
+using runtime::CpuKernels;
+using runtime::Executable;
+
+double flops_of(const plan::Plan& plan) {
+    tile::Sizes sizes = plan.sizes;
+    sizes[ir::kChunkSymbol] = plan.schedule.chunk;
+    const tile::TileKernel whole = tile::lower(plan.program, sizes, sizes, plan.schedule.rules());
+    return plan::useful_flops(whole.fn) / static_cast<double>(plan.schedule.chunk);
+}
+
+/// RuntimeError if the kernels' arguments have no room for all that a plan has.
+void check_limits(const plan::Plan& plan) {
+    const auto within = [&](std::size_t count, int most, const char* what) {
+        if (count > static_cast<std::size_t>(most))
+            throw RuntimeError(
+                fmt::format("{}: expected at most {} {} on a GPU, got {}", plan.definition.name, most, what, count));
+    };
+    within(plan.tensors.size(), cuda::kMaxTensors, "tensors");
+    within(plan.scalars.size(), cuda::kMaxScalars, "scalars");
+    within(plan.spills.size(), cuda::kMaxSpills, "values between kernels");
+}
+
+/// The schedule that measurements say is the fastest; none if there are none, or they are of a version that had other
+/// schedules.
+std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir::Function& program,
+                                             const CompileOptions& options, const schedule::GpuFacts& device) {
+    const auto tuned = tune::tuned_options(options, tune::gpu_key(program, options, device.tuning_class()));
+    if (!tuned) return std::nullopt;
+    try {
+        return cuda_schedule(def, program, *tuned, device);
+    } catch (const RuntimeError&) {
+        return std::nullopt;
+    }
+}
+
+void build_for_gpu(Executable& made, const ir::Definition& def, const ir::Function& program,
+                   const CompileOptions& options) {
+    const runtime::CudaDevice* const there = options.on.empty() ? &runtime::cuda_device(options.device) : nullptr;
+    made.gpu = there ? schedule::GpuFacts(*there) : schedule::facts_of(options.on);
+    const schedule::GpuFacts& device = *made.gpu;
+    made.isa = device.arch();
+    const auto tuned = tuned_schedule(def, program, options, device);
+    made.choice.schedule = tuned ? *tuned : cuda_schedule(def, program, options, device);
+    made.plan = plan::make_plan(def, program, options.sizes, made.choice.schedule);
+    if (tuned)
+        made.choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
+    check_limits(made.plan);
+    made.sources = {{def.name + ".cu", emit::emit_cuda(made.plan)}};
+    if (!there) {
+        made.kernels = std::make_unique<runtime::AbsentGpuKernels>(made.plan, device.name);
+        return;
+    }
+    const build::CudaBinary binary =
+        build::build_cuda_binary(def.name, made.sources[0].text, device.arch(), made.cache_dir);
+    made.from_cache = binary.from_cache;
+    made.kernels = std::make_unique<runtime::CudaProgram>(made.plan, binary.cubin, *there);
+}
+
+void build_for_cpu(Executable& made, const ir::Definition& def, const ir::Function& program,
+                   const CompileOptions& options) {
+    made.isa = options.isa == "auto" ? support::machine_isa() : options.isa;
+    made.choice = tune::select(def, program, options);
+    plan::Schedule schedule = made.choice.schedule;
+    schedule.reason.clear();  // it stays out of the sources: the same kernels are the same text
+    made.plan = plan::make_plan(def, program, options.sizes, schedule);
+    made.sources = {{def.name + ".cpp", emit::emit_cpu(made.plan)}};
+    const auto library = build::build_cpu_library(def.name, made.sources[0].text, made.isa, made.cache_dir);
+    made.from_cache = library->from_cache();
+    const auto function = [&](const std::string& symbol) {
+        return reinterpret_cast<CpuKernels::Function>(library->symbol(symbol));  // NOLINT: dlsym
+    };
+    std::vector<CpuKernels::Function> kernels;
+    for (const auto& kernel : made.plan.kernels) kernels.push_back(function(emit::kernel_symbol(kernel)));
+    made.kernels = std::make_unique<CpuKernels>(
+        made.plan, std::move(kernels),
+        made.plan.last_rows.empty() ? nullptr : function(emit::last_rows_symbol(made.plan)), library,
+        options.threads > 0 ? options.threads : support::core_count());
+}
+
+}  // namespace
+
+std::shared_ptr<const Executable> build(const program::Module& module, const CompileOptions& asked) {
+    const auto begin = std::chrono::steady_clock::now();
+    const program::EntryPoint& entry = module.entry(asked.entry);
+    CompileOptions options = settled(asked, entry);
+    options.sizes = frontend::own_sizes(module.own(), asked.sizes);
+    const ir::Function program = options.chunk_states ? graph::with_chunk_states(entry.optimised) : entry.optimised;
+    check_extents(module.definition(), program, options.sizes);
+    auto made = std::make_shared<Executable>();
+    made->cache_dir = options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir;
+    (options.device == "cpu" ? build_for_cpu : build_for_gpu)(*made, module.own(), program, options);
+    made->flops_per_token = flops_of(made->plan);
+    made->build_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return made;
+}
+
+}  // namespace forge::compiler

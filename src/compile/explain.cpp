@@ -1,0 +1,60 @@
+#include "compile/explain.h"
+
+#include <fmt/format.h>
+
+#include "forge/error.h"
+#include "graph/norm_bound.h"
+#include "graph/slice.h"
+#include "graph/transition.h"
+#include "ir/text.h"
+
+namespace forge::compiler {
+
+std::string engine_of(const runtime::Executable& executable) {
+    if (!executable.gpu) return "cpu";
+    switch (executable.plan.schedule.engine) {
+        case plan::Engine::Channels:
+            return "channels";
+        case plan::Engine::WarpGroups:
+            return "warp-groups";
+        case plan::Engine::Tiles:
+            return "portable";
+    }
+    throw InternalError("engine: unknown");
+}
+
+std::string explain(const program::Module& module, const std::string& entry, const runtime::Executable& executable) {
+    const plan::Plan& plan = executable.plan;
+    std::string text =
+        fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n",
+                    ir::print(module.definition()), ir::print(module.entry(entry).joined));
+    text += fmt::format("// Optimised, with its slices.\n");
+    const auto marks = graph::slices(plan.program);
+    for (ir::ValueId v = 0; v < plan.program.size(); ++v)
+        text += fmt::format("//   {:<12} {}\n", graph::to_string(marks[static_cast<std::size_t>(v)]),
+                            ir::print_op(plan.program, v));
+    text += "\n// The transitions of the states.\n";
+    for (const graph::Transition& t : graph::transitions(plan.program))
+        text += fmt::format("//   {}: {}{}{}\n", t.state, to_string(t.cls),
+                            t.cls == graph::TransitionClass::Identity ? ""
+                            : t.data_dependent                        ? ", data-dependent"
+                                                                      : ", static",
+                            t.obstacle.empty() ? "" : ", because of " + t.obstacle);
+    text += "\n// Upper bounds of their norms.\n";
+    for (const graph::NormBound& bound : graph::norm_bounds(plan.program, plan.definition))
+        text += "// " + to_string(bound);
+    if (executable.gpu) {
+        text +=
+            fmt::format("\n// The GPU: {}.\n// The engine: {}.\n", to_string(*executable.gpu), engine_of(executable));
+        for (const Refusal& why : plan.schedule.refused) text += fmt::format("//   not {}\n", to_string(why));
+    }
+    text += fmt::format("\n// The schedule: {}.\n{}", to_string(executable.choice.schedule),
+                        executable.gpu ? "" : schedule::explain(executable.choice));
+    for (const auto& kernel : plan.kernels)
+        text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}",
+                            kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.graph.fn),
+                            kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));
+    return text;
+}
+
+}  // namespace forge::compiler
