@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <functional>
 
 #include "build/cpu_library.h"
 #include "build/cuda_binary.h"
@@ -59,38 +60,54 @@ std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir
     }
 }
 
-void build_for_gpu(Executable& made, const ir::Definition& def, const ir::Function& program,
-                   const CompileOptions& options) {
-    const runtime::CudaDevice* const there = options.on.empty() ? &runtime::cuda_device(options.device) : nullptr;
-    made.gpu = there ? schedule::GpuFacts(*there) : schedule::facts_of(options.on);
+std::vector<GeneratedSource> source_of(const std::string& name, const ir::PassRunner& passes,
+                                       const std::function<std::string()>& emit) {
+    ir::Function none;
+    return passes.run(
+        ir::Pass::Emit, [&] { return std::vector<GeneratedSource>{{name, emit()}}; },
+        [&](auto&) -> ir::Function& { return none; }, [](const auto& sources) { return sources[0].text; });
+}
+
+void emit_for_gpu(Executable& made, const ir::Definition& def, const ir::Function& program,
+                  const CompileOptions& options, const ir::PassRunner& passes) {
+    made.gpu =
+        options.on.empty() ? schedule::GpuFacts(runtime::cuda_device(options.device)) : schedule::facts_of(options.on);
     const schedule::GpuFacts& device = *made.gpu;
     made.isa = device.arch();
     const auto tuned = tuned_schedule(def, program, options, device);
     made.choice.schedule = tuned ? *tuned : cuda_schedule(def, program, options, device);
-    made.plan = plan::make_plan(def, program, options.sizes, made.choice.schedule);
+    made.plan = plan::make_plan(def, program, options.sizes, made.choice.schedule, passes);
     if (tuned)
         made.choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
     check_limits(made.plan);
-    made.sources = {{def.name + ".cu", emit::emit_cuda(made.plan)}};
-    if (!there) {
-        made.kernels = std::make_unique<runtime::AbsentGpuKernels>(made.plan, device.name);
-        return;
-    }
-    const build::CudaBinary binary =
-        build::build_cuda_binary(def.name, made.sources[0].text, device.arch(), made.cache_dir);
-    made.from_cache = binary.from_cache;
-    made.kernels = std::make_unique<runtime::CudaProgram>(made.plan, binary.cubin, *there);
+    made.sources = source_of(def.name + ".cu", passes, [&] { return emit::emit_cuda(made.plan); });
 }
 
-void build_for_cpu(Executable& made, const ir::Definition& def, const ir::Function& program,
-                   const CompileOptions& options) {
+void emit_for_cpu(Executable& made, const ir::Definition& def, const ir::Function& program,
+                  const CompileOptions& options, const ir::PassRunner& passes) {
     made.isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     made.choice = tune::select(def, program, options);
     plan::Schedule schedule = made.choice.schedule;
     schedule.reason.clear();  // it stays out of the sources: the same kernels are the same text
-    made.plan = plan::make_plan(def, program, options.sizes, schedule);
-    made.sources = {{def.name + ".cpp", emit::emit_cpu(made.plan)}};
-    const auto library = build::build_cpu_library(def.name, made.sources[0].text, made.isa, made.cache_dir);
+    made.plan = plan::make_plan(def, program, options.sizes, schedule, passes);
+    made.sources = source_of(def.name + ".cpp", passes, [&] { return emit::emit_cpu(made.plan); });
+}
+
+void load_for_gpu(Executable& made, const CompileOptions& options) {
+    if (!options.on.empty()) {
+        made.kernels = std::make_unique<runtime::AbsentGpuKernels>(made.plan, made.gpu->name);
+        return;
+    }
+    const build::CudaBinary binary =
+        build::build_cuda_binary(made.plan.definition.name, made.sources[0].text, made.isa, made.cache_dir);
+    made.from_cache = binary.from_cache;
+    made.kernels =
+        std::make_unique<runtime::CudaProgram>(made.plan, binary.cubin, runtime::cuda_device(options.device));
+}
+
+void load_for_cpu(Executable& made, const CompileOptions& options) {
+    const auto library =
+        build::build_cpu_library(made.plan.definition.name, made.sources[0].text, made.isa, made.cache_dir);
     made.from_cache = library->from_cache();
     const auto function = [&](const std::string& symbol) {
         return reinterpret_cast<CpuKernels::Function>(library->symbol(symbol));  // NOLINT: dlsym
@@ -105,16 +122,27 @@ void build_for_cpu(Executable& made, const ir::Definition& def, const ir::Functi
 
 }  // namespace
 
-std::shared_ptr<const Executable> build(const program::Module& module, const CompileOptions& asked) {
-    const auto begin = std::chrono::steady_clock::now();
-    const program::EntryPoint& entry = module.entry(asked.entry);
+std::shared_ptr<Executable> emitted(const program::Module& module, const CompileOptions& asked,
+                                    const ir::PassRunner& passes) {
+    // What the module has at hand was made unseen.
+    const program::EntryPoint entry =
+        passes.observed() ? program::entry_named(asked.entry, module.own(), passes) : module.entry(asked.entry);
     CompileOptions options = settled(asked, entry);
     options.sizes = frontend::own_sizes(module.own(), asked.sizes);
-    const ir::Function program = options.chunk_states ? graph::with_chunk_states(entry.optimised) : entry.optimised;
+    ir::Function program = entry.optimised;
+    if (options.chunk_states)
+        program = passes.run(ir::Pass::ChunkStates, [&] { return graph::with_chunk_states(program); });
     check_extents(module.definition(), program, options.sizes);
     auto made = std::make_shared<Executable>();
     made->cache_dir = options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir;
-    (options.device == "cpu" ? build_for_cpu : build_for_gpu)(*made, module.own(), program, options);
+    (options.device == "cpu" ? emit_for_cpu : emit_for_gpu)(*made, module.own(), program, options, passes);
+    return made;
+}
+
+std::shared_ptr<const Executable> build(const program::Module& module, const CompileOptions& options) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto made = emitted(module, options);
+    (options.device == "cpu" ? load_for_cpu : load_for_gpu)(*made, options);
     made->flops_per_token = flops_of(made->plan);
     made->build_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return made;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ir/definition.h"
+#include "ir/pass.h"
 
 namespace forge::program {
 
@@ -16,14 +17,14 @@ struct EntryPoint {
 };
 
 /// Whole sequences: the three phases, chunk by chunk.
-EntryPoint forward(const ir::Definition& def);
+EntryPoint forward(const ir::Definition& def, const ir::PassRunner& passes = {});
 
 /// A few tokens of each of many sequences, one after the other: `step`, with a token axis. Of a definition without a
 /// `step` the three phases on chunks of one token; RuntimeError if it fixes another chunk, on which they depend.
-EntryPoint decode(const ir::Definition& def);
+EntryPoint decode(const ir::Definition& def, const ir::PassRunner& passes = {});
 inline bool has_decode(const ir::Definition& def) { return def.step || def.fixed_chunk == 0; }
 
 /// RuntimeError for a name that is none of these.
-EntryPoint entry_named(const std::string& name, const ir::Definition& def);
+EntryPoint entry_named(const std::string& name, const ir::Definition& def, const ir::PassRunner& passes = {});
 
 }  // namespace forge::program

@@ -17,17 +17,11 @@
 #include <thread>
 
 #include "check/problem.h"
-#include "emit/cpu/emit_cpu.h"
-#include "forge/forge.h"
-#include "frontend/axes.h"
-#include "frontend/join.h"
-#include "graph/passes.h"
-#include "plan/plan.h"
-#include "program/entry_point.h"
-#include "runtime/request.h"
+#include "compile/driver.h"
+#include "compile/request.h"
+#include "forge/error.h"
 #include "support/hash.h"
 #include "tests/novel/novel.h"
-#include "tune/select.h"
 
 namespace forge::tests {
 namespace {
@@ -44,24 +38,13 @@ struct Asked {
     CompileOptions options;
 };
 
-/// The CPU's source as compile() emits it, for a machine of four threads that need not be this one.
-std::string cpu_source(const ir::Definition& declared, const CompileOptions& asked) {
-    runtime::check_options(asked);
-    const ir::Definition def = frontend::with_own_axes(frontend::with_dtype(declared, asked.dtype));
-    const program::EntryPoint entry = program::entry_named(asked.entry, def);
-    CompileOptions options = runtime::settled(asked, entry);
-    options.sizes = frontend::own_sizes(def, asked.sizes);
-    const ir::Function program = options.chunk_states ? graph::with_chunk_states(entry.optimised) : entry.optimised;
-    plan::Schedule schedule = tune::select(def, program, options).schedule;
-    schedule.reason.clear();
-    return emit::emit_cpu(plan::make_plan(def, program, options.sizes, schedule));
-}
-
+/// As compile() emits it, but without compiling it.
 std::string source_of(const ir::Definition& definition, const CompileOptions& options) {
-    if (options.device == "cpu") return cpu_source(definition, options);
-    const Attention attention = compile(definition, options);
+    compiler::check_options(options);
+    const program::Module module(definition, options.dtype);
+    const auto made = compiler::emitted(module, options);
     std::string text;
-    for (const GeneratedSource& source : attention.sources()) text += source.text;
+    for (const GeneratedSource& source : made->sources) text += source.text;
     return text;
 }
 
