@@ -194,8 +194,10 @@ typedef struct forge_args {
     void* parallel_context;
     /* States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] of the initial states and writes slot
        final_slots[n] of the final ones; NULL: slot n. Both may be the same array, and both states the same pool, in
-       place. A sequence with a negative slot is skipped: its outputs are zero, its states stay. On a GPU slots are read
-       by the kernels, unchecked, and outputs must be dense. */
+       place. A sequence with a negative slot is skipped: its outputs are zero, its states stay. Sequences run at once:
+       several may read one slot, but no two write one, and in place none reads a slot that another one writes. On the
+       CPU such a call is refused; on a GPU, where only the kernels read the slots, nobody checks them, and the states
+       of such a call are undefined. There outputs must be dense. */
     const void* initial_slots; /* [N], i64 if wide_slots, else i32 */
     const void* final_slots;
     const unsigned char* has_initial_state; /* [N], 0: start from zeros; NULL: all have a state */

@@ -98,6 +98,7 @@ CompileOptions compile_options(const ir::Definition& definition, const check::Pr
     o.segments = options.segments;
     o.rule = options.rule;
     o.tuned = !options.untuned;
+    o.load = options.load;
     o.isa = options.isa;
     o.threads = options.threads;
     o.cache_dir = options.cache_dir;

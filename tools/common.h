@@ -32,6 +32,7 @@ struct BuildOptions {
     std::string rule = "cost";
     bool untuned = false;  ///< leave the tuning database aside
     int threads = 0;
+    bool load = true;  ///< whether kernels are compiled, to be called; no option of users, but of the command
 };
 
 /// A name of the zoo or the path of a definition in text form; RuntimeError if it is neither.

@@ -16,6 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// To be read, not called: no compiler runs.
+Attention planned(const std::string& variant, const ShapeOptions& shape, BuildOptions how) {
+    how.load = false;
+    return build(find_variant(variant), problem_of(shape), how);
+}
+
 fs::path write_file(const std::string& directory, const std::string& name, const std::string& text) {
     fs::path path = fs::path(directory) / name;
     std::error_code error;
@@ -51,7 +57,7 @@ int show_passes(const ir::Definition& definition, const ShapeOptions& shape, con
 int explain_variant(const ExplainOptions& options) {
     const ir::Definition definition = find_variant(options.variant);
     if (options.passes.any()) return show_passes(definition, options.shape, options.build, options.passes);
-    const Attention attention = build(definition, problem_of(options.shape), options.build);
+    const Attention attention = planned(options.variant, options.shape, options.build);
     fmt::print("{}\n", options.json ? json_of(attention) : attention.explain());
     return 0;
 }
@@ -59,7 +65,7 @@ int explain_variant(const ExplainOptions& options) {
 int emit_sources(const EmitOptions& options) {
     const ir::Definition definition = find_variant(options.variant);
     if (options.passes.any()) return show_passes(definition, options.shape, options.build, options.passes);
-    const Attention attention = build(definition, problem_of(options.shape), options.build);
+    const Attention attention = planned(options.variant, options.shape, options.build);
     if (options.directory.empty()) {
         for (const GeneratedSource& source : attention.sources())
             fmt::print("// ---- {}\n{}\n", source.name, source.text);

@@ -199,4 +199,45 @@ __attribute__((noinline)) void decay_apply(const float* p, const float* x, const
     blocks(Lanes<0>{}, blocks);
 }
 
+/// out[j, v] = sum of p[i, j] x[i, v] exp(g[j + 1, v] + … + g[i, v]) over i >= j; EXCLUSIVE:
+/// exp(g[j + 1, v] + … + g[i - 1, v]) over i > j. p is lower triangular; scratch holds N * LDO floats. What decay_apply
+/// does, from the last block to the first: rows behind a block are kept decayed to the block's end.
+template <int N, int V, int LDP, int LDX, int LDG, int LDO, bool EXCLUSIVE>
+__attribute__((noinline)) void decay_apply_reverse(const float* p, const float* x, const float* g, float* out,
+                                                   float* scratch) {
+    const auto block = [&]<int I, int R>(Lanes<I, R>) {
+        constexpr int kBehind = I + R;
+        if constexpr (kBehind < N)
+            matmul<R, V, N - kBehind, 1, LDP, LDO, LDO>(p + kBehind * LDP + I, scratch + kBehind * LDO, out + I * LDO);
+        for (int v = 0; v < V; v += kWidth) {
+            vec to_end = broadcast(1.0f);
+            vec kept[R];  // rows of the block, decayed down to the current one
+            for (int r = R - 1; r >= 0; --r) {
+                if (r < R - 1) {
+                    const vec decay = exp(load(g + (I + r + 1) * LDG + v));
+                    to_end *= decay;
+                    for (int i = EXCLUSIVE ? r + 2 : r + 1; i < R; ++i) kept[i] *= decay;
+                }
+                float* const y = out + (I + r) * LDO + v;
+                vec sum = kBehind < N ? load(y) * to_end : vec{};
+                for (int i = r + 1; i < R; ++i) sum += broadcast(p[(I + i) * LDP + I + r]) * kept[i];
+                kept[r] = load(x + (I + r) * LDX + v);
+                if (!EXCLUSIVE) sum += broadcast(p[(I + r) * LDP + I + r]) * kept[r];
+                store(y, sum);
+            }
+            const vec first = exp(load(g + I * LDG + v));
+            const vec whole = to_end * first;
+            for (int i = kBehind; i < N; ++i) store(scratch + i * LDO + v, load(scratch + i * LDO + v) * whole);
+            for (int r = 0; r < R; ++r)
+                store(scratch + (I + r) * LDO + v, EXCLUSIVE && r == 0 ? kept[r] : kept[r] * first);
+        }
+    };
+    const auto blocks = [&]<int I>(Lanes<I>, auto next) {
+        constexpr int kRows = detail::min(N - I, detail::kDecayBlock);
+        if constexpr (I + kRows < N) next(Lanes<I + kRows>{}, next);
+        block(Lanes<I, kRows>{});
+    };
+    blocks(Lanes<0>{}, blocks);
+}
+
 }  // namespace forge::cpu

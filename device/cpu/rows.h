@@ -83,4 +83,16 @@ inline void linear_scan_vector(const float* a, const float* x, float* dst) {
     for (int i = 0; i < N; ++i) dst[i] = h = a[i] * h + x[i];
 }
 
+/// The same, or, in REVERSE, h[i] = a[i + 1] * h[i + 1] + x[i] from h[N] = 0; EXCLUSIVE: the h that goes into element i.
+template <int N, bool REVERSE, bool EXCLUSIVE>
+inline void linear_scan_vector(const float* a, const float* x, float* dst) {
+    float h = 0.0f;
+    for (int n = 0; n < N; ++n) {
+        const int i = REVERSE ? N - 1 - n : n;
+        const float before = h;
+        h = n == 0 ? x[i] : a[REVERSE ? i + 1 : i] * h + x[i];
+        dst[i] = EXCLUSIVE ? before : h;
+    }
+}
+
 }  // namespace forge::cpu

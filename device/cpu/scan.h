@@ -137,6 +137,21 @@ inline void linear_scan(const float* a, const float* x, float* dst) {
     if constexpr (M > 1) linear_scan_from<M - 1, N, LDA, LDX, LDD>(a + LDA, x + LDX, dst, dst + LDD);
 }
 
+/// linear_scan, or, EXCLUSIVE, the h before each row: 0 in the first.
+template <int M, int N, int LDA, int LDX, int LDD, bool EXCLUSIVE>
+inline void linear_scan_forward(const float* a, const float* x, float* dst) {
+    if constexpr (!EXCLUSIVE) return linear_scan<M, N, LDA, LDX, LDD>(a, x, dst);
+    for (int j = 0; j < N; j += kWidth) store(dst + j, vec{});
+    if constexpr (M > 1) linear_scan<M - 1, N, LDA, LDX, LDD>(a, x, dst + LDD);
+}
+
+/// h[i] = a[i + 1] * h[i + 1] + x[i] along axis 0, from h[M] = 0: the same over rows in reverse, whose factors stand one
+/// row further on. EXCLUSIVE: the h[i + 1] that goes into each row.
+template <int M, int N, int LDA, int LDX, int LDD, bool EXCLUSIVE>
+inline void linear_scan_reverse(const float* a, const float* x, float* dst) {
+    linear_scan_forward<M, N, -LDA, -LDX, -LDD, EXCLUSIVE>(a + M * LDA, x + (M - 1) * LDX, dst + (M - 1) * LDD);
+}
+
 /// Sum over axis 0: [M, N] to [N].
 template <int M, int N, int LD>
 inline void sum_rows(const float* src, float* dst) {

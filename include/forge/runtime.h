@@ -49,6 +49,9 @@ struct CompileOptions {
     /// that keep them; set `chunk` too, as it decides how many there are.
     bool chunk_states = false;
     bool tuned = true;  ///< whether to use what `forge tune` measured on this machine
+    /// Whether kernels are compiled and loaded. Without them there are plans, sources and explanations, which need no
+    /// compiler; the result is not to be called.
+    bool load = true;
     /// The expected shape of calls, for the scheduler only; any shape is accepted at run time.
     std::int64_t expected_tokens = 4096, expected_sequences = 1, expected_heads = 4;
 };
@@ -84,7 +87,10 @@ struct Call {
     /// States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] and writes slot final_slots[n] (i32
     /// or i64 [N], dense; absent: slot n). They may be the same slots of the same pool. A sequence with a negative slot
     /// is skipped: its outputs are zero, and its states stay. has_initial_state (bool [N]): whether a sequence has a
-    /// state, or starts from zeros. On a GPU slots are read by the kernels and not checked, and outputs must be dense.
+    /// state, or starts from zeros. Sequences run at once: several may read one slot, but no two write one, and in
+    /// place none reads a slot that another one writes. On the CPU such a call is refused; on a GPU, where only the
+    /// kernels read the slots, nobody checks them, and the states of such a call are undefined. There outputs must be
+    /// dense.
     std::optional<TensorView> initial_slots = {}, final_slots = {}, has_initial_state = {};
     /// Packed sequences: i32 or i64 [N + 1], offsets in tokens, from 0 to T; B must be 1 (or absent).
     std::optional<TensorView> cu_seqlens;

@@ -230,6 +230,11 @@ class Plan:
         self._current_device, self._index = arrays.current_device(device), int(device.partition(":")[2] or 0)
         self._launch = _c.Launcher(compiled, tuple(places), offsets, workspace, slots is not None and slots[0] == "i64")
 
+    @property
+    def converts(self) -> bool:
+        """Whether some arguments are not read as they are, but converted first."""
+        return bool(self._conversions)
+
     def run(self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any = None) -> list[Any]:
         """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
         if self._current_device is not None and self._current_device() != self._index:

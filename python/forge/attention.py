@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections.abc import Mapping
@@ -130,7 +131,8 @@ class Attention:
         `state`: pools, float32 [slots, heads, …]: an array, or of several states a tuple in the order of declaration or a dictionary. Those
         that follow from prev_token, last_x, are among them. Nothing is converted: an array that kernels cannot write where it lies is
         refused. `slots`: int32 or int64 [N] on the device of the inputs: the slot of each sequence, no slot twice. A sequence with slot -1 is
-        skipped: its outputs are zero, no state changes. Without `slots` sequence n has slot n. On a GPU slots are not checked.
+        skipped: its outputs are zero, no state changes. Without `slots` sequence n has slot n. On a GPU slots are not checked, and the
+        states of sequences that share one are undefined.
 
         With `return_intermediate_states` (outputs, states before every token): float32 [B, T, heads, …], or [T, heads, …] where the inputs
         have no batch, without last_x; of skipped sequences they are undefined. To take back all but the first t tokens, t < T, write those
@@ -146,7 +148,7 @@ class Attention:
         try:
             results = plan.run(tensors, scalars, states, cu_seqlens, slots)
         except _c.RuntimeError as wrong:
-            raise _c.RuntimeError(str(wrong).replace("'initial_slots'", "'slots'")) from None
+            raise _c.RuntimeError(re.sub("'(initial|final)_slots'", "'slots'", str(wrong))) from None
         count = len(self.signature.outputs)
         output = _one_or_all(results[:count])
         return (output, _one_or_all(results[count:])) if return_intermediate_states else output

@@ -94,8 +94,13 @@ void emit_for_cpu(Executable& made, const ir::Definition& def, const ir::Functio
 }
 
 void load_for_gpu(Executable& made, const CompileOptions& options) {
-    if (!options.on.empty()) {
-        made.kernels = std::make_unique<runtime::AbsentGpuKernels>(made.plan, made.gpu->name);
+    const bool there = options.on.empty();
+    if (!there || !options.load) {
+        made.kernels = std::make_unique<runtime::AbsentGpuKernels>(
+            made.plan, there ? runtime::kNotLoaded
+                             : fmt::format("compiled on facts of {}, which is not there to run it: expected a variant "
+                                           "compiled without 'on' for a device of this machine",
+                                           made.gpu->name));
         return;
     }
     const build::CudaBinary binary =
@@ -106,6 +111,12 @@ void load_for_gpu(Executable& made, const CompileOptions& options) {
 }
 
 void load_for_cpu(Executable& made, const CompileOptions& options) {
+    const int threads = options.threads > 0 ? options.threads : support::core_count();
+    if (!options.load) {
+        made.kernels =
+            std::make_unique<CpuKernels>(made.plan, std::vector<CpuKernels::Function>{}, nullptr, nullptr, threads);
+        return;
+    }
     const auto library =
         build::build_cpu_library(made.plan.definition.name, made.sources[0].text, made.isa, made.cache_dir);
     made.from_cache = library->from_cache();
@@ -116,8 +127,7 @@ void load_for_cpu(Executable& made, const CompileOptions& options) {
     for (const auto& kernel : made.plan.kernels) kernels.push_back(function(emit::kernel_symbol(kernel)));
     made.kernels = std::make_unique<CpuKernels>(
         made.plan, std::move(kernels),
-        made.plan.last_rows.empty() ? nullptr : function(emit::last_rows_symbol(made.plan)), library,
-        options.threads > 0 ? options.threads : support::core_count());
+        made.plan.last_rows.empty() ? nullptr : function(emit::last_rows_symbol(made.plan)), library, threads);
 }
 
 }  // namespace

@@ -10,6 +10,35 @@ ir::ValueId Context::carried_param(const ir::Result& r) const {
     return ir::kNoValue;
 }
 
+kernel::Accesses Context::floats_at(std::int64_t offset, std::int64_t floats) {
+    return {{kernel::Memory::Shared, kScratch, offset * kFloat, (offset + floats) * kFloat}};
+}
+
+kernel::Accesses Context::memory(ir::ValueId v) const {
+    const ir::ValueId base = tile::buffer_of(fn, v);
+    if (!in_tile(base) && !is_operand(base)) return {};
+    const ir::Layout& layout = *fn.op(base).layout;
+    const tile::TileKernel& tiles = kernel.tiles;
+    kernel::Accesses all = floats_at(layout.offset, floats(base));
+    kernel::Access& at = all[0];
+    const auto move_to = [&](std::int64_t offset, std::int64_t stride, int depth, const std::string& channel) {
+        at.end += offset * kFloat - at.begin, at.begin = offset * kFloat;
+        at.stride = stride * kFloat, at.depth = depth, at.channel = channel;
+    };
+    const tile::Roles* const roles = tiles.roles ? &*tiles.roles : nullptr;
+    if (layout.staged && plan::in_order(kernel.graph.loop)) {
+        const bool number = layout.offset >= tiles.stage_floats;
+        move_to(number ? tiles.stage_numbers + layout.offset - tiles.stage_floats : layout.offset,
+                number ? tiles.number_floats : tiles.stage_floats, tiles.stages, roles ? kStages : "");
+    } else if (roles) {
+        if (const tile::Roles::Passed* const p = roles->find(base))
+            move_to(p->offset, p->floats, roles->output_groups, passing(base));
+        else if (fn.op(base).code != ir::Opcode::Param && !roles->does(tile::Roles::kStates, base))
+            at.of_instance = roles->output_floats * kFloat;
+    }
+    return all;
+}
+
 bool Context::needs_float(ir::ValueId v) const {
     const auto& inputs = plan.definition.inputs;
     if (std::none_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return in.type.dtype == BF16; }))

@@ -2,7 +2,6 @@
 /// small questions that all of them ask.
 #pragma once
 
-#include "emit/barriers.h"
 #include "emit/dialect.h"
 #include "emit/names.h"
 #include "emit/writer.h"
@@ -17,8 +16,7 @@ struct Context {
           plan(p),
           kernel(k),
           fn(k.tiles.fn),
-          names(cpp_names(fn)),
-          barriers(d.cooperative, d.barrier) {}
+          names(cpp_names(fn)) {}
 
     Writer& out;
     const Dialect& dialect;
@@ -26,8 +24,10 @@ struct Context {
     const plan::Kernel& kernel;
     const ir::Function& fn;
     std::vector<std::string> names;
-    Barriers barriers;
 
+    // Names in the text and in the kernel's statements.
+    static constexpr const char *kScratch = "scratch", *kStages = "stages";
+    [[nodiscard]] std::string passing(ir::ValueId v) const { return name(v) + "_passing"; }
     [[nodiscard]] const std::string& name(ir::ValueId v) const { return names[static_cast<std::size_t>(v)]; }
     [[nodiscard]] bool is_param(ir::ValueId v, ir::Role role) const {
         return fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == role;
@@ -57,11 +57,14 @@ struct Context {
         return kernel.tiles.far_floats > 0 && offset >= near ? fmt::format("far + {}", offset - near)
                                                              : fmt::format("scratch + {}", offset);
     }
-    /// The memory of a value's buffer; nothing for values outside tiles.
-    [[nodiscard]] Ranges memory(ir::ValueId v) const {
-        const ir::ValueId base = tile::buffer_of(fn, v);
-        if (!in_tile(base) && !is_operand(base)) return {};
-        return {{fn.op(base).layout->offset, fn.op(base).layout->offset + floats(base)}};
+    static constexpr std::int64_t kFloat = 4;
+    /// Where a value lies, in all buffers that it has by turns; nothing for values outside tiles and registers.
+    [[nodiscard]] kernel::Accesses memory(ir::ValueId v) const;
+    /// So many floats of the tiles' memory.
+    [[nodiscard]] static kernel::Accesses floats_at(std::int64_t offset, std::int64_t floats);
+    /// A tile or a fragment.
+    [[nodiscard]] kernel::Accesses held(ir::ValueId v) const {
+        return is_fragment(v) ? kernel::Accesses{kernel::registers(name(v))} : memory(v);
     }
     /// Where the next chunk reads what this one carries to it; kNoValue if it does not.
     [[nodiscard]] ir::ValueId carried_param(const ir::Result& r) const;
@@ -69,9 +72,16 @@ struct Context {
     /// itself, and sums that cancel would lose some), and for what is inverted.
     [[nodiscard]] bool needs_float(ir::ValueId v) const;
 
-    /// The operation that comes next writes a value's buffer, or reads it.
-    void writes(ir::ValueId v) { barriers.before(out, {}, memory(v)); }
-    void reads(ir::ValueId v) { barriers.before(out, memory(v), {}); }
+    /// The lines that come next compute, or move.
+    void next(const std::string& what, kernel::Accesses reads, kernel::Accesses writes) {
+        out.next({kernel::Kind::Compute, what, std::move(reads), std::move(writes)});
+    }
+    void moves(const std::string& what, kernel::Accesses reads, kernel::Accesses writes) {
+        out.next({kernel::Kind::Move, what, std::move(reads), std::move(writes)});
+    }
+    /// … and write a value's buffer, or read it.
+    void writes(ir::ValueId v) { next("load " + name(v), {}, memory(v)); }
+    void reads(ir::ValueId v) { next("store " + name(v), memory(v), {}); }
 };
 
 }  // namespace forge::emit

@@ -1,5 +1,6 @@
 #include "emit/kernel.h"
 #include "emit/loops.h"
+#include "emit/statements.h"
 #include "forge/error.h"
 
 namespace forge::emit {
@@ -103,9 +104,15 @@ class DeviceCall {
     void matmul(const char* acc) {
         const ValueId a = op_.args[0], b = op_.args[1];
         if (op_.args.size() == 3 && !tile::same_buffer(fn_, op_.args[2], v_)) {
+            if (c_.dialect.cooperative) c_.next("copy_tile", c_.memory(op_.args[2]), c_.memory(v_));
             out_.line("copy_tile<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v_),
                       row_stride(op_.args[2]), result_, pointer(2));
-            if (c_.dialect.cooperative) out_.line("sync();");
+            if (c_.dialect.cooperative) {
+                out_.add(group_barrier());
+                kernel::Accesses reads = c_.memory(a);
+                kernel::append(reads, c_.memory(b)), kernel::append(reads, c_.memory(v_));
+                c_.next("matmul", reads, c_.memory(v_));
+            }
         }
         const int rows = op_.attrs.trans_a ? 1 : 0, depth = 1 - rows;
         std::string tri;
@@ -198,9 +205,15 @@ class DeviceCall {
     }
 
     void linear_scan() {
+        const bool reverse = op_.attrs.reverse, exclusive = op_.attrs.exclusive;
         if (op_.type.rank() == 1)
-            return out_.line("linear_scan_vector<{}>({}, {}, {});", size_of(op_.type, 0), pointer(0), pointer(1),
-                             result_);
+            return out_.line("linear_scan_vector<{}{}>({}, {}, {});", size_of(op_.type, 0),
+                             reverse || exclusive ? fmt::format(", {}, {}", reverse, exclusive) : "", pointer(0),
+                             pointer(1), result_);
+        if (reverse || exclusive)
+            return out_.line("linear_scan_{}<{}, {}, {}, {}, {}, {}>({}, {}, {});", reverse ? "reverse" : "forward",
+                             size_of(op_.type, 0), flat_columns(v_), stride(op_.args[0], 0), stride(op_.args[1], 0),
+                             stride(v_, 0), exclusive, pointer(0), pointer(1), result_);
         out_.line("linear_scan<{}, {}, {}, {}, {}>({}, {}, {});", size_of(op_.type, 0), flat_columns(v_),
                   stride(op_.args[0], 0), stride(op_.args[1], 0), stride(v_, 0), pointer(0), pointer(1), result_);
     }
@@ -222,9 +235,10 @@ class DeviceCall {
     void decay_apply() {
         const auto n = size_of(op_.type, 0), v = size_of(op_.type, 1);
         with_work(std::to_string(n * row_stride(v_)), [&](const std::string& work) {
-            out_.line("decay_apply<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});", n, v, row_stride(op_.args[0]),
-                      row_stride(op_.args[1]), row_stride(op_.args[2]), row_stride(v_), flag(op_.attrs.exclusive),
-                      precision(), pointer(0), pointer(1), pointer(2), result_, work);
+            out_.line("decay_apply{}<{}, {}, {}, {}, {}, {}, {}{}>({}, {}, {}, {}, {});",
+                      op_.attrs.reverse ? "_reverse" : "", n, v, row_stride(op_.args[0]), row_stride(op_.args[1]),
+                      row_stride(op_.args[2]), row_stride(v_), flag(op_.attrs.exclusive), precision(), pointer(0),
+                      pointer(1), pointer(2), result_, work);
         });
     }
 

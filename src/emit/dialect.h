@@ -11,12 +11,13 @@ struct Dialect {
     std::vector<std::string> defines, includes, namespaces;
     std::string arguments;              ///< of a kernel
     std::vector<std::string> prologue;  ///< first lines of a kernel
+    bool overlaps = false;              ///< it waits for the kernel before, which may still run
     std::string idle;                   ///< how a task without work ends; empty: there is none
     /// A block of threads works on a task together: loops are shared out, barriers stand between operations, addresses
     /// of vectors are aligned, products state their precision and both strides of their second operand.
     bool cooperative = false;
-    int threads = 1;                  ///< of such a block
-    std::string barrier = "sync();";  ///< how its threads wait for one another
+    int threads = 1;         ///< of such a block
+    bool publishes = false;  ///< its barriers are for matrix units, too
 };
 
 }  // namespace forge::emit

@@ -13,6 +13,8 @@
 namespace forge::emit {
 namespace {
 
+using ::forge::kernel::Kind;
+using ::forge::kernel::Statement;
 using ir::Function;
 using ir::Layout;
 using ir::Op;
@@ -33,8 +35,12 @@ class KernelWriter {
           fn_(c_.fn) {}
 
     void write() {
-        out_.open(fmt::format("FORGE_KERNEL void {}({})", kernel_symbol(c_.kernel), c_.dialect.arguments));
+        ::forge::kernel::Kernel time{kernel_symbol(c_.kernel)};
+        time.publishes = c_.dialect.publishes, time.overlaps = c_.dialect.overlaps;
+        out_.begin_kernel(std::move(time),
+                          fmt::format("FORGE_KERNEL void {}({})", kernel_symbol(c_.kernel), c_.dialect.arguments));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
+        if (c_.dialect.overlaps) out_.add({Kind::WaitKernel});
         if (has_far_tiles()) begin_tasks();
         begin_task();
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
@@ -46,12 +52,12 @@ class KernelWriter {
         declare_spills();
         chunk_body();
         if (plan::in_order(loop_)) {
-            c_.barriers.wait(out_);  // the next chunk finds all tiles at rest
-            out_.close();
+            out_.add({Kind::Rest, "the next chunk finds all tiles at rest"});
+            out_.end();
             store_carried();
         }
         if (has_far_tiles()) end_tasks();
-        out_.close();
+        out_.end();
     }
 
   private:
@@ -62,11 +68,15 @@ class KernelWriter {
         const int spill = plan_.spill(plan::kFarSpill);
         out_.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
                   plan_.spills[static_cast<std::size_t>(spill)].floats);
+        out_.begin({Kind::Loop, "tasks"}, "");
         out_.open("const auto work = [&](const Size task)");
     }
     void end_tasks() {
         out_.close("};");
-        out_.line("for (Size task = blockIdx.x; task < call.tasks; task += gridDim.x) work(task), sync();");
+        Statement barrier{Kind::Barrier};
+        barrier.code = {"for (Size task = blockIdx.x; task < call.tasks; task += gridDim.x) work(task), sync();"};
+        out_.add(std::move(barrier));
+        out_.end();
     }
 
     void begin_task() {
@@ -97,9 +107,10 @@ class KernelWriter {
         else out_.line("Size block = at.block;");
         const std::int64_t step = loop_ == Loop::Carries ? 1 : plan_.schedule.chunk;
         if (plan::in_order(loop_)) {
-            c_.barriers.wait(out_);
+            out_.add({Kind::Rest, "before the first chunk"});
             fetch_first();
-            out_.open(fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
+            out_.begin({Kind::Loop, "chunks"},
+                       fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
         }
         if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", rows_from("row"));
         if (loop_ == Loop::Chunks) fetch_first();
@@ -128,18 +139,26 @@ class KernelWriter {
         if (ahead_.empty()) return;
         const bool loop = plan::in_order(loop_);
         if (loop) out_.line("int rows_ahead = {};", rows_from("at.row"));
-        for (const ValueId v : ahead_)
+        for (const ValueId v : ahead_) {
+            fetches(v);
             out_.line(
                 "auto {}_ahead = {};", c_.name(v),
                 transfers_.fetch(v, loop ? Transfers::Place{"at.row", "rows_ahead", "block"} : Transfers::Place{}));
+        }
     }
 
     void fetch_next() {
         if (ahead_.empty() || !plan::in_order(loop_)) return;
         const std::string next = fmt::format("(row + {})", plan_.schedule.chunk);
         out_.line("rows_ahead = {};", rows_from(next));
-        for (const ValueId v : ahead_)
+        for (const ValueId v : ahead_) {
+            fetches(v);
             out_.line("{}_ahead = {};", c_.name(v), transfers_.fetch(v, {next, "rows_ahead", "(block + call.heads)"}));
+        }
+    }
+
+    void fetches(ValueId v) {
+        c_.next("fetch " + c_.name(v), transfers_.source(v), {kernel::registers(c_.name(v) + "_ahead")});
     }
 
     /// One pointer per buffer, with its shape.
@@ -294,12 +313,17 @@ class KernelWriter {
 
     void compute(ValueId v) {
         const Op& op = fn_.op(v);
-        Ranges reads, writes = c_.memory(v);
-        for (const ValueId t : tile::tiles_read_by(fn_, v))
-            for (const Range& r : c_.memory(t)) reads.push_back(r);
+        kernel::Accesses reads, writes = c_.memory(v);
+        for (const ValueId t : tile::tiles_read_by(fn_, v)) kernel::append(reads, c_.memory(t));
         if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
-            writes.push_back({work->second, work->second + tile::work_floats(fn_, v, plan_.schedule.rules())});
-        c_.barriers.before(out_, reads, writes);
+            kernel::append(writes, Context::floats_at(work->second, tile::work_floats(fn_, v, plan_.schedule.rules())));
+        const std::string what = fmt::format("{} {}", ir::info(op.code).name, c_.name(v));
+        if (copies_first(v)) {
+            out_.begin({Kind::Operation, what, reads, writes}, "");
+            write_device_call(c_, v);
+            return out_.end();
+        }
+        c_.next(what, reads, writes);
         if (op.code == Opcode::Copy && is_matrix_transpose(op)) {
             const ValueId base = op.args[0];
             out_.line("transpose<{}, {}, {}, {}>({}, {});", size_of(op.type, 1), size_of(op.type, 0),
@@ -311,6 +335,13 @@ class KernelWriter {
         } else {
             write_device_call(c_, v);
         }
+    }
+
+    /// What a product is added to, where threads share the work, before they multiply.
+    [[nodiscard]] bool copies_first(ValueId v) const {
+        const Op& op = fn_.op(v);
+        return c_.dialect.cooperative && ir::is_matmul(op.code) && op.args.size() == 3 &&
+               !tile::same_buffer(fn_, op.args[2], v);
     }
 
     [[nodiscard]] bool is_matrix_transpose(const Op& copy) const {
@@ -333,7 +364,7 @@ class KernelWriter {
     void keep(const ir::Result& r) {
         const ValueId kept = c_.carried_param(r);
         if (kept == ir::kNoValue || fn_.op(kept).layout->offset == fn_.op(r.value).layout->offset) return;
-        c_.barriers.before(out_, c_.memory(r.value), c_.memory(kept));
+        c_.next("keep " + c_.name(kept), c_.memory(r.value), c_.memory(kept));
         out_.line("copy_floats<{}>({}, {});", c_.floats(kept), c_.name(kept), c_.name(r.value));
     }
 
@@ -380,7 +411,7 @@ void write_title(Writer& out, const plan::Kernel& kernel) {
                              ir::print(kernel.tiles.fn)));
 }
 
-std::string write_source(const plan::Plan& plan, const Dialect& dialect, const WriteKernel& write) {
+Source write_source(const plan::Plan& plan, const Dialect& dialect, const WriteKernel& write) {
     Writer out;
     write_title(out, plan);
     for (const std::string& define : dialect.defines) out.line("#define {}", define);
@@ -392,7 +423,7 @@ std::string write_source(const plan::Plan& plan, const Dialect& dialect, const W
         write(out, dialect, plan, kernel);
     }
     write_last_rows(out, dialect, plan);
-    return out.text();
+    return out.source();
 }
 
 }  // namespace forge::emit

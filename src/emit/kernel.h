@@ -16,9 +16,9 @@ void write_title(Writer& out, const plan::Kernel& kernel);
 
 void write_kernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel);
 
-/// A whole source file: the schedule and each kernel's IR as comments, includes, kernels as `write` has them.
+/// A whole source file, before its threads wait for one another: the schedule and each kernel's IR as comments, includes, kernels as `write` has them.
 using WriteKernel = std::function<void(Writer&, const Dialect&, const plan::Plan&, const plan::Kernel&)>;
-std::string write_source(const plan::Plan& plan, const Dialect& dialect, const WriteKernel& write = write_kernel);
+Source write_source(const plan::Plan& plan, const Dialect& dialect, const WriteKernel& write = write_kernel);
 
 /// One tile op that is neither a parameter, a view nor elementwise: a call of the device library.
 void write_device_call(Context& context, ir::ValueId v);

@@ -288,7 +288,7 @@ std::string Transfers::fetch(ValueId v, const Place& place) const {
 
 void Transfers::place(ValueId v) {
     const Block b = ahead(v, {});
-    c_.writes(v);
+    c_.next("place " + c_.name(v), {kernel::registers(c_.name(v) + "_ahead")}, c_.memory(v));
     if (b.shape.size() == 1)
         return out_.line("place_vector({}, {}_ahead, {}, {});", c_.name(v), c_.name(v), b.rows, b.pad);
     out_.line("place_tile<{}>({}, {}_ahead, {}, {}, {}, {}, {});", b.tile_strides[0], c_.name(v), c_.name(v), b.memory,
@@ -411,8 +411,12 @@ void Transfers::copy_spill(const std::string& spill, ValueId v, const char* bloc
     for (int axis = 0; axis < loops; ++axis) out_.close();
 }
 
+kernel::Accesses Transfers::source(ValueId v) const {
+    return c_.is_param(v, Role::Spill) ? spilled(fn_.op(v).attrs.name) : kernel::Accesses{};
+}
+
 void Transfers::load_spill(ValueId v, const std::string& spill, const char* block) {
-    c_.writes(v);
+    c_.next("load " + c_.name(v), spilled(spill), c_.memory(v));
     copy_spill(spill, v, block, true);
 }
 

@@ -34,6 +34,11 @@ class Transfers {
     [[nodiscard]] std::string tile_offset(int tensor, std::size_t leading) const;
     /// The first column of a token matrix that the task moves.
     [[nodiscard]] std::string first_column(int tensor) const;
+    /// Where a parameter lies in global memory, if a kernel before may still write it.
+    [[nodiscard]] kernel::Accesses source(ir::ValueId v) const;
+    [[nodiscard]] static kernel::Accesses spilled(const std::string& spill) {
+        return {{kernel::Memory::Global, spill, 0, 1}};
+    }
     void load_head(ir::ValueId v);
     void load_initial_state(ir::ValueId v);
     void store_output(const ir::Result& r);

@@ -105,6 +105,10 @@ class Verifier {
         for (const Op& op : fn.ops) {
             sizes(fn, op, known);
             if (op.code == Opcode::Param) parameter(fn, op, which);
+            if ((op.code == Opcode::LinearScan && (op.attrs.reverse || op.attrs.exclusive)) ||
+                (op.code == Opcode::DecayApply && op.attrs.reverse))
+                report(op.where, fmt::format("{}: {}: from the last token to the first, or before each", fn.name, info(op.code).name),
+                       "a scan from the first token on; the compiler makes others, for gradients", to_string(op.type));
             if (op.code == Opcode::Inverse && triangle_of(fn, op.args[0]) != Triangle::UnitLower)
                 report(op.where, fmt::format("{}: inverse: the matrix is not provably unit lower-triangular", fn.name),
                        "identity(x, n) + tril(a, -1), or - instead of +", to_string(fn.op(op.args[0]).type));

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
-#include <limits>
-#include <numeric>
+
+#include "runtime/arguments.h"
+#include "runtime/blocks.h"
+#include "runtime/state_slots.h"
 
 namespace forge::runtime {
 namespace {
@@ -18,134 +19,31 @@ using plan::Plan;
 using plan::TensorSlot;
 using Kind = TensorSlot::Kind;
 
-std::string shown(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
-/// That there are so few tokens and heads that blocks of them can be counted, in parts too, and that sequences can be
-/// numbered with int.
-void check_magnitude(const Plan& plan, const Bounds& of) {
-    constexpr std::int64_t kMostSequences = std::numeric_limits<std::int32_t>::max(), kLargestChunk = 128;
-    if (of.sequences > kMostSequences)
-        throw RuntimeError(fmt::format("{}: expected at most {} sequences, got {}", plan.definition.name,
-                                       kMostSequences, of.sequences));
-    const support::Checked tokens = of.tokens, sequences = std::max<std::int64_t>(1, of.sequences);
-    const support::Checked rows = of.packed ? tokens + sequences * kLargestChunk : sequences * (tokens + kLargestChunk);
-    const std::int64_t parts = std::max<std::int64_t>(1, plan.schedule.tiles);
-    if (!(rows * std::max<std::int64_t>(1, of.heads) * parts).at_most())
-        throw RuntimeError(fmt::format("{}: more tasks than 64 bits count: {} sequences, {} tokens{}, {} heads",
-                                       plan.definition.name, of.sequences, of.tokens, of.packed ? " in all" : "",
-                                       of.heads));
-}
-
 class Binder {
   public:
     Binder(const Plan& plan, const Call& call, Lengths lengths) : plan_(plan), call_(call), lengths_(lengths) {}
 
     Bound run() {
-        refuse_unknown();
-        refuse_extremes();
+        refuse_unknown(plan_, call_);
+        refuse_extremes(plan_, call_);
         for (const TensorSlot& slot : plan_.tensors) find_sizes(slot);
         find_heads();
         find_sequences();
         check_magnitude(plan_, {bound_.sequences, bound_.length, bound_.heads, call_.cu_seqlens.has_value()});
         for (const TensorSlot& slot : plan_.tensors) bound_.tensors.push_back(bind(slot));
-        find_slots();
+        bind_slots(plan_, call_, lengths_, bound_);
         for (const std::string& name : plan_.scalars) bind_scalar(name);
-        if (lengths_ == Lengths::OnHost) {
-            find_chunks();
-            find_segments();
-        } else {
-            bound_chunks_and_segments();
-        }
+        bound_.packed = call_.cu_seqlens.has_value() && lengths_ == Lengths::OnDevice;
+        if (lengths_ == Lengths::OnHost) count_blocks(plan_, bound_);
+        else bound_blocks(plan_, bound_);
         return std::move(bound_);
     }
 
   private:
     [[noreturn]] void fail(const std::string& argument, const std::string& expected, const std::string& got) const {
-        throw RuntimeError(
-            fmt::format("{}: argument '{}': expected {}, got {}", plan_.definition.name, argument, expected, got));
+        refuse_argument(plan_, argument, expected, got);
     }
-
-    static bool is_state(const TensorSlot& slot) {
-        return slot.kind == Kind::InitialState || slot.kind == Kind::FinalState || slot.kind == Kind::ChunkState;
-    }
-    static bool has_tokens(const TensorSlot& slot) { return slot.kind == Kind::Input || slot.kind == Kind::Output; }
-
-    [[nodiscard]] std::string argument_name(const TensorSlot& slot) const {
-        if (slot.kind == Kind::InitialState) return "initial_states." + slot.name;
-        if (slot.kind == Kind::FinalState) return "final_states." + slot.name;
-        if (slot.kind == Kind::ChunkState) return "chunk_states." + slot.name;
-        return slot.name;
-    }
-
-    [[nodiscard]] const TensorView* find(const TensorSlot& slot) const {
-        const auto& from = slot.kind == Kind::InitialState ? call_.initial_states
-                           : slot.kind == Kind::FinalState ? call_.final_states
-                           : slot.kind == Kind::ChunkState ? call_.chunk_states
-                                                           : call_.tensors;
-        const auto it = from.find(slot.name);
-        if (it != from.end()) return &it->second;
-        if (!is_state(slot)) fail(slot.name, fmt::format("a tensor {}", to_string(slot.type)), "nothing");
-        return nullptr;
-    }
-
-    void refuse_unknown() const {
-        const auto check = [&](const std::map<std::string, TensorView>& given, const char* prefix, auto wanted) {
-            for (const auto& [name, view] : given) {
-                std::vector<std::string> known;
-                for (const TensorSlot& s : plan_.tensors)
-                    if (wanted(s)) known.push_back(s.name);
-                if (std::find(known.begin(), known.end(), name) == known.end())
-                    fail(prefix + name, fmt::format("one of {}", fmt::join(known, ", ")), "an unknown name");
-            }
-        };
-        check(call_.tensors, "", [](const TensorSlot& s) { return !is_state(s); });
-        check(call_.initial_states, "initial_states.",
-              [](const TensorSlot& s) { return s.kind == Kind::InitialState; });
-        check(call_.final_states, "final_states.", [](const TensorSlot& s) { return s.kind == Kind::FinalState; });
-        const auto has_chunk_state = [](const TensorSlot& s) { return s.kind == Kind::ChunkState; };
-        if (!call_.chunk_states.empty() && std::none_of(plan_.tensors.begin(), plan_.tensors.end(), has_chunk_state))
-            fail("chunk_states", "a variant that was compiled with chunk_states", "one without");
-        check(call_.chunk_states, "chunk_states.", has_chunk_state);
-        for (const auto& [name, value] : call_.scalars)
-            if (std::find(plan_.scalars.begin(), plan_.scalars.end(), name) == plan_.scalars.end())
-                fail(name, fmt::format("one of the scalars {}", fmt::join(plan_.scalars, ", ")), "an unknown name");
-    }
-
-    /// What no tensor in memory is: sizes below 0, elements that do not lie within 2^63 bytes, an address that is no
-    /// multiple of an element's size. All arithmetic on shapes and strides relies on it.
-    void refuse_extremes() const {
-        const auto check = [&](const std::string& name, const TensorView& view) {
-            if (std::any_of(view.shape.begin(), view.shape.end(), [](auto n) { return n < 0; }))
-                fail(name, "sizes of at least 0", shown(view.shape));
-            const auto bytes = static_cast<std::int64_t>(size_in_bytes(view.dtype));
-            support::Checked elements = bytes, extent = bytes;
-            for (std::size_t axis = 0; axis < view.shape.size(); ++axis) {
-                elements = elements * std::max<std::int64_t>(1, view.shape[axis]);
-                if (axis < view.strides.size() && view.shape[axis] > 1)
-                    extent = extent + support::Checked(view.shape[axis] - 1) * magnitude(view.strides[axis]) * bytes;
-            }
-            if (!elements.at_most()) fail(name, "fewer than 2^63 bytes", shown(view.shape));
-            if (!extent.at_most())
-                fail(name, "strides within 2^63 bytes",
-                     fmt::format("{} of {}", shown(view.strides), shown(view.shape)));
-            if (reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(bytes) != 0)  // NOLINT
-                fail(name, fmt::format("an address that is a multiple of {} bytes", bytes),
-                     fmt::format("{}", static_cast<const void*>(view.data)));
-        };
-        const auto check_all = [&](const std::map<std::string, TensorView>& group, const char* prefix) {
-            for (const auto& [name, view] : group) check(prefix + name, view);
-        };
-        check_all(call_.tensors, ""), check_all(call_.initial_states, "initial_states."),
-            check_all(call_.final_states, "final_states."), check_all(call_.chunk_states, "chunk_states.");
-        if (call_.cu_seqlens) check("cu_seqlens", *call_.cu_seqlens);
-        if (call_.initial_slots) check("initial_slots", *call_.initial_slots);
-        if (call_.final_slots) check("final_slots", *call_.final_slots);
-        if (call_.has_initial_state) check("has_initial_state", *call_.has_initial_state);
-    }
-
-    static std::int64_t magnitude(std::int64_t stride) {
-        return stride == std::numeric_limits<std::int64_t>::min() ? support::Checked::kMost : std::abs(stride);
-    }
+    [[nodiscard]] const TensorView* find(const TensorSlot& slot) const { return find_argument(plan_, call_, slot); }
 
     /// Reads B, T and the head counts off the first tensors that have them; later ones must agree.
     void find_sizes(const TensorSlot& slot) {
@@ -227,10 +125,10 @@ class Binder {
         if (!cu.data) fail("cu_seqlens", "a pointer", "null");
         bound_.sequences = cu.shape[0] - 1;
         if (lengths_ == Lengths::OnDevice) return;
-        std::int64_t before = offset(cu, 0);
+        std::int64_t before = element_of(cu, 0);
         if (before != 0) fail("cu_seqlens", "0 as the first offset", std::to_string(before));
         for (std::int64_t n = 0; n < bound_.sequences; ++n) {
-            const std::int64_t after = offset(cu, n + 1);
+            const std::int64_t after = element_of(cu, n + 1);
             if (after < before)
                 fail("cu_seqlens", "offsets that do not fall", fmt::format("{} after {}", after, before));
             if (after > tokens_ && n + 1 < bound_.sequences)
@@ -242,12 +140,6 @@ class Binder {
         if (before != tokens_)
             fail("cu_seqlens", fmt::format("the number of tokens, {}, as the last offset", tokens_),
                  std::to_string(before));
-    }
-
-    static std::int64_t offset(const TensorView& cu, std::int64_t n) {
-        const std::int64_t at = n * (cu.strides.empty() ? 1 : cu.strides[0]);
-        return cu.dtype == DType::I32 ? static_cast<const std::int32_t*>(cu.data)[at]
-                                      : static_cast<const std::int64_t*>(cu.data)[at];
     }
 
     [[nodiscard]] std::int64_t size_of(const Dim& d) const {
@@ -343,7 +235,7 @@ class Binder {
     void check_shape(const TensorSlot& slot, const TensorView& view) const {
         std::vector<std::int64_t> wanted;
         if (is_state(slot))
-            wanted = {slots_for(slot) && !view.shape.empty() ? view.shape[0] : bound_.sequences,
+            wanted = {slots_for(call_, slot) && !view.shape.empty() ? view.shape[0] : bound_.sequences,
                       slot.heads ? size_of(*slot.heads) : bound_.heads};
         else if (view.shape.size() > static_cast<std::size_t>(slot.type.rank())) wanted = {batch_};
         for (const Dim& d : slot.type.shape) wanted.push_back(size_of(d));
@@ -351,97 +243,10 @@ class Binder {
         fail(argument_name(slot), "shape " + shown(wanted), shown(view.shape));
     }
 
-    [[nodiscard]] const std::optional<TensorView>& slots_for(const TensorSlot& slot) const {
-        return slot.kind == Kind::InitialState ? call_.initial_slots : call_.final_slots;
-    }
-
-    void check_per_sequence(const std::optional<TensorView>& view, const char* name,
-                            std::initializer_list<DType> types) const {
-        if (!view) return;
-        if (std::find(types.begin(), types.end(), view->dtype) == types.end())
-            fail(name, types.size() > 1 ? "i32 or i64" : "bool", to_string(view->dtype));
-        if (view->shape != std::vector<std::int64_t>{bound_.sequences})
-            fail(name, fmt::format("shape [{}]", bound_.sequences), shown(view->shape));
-        if (!view->data && bound_.sequences > 0) fail(name, "a pointer", "null");
-        if (view->shape[0] > 1 && view->strides != std::vector<std::int64_t>{1})
-            fail(name, "a dense array", fmt::format("stride {}", view->strides[0]));
-    }
-
-    void find_slots() {
-        check_per_sequence(call_.initial_slots, "initial_slots", {DType::I32, DType::I64});
-        check_per_sequence(call_.final_slots, "final_slots", {DType::I32, DType::I64});
-        check_per_sequence(call_.has_initial_state, "has_initial_state", {DType::Bool});
-        if (call_.initial_slots && call_.final_slots && call_.initial_slots->dtype != call_.final_slots->dtype)
-            fail("final_slots", to_string(call_.initial_slots->dtype) + " as initial_slots",
-                 to_string(call_.final_slots->dtype));
-        const auto data = [](const std::optional<TensorView>& view) { return view ? view->data : nullptr; };
-        const std::optional<TensorView>& any = call_.initial_slots ? call_.initial_slots : call_.final_slots;
-        bound_.slots = {data(call_.initial_slots), data(call_.final_slots),
-                        static_cast<const unsigned char*>(data(call_.has_initial_state)),
-                        any && any->dtype == DType::I64};
-        if (lengths_ == Lengths::OnHost) skip_sequences();
-    }
-
-    /// Sequences with a negative slot have no tokens for the kernels.
-    void skip_sequences() {
-        for (std::int64_t n = 0; n < bound_.sequences; ++n) {
-            bool skipped = false;
-            for (const TensorSlot& slot : plan_.tensors) {
-                if (!is_state(slot) || slot.kind == Kind::ChunkState || !slots_for(slot)) continue;
-                const TensorView* states = find(slot);
-                const std::int64_t at = offset(*slots_for(slot), n);
-                skipped = skipped || at < 0;
-                if (states && at >= states->shape[0])
-                    fail(slot.kind == Kind::InitialState ? "initial_slots" : "final_slots",
-                         fmt::format("slots below {}", states->shape[0]), std::to_string(at));
-            }
-            if (!skipped) continue;
-            bound_.skipped.push_back(n);
-            bound_.skipped_tokens.push_back(std::exchange(bound_.tokens[static_cast<std::size_t>(n)], 0));
-        }
-    }
-
     void bind_scalar(const std::string& name) {
         const auto it = call_.scalars.find(name);
         if (it == call_.scalars.end()) fail(name, "a number", "nothing");
         bound_.scalars.push_back(static_cast<float>(it->second));
-    }
-
-    void find_chunks() {
-        const std::int64_t chunk = plan_.schedule.chunk;
-        for (const device::Size tokens : bound_.tokens) bound_.chunks += (tokens + chunk - 1) / chunk;
-    }
-
-    /// Segments of equal length, as many in the longest sequence as were planned; every sequence has one at least.
-    void find_segments() {
-        const std::int64_t chunk = plan_.schedule.chunk, wanted = std::max<std::int64_t>(1, plan_.schedule.segments);
-        std::int64_t most = 1;
-        for (const device::Size tokens : bound_.tokens)
-            most = std::max<std::int64_t>(most, (tokens + chunk - 1) / chunk);
-        bound_.segment_rows = (most + wanted - 1) / wanted * chunk;
-        for (std::int64_t n = 0; n < bound_.sequences; ++n) {
-            const std::int64_t segments = std::max<std::int64_t>(
-                1, (bound_.tokens[static_cast<std::size_t>(n)] + bound_.segment_rows - 1) / bound_.segment_rows);
-            bound_.first_segment.push_back(bound_.segments);
-            bound_.segment_sequence.insert(bound_.segment_sequence.end(), static_cast<std::size_t>(segments),
-                                           static_cast<int>(n));
-            bound_.segments += segments;
-        }
-        bound_.first_segment.push_back(bound_.segments);
-        bound_.summaries = bound_.segments, bound_.summary_rows = bound_.segment_rows;
-    }
-
-    /// As many chunks and segments as there can be, whatever the lengths of packed sequences; each has one at least.
-    void bound_chunks_and_segments() {
-        const std::int64_t chunk = plan_.schedule.chunk, parts = std::max<std::int64_t>(1, plan_.schedule.summaries);
-        const std::int64_t wanted = std::max<std::int64_t>(1, plan_.schedule.segments) * parts;
-        const std::int64_t most = std::max<std::int64_t>(1, (bound_.length + chunk - 1) / chunk);
-        bound_.summary_rows = (most + wanted - 1) / wanted * chunk;
-        bound_.segment_rows = bound_.summary_rows * parts;
-        bound_.packed = call_.cu_seqlens.has_value();
-        bound_.chunks = bound_.blocks(chunk);
-        bound_.segments = bound_.blocks(bound_.segment_rows);
-        bound_.summaries = bound_.blocks(bound_.summary_rows);
     }
 
     const Plan& plan_;
@@ -455,32 +260,6 @@ class Binder {
 }  // namespace
 
 Bound bind(const Plan& plan, const Call& call, Lengths lengths) { return Binder(plan, call, lengths).run(); }
-
-Bound bind(const Plan& plan, const Bounds& bounds) {
-    const auto not_negative = [&](std::int64_t n, const char* name) {
-        if (n < 0)
-            throw RuntimeError(
-                fmt::format("{}: bounds: expected {} of at least 0, got {}", plan.definition.name, name, n));
-    };
-    not_negative(bounds.sequences, "sequences"), not_negative(bounds.tokens, "tokens"),
-        not_negative(bounds.heads, "heads");
-    check_magnitude(plan, bounds);
-    Bound bound;
-    bound.sequences = bounds.sequences;
-    bound.heads = bounds.heads;
-    bound.length = bounds.tokens;
-    bound.packed = bounds.packed;
-    bound.chunks = bound.blocks(plan.schedule.chunk);
-    // Parts of whole chunks, `wanted` in the longest sequence; the device counts packed ones from the total length.
-    const auto parts = [&](std::int64_t wanted) {
-        return std::min(bound.chunks,
-                        std::max((support::Checked(bounds.sequences) * wanted).saturated(), bounds.sequences + wanted));
-    };
-    const std::int64_t segments = std::max<std::int64_t>(1, plan.schedule.segments);
-    bound.segments = parts(segments);
-    bound.summaries = parts(segments * std::max<std::int64_t>(1, plan.schedule.summaries));
-    return bound;
-}
 
 std::size_t workspace_size(const Plan& plan, support::Checked bytes) {
     if (const auto size = bytes.at_most()) return static_cast<std::size_t>(*size);

@@ -101,6 +101,7 @@ void CpuKernels::launch(const Bound& bound, const Workspace& w, char* memory, co
 }
 
 void CpuKernels::run(const Call& call) const {
+    if (kernels_.empty()) throw RuntimeError(fmt::format("{}: {}", plan_.definition.name, kNotLoaded));
     const Bound bound = bind(plan_, call);
     const Workspace w = lay_out(bound);
     if (call.workspace || call.workspace_size) check_workspace(plan_, call, w.bytes, kAlignment);

@@ -13,7 +13,7 @@ class CpuKernels : public Kernels {
     using Function = void (*)(const device::Call&, device::Size task, float* scratch);
 
     /// One per kernel of the plan, and the one that stores last rows, if the plan has any; `library` is what they lie
-    /// in. The plan must outlive this.
+    /// in. None: they are not loaded, and calls are refused. The plan must outlive this.
     CpuKernels(const plan::Plan& plan, std::vector<Function> kernels, Function last_rows,
                std::shared_ptr<const void> library, int threads)
         : plan_(plan),

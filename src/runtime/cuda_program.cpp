@@ -23,10 +23,7 @@ std::size_t workspace_of(const plan::Plan& plan, const Bounds& bounds) {
 }  // namespace
 
 void AbsentGpuKernels::run(const Call&) const {
-    throw RuntimeError(fmt::format(
-        "{}: compiled on facts of {}, which is not there to run it: expected a variant compiled without 'on' for a "
-        "device of this machine",
-        plan_.definition.name, gpu_));
+    throw RuntimeError(fmt::format("{}: {}", plan_.definition.name, obstacle_));
 }
 
 std::size_t AbsentGpuKernels::workspace_bytes(const Call& call) const { return workspace_of(plan_, call); }

@@ -13,14 +13,14 @@ namespace forge::runtime {
 class AbsentGpuKernels : public Kernels {
   public:
     /// The plan must outlive this. `gpu`: its name, for people.
-    AbsentGpuKernels(const plan::Plan& plan, std::string gpu) : plan_(plan), gpu_(std::move(gpu)) {}
+    AbsentGpuKernels(const plan::Plan& plan, std::string obstacle) : plan_(plan), obstacle_(std::move(obstacle)) {}
     void run(const Call& call) const override;
     [[nodiscard]] std::size_t workspace_bytes(const Call& call) const override;
     [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const override;
 
   private:
     const plan::Plan& plan_;
-    std::string gpu_;
+    std::string obstacle_;  ///< why they are not to be called
 };
 
 class CudaProgram : public Kernels {

@@ -15,6 +15,9 @@
 
 namespace forge::runtime {
 
+/// Why kernels that were compiled with load = false are not to be called.
+inline constexpr const char* kNotLoaded = "compiled with load = false: expected a variant whose kernels are loaded";
+
 /// Loaded kernels of a plan, and what a call of them needs. All members may be called by several threads at once.
 class Kernels {
   public:

@@ -24,6 +24,7 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
     if (const plan::Strategy asked = wishes.strategy.value_or(plan::Strategy::OnePass);
         asked != plan::Strategy::OnePass)
         refuse(Reason::OtherStrategy, plan::to_string(asked));
+    if (wishes.tiles > 1) refuse(Reason::OtherTiles, wishes.tiles);
     plan::Schedule s;
     if (wishes.chunk) s.chunk = wishes.chunk;
     s.vector_width = 4;

@@ -1,7 +1,10 @@
 #include "schedule/shared_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "forge/error.h"
 #include "graph/slice.h"
 
 namespace forge::schedule {
@@ -41,6 +44,7 @@ class Fitting {
         : definition_(definition), program_(program), sizes_(sizes), memory_(memory), wishes_(wishes) {
         for (const std::string& axis : graph::parallel_axes(program))
             if (axis_.empty() && sizes.contains(axis)) axis_ = axis;
+        check_tiles();
     }
 
     Schedule run() {
@@ -53,6 +57,19 @@ class Fitting {
     }
 
   private:
+    void check_tiles() const {
+        const auto refused = [&](const std::string& expected) {
+            throw RuntimeError(fmt::format("{}: tiles: expected {}, got {}; leave the option out", definition_.name,
+                                           expected, wishes_.tiles));
+        };
+        if (wishes_.tiles <= 1) return;
+        if (axis_.empty()) refused("1, as the states and outputs have no axis that could be cut");
+        const std::vector<std::int64_t> counts = splits(sizes_.at(axis_));
+        if (std::find(counts.begin(), counts.end(), wishes_.tiles) == counts.end())
+            refused(fmt::format("one of {}, which cut the {} of {} into parts of whole vectors of {}",
+                                fmt::join(counts, ", "), sizes_.at(axis_), forge::to_string(Dim(axis_)), kVector));
+    }
+
     [[nodiscard]] std::vector<std::int64_t> chunks() const {
         if (wishes_.chunk) return {wishes_.chunk};
         std::vector<std::int64_t> sizes = {64, 32, 16};

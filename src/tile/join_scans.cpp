@@ -44,7 +44,8 @@ std::optional<ValueId> joined(Function& fn, ValueId part, ValueId term) {
     const bool last = is_last_row(fn, part);
     const ValueId scan = last ? fn.op(part).args[0] : part;
     const Op from = fn.op(scan);
-    if (from.code != Opcode::LinearScan || from.type.rank() != 2) return std::nullopt;
+    if (from.code != Opcode::LinearScan || from.type.rank() != 2 || from.attrs.reverse || from.attrs.exclusive)
+        return std::nullopt;
     const ValueId g = operand_of(fn, from.args[0], Opcode::Exp);
     if (g == ir::kNoValue) return std::nullopt;
     const auto h = remaining(fn, term, g, last ? Opcode::Sum : Opcode::Cumsum, {from.type.shape[1]});

@@ -28,7 +28,8 @@ Shape walked(const Function& fn, ValueId v) {
     if (op.code == Opcode::Sum)
         return op.attrs.dim == 0 && op.type.rank() == 1 ? fn.op(op.args[0]).type.shape : Shape{};
     if (op.type.rank() != 2) return {};
-    if (op.code == Opcode::LinearScan || op.code == Opcode::LinearScanFrom) return op.type.shape;
+    if (op.code == Opcode::LinearScan || op.code == Opcode::LinearScanFrom)
+        return op.attrs.reverse || op.attrs.exclusive ? Shape{} : op.type.shape;
     if (op.code == Opcode::Cumsum)
         return op.attrs.dim == 0 && !op.attrs.reverse && !op.attrs.exclusive ? op.type.shape : Shape{};
     const bool positional = op.code == Opcode::Tril || op.code == Opcode::Triu;

@@ -13,6 +13,7 @@
 #include "support/files.h"
 #include "tests/command/command.h"
 #include "tests/support/directory.h"
+#include "tests/support/environment_variable.h"
 
 namespace forge::tests {
 namespace {
@@ -122,6 +123,19 @@ TEST_F(CacheCommand, NeedsNotWhatEmitHandsOver) {
     EXPECT_FALSE(fs::exists(to.path() + "/cuda")) << "not included";
     EXPECT_TRUE(
         contains(run({"emit", "linear_attention", "-o", "/proc/nowhere"}).output, "cannot write '/proc/nowhere/"));
+}
+
+TEST_F(CacheCommand, NeedsNoCompilerForSourcesAndExplanations) {
+    const EnvironmentVariable none("FORGE_CXX", "/nowhere/g++");
+    const Directory to("emitted");
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"emit"}, {"emit", "-o", to.path()}, {"explain"}, {"explain", "--json"}}) {
+        std::vector<std::string> command = words;
+        command.insert(command.begin() + 1, {"linear_attention", "--K", "32", "--V", "32"});
+        const auto done = run(command);
+        EXPECT_EQ(done.status, 0) << done.output;
+    }
+    EXPECT_NE(run({"run", "linear_attention", "--K", "32", "--V", "32", "--T", "16"}).status, 0);
 }
 
 TEST_F(CacheCommand, NeedsNotWhatEmitHandsOverForAGpu) {

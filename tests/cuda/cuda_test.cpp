@@ -205,21 +205,6 @@ TEST(CudaReport, IsRead) {
     EXPECT_EQ(kernels[0].shared_bytes, 2048);
 }
 
-TEST(CudaBarriers, StandBetweenDependentOperations) {
-    using emit::Range;
-    emit::Writer out;
-    emit::Barriers barriers(true);
-    barriers.before(out, {}, {{0, 8}});   // a = …
-    barriers.before(out, {}, {{8, 16}});  // b = …
-    EXPECT_EQ(out.text(), "");
-    barriers.before(out, {{0, 8}}, {{16, 24}});  // c = f(a): waits for a
-    EXPECT_EQ(out.text(), "sync();\n");
-    barriers.before(out, {{8, 16}}, {{24, 32}});  // d = f(b): b was waited for
-    EXPECT_EQ(out.text(), "sync();\n");
-    barriers.before(out, {}, {{4, 6}});  // writes what c reads
-    EXPECT_EQ(out.text(), "sync();\nsync();\n");
-}
-
 TEST(CudaDevice, IsNamedWhenItIsWrongOrAbsent) {
     CompileOptions options;
     options.sizes = {{"K", 64}, {"V", 64}};

@@ -31,6 +31,7 @@ struct Asked {
     Asked& dtype(DType dtype) { return options.dtype = dtype, *this; }
     Asked& strategy(const char* name) { return options.strategy = name, *this; }
     Asked& chunk(std::int64_t tokens) { return options.chunk = tokens, *this; }
+    Asked& tiles(std::int64_t parts) { return options.tiles = parts, *this; }
     Asked& threads(int threads) { return options.threads = threads, *this; }
     Asked& size(const char* symbol, std::int64_t size) { return options.sizes[symbol] = size, *this; }
 };
@@ -222,6 +223,7 @@ std::vector<Case> cases() {
         {Reason::NoStep, {Vectors{.step = false}.define()}, "there is no step", Try{vectors}},
         {Reason::FixedChunk, {Vectors{.chunk = 32}.define()}, "the definition fixes chunks of 32 tokens", Try{vectors}},
         {Reason::OtherStrategy, {vectors, Asked().strategy("fused")}, "the strategy fused was asked for", Try{vectors}},
+        {Reason::OtherTiles, {vectors, Asked().tiles(2)}, "2 tiles were asked for", Try{vectors}},
         {Reason::Capability, {matrices, Asked().on("a100")}, "the GPU has compute capability 8.0, they need 9.0"},
         {Reason::OtherThreads, {matrices, Asked().threads(256)}, "256 threads per task were asked for", Try{matrices}},
         {Reason::NoProducts, {Vectors{.step = false}.define()}, "there are no products"},
@@ -317,6 +319,26 @@ TEST(Reasons, StandInTheErrorWhereAnEngineWasAskedFor) {
                      "matrices: engine: expected a program for warp groups; warp-groups: the size 100 of axis V is no "
                      "multiple of 64; way out: pad it to 128");
     }
+}
+
+// As on the CPU, and by no engine ignored.
+TEST(Tiles, ThatCannotBeHadAreRefused) {
+    const auto refusal = [](const Try& tried) -> std::string {
+        try {
+            static_cast<void>(tried.plan());
+            return "";
+        } catch (const RuntimeError& error) {
+            return error.what();
+        }
+    };
+    EXPECT_EQ(refusal({two_vectors(E), Asked().tiles(2)}),
+              "two_vectors: tiles: expected 1, as the states and outputs have no axis that could be cut, got 2; leave "
+              "the option out");
+    EXPECT_EQ(refusal({two_vectors(E), Asked().tiles(1)}), "");
+    EXPECT_EQ(refusal({Vectors{}.define(), Asked().tiles(3).size("D", 16)}),
+              "vectors: tiles: expected one of 1, 2, 4, which cut the 16 of D into parts of whole vectors of 4, got 3; "
+              "leave the option out");
+    EXPECT_EQ(refusal({Vectors{}.define(), Asked().tiles(4).size("D", 16)}), "");
 }
 
 }  // namespace

@@ -135,6 +135,15 @@ def test_slots_of_any_kind(attn, wanted, dtype):
         assert relative_rms(pool[SLOTS], wanted[1]) < 1e-5
 
 
+def test_no_two_sequences_have_one_slot(attn):
+    pool = pool_of(STATE)
+    before = pool.copy()
+    message = r"argument 'slots': expected a slot of its own for every sequence, got slot 5 for the sequences 0 and 2"
+    with pytest.raises(forge.RuntimeError, match=message):
+        attn.decode(**X, state=pool, slots=np.array([5, 1, 5]))
+    np.testing.assert_array_equal(pool, before)
+
+
 def test_slots_of_a_layout_are_read_anew(attn, wanted):
     for slots in (np.array([0, 1, 2]), np.array([5, 1, 0])):
         pool = pool_of(STATE, slots)

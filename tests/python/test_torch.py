@@ -1,5 +1,7 @@
 """PyTorch on the CPU: the same numbers as NumPy, torch.compile, opcheck, gradients refused."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from programs import PROGRAMS, random_inputs
@@ -85,6 +87,33 @@ def test_calls_like_earlier_ones_are_not_worked_out_again(worked_out):
     got = ops.chunk_gla(*second, scale=0.3, output_final_state=True)
     assert not worked_out
     assert all(np.array_equal(a.numpy(), b) for a, b in zip(got, wanted))
+
+
+def swapped(x: dict) -> dict:
+    """With a state that has its last two axes exchanged."""
+    q, v = x["q"], x["v"]
+    state = torch.randn(len(q), v.shape[2], q.shape[-1], v.shape[-1], generator=torch.Generator().manual_seed(len(x)))
+    return {**x, "initial_state": state.mT.contiguous(), "state_v_first": True}
+
+
+MADE = {
+    "chunk_kda": lambda x: {**x, "g": x["g"].half(), "beta": x["beta"].double()},
+    "chunk_gated_delta_rule": swapped,
+    "chunk_gated_delta_product": lambda x: {**x, "g": None},
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nor_are_calls_whose_tensors_are_made_of_arguments(case, worked_out):
+    """Wide gates, sums of them, biases in another shape, constants, states with their axes exchanged."""
+    for change in (lambda x: x, *([MADE[case.op]] if case.op in MADE else [])):
+        first, second = (change(tensors(case, inputs_for(case, 1, 45, 2, 32, 16, seed))) for seed in (1, 2))
+        run = partial(getattr(ops, case.op), **keywords_for(case))
+        in_numpy = {n: a.numpy() if isinstance(a, torch.Tensor) else a for n, a in second.items()}
+        wanted = run(**in_numpy)[0]
+        run(**first)
+        worked_out.clear()
+        assert np.array_equal(run(**second)[0].numpy(), wanted) and not worked_out
 
 
 def test_what_differs_from_earlier_calls_is_seen(worked_out):

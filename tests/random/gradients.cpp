@@ -20,7 +20,8 @@ constexpr double kNoise = 1e-6;    ///< of the largest number of all gradients, 
 bool finite(const interp::Outcome& outcome) {
     for (const interp::Bindings* values : {&outcome.outputs, &outcome.states})
         for (const auto& [name, value] : *values)
-            if (!std::all_of(value.data.begin(), value.data.end(), [](double x) { return std::isfinite(x); })) return false;
+            if (!std::all_of(value.data.begin(), value.data.end(), [](double x) { return std::isfinite(x); }))
+                return false;
     return true;
 }
 

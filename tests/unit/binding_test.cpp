@@ -209,6 +209,69 @@ TEST_F(Binding, AddressesAreThoseOfElements) {
     expect_workspace_refused(call);
 }
 
+/// Two sequences with states in a pool of four slots.
+class SlotBinding : public Binding {
+  protected:
+    using Slots = std::vector<std::int32_t>;
+
+    Call call(const Slots& initial, const Slots& final) {
+        Call c = buffers_.call();
+        c.initial_states["s"] = dense(read_.data(), F32, {initial.empty() ? kB : kSlots, kH, kK, kV});
+        c.final_states["s"] = dense(written_.data(), F32, {final.empty() ? kB : kSlots, kH, kK, kV});
+        initial_ = initial, final_ = final;
+        if (!initial.empty()) c.initial_slots = dense(initial_.data(), DType::I32, {kB});
+        if (!final.empty()) c.final_slots = dense(final_.data(), DType::I32, {kB});
+        return c;
+    }
+    Call in_place(const Slots& initial, const Slots& final) {
+        Call c = call(initial, final);
+        c.initial_states["s"].data = written_.data();
+        return c;
+    }
+    static std::string refusal(const Call& c) {
+        try {
+            attention()(c);
+            return "";
+        } catch (const RuntimeError& error) {
+            return error.what();
+        }
+    }
+
+    static constexpr std::int64_t kSlots = 4;
+    std::vector<float> read_ = std::vector<float>(kSlots * kH * kK * kV), written_ = read_;
+    Slots initial_, final_;
+};
+
+TEST_F(SlotBinding, NoTwoSequencesWriteOneSlot) {
+    const std::string wanted =
+        "scalar_gla: argument 'final_slots': expected a slot of its own for every sequence, got slot 3 for the "
+        "sequences 0 and 1; a sequence that is to be skipped has slot -1";
+    EXPECT_EQ(refusal(in_place({3, 3}, {3, 3})), wanted);
+    EXPECT_EQ(refusal(call({0, 1}, {3, 3})), wanted);
+    EXPECT_EQ(refusal(call({}, {3, 3})), wanted);
+    EXPECT_EQ(refusal(in_place({-1, -1}, {-1, -1})), "");
+    EXPECT_EQ(refusal(call({0, -1}, {3, 3})), "");  // skipped, as it has nothing to start from
+    Call c = call({0, 1}, {3, 3});
+    c.final_states.clear();
+    EXPECT_EQ(refusal(c), "");
+}
+
+TEST_F(SlotBinding, NoSequenceReadsWhatAnotherOneWrites) {
+    EXPECT_EQ(refusal(in_place({0, 1}, {1, 0})),
+              "scalar_gla: argument 'final_slots': expected slots that no other sequence reads, as the states are read "
+              "and written in one pool, got slot 0, which sequence 0 reads and sequence 1 writes");
+    EXPECT_NE(refusal(in_place({}, {1, 0})), "");  // without initial_slots sequence n reads slot n
+    EXPECT_NE(refusal(in_place({1, 0}, {})), "");  // and writes it without final_slots
+    EXPECT_NE(refusal(in_place({0, 0}, {0, 1})), "");
+    EXPECT_EQ(refusal(in_place({0, 0}, {1, 2})), "");  // both go on from one state
+    EXPECT_EQ(refusal(in_place({0, 1}, {0, 1})), "");
+    EXPECT_EQ(refusal(call({0, 1}, {1, 0})), "");  // in another pool
+    constexpr bool kReads[] = {false, true};
+    Call c = in_place({0, 1}, {1, 0});
+    c.has_initial_state = dense(const_cast<bool*>(kReads), DType::Bool, {kB});  // NOLINT: views are untyped
+    EXPECT_NE(refusal(c).find("slot 1, which sequence 1 reads and sequence 0 writes"), std::string::npos) << refusal(c);
+}
+
 class PackedBinding : public Binding {
   protected:
     static check::Problem packed() {

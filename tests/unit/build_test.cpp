@@ -12,6 +12,7 @@
 #include "support/hash.h"
 #include "support/process.h"
 #include "tests/support/directory.h"
+#include "tests/support/environment_variable.h"
 
 namespace forge::tests {
 namespace {
@@ -20,14 +21,6 @@ namespace fs = std::filesystem;
 
 const std::string kSource =
     "#include \"cpu/kernel.h\"\nextern \"C\" __attribute__((visibility(\"default\"))) int answer() { return 42; }\n";
-
-/// FORGE_CXX for the time of a test.
-class Compiler {
-  public:
-    explicit Compiler(const std::string& name) { setenv("FORGE_CXX", name.c_str(), 1); }
-    ~Compiler() { unsetenv("FORGE_CXX"); }
-    Compiler(const Compiler&) = delete;
-};
 
 TEST(CpuLibrary, IsCompiledOnceAndThenCached) {
     const Directory cache("cache");
@@ -42,7 +35,7 @@ TEST(CpuLibrary, IsCompiledOnceAndThenCached) {
 
 TEST(CpuLibrary, SaysWhichPackageLacks) {
     const Directory cache("no-compiler");
-    const Compiler missing("/nowhere/g++");
+    const EnvironmentVariable missing("FORGE_CXX", "/nowhere/g++");
     const std::string message =
         message_of<RuntimeError>([&] { build::build_cpu_library("answer", kSource, "plain", cache.path()); });
     EXPECT_EQ(message,

@@ -19,6 +19,7 @@
 #include "forge/error.h"
 #include "support/environment.h"
 #include "tests/support/directory.h"
+#include "tests/support/environment_variable.h"
 
 namespace forge::tests {
 namespace {
@@ -50,23 +51,6 @@ std::vector<fs::path> files_in(const std::string& cache, const std::string& exte
 }
 
 void cut_short(const fs::path& file) { fs::resize_file(file, fs::file_size(file) / 2); }
-
-/// A variable, for the time of a test.
-class EnvironmentVariable {
-  public:
-    EnvironmentVariable(const char* name, const std::string& value) : name_(name), before_(support::environment(name)) {
-        setenv(name, value.c_str(), 1);
-    }
-    ~EnvironmentVariable() {
-        if (before_) setenv(name_, before_->c_str(), 1);
-        else unsetenv(name_);
-    }
-    EnvironmentVariable(const EnvironmentVariable&) = delete;
-
-  private:
-    const char* name_;
-    std::optional<std::string> before_;
-};
 
 /// What `run` throws in a child process, whose limits and file systems may be spoilt; empty if nothing.
 template <class Run>

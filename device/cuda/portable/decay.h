@@ -220,4 +220,62 @@ FORGE_DEVICE void decay_apply(const float* p, const float* x, const float* g, fl
     detail::decay_apply_from<0, N, V, LDP, LDX, LDG, LDO, EXCLUSIVE, P>(p, x, g, out, scratch);
 }
 
+namespace detail {
+
+/// One channel of a block of decay_apply_reverse: `out` holds what later rows give, decayed to the block's end; `kept`
+/// the rows of x from here on, decayed to the block's end and then to its beginning.
+template <int I, int R, int N, int LDP, int LDX, int LDG, int LDO, bool EXCLUSIVE>
+FORGE_DEVICE void decay_apply_reverse_block(const float* p, const float* x, const float* g, float* out, float* kept) {
+    constexpr int kBehind = I + R;
+    float to_end = 1.0f;
+    float own[R];
+#pragma unroll
+    for (int r = R - 1; r >= 0; --r) {
+        if (r < R - 1) {
+            const float decay = decay_of(g[(I + r + 1) * LDG]);
+            to_end *= decay;
+#pragma unroll
+            for (int i = EXCLUSIVE ? r + 2 : r + 1; i < R; ++i) own[i] *= decay;
+        }
+        float sum = kBehind < N ? out[(I + r) * LDO] * to_end : 0.0f;
+#pragma unroll
+        for (int i = r + 1; i < R; ++i) sum += p[(I + i) * LDP + I + r] * own[i];
+        own[r] = x[(I + r) * LDX];
+        if (!EXCLUSIVE) sum += p[(I + r) * LDP + I + r] * own[r];
+        out[(I + r) * LDO] = sum;
+    }
+    if (I > 0) {
+        const float first = decay_of(g[I * LDG]);
+        for (int i = kBehind; i < N; ++i) kept[i * LDO] *= to_end * first;
+#pragma unroll
+        for (int r = 0; r < R; ++r) kept[(I + r) * LDO] = EXCLUSIVE && r == 0 ? own[r] : own[r] * first;
+    }
+}
+
+template <int I, int N, int V, int LDP, int LDX, int LDG, int LDO, bool EXCLUSIVE, Precision P>
+FORGE_DEVICE void decay_apply_reverse_from(const float* p, const float* x, const float* g, float* out, float* kept) {
+    if constexpr (I < N) {
+        constexpr int R = min(N - I, kDecayBlock), kBehind = I + R;
+        decay_apply_reverse_from<kBehind, N, V, LDP, LDX, LDG, LDO, EXCLUSIVE, P>(p, x, g, out, kept);
+        if constexpr (kBehind < N) {
+            sync();
+            matmul<R, V, N - kBehind, 1, LDP, LDO, 1, LDO, P>(p + kBehind * LDP + I, kept + kBehind * LDO,
+                                                              out + I * LDO);
+            sync();
+        }
+        for (int v = thread(); v < V; v += kThreads)
+            decay_apply_reverse_block<I, R, N, LDP, LDX, LDG, LDO, EXCLUSIVE>(p, x + v, g + v, out + v, kept + v);
+    }
+}
+
+}  // namespace detail
+
+/// out[j, v] = sum of p[i, j] x[i, v] exp(g[j + 1, v] + … + g[i, v]) over i >= j; EXCLUSIVE:
+/// exp(g[j + 1, v] + … + g[i - 1, v]) over i > j. p is lower triangular; scratch holds N * LDO floats if N is beyond a
+/// block. What decay_apply does, from the last block to the first.
+template <int N, int V, int LDP, int LDX, int LDG, int LDO, bool EXCLUSIVE, Precision P>
+FORGE_DEVICE void decay_apply_reverse(const float* p, const float* x, const float* g, float* out, float* scratch) {
+    detail::decay_apply_reverse_from<0, N, V, LDP, LDX, LDG, LDO, EXCLUSIVE, P>(p, x, g, out, scratch);
+}
+
 }  // namespace forge::cuda

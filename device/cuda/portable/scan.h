@@ -212,6 +212,43 @@ FORGE_DEVICE void linear_scan_vector(const float* a, const float* x, float* dst)
     for (int i = 0; i < N; ++i) dst[i] = h = (i == 0 ? 0.0f : a[i] * h) + x[i];
 }
 
+/// The same, or, in REVERSE, h[i] = a[i + 1] * h[i + 1] + x[i] from h[N] = 0; EXCLUSIVE: the h that goes into element i.
+template <int N, bool REVERSE, bool EXCLUSIVE>
+FORGE_DEVICE void linear_scan_vector(const float* a, const float* x, float* dst) {
+    if (thread() > 0) return;
+    float h = 0.0f;
+    for (int n = 0; n < N; ++n) {
+        const int i = REVERSE ? N - 1 - n : n;
+        const float before = h;
+        h = n == 0 ? x[i] : a[REVERSE ? i + 1 : i] * h + x[i];
+        dst[i] = EXCLUSIVE ? before : h;
+    }
+}
+
+/// Scans that are no linear_scan: a thread has a column. REVERSE: h[i] = a[i + 1] * h[i + 1] + x[i] along axis 0, from
+/// h[M] = 0; EXCLUSIVE: the h that goes into each row.
+template <int M, int N, int LDA, int LDX, int LDD, bool REVERSE, bool EXCLUSIVE>
+FORGE_DEVICE void linear_scan_columns(const float* a, const float* x, float* dst) {
+    detail::each_column<N, 1>([&](int column, int) {
+        float h = 0.0f;
+#pragma unroll 8
+        for (int n = 0; n < M; ++n) {
+            const int i = REVERSE ? M - 1 - n : n;
+            const float before = h;
+            h = n == 0 ? x[i * LDX + column] : a[(REVERSE ? i + 1 : i) * LDA + column] * h + x[i * LDX + column];
+            dst[i * LDD + column] = EXCLUSIVE ? before : h;
+        }
+    });
+}
+template <int M, int N, int LDA, int LDX, int LDD, bool EXCLUSIVE>
+FORGE_DEVICE void linear_scan_forward(const float* a, const float* x, float* dst) {
+    linear_scan_columns<M, N, LDA, LDX, LDD, false, EXCLUSIVE>(a, x, dst);
+}
+template <int M, int N, int LDA, int LDX, int LDD, bool EXCLUSIVE>
+FORGE_DEVICE void linear_scan_reverse(const float* a, const float* x, float* dst) {
+    linear_scan_columns<M, N, LDA, LDX, LDD, true, EXCLUSIVE>(a, x, dst);
+}
+
 /// Sum over axis 0: [M, N] to [N].
 template <int M, int N, int LD>
 FORGE_DEVICE void sum_rows(const float* src, float* dst) {

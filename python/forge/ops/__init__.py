@@ -12,6 +12,7 @@ NumPy arrays. Inputs that require gradients get a NotImplementedError while grad
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NoReturn
 
 from .._arrays import Array
@@ -30,10 +31,11 @@ from ._arguments import (
     shaped,
     swapped,
     v_first_of,
-    wide,
+    wide_sum,
+    widened,
     zeros,
 )
-from ._dispatch import Request, operator
+from ._dispatch import Made, Request, operator
 
 __all__ = [
     "chunk_delta_rule", "chunk_gated_delta_product", "chunk_gated_delta_rule", "chunk_gdn", "chunk_gla", "chunk_hgrn", "chunk_kda",
@@ -48,7 +50,7 @@ def _attend(
     key: str, tensors: list[Any], scalars: list[float], initial_state: Any, output_final_state: bool, cu_seqlens: Array, v_first: bool = False,
 ) -> Request:  # fmt: skip
     """Of a program with one state."""
-    initial = None if initial_state is None else [swapped(initial_state) if v_first else initial_state]
+    initial = None if initial_state is None else [Made(swapped, (initial_state,)) if v_first else initial_state]
     returns = _output if not output_final_state else _output_and_swapped_state if v_first else _output_and_state
     return Request(key, tensors, scalars, initial, output_final_state, cu_seqlens, returns)
 
@@ -99,8 +101,8 @@ def _linear_attn(
     initial = None
     if kv is not None or z is not None:
         shape = (q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1, *q.shape[2:])
-        z = zeros(shape, q) if z is None else shaped(name, "initial_state", z, shape)
-        initial = [zeros((*shape, v.shape[-1]), q) if kv is None else kv, z]
+        z = Made(partial(zeros, shape), (q,)) if z is None else shaped(name, "initial_state", z, shape)
+        initial = [Made(partial(zeros, (*shape, v.shape[-1])), (q,)) if kv is None else kv, z]
     returns = _output_and_two_states if output_final_state else _output
     return Request("normalized_linear_attention", [q, k, v], [scale_of(scale, k)], initial, output_final_state, cu_seqlens, returns)
 
@@ -130,7 +132,7 @@ def _constant_decay(
 ) -> Request:  # fmt: skip
     """With gates that follow from the number of q's heads: `gates`, a function of it and its further arguments."""
     checked(name, cu_seqlens, initial_state, "H V K" if v_first else "H K V", q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T H V"))
-    decay = constant(q, gates[0], q.shape[2], *gates[1:])
+    decay = Made(partial(constant, q, gates[0], q.shape[2], *gates[1:]), ())
     return _attend(base, [q, k, v, decay], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
@@ -174,9 +176,9 @@ def _simple_gla(
     state = "HV V K" if v_first else "HV K V"
     checked(name, cu_seqlens, initial_state, state, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), **gates)
     if g is not None:
-        key, more = "scalar_gla", [wide(g) if g_gamma is None else wide(g) + wide(g_gamma)]
+        key, more = "scalar_gla", [widened(g) if g_gamma is None else Made(wide_sum, (g, g_gamma))]
     elif g_gamma is not None:
-        key, more = "retnet", [wide(g_gamma)]
+        key, more = "retnet", [widened(g_gamma)]
     else:
         key, more = "linear_attention", []
     return _attend(key, [q, k, v, *more], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
@@ -256,7 +258,7 @@ def chunk_gla(
     check_chunk_size(chunk_size)
     state = "HV V K" if v_first else "HV K V"
     checked("chunk_gla", cu_seqlens, initial_state, state, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), g=(g, "B T HV K"))
-    return _attend("gla", [q, k, v, wide(g)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
+    return _attend("gla", [q, k, v, widened(g)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
 fused_chunk_gla = chunk_gla
@@ -272,14 +274,14 @@ def chunk_rwkv6(
     check_chunk_size(chunk_size)
     given: dict[str, Any] = {"r": (r, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "w": (w, "B T HV K"), "u": (u, "HV K")}
     checked("chunk_rwkv6", cu_seqlens, initial_state, **given)
-    return _attend("rwkv6", [r, k, v, wide(w), wide(u)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
+    return _attend("rwkv6", [r, k, v, widened(w), widened(u)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
 @operator
 def chunk_hgrn(x: Array, g: Array, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Array = None) -> Request:
     """h = e^g h + x, o = h; x and g [B, T, D], states [N, D]."""
     checked("chunk_hgrn", cu_seqlens, initial_state, "D", x=(x, "B T D"), g=(g, "B T D"))
-    key, gates = ("gated_scan", g) if g.dtype == x.dtype else ("gated_scan;g=f32", wide(g))
+    key, gates = ("gated_scan", g) if g.dtype == x.dtype else ("gated_scan;g=f32", widened(g))
     return _attend(key, [x, gates], [], initial_state, output_final_state, cu_seqlens)
 
 
@@ -326,9 +328,9 @@ def chunk_gated_delta_rule(
     if use_gate_in_kernel:
         if A_log is None:
             raise ValueError("`A_log` must be given with `use_gate_in_kernel=True`")
-        g, more, _, gate = raw_gate("chunk_gated_delta_rule", g, A_log, dt_bias, (v.shape[2],))
+        more, _, gate = raw_gate("chunk_gated_delta_rule", A_log, dt_bias, (v.shape[2],))
     key = "gated_delta_net" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind + gate
-    return _attend(key, [q, k, v, wide(g), beta, *more], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
+    return _attend(key, [q, k, v, widened(g), beta, *more], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
 chunk_gdn = chunk_gated_delta_rule
@@ -367,10 +369,10 @@ def chunk_kda(
     if use_gate_in_kernel:
         if A_log is None and lower_bound is None:
             raise ValueError("`A_log` must be given with `use_gate_in_kernel=True` unless `lower_bound` is")
-        g, more, scalars, gate = raw_gate("chunk_kda", g, A_log, dt_bias, (v.shape[2], k.shape[-1]), lower_bound)
+        more, scalars, gate = raw_gate("chunk_kda", A_log, dt_bias, (v.shape[2], k.shape[-1]), lower_bound)
     chunk = f";chunk={chunk_size or 64}" if return_intermediate_states else ""  # of which there is a state each
     key = "kda" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind + gate + chunk
-    tensors, scalars = [q, k, v, wide(g), beta, *more], [scale_of(scale, k), *scalars]
+    tensors, scalars = [q, k, v, widened(g), beta, *more], [scale_of(scale, k), *scalars]
     wanted = _attend(key, tensors, scalars, initial_state, output_final_state, cu_seqlens, v_first)
     return _with_states_before_chunks(wanted, q, v_first) if return_intermediate_states else wanted
 
@@ -389,7 +391,7 @@ def chunk_gated_delta_product(
     if g is not None:
         given["g"] = (g, "B T HV")
     checked("chunk_gated_delta_product", cu_seqlens, initial_state, **given)
-    g = zeros((*q.shape[:2], v.shape[2]), q) if g is None else wide(g)
+    g = Made(partial(zeros, (*q.shape[:2], v.shape[2])), (q,)) if g is None else widened(g)
     beta, kind = beta_of(beta, q)
     base = {1: "gated_delta_net", 2: "delta_product"}.get(num_householder, f"delta_product_of={num_householder}")
     key = base + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind

@@ -6,13 +6,13 @@ import importlib
 import inspect
 import math
 import warnings
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from .._arrays import library_of
 from .._calls import fail
 from .._suggest import suggestion
-from ._dispatch import torch
+from ._dispatch import Made, torch
 
 _FLOAT32 = getattr(torch, "float32", None)
 
@@ -155,11 +155,11 @@ def beta_of(beta: Any, q: Any, use_sigmoid: bool = False, negative: bool = False
     kind = ";beta=twice_sigmoid" if negative else ";beta=sigmoid" if use_sigmoid else ""
     if beta.dtype == q.dtype:
         return beta, kind
-    return wide(beta), ";beta=f32" + kind
+    return widened(beta), ";beta=f32" + kind
 
 
-def raw_gate(name: str, g: Any, A_log: Any, dt_bias: Any, bias_shape: tuple[Any, ...], lower_bound: float | None = None) -> tuple[Any, ...]:
-    """(gate inputs, further tensors, scalars, part of the key) of a gate that the kernel computes. A_log has a number per value head,
+def raw_gate(name: str, A_log: Any, dt_bias: Any, bias_shape: tuple[Any, ...], lower_bound: float | None = None) -> tuple[Any, ...]:
+    """(further tensors, scalars, part of the key) of a gate that the kernel computes. A_log has a number per value head,
     dt_bias one for each of `bias_shape`, in whatever shape."""
     flags, more = [], []
     if lower_bound is not None:
@@ -170,16 +170,20 @@ def raw_gate(name: str, g: Any, A_log: Any, dt_bias: Any, bias_shape: tuple[Any,
     if dt_bias is not None:
         flags.append("bias")
         more.append(shaped(name, "dt_bias", dt_bias, bias_shape))
-    return wide(g), more, [] if lower_bound is None else [float(lower_bound)], ";gate=" + "+".join(flags)
+    return more, [] if lower_bound is None else [float(lower_bound)], ";gate=" + "+".join(flags)
 
 
 def shaped(name: str, argument: str, x: Any, shape: tuple[Any, ...]) -> Any:
-    """x in float32 and in this shape."""
+    """x in float32 and in this shape, for a request."""
     _array(name, argument, x)
-    if tuple(x.shape) == shape:  # a view costs 2 us
-        return wide(x)
+    if tuple(x.shape) == shape:
+        return widened(x)
     if math.prod(x.shape) != math.prod(shape):
         fail(name, argument, f"{' * '.join(map(str, shape))} numbers, for each of the value heads", f"shape {list(x.shape)}")
+    return Made(partial(_wide_of, shape), (x,))
+
+
+def _wide_of(shape: tuple[Any, ...], x: Any) -> Any:
     return wide(x).reshape(shape)
 
 
@@ -191,6 +195,15 @@ def wide(x: Any) -> Any:
     if x.dtype is _FLOAT32:
         return x
     return x.float() if hasattr(x, "float") else x.astype("float32", copy=False)
+
+
+def widened(x: Any) -> Any:
+    """x in float32, for a request."""
+    return x if x.dtype is _FLOAT32 else Made(wide, (x,))
+
+
+def wide_sum(x: Any, y: Any) -> Any:
+    return wide(x) + wide(y)
 
 
 def like(x: Any, other: Any) -> Any:

@@ -50,8 +50,20 @@ def run(
 # ------------------------------------------------------------------------------------------------- operators
 
 
+class Made(NamedTuple):
+    """A tensor of a request that every call makes of its arguments, function(*arguments); without arguments a constant, made once."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def _tensor(x: Any) -> Any:
+    return x.function(*x.arguments) if type(x) is Made else x
+
+
 class Request(NamedTuple):
-    """A call of an operator in the terms of `run`, and what it makes of the results."""
+    """A call of an operator in the terms of `run`, and what it makes of the results. Tensors and initial states that are not arguments
+    as they came are `Made` of them: such calls are as fast as others."""
 
     key: str
     tensors: list[Any]
@@ -63,13 +75,17 @@ class Request(NamedTuple):
     before_chunks: bool = False  #: whether the states before chunks are wanted
 
 
+#: The number of an argument, or a function and the numbers of the arguments that it makes a tensor of.
+_Origin = int | tuple[Callable[..., Any], tuple[int, ...]]
+
+
 class _Known(NamedTuple):
-    """What calls with arguments like those seen before do: `tensors`, `initial` and `cu_seqlens` are numbers of arguments."""
+    """What calls with arguments like those seen before do."""
 
     plan: Plan
-    tensors: list[int]
+    tensors: list[_Origin]
     scalars: list[float]
-    initial: list[int] | None
+    initial: list[_Origin] | None
     cu_seqlens: int | None
     returns: Callable[[list[Any]], tuple[Any, ...]]
 
@@ -119,14 +135,23 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
         if found is None or (_grad_enabled() and any(x.requires_grad for x in values if type(x) is _Tensor)):
             return _answer(request(*args, **kwargs))
         plan, tensors, scalars, initial, cu_seqlens, returns = found
-        states = None if initial is None else [values[i] for i in initial]
-        return returns(plan.run([values[i] for i in tensors], scalars, states, None if cu_seqlens is None else values[cu_seqlens]))
+        inputs = [values[i] if type(i) is int else _from(i, values) for i in tensors]
+        states = None if initial is None else [values[i] if type(i) is int else _from(i, values) for i in initial]
+        return returns(plan.run(inputs, scalars, states, None if cu_seqlens is None else values[cu_seqlens]))
 
     return call
 
 
+def _from(origin: Any, values: tuple[Any, ...]) -> Any:
+    function, arguments = origin
+    return function(*[values[i] for i in arguments])
+
+
 def _answer(wanted: Request) -> tuple[Any, ...]:
-    return wanted.returns(run(*wanted[:6], wanted.before_chunks))
+    # Written out: torch 2.6's torch.compile knows the fields of a NamedTuple, and no slices of it.
+    w = wanted
+    initial = None if w.initial is None else [_tensor(x) for x in w.initial]
+    return w.returns(run(w.key, [_tensor(x) for x in w.tensors], w.scalars, initial, w.final, w.cu_seqlens, w.before_chunks))
 
 
 class _Strange(Exception):
@@ -146,21 +171,36 @@ def _are_distinct(values: tuple[Any, ...]) -> bool:
 
 
 def _known(wanted: Request, values: tuple[Any, ...]) -> _Known | None:
-    """None unless all tensors of a request are arguments of the call, as they are, and no argument is a number in a tensor."""
+    """None unless all tensors of a request are arguments of the call or made of them, and no other argument is a number in a tensor."""
     if wanted.before_chunks:  # how many there are may lie in cu_seqlens
         return None
     places = {id(x): i for i, x in enumerate(values) if type(x) is _Tensor}
     given = [*wanted.tensors, *(wanted.initial or ()), *(() if wanted.cu_seqlens is None else (wanted.cu_seqlens,))]
-    if any(id(x) not in places for x in given):
+    sources = [x.arguments if type(x) is Made else (x,) for x in given]
+    if any(id(x) not in places for xs in sources for x in xs):
         return None
-    passed_on = {id(x) for x in given}
+    passed_on = {id(x) for xs in sources for x in xs}
     if any(values[i].numel() == 1 for x, i in places.items() if x not in passed_on):
         return None
-    plan = program(wanted.key)._plan(library_of(given[0]), wanted.tensors, wanted.initial, wanted.final, wanted.cu_seqlens)
-    numbers = [places[id(x)] for x in given]
-    count = len(wanted.tensors)
-    initial = None if wanted.initial is None else numbers[count : count + len(wanted.initial)]
-    return _Known(plan, numbers[:count], wanted.scalars, initial, None if wanted.cu_seqlens is None else numbers[-1], wanted.returns)
+    tensors, initial = [_tensor(x) for x in wanted.tensors], None if wanted.initial is None else [_tensor(x) for x in wanted.initial]
+    plan = program(wanted.key)._plan(library_of(tensors[0]), tensors, initial, wanted.final, wanted.cu_seqlens)
+    states = wanted.initial or []
+    origins = [_origin(x, made, places, plan) for x, made in zip([*wanted.tensors, *states], [*tensors, *(initial or [])])]
+    count = len(tensors)
+    cu_seqlens = None if wanted.cu_seqlens is None else places[id(wanted.cu_seqlens)]
+    return _Known(plan, origins[:count], wanted.scalars, None if wanted.initial is None else origins[count:], cu_seqlens, wanted.returns)
+
+
+def _origin(x: Any, made: Any, places: dict[int, int], plan: Plan) -> _Origin:
+    """Where calls have a tensor of a request from. A plan takes nothing but the addresses of tensors: what lies where its argument does,
+    a view, need not be made."""
+    if type(x) is not Made:
+        return places[id(x)]
+    if not x.arguments:
+        return lambda: made, ()
+    if len(x.arguments) == 1 and made.data_ptr() == x.arguments[0].data_ptr() and not plan.converts:
+        return places[id(x.arguments[0])]
+    return x.function, tuple(places[id(argument)] for argument in x.arguments)
 
 
 # ------------------------------------------------------------------------------------------------- torch.ops.forge.attention
@@ -217,4 +257,4 @@ if torch is not None:
     _operator.register_fake(_fake)
     _operator.register_autograd(_no_gradient)
 
-__all__ = ["Request", "operator", "torch"]
+__all__ = ["Made", "Request", "operator", "torch"]

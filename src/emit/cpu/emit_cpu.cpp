@@ -8,7 +8,7 @@ std::string emit_cpu(const plan::Plan& plan) {
     if (!plan.last_rows.empty()) cpu.includes.emplace_back("cpu/last_rows.h");
     cpu.namespaces = {"forge::cpu", "forge::device"};
     cpu.arguments = "const Call& call, Size task, float* scratch";
-    return write_source(plan, cpu);
+    return print(write_source(plan, cpu));
 }
 
 }  // namespace forge::emit

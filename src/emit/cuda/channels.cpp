@@ -8,18 +8,22 @@
 #include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "emit/names.h"
+#include "emit/statements.h"
 #include "forge/error.h"
 #include "schedule/channels.h"
 
 namespace forge::emit {
 namespace {
 
+using ::forge::kernel::By;
+using ::forge::kernel::Kind;
+using ::forge::kernel::Memory;
 using ir::Function;
 using ir::Op;
 using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
-using Kind = plan::TensorSlot::Kind;
+using Slot = plan::TensorSlot::Kind;
 
 // As device/cuda/channels has them.
 constexpr int kTileChannels = schedule::kTaskChannels, kStripLanes = kTileChannels / kChannelWidth;
@@ -44,10 +48,14 @@ class ChannelWriter {
           walks_(fn_) {}
 
     void write() {
-        out_.open(fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
+        out_.begin_kernel(
+            {kernel_symbol(kernel_)},
+            fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
         begin();
         first_loads();
-        out_.open("for (int turn = 0; !shared.places[turn].tile.done; turn = (turn + 1) % kPlaces)");
+        out_.begin({Kind::Loop, "tiles"},
+                   "for (int turn = 0; !shared.places[turn].tile.done; turn = (turn + 1) % kPlaces)");
+        next("part_of", tile(0), {});
         out_.line("const auto &places = shared.places[turn], &following = shared.places[(turn + 1) % kPlaces];");
         out_.line("auto& next = shared.places[(turn + 2) % kPlaces];");
         out_.line("const Tile& at = places.tile;");
@@ -59,11 +67,42 @@ class ChannelWriter {
         second_walk();
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (is_tensor(v)) out_.line("{0} = {0}_next;", name(v));
-        out_.close();
-        out_.close();
+        out_.end();
+        out_.end();
     }
 
   private:
+    // Shared memory.
+    using Accesses = ::forge::kernel::Accesses;
+
+    void next(const char* what, Accesses reads, Accesses writes, By by = By::All) {
+        out_.next({Kind::Compute, what, std::move(reads), std::move(writes), by});
+    }
+    [[nodiscard]] static Accesses all_of(const char* buffer) { return {{Memory::Shared, buffer, 0, 1}}; }
+    /// Of the tile so many after the one under way; its addresses; both.
+    [[nodiscard]] static Accesses tile(int ahead) { return one_of_places("places.tile", ahead); }
+    [[nodiscard]] static Accesses addresses(int ahead) { return one_of_places("places.first", ahead); }
+    [[nodiscard]] static Accesses one_of_places(const char* buffer, int ahead) {
+        ::forge::kernel::Access access{Memory::Shared, buffer, 0, 1};
+        access.depth = kPlaces, access.stride = 1, access.ahead = ahead;
+        return {access};
+    }
+    [[nodiscard]] static Accesses place(int ahead) {
+        Accesses both = tile(ahead);
+        ::forge::kernel::append(both, addresses(ahead));
+        return both;
+    }
+    /// By clusters a warp finds the next tile and its addresses from those of the one before; else one thread takes a
+    /// tile, and all find the addresses.
+    void take_tile(int ahead) {
+        if (plan_.schedule.clusters) return out_.next();
+        next("take_tile", tile(ahead - 1), tile(ahead), By::Warp);
+    }
+    void place_tile(int ahead) {
+        if (plan_.schedule.clusters) next("place_tile", place(ahead - 1), place(ahead), By::LastWarp);
+        else next("place_tile", tile(ahead), addresses(ahead));
+    }
+
     [[nodiscard]] const Op& op(ValueId v) const { return fn_.op(v); }
     [[nodiscard]] bool is_param(ValueId v, Role role) const {
         return op(v).code == Opcode::Param && op(v).attrs.role == role;
@@ -71,7 +110,7 @@ class ChannelWriter {
     [[nodiscard]] bool is_tensor(ValueId v) const { return is_param(v, Role::Input) || is_param(v, Role::Shifted); }
     [[nodiscard]] bool has_channels(ValueId v) const { return op(v).type.rank() > 0; }
     [[nodiscard]] int tensor_of(ValueId v) const {
-        return plan_.tensor(op(v).attrs.role == Role::Head ? Kind::Head : Kind::Input, op(v).attrs.name);
+        return plan_.tensor(op(v).attrs.role == Role::Head ? Slot::Head : Slot::Input, op(v).attrs.name);
     }
     [[nodiscard]] const plan::TensorSlot& slot(int tensor) const {
         return plan_.tensors[static_cast<std::size_t>(tensor)];
@@ -91,8 +130,8 @@ class ChannelWriter {
         out_.line("start(shared);");
         std::vector<std::string> states;
         for (const ChannelState& s : states_)
-            states.push_back(fmt::format("{{{}, {}}}", plan_.tensor(Kind::InitialState, s.name),
-                                         plan_.tensor(Kind::FinalState, s.name)));
+            states.push_back(fmt::format("{{{}, {}}}", plan_.tensor(Slot::InitialState, s.name),
+                                         plan_.tensor(Slot::FinalState, s.name)));
         out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
         std::vector<std::string> tensors;
         for (const int t : numbers) {
@@ -102,25 +141,31 @@ class ChannelWriter {
         }
         out_.line("const TensorOf tensors[kTensors] = {{{}}};", fmt::join(tensors, ", "));
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
+        next("first_tile", {}, tile(0), By::Warp);
         out_.line("if (thread() == 0) shared.places[0].tile = first_tile<kChannels>(call);");
-        out_.line("sync();");
+        out_.add(group_barrier());
+        next("find_places", tile(0), addresses(0));
         out_.line("find_places(shared.places[0], call, tensors);");
-        out_.line("sync();");
+        out_.add(group_barrier());
     }
 
     /// All token inputs of a tile are asked for before any is used: of the first one before the loop, …
     void first_loads() {
+        next("load", place(0), {});
         out_.line("const Part part_first = part_of(shared.places[0].tile, kChannels);");
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (is_tensor(v)) out_.line("auto {} = {};", name(v), load(v, "shared.places[0]", "part_first"));
+        take_tile(1);
         out_.line("take_tile<kChannels>(shared.places[1], shared.places[0], call);");
-        out_.line("sync();");
+        out_.add(group_barrier());
+        place_tile(1);
         out_.line("place_tile(shared.places[1], shared.places[0], call, tensors);");
-        out_.line("sync();");
+        out_.add(group_barrier());
     }
 
     /// … and of each other one while the states of the one before are awaited.
     void next_loads() {
+        next("load", place(1), {});
         out_.line("const Part part_next = part_of(following.tile, kChannels);");
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (is_tensor(v)) out_.line("const auto {}_next = {};", name(v), load(v, "following", "part_next"));
@@ -156,6 +201,7 @@ class ChannelWriter {
     void first_walk() {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (walks_.kept(v)) out_.line("{} {}[kRows];", type(v), name(v));
+        next("first walk", tile(0), all_of("strips"));
         out_.open("");
         for (const ChannelState& s : states_) {
             out_.line("vec {} = zero;", variable(s));
@@ -169,25 +215,33 @@ class ChannelWriter {
 
     /// The states before these tokens arrive; the addresses of the tile after the next are found on the way.
     void meet() {
+        take_tile(2);
         out_.line("take_tile<kChannels>(next, following, call);");
-        out_.line("sync();");
+        out_.add(group_barrier());
+        place_tile(2);
         out_.line("place_tile(next, following, call, tensors);");
+        Accesses reads = tile(0);
+        ::forge::kernel::append(reads, all_of("strips"));
+        next("join", reads, all_of("before"));
         out_.line("join(shared, call, at, turn, states, kChannels);");
-        out_.line("sync();");
+        out_.add(group_barrier());
     }
 
     void second_walk() {
+        Accesses reads = place(0);
+        ::forge::kernel::append(reads, all_of("before"));
+        next("second walk", reads, {});
         out_.open("");
         for (std::size_t i = 0; i < states_.size(); ++i)
             out_.line("vec {} = state_before(shared, {});", variable(states_[i]), i);
         for (const ir::Result& r : fn_.results)
             if (r.role == Role::Input)
-                out_.line("Rows<{}> {};", storage(plan_.tensor(Kind::Output, r.name)), rows(r.name));
+                out_.line("Rows<{}> {};", storage(plan_.tensor(Slot::Output, r.name)), rows(r.name));
         walk(ChannelWalk::Second);
         for (const ir::Result& r : fn_.results)
             if (r.role == Role::Input) out_.line("store_rows({}, places, part, {});", tokens(r.name), rows(r.name));
         for (const ChannelState& s : states_)
-            out_.line("store_state(call, {}, at, part, {});", plan_.tensor(Kind::FinalState, s.name), variable(s));
+            out_.line("store_state(call, {}, at, part, {});", plan_.tensor(Slot::FinalState, s.name), variable(s));
         out_.close();
     }
 
@@ -216,7 +270,7 @@ class ChannelWriter {
 
     void store(const ir::Result& r) {
         read(r.value);
-        out_.line("{}.row[row] = pack<{}>({});", rows(r.name), storage(plan_.tensor(Kind::Output, r.name)),
+        out_.line("{}.row[row] = pack<{}>({});", rows(r.name), storage(plan_.tensor(Slot::Output, r.name)),
                   use(r.value));
     }
 

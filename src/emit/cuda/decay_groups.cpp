@@ -34,20 +34,20 @@ bool DecayGroups::starts_kernel() const {
     return true;
 }
 
-Ranges DecayGroups::room(const DecayGroup& group) const {
-    const std::int64_t begin = c_.kernel.tiles.work.at(group.head());
-    Ranges ranges = {{begin, begin + tile::group_floats(fn_, group)}};
-    if (group.sum != ir::kNoValue) ranges.push_back(c_.memory(group.sum)[0]);
-    return ranges;
+kernel::Accesses DecayGroups::room(const DecayGroup& group) const {
+    kernel::Accesses room =
+        Context::floats_at(c_.kernel.tiles.work.at(group.head()), tile::group_floats(fn_, group));
+    if (group.sum != ir::kNoValue) kernel::append(room, c_.memory(group.sum));
+    return room;
 }
 
-Ranges DecayGroups::gates(const DecayGroup& group) const { return c_.memory(fn_.op(group.head()).args[2]); }
+kernel::Accesses DecayGroups::gates(const DecayGroup& group) const { return c_.memory(fn_.op(group.head()).args[2]); }
 
-Ranges DecayGroups::operands(const DecayGroup& group) const {
-    Ranges ranges = c_.memory(fn_.op(group.head()).args[1]);
+kernel::Accesses DecayGroups::operands(const DecayGroup& group) const {
+    kernel::Accesses operands = c_.memory(fn_.op(group.head()).args[1]);
     for (const DecayGroup::Factor& f : group.factors)
-        for (const Range& r : c_.memory(fn_.op(f.product).args[0])) ranges.push_back(r);
-    return ranges;
+        kernel::append(operands, c_.memory(fn_.op(f.product).args[0]));
+    return operands;
 }
 
 std::string DecayGroups::sums(const DecayGroup& group) const {

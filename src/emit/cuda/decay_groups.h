@@ -19,9 +19,9 @@ class DecayGroups {
     /// memory.
     [[nodiscard]] bool starts_kernel() const;
 
-    [[nodiscard]] Ranges room(const tile::DecayGroup& group) const;  ///< that is written with the sums
-    [[nodiscard]] Ranges gates(const tile::DecayGroup& group) const;
-    [[nodiscard]] Ranges operands(const tile::DecayGroup& group) const;
+    [[nodiscard]] kernel::Accesses room(const tile::DecayGroup& group) const;  ///< that is written with the sums
+    [[nodiscard]] kernel::Accesses gates(const tile::DecayGroup& group) const;
+    [[nodiscard]] kernel::Accesses operands(const tile::DecayGroup& group) const;
 
     void sum_gates(const tile::DecayGroup& group, const char* rows) const;
     void multiply(const tile::DecayGroup& group) const;

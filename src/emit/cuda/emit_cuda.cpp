@@ -7,12 +7,13 @@
 #include "emit/cuda/launch.h"
 #include "emit/last_rows.h"
 #include "forge/error.h"
+#include "kernel/synchronise.h"
 
 namespace forge::emit {
 
 namespace {
 
-std::string emit_channels(const plan::Plan& plan) {
+Source channels_source(const plan::Plan& plan) {
     Writer out;
     write_title(out, plan);
     write_channel_head(out, plan);
@@ -24,7 +25,18 @@ std::string emit_channels(const plan::Plan& plan) {
     cuda.arguments = "const __grid_constant__ Call call";
     cuda.prologue = {"const Size task = blockIdx.x;"};
     write_last_rows(out, cuda, plan);
-    return out.text();
+    return out.source();
+}
+
+void synchronise(Source& source) {
+    std::size_t n = 0;
+    for (kernel::Statement& s : source.statements) {
+        if (s.kind != kernel::Kind::Kernel) continue;
+        kernel::Kernel kernel = source.kernels.at(n++);
+        kernel.body = std::move(s.body);
+        kernel::synchronise(kernel);
+        s.body = std::move(kernel.body);
+    }
 }
 
 /// Of a block.
@@ -37,14 +49,16 @@ int most_groups(const plan::Plan& plan) {
 
 }  // namespace
 
-std::string emit_cuda(const plan::Plan& plan) {
+std::string emit_cuda(const plan::Plan& plan) { return print(cuda_source(plan)); }
+
+Source cuda_source(const plan::Plan& plan) {
     if (!plan.schedule.shared_memory) throw InternalError("emit: the plan's tiles are not laid out for shared memory");
-    if (plan.schedule.engine == plan::Engine::Channels) return emit_channels(plan);
+    if (plan.schedule.engine == plan::Engine::Channels) return channels_source(plan);
     Dialect cuda;
     cuda.defines = {define_of_call(plan), fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
     const bool warp_groups = plan.schedule.warp_groups();
     cuda.includes = {warp_groups ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
-    if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.barrier = "publish();";
+    if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.publishes = true;
     if (const int groups = most_groups(plan); groups > 1)
         cuda.defines.emplace_back(fmt::format("FORGE_GROUPS {}", groups));
     if (!plan.last_rows.empty()) cuda.includes.emplace_back("cuda/portable/last_rows.h");
@@ -55,7 +69,7 @@ std::string emit_cuda(const plan::Plan& plan) {
     cuda.idle = "if (at.idle) return;";
     cuda.cooperative = true;
     cuda.threads = plan.schedule.block_threads;
-    return write_source(
+    Source source = write_source(
         plan, cuda, [](Writer& out, const Dialect& dialect, const plan::Plan& p, const plan::Kernel& kernel) {
             Dialect own = dialect;
             if (kernel.tiles.far_floats > 0) own.prologue.pop_back();  // it has several tasks
@@ -63,9 +77,11 @@ std::string emit_cuda(const plan::Plan& plan) {
             else if (p.schedule.warp_groups() && &kernel != &p.kernels.back())
                 own.prologue.emplace_back("ptx::let_next_kernel_start();");
             if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups)
-                own.prologue.emplace_back("ptx::wait_for_kernel_before();");
+                own.overlaps = true;
             (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);
         });
+    synchronise(source);
+    return source;
 }
 
 }  // namespace forge::emit

@@ -10,13 +10,15 @@
 
 namespace forge::emit {
 
+using ::forge::kernel::Kind;
+using ::forge::kernel::Statement;
 using ir::Op;
 using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 using tile::Roles;
 using tile::size_of;
-using Kind = plan::TensorSlot::Kind;
+using Slot = plan::TensorSlot::Kind;
 using Space = ir::Layout::Space;
 
 FragmentBody::FragmentBody(Context& context, Transfers& transfers, FragmentInputs& inputs, std::uint8_t role)
@@ -29,11 +31,7 @@ FragmentBody::FragmentBody(Context& context, Transfers& transfers, FragmentInput
       fn_(context.fn),
       roles_(context.kernel.tiles.roles ? &*context.kernel.tiles.roles : nullptr),
       role_(role),
-      decays_(context, transfers),
-      products_(context.out, context.barriers) {
-    c_.barriers.passed();
-    if (role_ != 0) last_reader_ = last_reader();
-}
+      decays_(context, transfers) {}
 
 bool FragmentBody::is_written(ValueId v) const {
     const Op& op = fn_.op(v);
@@ -54,16 +52,6 @@ bool FragmentBody::touches(ValueId v) const {
         if (is_mine(u) && std::find(read.begin(), read.end(), v) != read.end()) return true;
     }
     return false;
-}
-
-ValueId FragmentBody::last_reader() const {
-    ValueId last = 0;
-    for (ValueId v = 0; v < fn_.size(); ++v) {
-        if (!is_mine(v) || fn_.op(v).code == Opcode::Param || inputs_.is_vector(v)) continue;
-        for (const ValueId t : tile::tiles_read_by(fn_, v))
-            if (fn_.op(t).layout->staged || is_passed(t)) last = v;
-    }
-    return last;
 }
 
 // Memory.
@@ -99,17 +87,18 @@ void FragmentBody::declare_arrived() {
         declare_buffer(p.value, fmt::format("scratch + {} + to.at * {}", p.offset, p.floats));
 }
 
-void FragmentBody::begin_chunk(const std::string& arrive) {
+void FragmentBody::begin_chunk(Statement arrive) {
+    out_.next();
     out_.line("[[maybe_unused]] const int rows = rows_of(row);");
     if (plan::in_order(loop_)) declare_arrived();
     if (!is_outputs()) pack_states();
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Mask) && !inputs_.is_vector(v))
-            out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
+            c_.next("token_mask", {}, c_.memory(v)),
+                out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
         if (c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
     }
-    out_.put(arrive);
-    c_.barriers.passed();
+    out_.add(std::move(arrive));
 }
 
 /// While no product is under way: the compiler would wait for one before it lets go of registers that the last chunk's
@@ -125,23 +114,18 @@ void FragmentBody::pack_states() {
 // Operations.
 
 void FragmentBody::operations() {
-    for (ValueId v = 0; v < fn_.size(); ++v) {
-        if (!is_mine(v)) continue;
-        operation(v);
-        release_before(v + 1);
-    }
-    if (role_ == 0) inputs_.start_later(), inputs_.make_next_vectors();
-    products_.finish_all();
-    release();
+    out_.begin({Kind::Body, "chunk"}, "");
+    for (ValueId v = 0; v < fn_.size(); ++v)
+        if (is_mine(v)) operation(v);
+    if (role_ == 0) inputs_.start_later();
+    out_.end();
 }
 
 void FragmentBody::operation(ValueId v) {
     const Op& op = fn_.op(v);
-    if (role_ == 0 && products_.any() && !ir::is_matmul(op.code) && op.layout->space != Space::Reg &&
-        !ir::is_view(op.code))
-        inputs_.start_later();
+    const bool in_loops = op.layout->space == Space::Reg || ir::is_view(op.code);
+    if (!in_loops) out_.begin({Kind::Operation, c_.name(v)}, "");
     if (is_written(v)) {
-        wait_for_passed(v);
         if (const tile::DecayGroup* const group = decays_.with(v)) {
             if (group->head() == v) decay_group(*group);
         } else if (ir::is_matmul(op.code)) product(v);
@@ -151,38 +135,39 @@ void FragmentBody::operation(ValueId v) {
     }
     for (const ir::Result& r : fn_.results)
         if (r.value == v) store_result(r);
+    if (!in_loops) out_.end();
 }
 
 void FragmentBody::sum_first_gates() {
     if (plan::in_order(loop_) || !decays_.starts_kernel()) return;
-    decays_.sum_gates(decays_.groups()[0], "rows_of(row)");
+    const tile::DecayGroup& first = decays_.groups()[0];
+    c_.next("sum_gates", decays_.gates(first), decays_.room(first));
+    decays_.sum_gates(first, "rows_of(row)");
     summed_ = true;
 }
 
 void FragmentBody::decay_group(const tile::DecayGroup& group) {
-    const Ranges room = decays_.room(group);
+    const kernel::Accesses room = decays_.room(group);
     if (!summed_) {
-        before(decays_.gates(group), room);
+        c_.next("sum_gates", decays_.gates(group), room);
         decays_.sum_gates(group, "rows");
     }
     summed_ = false;
-    Ranges reads = decays_.operands(group);
-    reads.insert(reads.end(), room.begin(), room.end());
-    before(reads, room);
+    kernel::Accesses reads = decays_.operands(group), writes = room;
+    kernel::append(reads, room);
+    for (const ValueId v : group.members())
+        if (c_.is_fragment(v)) kernel::append(writes, c_.held(v));
+    c_.next("decay_products", reads, writes);
     decays_.multiply(group);
 }
 
 void FragmentBody::compute(ValueId v) {
     const Op& op = fn_.op(v);
-    Ranges reads, writes = c_.memory(v);
-    for (const ValueId t : tile::tiles_read_by(fn_, v)) {
-        if (c_.is_fragment(t)) read_fragment(t);
-        for (const Range& r : c_.memory(t)) reads.push_back(r);
-    }
-    release_before(v);
+    kernel::Accesses reads, writes = c_.held(v);
+    for (const ValueId t : tile::tiles_read_by(fn_, v)) kernel::append(reads, c_.held(t));
     if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
-        writes.push_back({work->second, work->second + tile::fragment_work_floats(fn_, v)});
-    before(reads, writes);
+        kernel::append(writes, Context::floats_at(work->second, tile::fragment_work_floats(fn_, v)));
+    c_.next(fmt::format("{} {}", ir::info(op.code).name, c_.name(v)), reads, writes);
     if (op.code == Opcode::DecayMask) {
         out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v),
                   c_.name(op.args[0]));
@@ -213,11 +198,11 @@ void FragmentBody::product(ValueId v) {
     const std::size_t first = op.layout->space == Space::Transposed ? 1 : 0, second = 1 - first;
     const ValueId a = op.args[first], b = op.args[second];
     if (c_.is_fragment(a)) pack(a);
-    if (op.args.size() == 3) products_.need(c_.name(op.args[2]));
-    Ranges reads = c_.memory(b);
-    for (const Range& r : c_.memory(a)) reads.push_back(r);
-    before(reads, {});
     const std::string& name = c_.name(v);
+    kernel::Accesses reads = c_.memory(b);
+    if (op.args.size() == 3) kernel::append(reads, c_.held(op.args[2]));
+    kernel::append(reads, c_.is_fragment(a) ? kernel::Accesses{kernel::registers(c_.name(a) + "_packed")} : c_.memory(a));
+    out_.next({Kind::Issue, "multiply " + name, reads, c_.held(v)});
     const char* acc = op.code == Opcode::MatmulAdd ? "Add" : op.code == Opcode::MatmulSub ? "Sub" : "Set";
     out_.line("{} {}{};", fragment_type(fn_, v), name, op.args.size() == 3 ? " = " + c_.name(op.args[2]) : "");
     if (c_.is_fragment(a)) {
@@ -228,24 +213,19 @@ void FragmentBody::product(ValueId v) {
         out_.line("issue_multiply<Acc::{}, {}, {}, {}>({}, {}, {});", acc, along(op, first), along(op, second), depth,
                   name, c_.name(a), c_.name(b));
     }
-    products_.started(name, reads);
 }
 
 void FragmentBody::store_fragment(ValueId v) {
     const ValueId from = fn_.op(v).args[0];
     const bool packed = packed_.contains(from) && fn_.op(v).layout->parts == 1;
-    if (!packed) products_.need(c_.name(from));
-    release_before(v);
-    if (is_passed(v)) out_.line("{}_passing.wait_empty(to);", c_.name(v));
-    else before({}, c_.memory(v));
+    c_.moves("store_fragment " + c_.name(v), {kernel::registers(c_.name(from) + (packed ? "_packed" : ""))}, c_.memory(v));
     out_.line("store_fragment<{}>({}, {}{});", fn_.op(from).layout->space == Space::Transposed, c_.name(v),
               c_.name(from), packed ? "_packed" : "");
-    if (is_passed(v)) out_.line("settle(), {}_passing.is_filled(to);", c_.name(v));
 }
 
 void FragmentBody::load_fragment(ValueId v) {
     const ValueId from = fn_.op(v).args[0];
-    before(c_.memory(from), {});
+    c_.moves("load_fragment " + c_.name(v), c_.memory(from), c_.held(v));
     const std::string parameters = fragment_parameters(fn_, v).substr(1);
     out_.line("{} {} = load_fragment<{}, {}({});", fragment_type(fn_, v), c_.name(v),
               fn_.op(v).layout->space == Space::Transposed, parameters, c_.name(from));
@@ -267,47 +247,8 @@ void FragmentBody::spread_fragment(ValueId v) {
 
 void FragmentBody::pack(ValueId v) {
     if (!packed_.insert(v).second) return;
-    products_.need(c_.name(v));
+    c_.moves("pack " + c_.name(v), c_.held(v), {kernel::registers(c_.name(v) + "_packed")});
     out_.line("const auto {0}_packed = pack<{1}>({0});", c_.name(v), inputs_.half());
-}
-
-// Waits.
-
-/// A fragment is about to be read by the threads. The compiler does not see that the last chunk's products have ended
-/// if others have begun since: then the carried fragment must have been copied in between.
-void FragmentBody::read_fragment(ValueId v) {
-    products_.need(c_.name(v));
-    if (fn_.op(v).code == Opcode::Param && products_.any()) copied_.insert(v);
-}
-
-/// For what an operation on memory and fragments needs.
-void FragmentBody::before(const Ranges& reads, const Ranges& writes) {
-    if (storing_ && !writes.empty()) {
-        out_.line("stores_read(), sync();");
-        storing_ = false;
-    }
-    products_.overwrite(writes);
-    c_.barriers.before(out_, reads, writes);
-}
-
-/// From the states' group, what an operation reads.
-void FragmentBody::wait_for_passed(ValueId v) {
-    if (!is_outputs()) return;
-    for (const ValueId t : tile::tiles_read_by(fn_, v))
-        if (is_passed(t) && waited_.insert(t).second) out_.line("{}_passing.wait_filled(to);", c_.name(t));
-}
-
-/// As soon as neither this operation nor a later one, nor a product, reads what arrived.
-void FragmentBody::release_before(ValueId next) {
-    if (next > last_reader_ && !products_.any()) release();
-}
-
-void FragmentBody::release() {
-    if (role_ == 0 || released_) return;
-    released_ = true;
-    out_.line("stages.is_empty(stage);");
-    for (const Roles::Passed& p : roles_->passed)
-        if (is_outputs()) out_.line("{}_passing.is_empty(to);", c_.name(p.value));
 }
 
 // Results.
@@ -318,14 +259,17 @@ void FragmentBody::store_result(const ir::Result& r) {
     if (fn_.op(v).layout->space == Space::Spill) return;  // as it is made
     if (!c_.is_operand(v))
         return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
-    c_.reads(v);
-    if (r.role == Role::Spill)
+    if (r.role == Role::Spill) {
+        c_.reads(v);
         return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
-    const int tensor = plan_.tensor(Kind::Output, r.name);
+    }
+    const int tensor = plan_.tensor(Slot::Output, r.name);
     const std::string rows = FragmentInputs::token_matrix(plan_, r.name, tensor);
-    if (!inputs_.is_mapped(tensor))
+    if (!inputs_.is_mapped(tensor)) {
+        c_.reads(v);
         return out_.line("store_operand({}, {}, {});", rows, c_.name(v), FragmentInputs::row_count(plan_, tensor));
-    storing_ = true;
+    }
+    out_.next({Kind::Store, "store_operand " + c_.name(v), c_.memory(v)});
     out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows);", cpp_identifier(r.name),
               rows, c_.name(v));
 }
@@ -339,9 +283,10 @@ void FragmentBody::keep(const ir::Result& r) {
     const ValueId kept = c_.carried_param(r);
     if (kept == ir::kNoValue || kept == r.value) return;
     const std::string &to = c_.name(kept), &from = c_.name(r.value);
-    if (c_.is_fragment(kept))
-        return out_.line("{} = {};", to, copied_.contains(kept) ? fmt::format("copied({})", from) : from);
-    before(c_.memory(r.value), c_.memory(kept));
+    Statement keep{Kind::Keep, to, c_.held(r.value), c_.held(kept)};
+    keep.values = {to, from};
+    if (c_.is_fragment(kept)) return out_.add(std::move(keep));
+    out_.next(std::move(keep));
     out_.line("copy_floats<{}>({}, {});", c_.floats(kept), to, from);
 }
 

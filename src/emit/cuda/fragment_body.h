@@ -1,4 +1,4 @@
-/// The text of one chunk for one warp group: the operations that are its own, the waits between them, its results.
+/// One chunk for one warp group: the operations that are its own, and its results.
 /// Where groups have roles there is a body for each role.
 #pragma once
 
@@ -6,7 +6,6 @@
 
 #include "emit/cuda/decay_groups.h"
 #include "emit/cuda/fragment_inputs.h"
-#include "emit/cuda/products.h"
 
 namespace forge::emit {
 
@@ -18,7 +17,7 @@ class FragmentBody {
     void declare_buffers();  ///< that are the same for all chunks
     void sum_first_gates();  ///< while the other inputs are on their way, where that can be
     /// `arrive`: waits until the chunk's inputs are there.
-    void begin_chunk(const std::string& arrive);
+    void begin_chunk(kernel::Statement arrive);
     void operations();
     void keep_carried();  ///< for the next chunk
     [[nodiscard]] bool writes_memory() const;
@@ -30,7 +29,6 @@ class FragmentBody {
     [[nodiscard]] bool is_passed(ir::ValueId v) const { return role_ != 0 && roles_->find(v); }
     [[nodiscard]] bool is_written(ir::ValueId v) const;  ///< as an operation of its own
     [[nodiscard]] bool touches(ir::ValueId v) const;
-    [[nodiscard]] ir::ValueId last_reader() const;
     void declare_buffer(ir::ValueId v, const std::string& place);
     void declare_arrived();
     void pack_states();
@@ -43,11 +41,6 @@ class FragmentBody {
     void load_fragment(ir::ValueId v);
     void spread_fragment(ir::ValueId v);
     void pack(ir::ValueId v);
-    void read_fragment(ir::ValueId v);
-    void before(const Ranges& reads, const Ranges& writes);
-    void wait_for_passed(ir::ValueId v);
-    void release_before(ir::ValueId next);
-    void release();
 
     void store_result(const ir::Result& r);
     void keep(const ir::Result& r);
@@ -62,15 +55,10 @@ class FragmentBody {
     const tile::Roles* roles_;  ///< null: one warp group does everything
     std::uint8_t role_;
     DecayGroups decays_;
-    Products products_;
 
     // What the text has come to.
-    std::set<ir::ValueId> packed_, copied_;  ///< carried fragments that must be copied from chunk to chunk
-    std::set<ir::ValueId> waited_;           ///< passed values that are there
-    ir::ValueId last_reader_ = 0;            ///< the last operation that reads what arrived or was passed
-    bool released_ = false;                  ///< … and may be overwritten
-    bool summed_ = false;                    ///< the first decay group's gates, ahead of it
-    bool storing_ = false;                   ///< a copy that began in this chunk may still read memory
+    std::set<ir::ValueId> packed_;
+    bool summed_ = false;  ///< the first decay group's gates, ahead of it
 };
 
 }  // namespace forge::emit

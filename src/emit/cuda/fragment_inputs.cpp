@@ -3,11 +3,17 @@
 #include <algorithm>
 
 #include "emit/loops.h"
+#include "emit/statements.h"
 #include "forge/error.h"
 #include "tile/fragment_steps.h"
 
 namespace forge::emit {
 
+using ::forge::kernel::Accesses;
+using ::forge::kernel::By;
+using ::forge::kernel::Kind;
+using ::forge::kernel::Statement;
+using ::forge::kernel::When;
 using ir::Layout;
 using ir::Op;
 using ir::Opcode;
@@ -97,15 +103,18 @@ constexpr const char* kStart =
 }  // namespace
 
 void FragmentInputs::declare_start() {
-    out_.open(kStart);
+    out_.begin({Kind::Function, "start"}, kStart);
     declare_stage("arriving", "arriving_numbers", "stage");
     for (ValueId v = 0; v < fn_.size(); ++v)
-        if (through_registers(v))
+        if (through_registers(v)) {
+            copies(v, When::Always, By::Warp);
             out_.line("start_vector({}, {}, rows, row + rows == at.tokens);", arriving(v), token_vector(v));
+        }
     const bool single = !plan::in_order(loop_);
-    if (single && has_vectors()) out_.line("started();");  // what follows from them is made while matrices arrive
+    if (single && has_vectors()) out_.add(commit());  // what follows from them is made while matrices arrive
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Spill)) {
+            copies(v, When::Always);
             const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
             if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
             else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
@@ -113,8 +122,14 @@ void FragmentInputs::declare_start() {
             start_matrix(v, "start_operand");
         }
     }
-    if (single) out_.line("started();");
-    out_.close("};");
+    if (single) out_.add(commit());
+    out_.end("};");
+}
+
+void FragmentInputs::copies(ValueId v, When when, By by) {
+    Statement copy{Kind::Copy, c_.name(v), transfers_.source(v), c_.memory(v)};
+    copy.when = when, copy.by = by;
+    out_.next(std::move(copy));
 }
 
 /// Where warps do nothing else: one thread has the hardware copy spills, and matrices that have maps; vectors are
@@ -125,15 +140,16 @@ void FragmentInputs::declare_copying_start() {
         if (c_.is_param(v, Role::Spill)) spills.push_back(v);
         else if (is_matrix(v) && c_.is_operand(v) && is_mapped(transfers_.tensor_of(fn_.op(v)))) mapped.push_back(v);
     }
-    out_.open(kStart);
+    out_.begin({Kind::Function, "start"}, kStart);
     declare_stage("arriving", "arriving_numbers", "stage");
     if (!mapped.empty()) out_.line("const bool by_copy = by_copies(maps, call, rows, kChunk);");
     if (!spills.empty() || !mapped.empty()) copy_by_one_thread(spills, mapped);
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (is_matrix(v) && std::find(mapped.begin(), mapped.end(), v) == mapped.end()) start_matrix(v, "start_rows");
+    out_.next();
     if (!mapped.empty()) out_.line("if (by_copy) return;");
-    for (const ValueId v : mapped) start_matrix(v, "start_rows");
-    out_.close("};");
+    for (const ValueId v : mapped) start_matrix(v, "start_rows", When::ByThreads);
+    out_.end("};");
 }
 
 void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, const std::vector<ValueId>& mapped) {
@@ -143,20 +159,28 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
         return sum;
     };
     const std::int64_t least = bytes(spills), all = least + bytes(mapped);
+    const auto asks_for = [&](ValueId v, When when) {
+        Statement copy{Kind::BulkCopy, c_.name(v), transfers_.source(v), c_.memory(v)};
+        copy.when = when, copy.by = By::Warp, copy.channel = Context::kStages;
+        out_.next(std::move(copy));
+    };
     out_.open("if (lane() == 0)");
     out_.line("const unsigned filled = stages.filled(stage);");
     out_.line("ptx::barrier_expect(filled, {});",
               mapped.empty() ? std::to_string(all) : fmt::format("by_copy ? {} : {}", all, least));
     for (const ValueId v : spills) {
         const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
+        asks_for(v, When::Always);
         if (c_.is_operand(v)) out_.line("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from);
         else out_.line("copy_numbers<{}>(filled, {}, {});", c_.floats(v), arriving(v), from);
     }
     if (!mapped.empty()) {
         out_.open("if (by_copy)");
-        for (const ValueId v : mapped)
+        for (const ValueId v : mapped) {
+            asks_for(v, When::ByHardware);
             out_.line("copy_operand(filled, {}({}), {}_map, row);", operand_type(v), arriving(v),
                       cpp_identifier(fn_.op(v).attrs.name));
+        }
         out_.close();
     }
     out_.close();
@@ -166,7 +190,8 @@ bool FragmentInputs::is_matrix(ValueId v) const {
     return c_.is_param(v, Role::Input) && !through_registers(v) && fn_.op(v).layout->space != Space::Spill;
 }
 
-void FragmentInputs::start_matrix(ValueId v, const char* operand_function) {
+void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When when) {
+    copies(v, when);
     const Op& op = fn_.op(v);
     const int tensor = transfers_.tensor_of(op);
     const std::string from = token_matrix(plan_, op.attrs.name, tensor), rows = row_count(plan_, tensor);
@@ -184,15 +209,18 @@ void FragmentInputs::start_matrix(ValueId v, const char* operand_function) {
 /// What one warp makes ahead from the vectors of a chunk, two tokens per lane.
 void FragmentInputs::declare_vectors() {
     if (!has_vectors()) return;
-    out_.open("const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage)");
+    out_.begin({Kind::Function, "make_vectors"},
+               "const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage)");
     if (!c_.kernel.tiles.roles) {
         out_.line("if (warp() != 0) return;");
-        out_.line("ptx::copy_wait<{}>();", plan::in_order(loop_) ? "kStages - 2" : "1");
+        Statement arrived = plan::in_order(loop_) ? copy_wait(c_.kernel.tiles.stages - 2, "kStages - 2") : copy_wait(1);
+        arrived.by = By::Warp;
+        out_.add(std::move(arrived));
     }
     declare_stage("arriving", "arriving_numbers", "stage");
     out_.line("const int j = 2 * lane();");
     for (const ValueId v : c_.kernel.tiles.vectors) vector(v);
-    out_.close("};");
+    out_.end("};");
 }
 
 const TensorSlot& FragmentInputs::input_slot(ValueId v) const {
@@ -227,6 +255,10 @@ void FragmentInputs::vector(ValueId v) {
     const bool stored = op.layout->space == Space::Tile && !through_registers(v);
     if (!tile::one_warp_makes(op))
         throw InternalError(fmt::format("emit: one warp does not make {} = {}", c_.name(v), ir::info(op.code).name));
+    Statement made{Kind::Compute, c_.name(v), {}, stored || op.code == Opcode::DecayMask ? c_.memory(v) : Accesses{}};
+    if (through_registers(v) && !c_.kernel.tiles.roles) made.reads = c_.memory(v);
+    made.by = By::Warp;
+    out_.next(std::move(made));
     if (op.code == Opcode::DecayMask) return out_.line("store_decay_sums({}, {});", arriving(v), name(op.args[0]));
     std::string value;
     if (c_.is_param(v, Role::Mask)) value = "mask_pair(rows)";
@@ -277,59 +309,76 @@ void FragmentInputs::ask_for_all() {
     }
     declare_copying_start();
     declare_vectors();
-    out_.open(
-        "for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, stage.lap ^= "
-        "1u)");
+    Statement loop{Kind::Loop, "chunks"};
+    loop.step = c_.kernel.tiles.stages, loop.by_turns = true;
+    out_.begin(std::move(loop),
+               "for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, "
+               "stage.lap ^= 1u)");
     const bool beside = plan_.is_beside(c_.kernel, plan::Loop::Scan);
-    if (beside)
-        out_.line("if (lane() == 0) wait_until_made(call, call.spills[{}], block);", plan_.spill(plan::kMadeSpill));
-    out_.line("stages.wait_empty(stage);");
-    out_.line("start(row, rows_of(row), block, stage.at);");
-    out_.line("started();");
-    if (has_vectors()) out_.line("make_vectors(row, rows_of(row), stage.at);");
-    out_.line("ptx::copy_wait<0>();");
-    out_.line("settle(), stages.is_filled(stage);");
+    if (beside) {
+        Statement made{Kind::WaitKernel};
+        made.code = {fmt::format("if (lane() == 0) wait_until_made(call, call.spills[{}], block);",
+                                 plan_.spill(plan::kMadeSpill))};
+        out_.add(std::move(made));
+    }
+    out_.add(wait_for(Context::kStages, kernel::Side::Empty, "stage"));
+    uses("start", 0, "start(row, rows_of(row), block, stage.at);");
+    out_.add(commit());
+    if (has_vectors()) uses("make_vectors", 0, "make_vectors(row, rows_of(row), stage.at);");
+    out_.add(copy_wait(0));
+    out_.add(line_of_all({fence(), arrive_at(Context::kStages, kernel::Side::Filled, "stage")}));
     for (const std::string& ask : ask_for_next) out_.put(ask);  // after the barrier, which would wait for it
-    out_.close();
+    out_.end();
     if (beside) out_.line("ptx::wait_for_kernel_before();  // what follows in the stream relies on it");
 }
 
 void FragmentInputs::start_first() {
-    if (!plan::in_order(loop_)) {
-        out_.line("start(row, rows_of(row), block, 0);");
-        return;
-    }
+    if (!plan::in_order(loop_)) return uses("start", 0, "start(row, rows_of(row), block, 0);");
     out_.line("[[maybe_unused]] const auto after = [](int stage) {{ return stage + 1 == kStages ? 0 : stage + 1; }};");
     out_.line("int stage = 0;");
-    out_.open("for (int ahead = 0; ahead < kStages - 1; ++ahead)");
-    out_.line(
-        "if (row + ahead * kChunk < at.end) start(row + ahead * kChunk, rows_of(row + ahead * kChunk), block + ahead * "
-        "call.heads, ahead);");
-    out_.line("started();");
-    out_.close();
+    Statement loop{Kind::Loop, "first chunks"};
+    loop.count = c_.kernel.tiles.stages - 1;
+    out_.begin(std::move(loop), "for (int ahead = 0; ahead < kStages - 1; ++ahead)");
+    uses("start", 0,
+         "if (row + ahead * kChunk < at.end) start(row + ahead * kChunk, rows_of(row + ahead * kChunk), block + ahead "
+         "* call.heads, ahead);");
+    out_.add(commit());
+    out_.end();
 }
 
 void FragmentInputs::make_first_vectors() {
     if (!has_vectors()) return;
-    if (plan::in_order(loop_)) out_.line("if (row < at.end) make_vectors(row, rows_of(row), stage);");
-    else out_.line("make_vectors(row, rows_of(row), 0);");
+    uses("make_vectors", 0,
+         plan::in_order(loop_) ? "if (row < at.end) make_vectors(row, rows_of(row), stage);"
+                               : "make_vectors(row, rows_of(row), 0);");
 }
 
 void FragmentInputs::start_later() {
-    if (!plan::in_order(loop_) || later_started_) return;
-    later_started_ = true;
-    out_.line(
-        "if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + "
-        "(kStages - 1) * call.heads, stage == 0 ? kStages - 1 : "
-        "stage - 1);");
-    out_.line("started();");
-    if (c_.kernel.tiles.stages > 2) make_next_vectors();  // they have arrived, and the other warps wait for products
+    if (!plan::in_order(loop_)) return;
+    const int stages = c_.kernel.tiles.stages;
+    out_.begin({Kind::Later}, "");
+    uses("start", stages - 1,
+         "if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + "
+         "(kStages - 1) * call.heads, stage == 0 ? kStages - 1 : "
+         "stage - 1);");
+    out_.add(commit());
+    if (stages > 2) make_next_vectors();  // they have arrived, and the other warps wait for products
+    out_.end();
+    if (stages == 2) make_next_vectors();
 }
 
 void FragmentInputs::make_next_vectors() {
-    if (!has_vectors() || !plan::in_order(loop_) || vectors_made_) return;
-    vectors_made_ = true;
-    out_.line("if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));");
+    if (has_vectors())
+        uses("make_vectors", 1,
+             "if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));");
+}
+
+void FragmentInputs::uses(const char* function, int ahead, const std::string& text) {
+    Statement use{Kind::Use, function};
+    use.ahead = ahead;
+    out_.next(std::move(use));
+    out_.put(text);
+    out_.next();
 }
 
 }  // namespace forge::emit

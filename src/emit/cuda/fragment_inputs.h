@@ -23,9 +23,8 @@ class FragmentInputs {
     void declare_rows();  ///< where the walk through chunks begins, and how many rows a chunk has
     void start_first();   ///< the first chunks' inputs are asked for
     void make_first_vectors();
-    /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Written once per chunk.
+    /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Then the next one's vectors.
     void start_later();
-    void make_next_vectors();  ///< the next chunk's; written once per chunk
 
     /// Where one warp group asks for the inputs of all chunks, and does nothing else.
     void ask_for_all();
@@ -57,7 +56,10 @@ class FragmentInputs {
     void declare_copying_start();
     void copy_by_one_thread(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
     [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory
-    void start_matrix(ir::ValueId v, const char* operand_function);
+    void start_matrix(ir::ValueId v, const char* operand_function, kernel::When when = kernel::When::Always);
+    void copies(ir::ValueId v, kernel::When when, kernel::By by = kernel::By::All);  ///< the lines that come next
+    void uses(const char* function, int ahead, const std::string& text);
+    void make_next_vectors();
     void declare_vectors();
     void vector(ir::ValueId v);
     [[nodiscard]] std::string number(ir::ValueId v) const;
@@ -70,8 +72,7 @@ class FragmentInputs {
     const plan::Plan& plan_;
     plan::Loop loop_;
     const ir::Function& fn_;
-    std::vector<int> maps_;                              ///< tensors that tensor copies move
-    bool later_started_ = false, vectors_made_ = false;  ///< written into the text
+    std::vector<int> maps_;  ///< tensors that tensor copies move
 };
 
 }  // namespace forge::emit

@@ -4,6 +4,7 @@
 #include "emit/cuda/fragment_roles.h"
 #include "emit/cuda/fragment_states.h"
 #include "emit/kernel.h"
+#include "emit/statements.h"
 #include "forge/error.h"
 
 namespace forge::emit {
@@ -26,8 +27,11 @@ class FragmentKernel {
 
     void write() {
         const bool roles = c_.kernel.tiles.roles.has_value();
-        out_.open(fmt::format("{} void {}({}{})", launch_bounds(), kernel_symbol(c_.kernel), c_.dialect.arguments,
-                              roles ? ", const __grid_constant__ TensorMaps maps" : ""));
+        kernel::Kernel time{kernel_symbol(c_.kernel)};
+        time.publishes = c_.dialect.publishes, time.overlaps = waits_for_kernel_before(plan_, c_.kernel);
+        out_.begin_kernel(std::move(time),
+                          fmt::format("{} void {}({}{})", launch_bounds(), kernel_symbol(c_.kernel),
+                                      c_.dialect.arguments, roles ? ", const __grid_constant__ TensorMaps maps" : ""));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
         out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk,
                   plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
@@ -38,7 +42,7 @@ class FragmentKernel {
         else
             write_task(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk"),
                        c_.dialect.idle);
-        out_.close();
+        out_.end();
     }
 
   private:
@@ -72,7 +76,7 @@ class FragmentKernel {
         out_.line("const Task at = {};", task);
         if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
         else if (waits_for_kernel_before(plan_, c_.kernel))
-            out_.line("ptx::wait_for_kernel_before();");  // idle tasks too: the next kernel relies on it
+            out_.add({kernel::Kind::WaitKernel});  // idle tasks too: the next kernel relies on it
         out_.put(idle);
         if (loop_ == Loop::Summaries)
             out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
@@ -87,13 +91,15 @@ class FragmentKernel {
         const std::string made = fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill));
         out_.line("constexpr int kGroups = {};", plan_.schedule.beside_groups);
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
-        out_.open(
-            "for (int task = first_task_beside(call); task < call.tasks; task = next_task_beside<kGroups>(call, "
-            "task))");
+        out_.begin({kernel::Kind::Loop, "tasks"},
+                   "for (int task = first_task_beside(call); task < call.tasks; task = next_task_beside<kGroups>(call, "
+                   "task))");
         out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
         write_task("chunk_task(call, in_order_of_scans(call, task, kChunk), kChunk)", "if (at.idle) continue;");
-        out_.line("is_made(call, {}, at.block);", made);
-        out_.close();
+        kernel::Statement is_made{kernel::Kind::Barrier, "is_made"};
+        is_made.code = {fmt::format("is_made(call, {}, at.block);", made)};
+        out_.add(std::move(is_made));
+        out_.end();
     }
 
     void declare_parameters() {
@@ -116,16 +122,18 @@ class FragmentKernel {
         body.sum_first_gates();
         inputs_.make_first_vectors();
         if (!plan::in_order(loop_)) {
-            body.begin_chunk("arrive<0>();");
+            body.begin_chunk(line_of_all({copy_wait(0), fence(), group_barrier()}));
             return body.operations();
         }
-        out_.open("for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
-        body.begin_chunk("arrive<kStages - 2>();");
+        out_.begin({kernel::Kind::Loop, "chunks"},
+                   "for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
+        body.begin_chunk(
+            line_of_all({copy_wait(c_.kernel.tiles.stages - 2, "kStages - 2"), fence(), group_barrier()}));
         states.store_before();
         body.operations();
         body.keep_carried();
-        out_.close();
-        out_.put(c_.dialect.barrier);
+        out_.end();
+        out_.add(publish());
         states.store();
     }
 

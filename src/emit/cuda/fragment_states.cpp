@@ -34,10 +34,12 @@ void FragmentStates::start_state(ValueId v) {
     if (!c_.is_fragment(v)) return start_small_state(v);
     const std::string& name = c_.name(v);
     const std::string& state = fn_.op(v).attrs.name;
+    c_.next("start " + name, {}, c_.held(v));
     out_.line("{} {};", fragment_type(fn_, v), name);
     if (loop_ == Loop::Summaries) return fill(v, "broadcast_pair(0.0f)");
     if (loop_ == Loop::Segments && plan_.schedule.summaries == 0) {
         const std::string spill = graph::carry_spill(state);
+        c_.next("start " + name, Transfers::spilled(spill), c_.held(v));
         return out_.line("load_state({}, {}, {});", name, transfers_.spill_pointer(spill, "at.segment"),
                          spill_strides(v, spill));
     }
@@ -56,6 +58,10 @@ void FragmentStates::join_summaries(ValueId v) {
     const auto summary = [&](const std::string& spill) {
         return fmt::format("Summary{{{}, {}}}", transfers_.spill_pointer(spill, "n"), spill_strides(v, spill));
     };
+    kernel::Accesses reads = Transfers::spilled(input);
+    if (plan_.has_spill(transition)) kernel::append(reads, Transfers::spilled(transition));
+    kernel::append(reads, c_.held(v));
+    c_.next("join " + c_.name(v), reads, c_.held(v));
     out_.open("for (Size n = first_summary(call, at); n < at.segment; n += call.heads)");
     out_.line("join_summary({}, {}{});", c_.name(v), plan_.has_spill(transition) ? summary(transition) + ", " : "",
               summary(input));
@@ -73,6 +79,7 @@ void FragmentStates::start_small_state(ValueId v) {
 /// The transition of nothing: ones, or the identity.
 void FragmentStates::start_transition(ValueId v) {
     if (c_.is_fragment(v)) {
+        c_.next("start " + c_.name(v), {}, c_.held(v));
         out_.line("{} {};", fragment_type(fn_, v), c_.name(v));
         return fill(v, fn_.op(v).attrs.role == Role::Eye ? "eye_pair(spot.i, spot.j)" : "broadcast_pair(1.0f)");
     }
@@ -93,6 +100,7 @@ void FragmentStates::store_before() {
             continue;
         }
         const int tensor = plan_.tensor(Kind::ChunkState, r.name);
+        c_.next("store " + c_.name(r.value), c_.held(r.value), {});
         out_.open(fmt::format("if ({})", transfers_.chunk_state(r.name)));
         out_.line("store_state(before{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(r.value, tensor),
                   c_.name(r.value));
@@ -114,12 +122,14 @@ void FragmentStates::store() {
 void FragmentStates::store_summary(const ir::Result& r, ValueId v) {
     const std::string spill = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
     if (!c_.is_fragment(v)) return transfers_.store_spill(spill, v, "at.segment");
+    c_.next("store " + c_.name(v), c_.held(v), {});
     out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, "at.segment"), spill_strides(v, spill),
               c_.name(v));
 }
 
 void FragmentStates::store_final(const std::string& state, ValueId v) {
     const int tensor = plan_.tensor(Kind::FinalState, state);
+    c_.next("store " + c_.name(v), c_.held(v), {});
     out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
     out_.line("store_state(final{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor),
               c_.name(v));

@@ -1,0 +1,281 @@
+#include "kernel/synchronise.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+namespace forge::kernel {
+namespace {
+
+using List = std::vector<Statement>;
+
+template <class Predicate>
+bool any_within(const Statement& s, const Predicate& predicate) {
+    return predicate(s) ||
+           std::any_of(s.body.begin(), s.body.end(), [&](const Statement& t) { return any_within(t, predicate); });
+}
+bool has(const Statement& s, Kind kind) {
+    return any_within(s, [&](const Statement& t) { return t.kind == kind; });
+}
+Accesses in_memory(const Accesses& accesses) {
+    Accesses found;
+    for (const Access& a : accesses)
+        if (a.memory != Memory::Registers) found.push_back(a);
+    return found;
+}
+class Synchroniser {
+  public:
+    explicit Synchroniser(Kernel& kernel) : kernel_(kernel) {}
+    void run() { visit_all(kernel_.body); }
+
+  private:
+    struct Product {
+        std::string value;
+        Accesses reads;
+    };
+
+    void visit_all(List& list) {
+        List done;
+        for (Statement& s : list) visit(std::move(s), done);
+        list = std::move(done);
+    }
+
+    void visit(Statement s, List& done) {
+        indent_ = s.indent;
+        switch (s.kind) {
+            case Kind::Role:
+                read_.clear(), written_.clear(), waited_.clear(), role_ = s.what;
+                visit_all(s.body);
+                break;
+            case Kind::Loop:
+            case Kind::Kernel:
+                visit_all(s.body);
+                break;
+            case Kind::Body:
+                chunk(s);
+                break;
+            case Kind::Operation:
+                return operation(std::move(s), done);
+            case Kind::Later:
+                if (!later_) return;
+                later_.reset();
+                break;
+            case Kind::Rest:
+                if (!read_.empty() || !written_.empty()) barrier(done);
+                return;
+            case Kind::Line:
+            case Kind::Wait:
+                if (has(s, Kind::Wait) || has(s, Kind::CopyWait)) read_.clear(), written_.clear();
+                note_waits(s);
+                break;
+            case Kind::Compute:
+            case Kind::Move:
+            case Kind::Keep:
+            case Kind::Issue:
+            case Kind::Store:
+                return step(std::move(s), done);
+            case Kind::Code:
+            case Kind::Copy:
+            case Kind::BulkCopy:
+            case Kind::Commit:
+            case Kind::CopyWait:
+            case Kind::Finish:
+            case Kind::StoresRead:
+            case Kind::Fence:
+            case Kind::Barrier:
+            case Kind::BlockBarrier:
+            case Kind::Begin:
+            case Kind::Arrive:
+            case Kind::WaitKernel:
+            case Kind::Registers:
+            case Kind::Function:
+            case Kind::Use:
+                break;
+        }
+        done.push_back(std::move(s));
+    }
+
+    // A chunk.
+
+    void chunk(Statement& body) {
+        for (const Statement& s : body.body)
+            if (s.kind == Kind::Later) later_ = s;
+        readers_ = count_readers(body), released_ = false, storing_ = false, copied_.clear();
+        in_chunk_ = true;
+        List done;
+        for (Statement& s : body.body) visit(std::move(s), done);
+        indent_ = body.indent;
+        finish(products_.size(), done);
+        release(done);
+        in_chunk_ = false;
+        body.body = std::move(done);
+    }
+
+    [[nodiscard]] static bool reads_channel(const Statement& s) {
+        return std::any_of(s.reads.begin(), s.reads.end(), [](const Access& a) { return !a.channel.empty(); });
+    }
+    [[nodiscard]] static int count_readers(const Statement& s) {
+        int count = reads_channel(s) ? 1 : 0;
+        for (const Statement& t : s.body) count += count_readers(t);
+        return count;
+    }
+
+    void operation(Statement s, List& done) {
+        if (later_ && !products_.empty() && !has(s, Kind::Issue)) {
+            done.push_back(std::move(*later_));
+            later_.reset();
+        }
+        wait_for_channels(s, done);
+        if (!s.reads.empty() || !s.writes.empty()) {  // several steps, with barriers of their own
+            before(s, done);
+            readers_ -= count_readers(s);
+            done.push_back(std::move(s));
+        } else {
+            List steps;
+            for (Statement& t : s.body) visit(std::move(t), steps);
+            s.body = std::move(steps);
+            if (!s.body.empty()) done.push_back(std::move(s));
+        }
+        release_if_read(done);
+    }
+
+    // A statement.
+
+    void step(Statement s, List& done) {
+        for (const Access& a : s.reads) {
+            if (a.memory != Memory::Registers) continue;
+            need(a.buffer, done);
+            if (s.kind == Kind::Compute && !products_.empty()) copied_.insert(a.buffer);
+        }
+        const bool reads = reads_channel(s);
+        if (s.kind == Kind::Compute || !in_memory(s.writes).empty())
+            if (!reads) release_if_read(done);
+        if (reads) --readers_;
+        const std::string channel = written_channel(s);
+        if (!channel.empty()) add(done, with_channel(Kind::Wait, channel, Side::Empty));
+        else before(s, done);
+        if (s.kind == Kind::Keep) s.copied = copied_.contains(s.values.at(0));
+        if (s.kind == Kind::Issue) products_.push_back({s.writes.at(0).buffer, in_memory(s.reads)});
+        if (s.kind == Kind::Store) storing_ = true;
+        const int indent = indent_;
+        done.push_back(std::move(s));
+        indent_ = indent;
+        if (!channel.empty())
+            add(done, line({{Kind::Fence}, with_channel(Kind::Arrive, channel, Side::Filled)}));
+    }
+
+    /// What memory asks for.
+    void before(const Statement& s, List& done) {
+        const Accesses reads = in_memory(s.reads), writes = in_memory(s.writes);
+        if (storing_ && !writes.empty()) {
+            add(done, line({{Kind::StoresRead}, {Kind::Barrier}}));
+            storing_ = false;
+        }
+        for (std::size_t n = products_.size(); n > 0; --n)
+            if (meet(products_[n - 1].reads, writes)) {
+                finish(n, done);
+                break;
+            }
+        if (meet(reads, written_) || meet(writes, written_) || meet(writes, read_)) barrier(done);
+        append(read_, reads);
+        append(written_, writes);
+    }
+
+    void barrier(List& done) {
+        add(done, kernel_.publishes ? line({{Kind::Fence}, {Kind::Barrier}}) : Statement{Kind::Barrier});
+        read_.clear(), written_.clear();
+    }
+
+    // Products.
+
+    void need(const std::string& value, List& done) {
+        for (std::size_t n = products_.size(); n > 0; --n)
+            if (products_[n - 1].value == value) return finish(n, done);
+    }
+
+    /// The oldest so many; they end in order.
+    void finish(std::size_t count, List& done) {
+        if (count == 0) return;
+        const auto end = products_.begin() + static_cast<std::ptrdiff_t>(count);
+        Statement s{Kind::Finish};
+        for (auto it = products_.begin(); it != end; ++it) {
+            append(read_, it->reads);
+            const bool again = std::any_of(end, products_.end(), [&](const Product& p) { return p.value == it->value; });
+            if (!again && std::find(s.values.begin(), s.values.end(), it->value) == s.values.end())
+                s.values.push_back(it->value);
+        }
+        products_.erase(products_.begin(), end);
+        s.pending = static_cast<int>(products_.size());
+        add(done, std::move(s));
+    }
+
+    // Channels.
+
+    [[nodiscard]] Statement with_channel(Kind kind, const std::string& channel, Side side) const {
+        Statement s{kind};
+        s.channel = channel, s.side = side, s.what = kernel_.channel(channel)->turn;
+        return s;
+    }
+    [[nodiscard]] static std::string written_channel(const Statement& s) {
+        for (const Access& a : s.writes)
+            if (!a.channel.empty()) return a.channel;
+        return "";
+    }
+
+    /// Each is waited for once a chunk, before the operation that reads it first.
+    void wait_for_channels(const Statement& s, List& done) {
+        for (const Access& a : s.reads) {
+            const Channel* const channel = kernel_.channel(a.channel);
+            if (channel && channel->writer != role_ && waited_.insert(a.channel).second)
+                add(done, with_channel(Kind::Wait, a.channel, Side::Filled));
+        }
+        for (const Statement& t : s.body) wait_for_channels(t, done);
+    }
+
+    void note_waits(const Statement& s) {
+        if (s.kind == Kind::Wait) waited_.insert(s.channel);
+        for (const Statement& t : s.body) note_waits(t);
+    }
+
+    void release_if_read(List& done) {
+        if (in_chunk_ && readers_ == 0 && products_.empty()) release(done);
+    }
+    void release(List& done) {
+        if (released_) return;
+        released_ = true;
+        for (const Channel& c : kernel_.channels)
+            if (std::find(c.readers.begin(), c.readers.end(), role_) != c.readers.end())
+                add(done, with_channel(Kind::Arrive, c.name, Side::Empty));
+    }
+
+    // Text.
+
+    [[nodiscard]] static Statement line(List statements) {
+        Statement s{Kind::Line};
+        s.body = std::move(statements);
+        return s;
+    }
+    void add(List& done, Statement s) const {
+        s.indent = indent_;
+        done.push_back(std::move(s));
+    }
+
+    Kernel& kernel_;
+    std::string role_;
+    int indent_ = 0;               ///< of the statement that is looked at
+    Accesses read_, written_;      ///< since the last barrier
+    std::vector<Product> products_;  ///< under way
+    // In a chunk.
+    bool in_chunk_ = false, released_ = false;
+    bool storing_ = false;           ///< a store that began may still read
+    int readers_ = 0;                ///< statements to come that read what channels hand over
+    std::set<std::string> waited_;   ///< channels that have been waited for
+    std::set<std::string> copied_;   ///< values that are read while products are under way
+    std::optional<Statement> later_;
+};
+
+}  // namespace
+
+void synchronise(Kernel& kernel) { Synchroniser(kernel).run(); }
+
+}  // namespace forge::kernel

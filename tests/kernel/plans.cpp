@@ -1,0 +1,108 @@
+#include "tests/kernel/plans.h"
+
+#include <fmt/format.h>
+
+#include "check/problem.h"
+#include "forge/error.h"
+#include "frontend/join.h"
+#include "frontend/trace.h"
+#include "graph/passes.h"
+#include "graph/pipeline.h"
+#include "schedule/channels.h"
+#include "schedule/warp_groups.h"
+
+namespace forge::tests {
+namespace {
+
+constexpr std::int64_t kKiB = 1024;
+constexpr std::int64_t kFewTasks = 32, kManyTasks = 512;  ///< several warp groups per task, or one
+constexpr schedule::SharedMemory kHopper{220 * kKiB, 132, 227 * kKiB}, kSmallest{92 * kKiB, 132, 92 * kKiB};
+
+struct Sizes {
+    std::int64_t k, v;
+};
+
+/// A program in its types, joined.
+struct Joined {
+    ir::Definition definition;
+    ir::Function program;
+};
+Joined joined(const Entry& entry, DType dtype) {
+    const ir::Definition def = frontend::with_dtype(entry.make().define(), dtype);
+    return {def, graph::optimize(frontend::join(def))};
+}
+
+/// Nothing where the engine refuses the program.
+template <class Fit>
+void plan_if_fit(const Joined& j, const tile::Sizes& sizes, const std::string& name, const UsePlan& use, Fit fit) {
+    std::optional<plan::Plan> plan;
+    try {
+        plan = plan::make_plan(j.definition, j.program, sizes, fit());
+    } catch (const Refused&) {
+    } catch (const CompileError&) {}
+    if (plan) use(name, *plan);
+}
+
+}  // namespace
+
+void each_portable_plan(const Entry& entry, const UsePlan& use) {
+    for (const DType dtype : {F32, BF16}) {
+        const Joined j = joined(entry, dtype);
+        for (const Sizes s : {Sizes{60, 100}, {128, 128}, {256, 256}})
+            for (const auto& memory : {kHopper, kSmallest})
+                for (const plan::Strategy strategy : plan::all_strategies()) {
+                    const tile::Sizes sizes = check::sizes_for(j.definition, {.sizes = {{"K", s.k}, {"V", s.v}}});
+                    const std::string name =
+                        fmt::format("{}, portable, {}, {}, {} x {}, {} KiB", entry.name, plan::to_string(strategy),
+                                    to_string(dtype), s.k, s.v, memory.bytes / kKiB);
+                    plan_if_fit(j, sizes, name, use, [&] {
+                        schedule::FitWishes wishes;
+                        wishes.strategy = strategy, wishes.expected_tasks = kFewTasks;
+                        return schedule::fit_shared_memory(j.definition, j.program, sizes, memory, wishes);
+                    });
+                }
+    }
+}
+
+void each_warp_group_plan(const Entry& entry, const UsePlan& use) {
+    for (const DType dtype : {BF16, F16})
+        for (const bool keeps_states : {false, true}) {
+            Joined j = joined(entry, dtype);
+            if (keeps_states) j.program = graph::with_chunk_states(j.program);
+            for (const Sizes s : {Sizes{64, 64}, {128, 128}, {64, 256}})
+                for (const std::int64_t tasks : {kFewTasks, kManyTasks})
+                    for (const plan::Strategy strategy : plan::all_strategies()) {
+                        const tile::Sizes sizes = check::sizes_for(j.definition, {.sizes = {{"K", s.k}, {"V", s.v}}});
+                        const std::string name =
+                            fmt::format("{}, warp groups, {}, {}, {} x {}, {} tasks{}", entry.name,
+                                        plan::to_string(strategy), to_string(dtype), s.k, s.v, tasks,
+                                        keeps_states ? ", states before chunks" : "");
+                        plan_if_fit(j, sizes, name, use, [&] {
+                            schedule::FitWishes wishes;
+                            wishes.strategy = strategy, wishes.expected_tasks = tasks;
+                            wishes.expected_tokens = 32768;
+                            return schedule::fit_warp_groups(j.definition, j.program, sizes, kHopper, wishes);
+                        });
+                    }
+        }
+}
+
+void each_channel_plan(const Entry& entry, const UsePlan& use) {
+    for (const DType dtype : {F32, BF16}) {
+        const Joined j = joined(entry, dtype);
+        for (const int threads : {64, 256, 512})
+            for (const int multiprocessors : {0, 1})  // through the workspace, or by clusters
+                for (const std::int64_t channels : {60, 1024}) {
+                    const tile::Sizes sizes =
+                        check::sizes_for(j.definition, {.sizes = {{"D", channels}, {"K", channels}, {"V", channels}}});
+                    const std::string name =
+                        fmt::format("{}, channels, {}, {} threads, {} channels, {}", entry.name, to_string(dtype),
+                                    threads, channels, multiprocessors == 0 ? "look back" : "clusters");
+                    plan_if_fit(j, sizes, name, use, [&] {
+                        return schedule::fit_channels(j.definition, j.program, sizes, {}, threads, multiprocessors);
+                    });
+                }
+    }
+}
+
+}  // namespace forge::tests
