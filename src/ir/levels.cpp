@@ -41,11 +41,11 @@ class Spec {
         }
         const Inferred inferred = infer(op.code, types, op.attrs, computed(op.type));
         if (const auto* fault = std::get_if<TypeFault>(&inferred)) return report(v, fault->what), false;
-        if (std::get<Type>(inferred).shape != op.type.shape)
-            return report(v, fmt::format("is {}, its operands make {}", to_string(op.type),
-                                         to_string(std::get<Type>(inferred)))),
-                   false;
-        return true;
+        const Shape& made = std::get<Type>(inferred).shape;
+        const bool repeats = is_elementwise(op.code) && broadcast(made, op.type.shape) == op.type.shape;
+        if (made == op.type.shape || repeats) return true;
+        report(v, fmt::format("is {}, its operands make {}", forge::to_string(op.type.shape), forge::to_string(made)));
+        return false;
     }
 
     /// Storage types count from `widen` on, which takes all of them to float32.

@@ -2,11 +2,12 @@
 /// that are emitted for it, or the words of the refusal. Nothing is compiled, and no GPU is needed. Two versions of the
 /// compiler that give the same lines give the same kernels; scripts/record-sources compares.
 ///
-///   record_sources [--quick] [--digest] [--match=TEXT] [--against=FILE] [--sources=FOLDER] [--jobs=N]
+///   record_sources [--quick] [--digest] [--match=TEXT] [--against=FILE] [--sources=FOLDER] [--checked] [--jobs=N]
 ///
 /// --quick: bf16 alone, and the strategy that is chosen; --digest: one line per program, a hash of its lines; --match:
 /// only lines whose name contains the text; --against: prints, instead of all lines, those that are others than in the
-/// file, status 1 if there are any; --sources: writes the sources too, one file each.
+/// file, status 1 if there are any; --sources: writes the sources too, one file each;
+/// --checked: what is not legal on its level is a failure (ir/levels.h).
 #include <fmt/format.h>
 
 #include <atomic>
@@ -20,6 +21,7 @@
 #include "compile/driver.h"
 #include "compile/request.h"
 #include "forge/error.h"
+#include "ir/pass.h"
 #include "support/hash.h"
 #include "tests/novel/novel.h"
 
@@ -165,14 +167,16 @@ Arguments arguments_of(const std::vector<std::string>& words) {
         const std::string value = word.size() > name.size() ? word.substr(name.size() + 1) : "";
         if (word == "--quick") a.quick = true;
         else if (word == "--digest") a.digest = true;
+        else if (word == "--checked") ir::checks_levels() = true;
         else if (name == "--match") a.match = value;
         else if (name == "--sources") a.sources = value;
         else if (name == "--against") a.against = value;
         else if (name == "--jobs") std::from_chars(value.data(), value.data() + value.size(), a.jobs);
         else
-            throw RuntimeError(fmt::format(
-                "record_sources: expected --quick, --digest, --match=, --against=, --sources= or --jobs=, got '{}'",
-                word));
+            throw RuntimeError(
+                fmt::format("record_sources: expected --quick, --digest, --match=, --against=, --sources=, --checked "
+                            "or --jobs=, got '{}'",
+                            word));
     }
     return a;
 }
