@@ -191,6 +191,10 @@ Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Si
     return run.finish();
 }
 
+Bindings chunk_bindings(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes, std::int64_t first) {
+    return Run(def, sequence, sizes, chunk_size(sizes)).bindings(first);
+}
+
 Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,
                     const Sizes& sizes, const Touch& touch) {
     Run run(def, sequence, sizes, chunk_size(sizes), touch);

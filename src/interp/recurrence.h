@@ -28,6 +28,10 @@ Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Si
 Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,
                     const Sizes& sizes, const Touch& touch = {});
 
+/// What a function may ask for at the chunk that starts at token `first`: rows of inputs and those before them, the
+/// mask, what is the same for all tokens, and the initial states.
+Bindings chunk_bindings(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes, std::int64_t first);
+
 /// A definition's backward pass as graph/gradient makes it.
 struct Backward {
     const ir::Definition& definition;  ///< what is differentiated

@@ -40,6 +40,7 @@ std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 int parts_of(const ir::Function& fn, ir::ValueId v, const std::map<std::string, int>& spill_parts);
 
 /// Refused if something stands in the way of holding the kernel so.
-TileKernel lower_to_fragments(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules);
+TileKernel lower_to_fragments(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules,
+                              const ir::PassRunner& passes = {});
 
 }  // namespace forge::tile

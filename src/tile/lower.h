@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "ir/function.h"
+#include "ir/pass.h"
 #include "tile/roles.h"
 #include "tile/stream.h"
 
@@ -44,7 +44,11 @@ struct TileKernel {
 };
 
 /// `sizes`: of this kernel's part of the work; `whole`: of all of it, which spills are laid out for.
-TileKernel lower(const ir::Function& kernel, const Sizes& sizes, const Sizes& whole, const Rules& rules);
+TileKernel lower(const ir::Function& kernel, const Sizes& sizes, const Sizes& whole, const Rules& rules,
+                 const ir::PassRunner& passes = {});
+
+/// What a lowered kernel's function does not show: floats of memory, row loops, roles.
+std::string notes_of(const TileKernel& kernel);
 
 /// The type with every symbol replaced by its size.
 ir::Type with_sizes(ir::Type type, const Sizes& sizes);

@@ -38,8 +38,8 @@ TEST_P(RoundTrip, OfTheDefinition) {
 TEST_P(RoundTrip, OfTheProgramAfterEachPass) {
     const ir::Function joined = frontend::join(def);
     for (const bool locations : {false, true}) expect_fixpoint(joined, "joined", locations);
-    static_cast<void>(graph::optimize(
-        joined, [](const graph::Pass& pass, const ir::Function& fn) { expect_fixpoint(fn, pass.name); }));
+    const ir::PassRunner passes([](const ir::Passed& p) { expect_fixpoint(p.fn, ir::info(p.pass).name); });
+    static_cast<void>(graph::optimize(joined, passes));
 }
 
 TEST_P(RoundTrip, OfEveryKernel) {

@@ -5,6 +5,7 @@
 
 #include "device/cuda/channels/sizes.h"
 #include "emit/cuda/channel_walks.h"
+#include "emit/expression.h"
 #include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "emit/names.h"
@@ -294,14 +295,7 @@ class ChannelWriter {
     void compute(ValueId v, const std::string& to) {
         std::vector<std::string> args;
         for (const ValueId a : op(v).args) args.push_back(use(a));
-        out_.line("{} = {};", to, expression(v, args));
-    }
-
-    [[nodiscard]] std::string expression(ValueId v, const std::vector<std::string>& a) const {
-        if (op(v).code != Opcode::To && op(v).code != Opcode::CacheResult)
-            return fmt::format("{}({})", ir::info(op(v).code).name, fmt::join(a, ", "));
-        const bool from = type(op(v).args[0]) == "mask", to = type(v) == "mask";
-        return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
+        out_.line("{} = {};", to, expression(fn_, op(v), args, "zero", Spelling::Functions));
     }
 
     [[nodiscard]] const std::string& name(ValueId v) const { return names_[static_cast<std::size_t>(v)]; }

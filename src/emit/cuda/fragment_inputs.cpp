@@ -246,7 +246,7 @@ std::string FragmentInputs::number(ValueId v) const {
     if (!tile::is_number_anywhere(fn_, v)) throw InternalError("emit: no number: " + c_.name(v));
     std::vector<std::string> operands;
     for (const ValueId a : op.args) operands.push_back(number(a));
-    return op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands, "broadcast_pair(0.0f)");
+    return expression(fn_, op, operands, "broadcast_pair(0.0f)");
 }
 
 void FragmentInputs::vector(ValueId v) {
@@ -275,7 +275,7 @@ void FragmentInputs::vector(ValueId v) {
     else {
         std::vector<std::string> operands;
         for (const ValueId a : op.args) operands.push_back(is_vector(a) ? name(a) : number(a));
-        value = op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands, "broadcast_pair(0.0f)");
+        value = expression(fn_, op, operands, "broadcast_pair(0.0f)");
     }
     out_.line("const pair {} = {};", name(v), value);
     if (stored)

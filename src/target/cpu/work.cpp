@@ -9,6 +9,7 @@
 namespace forge::target {
 namespace {
 
+using ir::Along;
 using ir::Function;
 using ir::Op;
 using ir::Opcode;
@@ -28,65 +29,6 @@ double elements(const ir::Type& type) {
 }
 
 double size(const ir::Type& type, int axis) { return static_cast<double>(tile::size_of(type, axis)); }
-
-/// Operations on one vector of an elementwise op; 0 for those that count as exponentials.
-double vector_operations(Opcode code) {
-    switch (code) {
-        case Opcode::Neg:
-        case Opcode::Add:
-        case Opcode::Sub:
-        case Opcode::Mul:
-        case Opcode::Relu:
-        case Opcode::Abs:
-        case Opcode::Floor:
-        case Opcode::Ceil:
-        case Opcode::Round:
-        case Opcode::Sign:
-        case Opcode::Maximum:
-        case Opcode::Minimum:
-        case Opcode::Lt:
-        case Opcode::Le:
-        case Opcode::Gt:
-        case Opcode::Ge:
-        case Opcode::Eq:
-        case Opcode::Ne:
-        case Opcode::Where:
-        case Opcode::To:
-            return 1;
-        case Opcode::Tril:
-        case Opcode::Triu:
-            return 2;
-        default:
-            return 0;
-    }
-}
-
-/// Exponentials that one result costs.
-double exponentials(Opcode code) {
-    switch (code) {
-        case Opcode::Exp:
-        case Opcode::Exp2:
-        case Opcode::Log:
-        case Opcode::Sqrt:
-        case Opcode::Rsqrt:
-        case Opcode::Reciprocal:
-        case Opcode::Div:
-            return 1;
-        case Opcode::Log1p:
-        case Opcode::Sigmoid:
-        case Opcode::Silu:
-        case Opcode::Tanh:
-        case Opcode::Sin:
-        case Opcode::Cos:
-            return 1.5;
-        case Opcode::Logsigmoid:
-        case Opcode::Softplus:
-        case Opcode::Pow:
-            return 3;
-        default:
-            return 0;
-    }
-}
 
 class Counter {
   public:
@@ -182,25 +124,37 @@ class Counter {
         const Op& op = fn_.op(v);
         if (ir::is_view(op.code)) return;
         if (in_row_loop(v)) return row_of_loop(v);
-        if (ir::is_elementwise(op.code)) return elementwise(v);
-        switch (op.code) {
-            case Opcode::Matmul:
-            case Opcode::MatmulOutFp32:
-            case Opcode::MatmulAdd:
-            case Opcode::MatmulSub:
+        switch (ir::along(op.code)) {
+            case Along::Pointwise:
+            case Along::Triangle:
+                return elementwise(v);
+            case Along::Contracted:
                 return product(v);
-            case Opcode::Inverse:
+            case Along::Matrix:
                 return inverse(op);
-            case Opcode::DecayMatmul:
+            case Along::Pairs:
+                if (op.code == Opcode::DecayMask) return walk(op);
                 return decay_product(op, size(fn_.op(op.args[0]).type, 1));
-            case Opcode::DecayApply:
+            case Along::Rows:
                 return decay_product(op, size(op.type, 1));
-            case Opcode::Constant:
-            case Opcode::Identity:
-            case Opcode::Arange:
+            case Along::Leaf:
+            case Along::Place:
                 if (in_tile(v)) work_.vectors += vectors(op.type);
                 return;
-            default:
+            case Along::Copied:
+            case Along::Shifted:
+            case Along::Reduced:
+            case Along::Scanned:
+            case Along::RowScan:
+            case Along::Normalised:
+            case Along::Permuted:
+            case Along::Inserted:
+            case Along::Removed:
+            case Along::Selected:
+            case Along::Cut:
+            case Along::Broadcast:
+            case Along::Repeated:
+            case Along::Joined:
                 return walk(op);
         }
     }
@@ -209,8 +163,8 @@ class Counter {
     void elementwise(ValueId v) {
         const Op& op = fn_.op(v);
         const double n = vectors(op.type) * (triangle(v) ? 0.5 : 1);
-        work_.exps += n * exponentials(op.code);
-        work_.vectors += n * vector_operations(op.code);
+        work_.exps += n * ir::cost(op.code).exponentials;
+        work_.vectors += n * ir::cost(op.code).vectors;
         if (in_tile(v)) work_.vectors += n * (1 + 0.5 * static_cast<double>(tile::tiles_read_by(fn_, v).size()));
     }
 
@@ -227,8 +181,8 @@ class Counter {
             work_.vectors += 3 * n;
             return;
         }
-        work_.exps += n * exponentials(op.code);
-        work_.vectors += n * (vector_operations(op.code) + (in_tile(v) ? 1 : 0));
+        work_.exps += n * ir::cost(op.code).exponentials;
+        work_.vectors += n * (ir::cost(op.code).vectors + (in_tile(v) ? 1 : 0));
     }
 
     [[nodiscard]] bool triangle(ValueId v) const {
@@ -285,27 +239,16 @@ class Counter {
         const bool along_rows = x.rank() > 0 && op.attrs.dim == x.rank() - 1;
         const double n = std::max(vectors(x), vectors(op.type));
         work_.calls += 1;
-        switch (op.code) {
-            case Opcode::Sum:
-            case Opcode::Amax:
-                work_.vectors += along_rows ? n + 6 * vectors(op.type) * width_ : 2 * n;
-                return;
-            case Opcode::Cumsum:
-            case Opcode::Cumprod:
-                work_.vectors += along_rows ? 10 * n : 3 * n;
-                return;
-            case Opcode::LinearScan:
-                work_.vectors += op.type.rank() == 1 ? 2 * n * width_ : 4 * n;
-                return;
-            case Opcode::DecayMask:
-                work_.vectors += 4 * vectors(op.type), work_.exps += vectors(x);
-                return;
-            case Opcode::Copy:
-                work_.vectors += transposes(op) ? 6 * n : 2 * n;
-                return;
-            default:
-                work_.vectors += 3 * n;
-                return;
+        if (ir::along(op.code) == Along::Reduced) {
+            work_.vectors += along_rows ? n + 6 * vectors(op.type) * width_ : 2 * n;
+        } else if (ir::along(op.code) == Along::Scanned) {
+            work_.vectors += along_rows ? 10 * n : 3 * n;
+        } else if (op.code == Opcode::LinearScan) {
+            work_.vectors += op.type.rank() == 1 ? 2 * n * width_ : 4 * n;
+        } else if (op.code == Opcode::DecayMask) {
+            work_.vectors += 4 * vectors(op.type), work_.exps += vectors(x);
+        } else {
+            work_.vectors += (op.code != Opcode::Copy ? 3 : transposes(op) ? 6 : 2) * n;
         }
     }
 
