@@ -4,13 +4,12 @@
 #include <chrono>
 #include <memory>
 
+#include "compile/question.h"
 #include "frontend/axes.h"
-#include "frontend/join.h"
 #include "gpu.h"
-#include "graph/pipeline.h"
+#include "program/module.h"
 #include "schedule/probe.h"
 #include "support/environment.h"
-#include "tune/select.h"
 
 namespace forge::tools {
 namespace {
@@ -30,21 +29,11 @@ std::vector<schedule::Candidate> worth_measuring(const schedule::Choice& choice,
     for (const schedule::Candidate& c : choice.candidates) {
         const bool new_strategy =
             std::find(strategies.begin(), strategies.end(), c.schedule.strategy) == strategies.end();
-        if (!c.possible || (taken.size() >= count && !new_strategy)) continue;
+        if (!c.possible() || (taken.size() >= count && !new_strategy)) continue;
         if (new_strategy) strategies.push_back(c.schedule.strategy);
         taken.push_back(c);
     }
     return taken;
-}
-
-/// The options that leave this candidate alone.
-CompileOptions exactly(CompileOptions options, const plan::Schedule& s) {
-    options.strategy = plan::to_string(s.strategy);
-    options.chunk = s.chunk;
-    options.tiles = s.tiles;
-    options.segments = s.strategy == plan::Strategy::Segmented ? s.segments : 0;
-    options.tuned = false;
-    return options;
 }
 
 /// One call's seconds, in a workspace made beforehand.
@@ -100,7 +89,8 @@ double measure(const ir::Definition& definition, const CompileOptions& options, 
         progress.step(fmt::format("compiling {}, chunk {}", plan::to_string(s.strategy), s.chunk));
         timers.push_back(nullptr);
         try {
-            timers.back() = std::make_unique<Timer>(compile(definition, exactly(options, s)), buffers);
+            timers.back() =
+                std::make_unique<Timer>(compile(definition, compiler::asking_for(options, trial.candidate)), buffers);
         } catch (const std::runtime_error& error) {
             trial.error = error.what();
         }
@@ -134,7 +124,7 @@ std::string cut_text(const plan::Schedule& s) {
 }
 
 void print(const schedule::Choice& choice, const std::vector<Trial>& trials, double chosen_s) {
-    fmt::print("{}\n{} candidates, of which {} were measured:\n\n", schedule::to_string(choice.device),
+    fmt::print("{}\n{} candidates, of which {} were measured:\n\n", schedule::to_string(choice.question.cpu()),
                choice.candidates.size(), trials.size());
     Table table({"strategy", ">chunk", "cut", ">predicted", ">measured", ">measured / predicted", ""});
     for (const Trial& t : trials) {
@@ -144,8 +134,8 @@ void print(const schedule::Choice& choice, const std::vector<Trial>& trials, dou
                                  : t.seconds == chosen_s ? "the model's choice"
                                                          : "";
         table.row({plan::to_string(s.strategy), std::to_string(s.chunk), cut_text(s),
-                   seconds_text(t.candidate.cost.seconds), t.error.empty() ? seconds_text(t.seconds) : "-",
-                   t.error.empty() ? fmt::format("{:.2f}", t.seconds / t.candidate.cost.seconds) : "-", note});
+                   seconds_text(t.candidate.cost->seconds), t.error.empty() ? seconds_text(t.seconds) : "-",
+                   t.error.empty() ? fmt::format("{:.2f}", t.seconds / t.candidate.cost->seconds) : "-", note});
     }
     fmt::print("{}", table.text());
     if (chosen_s > 0)
@@ -167,11 +157,12 @@ int tune_variant(const TuneOptions& options) {
     const int threads = o.threads > 0 ? o.threads : support::core_count();
     probe(options, cache_dir, isa, threads);
 
-    const ir::Definition definition = frontend::with_own_axes(frontend::with_dtype(declared, o.dtype));
-    o.sizes = frontend::own_sizes(definition, o.sizes);
-    const ir::Function program = graph::optimize(frontend::join(definition));
-    const tune::Question q = tune::question_of(program, o);
-    const schedule::Choice choice = schedule::choose_schedule(definition, program, q.problem, q.device, q.wishes);
+    const program::Module module(declared, o.dtype);
+    o.sizes = frontend::own_sizes(module.own(), o.sizes);
+    const ir::Function& program = module.entry("forward").optimised;
+    compiler::Asked asked = compiler::ask(program, o, nullptr);
+    asked.question.measurements.clear();  // the model's choice is to be compared with
+    const schedule::Choice choice = schedule::choose(module.own(), program, asked.question);
     for (const std::string& warning : tune::load(cache_dir).warnings) fmt::print(stderr, "{}\n", warning);
 
     std::vector<Trial> trials;
@@ -184,7 +175,7 @@ int tune_variant(const TuneOptions& options) {
     });
     std::vector<tune::Entry> entries;
     for (const Trial& t : trials)
-        if (t.error.empty()) entries.push_back({q.key, definition.name, {t.candidate.schedule, t.seconds, others}});
+        if (t.error.empty()) entries.push_back({asked.key, declared.name, {t.candidate.schedule, t.seconds, others}});
     print(choice, trials, chosen_s);
     if (const std::string warning = Contention::warning(others); !warning.empty()) fmt::print("\n{}", warning);
     fmt::print("{}", tune::remember(cache_dir, entries, options.force));

@@ -6,7 +6,7 @@
 
 #include "build/cpu_library.h"
 #include "build/cuda_binary.h"
-#include "compile/gpu_schedule.h"
+#include "compile/question.h"
 #include "compile/request.h"
 #include "device/cuda/portable/call.h"
 #include "emit/cpu/emit_cpu.h"
@@ -19,8 +19,6 @@
 #include "runtime/cpu_kernels.h"
 #include "runtime/cuda_program.h"
 #include "support/environment.h"
-#include "tune/gpu.h"
-#include "tune/select.h"
 
 namespace forge::compiler {
 namespace {
@@ -47,17 +45,11 @@ void check_limits(const plan::Plan& plan) {
     within(plan.spills.size(), cuda::kMaxSpills, "values between kernels");
 }
 
-/// The schedule that measurements say is the fastest; none if there are none, or they are of a version that had other
-/// schedules.
-std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir::Function& program,
-                                             const CompileOptions& options, const schedule::GpuFacts& device) {
-    const auto tuned = tune::tuned_options(options, tune::gpu_key(program, options, device.tuning_class()));
-    if (!tuned) return std::nullopt;
-    try {
-        return cuda_schedule(def, program, *tuned, device);
-    } catch (const RuntimeError&) {
-        return std::nullopt;
-    }
+/// The reason for the choice stays out of the plan and so of the sources: the same kernels are the same text.
+plan::Plan plan_of(const ir::Definition& def, const ir::Function& program, const schedule::Choice& choice) {
+    plan::Schedule schedule = choice.schedule;
+    schedule.reason.clear();
+    return plan::make_plan(def, program, choice.question.problem.sizes, schedule);
 }
 
 void build_for_gpu(Executable& made, const ir::Definition& def, const ir::Function& program,
@@ -66,11 +58,8 @@ void build_for_gpu(Executable& made, const ir::Definition& def, const ir::Functi
     made.gpu = there ? schedule::GpuFacts(*there) : schedule::facts_of(options.on);
     const schedule::GpuFacts& device = *made.gpu;
     made.isa = device.arch();
-    const auto tuned = tuned_schedule(def, program, options, device);
-    made.choice.schedule = tuned ? *tuned : cuda_schedule(def, program, options, device);
-    made.plan = plan::make_plan(def, program, options.sizes, made.choice.schedule);
-    if (tuned)
-        made.choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
+    made.choice = schedule::choose(def, program, ask(program, options, &device).question);
+    made.plan = plan_of(def, program, made.choice);
     check_limits(made.plan);
     made.sources = {{def.name + ".cu", emit::emit_cuda(made.plan)}};
     if (!there || !options.load) {
@@ -90,10 +79,8 @@ void build_for_gpu(Executable& made, const ir::Definition& def, const ir::Functi
 void build_for_cpu(Executable& made, const ir::Definition& def, const ir::Function& program,
                    const CompileOptions& options) {
     made.isa = options.isa == "auto" ? support::machine_isa() : options.isa;
-    made.choice = tune::select(def, program, options);
-    plan::Schedule schedule = made.choice.schedule;
-    schedule.reason.clear();  // it stays out of the sources: the same kernels are the same text
-    made.plan = plan::make_plan(def, program, options.sizes, schedule);
+    made.choice = schedule::choose(def, program, ask(program, options, nullptr).question);
+    made.plan = plan_of(def, program, made.choice);
     made.sources = {{def.name + ".cpp", emit::emit_cpu(made.plan)}};
     const int threads = options.threads > 0 ? options.threads : support::core_count();
     if (!options.load) {
@@ -126,7 +113,7 @@ std::shared_ptr<const Executable> build(const program::Module& module, const Com
     const ir::Function program = options.chunk_states ? graph::with_chunk_states(entry.optimised) : entry.optimised;
     check_extents(module.definition(), program, options.sizes);
     auto made = std::make_shared<Executable>();
-    made->cache_dir = options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir;
+    made->cache_dir = cache_dir(options);
     (options.device == "cpu" ? build_for_cpu : build_for_gpu)(*made, entry.tensors, program, options);
     made->flops_per_token = flops_of(made->plan);
     made->build_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -69,7 +69,9 @@ class KernelWriter {
         const int spill = plan_.spill(plan::kFarSpill);
         out_.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
                   plan_.spills[static_cast<std::size_t>(spill)].floats);
-        out_.begin({Kind::Loop, "tasks"}, "");
+        Statement tasks{Kind::Loop, "tasks"};
+        tasks.tasks = true;
+        out_.begin(std::move(tasks), "");
         out_.open("const auto work = [&](const Size task)");
     }
     void end_tasks() {

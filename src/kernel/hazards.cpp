@@ -20,6 +20,9 @@ std::string described(const Statement& s) {
     return s.what.empty() ? text : fmt::format("{} '{}'", text, s.what);
 }
 
+/// Sequences may be short, or empty; longer ones are alike.
+constexpr int kFewChunks = 3;
+
 /// One way in which chunks are copied, from the first statement to the last.
 class Run {
   public:
@@ -68,6 +71,7 @@ class Run {
     struct Touch {
         int actor, step, thread;
         std::int64_t begin, end;
+        int chunk;                   ///< whose buffer it is, of several by turns
         bool write, unlike_threads;  ///< … by the path of products and bulk copies
         Event event;
     };
@@ -240,15 +244,21 @@ class Run {
     void touch(int t, int actor, const Event& e, const Access& a, bool write, bool unlike_threads) {
         const std::int64_t skip = a.stride * ((e.chunk + a.ahead) % a.depth) + a.of_instance * thread(t).instance;
         const bool registers = a.memory == Memory::Registers;
-        const Touch now{
-            actor, actor == t ? state(t).steps : 1, t, a.begin + skip, registers ? a.begin + 1 : a.end + skip,
-            write, unlike_threads && !registers,    e};
+        const Touch now{actor,          actor == t ? state(t).steps : 1,        t,
+                        a.begin + skip, registers ? a.begin + 1 : a.end + skip, a.depth > 1 ? e.chunk + a.ahead : 0,
+                        write,          unlike_threads && !registers,           e};
         if (a.memory == Memory::Global && kernel_.overlaps && state(t).clock.of(kernel_before_) == 0)
             report(fmt::format("{}: {} does not wait for the kernel before", name(t), described(*e.statement)));
         std::vector<Touch>& past = past_[registers ? fmt::format("thread {} {}", t, a.buffer)
                                                    : (a.memory == Memory::Global ? "global " : "shared ") + a.buffer];
-        for (const Touch& before : past)
-            if (before.begin < now.end && now.begin < before.end) compare(before, now, a.buffer);
+        bool written = write || a.memory == Memory::Global;
+        for (const Touch& before : past) {
+            if (before.begin >= now.end || now.begin >= before.end) continue;
+            compare(before, now, a.buffer);
+            written = written || (before.write && before.chunk == now.chunk);
+        }
+        if (!written)
+            report(fmt::format("{}: {} reads {} before it is written", name(t), described(*e.statement), a.buffer));
         std::erase_if(past, [&](const Touch& before) {
             return now.begin <= before.begin && before.end <= now.end && is_known(before, t) &&
                    (write || (!before.write && before.actor == actor));
@@ -309,9 +319,11 @@ class Run {
 
 std::vector<std::string> find_hazards(const Kernel& kernel) {
     std::set<std::string> hazards;
-    const int chunks = chunks_to_unroll(kernel);
+    const int most = chunks_to_unroll(kernel);
     for (const Copied copied : {Copied::All, Copied::None, Copied::EveryOther}) {
-        Run(kernel, chunks, copied, hazards).run();
+        for (int chunks = fewest_chunks(kernel); chunks <= kFewChunks; ++chunks)
+            Run(kernel, chunks, copied, hazards).run();
+        Run(kernel, most, copied, hazards).run();
         if (!has_hardware_copies(kernel)) break;
     }
     return {hazards.begin(), hazards.end()};

@@ -4,6 +4,7 @@
 ///
 /// * two accesses of which one writes touch the same bytes, or a thread's register, and neither is known to come after
 ///   the other has ended: of threads, copies, stores, products, or the kernel before;
+/// * something is read that nothing has written, for the chunk that it is read for;
 /// * a product or a store reads what a thread wrote without a fence of that thread in between;
 /// * a thread waits for a phase that never ends, arrives in one that another may not have left, or may be left behind
 /// by

@@ -79,7 +79,7 @@ enum class Kind : std::uint8_t {
     Operation,     ///< statements that make one value
     Later,         ///< for `synchronise`: to begin as soon as products are under way
     Body,          ///< the operations of a chunk
-    Loop,          ///< over chunks
+    Loop,          ///< over chunks, or tasks
     Role,          ///< what one of the kernel's roles does
     Function,      ///< of a chunk
     Use,           ///< of a function
@@ -111,6 +111,7 @@ struct Statement {
     // Loop: its first chunk, and one more for each group before this one with its role; how many, 0: to the end.
     int first = 0, step = 1, count = 0;
     bool by_turns = false;
+    bool tasks = false;  ///< … of tasks, not of a task's chunks
     std::vector<Statement> body = {};
     // Its text.
     std::vector<std::string> code = {};  ///< lines, or those before its body; none: it follows from the rest

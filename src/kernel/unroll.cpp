@@ -50,7 +50,8 @@ class Unroller {
     }
 
     void loop(const Statement& s) {
-        const int end = s.count > 0 ? s.count : chunks_;
+        constexpr int kTasks = 3;
+        const int end = s.tasks ? kTasks : s.count > 0 ? s.count : chunks_;
         for (int chunk = s.first + (s.by_turns ? thread_.instance : 0); chunk < end; chunk += s.step)
             list(s.body, chunk);
     }
@@ -79,6 +80,12 @@ int chunks_to_unroll(const Kernel& kernel) {
             for (const Access& a : *list) depth = std::max(depth, a.depth);
     });
     return 3 * depth + 2;
+}
+
+int fewest_chunks(const Kernel& kernel) {
+    bool walks = false;
+    each_statement(kernel.body, [&](const Statement& s) { walks = walks || (s.kind == Kind::Loop && !s.tasks); });
+    return walks ? 0 : 1;
 }
 
 bool has_hardware_copies(const Kernel& kernel) {

@@ -27,6 +27,8 @@ struct Thread {
 
 /// So many that every buffer is used again, and again.
 int chunks_to_unroll(const Kernel& kernel);
+/// 0 where chunks are walked through, as a sequence may be empty; else 1.
+int fewest_chunks(const Kernel& kernel);
 bool has_hardware_copies(const Kernel& kernel);
 std::vector<Thread> unroll(const Kernel& kernel, int chunks, Copied copied);
 

@@ -2,7 +2,7 @@
 /// program allows them and the problem can use them. No prices in here.
 #pragma once
 
-#include "schedule/choose.h"
+#include "schedule/question.h"
 
 namespace forge::schedule {
 

@@ -6,9 +6,6 @@
 
 namespace forge::schedule {
 
-constexpr int kTaskChannels = 64;  ///< of a sequence and head that one task has
-constexpr int kClusterBlocks = 8;  ///< that share a task at most
-
 /// Refused if the program is no such program, or another strategy than one-pass is wished for. `threads`: per block; 0:
 /// chosen. `multiprocessors`: of a GPU whose blocks can be started together and write each other's shared memory; 0 of
 /// any other.

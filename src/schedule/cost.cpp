@@ -11,32 +11,6 @@ namespace {
 
 using support::divide_up;
 
-/// How often a kernel's body runs, and in how many tasks.
-struct Extent {
-    std::int64_t tasks = 1, hops = 1;
-};
-
-Extent extent(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
-    const std::int64_t chunks = std::max<std::int64_t>(1, divide_up(problem.tokens, plan.schedule.chunk));
-    const std::int64_t chunks_per_segment = divide_up(chunks, std::max<std::int64_t>(1, plan.schedule.segments));
-    const std::int64_t segments = divide_up(chunks, chunks_per_segment);
-    const std::int64_t lanes =
-        std::max<std::int64_t>(1, problem.sequences) * std::max<std::int64_t>(1, problem.heads) * plan.tiles(kernel);
-    switch (kernel.graph.loop) {
-        case plan::Loop::Scan:
-            return {lanes, chunks};
-        case plan::Loop::Chunks:
-            return {lanes * chunks, 1};
-        case plan::Loop::Summaries:
-            return {lanes * std::max<std::int64_t>(1, segments - 1), chunks_per_segment};  // nothing follows the last
-        case plan::Loop::Segments:
-            return {lanes * segments, chunks_per_segment};
-        case plan::Loop::Carries:
-            return {lanes, segments};
-    }
-    throw InternalError("cost: unknown loop");
-}
-
 /// What vector operations take of their full time when a body's tiles fill `bytes`: 0.6 within half of the nearest
 /// cache (measured on elementwise kernels), all of it from four times that cache on.
 double nearness(double bytes, const Device& d) {
@@ -109,7 +83,29 @@ KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, cons
     return c;
 }
 
-/// Bytes of token tensors for all tokens and heads.
+}  // namespace
+
+Extent extent(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
+    const std::int64_t chunks = std::max<std::int64_t>(1, divide_up(problem.tokens, plan.schedule.chunk));
+    const std::int64_t chunks_per_segment = divide_up(chunks, std::max<std::int64_t>(1, plan.schedule.segments));
+    const std::int64_t segments = divide_up(chunks, chunks_per_segment);
+    const std::int64_t lanes =
+        std::max<std::int64_t>(1, problem.sequences) * std::max<std::int64_t>(1, problem.heads) * plan.tiles(kernel);
+    switch (kernel.graph.loop) {
+        case plan::Loop::Scan:
+            return {lanes, chunks};
+        case plan::Loop::Chunks:
+            return {lanes * chunks, 1};
+        case plan::Loop::Summaries:
+            return {lanes * std::max<std::int64_t>(1, segments - 1), chunks_per_segment};  // nothing follows the last
+        case plan::Loop::Segments:
+            return {lanes * segments, chunks_per_segment};
+        case plan::Loop::Carries:
+            return {lanes, segments};
+    }
+    throw InternalError("cost: unknown loop");
+}
+
 double token_bytes(const plan::Plan& plan, const Problem& problem) {
     double bytes = 0;
     tile::Sizes sizes = plan.sizes;
@@ -140,8 +136,6 @@ double spill_bytes(const plan::Plan& plan, const Problem& problem) {
     }
     return bytes * static_cast<double>(lanes);
 }
-
-}  // namespace
 
 Cost price(const plan::Plan& plan, const Problem& problem, const Device& device) {
     Cost total;

@@ -13,6 +13,17 @@ struct Problem {
     std::int64_t tokens = 4096, sequences = 1, heads = 4;
 };
 
+/// How often a kernel's body runs: so many times in order, in so many tasks.
+struct Extent {
+    std::int64_t tasks = 1, hops = 1;
+};
+Extent extent(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem);
+
+/// Of what passes between kernels.
+double spill_bytes(const plan::Plan& plan, const Problem& problem);
+/// Of inputs and outputs with tokens.
+double token_bytes(const plan::Plan& plan, const Problem& problem);
+
 struct KernelCost {
     std::string name;
     std::int64_t tasks = 0;

@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
-#include <fstream>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "forge/error.h"
 #include "support/embedded.h"
+#include "support/environment.h"
+#include "support/files.h"
 
 namespace forge::schedule {
 namespace {
@@ -104,18 +107,37 @@ GpuFacts parse_facts(const std::string& text, const std::string& file) {
     return facts;
 }
 
-GpuFacts facts_of(const std::string& name_or_path) {
-    std::string known;
-    for (const EmbeddedFile& file : fact_files()) {
-        if (file.path == name_or_path) return parse_facts(file.text, "facts/" + file.path);
-        known += file.path + ", ";
+std::vector<FactsFile> known_facts() {
+    std::vector<FactsFile> known;
+    for (const std::string& folder : support::facts_folders()) {
+        std::error_code error;
+        for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+            if (entry.is_regular_file()) known.push_back({entry.path().filename().string(), entry.path().string()});
+        if (error)
+            throw RuntimeError(fmt::format("FORGE_FACTS: expected a folder with facts of GPUs, got '{}': {}", folder,
+                                           error.message()));
     }
-    const std::ifstream file(name_or_path, std::ios::binary);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf()))
-        throw RuntimeError(
-            fmt::format("on: expected {}or a file with the facts of a GPU, got '{}'", known, name_or_path));
-    return parse_facts(text.str(), name_or_path);
+    for (const EmbeddedFile& file : fact_files()) known.push_back({file.path, ""});
+    std::stable_sort(known.begin(), known.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    return known;
+}
+
+GpuFacts facts_of(const std::string& name_or_path) {
+    std::vector<std::string> names;
+    std::string path = name_or_path;
+    for (const FactsFile& known : known_facts()) {
+        names.push_back(known.name);
+        if (known.name != name_or_path) continue;
+        path = known.path;
+        break;
+    }
+    for (const EmbeddedFile& file : fact_files())
+        if (path.empty() && file.path == name_or_path) return parse_facts(file.text, "facts/" + file.path);
+    const auto text = std::filesystem::is_regular_file(path) ? support::read_file(path) : std::nullopt;
+    if (!text)
+        throw RuntimeError(fmt::format("on: expected {}, or a file with the facts of a GPU, got '{}'",
+                                       fmt::join(names, ", "), name_or_path));
+    return parse_facts(*text, path);
 }
 
 }  // namespace forge::schedule

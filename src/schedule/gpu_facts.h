@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace forge::schedule {
 
@@ -25,7 +26,15 @@ std::string to_string(const GpuFacts& facts);
 /// unknown or no number, and for a GPU that is too old.
 GpuFacts parse_facts(const std::string& text, const std::string& file);
 
-/// "h200" or another file of facts/, or the path of such a file; RuntimeError if it is neither.
+/// A GPU that can be named.
+struct FactsFile {
+    std::string name;
+    std::string path;  ///< empty: it comes with Forge
+};
+/// Those of $FORGE_FACTS, and of facts/, which come after the former of the same name.
+std::vector<FactsFile> known_facts();
+
+/// "h200" or another name of these, or the path of such a file; RuntimeError if it is neither.
 GpuFacts facts_of(const std::string& name_or_path);
 
 /// RuntimeError if there are no kernels for a GPU; `where`: which it is, for the message.

@@ -30,12 +30,17 @@ double bytes_of_chunk(const ir::Definition& definition, const tile::Sizes& sizes
 
 }  // namespace
 
-bool SegmentTimes::pay() const {
-    constexpr double kSummaryChunk = 1.25, kJoin = 16, kKernel = 30, kWorthIt = 0.97;
+double SegmentTimes::in_segments() const {
+    constexpr double kSummaryChunk = 1.25, kJoin = 16, kKernel = 30;
     const auto all = static_cast<double>(chunks), n = static_cast<double>(segments),
                parts = static_cast<double>(std::max<std::int64_t>(1, summaries));
     const double scans = all / n * std::max(chunk, n * memory), before = kSummaryChunk * all / (n * parts);
-    return scans + before + (summaries > 0 ? kJoin : kKernel) < kWorthIt * all * chunk;
+    return scans + before + (summaries > 0 ? kJoin : kKernel);
+}
+
+bool SegmentTimes::pay() const {
+    constexpr double kWorthIt = 0.97;
+    return in_segments() < kWorthIt * in_one_pass();
 }
 
 SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,

@@ -14,7 +14,9 @@ struct SegmentTimes {
     std::int64_t chunks = 0, segments = 1;
     std::int64_t summaries = 0;  ///< per segment, joined as scans start; 0: one, joined by a kernel of its own
 
-    /// Whether segments save more than their summaries, and what joins them, take.
+    [[nodiscard]] double in_one_pass() const { return static_cast<double>(chunks) * chunk; }
+    [[nodiscard]] double in_segments() const;  ///< with their summaries, and what joins them
+    /// Whether segments save enough.
     [[nodiscard]] bool pay() const;
 };
 

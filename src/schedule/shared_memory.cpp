@@ -6,6 +6,7 @@
 
 #include "forge/error.h"
 #include "graph/slice.h"
+#include "schedule/gpu_target.h"
 
 namespace forge::schedule {
 namespace {
@@ -140,6 +141,32 @@ class Fitting {
 Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                            const SharedMemory& memory, const FitWishes& wishes) {
     return Fitting(definition, program, sizes, memory, wishes).run();
+}
+
+const Target& portable_target() {
+    static const Target kTarget = {
+        "portable", "tiles in shared memory, on any GPU from compute capability 8.0 on", false,
+        [](const Question& q) {
+            return q.gpu() && q.wishes.engine.value_or(plan::Engine::Tiles) == plan::Engine::Tiles;
+        },
+        [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
+            const auto fit = [](const ir::Definition& def, const ir::Function& fn, const Question& q,
+                                const Wishes& wishes) {
+                const int threads = wishes.threads ? wishes.threads : kDefaultThreads;
+                plan::Schedule s = fit_shared_memory(def, fn, q.problem.sizes, shared_memory_of(*q.gpu(), threads),
+                                                     fit_wishes(q.problem, wishes));
+                s.block_threads = threads;
+                return s;
+            };
+            std::vector<Wishes> variations;
+            if (range == Range::All) {
+                variations = placements(question.wishes);
+                for (const int threads : {128, 512}) variations.push_back(with_threads(question.wishes, threads));
+                for (const std::int64_t chunk : {32, 128}) variations.push_back(with_chunk(question.wishes, chunk));
+            }
+            return tried(portable_target(), fit, definition, program, question, variations);
+        }};
+    return kTarget;
 }
 
 }  // namespace forge::schedule

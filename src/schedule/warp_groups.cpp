@@ -5,6 +5,7 @@
 #include "graph/slice.h"
 #include "graph/transition.h"
 #include "schedule/beside.h"
+#include "schedule/gpu_target.h"
 #include "schedule/scan_times.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
@@ -216,6 +217,52 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     s = with_strategy(s, segments, segments >= kLeastSegments);
     return with_stages(s, memory, s.strategy == Strategy::Segmented || tasks > memory.multiprocessors, make_plan);
+}
+
+namespace {
+
+/// By the model from which the number of segments follows; 0 for what it is not about.
+double scan_seconds(const ir::Definition& definition, const ir::Function& program, const Question& question,
+                    const Candidate& candidate) {
+    const Schedule& s = candidate.schedule;
+    const bool one_pass = s.strategy == Strategy::OnePass,
+               joined = s.strategy == Strategy::Segmented && s.summaries > 0;
+    const std::int64_t tasks = question.problem.sequences * question.problem.heads * s.tiles;
+    if (!candidate.possible() || s.output_groups == 0 || (!one_pass && !joined) ||
+        tasks * s.segments > question.gpu()->multiprocessors)
+        return 0;
+    SegmentTimes times =
+        segment_times(definition, program, question.problem.sizes, fit_wishes(question.problem, candidate.wishes));
+    times.segments = s.segments, times.summaries = s.summaries;
+    return 1e-6 * (one_pass ? times.in_one_pass() : times.in_segments());
+}
+
+}  // namespace
+
+const Target& warp_groups_target() {
+    static const Target kTarget = {
+        "warp-groups", "chunks of 64 tokens on Hopper's warp-group matrix units", false,
+        [](const Question& q) {
+            return q.gpu() && q.chunks &&
+                   q.wishes.engine.value_or(plan::Engine::WarpGroups) == plan::Engine::WarpGroups;
+        },
+        [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
+            const auto fit = [](const ir::Definition& def, const ir::Function& fn, const Question& q,
+                                const Wishes& wishes) {
+                const GpuFacts& gpu = *q.gpu();
+                if (gpu.major != 9) refuse(Reason::Capability, gpu.major, gpu.minor);
+                if (wishes.threads != 0 && wishes.threads != kThreads) refuse(Reason::OtherThreads, wishes.threads);
+                return fit_warp_groups(def, fn, q.problem.sizes,
+                                       shared_memory_of(gpu, wishes.threads ? wishes.threads : kDefaultThreads),
+                                       fit_wishes(q.problem, wishes));
+            };
+            const auto variations = range == Range::All ? placements(question.wishes) : std::vector<Wishes>();
+            auto found = tried(warp_groups_target(), fit, definition, program, question, variations);
+            if (range == Range::All)
+                for (Candidate& c : found) c.estimate_s = scan_seconds(definition, program, question, c);
+            return found;
+        }};
+    return kTarget;
 }
 
 }  // namespace forge::schedule

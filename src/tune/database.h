@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "schedule/choose.h"
+#include "schedule/question.h"
 
 namespace forge::tune {
 

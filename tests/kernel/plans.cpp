@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <stdexcept>
+
 #include "check/problem.h"
 #include "forge/error.h"
 #include "frontend/join.h"
@@ -102,6 +105,19 @@ void each_channel_plan(const Entry& entry, const UsePlan& use) {
                     });
                 }
     }
+}
+
+plan::Plan plan_named(const std::string& name) {
+    std::optional<plan::Plan> found;
+    const auto keep = [&](const std::string& other, const plan::Plan& plan) {
+        if (other == name) found = plan;
+    };
+    const Entry& entry = program_named(name.substr(0, name.find(',')));
+    if (name.find(", portable,") != std::string::npos) each_portable_plan(entry, keep);
+    else if (name.find(", channels,") != std::string::npos) each_channel_plan(entry, keep);
+    else each_warp_group_plan(entry, keep);
+    if (!found) throw std::runtime_error("no plan is called " + name);
+    return *found;
 }
 
 }  // namespace forge::tests

@@ -47,7 +47,7 @@ TEST_P(LongPrograms, AreCompiled) {
     static_cast<void>(graph::transitions(program));
     static_cast<void>(graph::norm_bounds(program, def));
     const schedule::Problem problem{.sizes = {{"K", 16}, {"V", 16}}, .tokens = 256, .sequences = 1, .heads = 1};
-    const schedule::Choice choice = schedule::choose_schedule(def, program, problem, schedule::cpu_device("avx2", 2));
+    const schedule::Choice choice = schedule::choose(def, program, {problem, schedule::cpu_device("avx2", 2), {}});
     const plan::Plan plan = plan::make_plan(def, program, {{"K", 16}, {"V", 16}}, choice.schedule);
     EXPECT_FALSE(emit::emit_cpu(plan).empty());
 }

@@ -5,10 +5,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "compile/question.h"
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
-#include "tune/select.h"
+#include "tune/database.h"
 #include "variants/variants.h"
 
 namespace forge::tune {
@@ -161,8 +162,11 @@ TEST_F(TuningFiles, AnEntryOverridesTheModelOnlyForItsProgramAndShape) {
     CompileOptions o;
     o.dtype = F32, o.sizes = {{"K", 64}, {"V", 64}}, o.isa = "avx2", o.threads = 2, o.cache_dir = dir;
     Entry slow = entry(Strategy::Decoupled, 16, 1);
-    slow.key = question_of(program, o).key;
+    slow.key = compiler::ask(program, o, nullptr).key;
     append(dir, {slow});
+    const auto select = [](const ir::Definition& d, const ir::Function& fn, const CompileOptions& options) {
+        return schedule::choose(d, fn, compiler::ask(fn, options, nullptr).question);
+    };
     EXPECT_TRUE(schedule::same_choice(select(def, program, o).schedule, slow.measurement.schedule));
     o.expected_tokens = 65536;
     EXPECT_NE(select(def, program, o).schedule.strategy, Strategy::Decoupled);

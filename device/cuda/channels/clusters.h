@@ -13,8 +13,6 @@
 
 namespace forge::cuda {
 
-constexpr int kMostBlocks = 8;  ///< of a cluster
-
 template <int STATES, int TENSORS>
 struct Shared : SharedByStrips<STATES, TENSORS> {
     Map round[2][STATES][kMostBlocks][kTileChannels];  ///< of each block

@@ -19,8 +19,7 @@ namespace forge::cuda {
 
 using ptx::Word;
 
-constexpr int kGroup = 16;
-constexpr int kExchangeHeader = 256;  ///< bytes before the first tile's words
+static_assert(sizeof(Word) == kWordBytes, "the workspace has another size");
 constexpr Word kNothing = ~Word{0};
 
 template <int STATES, int TENSORS>

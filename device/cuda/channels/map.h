@@ -18,6 +18,7 @@ namespace forge::cuda {
 struct alignas(8) Map {
     float factor, addend;
 };
+static_assert(sizeof(Map) == kMapBytes, "the launch reserves another size");
 
 FORGE_DEVICE Map then(const Map& first, const Map& second) {
     return {second.factor * first.factor, second.factor * first.addend + second.addend};

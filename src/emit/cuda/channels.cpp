@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include "device/cuda/channels/sizes.h"
 #include "emit/cuda/channel_walks.h"
 #include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "emit/names.h"
 #include "emit/statements.h"
 #include "forge/error.h"
-#include "schedule/channels.h"
 
 namespace forge::emit {
 namespace {
@@ -24,10 +24,9 @@ using ir::Role;
 using ir::ValueId;
 using Slot = plan::TensorSlot::Kind;
 
-// As device/cuda/channels has them.
-constexpr int kTileChannels = schedule::kTaskChannels, kStripLanes = kTileChannels / kChannelWidth;
-constexpr int kPlaces = 4, kGroup = 16, kMostBlocks = schedule::kClusterBlocks;
-constexpr int kMapBytes = 8, kMailboxBytes = 8, kWordBytes = 8, kExchangeHeader = 256;
+using cuda::kMapBytes, cuda::kMostBlocks, cuda::kTileChannels;
+
+constexpr int kStripLanes = kTileChannels / kChannelWidth;
 
 constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
 
@@ -338,16 +337,16 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     const std::int64_t rows = static_cast<std::int64_t>(rows_of(plan, kernel.tiles.fn)) * strips;
     constexpr std::int64_t kTileBytes = 160;
     const std::int64_t maps = states * kTileChannels * kMapBytes;  // one per channel and state
-    launch.shared_bytes = kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2);
+    launch.shared_bytes = cuda::kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2);
     if (plan.schedule.clusters) {
         launch.cluster_blocks = kMostBlocks, launch.cluster_rows = rows;
-        launch.shared_bytes += 2 * kMostBlocks * maps + maps / 2 + 2 * kMailboxBytes;
+        launch.shared_bytes += 2 * kMostBlocks * maps + maps / 2 + 2 * cuda::kMailboxBytes;
         return launch;
     }
     launch.unit_rows = rows;
-    launch.exchange_header_bytes = kExchangeHeader;
-    launch.exchange_bytes = states * kTileChannels * kWordBytes;
-    launch.shared_bytes += (kGroup - 1) * maps;
+    launch.exchange_header_bytes = cuda::kExchangeHeader;
+    launch.exchange_bytes = states * kTileChannels * cuda::kWordBytes;
+    launch.shared_bytes += (cuda::kGroup - 1) * maps;
     return launch;
 }
 

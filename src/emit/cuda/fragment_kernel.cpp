@@ -91,7 +91,9 @@ class FragmentKernel {
         const std::string made = fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill));
         out_.line("constexpr int kGroups = {};", plan_.schedule.beside_groups);
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
-        out_.begin({kernel::Kind::Loop, "tasks"},
+        kernel::Statement tasks{kernel::Kind::Loop, "tasks"};
+        tasks.tasks = true;
+        out_.begin(std::move(tasks),
                    "for (int task = first_task_beside(call); task < call.tasks; task = next_task_beside<kGroups>(call, "
                    "task))");
         out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
