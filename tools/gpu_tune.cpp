@@ -15,7 +15,7 @@ namespace forge::tools {
 namespace {
 
 struct GpuTrial {
-    schedule::Candidate candidate;
+    target::Candidate candidate;
     std::optional<Attention> attention;
     double seconds = 0;
     double lost = 0;  ///< share of it that others took
@@ -24,9 +24,9 @@ struct GpuTrial {
 
 /// At most `most` of those that can be had.
 std::vector<GpuTrial> compiled(const ir::Definition& declared, const CompileOptions& options,
-                               const schedule::Choice& choice, std::size_t most) {
+                               const target::Choice& choice, std::size_t most) {
     std::vector<GpuTrial> trials;
-    for (const schedule::Candidate& c : choice.candidates)
+    for (const target::Candidate& c : choice.candidates)
         if (c.possible() && trials.size() < most) trials.push_back({c, std::nullopt, 0, 0, ""});
     check::parallel_for(static_cast<std::int64_t>(trials.size()), [&](std::int64_t i) {
         GpuTrial& trial = trials[static_cast<std::size_t>(i)];
@@ -70,7 +70,7 @@ void print(const std::vector<GpuTrial>& trials, const plan::Schedule& unasked, d
     for (const GpuTrial& t : trials) {
         const bool ok = t.error.empty();
         std::string note = ok ? "" : t.error.substr(0, t.error.find('\n'));
-        if (ok && schedule::same_choice(t.candidate.schedule, unasked)) note = "taken unasked";
+        if (ok && target::same_choice(t.candidate.schedule, unasked)) note = "taken unasked";
         if (&t == &trials.front() && ok) note = note.empty() ? "fastest" : "fastest, " + note;
         table.row({plan::to_string(t.candidate.schedule), ok ? seconds_text(t.seconds) : "-",
                    ok ? fmt::format("{:.2f}", t.seconds / floor_s) : "-", note});
@@ -93,7 +93,7 @@ int tune_on_gpu(const TuneOptions& options) {
     const ir::Function& program = module.entry("forward").optimised;
     compiler::Asked asked = compiler::ask(program, compiler::settled(own, module.entry("forward")), &session.device());
     asked.question.measurements.clear();  // what is taken unasked comes first
-    const schedule::Choice choice = schedule::choose(module.own(), program, asked.question, schedule::Range::All);
+    const target::Choice choice = target::choose(module.own(), program, asked.question, target::Range::All);
     std::vector<GpuTrial> trials = compiled(declared, o, choice, static_cast<std::size_t>(options.candidates));
 
     const check::Buffers pattern(declared, gpu::pattern_of(problem));

@@ -93,7 +93,8 @@ void add_device(CLI::App& app, BuildOptions& build) {
 
 void add_device_or_facts(CLI::App& app, BuildOptions& build) {
     add_device(app, build);
-    app.add_option("--on", build.on, "a GPU that need not be there: h200, a100, rtx4090, or a file of such facts")
+    app.add_option("--on", build.on,
+                   "a GPU that need not be there: h200, a100, rtx4090, a name in $FORGE_FACTS, or a file of such facts")
         ->excludes("--device")
         ->group("Compilation");
 }

@@ -8,25 +8,25 @@
 #include "frontend/axes.h"
 #include "gpu.h"
 #include "program/module.h"
-#include "schedule/probe.h"
 #include "support/environment.h"
+#include "target/cpu/probe.h"
 
 namespace forge::tools {
 namespace {
 
 /// One candidate as it was predicted and measured.
 struct Trial {
-    schedule::Candidate candidate;
+    target::Candidate candidate;
     double seconds = 0;
     std::string error;
 };
 
 /// The candidates that are worth compiling: the cheapest ones, and the best of every strategy so that a wrong model
 /// shows.
-std::vector<schedule::Candidate> worth_measuring(const schedule::Choice& choice, std::size_t count) {
-    std::vector<schedule::Candidate> taken;
+std::vector<target::Candidate> worth_measuring(const target::Choice& choice, std::size_t count) {
+    std::vector<target::Candidate> taken;
     std::vector<plan::Strategy> strategies;
-    for (const schedule::Candidate& c : choice.candidates) {
+    for (const target::Candidate& c : choice.candidates) {
         const bool new_strategy =
             std::find(strategies.begin(), strategies.end(), c.schedule.strategy) == strategies.end();
         if (!c.possible() || (taken.size() >= count && !new_strategy)) continue;
@@ -97,7 +97,7 @@ double measure(const ir::Definition& definition, const CompileOptions& options, 
     }
     constexpr int kAttempts = 3;
     double least = 2;
-    for (int attempt = 0; attempt < kAttempts && least >= schedule::Measurement::kQuiet; ++attempt) {
+    for (int attempt = 0; attempt < kAttempts && least >= target::Measurement::kQuiet; ++attempt) {
         const double others = run_in_turns(timers, runs);
         for (std::size_t i = 0; i < trials.size(); ++i) {
             if (timers[i] && others < least) trials[i].seconds = timers[i]->seconds();
@@ -111,9 +111,9 @@ double measure(const ir::Definition& definition, const CompileOptions& options, 
 /// Measures the machine if it is not known, or only as it was under load.
 void probe(const TuneOptions& options, const std::string& cache_dir, const std::string& isa, int threads) {
     const auto known = tune::load_device(cache_dir, isa, threads);
-    if (known && known->others < schedule::Measurement::kQuiet && !options.probe) return;
+    if (known && known->others < target::Measurement::kQuiet && !options.probe) return;
     const Contention contention;
-    schedule::Device device = schedule::measure_cpu(isa, threads);
+    target::Device device = target::measure_cpu(isa, threads);
     device.others = contention.others();
     fmt::print("{}", tune::remember(cache_dir, device, options.force));
 }
@@ -123,8 +123,8 @@ std::string cut_text(const plan::Schedule& s) {
     return s.tiles > 1 ? fmt::format("{} in {}", to_string(Dim(s.tile_axis)), s.tiles) : "";
 }
 
-void print(const schedule::Choice& choice, const std::vector<Trial>& trials, double chosen_s) {
-    fmt::print("{}\n{} candidates, of which {} were measured:\n\n", schedule::to_string(choice.question.cpu()),
+void print(const target::Choice& choice, const std::vector<Trial>& trials, double chosen_s) {
+    fmt::print("{}\n{} candidates, of which {} were measured:\n\n", target::to_string(choice.question.cpu()),
                choice.candidates.size(), trials.size());
     Table table({"strategy", ">chunk", "cut", ">predicted", ">measured", ">measured / predicted", ""});
     for (const Trial& t : trials) {
@@ -162,11 +162,11 @@ int tune_variant(const TuneOptions& options) {
     const ir::Function& program = module.entry("forward").optimised;
     compiler::Asked asked = compiler::ask(program, o, nullptr);
     asked.question.measurements.clear();  // the model's choice is to be compared with
-    const schedule::Choice choice = schedule::choose(module.own(), program, asked.question);
+    const target::Choice choice = target::choose(module.own(), program, asked.question);
     for (const std::string& warning : tune::load(cache_dir).warnings) fmt::print(stderr, "{}\n", warning);
 
     std::vector<Trial> trials;
-    for (const schedule::Candidate& c : worth_measuring(choice, static_cast<std::size_t>(options.candidates)))
+    for (const target::Candidate& c : worth_measuring(choice, static_cast<std::size_t>(options.candidates)))
         trials.push_back({c, 0, ""});
     const double others = measure(declared, o, check::Buffers(declared, problem), trials, options.runs);
     const double chosen_s = trials.front().seconds;

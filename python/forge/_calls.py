@@ -33,6 +33,7 @@ class Signature:
         self.inputs: list[Input] = []
         self.states: dict[str, list[str]] = {}
         self.outputs: dict[str, list[str]] = {}
+        self.output_dtypes: dict[str, str] = {}
         if "prev_token(" in text:  # the compiler's own text lists the states that follow from it
             text = _c.lower(text, "definition")
         self.carried: list[str] = []  #: states that follow from prev_token: they may be left out of a call
@@ -42,7 +43,7 @@ class Signature:
                 self.states[name] = listed
                 self.carried += [name] if of else []
             elif kind == "output":
-                self.outputs[name] = listed
+                self.outputs[name], self.output_dtypes[name] = listed, dtype
             else:
                 self.inputs.append(Input(name, kind, dtype, listed, float(pad or 0)))
         self.tensors = [i for i in self.inputs if i.kind != "scalar"]

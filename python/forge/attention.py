@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import _c, _measure
@@ -13,6 +13,7 @@ from ._arguments import Arguments
 from ._arrays import Library, library_of
 from ._calls import Plan, Signature, chunks_of, dtype_of_call, factor_of, read_shapes, rounded_up, with_one_head
 from ._decode import OF_SEQUENCES, Pools
+from ._gradients import Backward, run_with_gradients
 from ._location import Location
 from ._notice import notice
 from ._suggest import suggestion
@@ -20,6 +21,10 @@ from ._types import DTypeLike, dtype_name
 
 _MOST_PLANS = 4096
 _CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
+
+
+class _WantsGradients(Exception):
+    """Arguments of a call require gradients."""
 
 
 class Attention:
@@ -59,6 +64,7 @@ class Attention:
         self._compiled: dict[tuple[Any, ...], _c.Compiled] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._latest: tuple[Any, Plan | None] = (None, None)  #: the last call's key and plan
+        self._backward_pass: Backward | None = None
         self._warned: set[str] = set()  #: reasons for slower kernels that the user has read
         self._last: _c.Compiled | None = (
             None  #: what `compile` or `check` compiled last, to look inside before the first call
@@ -66,7 +72,7 @@ class Attention:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        of_this_process = ("_compiled", "_plans", "_latest", "_warned", "_last", "_lock")
+        of_this_process = ("_compiled", "_plans", "_latest", "_backward_pass", "_warned", "_last", "_lock")
         return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -158,6 +164,39 @@ class Attention:
         output = _one_or_all(results[:count])
         return (output, _one_or_all(results[count:])) if return_intermediate_states else output
 
+    def vjp(
+        self, *args: Any, initial_state: Any = None, cu_seqlens: Any = None, **kwargs: Any
+    ) -> tuple[tuple[Any, Any], Callable[..., dict[str, Any]]]:
+        """((outputs, final states), pullback), in the arguments of a call, of NumPy or of PyTorch (whose autograd needs
+        no vjp: calls are differentiable).
+
+        `pullback(grad_output, grad_final_state=None)` takes the gradients of what a call returns, of the same shapes,
+        and gives those of everything that it takes, a dictionary by the names of inputs and states: of token inputs and
+        of inputs per head in their shapes and types, of numbers a number, of states float32 [N, heads, …] whether
+        `initial_state` was given or not. Sums over tokens, sequences and heads that share an input are made in float32
+        and in a fixed order.
+        """
+        arguments = self._arguments["forward"]
+        tensors, scalars = arguments.inputs(args, kwargs)
+        initial = arguments.states(initial_state) if initial_state is not None else None
+        results = self._run(tensors, scalars, initial, True, cu_seqlens)
+        count = len(self.signature.outputs)
+
+        def pullback(grad_output: Any, grad_final_state: Any = None) -> dict[str, Any]:
+            given = list(grad_output) if isinstance(grad_output, (tuple, list)) else [grad_output]
+            if len(given) != count:
+                raise arguments.error("grad_output", f"expected {count} of outputs, got {len(given)}")
+            final = [] if grad_final_state is None else arguments.states(grad_final_state)
+            return self._backward.run(tensors, scalars, initial, cu_seqlens, given, final)
+
+        return (_one_or_all(results[:count]), _one_or_all(results[count:])), pullback
+
+    @property
+    def _backward(self) -> Backward:
+        if self._backward_pass is None:
+            self._backward_pass = Backward(self)
+        return self._backward_pass
+
     def _run(
         self,
         tensors: list[Any],
@@ -171,9 +210,15 @@ class Attention:
         `initial` has, in the order of declaration."""
         arrays = library_of(tensors[0])
         chunks = self._chunks(arrays, tensors[0], cu_seqlens) if before_chunks and arrays is not None else None
-        return self._plan(arrays, tensors, initial, final, cu_seqlens, chunks).run(
-            tensors, scalars, initial, cu_seqlens
-        )
+        try:
+            plan = self._plan(arrays, tensors, initial, final, cu_seqlens, chunks)
+        except _WantsGradients:
+            if before_chunks:
+                raise NotImplementedError(
+                    f"{self.name}: return_intermediate_states has no gradients; call it under torch.no_grad()"
+                ) from None
+            return run_with_gradients(self, tensors, scalars, initial, final, cu_seqlens)
+        return plan.run(tensors, scalars, initial, cu_seqlens)
 
     def _chunks(self, arrays: Library, first: Any, cu_seqlens: Any) -> int:
         """How many states before chunks a call has; `first`: its first tensor."""
@@ -196,7 +241,7 @@ class Attention:
         self, arrays: Library | None, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any,
         chunks: int | None = None, entry: str = "forward", slots: Any = None,
     ) -> Plan:  # fmt: skip
-        """What calls with arguments of these layouts run; NotImplementedError where gradients are wanted."""
+        """What calls with arguments of these layouts run; _WantsGradients where it must be differentiable."""
         given = tensors
         if initial is not None or cu_seqlens is not None:
             given = [*tensors, *(initial or ()), *(x for x in (cu_seqlens, slots) if x is not None)]
@@ -208,8 +253,10 @@ class Attention:
         except AttributeError:
             raise arguments.strange_array(arrays, tensors, initial, cu_seqlens, slots) from None
         if arrays.wants_gradients(given):
+            if entry != "decode":
+                raise _WantsGradients
             raise NotImplementedError(
-                f"{self.name}: Forge has no gradients yet; call it under torch.no_grad(), or detach the inputs"
+                f"{self.name}: decode has no gradients; call it under torch.no_grad(), or detach the inputs"
             )
         known, plan = self._latest
         if plan is None or key != known:  # comparing is faster than hashing
@@ -279,6 +326,8 @@ class Attention:
         if entry == "decode":
             expected["expected_tokens"] = 1
             chosen = {"entry": entry, **{name: value for name, value in chosen.items() if name not in OF_SEQUENCES}}
+        elif entry == "backward":
+            chosen = {**chosen, "entry": entry}
         options: dict[str, Any] = {"device": device, "dtype": dtype, **named, **expected, **chosen, **(more or {})}
         if on is not None:
             options["on"] = on
@@ -331,7 +380,7 @@ class Attention:
         """Compiles ahead of calls of about this shape; `sizes` are those that no ConstExpr fixes: K=128, V=128.
         `device`: cpu (the default) or a GPU of this machine. `on`: a GPU that need not be there, by the name of its
         facts (h200, a100, rtx4090) or the path of a file of such; what comes can be looked into, but not called.
-        `entry`: "decode" compiles what `decode` calls, for however many tokens."""
+        `entry`: "decode" compiles what `decode` calls, for however many tokens; "backward" gradients."""
         self._last = self._compile(device, dtype, sequences, tokens, heads, on, entry, **sizes)
         self._warn_of(self._last)
         return self._last
@@ -347,8 +396,10 @@ class Attention:
         entry: str = "forward",
         **sizes: int,
     ) -> _c.Compiled:
-        if entry not in ("forward", "decode"):
-            raise ValueError(f"{self.name}: argument 'entry': expected 'forward' or 'decode', got {entry!r}")
+        if entry not in ("forward", "decode", "backward"):
+            raise ValueError(
+                f"{self.name}: argument 'entry': expected 'forward', 'decode' or 'backward', got {entry!r}"
+            )
         known = {s: v[0] for s, v in self._allowed.items() if s in self.signature.symbols}
         self._check_sizes(sizes, ("device", "dtype", "sequences", "tokens", "heads", "on", "entry"))
         for name, n, least in (("sequences", sequences, 0), ("tokens", tokens, 0), ("heads", heads, 1)):

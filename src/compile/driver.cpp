@@ -9,8 +9,7 @@
 #include "compile/question.h"
 #include "compile/request.h"
 #include "device/cuda/portable/call.h"
-#include "emit/cpu/emit_cpu.h"
-#include "emit/cuda/emit_cuda.h"
+#include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "forge/error.h"
 #include "frontend/axes.h"
@@ -46,22 +45,27 @@ void check_limits(const plan::Plan& plan) {
 }
 
 /// The reason for the choice stays out of the plan and so of the sources: the same kernels are the same text.
-plan::Plan plan_of(const ir::Definition& def, const ir::Function& program, const schedule::Choice& choice) {
+plan::Plan plan_of(const ir::Definition& def, const ir::Function& program, const target::Choice& choice) {
     plan::Schedule schedule = choice.schedule;
     schedule.reason.clear();
     return plan::make_plan(def, program, choice.question.problem.sizes, schedule);
 }
 
+std::vector<GeneratedSource> sources_of(const Executable& made) {
+    const target::Target& target = made.choice.target();
+    return {{made.plan.definition.name + target.suffix, target.print(made.plan)}};
+}
+
 void build_for_gpu(Executable& made, const ir::Definition& def, const ir::Function& program,
                    const CompileOptions& options) {
     const runtime::CudaDevice* const there = options.on.empty() ? &runtime::cuda_device(options.device) : nullptr;
-    made.gpu = there ? schedule::GpuFacts(*there) : schedule::facts_of(options.on);
-    const schedule::GpuFacts& device = *made.gpu;
+    made.gpu = there ? target::GpuFacts(*there) : target::facts_of(options.on);
+    const target::GpuFacts& device = *made.gpu;
     made.isa = device.arch();
-    made.choice = schedule::choose(def, program, ask(program, options, &device).question);
+    made.choice = target::choose(def, program, ask(program, options, &device).question);
     made.plan = plan_of(def, program, made.choice);
     check_limits(made.plan);
-    made.sources = {{def.name + ".cu", emit::emit_cuda(made.plan)}};
+    made.sources = sources_of(made);
     if (!there || !options.load) {
         made.kernels = std::make_unique<runtime::AbsentGpuKernels>(
             made.plan, there ? runtime::kNotLoaded
@@ -79,9 +83,9 @@ void build_for_gpu(Executable& made, const ir::Definition& def, const ir::Functi
 void build_for_cpu(Executable& made, const ir::Definition& def, const ir::Function& program,
                    const CompileOptions& options) {
     made.isa = options.isa == "auto" ? support::machine_isa() : options.isa;
-    made.choice = schedule::choose(def, program, ask(program, options, nullptr).question);
+    made.choice = target::choose(def, program, ask(program, options, nullptr).question);
     made.plan = plan_of(def, program, made.choice);
-    made.sources = {{def.name + ".cpp", emit::emit_cpu(made.plan)}};
+    made.sources = sources_of(made);
     const int threads = options.threads > 0 ? options.threads : support::core_count();
     if (!options.load) {
         made.kernels =

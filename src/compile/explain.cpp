@@ -6,6 +6,7 @@
 #include "graph/slice.h"
 #include "graph/transition.h"
 #include "ir/text.h"
+#include "target/choose.h"
 
 namespace forge::compiler {
 
@@ -37,11 +38,11 @@ std::string explain(const program::Module& module, const std::string& entry, con
         for (const Refusal& why : plan.schedule.refused) text += fmt::format("//   not {}\n", to_string(why));
     }
     // Of a GPU's candidates no more were looked at than it took to choose.
-    const schedule::Choice all = executable.gpu ? schedule::choose(plan.definition, plan.program,
-                                                                   executable.choice.question, schedule::Range::All)
-                                                : executable.choice;
+    const target::Choice all =
+        executable.gpu ? target::choose(plan.definition, plan.program, executable.choice.question, target::Range::All)
+                       : executable.choice;
     text += fmt::format("\n// The schedule: {}.\n{}", to_string(executable.choice.schedule),
-                        schedule::explain(all, plan.definition, plan.program));
+                        target::explain(all, plan.definition, plan.program));
     for (const auto& kernel : plan.kernels)
         text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}",
                             kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.graph.fn),

@@ -12,7 +12,7 @@
 namespace forge::compiler {
 namespace {
 
-using schedule::Wishes;
+using target::Wishes;
 
 /// The engines that can be asked for by name.
 constexpr struct {
@@ -30,15 +30,15 @@ std::optional<plan::Engine> engine_named(const std::string& name) {
 
 /// On a GPU measurements count where nothing but the chunk is asked for: definitions may fix it.
 bool leaves_all_open(Wishes wishes) {
-    wishes.chunk = 0, wishes.rule = schedule::Rule::Cost;
+    wishes.chunk = 0, wishes.rule = target::Rule::Cost;
     return wishes == Wishes();
 }
 
-schedule::Device cpu_of(const CompileOptions& options) {
+target::Device cpu_of(const CompileOptions& options) {
     const std::string isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     const int threads = options.threads > 0 ? options.threads : support::core_count();
     const auto measured = options.tuned ? tune::load_device(cache_dir(options), isa, threads) : std::nullopt;
-    return measured ? *measured : schedule::cpu_device(isa, threads);
+    return measured ? *measured : target::cpu_device(isa, threads);
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ Wishes wishes_of(const CompileOptions& options) {
     Wishes wishes;
     if (options.strategy != "auto") wishes.strategy = plan::strategy_named(options.strategy);
     wishes.engine = engine_named(options.engine);
-    wishes.rule = schedule::rule_named(options.rule);
+    wishes.rule = target::rule_named(options.rule);
     wishes.chunk = options.chunk;
     wishes.tiles = options.tiles;
     wishes.segments = options.segments;
@@ -55,8 +55,8 @@ Wishes wishes_of(const CompileOptions& options) {
     return wishes;
 }
 
-CompileOptions asking_for(CompileOptions options, const schedule::Candidate& candidate) {
-    const Wishes wishes = schedule::wishes_of(candidate.schedule, options.device != "cpu");
+CompileOptions asking_for(CompileOptions options, const target::Candidate& candidate) {
+    const Wishes wishes = target::wishes_of(candidate.schedule, options.device != "cpu");
     options.tuned = false;
     if (options.device != "cpu") options.threads = wishes.threads;
     for (const auto& known : kEngines)
@@ -67,10 +67,10 @@ CompileOptions asking_for(CompileOptions options, const schedule::Candidate& can
     return options;
 }
 
-schedule::Problem expected_problem(const CompileOptions& options) {
+target::Problem expected_problem(const CompileOptions& options) {
     constexpr std::int64_t kMostLanes = 1 << 16, kMostTokens = std::int64_t{1} << 38;  // of all sequences and heads
     const auto least = [](std::int64_t n, std::int64_t most) { return std::min(n, std::max<std::int64_t>(1, most)); };
-    schedule::Problem problem{options.sizes, 0, 0, least(options.expected_heads, kMostLanes)};
+    target::Problem problem{options.sizes, 0, 0, least(options.expected_heads, kMostLanes)};
     problem.sequences = least(options.expected_sequences, kMostLanes / std::max<std::int64_t>(1, problem.heads));
     const std::int64_t lanes = std::max<std::int64_t>(1, problem.sequences * problem.heads);
     problem.tokens = least(options.expected_tokens, kMostTokens / lanes);
@@ -81,9 +81,9 @@ std::string cache_dir(const CompileOptions& options) {
     return options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir;
 }
 
-Asked ask(const ir::Function& program, const CompileOptions& options, const schedule::GpuFacts* gpu) {
+Asked ask(const ir::Function& program, const CompileOptions& options, const target::GpuFacts* gpu) {
     Asked asked;
-    schedule::Question& q = asked.question;
+    target::Question& q = asked.question;
     q.problem = expected_problem(options);
     q.wishes = wishes_of(options);
     q.chunks = options.entry == "forward";

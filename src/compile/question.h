@@ -3,29 +3,29 @@
 #pragma once
 
 #include "forge/runtime.h"
-#include "schedule/choose.h"
+#include "target/choose.h"
 #include "tune/database.h"
 
 namespace forge::compiler {
 
 /// RuntimeError for a strategy, engine or rule that there is none.
-schedule::Wishes wishes_of(const CompileOptions& options);
+target::Wishes wishes_of(const CompileOptions& options);
 /// The options that give a candidate and no other, whatever is measured later.
-CompileOptions asking_for(CompileOptions options, const schedule::Candidate& candidate);
+CompileOptions asking_for(CompileOptions options, const target::Candidate& candidate);
 
 /// What calls are expected to be, within bounds beyond which nothing is decided otherwise and arithmetic would not
 /// hold.
-schedule::Problem expected_problem(const CompileOptions& options);
+target::Problem expected_problem(const CompileOptions& options);
 
 std::string cache_dir(const CompileOptions& options);
 
 /// A question, and under which key its answers are measured.
 struct Asked {
-    schedule::Question question;
+    target::Question question;
     tune::Key key;
 };
 /// `options`: settled for the entry point (request.h), with the sizes of own axes. `gpu`: that it is about; nullptr: a
 /// CPU, of the options' instruction set.
-Asked ask(const ir::Function& program, const CompileOptions& options, const schedule::GpuFacts* gpu);
+Asked ask(const ir::Function& program, const CompileOptions& options, const target::GpuFacts* gpu);
 
 }  // namespace forge::compiler

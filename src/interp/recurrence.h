@@ -40,6 +40,7 @@ struct Backward {
 /// definition's own states are those after the last token. Token by token, and chunk by chunk; states before each are
 /// made by a run forwards.
 Outcome run_step_gradient(const Backward& backward, const Sequence& sequence, const Sizes& sizes);
-Outcome run_program_gradient(const Backward& backward, const Sequence& sequence, const Sizes& sizes);
+Outcome run_program_gradient(const Backward& backward, const Sequence& sequence, const Sizes& sizes,
+                             const Touch& touch = {});
 
 }  // namespace forge::interp

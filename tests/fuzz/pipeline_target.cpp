@@ -132,8 +132,8 @@ void emit_for_cpu(const ir::Definition& declared, CompileOptions options) {
     options.sizes = frontend::own_sizes(def, options.sizes);
     ir::Function program = graph::optimize(frontend::join(def));
     if (options.chunk_states) program = graph::with_chunk_states(program);
-    const schedule::Choice choice = schedule::choose(def, program, compiler::ask(program, options, nullptr).question);
-    expect_words(schedule::explain(choice, def, program), "explain");
+    const target::Choice choice = target::choose(def, program, compiler::ask(program, options, nullptr).question);
+    expect_words(target::explain(choice, def, program), "explain");
     expect_words(emit::emit_cpu(plan::make_plan(def, program, options.sizes, choice.schedule)), "a source");
 }
 

@@ -7,7 +7,7 @@
 #include "interp/semantics.h"
 #include "ir/text.h"
 #include "plan/plan.h"
-#include "schedule/warp_groups.h"
+#include "target/hopper/warp_groups.h"
 #include "tests/support/entries.h"
 #include "tests/support/expected.h"
 
@@ -67,11 +67,11 @@ TEST_P(RoundTrip, OfEveryKernelForWarpGroups) {
     const ir::Function program = graph::optimize(frontend::join(half));
     const tile::Sizes sizes = check::sizes_for(half, {.sizes = {{"K", 128}, {"V", 128}}});
     for (const plan::Strategy strategy : plan::all_strategies()) {
-        schedule::FitWishes wishes;
+        target::FitWishes wishes;
         wishes.strategy = strategy;
         try {
             const plan::Plan plan = plan::make_plan(
-                half, program, sizes, schedule::fit_warp_groups(half, program, sizes, {220 * 1024, 132}, wishes));
+                half, program, sizes, target::fit_warp_groups(half, program, sizes, {220 * 1024, 132}, wishes));
             for (const plan::Kernel& kernel : plan.kernels)
                 expect_fixpoint(kernel.tiles.fn, kernel.graph.name + " in fragments");
         } catch (const plan::NotForWarpGroups&) {  // tests/cuda says which

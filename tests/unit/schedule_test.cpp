@@ -5,12 +5,12 @@
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
-#include "schedule/algorithm1.h"
-#include "schedule/choose.h"
+#include "target/choose.h"
+#include "target/cpu/algorithm1.h"
 #include "tests/novel/novel.h"
 #include "variants/variants.h"
 
-namespace forge::schedule {
+namespace forge::target {
 namespace {
 
 using plan::Strategy;
@@ -251,4 +251,4 @@ TEST(Choose, IsAFunctionAndPrintsItsTable) {
 }
 
 }  // namespace
-}  // namespace forge::schedule
+}  // namespace forge::target

@@ -7,11 +7,11 @@
 #include "compile/question.h"
 #include "forge/error.h"
 #include "program/module.h"
-#include "schedule/choose.h"
+#include "target/choose.h"
 #include "tests/novel/novel.h"
 #include "variants/variants.h"
 
-namespace forge::schedule {
+namespace forge::target {
 namespace {
 
 using plan::Engine;
@@ -150,4 +150,4 @@ TEST(Targets, ACandidateIsAskedForAgainByOptions) {
 }
 
 }  // namespace
-}  // namespace forge::schedule
+}  // namespace forge::target

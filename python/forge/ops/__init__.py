@@ -1,4 +1,5 @@
-"""Ready-made operators with flash-linear-attention's names, argument order and conventions, forward only.
+"""Ready-made operators with flash-linear-attention's names, argument order and conventions, differentiable by
+PyTorch's autograd.
 
 Tensors are [B, T, H, …]; values, gates, betas and states may have HV heads, a multiple of H, of which neighbours share
 a head of q and k. Log gates are at most 0; `scale` None is K^-0.5; the output has q's type. States are [N, HV, K, V]
@@ -8,7 +9,7 @@ float32. `cu_seqlens_cpu` and `chunk_indices` are accepted and not needed, and s
 own. They return (o, final_state), the latter None unless output_final_state.
 
 They take PyTorch tensors, under torch.compile(fullgraph=True) too (torch.ops.forge.attention, with a fake
-implementation), and NumPy arrays. Inputs that require gradients get a NotImplementedError while gradients are enabled.
+implementation and gradients), and NumPy arrays. Gradients have no gradients of their own.
 Unknown keywords are refused.
 """
 

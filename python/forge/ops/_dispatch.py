@@ -46,10 +46,6 @@ def run(
         return program(key)._run(tensors, scalars, initial, final, cu_seqlens, True)
     if (kind in _ORDINARY and not _is_compiling()) or torch is None or not issubclass(kind, torch.Tensor):
         return program(key)._run(tensors, scalars, initial, final, cu_seqlens)
-    if torch.is_grad_enabled():
-        for x in [*tensors, *(initial or [])]:
-            if x.requires_grad:
-                _no_gradient()
     return torch.ops.forge.attention(key, tensors, scalars, initial or [], final, cu_seqlens)
 
 
@@ -288,8 +284,40 @@ def _real(
     return program(key)._run(tensors, scalars, initial_states or None, output_final_state, cu_seqlens)
 
 
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    key, tensors, scalars, initial, _, cu_seqlens = inputs
+    ctx.key, ctx.scalars, ctx.counts = key, scalars, (len(tensors), len(initial))
+    ctx.save_for_backward(*tensors, *initial, *([] if cu_seqlens is None else [cu_seqlens]))
+
+
+def _gradient(ctx: Any, grads: list[Any]) -> tuple[Any, ...]:
+    saved, (count, states) = list(ctx.saved_tensors), ctx.counts
+    tensors, initial = saved[:count], saved[count : count + states]
+    cu_seqlens = saved[count + states] if len(saved) > count + states else None
+    made = torch.ops.forge.attention_backward(ctx.key, tensors, ctx.scalars, initial, list(grads), cu_seqlens)
+    return None, made[:count], None, made[count:], None, None
+
+
+def _real_gradient(
+    key: str, tensors: list[Any], scalars: list[float], initial_states: list[Any], grads: list[Any], cu_seqlens: Any,
+) -> list[Any]:  # fmt: skip
+    attention = program(key)
+    signature, outputs = attention.signature, len(attention.signature.outputs)
+    made = attention._backward.run(
+        tensors, scalars, initial_states or None, cu_seqlens, grads[:outputs], grads[outputs:]
+    )
+    names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial_states)]]
+    return [made[name].to(x.dtype) for name, x in zip(names, [*tensors, *initial_states])]
+
+
+def _fake_gradient(
+    key: str, tensors: list[Any], scalars: list[float], initial_states: list[Any], grads: list[Any], cu_seqlens: Any,
+) -> list[Any]:  # fmt: skip
+    return [x.new_empty(x.shape) for x in [*tensors, *initial_states]]
+
+
 def _no_gradient(*_: Any) -> None:
-    raise NotImplementedError("forge.ops has no gradients yet: call it under torch.no_grad(), or detach the inputs")
+    raise NotImplementedError("forge.ops: gradients have no gradients: a second derivative was asked for")
 
 
 if torch is not None:
@@ -299,6 +327,15 @@ if torch is not None:
     )
     _operator = torch.library.custom_op("forge::attention", torch.no_grad()(_real), mutates_args=(), schema=_SCHEMA)
     _operator.register_fake(_fake)
-    _operator.register_autograd(_no_gradient)
+    _operator.register_autograd(_gradient, setup_context=_setup_context)
+    _BACKWARD_SCHEMA = (
+        "(str key, Tensor[] tensors, float[] scalars, Tensor[] initial_states, Tensor?[] grads, Tensor? cu_seqlens) "
+        "-> Tensor[]"
+    )
+    _backward = torch.library.custom_op(
+        "forge::attention_backward", torch.no_grad()(_real_gradient), mutates_args=(), schema=_BACKWARD_SCHEMA
+    )
+    _backward.register_fake(_fake_gradient)
+    _backward.register_autograd(_no_gradient)
 
 __all__ = ["Made", "Request", "operator", "torch"]
