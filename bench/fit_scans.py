@@ -3,9 +3,10 @@
 
     bench/fit_scans.py RESULTS.csv [--forge build/forge] [--on h200]
 
-RESULTS.csv is what bench/vs_fla.py --csv wrote on that GPU. Of kernels that are one scan and nothing else the time per chunk is the slope
-between two lengths; it is taken apart into products and operations on matrices by least squares over the programs. Then all scans of the
-file are listed with what the table in fitted.h says of them. Needs neither a GPU nor packages."""
+RESULTS.csv is what bench/vs_fla.py --csv wrote on that GPU. Of kernels that are one scan and nothing else the time per
+chunk is the slope between two lengths; it is taken apart into products and operations on matrices by least squares over
+the programs. Then all scans of the file are listed with what the table in fitted.h says of them. Needs neither a GPU
+nor packages."""
 
 import argparse
 import csv
@@ -14,7 +15,14 @@ import subprocess
 from itertools import pairwise
 
 CHUNK = 64
-VARIANTS = {"simple_gla": "scalar_gla", "linear": "linear_attention", "gla": "gla", "gdn": "gated_delta_net", "delta": "delta_net", "kda": "kda"}
+VARIANTS = {
+    "simple_gla": "scalar_gla",
+    "linear": "linear_attention",
+    "gla": "gla",
+    "gdn": "gated_delta_net",
+    "delta": "delta_net",
+    "kda": "kda",
+}
 
 
 def measured(path):
@@ -22,11 +30,16 @@ def measured(path):
     lines = open(path).read().splitlines()
     heads = int(re.search(r"\bH=(\d+)", "\n".join(x for x in lines if x.startswith("#"))).group(1))
     rows = csv.DictReader(x for x in lines if not x.startswith("#"))
-    return {(r["op"], int(r["T"])): (float(r["forge_graph_us"]), r["forge_strategy"], int(r["forge_kernels"])) for r in rows if not r["error"]}, heads
+    return {
+        (r["op"], int(r["T"])): (float(r["forge_graph_us"]), r["forge_strategy"], int(r["forge_kernels"]))
+        for r in rows
+        if not r["error"]
+    }, heads
 
 
 def model(forge, on, op, tokens, heads):
-    """{strategy: (microseconds, products, matrices)} of the candidates that the table knows times of, as `forge explain` prints them."""
+    """{strategy: (microseconds, products, matrices)} of the candidates that the table knows times of, as `forge
+    explain` prints them."""
     command = [forge, "explain", VARIANTS[op], "--on", on, "--untuned", "--T", str(tokens), "--H", str(heads)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     row = re.compile(r"// [* ] warp-groups (\S+) .* ([\d.]+) (us|ms)  (\d+) products and (\d+) matrices per chunk")
@@ -37,7 +50,7 @@ def model(forge, on, op, tokens, heads):
 
 
 def slopes(times, forge, on, heads):
-    """(op, microseconds per chunk, products, matrices) of scans that are the only kernel, from one length to the next."""
+    """(op, microseconds per chunk, products, matrices) of scans that are the only kernel, from length to length."""
     for op in VARIANTS:
         lengths = sorted(t for o, t in times if o == op and times[o, t][1:] == ("one-pass", 1))
         known = model(forge, on, op, lengths[0], heads).get("one-pass") if len(lengths) > 1 else None
@@ -69,7 +82,10 @@ def main():
     for op, time, products, matrices in points:
         print(f"{op:12} {time:6.3f} us per chunk of {products} products and {matrices} matrices")
     product, matrix = least_squares(points)
-    print(f"\nproduct = {product:.3f}, matrix = {matrix:.3f}\n\nop                T  strategy   measured   model  model / measured")
+    print(
+        f"\nproduct = {product:.3f}, matrix = {matrix:.3f}\n\n"
+        "op                T  strategy   measured   model  model / measured"
+    )
     for (op, tokens), (time, strategy, _) in sorted(times.items()):
         known = model(options.forge, options.on, op, tokens, heads).get(strategy) if op in VARIANTS else None
         if known:

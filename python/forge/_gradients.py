@@ -135,7 +135,7 @@ def _zeros(first: Any, size: tuple[int, ...], like: bool = False) -> Any:
     return numpy.zeros(size, first.dtype if like else numpy.float32)
 
 
-# --------------------------------------------------------------------------------------------------------------- autograd
+# ------------------------------------------------------------------------------------------------------------- autograd
 
 
 @cache

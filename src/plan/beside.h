@@ -14,9 +14,10 @@ struct WorkBeside {
 };
 
 struct BesideBlocks {
-    std::int64_t blocks = 0;   ///< of threads
-    std::int64_t common = 0;   ///< the first so many tasks are for all blocks
-    std::int64_t staying = 0;  ///< the others for so many blocks; the rest leave their multiprocessors to the scan
+    std::int64_t blocks = 0;  ///< of threads
+    std::int64_t common = 0;  ///< how many tasks, the first ones, all blocks share
+    std::int64_t staying =
+        0;  ///< how many blocks share the other tasks; the rest leave their multiprocessors to the scan
 };
 
 /// The scan has `scan_tasks`, `scan_parts` of which ask for the same chunk.

@@ -19,7 +19,7 @@ std::vector<Candidate> tried(const Target& target, Fit fit, const ir::Definition
 
 FitWishes fit_wishes(const Problem& problem, const Wishes& wishes);
 
-constexpr int kDefaultThreads = 256;  ///< of a block, where nobody asks for others
+constexpr int kDefaultThreads = 256;  ///< of a block, unless the caller asks for others
 
 /// What the kernels of blocks of so many threads have of a GPU's shared memory.
 SharedMemory shared_memory_of(const GpuFacts& gpu, int threads);

@@ -157,7 +157,7 @@ class Overlapping {
     bool alone_;
     const Roles* roles_;
     std::vector<double> left_;  ///< cycles from an operation's start to the end
-    std::vector<double> done_;  ///< when a value is there
+    std::vector<double> done_;  ///< when a value is available
     std::vector<bool> taken_;   ///< whether it has its place in the order
     std::vector<ValueId> order_;
     std::array<double, 2> now_ = {};

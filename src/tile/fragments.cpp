@@ -18,9 +18,9 @@ using ir::ValueId;
 
 namespace {
 
-constexpr int kStagesOfTwo = 2;  ///< where two tasks share a multiprocessor, they have so many stages each
+constexpr int kStagesOfTwo = 2;  ///< of each of two tasks that share a multiprocessor
 
-/// Vectors of one number per token arrive as they lie in memory; everybody reads a copy.
+/// Vectors of one number per token arrive as they lie in memory; all values that use them read a copy.
 Function with_copied_vectors(const Function& fn) {
     return ir::rebuild(fn, [](Function& out, const Op& op, std::vector<ValueId> args) {
         const ValueId v = ir::keep(out, op, std::move(args));

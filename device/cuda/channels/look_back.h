@@ -46,7 +46,7 @@ FORGE_DEVICE Tile tile_at(const Call& call, unsigned number) {
     return at;
 }
 
-/// The next tile that nobody has taken; the counter stands at the head of the workspace, from all bits 1.
+/// Takes the next tile. The counter is the first word of the workspace, and starts with all bits set.
 template <int CHANNELS>
 FORGE_DEVICE Tile first_tile(const Call& call) {
     Tile at{};
@@ -84,7 +84,7 @@ FORGE_DEVICE Word* words_of(const Call& call, Size tile, int state) {
 
 namespace detail {
 
-/// Waits until all four words from p on are there.
+/// Waits until all four words from p on have been published.
 FORGE_DEVICE void await_four(const Word* p, Map* to) {
     ptx::TwoWords a, b;
     do {

@@ -4,8 +4,8 @@
 namespace forge::cuda {
 
 constexpr int kTileChannels = 64;  ///< of a sequence and head that one task has
-/// What a block knows of its tiles, in turn: one that some threads still finish, one that is under way, the next, whose
-/// inputs are asked for meanwhile, and the one after, which is being found.
+/// What a block knows of its tiles, in a ring: the one that some threads still finish, the current one, the next, whose
+/// inputs are being loaded, and the one after, whose number is being fetched.
 constexpr int kPlaces = 4;
 constexpr int kMapBytes = 8;  ///< of a map of one state's channel: factor and addend
 

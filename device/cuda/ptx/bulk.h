@@ -7,7 +7,7 @@
 
 namespace forge::cuda::ptx {
 
-/// The barrier's current phase does not end before so many more bytes have arrived.
+/// The barrier's current phase completes only after that many more bytes have arrived (expect_tx).
 __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }

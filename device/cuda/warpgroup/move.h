@@ -146,7 +146,7 @@ FORGE_DEVICE void arrive() {
     sync();
 }
 
-/// What all threads wrote to shared memory is there for all threads and the matrix units.
+/// Makes what all threads wrote to shared memory visible to all threads and to the matrix units.
 FORGE_DEVICE void publish() {
     ptx::fence_async();
     sync();

@@ -54,7 +54,7 @@ FORGE_DEVICE pair token_pair(const T* src, Size stride, int rows, float pad) {
     return x;
 }
 
-/// 1 for tokens that are there, 0 from `rows` on.
+/// 1 for valid tokens, 0 from `rows` on.
 FORGE_DEVICE pair mask_pair(int rows) {
     return {{2 * lane() < rows ? 1.0f : 0.0f, 2 * lane() + 1 < rows ? 1.0f : 0.0f}};
 }

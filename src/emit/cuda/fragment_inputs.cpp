@@ -229,7 +229,7 @@ const TensorSlot& FragmentInputs::input_slot(ValueId v) const {
 
 std::string FragmentInputs::next_vector(ValueId v) const { return c_.name(v) + "_next"; }
 
-/// A vector of the chunk at `row` + `chunks`; none of it is there beyond the sequence's end.
+/// A vector of the chunk at `row` + `chunks`; beyond the sequence's end it has no elements.
 std::string FragmentInputs::later_vector(ValueId v, const char* chunks) const {
     const int tensor = transfers_.tensor_of(fn_.op(v));
     const std::string row = fmt::format("row{}", chunks);

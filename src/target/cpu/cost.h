@@ -13,7 +13,7 @@ struct Problem {
     std::int64_t tokens = 4096, sequences = 1, heads = 4;
 };
 
-/// How often a kernel's body runs: so many times in order, in so many tasks.
+/// How often a kernel's body runs: how many times in order, and in how many tasks.
 struct Extent {
     std::int64_t tasks = 1, hops = 1;
 };
