@@ -7,10 +7,12 @@
 
 #include "check/problem.h"
 #include "forge/error.h"
+#include "frontend/axes.h"
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "graph/passes.h"
 #include "graph/pipeline.h"
+#include "program/entry_point.h"
 #include "schedule/channels.h"
 #include "schedule/warp_groups.h"
 
@@ -46,9 +48,30 @@ void plan_if_fit(const Joined& j, const tile::Sizes& sizes, const std::string& n
     if (plan) use(name, *plan);
 }
 
+/// Entry points other than the forward pass, by the portable kernels; nothing for what a definition lacks.
+void each_other_entry(const Entry& entry, const UsePlan& use) {
+    const ir::Definition def = frontend::with_own_axes(frontend::with_dtype(entry.make().define(), BF16));
+    for (const char* name : {"decode", "backward"}) {
+        std::optional<program::EntryPoint> point;
+        try {
+            point = program::entry_named(name, def);
+        } catch (const std::runtime_error&) { continue; }
+        const Joined j{point->tensors, point->optimised};
+        const tile::Sizes sizes =
+            frontend::own_sizes(def, check::sizes_for(entry.make().define(), {.sizes = {{"K", 64}, {"V", 96}}}));
+        for (const std::int64_t tasks : {kFewTasks, 64 * kManyTasks})
+            plan_if_fit(j, sizes, fmt::format("{}, portable, {}, {} tasks", entry.name, name, tasks), use, [&] {
+                schedule::FitWishes wishes;
+                wishes.strategy = plan::Strategy::OnePass, wishes.chunk = point->chunk, wishes.expected_tasks = tasks;
+                return schedule::fit_shared_memory(j.definition, j.program, sizes, kHopper, wishes);
+            });
+    }
+}
+
 }  // namespace
 
 void each_portable_plan(const Entry& entry, const UsePlan& use) {
+    each_other_entry(entry, use);
     for (const DType dtype : {F32, BF16}) {
         const Joined j = joined(entry, dtype);
         for (const Sizes s : {Sizes{60, 100}, {128, 128}, {256, 256}})
@@ -70,6 +93,7 @@ void each_portable_plan(const Entry& entry, const UsePlan& use) {
 void each_warp_group_plan(const Entry& entry, const UsePlan& use) {
     for (const DType dtype : {BF16, F16})
         for (const bool keeps_states : {false, true}) {
+            if (dtype == F16 && keeps_states) continue;
             Joined j = joined(entry, dtype);
             if (keeps_states) j.program = graph::with_chunk_states(j.program);
             for (const Sizes s : {Sizes{64, 64}, {128, 128}, {64, 256}})
