@@ -83,7 +83,7 @@ class ChannelWriter {
     [[nodiscard]] static Accesses addresses(int ahead) { return one_of_places("places.first", ahead); }
     [[nodiscard]] static Accesses one_of_places(const char* buffer, int ahead) {
         ::forge::kernel::Access access{Memory::Shared, buffer, 0, 1};
-        access.depth = kPlaces, access.stride = 1, access.ahead = ahead;
+        access.depth = cuda::kPlaces, access.stride = 1, access.ahead = ahead;
         return {access};
     }
     [[nodiscard]] static Accesses place(int ahead) {
