@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "emit/cuda/emit_cuda.h"
+#include "forge/error.h"
 #include "graph/norm_bound.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
@@ -47,6 +49,9 @@ std::string explain(const program::Module& module, const std::string& entry, con
         text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}",
                             kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.graph.fn),
                             kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));
+    if (executable.gpu)
+        for (const auto& kernel : emit::kernels_of(emit::cuda_source(plan)))
+            text += "\n// The same in time: what waits for what.\n" + kernel::print(kernel);
     return text;
 }
 

@@ -7,6 +7,7 @@
 #include "emit/cuda/launch.h"
 #include "emit/last_rows.h"
 #include "forge/error.h"
+#include "kernel/hazards.h"
 #include "kernel/synchronise.h"
 
 namespace forge::emit {
@@ -47,13 +48,7 @@ int most_groups(const plan::Plan& plan) {
     return most;
 }
 
-}  // namespace
-
-std::string emit_cuda(const plan::Plan& plan) { return print(cuda_source(plan)); }
-
-Source cuda_source(const plan::Plan& plan) {
-    if (!plan.schedule.shared_memory) throw InternalError("emit: the plan's tiles are not laid out for shared memory");
-    if (plan.schedule.engine == plan::Engine::Channels) return channels_source(plan);
+Source tiles_source(const plan::Plan& plan) {
     Dialect cuda;
     cuda.defines = {define_of_call(plan), fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
     const bool warp_groups = plan.schedule.warp_groups();
@@ -69,7 +64,7 @@ Source cuda_source(const plan::Plan& plan) {
     cuda.idle = "if (at.idle) return;";
     cuda.cooperative = true;
     cuda.threads = plan.schedule.block_threads;
-    Source source = write_source(
+    return write_source(
         plan, cuda, [](Writer& out, const Dialect& dialect, const plan::Plan& p, const plan::Kernel& kernel) {
             Dialect own = dialect;
             if (kernel.tiles.far_floats > 0) own.prologue.pop_back();  // it has several tasks
@@ -79,7 +74,20 @@ Source cuda_source(const plan::Plan& plan) {
             if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.overlaps = true;
             (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);
         });
-    synchronise(source);
+}
+
+}  // namespace
+
+std::string emit_cuda(const plan::Plan& plan) { return print(cuda_source(plan)); }
+
+Source cuda_source(const plan::Plan& plan) {
+    if (!plan.schedule.shared_memory) throw InternalError("emit: the plan's tiles are not laid out for shared memory");
+    const bool channels = plan.schedule.engine == plan::Engine::Channels;
+    Source source = channels ? channels_source(plan) : tiles_source(plan);
+    if (!channels) synchronise(source);
+#ifndef NDEBUG
+    for (const kernel::Kernel& kernel : kernels_of(source)) kernel::verify(kernel);
+#endif
     return source;
 }
 

@@ -8,7 +8,7 @@
 namespace forge::emit {
 
 std::string emit_cuda(const plan::Plan& plan);
-/// The same, before it is text: kernels as statements, synchronised.
+/// The same, before it is text: kernels as statements, synchronised and, in debug builds, verified (kernel/hazards).
 Source cuda_source(const plan::Plan& plan);
 
 }  // namespace forge::emit
