@@ -123,7 +123,8 @@ std::string Bisection::text() const {
 
 Bisection bisect(const ir::Definition& definition, const CompileOptions& options, const compiler::Plant& plant) {
     if (options.entry == "backward")
-        throw RuntimeError("bisect: expected forward or decode, whose results are those of the recurrence, got backward");
+        throw RuntimeError(
+            "bisect: expected forward or decode, whose results are those of the recurrence, got backward");
     return Bisecting(definition, options, plant).run(definition, options, static_cast<bool>(plant));
 }
 

@@ -55,7 +55,9 @@ void each_other_entry(const Entry& entry, const UsePlan& use) {
         std::optional<program::EntryPoint> point;
         try {
             point = program::entry_named(name, def);
-        } catch (const std::runtime_error&) { continue; }
+        } catch (const std::runtime_error&) {
+            continue;
+        }
         const Joined j{point->tensors, point->optimised};
         const tile::Sizes sizes =
             frontend::own_sizes(def, check::sizes_for(entry.make().define(), {.sizes = {{"K", 64}, {"V", 96}}}));
