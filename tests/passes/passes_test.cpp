@@ -77,6 +77,9 @@ TEST(Passes, RunInTheOrderOfTheTable) {
     CompileOptions states = options_for(def, "cpu");
     states.chunk_states = true;
     look(compiler::steps_of(def, states));
+    CompileOptions backward = options_for(def, "cpu");
+    backward.entry = "backward";
+    look(compiler::steps_of(def, backward));
     for (const Pass pass : ir::all_passes()) EXPECT_TRUE(seen.contains(pass)) << ir::info(pass).name;
 }
 
