@@ -97,6 +97,11 @@ TEST_P(Legal, AfterEachPass) {
     CompileOptions decode = options_for(def, "cpu");
     decode.entry = "decode";
     if (def.fixed_chunk == 0) look(decode);
+    for (const char* machine : {"cpu", "a100"}) {
+        CompileOptions backward = options_for(def, machine);
+        backward.entry = "backward";
+        look(backward);
+    }
 }
 
 /// Every level of every program computes what the recurrence says, in float64.
