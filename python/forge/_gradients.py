@@ -156,7 +156,8 @@ def _function() -> Any:
         @staticmethod
         @torch.autograd.function.once_differentiable
         def backward(ctx: Any, *grads: Any) -> Any:
-            tensors, initial = list(ctx.saved_tensors[: ctx.count]), list(ctx.saved_tensors[ctx.count :])
+            saved = list(ctx.saved_tensors)  # read once: checkpoints compute them again for that
+            tensors, initial = saved[: ctx.count], saved[ctx.count :]
             signature, outputs = ctx.attention.signature, len(ctx.attention.signature.outputs)
             made = ctx.attention._backward.run(
                 tensors, ctx.scalars, initial or None, ctx.cu_seqlens, list(grads[:outputs]), list(grads[outputs:])
@@ -164,7 +165,7 @@ def _function() -> Any:
             names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial)]]
             of_given = [
                 _converted(made[name], x) if wanted else None
-                for name, x, wanted in zip(names, ctx.saved_tensors, ctx.needs_input_grad[5:])
+                for name, x, wanted in zip(names, saved, ctx.needs_input_grad[5:])
             ]
             return (None, None, None, None, None, *of_given)
 

@@ -300,7 +300,8 @@ def _gradient(ctx: Any, grads: list[Any]) -> tuple[Any, ...]:
     tensors, initial = saved[:count], saved[count : count + states]
     cu_seqlens = saved[count + states] if len(saved) > count + states else None
     made = torch.ops.forge.attention_backward(ctx.key, tensors, ctx.scalars, initial, list(grads), cu_seqlens)
-    return None, made[:count], None, made[count:], None, None
+    no_scalars = None if ctx.scalars else []  # PyTorch compares the structure, in which an empty list is one of tensors
+    return None, made[:count], no_scalars, made[count:], None, None
 
 
 def _real_gradient(
