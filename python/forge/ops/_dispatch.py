@@ -300,7 +300,7 @@ def _gradient(ctx: Any, grads: list[Any]) -> tuple[Any, ...]:
     tensors, initial = saved[:count], saved[count : count + states]
     cu_seqlens = saved[count + states] if len(saved) > count + states else None
     made = torch.ops.forge.attention_backward(ctx.key, tensors, ctx.scalars, initial, list(grads), cu_seqlens)
-    no_scalars = None if ctx.scalars else []  # PyTorch compares the structure, in which an empty list is one of tensors
+    no_scalars: Any = None if ctx.scalars else []  # as PyTorch takes empty lists for lists of tensors
     return None, made[:count], no_scalars, made[count:], None, None
 
 
