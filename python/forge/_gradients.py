@@ -85,7 +85,7 @@ class Backward:
         return size if shape.batch is None else (shape.batch, *size)
 
     def _state_size(self, shape: Shape, name: str, dims: list[str]) -> tuple[int, ...]:
-        heads = (shape.most_heads,)
+        heads: tuple[int, ...] = (shape.most_heads,)
         if name in self.forward.signature.carried:  # those of the input that is read
             source = next(i for i in self.forward.signature.tensors if "last_" + i.name == name)
             heads = shape.of([source.dims[1]])
@@ -143,7 +143,7 @@ def _function() -> Any:
     """The autograd.Function of all variants; made when PyTorch is there."""
     import torch
 
-    class OfAttention(torch.autograd.Function):
+    class OfAttention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, attention: Attention, scalars: list[float], final: bool, cu_seqlens: Any, count: int,
                     *given: Any) -> Any:  # fmt: skip
@@ -154,9 +154,10 @@ def _function() -> Any:
             return tuple(attention._run(tensors, scalars, initial or None, final, cu_seqlens))
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
+        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, *grads: Any) -> Any:
-            tensors, initial = list(ctx.saved_tensors[: ctx.count]), list(ctx.saved_tensors[ctx.count :])
+            saved = list(ctx.saved_tensors)  # read once: checkpoints compute them again for that
+            tensors, initial = saved[: ctx.count], saved[ctx.count :]
             signature, outputs = ctx.attention.signature, len(ctx.attention.signature.outputs)
             made = ctx.attention._backward.run(
                 tensors, ctx.scalars, initial or None, ctx.cu_seqlens, list(grads[:outputs]), list(grads[outputs:])
@@ -164,7 +165,7 @@ def _function() -> Any:
             names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial)]]
             of_given = [
                 _converted(made[name], x) if wanted else None
-                for name, x, wanted in zip(names, ctx.saved_tensors, ctx.needs_input_grad[5:])
+                for name, x, wanted in zip(names, saved, ctx.needs_input_grad[5:])
             ]
             return (None, None, None, None, None, *of_given)
 

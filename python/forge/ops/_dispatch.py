@@ -132,12 +132,12 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
                 if len(known) >= _MOST_KNOWN:
                     known.clear()
                 answer = _answer(wanted)
-                if _are_distinct(values):
+                if _are_distinct(values) and not _differentiable(values):
                     known[hashed] = _known(wanted, values)
                 return answer
             found = known[hashed]
             latest = key, found
-        if found is None or (_grad_enabled() and any(x.requires_grad for x in values if type(x) is _Tensor)):
+        if found is None or _differentiable(values):
             return _answer(request(*args, **kwargs))
         plan, tensors, scalars, initial, cu_seqlens, returns = found
         inputs = [values[i] if type(i) is int else _from(i, values) for i in tensors]
@@ -169,6 +169,11 @@ def _plain(x: Any) -> Any:
     if type(x) in _PLAIN:
         return x
     raise _Strange
+
+
+def _differentiable(values: tuple[Any, ...]) -> bool:
+    """Whether results are to have gradients: such calls are not remembered, and take no plan of those that are."""
+    return bool(_grad_enabled()) and any(x.requires_grad for x in values if type(x) is _Tensor)
 
 
 def _are_distinct(values: tuple[Any, ...]) -> bool:
@@ -296,7 +301,8 @@ def _gradient(ctx: Any, grads: list[Any]) -> tuple[Any, ...]:
     tensors, initial = saved[:count], saved[count : count + states]
     cu_seqlens = saved[count + states] if len(saved) > count + states else None
     made = torch.ops.forge.attention_backward(ctx.key, tensors, ctx.scalars, initial, list(grads), cu_seqlens)
-    return None, made[:count], None, made[count:], None, None
+    no_scalars: Any = None if ctx.scalars else []  # as PyTorch takes empty lists for lists of tensors
+    return None, made[:count], no_scalars, made[count:], None, None
 
 
 def _real_gradient(
