@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What Python's side of Forge takes: importing it, calls that are like earlier ones, launches, and the way from a program to its result.
+"""What Python's side of Forge takes: importing it, calls that are like earlier ones, launches, and the way from a
+program to its result.
 
-    python3 bench/host_time.py --csv host.csv                     # on the CPU, with NumPy, and with PyTorch where it is installed
-    python3 bench/host_time.py --device cuda --csv host.csv       # on a GPU: every operator of forge.ops, short sequences and long ones
+    python3 bench/host_time.py --csv host.csv                  # on the CPU, with NumPy, and PyTorch if there is one
+    python3 bench/host_time.py --device cuda --csv host.csv    # on a GPU: each operator of forge.ops, short and long
 
-Per row, the median of --runs measurements, and the limit that the project keeps to on an idle H200 host (none on the CPU):
+Per row, the median of --runs measurements, and the limit that the project keeps to on an idle H200 host (none on the
+CPU):
 
     import             milliseconds of importing a module in a fresh interpreter
     call               microseconds until a call returns, over 20 calls in a row
@@ -67,7 +69,9 @@ def microseconds(call: Callable[[], object], runs: int, wait: Callable[[], objec
 def fresh(code: str, **environment: str) -> float:
     """The number that a program prints in an interpreter of its own."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **environment}
-    return float(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout)
+    return float(
+        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ rows
@@ -81,9 +85,8 @@ def imports(runs: int) -> Iterator[Row]:
 
 def calls_on_the_cpu(runs: int) -> Iterator[Row]:
     """Of one token, so that it is the host's time that counts."""
-    from programs import PROGRAMS, random_inputs
-
     from forge import ops
+    from programs import PROGRAMS, random_inputs
 
     shape = (1, 1, 1, 8, 8)
     arrays = random_inputs("scalar_gla", *shape)
@@ -104,20 +107,30 @@ def calls_on_the_cpu(runs: int) -> Iterator[Row]:
 
 def calls_on_a_gpu(runs: int) -> Iterator[Row]:
     import torch
-    from reference import CASES, inputs_for, is_half, keywords_for
 
     from forge import _c, ops
+    from reference import CASES, inputs_for, is_half, keywords_for
 
     torch.set_grad_enabled(False)
 
     def prepared(case, shape: tuple) -> Callable[[], object]:
-        x = {n: torch.from_numpy(a).to("cuda", torch.bfloat16 if is_half(case, n) else torch.float32) for n, a in inputs_for(case, *shape).items()}
+        x = {
+            n: torch.from_numpy(a).to("cuda", torch.bfloat16 if is_half(case, n) else torch.float32)
+            for n, a in inputs_for(case, *shape).items()
+        }
         more, run = keywords_for(case), getattr(ops, case.op)
         return lambda: run(**x, **more)
 
     for case in CASES:
         for shape in (SHORT, *((LONG,) if case.op in LONG_TOO else ())):
-            yield Row("call", str(case), microseconds(prepared(case, shape), runs, torch.cuda.synchronize), "us", 40, text_of(shape))
+            yield Row(
+                "call",
+                str(case),
+                microseconds(prepared(case, shape), runs, torch.cuda.synchronize),
+                "us",
+                40,
+                text_of(shape),
+            )
         call, launches, launch = prepared(case, SHORT), [], _c.Launcher.__call__
         _c.Launcher.__call__ = lambda self, *given: (launches.append(self), launch(self, *given))[1]  # noqa: B023
         try:
@@ -125,7 +138,9 @@ def calls_on_a_gpu(runs: int) -> Iterator[Row]:
         finally:
             _c.Launcher.__call__ = launch
         launcher = launches[0]
-        layout = launcher._free[0]  # with the addresses of that call, which `call` and `results` keep; its workspace is nobody's
+        layout = launcher._free[
+            0
+        ]  # with the addresses of that call, which `call` and `results` keep; its workspace is nobody's
         memory = torch.empty(max(1, layout.args.workspace_bytes), dtype=torch.uint8, device="cuda")
         layout.args.workspace = memory.data_ptr()
         spent = microseconds(lambda: launcher._launch(launcher._handle, layout.address), runs, torch.cuda.synchronize)  # noqa: B023
@@ -134,20 +149,31 @@ def calls_on_a_gpu(runs: int) -> Iterator[Row]:
 
 
 def program_to_result() -> Iterator[Row]:
-    code = ("import time, numpy, torch; torch.zeros(1, device='cuda'); loaded = time.perf_counter()\n"
-            "from programs import PROGRAMS, random_inputs\n"
-            "x = {n: torch.from_numpy(a).cuda() for n, a in random_inputs('gated_delta_net', 1, 1024, 4, 128, 128).items()}\n"
-            "PROGRAMS['gated_delta_net']()(**{n: a if n == 'g' else a.bfloat16() for n, a in x.items()}); torch.cuda.synchronize()\n"
-            "print(time.perf_counter() - loaded)")  # fmt: skip
+    code = (
+        "import time, numpy, torch; torch.zeros(1, device='cuda'); loaded = time.perf_counter()\n"
+        "from programs import PROGRAMS, random_inputs\n"
+        "x = "
+        "{n: torch.from_numpy(a).cuda() for n, a in random_inputs('gated_delta_net', 1, 1024, 4, 128, 128).items()}\n"
+        "PROGRAMS['gated_delta_net']()(**{n: a if n == 'g' else a.bfloat16() for n, a in x.items()}); "
+        "torch.cuda.synchronize()\n"
+        "print(time.perf_counter() - loaded)"
+    )
     with tempfile.TemporaryDirectory() as cache:
-        yield Row("program to result", "gated_delta_net, empty cache", fresh(code, FORGE_CACHE_DIR=cache), "s", 10, text_of((1, 1024, 4, 128, 128)))
+        yield Row(
+            "program to result",
+            "gated_delta_net, empty cache",
+            fresh(code, FORGE_CACHE_DIR=cache),
+            "s",
+            10,
+            text_of((1, 1024, 4, 128, 128)),
+        )
 
 
 def text_of(shape: tuple) -> str:
     return "x".join(map(str, shape))
 
 
-# ------------------------------------------------------------------------------------------------------------ the program
+# ---------------------------------------------------------------------------------------------------------- the program
 
 
 def machine(device: str) -> str:
@@ -166,7 +192,11 @@ def main() -> int:
     args = parser.parse_args()
     sys.path[:0] = [str(TESTS), str(ROOT / "python")]
     rows, over = [], 0
-    parts = [imports(args.runs), calls_on_the_cpu(args.runs)] if args.device == "cpu" else [calls_on_a_gpu(args.runs), program_to_result()]
+    parts = (
+        [imports(args.runs), calls_on_the_cpu(args.runs)]
+        if args.device == "cpu"
+        else [calls_on_a_gpu(args.runs), program_to_result()]
+    )
     for part in parts:
         for row in part:
             rows.append(row)
@@ -175,11 +205,23 @@ def main() -> int:
             print(f"{row.what:<18}{row.case:<42}{row.shape:<20}{row.time:9.1f} {row.unit}{limit}", flush=True)
     if args.csv:
         with args.csv.open("w", newline="", encoding="utf-8") as file:
-            file.write(f"# {datetime.date.today()} | {machine(args.device)} | bench/host_time.py {' '.join(sys.argv[1:])}\n")
+            file.write(
+                f"# {datetime.date.today()} | {machine(args.device)} | bench/host_time.py {' '.join(sys.argv[1:])}\n"
+            )
             writer = csv.writer(file)
             writer.writerow(COLUMNS)
             for r in rows:
-                writer.writerow([r.what, r.case, r.shape, r.kernels, f"{r.time:.1f}", r.unit, "" if r.limit is None else f"{r.limit:g}"])
+                writer.writerow(
+                    [
+                        r.what,
+                        r.case,
+                        r.shape,
+                        r.kernels,
+                        f"{r.time:.1f}",
+                        r.unit,
+                        "" if r.limit is None else f"{r.limit:g}",
+                    ]
+                )
     return 1 if over else 0
 
 

@@ -12,9 +12,9 @@ beta=rand bf16, unit keys; hgrn one head of 1024 channels, all bf16. Per row:
     rel_err      rms(forge - fla) / rms(fla) over outputs
     floor_us     inputs read once and outputs written once, at --bandwidth
 
-Both are called through their public functions, fla.ops and forge.ops, which have the same arguments. Other back ends of fla (FlashQLA,
-FlashKDA, …) are switched off: it is its Triton kernels that are measured. Rows run in a child process, which is replaced if
-one of them takes it down; a row that fails says why in its last column.
+Both are called through their public functions, fla.ops and forge.ops, which have the same arguments. Other back ends of
+fla (FlashQLA, FlashKDA, …) are switched off: it is its Triton kernels that are measured. Rows run in a child process,
+which is replaced if one of them takes it down; a row that fails says why in its last column.
 """
 
 from __future__ import annotations
@@ -103,9 +103,16 @@ def fla_call(op: str, x: dict):
     return lambda: run(**x, **more)[0]
 
 
-FORGE = {"simple_gla": ("chunk_simple_gla", "scalar_gla"), "linear": ("chunk_linear_attn", "linear_attention"), "gla": ("chunk_gla", "gla"),
-         "delta": ("chunk_delta_rule", "delta_net"), "gdn": ("chunk_gated_delta_rule", "gated_delta_net"), "kda": ("chunk_kda", "kda"),
-         "kda_safe": ("chunk_kda", "kda"), "hgrn": ("chunk_hgrn", "gated_scan")}  # fmt: skip
+FORGE = {
+    "simple_gla": ("chunk_simple_gla", "scalar_gla"),
+    "linear": ("chunk_linear_attn", "linear_attention"),
+    "gla": ("chunk_gla", "gla"),
+    "delta": ("chunk_delta_rule", "delta_net"),
+    "gdn": ("chunk_gated_delta_rule", "gated_delta_net"),
+    "kda": ("chunk_kda", "kda"),
+    "kda_safe": ("chunk_kda", "kda"),
+    "hgrn": ("chunk_hgrn", "gated_scan"),
+}
 
 
 class ForgeCall:
@@ -185,7 +192,11 @@ def host_us(call, torch) -> float:
 
 def measure(call, T: int, runs: int, torch) -> dict:
     most = max(5, min(runs, (1 << 20) // T * 4))  # long sequences vary less, and take long
-    return {"graph_us": graph_us(call, most, torch), "e2e_us": e2e_us(call, most, torch), "host_us": host_us(call, torch) if T <= 32768 else None}
+    return {
+        "graph_us": graph_us(call, most, torch),
+        "e2e_us": e2e_us(call, most, torch),
+        "host_us": host_us(call, torch) if T <= 32768 else None,
+    }
 
 
 def row_of(op: str, T: int, args, torch) -> dict:
@@ -205,7 +216,10 @@ def row_of(op: str, T: int, args, torch) -> dict:
         forge = forge_run()
         info = forge_run.info
         row.update(
-            forge_strategy=info["strategy"], forge_chunk=info["chunk"], forge_kernels=len(info["kernels"]), forge_build_s=info["build_seconds"]
+            forge_strategy=info["strategy"],
+            forge_chunk=info["chunk"],
+            forge_kernels=len(info["kernels"]),
+            forge_build_s=info["build_seconds"],
         )
         torch.cuda.synchronize()
         row.update({f"forge_{name}": value for name, value in measure(forge_run, T, args.runs, torch).items()})
@@ -255,7 +269,9 @@ def work(args) -> None:
 def rows_from_children(wanted: list, arguments: list[str]):
     """Yields one row for each wanted (op, T), whatever happens to the processes that measure them."""
     while wanted:
-        child = subprocess.Popen([sys.executable, __file__, "--child", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            [sys.executable, __file__, "--child", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         child.stdin.write("".join(json.dumps(pair) + "\n" for pair in wanted))
         child.stdin.close()
         line = ""
@@ -277,14 +293,20 @@ def header() -> list[str]:
     probe = (
         "import torch, triton; from importlib.metadata import distributions; p = torch.cuda.get_device_properties(0); "
         "fla = next((d.version for d in distributions() if d.metadata['Name'] == 'fla-core'), 'none'); "
-        "print(p.name, '|', p.multi_processor_count, 'SMs | torch', torch.__version__, '| triton', triton.__version__, '| fla-core', fla)"
+        "print(p.name, '|', p.multi_processor_count, 'SMs | torch', torch.__version__, '| triton', "
+        "triton.__version__, '| fla-core', fla)"
     )
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     query = "nvidia-smi --query-gpu=driver_version,clocks.max.sm,utilization.gpu --format=csv,noheader"
-    driver = subprocess.run(query, shell=True, capture_output=True, text=True, check=False).stdout.strip().replace("\n", "; ")
+    driver = (
+        subprocess.run(query, shell=True, capture_output=True, text=True, check=False)
+        .stdout.strip()
+        .replace("\n", "; ")
+    )
     cores = os.getloadavg()[0] / (os.cpu_count() or 1)
     return [
-        f"# {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC | {found.stdout.strip() or found.stderr.strip()[-200:]}",
+        f"# {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC | "
+        f"{found.stdout.strip() or found.stderr.strip()[-200:]}",
         f"# driver, max clock, what others had of the GPU before: {driver}; of the cores: {cores:.0%}",
         f"# {' '.join(sys.argv)}",
         f"# {__doc__.splitlines()[0]} B={B} H={H} K=V={D} bf16; microseconds.",
@@ -301,11 +323,15 @@ def shown(value) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ops", default="simple_gla,gdn,linear,gla,hgrn,kda,delta", help="also: kda_safe (fla with safe_gate=True)")
+    parser.add_argument(
+        "--ops", default="simple_gla,gdn,linear,gla,hgrn,kda,delta", help="also: kda_safe (fla with safe_gate=True)"
+    )
     parser.add_argument("--T", default="1024,2048,4096,8192,16384,32768,65536,131072,262144")
     parser.add_argument("--csv", default="vs_fla.csv")
     parser.add_argument("--runs", type=int, default=50, help="replays, at most")
-    parser.add_argument("--bandwidth", type=float, default=3.0, help="TB/s, for the floor (H100: 3.0 as measured there)")
+    parser.add_argument(
+        "--bandwidth", type=float, default=3.0, help="TB/s, for the floor (H100: 3.0 as measured there)"
+    )
     parser.add_argument("--no-fla-times", action="store_true", help="fla runs once, for the comparison of outputs")
     for name in ("strategy", "chunk", "tiles", "segments", "threads"):
         parser.add_argument(f"--forge-{name}")
@@ -313,7 +339,9 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     options = json.loads(args.options)
-    options.update({n: v for n in ("strategy", "chunk", "tiles", "segments", "threads") if (v := getattr(args, f"forge_{n}"))})
+    options.update(
+        {n: v for n in ("strategy", "chunk", "tiles", "segments", "threads") if (v := getattr(args, f"forge_{n}"))}
+    )
     args.options = json.dumps(options)
     if args.child:
         return work(args)

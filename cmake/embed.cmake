@@ -1,10 +1,15 @@
-# Writes files as string literals: `forge::${FUNCTION}()` returns {path below ROOT, text} pairs (support/embedded.h).
+# Writes files as string literals: `forge::${FUNCTION}()` returns {path below ROOT, text} pairs (support/embedded.h). What the folder
+# EXTRA, if there is one, has under the same name is appended to a file.
 set(text "// Made by cmake/embed.cmake from ${ROOT}. Do not edit.\n#include \"support/embedded.h\"\n")
 string(APPEND text "namespace forge {\nconst std::vector<EmbeddedFile>& ${FUNCTION}() {\n")
 string(APPEND text "    static const std::vector<EmbeddedFile> kFiles = {\n")
 foreach(file ${FILES})
     file(READ ${file} content)
     file(RELATIVE_PATH name ${ROOT} ${file})
+    if(EXTRA AND EXISTS ${EXTRA}/${name})
+        file(READ ${EXTRA}/${name} more)
+        string(APPEND content "${more}")
+    endif()
     string(APPEND text "{\"${name}\", R\"forge_source(${content})forge_source\"},\n")
 endforeach()
 string(APPEND text "    };\n    return kFiles;\n}\n}  // namespace forge\n")

@@ -1,6 +1,8 @@
-"""The documentation as a site: Sphinx with MyST (Markdown, notebooks), autodoc (docstrings) and breathe (doxygen, for the headers).
+"""The documentation as a site: Sphinx with MyST (Markdown, notebooks), autodoc (docstrings) and breathe (doxygen, for
+the headers).
 
-The source folder is the repository, so that README.md, docs/*.md and their links are the same here as everywhere. scripts/docs builds it.
+The source folder is the repository, so that README.md, docs/*.md and their links are the same here as everywhere.
+scripts/docs builds it.
 """
 
 import sys
@@ -9,15 +11,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "docs" / "site")]
 
-import forge  # noqa: E402
 from extension import setup as setup  # noqa: E402
+
+import forge  # noqa: E402
 
 project, author, copyright = "Forge", "the authors of Forge", "the authors of Forge"  # noqa: A001
 version = release = forge.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "breathe"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "docs/notebooks/*.ipynb", "docs/site/gallery/*.md"]
+include_patterns = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/*.md",
+    "docs/notebooks/*.ipynb",
+    "docs/site/gallery/*.md",
+]
 exclude_patterns = ["build*", "**/.*", "tests"]
 nitpicky = False
 

@@ -1,7 +1,7 @@
 """A researcher's first hour: a variant that is in no list, from its idea to a checked and measured kernel.
 
-The idea, "sleepy memory": a token writes as much as it is awake, and the memory forgets only while it is written to. With a in
-[0, 1], S_t = (1 - a_t)^r S_{t-1} + a_t k_t v_t^T and o_t = S_t^T q_t, where r is one rate per head.
+The idea, "sleepy memory": a token writes as much as it is awake, and the memory forgets only while it is written to.
+With a in [0, 1], S_t = (1 - a_t)^r S_{t-1} + a_t k_t v_t^T and o_t = S_t^T q_t, where r is one rate per head.
 
     python examples/new_variant.py [--full]
 """
@@ -51,7 +51,9 @@ def merge_mode(q, v, g, written, chunk_state):
     return scores @ v.float() + wide @ chunk_state * G.exp()[:, None]
 
 
-sleepy_memory = LinearAttention(input_meta, chunk_mode=chunk_mode, decay_mode=decay_mode, merge_mode=merge_mode, step=step, name="sleepy_memory")
+sleepy_memory = LinearAttention(
+    input_meta, chunk_mode=chunk_mode, decay_mode=decay_mode, merge_mode=merge_mode, step=step, name="sleepy_memory"
+)
 
 
 def main() -> int:

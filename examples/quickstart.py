@@ -16,8 +16,8 @@ from forge import ops
 
 
 def recall(pairs: int, K: int = 32, seed: int = 0) -> dict[str, float]:
-    """Writes random key-value pairs, one key twice with two values, and at the end asks for it: the error of the answer against
-    the newer value, relative to its size."""
+    """Writes random key-value pairs, one key twice with two values, and at the end asks for it: the error of the answer
+    against the newer value, relative to its size."""
     rng = np.random.default_rng(seed)
     keys = rng.standard_normal((pairs, K)).astype(np.float32)
     keys /= np.linalg.norm(keys, axis=-1, keepdims=True)
@@ -32,7 +32,10 @@ def recall(pairs: int, K: int = 32, seed: int = 0) -> dict[str, float]:
         "delta rule": ops.chunk_delta_rule(q, k, v, one, scale=1.0)[0],
         "gated delta rule": ops.chunk_gated_delta_rule(q, k, v, -0.01 * one, one, scale=1.0)[0],
     }
-    return {name: float(np.linalg.norm(o[0, -1, 0] - values[newer]) / np.linalg.norm(values[newer])) for name, o in answers.items()}
+    return {
+        name: float(np.linalg.norm(o[0, -1, 0] - values[newer]) / np.linalg.norm(values[newer]))
+        for name, o in answers.items()
+    }
 
 
 def seconds(T: int, H: int = 4, K: int = 64) -> float:
@@ -54,12 +57,17 @@ def main() -> None:
     out = parser.parse_args().out
     counts, lengths = [2, 4, 8, 16, 32, 64], [256, 512, 1024, 2048, 4096, 8192]
     runs = {n: [recall(n, seed=seed) for seed in range(20)] for n in counts}
-    errors = {n: {name: sum(r[name] for r in several) / len(several) for name in several[0]} for n, several in runs.items()}
+    errors = {
+        n: {name: sum(r[name] for r in several) / len(several) for name in several[0]} for n, several in runs.items()
+    }
     times = {T: seconds(T) for T in lengths}
     print("error of a recalled value that was overwritten, by pairs written")
     for name in errors[counts[0]]:
         print(f"  {name:<24}" + "".join(f"{errors[n][name]:8.3f}" for n in counts))
-    print("milliseconds by length, scalar gates, 4 heads of 64: " + ", ".join(f"{T}: {t * 1e3:.2f}" for T, t in times.items()))
+    print(
+        "milliseconds by length, scalar gates, 4 heads of 64: "
+        + ", ".join(f"{T}: {t * 1e3:.2f}" for T, t in times.items())
+    )
     try:
         import matplotlib
 
@@ -71,7 +79,9 @@ def main() -> None:
     for name in errors[counts[0]]:
         left.plot(counts, [errors[n][name] for n in counts], marker="o", label=name)
     left.set_xscale("log", base=2)
-    left.set(xlabel="pairs written", ylabel="relative error of the recalled value", title="Overwriting a memory of 32 × 32")
+    left.set(
+        xlabel="pairs written", ylabel="relative error of the recalled value", title="Overwriting a memory of 32 × 32"
+    )
     left.legend()
     right.plot(lengths, [times[T] * 1e3 for T in lengths], marker="o")
     right.set_xscale("log", base=2)

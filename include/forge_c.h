@@ -89,10 +89,16 @@ typedef struct forge_attention forge_attention;
 ///   on                  with device = cuda: the GPU to compile for, if not this machine's: h200, a100, rtx4090 or the
 ///                       path of a file of such facts (facts/). Needs neither that GPU nor a driver; what comes is
 ///                       explained and shows its sources and resources, and launches are refused
-///   entry               forward (default), for whole sequences, or decode, for a few tokens of each of many sequences:
-///                       the definition's step, token by token in one kernel; without a step its phases on chunks of
-///                       one token. Calls have the same arguments, and states as a rule in slots, see forge_args.
-///                       strategy and chunk are then decode's, and left out
+///   entry               forward (default), for whole sequences, decode, for a few tokens of each of many sequences, or
+///                       backward, for gradients.
+///                       decode: the definition's step, token by token in one kernel; without a step its phases on
+///                       chunks of one token. Calls have the same arguments, and states as a rule in slots, see
+///                       forge_args. strategy and chunk are then decode's, and left out.
+///                       backward: calls take what forward takes and grad_<output>, further inputs; their outputs are
+///                       grad_<input> of the token inputs. Further states: grad_<state> (going in, of the state after
+///                       the last token; coming out, of the initial one) and grad_<input> of inputs per head and of
+///                       numbers, [N, heads, …], sums over tokens on top of what goes in. Gradients are per head of the
+///                       outputs: of an input that fewer heads share they are float32, for the caller to sum
 ///   dtype               bf16 (default), f16 or f32: replaces the definition's 16-bit types
 ///   size.<symbol>       the size of every symbol but T and the heads: size.K = 128
 ///   strategy            auto (default), one-pass, fused, decoupled, segmented

@@ -28,9 +28,19 @@ struct CheckOptions {
 };
 int check_variants(const CheckOptions& options);
 
+/// What to show of the passes, instead of what a command shows else.
+struct PassOptions {
+    std::string dump;        ///< after:PASS or all
+    std::string stop_after;  ///< a pass
+    std::string html;        ///< a file
+    bool times = false, bisect = false;
+    [[nodiscard]] bool any() const { return !dump.empty() || !stop_after.empty() || !html.empty() || times || bisect; }
+};
+
 struct ExplainOptions {
     std::string variant;
     bool json = false;
+    PassOptions passes;
     ShapeOptions shape;
     BuildOptions build;
 };
@@ -38,6 +48,7 @@ int explain_variant(const ExplainOptions& options);
 
 struct EmitOptions {
     std::string variant, directory;
+    PassOptions passes;
     ShapeOptions shape;
     BuildOptions build;
 };

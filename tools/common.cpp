@@ -32,7 +32,7 @@ std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
     return {text.substr(0, equals), value};
 }
 
-constexpr double kQuiet = schedule::Measurement::kQuiet;
+constexpr double kQuiet = target::Measurement::kQuiet;
 
 Timing time_once(const std::function<void()>& run) {
     constexpr std::size_t kLeast = 3, kMost = 1000;

@@ -10,7 +10,7 @@
 #include "check/problem.h"
 #include "forge/runtime.h"
 #include "ir/definition.h"
-#include "schedule/choose.h"
+#include "target/choose.h"
 
 namespace forge::tools {
 

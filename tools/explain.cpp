@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "build/hand_over.h"
+#include "check/bisect.h"
 #include "commands.h"
 #include "graph/pipeline.h"
 #include "json.h"
@@ -24,7 +25,7 @@ Attention planned(const std::string& variant, const ShapeOptions& shape, BuildOp
 fs::path write_file(const std::string& directory, const std::string& name, const std::string& text) {
     fs::path path = fs::path(directory) / name;
     std::error_code error;
-    fs::create_directories(path.parent_path(), error);
+    if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
     std::ofstream file(path, std::ios::binary);
     file << text;
     file.close();
@@ -33,15 +34,37 @@ fs::path write_file(const std::string& directory, const std::string& name, const
     return path;
 }
 
+int show_passes(const ir::Definition& definition, const ShapeOptions& shape, const BuildOptions& build,
+                const PassOptions& asked) {
+    const CompileOptions options = compile_options(definition, problem_of(shape), build);
+    if (asked.bisect) {
+        const check::Bisection found = check::bisect(definition, options);
+        fmt::print("{}", found.text());
+        return found.ok() ? 0 : 1;
+    }
+    const auto last = asked.stop_after.empty() ? std::nullopt : std::optional(compiler::pass_named(asked.stop_after));
+    const std::vector<compiler::PassStep> steps = compiler::steps_of(definition, options, last);
+    if (!asked.dump.empty()) fmt::print("{}", compiler::dump(steps, asked.dump));
+    else if (last && asked.html.empty() && !asked.times)
+        fmt::print("{}", compiler::dump(steps, "after:" + asked.stop_after));
+    if (asked.times) fmt::print("{}", compiler::times(steps));
+    if (!asked.html.empty()) write_file("", asked.html, compiler::html(steps, definition.name + ", pass by pass"));
+    return 0;
+}
+
 }  // namespace
 
 int explain_variant(const ExplainOptions& options) {
+    const ir::Definition definition = find_variant(options.variant);
+    if (options.passes.any()) return show_passes(definition, options.shape, options.build, options.passes);
     const Attention attention = planned(options.variant, options.shape, options.build);
     fmt::print("{}\n", options.json ? json_of(attention) : attention.explain());
     return 0;
 }
 
 int emit_sources(const EmitOptions& options) {
+    const ir::Definition definition = find_variant(options.variant);
+    if (options.passes.any()) return show_passes(definition, options.shape, options.build, options.passes);
     const Attention attention = planned(options.variant, options.shape, options.build);
     if (options.directory.empty()) {
         for (const GeneratedSource& source : attention.sources())
@@ -77,7 +100,7 @@ int check_compile(const CheckCompileOptions& options) {
 int run_graph_passes(const OptOptions& options) {
     if (options.list) {
         Table table({"pass", "what it is for"});
-        for (const graph::Pass& pass : graph::pipeline()) table.row({pass.name, pass.why});
+        for (const graph::Pass& pass : graph::pipeline()) table.row({pass.name(), pass.why()});
         fmt::print("{}", table.text());
         return 0;
     }

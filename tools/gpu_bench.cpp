@@ -59,7 +59,7 @@ void print(const GpuBenchResult& result) {
 }  // namespace
 
 std::string gpu_warning(double others) {
-    if (others < schedule::Measurement::kQuiet) return "";
+    if (others < target::Measurement::kQuiet) return "";
     return fmt::format("Other processes had up to {:.0f} % of the GPU's time: these times are not its best.\n",
                        100 * others);
 }

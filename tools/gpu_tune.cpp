@@ -4,33 +4,34 @@
 #include <algorithm>
 
 #include "check/parallel.h"
+#include "compile/question.h"
+#include "compile/request.h"
 #include "frontend/axes.h"
-#include "frontend/join.h"
-#include "frontend/trace.h"
 #include "gpu.h"
-#include "gpu/candidates.h"
-#include "graph/pipeline.h"
+#include "program/module.h"
 #include "support/environment.h"
-#include "tune/gpu.h"
 
 namespace forge::tools {
 namespace {
 
 struct GpuTrial {
-    gpu::Candidate candidate;
+    target::Candidate candidate;
     std::optional<Attention> attention;
     double seconds = 0;
     double lost = 0;  ///< share of it that others took
     std::string error;
 };
 
-std::vector<GpuTrial> compiled(const ir::Definition& declared, const std::vector<gpu::Candidate>& candidates) {
+/// At most `most` of those that can be had.
+std::vector<GpuTrial> compiled(const ir::Definition& declared, const CompileOptions& options,
+                               const target::Choice& choice, std::size_t most) {
     std::vector<GpuTrial> trials;
-    for (const gpu::Candidate& c : candidates) trials.push_back({c, std::nullopt, 0, 0, ""});
+    for (const target::Candidate& c : choice.candidates)
+        if (c.possible() && trials.size() < most) trials.push_back({c, std::nullopt, 0, 0, ""});
     check::parallel_for(static_cast<std::int64_t>(trials.size()), [&](std::int64_t i) {
         GpuTrial& trial = trials[static_cast<std::size_t>(i)];
         try {
-            trial.attention = compile(declared, trial.candidate.options);
+            trial.attention = compile(declared, compiler::asking_for(options, trial.candidate));
         } catch (const std::exception& error) {
             trial.error = error.what();
         }
@@ -69,7 +70,7 @@ void print(const std::vector<GpuTrial>& trials, const plan::Schedule& unasked, d
     for (const GpuTrial& t : trials) {
         const bool ok = t.error.empty();
         std::string note = ok ? "" : t.error.substr(0, t.error.find('\n'));
-        if (ok && schedule::same_choice(t.candidate.schedule, unasked)) note = "taken unasked";
+        if (ok && target::same_choice(t.candidate.schedule, unasked)) note = "taken unasked";
         if (&t == &trials.front() && ok) note = note.empty() ? "fastest" : "fastest, " + note;
         table.row({plan::to_string(t.candidate.schedule), ok ? seconds_text(t.seconds) : "-",
                    ok ? fmt::format("{:.2f}", t.seconds / floor_s) : "-", note});
@@ -86,12 +87,14 @@ int tune_on_gpu(const TuneOptions& options) {
     const ir::Definition declared = find_variant(options.variant);
     const check::Problem problem = problem_of(options.shape);
     CompileOptions o = compile_options(declared, problem, options.build);
-    const ir::Definition definition = frontend::with_own_axes(frontend::with_dtype(declared, o.dtype));
-    o.sizes = frontend::own_sizes(definition, o.sizes);
-    const ir::Function program = graph::optimize(frontend::join(definition));
-    std::vector<GpuTrial> trials = compiled(declared, gpu::candidates(definition, program, o, session.device(),
-                                                                      static_cast<std::size_t>(options.candidates)));
-    if (trials.empty()) throw RuntimeError(fmt::format("{}: no schedule is as these options want it", definition.name));
+    const program::Module module(declared, o.dtype);
+    CompileOptions own = o;
+    own.sizes = frontend::own_sizes(module.own(), o.sizes);
+    const ir::Function& program = module.entry("forward").optimised;
+    compiler::Asked asked = compiler::ask(program, compiler::settled(own, module.entry("forward")), &session.device());
+    asked.question.measurements.clear();  // what is taken unasked comes first
+    const target::Choice choice = target::choose(module.own(), program, asked.question, target::Range::All);
+    std::vector<GpuTrial> trials = compiled(declared, o, choice, static_cast<std::size_t>(options.candidates));
 
     const check::Buffers pattern(declared, gpu::pattern_of(problem));
     gpu::RepeatedCall arguments(pattern, {problem.B, problem.T});
@@ -103,11 +106,11 @@ int tune_on_gpu(const TuneOptions& options) {
     std::stable_sort(trials.begin(), trials.end(), [](const GpuTrial& a, const GpuTrial& b) {
         return a.error.empty() != b.error.empty() ? a.error.empty() : a.seconds < b.seconds;
     });
-    const tune::Key key = tune::gpu_key(program, o, session.device().tuning_class());
+    const tune::Key& key = asked.key;
     std::vector<tune::Entry> entries;
     for (const GpuTrial& t : trials)
-        if (t.error.empty()) entries.push_back({key, definition.name, {t.candidate.schedule, t.seconds, others}});
-    fmt::print("{} on {}, {}: {} candidates\n\n", definition.name, key.device, key.shape, trials.size());
+        if (t.error.empty()) entries.push_back({key, declared.name, {t.candidate.schedule, t.seconds, others}});
+    fmt::print("{} on {}, {}: {} candidates\n\n", declared.name, key.device, key.shape, trials.size());
     print(trials, unasked, unasked_s, arguments.bytes() / session.device().memory_bandwidth);
     const std::string cache_dir = o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir;
     fmt::print("{}{}", gpu_warning(others), tune::remember(cache_dir, entries, options.force));

@@ -123,7 +123,7 @@ std::string json_of(const BenchResult& result) {
                         {"gbps", row.gbps},
                         {"fraction_of_copy", row.gbps / result.ceilings.copy_gbps},
                         {"others_share_of_cores", row.others},
-                        {"under_load", row.others >= schedule::Measurement::kQuiet},
+                        {"under_load", row.others >= target::Measurement::kQuiet},
                         {"build_seconds", row.build_seconds},
                         {"from_cache", row.from_cache}});
     }
@@ -149,7 +149,7 @@ std::string json_of(const GpuBenchResult& result) {
                         {"least_seconds", row.timing.least},
                         {"most_seconds", row.timing.most},
                         {"others_share_of_cores", row.others},
-                        {"under_load", std::max(row.timing.lost(), result.others) >= schedule::Measurement::kQuiet},
+                        {"under_load", std::max(row.timing.lost(), result.others) >= target::Measurement::kQuiet},
                         {"end_to_end_seconds", row.timing.end_to_end_seconds},
                         {"host_seconds", row.timing.host_seconds},
                         {"floor_seconds", row.floor_seconds},

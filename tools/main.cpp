@@ -93,9 +93,21 @@ void add_device(CLI::App& app, BuildOptions& build) {
 
 void add_device_or_facts(CLI::App& app, BuildOptions& build) {
     add_device(app, build);
-    app.add_option("--on", build.on, "a GPU that need not be there: h200, a100, rtx4090, or a file of such facts")
+    app.add_option("--on", build.on,
+                   "a GPU that need not be there: h200, a100, rtx4090, a name in $FORGE_FACTS, or a file of such facts")
         ->excludes("--device")
         ->group("Compilation");
+}
+
+void add_passes(CLI::App& app, PassOptions& passes) {
+    app.add_option("--dump", passes.dump, "what passes made: after:PASS, or all; docs/levels.md lists the passes")
+        ->group("Passes");
+    app.add_option("--stop-after", passes.stop_after, "what this pass made, whether or not what follows works")
+        ->group("Passes");
+    app.add_flag("--times", passes.times, "how long each pass took")->group("Passes");
+    app.add_flag("--bisect", passes.bisect,
+                 "the first pass after which results are wrong, by the float64 interpreter; on the CPU the kernels too")
+        ->group("Passes");
 }
 
 void add_variant(CLI::App& app, std::string& variant) {
@@ -244,6 +256,9 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
                     "forge explain delta_net --strategy decoupled");
     add_variant(*explain, o.explain.variant);
     explain->add_flag("--json", o.explain.json, "print JSON");
+    explain->add_option("--html", o.explain.passes.html, "write the levels side by side, as a page, to this file")
+        ->group("Passes");
+    add_passes(*explain, o.explain.passes);
     add_shape(*explain, o.explain.shape, false);
     add_dtype(*explain, o.explain.shape.dtype);
     add_build(*explain, o.explain.build);
@@ -255,6 +270,7 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     emit->add_option("-o,--output", o.emit.directory,
                      "directory to write to, with the headers that they include and a script that compiles "
                      "them;\ndefault: print them");
+    add_passes(*emit, o.emit.passes);
     add_shape(*emit, o.emit.shape, false);
     add_dtype(*emit, o.emit.shape.dtype);
     add_build(*emit, o.emit.build);

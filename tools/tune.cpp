@@ -4,47 +4,36 @@
 #include <chrono>
 #include <memory>
 
+#include "compile/question.h"
 #include "frontend/axes.h"
-#include "frontend/join.h"
 #include "gpu.h"
-#include "graph/pipeline.h"
-#include "schedule/probe.h"
+#include "program/module.h"
 #include "support/environment.h"
-#include "tune/select.h"
+#include "target/cpu/probe.h"
 
 namespace forge::tools {
 namespace {
 
 /// One candidate as it was predicted and measured.
 struct Trial {
-    schedule::Candidate candidate;
+    target::Candidate candidate;
     double seconds = 0;
     std::string error;
 };
 
 /// The candidates that are worth compiling: the cheapest ones, and the best of every strategy so that a wrong model
 /// shows.
-std::vector<schedule::Candidate> worth_measuring(const schedule::Choice& choice, std::size_t count) {
-    std::vector<schedule::Candidate> taken;
+std::vector<target::Candidate> worth_measuring(const target::Choice& choice, std::size_t count) {
+    std::vector<target::Candidate> taken;
     std::vector<plan::Strategy> strategies;
-    for (const schedule::Candidate& c : choice.candidates) {
+    for (const target::Candidate& c : choice.candidates) {
         const bool new_strategy =
             std::find(strategies.begin(), strategies.end(), c.schedule.strategy) == strategies.end();
-        if (!c.possible || (taken.size() >= count && !new_strategy)) continue;
+        if (!c.possible() || (taken.size() >= count && !new_strategy)) continue;
         if (new_strategy) strategies.push_back(c.schedule.strategy);
         taken.push_back(c);
     }
     return taken;
-}
-
-/// The options that leave this candidate alone.
-CompileOptions exactly(CompileOptions options, const plan::Schedule& s) {
-    options.strategy = plan::to_string(s.strategy);
-    options.chunk = s.chunk;
-    options.tiles = s.tiles;
-    options.segments = s.strategy == plan::Strategy::Segmented ? s.segments : 0;
-    options.tuned = false;
-    return options;
 }
 
 /// One call's seconds, in a workspace made beforehand.
@@ -100,14 +89,15 @@ double measure(const ir::Definition& definition, const CompileOptions& options, 
         progress.step(fmt::format("compiling {}, chunk {}", plan::to_string(s.strategy), s.chunk));
         timers.push_back(nullptr);
         try {
-            timers.back() = std::make_unique<Timer>(compile(definition, exactly(options, s)), buffers);
+            timers.back() =
+                std::make_unique<Timer>(compile(definition, compiler::asking_for(options, trial.candidate)), buffers);
         } catch (const std::runtime_error& error) {
             trial.error = error.what();
         }
     }
     constexpr int kAttempts = 3;
     double least = 2;
-    for (int attempt = 0; attempt < kAttempts && least >= schedule::Measurement::kQuiet; ++attempt) {
+    for (int attempt = 0; attempt < kAttempts && least >= target::Measurement::kQuiet; ++attempt) {
         const double others = run_in_turns(timers, runs);
         for (std::size_t i = 0; i < trials.size(); ++i) {
             if (timers[i] && others < least) trials[i].seconds = timers[i]->seconds();
@@ -121,9 +111,9 @@ double measure(const ir::Definition& definition, const CompileOptions& options, 
 /// Measures the machine if it is not known, or only as it was under load.
 void probe(const TuneOptions& options, const std::string& cache_dir, const std::string& isa, int threads) {
     const auto known = tune::load_device(cache_dir, isa, threads);
-    if (known && known->others < schedule::Measurement::kQuiet && !options.probe) return;
+    if (known && known->others < target::Measurement::kQuiet && !options.probe) return;
     const Contention contention;
-    schedule::Device device = schedule::measure_cpu(isa, threads);
+    target::Device device = target::measure_cpu(isa, threads);
     device.others = contention.others();
     fmt::print("{}", tune::remember(cache_dir, device, options.force));
 }
@@ -133,8 +123,8 @@ std::string cut_text(const plan::Schedule& s) {
     return s.tiles > 1 ? fmt::format("{} in {}", to_string(Dim(s.tile_axis)), s.tiles) : "";
 }
 
-void print(const schedule::Choice& choice, const std::vector<Trial>& trials, double chosen_s) {
-    fmt::print("{}\n{} candidates, of which {} were measured:\n\n", schedule::to_string(choice.device),
+void print(const target::Choice& choice, const std::vector<Trial>& trials, double chosen_s) {
+    fmt::print("{}\n{} candidates, of which {} were measured:\n\n", target::to_string(choice.question.cpu()),
                choice.candidates.size(), trials.size());
     Table table({"strategy", ">chunk", "cut", ">predicted", ">measured", ">measured / predicted", ""});
     for (const Trial& t : trials) {
@@ -144,8 +134,8 @@ void print(const schedule::Choice& choice, const std::vector<Trial>& trials, dou
                                  : t.seconds == chosen_s ? "the model's choice"
                                                          : "";
         table.row({plan::to_string(s.strategy), std::to_string(s.chunk), cut_text(s),
-                   seconds_text(t.candidate.cost.seconds), t.error.empty() ? seconds_text(t.seconds) : "-",
-                   t.error.empty() ? fmt::format("{:.2f}", t.seconds / t.candidate.cost.seconds) : "-", note});
+                   seconds_text(t.candidate.cost->seconds), t.error.empty() ? seconds_text(t.seconds) : "-",
+                   t.error.empty() ? fmt::format("{:.2f}", t.seconds / t.candidate.cost->seconds) : "-", note});
     }
     fmt::print("{}", table.text());
     if (chosen_s > 0)
@@ -167,15 +157,16 @@ int tune_variant(const TuneOptions& options) {
     const int threads = o.threads > 0 ? o.threads : support::core_count();
     probe(options, cache_dir, isa, threads);
 
-    const ir::Definition definition = frontend::with_own_axes(frontend::with_dtype(declared, o.dtype));
-    o.sizes = frontend::own_sizes(definition, o.sizes);
-    const ir::Function program = graph::optimize(frontend::join(definition));
-    const tune::Question q = tune::question_of(program, o);
-    const schedule::Choice choice = schedule::choose_schedule(definition, program, q.problem, q.device, q.wishes);
+    const program::Module module(declared, o.dtype);
+    o.sizes = frontend::own_sizes(module.own(), o.sizes);
+    const ir::Function& program = module.entry("forward").optimised;
+    compiler::Asked asked = compiler::ask(program, o, nullptr);
+    asked.question.measurements.clear();  // the model's choice is to be compared with
+    const target::Choice choice = target::choose(module.own(), program, asked.question);
     for (const std::string& warning : tune::load(cache_dir).warnings) fmt::print(stderr, "{}\n", warning);
 
     std::vector<Trial> trials;
-    for (const schedule::Candidate& c : worth_measuring(choice, static_cast<std::size_t>(options.candidates)))
+    for (const target::Candidate& c : worth_measuring(choice, static_cast<std::size_t>(options.candidates)))
         trials.push_back({c, 0, ""});
     const double others = measure(declared, o, check::Buffers(declared, problem), trials, options.runs);
     const double chosen_s = trials.front().seconds;
@@ -184,7 +175,7 @@ int tune_variant(const TuneOptions& options) {
     });
     std::vector<tune::Entry> entries;
     for (const Trial& t : trials)
-        if (t.error.empty()) entries.push_back({q.key, definition.name, {t.candidate.schedule, t.seconds, others}});
+        if (t.error.empty()) entries.push_back({asked.key, declared.name, {t.candidate.schedule, t.seconds, others}});
     print(choice, trials, chosen_s);
     if (const std::string warning = Contention::warning(others); !warning.empty()) fmt::print("\n{}", warning);
     fmt::print("{}", tune::remember(cache_dir, entries, options.force));

@@ -1,4 +1,5 @@
-"""Forge against the same chunked algorithm in PyTorch eager, on the CPU: one process, the same inputs, outputs compared.
+"""Forge against the same chunked algorithm in PyTorch eager, on the CPU: one process, the same inputs, outputs
+compared.
 
 Run it through bench/peers/run, which installs PyTorch into a virtual environment of its own. Shapes: q, k [T, H, K],
 v, o [T, H, V], g, beta [T, H], float32; g is a natural logarithm, at most 0. Times are medians, in milliseconds.
@@ -12,6 +13,7 @@ import pathlib
 import platform
 import statistics
 import time
+from functools import partial
 
 import torch
 
@@ -49,7 +51,9 @@ def gated_delta_net(q, k, v, g, beta, scale):
     decay = (total[..., :, None] - total[..., None, :]).masked_fill(~mask, -torch.inf).exp()
     bound = (beta[..., None] * (k @ k.mT) * decay).tril(-1) + torch.eye(CHUNK)
     rhs = torch.cat([beta[..., None] * v, (beta * total.exp())[..., None] * k], -1)
-    u, w = torch.linalg.solve_triangular(bound, rhs, upper=False, unitriangular=True).split([v.shape[-1], k.shape[-1]], -1)
+    u, w = torch.linalg.solve_triangular(bound, rhs, upper=False, unitriangular=True).split(
+        [v.shape[-1], k.shape[-1]], -1
+    )
     scores = (q @ k.mT) * decay
     to_end = (k * (total[..., -1:] - total).exp()[..., None]).mT
     whole = total[..., -1].exp()[..., None, None]
@@ -77,7 +81,9 @@ def forge_call(library, variant, tensors, scale, threads):
     uses_beta = pointer(beta) if variant == "gated_delta_net" else None
 
     def call():
-        library.peer_run(handle, pointer(q), pointer(k), pointer(v), pointer(g), uses_beta, scale, pointer(out), pointer(state))
+        library.peer_run(
+            handle, pointer(q), pointer(k), pointer(v), pointer(g), uses_beta, scale, pointer(out), pointer(state)
+        )
         return out, state
 
     return call
@@ -119,17 +125,35 @@ def main():
     rows = []
     for name, eager in (("scalar_gla", scalar_gla), ("gated_delta_net", gated_delta_net)):
         ours = forge_call(library, name, (q, k, v, g, beta), scale, args.threads)
-        theirs = lambda: eager(q, k, v, g, beta, scale)
+        theirs = partial(eager, q, k, v, g, beta, scale)
         errors = [((a - b).square().mean().sqrt() / b.square().mean().sqrt()).item() for a, b in zip(ours(), theirs())]
         if not max(errors) < 1e-4:
             raise SystemExit(f"{name}: outputs differ: relative RMS {errors}")
         t_forge, t_torch = median_ms(ours, args.runs), median_ms(theirs, args.runs)
-        rows.append([name, *shape, args.size, f"{t_forge:.2f}", f"{t_torch:.2f}", f"{t_torch / t_forge:.2f}", f"{max(errors):.1e}"])
-        print(f"{name:18s} Forge {t_forge:8.2f} ms   PyTorch {torch.__version__} eager {t_torch:8.2f} ms   {t_torch / t_forge:5.2f} times   relative RMS {max(errors):.1e}")
+        rows.append(
+            [
+                name,
+                *shape,
+                args.size,
+                f"{t_forge:.2f}",
+                f"{t_torch:.2f}",
+                f"{t_torch / t_forge:.2f}",
+                f"{max(errors):.1e}",
+            ]
+        )
+        print(
+            f"{name:18s} Forge {t_forge:8.2f} ms   PyTorch {torch.__version__} eager {t_torch:8.2f} ms   "
+            f"{t_torch / t_forge:5.2f} times   relative RMS {max(errors):.1e}"
+        )
     if args.csv:
         with args.csv.open("w", newline="") as file:
-            file.write(f"# {datetime.date.today()}, {platform.processor() or platform.machine()}, {args.threads} threads, float32, PyTorch {torch.__version__}; bench/peers/run\n")
-            csv.writer(file).writerows([["variant", "T", "H", "K=V", "forge_ms", "torch_eager_ms", "ratio", "relative_rms"], *rows])
+            file.write(
+                f"# {datetime.date.today()}, {platform.processor() or platform.machine()}, {args.threads} threads, "
+                f"float32, PyTorch {torch.__version__}; bench/peers/run\n"
+            )
+            csv.writer(file).writerows(
+                [["variant", "T", "H", "K=V", "forge_ms", "torch_eager_ms", "ratio", "relative_rms"], *rows]
+            )
 
 
 if __name__ == "__main__":

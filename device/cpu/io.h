@@ -121,7 +121,7 @@ inline void copy_tile(float* dst, const float* src) {
     }
 }
 
-/// Asks for M rows of N elements that are going to be read (or, WRITE, written) soon; any address may be asked for.
+/// Prefetches M rows of N elements that are going to be read (or, WRITE, written) soon; the address may be invalid.
 template <int M, int N, bool WRITE, class T>
 inline void prefetch_rows(const T* src, int64_t row_stride) {
     constexpr int kLine = 64 / sizeof(T);

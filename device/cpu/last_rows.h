@@ -17,7 +17,7 @@ struct TokenShape {
     }
 };
 
-/// A sequence without tokens hands on what it was given, or the pad. Heads that share rows leave them to the first.
+/// A sequence without tokens returns what it was given, or the pad. Heads that share rows leave them to the first.
 template <class T>
 inline void store_last_rows(const device::Call& call, int input, int initial, int final, const device::Task& at,
                             const TokenShape& shape, float pad) {

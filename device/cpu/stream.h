@@ -20,10 +20,10 @@ struct Rows {
 
 namespace detail {
 
-/// Tensors of so many bytes or more are not kept by the caches until somebody reads them.
+/// Tensors of so many bytes or more do not stay in the caches until they are read.
 constexpr int64_t kPastCaches = int64_t{16} << 20;
-/// Loads are asked for so many rows early: rows of a head lie apart, and hardware asks ahead only
-/// within a page.
+/// Rows are prefetched so far ahead: rows of a head lie apart, and hardware prefetches only within
+/// a page.
 constexpr int kRowsAhead = 4;
 
 /// A store around the caches, where there is one for vectors of this size; p is aligned to the

@@ -1,4 +1,5 @@
-"""Links of the built site: what is inside must be there, down to the heading; what is outside must look like an address. It asks nobody.
+"""Links of the built site: what is inside must be there, down to the heading; what is outside must look like an
+address. It asks nobody.
 
 python3 docs/site/check_links.py build/docs/html
 """
@@ -29,7 +30,11 @@ def fault(link: str, file: Path, pages: dict[Path, Page]) -> str:
     if parts.scheme in ("data", "mailto") or link == "#":
         return ""
     if parts.scheme or parts.netloc:
-        right = parts.scheme in ("", "http", "https") and re.fullmatch(r"[\w-]+(\.[\w-]+)+(:\d+)?", parts.netloc) and " " not in link
+        right = (
+            parts.scheme in ("", "http", "https")
+            and re.fullmatch(r"[\w-]+(\.[\w-]+)+(:\d+)?", parts.netloc)
+            and " " not in link
+        )
         return "" if right else "is no address"
     target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
     if not target.is_file():

@@ -1,5 +1,5 @@
-"""A header for doxygen, in whose words our comments mean what they say: the first is the file's, those behind a member are the member's, a
-list "name      text" is one, and < > @ # are themselves."""
+"""A header for doxygen, in whose words our comments mean what they say: the first is the file's, those behind a member
+are the member's, a list "name      text" is one, and < > @ # are themselves."""
 
 import re
 import sys

@@ -1,4 +1,5 @@
-"""What the site has that Sphinx does not make by itself: the gallery, and links from the guides to files that are no pages."""
+"""What the site has that Sphinx does not make by itself: the gallery, and links from the guides to files that are no
+pages."""
 
 from __future__ import annotations
 
@@ -77,13 +78,18 @@ def _page(variant: dict) -> str:
 
 
 def write_gallery(app) -> None:
-    """docs/site/gallery/*.md, from the command; left alone where nothing changed, so that Sphinx reads only what did."""
+    """docs/site/gallery/*.md, from the command; left alone where nothing changed, so that Sphinx reads only what
+    did."""
     folder = ROOT / "docs" / "site" / "gallery"
     folder.mkdir(exist_ok=True)
     variants = json.loads(_run("list", "--json"))
     cell = lambda text: text.replace("|", "\\|")  # noqa: E731
-    rows = "\n".join(f"| [{v['name']}]({v['name']}.md) | {cell(v['recurrence'])} | {cell(v['source'])} |" for v in variants)
-    pages = {v["name"]: _page(v) for v in variants} | {"index": GALLERY.format(rows=rows, names="\n".join(v["name"] for v in variants))}
+    rows = "\n".join(
+        f"| [{v['name']}]({v['name']}.md) | {cell(v['recurrence'])} | {cell(v['source'])} |" for v in variants
+    )
+    pages = {v["name"]: _page(v) for v in variants} | {
+        "index": GALLERY.format(rows=rows, names="\n".join(v["name"] for v in variants))
+    }
     for file in folder.glob("*.md"):
         if file.stem not in pages:
             file.unlink()

@@ -61,9 +61,9 @@ struct Operand {
 };
 
 // Elementwise operations and operators, from the op table.
-#define FORGE_UNARY(Enum, name, formula, doc) Tensor name(const Tensor& x, Here here = Here::current());
-#define FORGE_BINARY(Enum, name, formula, doc) Tensor name(const Operand& a, const Operand& b);
-#define FORGE_COMPARE(Enum, name, formula, doc) Tensor name(const Operand& a, const Operand& b);
+#define FORGE_UNARY(Enum, name, formula, linear, cost, doc) Tensor name(const Tensor& x, Here here = Here::current());
+#define FORGE_BINARY(Enum, name, formula, linear, cost, doc) Tensor name(const Operand& a, const Operand& b);
+#define FORGE_COMPARE(Enum, name, formula, cost, doc) Tensor name(const Operand& a, const Operand& b);
 #include "forge/ops.def"
 
 Tensor operator+(const Operand& a, const Operand& b);

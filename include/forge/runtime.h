@@ -26,12 +26,18 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape);
 
 struct CompileOptions {
     std::string device = "cpu";  ///< cpu, cuda or cuda:<number> (compute capability 8.0 or later)
-    /// The GPU to plan, emit and compile for, if not this machine's: h200, a100, rtx4090 (facts/), or the path of a
-    /// file of such facts; with device = cuda. Needs neither that GPU nor a driver. The result is not to be called.
+    /// The GPU to plan, emit and compile for, if not this machine's: h200, a100, rtx4090 (facts/), the name of a file
+    /// in a folder of $FORGE_FACTS, or the path of a file of such facts; with device = cuda. Needs neither that GPU nor
+    /// a driver. The result is not to be called.
     std::string on = {};
-    /// Which of the definition's programs: forward, for whole sequences, or decode, for a few tokens of each of many
-    /// sequences: made of `step` where there is one, token by token in one kernel, so that a call is one launch. Calls
-    /// of both have the same arguments.
+    /// Which of the definition's programs: forward, for whole sequences; decode, for a few tokens of each of many
+    /// sequences: made of `step` where there is one, token by token in one kernel, so that a call is one launch, with
+    /// the same arguments; or backward, the gradients of all that forward takes. Its calls have the inputs and initial
+    /// states of forward, grad_<output> as further inputs, grad_<input> as outputs in place of the outputs, and as
+    /// states grad_<state> (going in, of the state after the last token; coming out, of the initial one; so for last
+    /// rows too) and grad_<input> of inputs per head and of numbers, sums over the tokens that begin with what goes in.
+    /// Gradients are per head of the outputs: of an input that fewer heads share they are float32, for the caller to
+    /// sum.
     std::string entry = "forward";
     DType dtype = BF16;  ///< replaces the definition's 16-bit type: BF16, F16 or F32
     /// Every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}.

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from . import ops, variants
 
 __all__ = [
-    "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention", "PerformanceWarning", "RuntimeError",
-    "SymbTensor", "Tensor", "bfloat16", "float16", "float32", "float64", "int32", "int64", "ops", "variants",
+    "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention",
+    "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "float16", "float32", "float64", "int32",
+    "int64", "ops", "variants",
 ]  # fmt: skip
 __all__ += _functions.__all__
 

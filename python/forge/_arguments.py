@@ -31,7 +31,7 @@ class Arguments:
     def error(self, argument: str, text: str) -> TypeError:
         return TypeError(f"{self.signature.name}: argument {argument!r}: {text}")
 
-    # -- by name -----------------------------------------------------------------------------------------------------------
+    # -- by name -------------------------------------------------------------------------------------------------------
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments in order, and those by name."""
@@ -63,7 +63,11 @@ class Arguments:
                 raise TypeError(f"{self.call}() is missing the number {name!r}")
             raise self.error(name, "expected a number, got None; the definition has no default for it")
         try:
-            if isinstance(given, (str, bytes)) or hasattr(given, "mask") or "complex" in str(getattr(given, "dtype", "")):
+            if (
+                isinstance(given, (str, bytes))
+                or hasattr(given, "mask")
+                or "complex" in str(getattr(given, "dtype", ""))
+            ):
                 raise TypeError  # float() would take the text's number, the masked number, the real part
             return float(given)  # arrays of one number are numbers, others are not
         except (TypeError, ValueError, RuntimeError):
@@ -80,38 +84,55 @@ class Arguments:
             raise
         if len(kwargs) > len(tensors):
             self.refuse(kwargs)
-        return tensors, [x if type(x) is float else self.number(name, kwargs) for name in self.scalars for x in (kwargs.get(name),)]
+        return tensors, [
+            x if type(x) is float else self.number(name, kwargs) for name in self.scalars for x in (kwargs.get(name),)
+        ]
 
     def states(self, given: Any) -> list[Any]:
-        """One or several, in order or by name, in the order of declaration. Those that follow from prev_token may be left out, but not
-        in place: what they would have become is lost."""
+        """One or several, in order or by name, in the order of declaration. Those that follow from prev_token may be
+        left out, but not in place: what they would have become is lost."""
         names, carried = list(self.signature.states), self.signature.carried
         own = [n for n in names if n not in carried]
         why = f"; the next call looks back to {', '.join(carried)}" if self.in_place and carried else ""
         if isinstance(given, Mapping):
             if set(given) != set(names) and (self.in_place or set(given) != set(own)):
                 unknown = [n for n in given if n not in names]
-                raise self.error(self.state, f"expected {names}, got {list(given)}{suggestion(unknown[0], names) if unknown else why}")
+                raise self.error(
+                    self.state,
+                    f"expected {names}, got {list(given)}{suggestion(unknown[0], names) if unknown else why}",
+                )
             return [given[n] for n in names if n in given]
-        if isinstance(given, (tuple, list)) and any(isinstance(x, (int, float, tuple, list)) for x in given):  # an array's contents
+        if isinstance(given, (tuple, list)) and any(
+            isinstance(x, (int, float, tuple, list)) for x in given
+        ):  # an array's contents
             raise self.error(self.state, f"expected a NumPy array or a PyTorch tensor, got {type(given).__name__}")
         states = list(given) if isinstance(given, (tuple, list)) else [given]
         if len(states) != len(names) and (self.in_place or len(states) != len(own)):
             raise self.error(self.state, f"expected {len(names)} states ({', '.join(names)}), got {len(states)}{why}")
         return states
 
-    # -- as arrays ---------------------------------------------------------------------------------------------------------
+    # -- as arrays -----------------------------------------------------------------------------------------------------
 
-    def _arrays(self, tensors: Sequence[Any], states: Sequence[Any] | None, cu_seqlens: Any, slots: Any) -> list[tuple[int, str, Any]]:
-        """The arrays of a call that are there, in the order of its layout: their numbers in (inputs, states, cu_seqlens, slots), and the
-        arguments that they are (part of)."""
+    def _arrays(
+        self, tensors: Sequence[Any], states: Sequence[Any] | None, cu_seqlens: Any, slots: Any
+    ) -> list[tuple[int, str, Any]]:
+        """The arrays of a call that are there, in the order of its layout: their numbers in (inputs, states,
+        cu_seqlens, slots), and the arguments that they are (part of)."""
         given = [*zip(self.tensors, tensors), *((self.state, x) for x in states or ())]
         others = [(name, x) for name, x in (("cu_seqlens", cu_seqlens), ("slots", slots)) if x is not None]
         numbers = {"cu_seqlens": len(given), "slots": len(given) + 1}
-        return [*((number, *named) for number, named in enumerate(given)), *((numbers[name], name, x) for name, x in others)]
+        return [
+            *((number, *named) for number, named in enumerate(given)),
+            *((numbers[name], name, x) for name, x in others),
+        ]
 
     def strange_array(
-        self, arrays: Library | None, tensors: Sequence[Any], states: Sequence[Any] | None, cu_seqlens: Any, slots: Any = None
+        self,
+        arrays: Library | None,
+        tensors: Sequence[Any],
+        states: Sequence[Any] | None,
+        cu_seqlens: Any,
+        slots: Any = None,
     ) -> TypeError:
         """The error for the first argument that is no array, or one of another library than the first."""
         given = self._arrays(tensors, states, cu_seqlens, slots)
@@ -120,8 +141,14 @@ class Arguments:
             if library is None:
                 return self.error(name, f"expected a NumPy array or a PyTorch tensor, got {got}")
             if library is not arrays:
-                return self.error(name, f"expected an array of the same library as {self.tensors[0]!r}, {type(tensors[0]).__name__}, got {got}")
-        return TypeError(f"{self.signature.name}: expected arrays of one library, got {[type(x).__name__ for _, _, x in given]}")
+                return self.error(
+                    name,
+                    f"expected an array of the same library as {self.tensors[0]!r}, {type(tensors[0]).__name__}, got "
+                    f"{got}",
+                )
+        return TypeError(
+            f"{self.signature.name}: expected arrays of one library, got {[type(x).__name__ for _, _, x in given]}"
+        )
 
     def check_integers(self, arrays: Library, name: str, x: Any) -> None:
         """Errors for a cu_seqlens, or slots, of another type or shape."""
@@ -131,16 +158,23 @@ class Arguments:
             dtype = arrays.dtype(x)
         except TypeError:
             dtype = str(x.dtype)
-        least, meaning = (1, "[N + 1], offsets from 0 to the number of tokens") if name == "cu_seqlens" else (0, "[N], a slot for each sequence")
+        least, meaning = (
+            (1, "[N + 1], offsets from 0 to the number of tokens")
+            if name == "cu_seqlens"
+            else (0, "[N], a slot for each sequence")
+        )
         if len(x.shape) != 1 or x.shape[0] < least or dtype not in ("i32", "i64"):
-            raise ValueError(f"{self.signature.name}: argument {name!r}: expected int32 or int64 {meaning}, got {dtype} {list(x.shape)}")
+            raise ValueError(
+                f"{self.signature.name}: argument {name!r}: expected int32 or int64 {meaning}, got {dtype} "
+                f"{list(x.shape)}"
+            )
         self._conversion(arrays, name, x)
 
     def read(
         self, arrays: Library, tensors: Sequence[Any], states: Sequence[Any] | None, cu_seqlens: Any, slots: Any = None
     ) -> tuple[list[Entry], tuple[Entry | None, Entry | None], tuple[tuple[int, Any], ...]]:
-        """What kernels are given of inputs and states, of cu_seqlens and slots if they are there, and (number, function) of those, in this
-        order, that are converted for them."""
+        """What kernels are given of inputs and states, of cu_seqlens and slots if they are there, and (number,
+        function) of those, in this order, that are converted for them."""
         given = self._arrays(tensors, states, cu_seqlens, slots)
         if any(library_of(x) is not arrays for _, _, x in given):
             raise self.strange_array(arrays, tensors, states, cu_seqlens, slots)
@@ -150,24 +184,34 @@ class Arguments:
             if name in ("cu_seqlens", "slots"):
                 self.check_integers(arrays, name, x)
             if arrays.device(x) != device:
-                raise _c.RuntimeError(f"{self.signature.name}: argument {name!r}: expected an array on {device} as {self.tensors[0]!r}, "
-                                      f"got one on {arrays.device(x)}")  # fmt: skip
+                raise _c.RuntimeError(
+                    f"{self.signature.name}: argument {name!r}: expected an array on {device} as {self.tensors[0]!r}, "
+                    f"got one on {arrays.device(x)}"
+                )
             convert = self._conversion(arrays, name, x)
             if convert is not None:
                 conversions.append((number, convert))
                 x = convert(x)
             entries[number] = arrays.dtype(x), tuple(x.shape), arrays.strides(x)
         count = len(tensors) + len(states or ())
-        return [entries[number] for number in range(count)], (entries.get(count), entries.get(count + 1)), tuple(conversions)
+        return (
+            [entries[number] for number in range(count)],
+            (entries.get(count), entries.get(count + 1)),
+            tuple(conversions),
+        )
 
     def check_sequences(self, sequences: int, states: Sequence[Entry], slots: Entry | None) -> None:
         """Errors for another number of states, or of slots where states are in place, than of sequences."""
         if slots is not None and slots[1] != (sequences,):
-            raise ValueError(f"{self.signature.name}: argument 'slots': expected {sequences} slots, one per sequence, got shape {list(slots[1])}")
+            raise ValueError(
+                f"{self.signature.name}: argument 'slots': expected {sequences} slots, one per sequence, got shape "
+                f"{list(slots[1])}"
+            )
         for _, shape, _ in states:
             if not self.in_place and shape[:1] != (sequences,):
                 raise ValueError(
-                    f"{self.signature.name}: argument 'initial_state': expected {sequences} states, one per sequence, got shape {list(shape)}"
+                    f"{self.signature.name}: argument 'initial_state': expected {sequences} states, one per sequence, "
+                    f"got shape {list(shape)}"
                 )
 
     def _conversion(self, arrays: Library, name: str, x: Any) -> Any:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Any, Union
+from typing import Any
 
 from ._types import dtype_name
-
 
 Array = Any  #: a NumPy array or a PyTorch tensor; neither library need be installed
 
@@ -32,15 +31,22 @@ class NumPy:
         self._np = numpy
         self._names = {
             numpy.dtype(n): n2
-            for n, n2 in (("float32", "f32"), ("float16", "f16"), ("float64", "f64"), ("int32", "i32"), ("int64", "i64"), ("uint8", "u8"))
+            for n, n2 in (
+                ("float32", "f32"),
+                ("float16", "f16"),
+                ("float64", "f64"),
+                ("int32", "i32"),
+                ("int64", "i64"),
+                ("uint8", "u8"),
+            )
         }
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
 
     _READ_AND_WRITTEN = 0x0100 | 0x0400  #: numpy's flags NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE
 
     def layouts(self, xs: list[Any]) -> tuple[Any, ...]:
-        """What identifies the layouts of arrays, and what kind of array they are: a hashable value. AttributeError for things that
-        are no arrays."""
+        """What identifies the layouts of arrays, and what kind of array they are: a hashable value. AttributeError for
+        things that are no arrays."""
         return tuple([(type(x), x.dtype, x.shape, x.strides, x.flags.num & self._READ_AND_WRITTEN) for x in xs])
 
     def dtype(self, x: Any) -> str:
@@ -48,16 +54,24 @@ class NumPy:
         return name if name is not None else dtype_name(x.dtype)
 
     def conversion(self, x: Any, to_float32: bool = False, dense: bool = False) -> Any:
-        """What makes an array that kernels can read of one with this layout; None where it is one already. TypeError where none can
-        be made of it without a guess. `to_float32`: whether other floating-point types become that. `dense`: whether its elements are
-        to lie in a row."""
+        """What makes an array that kernels can read of one with this layout; None where it is one already. TypeError
+        where none can be made of it without a guess. `to_float32`: whether other floating-point types become that.
+        `dense`: whether its elements are to lie in a row."""
         if isinstance(x, self._np.ma.MaskedArray):
-            raise TypeError("expected an array without a mask, got a masked one; x.filled(0) has numbers for what is masked")
+            raise TypeError(
+                "expected an array without a mask, got a masked one; x.filled(0) has numbers for what is masked"
+            )
         if to_float32 and self.dtype(x) in ("bf16", "f16", "f64"):
             return self.float32
         if not x.dtype.isnative:
             return lambda x: x.astype(x.dtype.newbyteorder("="))
-        return None if x.flags.aligned and (x.flags.c_contiguous or not dense) else self._np.ascontiguousarray if dense else self._np.copy
+        return (
+            None
+            if x.flags.aligned and (x.flags.c_contiguous or not dense)
+            else self._np.ascontiguousarray
+            if dense
+            else self._np.copy
+        )
 
     def refusal_in_place(self, x: Any) -> str:
         """Why kernels cannot write an array of float32 where it lies; "" if they can."""
@@ -79,7 +93,8 @@ class NumPy:
         return "cpu"
 
     def current_stream(self, device: str) -> Any:
-        """A function that gives the CUstream on which work for a device is to be launched at the moment; 0 on the CPU."""
+        """A function that gives the CUstream on which work for a device is to be launched at the moment; 0 on the
+        CPU."""
         return lambda: 0
 
     def numpy_dtype(self, name: str) -> Any:
@@ -93,13 +108,13 @@ class NumPy:
         return self._dtypes[name]
 
     def maker(self, shape: tuple[Any, ...], dtype: str, like: Any) -> Any:
-        """A function that makes dense arrays of this shape and type, without contents, where `like` is; on a GPU, while that is the
-        current device."""
+        """A function that makes dense arrays of this shape and type, without contents, where `like` is; on a GPU, while
+        that is the current device."""
         return partial(self._np.empty, shape, self.numpy_dtype(dtype))
 
     def allocator(self, device: str) -> Any:
-        """Where memory for the time of a launch comes cheaper than as an array: what makes so many bytes for a stream, and what
-        takes them back once all is launched."""
+        """Where memory for the time of a launch comes cheaper than as an array: what makes so many bytes for a stream,
+        and what takes them back once all is launched."""
         return None
 
     def current_device(self, device: str) -> Any:
@@ -173,10 +188,15 @@ class Torch:
         empty = self._from_c("_dynamo.guards._empty_strided_cuda") if like.is_cuda else None
         if empty is not None:  # as compiled PyTorch makes its tensors, in half the time
             return partial(empty, shape, dense_strides(shape), self._dtypes[dtype])
-        return partial(self._torch.empty_like, self._torch.empty((), dtype=self._dtypes[dtype], device=like.device).expand(shape))
+        return partial(
+            self._torch.empty_like, self._torch.empty((), dtype=self._dtypes[dtype], device=like.device).expand(shape)
+        )
 
     def allocator(self, device: str) -> Any:
-        made = self._from_c("_cuda_cudaCachingAllocator_raw_alloc"), self._from_c("_cuda_cudaCachingAllocator_raw_delete")
+        made = (
+            self._from_c("_cuda_cudaCachingAllocator_raw_alloc"),
+            self._from_c("_cuda_cudaCachingAllocator_raw_delete"),
+        )
         return made if device != "cpu" and None not in made else None
 
     def current_device(self, device: str) -> Any:
@@ -196,7 +216,7 @@ class Torch:
         return self._torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in xs)
 
 
-Library = Union[NumPy, Torch]
+Library = NumPy | Torch
 _known: dict[type, Library] = {}
 
 

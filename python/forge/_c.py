@@ -1,7 +1,7 @@
 """libforge.so through ctypes: the C ABI of include/forge_c.h, its errors as exceptions, and fast launches.
 
-Nothing here knows NumPy or PyTorch: tensors are (data type, shape, strides, address). A *signature*, the tuple of a call's
-types, shapes and strides, is turned into C structs once, by a Launcher; launches only write addresses into them.
+Nothing here knows NumPy or PyTorch: tensors are (data type, shape, strides, address). A *signature*, the tuple of a
+call's types, shapes and strides, is turned into C structs once, by a Launcher; launches only write addresses into them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Error(Exception):
 
 
 class CompileError(Error):
-    """A definition is wrong. The message has, for each mistake, where (`mine.py:12:3`), what was expected and what came."""
+    """A definition is wrong. The message has, for each mistake, where (`mine.py:12:3`), what was expected and what
+    came."""
 
 
 class RuntimeError(Error, builtins.RuntimeError):  # noqa: A001
@@ -42,7 +43,12 @@ class InternalError(Error):
 
 
 class PerformanceWarning(UserWarning):
-    """A program has slower kernels than its GPU could run, and would have them in another form: the message says which."""
+    """A program has slower kernels than its GPU could run, and would have them in another form: the message says
+    which."""
+
+
+for _public in (Error, CompileError, RuntimeError, InternalError, PerformanceWarning):
+    _public.__module__ = "forge"  # where users find them: tracebacks begin with it
 
 
 class Tensor(ctypes.Structure):
@@ -70,7 +76,13 @@ class Args(ctypes.Structure):
 
 
 class Bounds(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("sequences", c_int64), ("tokens", c_int64), ("heads", c_int64), ("packed", c_int32)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("sequences", c_int64),
+        ("tokens", c_int64),
+        ("heads", c_int64),
+        ("packed", c_int32),
+    ]
 
 
 class Option(ctypes.Structure):
@@ -104,12 +116,15 @@ _library = None
 
 
 def _candidates() -> list[Path]:
-    """Where the library may be: FORGE_LIBRARY, inside the installed package (which is in two folders if the installation is an editable
-    one), in a build folder of the repository."""
+    """Where the library may be: FORGE_LIBRARY, inside the installed package (which is in two folders if the
+    installation is an editable one), in a build folder of the repository."""
     if path := os.environ.get("FORGE_LIBRARY"):
         return [Path(path)]
     package = sys.modules[__package__ or "forge"].__path__
-    return [*(Path(folder) / "lib" / "libforge.so" for folder in package), Path(__file__).resolve().parents[2] / "build" / "libforge.so"]
+    return [
+        *(Path(folder) / "lib" / "libforge.so" for folder in package),
+        Path(__file__).resolve().parents[2] / "build" / "libforge.so",
+    ]
 
 
 def library() -> ctypes.CDLL:
@@ -192,7 +207,10 @@ def infer(operation: str) -> str:
 
 def _options(options: Mapping[str, Any]) -> tuple[ctypes.Array[Option], int]:
     """Options as C takes them, and how many there are. Truth values are numbers."""
-    pairs: Any = [(name.encode(), str(int(value) if isinstance(value, bool) else value).encode()) for name, value in options.items()]
+    pairs: Any = [
+        (name.encode(), str(int(value) if isinstance(value, bool) else value).encode())
+        for name, value in options.items()
+    ]
     return (Option * len(pairs))(*pairs), len(pairs)
 
 
@@ -208,18 +226,27 @@ def _likely_option(wrong: ValueError, options: Mapping[str, Any]) -> ValueError:
     """The same error, with the option that was meant if one is unknown and another one near."""
     given, separator, known = str(wrong).partition(": expected one of ")
     name = given.removeprefix("option ").strip("'")
-    return ValueError(f"{given}{suggestion(name, known.split(', '))}{separator}{known}") if separator and name in options else wrong
+    return (
+        ValueError(f"{given}{suggestion(name, known.split(', '))}{separator}{known}")
+        if separator and name in options
+        else wrong
+    )
 
 
 class Layout:
     """The C structs of one signature, with places for addresses. Used by one launch at a time (see Launcher).
 
-    `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens. `wide_slots`:
-    whether slots, where a launch has them, are int64.
+    `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens.
+    `wide_slots`: whether slots, where a launch has them, are int64.
     """
 
     def __init__(
-        self, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None, scalar_count: int, workspace_bytes: int = 0, wide_slots: bool = False
+        self,
+        signature: tuple[Any, ...],
+        offsets: tuple[Any, ...] | None,
+        scalar_count: int,
+        workspace_bytes: int = 0,
+        wide_slots: bool = False,
     ) -> None:
         count = len(signature)
         entries = [*signature, offsets]
@@ -236,7 +263,9 @@ class Layout:
             tensor.rank, tensor.dtype = rank, DTYPES[dtype]
             at += 2 * rank
         self._scalars = (c_double * max(1, scalar_count))()
-        self.args = Args(ctypes.sizeof(Args), ctypes.addressof(self._tensors), count, ctypes.addressof(self._scalars), scalar_count)
+        self.args = Args(
+            ctypes.sizeof(Args), ctypes.addressof(self._tensors), count, ctypes.addressof(self._scalars), scalar_count
+        )
         self.args.workspace_bytes, self.args.wide_slots = workspace_bytes, wide_slots
         if offsets is not None:
             self.args.cu_seqlens = ctypes.addressof(self._tensors) + count * ctypes.sizeof(Tensor)
@@ -261,8 +290,8 @@ class Launcher:
     """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses."""
 
     def __init__(
-        self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes: int = 0,
-        wide_slots: bool = False,
+        self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes:
+        int = 0, wide_slots: bool = False,
     ) -> None:  # fmt: skip
         self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes, wide_slots
         entries = [*signature, offsets]
@@ -270,10 +299,12 @@ class Launcher:
         self._compiled, self._launch, self._handle = compiled, compiled._launch, compiled._handle
         self._free: list[Layout] = []
 
-    def __call__(self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0, slots: int = 0) -> None:
-        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens last), the scalars, the
-        workspace's address, a CUstream, the address of the slots that states are read from and written to (0: there are none). The
-        caller keeps everything alive."""
+    def __call__(
+        self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0, slots: int = 0
+    ) -> None:
+        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens last), the
+        scalars, the workspace's address, a CUstream, the address of the slots that states are read from and written to
+        (0: there are none). The caller keeps everything alive."""
         try:
             layout = self._free.pop()  # taking and giving back are atomic: no two threads share a layout
         except IndexError:
@@ -301,7 +332,9 @@ class Compiled:
 
     def __init__(self, definition: str, options: Mapping[str, Any], file: str | None = None) -> None:
         lib, handle = library(), c_void_p()
-        check(lib.forge_compile(definition.encode(), file.encode() if file else None, *_options(options), byref(handle)))
+        check(
+            lib.forge_compile(definition.encode(), file.encode() if file else None, *_options(options), byref(handle))
+        )
         self._made_from = definition, dict(options), file
         self._handle: c_void_p | None = handle
         self._destroy = lib.forge_destroy
@@ -356,7 +389,11 @@ class Compiled:
         key = (sequences, tokens, heads, packed)
         known = self._workspaces.get(key)
         if known is None:
-            bounds, size, alignment = Bounds(ctypes.sizeof(Bounds), sequences, tokens, heads, packed), c_size_t(), c_size_t()
+            bounds, size, alignment = (
+                Bounds(ctypes.sizeof(Bounds), sequences, tokens, heads, packed),
+                c_size_t(),
+                c_size_t(),
+            )
             check(library().forge_workspace_bytes(self._handle, byref(bounds), byref(size), byref(alignment)))
             known = self._workspaces[key] = size.value
         return known

@@ -17,7 +17,9 @@ from ._types import HALF, dims_of
 
 Entry = tuple[str, tuple[int, ...], tuple[int, ...]]  #: an array: element type, shape, strides
 
-_DECLARATION = re.compile(r"^\s*(input|head|scalar|state|output) (\w+): (\w+)(\[[^\]]*\])(?: pad=(\S+))?( of \w+)?", re.MULTILINE)
+_DECLARATION = re.compile(
+    r"^\s*(input|head|scalar|state|output) (\w+): (\w+)(\[[^\]]*\])(?: pad=(\S+))?( of \w+)?", re.MULTILINE
+)
 _HEAD_OF_TEXT = re.compile(r"linear_attention @(\w+)")
 
 
@@ -31,6 +33,7 @@ class Signature:
         self.inputs: list[Input] = []
         self.states: dict[str, list[str]] = {}
         self.outputs: dict[str, list[str]] = {}
+        self.output_dtypes: dict[str, str] = {}
         if "prev_token(" in text:  # the compiler's own text lists the states that follow from it
             text = _c.lower(text, "definition")
         self.carried: list[str] = []  #: states that follow from prev_token: they may be left out of a call
@@ -40,15 +43,17 @@ class Signature:
                 self.states[name] = listed
                 self.carried += [name] if of else []
             elif kind == "output":
-                self.outputs[name] = listed
+                self.outputs[name], self.output_dtypes[name] = listed, dtype
             else:
                 self.inputs.append(Input(name, kind, dtype, listed, float(pad or 0)))
         self.tensors = [i for i in self.inputs if i.kind != "scalar"]
         self.scalars = [i for i in self.inputs if i.kind == "scalar"]
         heads = [i.dims[1 if i.kind == "input" else 0] for i in self.tensors]
         self.head_symbols = {h for h in heads if not h.isdigit()}
-        self.symbols = sorted({s for i in self.tensors for d in i.dims[2 if i.kind == "input" else 1 :] if (s := symbol_of(d))}
-                              | {s for dims in self.states.values() for d in dims if (s := symbol_of(d))})  # fmt: skip
+        self.symbols = sorted(
+            {s for i in self.tensors for d in i.dims[2 if i.kind == "input" else 1 :] if (s := symbol_of(d))}
+            | {s for dims in self.states.values() for d in dims if (s := symbol_of(d))}
+        )
 
 
 def symbol_of(dim: str) -> str:
@@ -81,7 +86,9 @@ def fail(name: str, argument: str, expected: str, got: str) -> NoReturn:
     raise _c.RuntimeError(f"{name}: argument '{argument}': expected {expected}, got {got}")
 
 
-def read_shapes(signature: Signature, shapes: list[tuple[int, ...]], allowed: dict[str, tuple[int, ...]], sequences: int | None) -> Shape:
+def read_shapes(
+    signature: Signature, shapes: list[tuple[int, ...]], allowed: dict[str, tuple[int, ...]], sequences: int | None
+) -> Shape:
     """Batch, tokens, heads and sizes of a call. `sequences`: how many are packed, or None."""
     batch = None
     found: dict[str, int] = {}
@@ -113,7 +120,12 @@ def read_shapes(signature: Signature, shapes: list[tuple[int, ...]], allowed: di
         fail(signature.name, signature.tensors[0].name, "all token inputs with a batch axis, or none", "some of each")
     for symbol, values in allowed.items():
         if symbol in found and found[symbol] not in values:
-            fail(signature.name, origin[symbol], f"{symbol} = {' or '.join(map(str, values))}, as its ConstExpr says", str(found[symbol]))
+            fail(
+                signature.name,
+                origin[symbol],
+                f"{symbol} = {' or '.join(map(str, values))}, as its ConstExpr says",
+                str(found[symbol]),
+            )
     tokens = found.pop("T", 0)
     heads = {s: n for s, n in found.items() if s in signature.head_symbols}
     sizes = {s: n for s, n in found.items() if s not in signature.head_symbols}
@@ -121,9 +133,13 @@ def read_shapes(signature: Signature, shapes: list[tuple[int, ...]], allowed: di
         if symbol not in sizes and len(allowed.get(symbol, ())) == 1:
             sizes[symbol] = allowed[symbol][0]
     if sequences is not None and batch not in (None, 1):
-        raise ValueError(f"{signature.name}: argument 'cu_seqlens': expected a batch of 1 with packed sequences, got {batch}")
+        raise ValueError(
+            f"{signature.name}: argument 'cu_seqlens': expected a batch of 1 with packed sequences, got {batch}"
+        )
     most = most_heads(signature, heads, origin)
-    return Shape(batch, tokens, heads, sizes, sequences if sequences is not None else batch if batch is not None else 1, most)
+    return Shape(
+        batch, tokens, heads, sizes, sequences if sequences is not None else batch if batch is not None else 1, most
+    )
 
 
 def most_heads(signature: Signature, heads: dict[str, int], origin: dict[str, str]) -> int:
@@ -169,7 +185,8 @@ def rounded_up(n: int, base: int, least: int) -> int:
 
 
 def with_one_head(entry: tuple[Any, ...], dims_after: int) -> tuple[Any, ...]:
-    """(dtype, shape, strides) of an array without the axis of heads, with one of one head before the last `dims_after`."""
+    """(dtype, shape, strides) of an array without the axis of heads, with one of one head before the last
+    `dims_after`."""
     dtype, shape, strides = entry
     at = len(shape) - dims_after
     return dtype, (*shape[:at], 1, *shape[at:]), (*strides[:at], 1, *strides[at:])
@@ -179,20 +196,21 @@ class Plan:
     """All that the shapes of a call decide: from arrays to results without looking at a shape again."""
 
     __slots__ = (
-        "_address", "_allocator", "_conversions", "_current_device", "_has_slots", "_index", "_launch", "_makers", "_outputs", "_pools", "_size",
-        "_spare", "_stream", "compiled",
+        "_address", "_allocator", "_conversions", "_current_device", "_has_slots", "_index", "_launch", "_makers",
+        "_outputs", "_pools", "_size", "_spare", "_stream", "compiled",
     )  # fmt: skip
 
     def __init__(
-        self, compiled: _c.Compiled, shape: Shape, arrays: Library, like: Array, entries: list[Entry], initial: list[Entry] | None, final: bool,
-        offsets: Entry | None, one_head: bool = False, chunks: int | None = None, conversions: tuple[tuple[int, Any], ...] = (),
-        pools: Pools | None = None, slots: Entry | None = None,
+        self, compiled: _c.Compiled, shape: Shape, arrays: Library, like: Array, entries: list[Entry], initial:
+        list[Entry] | None, final: bool, offsets: Entry | None, one_head: bool = False, chunks: int | None = None,
+        conversions: tuple[tuple[int, Any], ...] = (), pools: Pools | None = None, slots: Entry | None = None,
     ) -> None:  # fmt: skip
-        """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs, initial states (None:
-        there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`: results are without the axis of heads.
-        `chunks`: how many states before chunks are wanted, of each sequence or of all packed ones. `conversions`: (number, function) of
-        arguments that kernels cannot read as they are, among inputs, initial states, cu_seqlens and slots; `entries` … are of what they
-        become. `pools`: what initial states are if they are written in place; `slots`: (dtype, shape, strides) of those, if there are any."""
+        """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs,
+        initial states (None: there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`:
+        results are without the axis of heads. `chunks`: how many states before chunks are wanted, of each sequence or
+        of all packed ones. `conversions`: (number, function) of arguments that kernels cannot read as they are, among
+        inputs, initial states, cu_seqlens and slots; `entries` … are of what they become. `pools`: what initial states
+        are if they are written in place; `slots`: (dtype, shape, strides) of those, if there are any."""
         self.compiled, self._conversions, self._pools = compiled, conversions, pools
         self._has_slots = slots is not None and shape.sequences > 0
         lead = () if shape.batch is None else (shape.batch,)
@@ -235,7 +253,9 @@ class Plan:
         """Whether some arguments are not read as they are, but converted first."""
         return bool(self._conversions)
 
-    def run(self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any = None) -> list[Any]:
+    def run(
+        self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any = None
+    ) -> list[Any]:
         """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
         if self._current_device is not None and self._current_device() != self._index:
             return self._run_elsewhere(tensors, scalars, initial, cu_seqlens, slots)
@@ -243,7 +263,11 @@ class Plan:
             tensors, initial, cu_seqlens, slots = self._converted(tensors, initial, cu_seqlens, slots)
         address = self._address
         results = [make() for make in self._makers]
-        given = tensors + results if initial is None else [*tensors, *results[: self._outputs], *initial, *results[self._outputs :]]
+        given = (
+            tensors + results
+            if initial is None
+            else [*tensors, *results[: self._outputs], *initial, *results[self._outputs :]]
+        )
         if self._pools is not None and initial is not None:
             if len(initial) > 1:
                 self._pools.check([address(x) for x in initial])

@@ -7,7 +7,8 @@ from typing import Any
 
 from . import _c
 
-#: Options that decide about passes over whole sequences: decoding has one kernel, which takes one token after the other.
+#: Options that decide about passes over whole sequences: decoding has one kernel, which takes one token after the
+#: other.
 OF_SEQUENCES = ("strategy", "chunk", "tiles", "segments", "engine")
 _ELEMENT = 4  #: bytes of float32
 
@@ -15,8 +16,8 @@ Axes = tuple[tuple[int, int], ...]  #: (size, stride > 0) in elements, the longe
 
 
 class Pools:
-    """The states of calls of one layout. They must not share elements, as kernels write one while they read another: within a pool its
-    strides say so, between pools the addresses of each call."""
+    """The states of calls of one layout. They must not share elements, as kernels write one while they read another:
+    within a pool its strides say so, between pools the addresses of each call."""
 
     __slots__ = ("_apart", "_layouts", "_name", "_names")
 
@@ -26,29 +27,45 @@ class Pools:
         self._layouts = [_axes(shape, strides) for _, shape, strides in entries]
         self._apart: list[int] = []  #: addresses that were found to be apart
         for state, (axes, _), (_, shape, strides) in zip(names, self._layouts, entries):
-            if any(stride < _extent(axes[place + 1 :]) for place, (_, stride) in enumerate(axes)) or _has_broadcast(shape, strides):
-                self._fail(f"{state}: expected an element of its own for every number, as they are written in place, got shape {list(shape)} "
-                           f"with strides {list(strides)}")  # fmt: skip
+            if any(stride < _extent(axes[place + 1 :]) for place, (_, stride) in enumerate(axes)) or _has_broadcast(
+                shape, strides
+            ):
+                self._fail(
+                    f"{state}: expected an element of its own for every number, as they are written in place, got "
+                    f"shape {list(shape)} "
+                    f"with strides {list(strides)}"
+                )
 
-    def entries(self, sizes: Sequence[tuple[int, ...]], entries: Sequence[Any], sequences: int, has_slots: bool) -> list[Any]:
-        """What a call is given of the pools. `sizes`: of a state for each sequence, [sequences, heads, …]. Without slots sequence n has slot n."""
+    def entries(
+        self, sizes: Sequence[tuple[int, ...]], entries: Sequence[Any], sequences: int, has_slots: bool
+    ) -> list[Any]:
+        """What a call is given of the pools. `sizes`: of a state for each sequence, [sequences, heads, …]. Without
+        slots sequence n has slot n."""
         for state, size, (_, shape, _) in zip(self._names, sizes, entries):
             if len(shape) != len(size) or shape[1:] != size[1:]:
                 self._fail(f"{state}: expected shape [slots, {', '.join(map(str, size[1:]))}], got {list(shape)}")
             if not has_slots and shape[0] < sequences:
                 self._fail(f"{state}: expected {sequences} slots at least, one per sequence, got {shape[0]}; "
                            "`slots` says which sequences have one")  # fmt: skip
-        return list(entries) if has_slots else [(dtype, (sequences, *shape[1:]), strides) for dtype, shape, strides in entries]
+        return (
+            list(entries)
+            if has_slots
+            else [(dtype, (sequences, *shape[1:]), strides) for dtype, shape, strides in entries]
+        )
 
     def check(self, addresses: list[int]) -> None:
         """RuntimeError if pools at these addresses share elements."""
         if addresses == self._apart:
             return
-        placed = [(a // _ELEMENT + first, axes, name) for a, (axes, first), name in zip(addresses, self._layouts, self._names)]
+        placed = [
+            (a // _ELEMENT + first, axes, name) for a, (axes, first), name in zip(addresses, self._layouts, self._names)
+        ]
         for i, (at, axes, name) in enumerate(placed):
             for other_at, others, other in placed[:i]:
                 if share_elements(at, axes, other_at, others):
-                    self._fail(f"{name}: expected memory of its own, as states are written in place, got some of {other}'s")
+                    self._fail(
+                        f"{name}: expected memory of its own, as states are written in place, got some of {other}'s"
+                    )
         self._apart = addresses
 
     def _fail(self, text: str) -> None:
@@ -56,8 +73,8 @@ class Pools:
 
 
 def _axes(shape: Sequence[int], strides: Sequence[int]) -> tuple[Axes, int]:
-    """The axes that move through memory, and where the first element in memory lies, from the one with index 0. Of an empty array one axis
-    without elements."""
+    """The axes that move through memory, and where the first element in memory lies, from the one with index 0. Of an
+    empty array one axis without elements."""
     if 0 in shape:
         return ((0, 1),), 0
     moving = [(size, stride) for size, stride in zip(shape, strides) if size > 1 and stride]
@@ -75,15 +92,18 @@ def _extent(axes: Axes) -> int:
 
 
 def share_elements(at: int, axes: Axes, other_at: int, others: Axes) -> bool:
-    """Whether arrays whose elements do not overlap within each share some with each other. Exact where axes with the longest stride have that
-    in common, as of parts of larger slots; else arrays between each other's elements count as sharing them."""
+    """Whether arrays whose elements do not overlap within each share some with each other. Exact where axes with the
+    longest stride have that in common, as of parts of larger slots; else arrays between each other's elements count as
+    sharing them."""
     if not (at < other_at + _extent(others) and other_at < at + _extent(axes)):
         return False
     if not axes or not others or axes[0][1] != others[0][1]:
         return True
     (size, stride), (other_size, _) = axes[0], others[0]
     apart = other_at - at
-    nearest = -(apart // stride)  # rows further apart than this one and its neighbour do not meet: a row is no longer than the stride
+    nearest = -(
+        apart // stride
+    )  # rows further apart than this one and its neighbour do not meet: a row is no longer than the stride
     return any(
         share_elements(0, axes[1:], apart + rows * stride, others[1:])
         for rows in (nearest, nearest - 1)

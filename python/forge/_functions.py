@@ -1,4 +1,5 @@
-"""The language as functions: forge.exp(x), forge.matmul_out_fp32(a, b), …, and the same under PyTorch's and NumPy's names."""
+"""The language as functions: forge.exp(x), forge.matmul_out_fp32(a, b), …, and the same under PyTorch's and NumPy's
+names."""
 
 from __future__ import annotations
 
@@ -13,18 +14,23 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 __all__ = [
-    "abs", "add", "amax", "arange", "cache_result", "ceil", "chunk", "clamp", "concat", "cos", "cumprod", "cumsum", "div", "eq", "exp", "exp2",
-    "expand", "expm1", "floor", "full_like", "ge", "gt", "identity", "interleave", "inverse", "l2norm", "le", "linear_scan", "log", "log1p",
-    "logsigmoid", "lt", "matmul", "matmul_out_fp32", "maximum", "mean", "minimum", "mul", "narrow", "ne", "neg", "ones_like", "outer", "permute",
-    "pow", "prev_token", "prod", "reciprocal", "relu", "repeat_interleave", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax",
-    "softplus", "split", "sqrt", "square", "squeeze", "stack", "sub", "sum", "tanh", "tril", "triu", "unsqueeze", "where", "zeros_like",
+    "abs", "add", "amax", "arange", "cache_result", "ceil", "chunk", "clamp", "concat", "cos", "cumprod", "cumsum",
+    "div", "eq", "exp", "exp2", "expand", "expm1", "floor", "full_like", "ge", "gt", "identity", "interleave",
+    "inverse", "l2norm", "le", "linear_scan", "log", "log1p", "logsigmoid", "lt", "matmul", "matmul_out_fp32",
+    "maximum", "mean", "minimum", "mul", "narrow", "ne", "neg", "ones_like", "outer", "permute", "pow", "prev_token",
+    "prod", "reciprocal", "relu", "repeat_interleave", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax",
+    "softplus", "split", "sqrt", "square", "squeeze", "stack", "sub", "sum", "tanh", "tril", "triu", "unsqueeze",
+    "where", "zeros_like",
 ]  # fmt: skip
 
 
 def cache_result(x: Tensor, name: str) -> Tensor:
     """Makes x an argument of later phases under `name`; returns x."""
     if name in x.trace.cached:
-        raise error(Location.of_caller(), f"cache_result: {name!r} is cached twice\n    expected: a name of its own for each value")
+        raise error(
+            Location.of_caller(),
+            f"cache_result: {name!r} is cached twice\n    expected: a name of its own for each value",
+        )
     x.trace.cached[name] = x.trace.op("cache_result", [x], hint=name, name=f'"{name}"')
     return x.trace.cached[name]
 
@@ -60,7 +66,8 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def interleave(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Elements by turns along an axis: x[0], y[0], x[1], y[1], …. Along the tokens: several rows per token, [2*C, V] of two [C, V]."""
+    """Elements by turns along an axis: x[0], y[0], x[1], y[1], …. Along the tokens: several rows per token, [2*C, V] of
+    two [C, V]."""
     return _joined("interleave", tensors, dim)
 
 
@@ -127,7 +134,9 @@ def _binary(name: str) -> Callable[[Operand, Operand], Tensor]:
             return a._with(name, b)
         return _traced(b, name)._with(name, a, swapped=True)
 
-    return _described(function, name, f"{name}(a, b), elementwise with PyTorch's broadcasting; one of them may be a number.")
+    return _described(
+        function, name, f"{name}(a, b), elementwise with PyTorch's broadcasting; one of them may be a number."
+    )
 
 
 def _described(function: Any, name: str, text: str) -> Any:
@@ -138,25 +147,51 @@ def _described(function: Any, name: str, text: str) -> Any:
 
 neg, exp, expm1, exp2 = _method(Tensor.neg), _method(Tensor.exp), _method(Tensor.expm1), _method(Tensor.exp2)
 log, log1p, sqrt, rsqrt = _method(Tensor.log), _method(Tensor.log1p), _method(Tensor.sqrt), _method(Tensor.rsqrt)
-reciprocal, sigmoid, logsigmoid, softplus = _method(Tensor.reciprocal), _method(Tensor.sigmoid), _method(Tensor.logsigmoid), _method(Tensor.softplus)
+reciprocal, sigmoid, logsigmoid, softplus = (
+    _method(Tensor.reciprocal),
+    _method(Tensor.sigmoid),
+    _method(Tensor.logsigmoid),
+    _method(Tensor.softplus),
+)
 silu, tanh, relu, abs = _method(Tensor.silu), _method(Tensor.tanh), _method(Tensor.relu), _method(Tensor.abs)
 sin, cos, floor, ceil = _method(Tensor.sin), _method(Tensor.cos), _method(Tensor.floor), _method(Tensor.ceil)
 round, sign = _method(Tensor.round), _method(Tensor.sign)
 add, sub, mul, div, pow = _binary("add"), _binary("sub"), _binary("mul"), _binary("div"), _binary("pow")
 maximum, minimum, lt, le, gt = _binary("maximum"), _binary("minimum"), _binary("lt"), _binary("le"), _binary("gt")
 ge, eq, ne = _binary("ge"), _binary("eq"), _binary("ne")
-amax, chunk, clamp, cumprod = _method(Tensor.amax), _method(Tensor.chunk), _method(Tensor.clamp), _method(Tensor.cumprod)
-cumsum, expand, inverse, mean = _method(Tensor.cumsum), _method(Tensor.expand), _method(Tensor.inverse), _method(Tensor.mean)
-narrow, permute, prod, repeat_interleave = _method(Tensor.narrow), _method(Tensor.permute), _method(Tensor.prod), _method(Tensor.repeat_interleave)
-softmax, split, square, squeeze = _method(Tensor.softmax), _method(Tensor.split), _method(Tensor.square), _method(Tensor.squeeze)
+amax, chunk, clamp, cumprod = (
+    _method(Tensor.amax),
+    _method(Tensor.chunk),
+    _method(Tensor.clamp),
+    _method(Tensor.cumprod),
+)
+cumsum, expand, inverse, mean = (
+    _method(Tensor.cumsum),
+    _method(Tensor.expand),
+    _method(Tensor.inverse),
+    _method(Tensor.mean),
+)
+narrow, permute, prod, repeat_interleave = (
+    _method(Tensor.narrow),
+    _method(Tensor.permute),
+    _method(Tensor.prod),
+    _method(Tensor.repeat_interleave),
+)
+softmax, split, square, squeeze = (
+    _method(Tensor.softmax),
+    _method(Tensor.split),
+    _method(Tensor.square),
+    _method(Tensor.squeeze),
+)
 sum, tril, triu, unsqueeze = _method(Tensor.sum), _method(Tensor.tril), _method(Tensor.triu), _method(Tensor.unsqueeze)
 
 #: What PyTorch and NumPy call an operation that Forge calls otherwise.
 _SYNONYMS = {
-    "log_sigmoid": "logsigmoid", "true_divide": "div", "divide": "div", "subtract": "sub", "multiply": "mul", "negative": "neg", "power": "pow",
-    "absolute": "abs", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne", "mm": "matmul",
-    "linalg_inv": "inverse", "inv": "inverse", "clip": "clamp", "max": "amax", "expand_dims": "unsqueeze", "ger": "outer",
-    "cat": "concat", "concatenate": "concat", "rint": "round", "around": "round",
+    "log_sigmoid": "logsigmoid", "true_divide": "div", "divide": "div", "subtract": "sub", "multiply": "mul",
+    "negative": "neg", "power": "pow", "absolute": "abs", "less": "lt", "less_equal": "le", "greater": "gt",
+    "greater_equal": "ge", "equal": "eq", "not_equal": "ne", "mm": "matmul", "linalg_inv": "inverse", "inv": "inverse",
+    "clip": "clamp", "max": "amax", "expand_dims": "unsqueeze", "ger": "outer", "cat": "concat", "concatenate":
+    "concat", "rint": "round", "around": "round",
 }  # fmt: skip
 _METHODS = ("transpose", "t", "select", "type_as", "masked_fill", "expand_as", "unsqueeze", "squeeze")
 
@@ -170,7 +205,10 @@ def _call(library: str, name: str, args: Any, kwargs: Any) -> Any:
     if own in _METHODS:
         return getattr(_traced(args[0], own), own)(*args[1:], **kwargs)
     likely = suggestion(name, __all__)
-    raise error(Location.of_caller(), f"{library}.{name} is no operation of the language{likely}\n    expected: one of {', '.join(sorted(__all__))}")
+    raise error(
+        Location.of_caller(),
+        f"{library}.{name} is no operation of the language{likely}\n    expected: one of {', '.join(sorted(__all__))}",
+    )
 
 
 def from_torch(func: Any, args: Any, kwargs: Any) -> Any:
@@ -180,7 +218,9 @@ def from_torch(func: Any, args: Any, kwargs: Any) -> Any:
 
 def from_numpy(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     """What numpy.<name>(…) means for traced tensors; `axis` is PyTorch's `dim`."""
-    renamed = {{"axis": "dim", "keepdims": "keepdim", "k": "diagonal"}.get(key, key): value for key, value in kwargs.items()}
+    renamed = {
+        {"axis": "dim", "keepdims": "keepdim", "k": "diagonal"}.get(key, key): value for key, value in kwargs.items()
+    }
     if name == "transpose" and len(args) == 1 and not renamed:
         return args[0].T
     if name == "split":  # NumPy's number is one of parts, or a list of where they begin

@@ -39,7 +39,9 @@ class Location:
     def of_caller(cls) -> Location:
         """The innermost frame outside of Forge, PyTorch and NumPy."""
         frame = sys._getframe(1)
-        while frame.f_back and (frame.f_code.co_filename.startswith(_HERE) or any(part in frame.f_code.co_filename for part in _FOREIGN)):
+        while frame.f_back and (
+            frame.f_code.co_filename.startswith(_HERE) or any(part in frame.f_code.co_filename for part in _FOREIGN)
+        ):
             frame = frame.f_back
         column = None
         if sys.version_info >= (3, 11):

@@ -17,10 +17,14 @@ class CheckReport:
 
     def __init__(self, name: str, report: dict[str, Any]) -> None:
         for value in (v for c in report["cases"] for v in c["values"]):  # JSON has null for what is not finite
-            value.update({key: x for key, x in (("relative_rms", math.inf), ("max_abs", math.nan)) if value[key] is None})
+            value.update(
+                {key: x for key, x in (("relative_rms", math.inf), ("max_abs", math.nan)) if value[key] is None}
+            )
         self.name, self.report = name, report
         self.ok: bool = report["ok"]
-        self.worst: float = max((v["relative_rms"] for c in report["cases"] if c["admitted"] for v in c["values"]), default=0.0)
+        self.worst: float = max(
+            (v["relative_rms"] for c in report["cases"] if c["admitted"] for v in c["values"]), default=0.0
+        )
 
     def __bool__(self) -> bool:
         return self.ok
@@ -34,11 +38,11 @@ class CheckReport:
                 lines.append(f"  {case['name']:<50} not compared: the recurrence itself is not finite")
                 continue
             worst = max(case["values"], key=lambda v: v["relative_rms"])
-            text = f"  {case['name']:<50} {worst['name']:<12} {worst['relative_rms']:.2e}  {'ok' if case['ok'] else 'FAIL'}"
+            verdict = "ok" if case["ok"] else "FAIL"
+            text = f"  {case['name']:<50} {worst['name']:<12} {worst['relative_rms']:.2e}  {verdict}"
             if not case["ok"] and worst["head"] >= 0:
-                text += (
-                    f", first at {'' if worst['token'] < 0 else f'''token {worst['token']}, '''}head {worst['head']} of sequence {worst['sequence']}"
-                )
+                token = "" if worst["token"] < 0 else f"token {worst['token']}, "
+                text += f", first at {token}head {worst['head']} of sequence {worst['sequence']}"
             lines.append(text)
         return "\n".join([*lines, "ok" if self.ok else "FAILED"])
 
@@ -65,8 +69,11 @@ class Timing:
 
     def __str__(self) -> str:
         load = f"; under load: other processes used {self.others:.0%} of the cores" if self.under_load else ""
-        return (f"{self.name} {self.shape}, {self.strategy}: {self.seconds * 1e3:.3f} ms, {self.tokens_per_second / 1e6:.3g} M tokens/s, "
-                f"{self.flops_per_second / 1e9:.3g} GFLOP/s{load}")  # fmt: skip
+        return (
+            f"{self.name} {self.shape}, {self.strategy}: {self.seconds * 1e3:.3f} ms, "
+            f"{self.tokens_per_second / 1e6:.3g} M tokens/s, "
+            f"{self.flops_per_second / 1e9:.3g} GFLOP/s{load}"
+        )
 
 
 class Contention:
@@ -80,7 +87,9 @@ class Contention:
         """Seconds of all cores: busy, busy or not, busy with this process."""
         try:
             with open("/proc/stat", encoding="ascii") as stat:
-                user, nice, system, idle, wait, irq, soft_irq, steal = (int(x) / os.sysconf("SC_CLK_TCK") for x in stat.readline().split()[1:9])
+                user, nice, system, idle, wait, irq, soft_irq, steal = (
+                    int(x) / os.sysconf("SC_CLK_TCK") for x in stat.readline().split()[1:9]
+                )
         except (OSError, ValueError):
             return 0.0, 0.0, 0.0
         busy = user + nice + system + irq + soft_irq + steal
@@ -107,7 +116,11 @@ def _arrays_of(device: str) -> Any:
         from ._arrays import NumPy
 
         numpys, rng = NumPy(), numpy.random.default_rng(0)
-        return lambda shape: rng.standard_normal(shape, numpy.float32), lambda x, dtype: x.astype(numpys.numpy_dtype(dtype)), lambda: None
+        return (
+            lambda shape: rng.standard_normal(shape, numpy.float32),
+            lambda x, dtype: x.astype(numpys.numpy_dtype(dtype)),
+            lambda: None,
+        )
     import torch
 
     types = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -115,7 +128,9 @@ def _arrays_of(device: str) -> Any:
     return lambda shape: torch.randn(*shape, device=device), lambda x, dtype: x.to(types[dtype]), wait
 
 
-def benchmark(attention: Any, B: int, T: int, H: int, device: str, dtype: str, runs: int, sizes: dict[str, int]) -> Timing:
+def benchmark(
+    attention: Any, B: int, T: int, H: int, device: str, dtype: str, runs: int, sizes: dict[str, int]
+) -> Timing:
     """16-bit inputs are small normal numbers, 32-bit ones small negative numbers: gates, as a rule."""
     import statistics  # which imports a dozen modules
 
@@ -123,7 +138,10 @@ def benchmark(attention: Any, B: int, T: int, H: int, device: str, dtype: str, r
     known = {"T": T, **{h: sizes.get(h, H) for h in attention.signature.head_symbols}, **sizes}
     arguments = {}
     for i in attention.signature.tensors:
-        shape = [int(d) if d.isdigit() else (int(d.partition("*")[0]) if "*" in d else 1) * known[d.partition("*")[2] or d] for d in i.dims]
+        shape = [
+            int(d) if d.isdigit() else (int(d.partition("*")[0]) if "*" in d else 1) * known[d.partition("*")[2] or d]
+            for d in i.dims
+        ]
         x = normal(([B] if i.kind == "input" else []) + shape)
         half = i.dtype in ("bf16", "f16")
         arguments[i.name] = to(x * (shape[-1] ** -0.5) if half else -abs(x) * 0.1, dtype if half else i.dtype)
@@ -143,6 +161,9 @@ def benchmark(attention: Any, B: int, T: int, H: int, device: str, dtype: str, r
     times = [seconds_of_call() for _ in range(runs)]
     seconds, info = statistics.median(times), attention.info
     heads = max((known[h] for h in attention.signature.head_symbols), default=1)
-    called, how = f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})", f"{info['strategy']}, chunks of {info['chunk']}"
+    called, how = (
+        f"B={B} T={T} H={heads} {dtype} on {device} ({info['arch']})",
+        f"{info['strategy']}, chunks of {info['chunk']}",
+    )
     return Timing(attention.name, called, how, seconds, times,
                   B * T / seconds, info["flops_per_token"] * B * T * heads / seconds, contention.others())  # fmt: skip

@@ -13,8 +13,8 @@ SECONDS = 1.0  #: what comes sooner needs no notice
 
 @contextmanager
 def notice(text: str) -> Iterator[None]:
-    """Shows the text on the last line of the terminal once the block has taken a second, and removes it at the end. Only where somebody
-    looks: standard error is a terminal, and neither CI nor FORGE_NOTICES=0 is set."""
+    """Shows the text on the last line of the terminal once the block has taken a second, and removes it at the end.
+    Only where somebody looks: standard error is a terminal, and neither CI nor FORGE_NOTICES=0 is set."""
     stream = sys.stderr
     if stream is None or not _is_wanted(stream):
         yield

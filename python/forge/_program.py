@@ -34,7 +34,8 @@ class Input:
         return f"{self.dtype}[{', '.join(self.dims)}]"
 
     def phase_type(self, step: bool) -> str:
-        """What a phase sees: no heads, the chunk's tokens for all tokens; `step` sees one token, and no 16-bit types."""
+        """What a phase sees: no heads, the chunk's tokens for all tokens; `step` sees one token, and no 16-bit
+        types."""
         dims = self.dims
         if self.kind == "head":
             dims = dims[1:]
@@ -60,7 +61,9 @@ class Meta:
 
     def __init__(self, input_meta: Mapping[str, Any], where: Location) -> None:
         if not isinstance(input_meta, Mapping) or not input_meta:
-            raise error(where, f"input_meta: expected a dictionary from names to SymbTensor and numbers, got {input_meta!r}")
+            raise error(
+                where, f"input_meta: expected a dictionary from names to SymbTensor and numbers, got {input_meta!r}"
+            )
         self.where = where
         self.inputs: dict[str, Input] = {}
         self.states: dict[str, State] = {}
@@ -70,10 +73,17 @@ class Meta:
                 raise error(where, f"input_meta: expected names of letters, digits and _, no digit first, got {name!r}")
             self._add(name, value)
         if not self.states:
-            raise error(where, "input_meta: there is no state\n    expected: 'prev_s': SymbTensor(['NS', 'H', 'K', 'V'], dtype=...)")
+            raise error(
+                where,
+                "input_meta: there is no state\n    expected: 'prev_s': SymbTensor(['NS', 'H', 'K', 'V'], dtype=...)",
+            )
 
         if taken := [s for s in self.states if s in self.inputs]:
-            raise error(where, f"input_meta: {taken[0]!r} is an input, and the state of 'prev_{taken[0]}'\n    expected: a name of its own")
+            raise error(
+                where,
+                f"input_meta: {taken[0]!r} is an input, and the state of 'prev_{taken[0]}'\n    expected: a name of "
+                f"its own",
+            )
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -83,7 +93,10 @@ class Meta:
     def _dim(self, owner: str, dim: str | int | ConstExpr, position: int, head_at: int) -> str:
         if isinstance(dim, ConstExpr):
             if self.constants.setdefault(dim.name, dim.values) != dim.values:
-                raise error(self.where, f"input_meta[{owner!r}]: {dim!r} has other values elsewhere: {list(self.constants[dim.name])}")
+                raise error(
+                    self.where,
+                    f"input_meta[{owner!r}]: {dim!r} has other values elsewhere: {list(self.constants[dim.name])}",
+                )
             return dim.name
         if isinstance(dim, int):
             if position != head_at:
@@ -107,14 +120,22 @@ class Meta:
         tokens = isinstance(value.dims[0], str) and _TOKENS.match(value.dims[0].replace(" ", ""))
         head_at = 1 if tokens else 0
         if len(value.dims) <= head_at:
-            raise error(self.where, f"input_meta[{name!r}]: expected ['T', heads, ...] for tokens or [heads, ...] per head, got {list(value.dims)}")
+            raise error(
+                self.where,
+                f"input_meta[{name!r}]: expected ['T', heads, ...] for tokens or [heads, ...] per head, got "
+                f"{list(value.dims)}",
+            )
         dims = [self._dim(name, d, i, head_at) for i, d in enumerate(value.dims)]
-        self.inputs[name] = Input(name, "input" if tokens else "head", value.dtype.name, dims, value.pad, range=value.range)
+        self.inputs[name] = Input(
+            name, "input" if tokens else "head", value.dtype.name, dims, value.pad, range=value.range
+        )
 
     def _add_state(self, name: str, value: SymbTensor) -> None:
         prefix, _, own = name.partition("_")
         if len(value.dims) < 2:
-            raise error(self.where, f"input_meta[{name!r}]: expected [sequences or chunks, heads, ...], got {list(value.dims)}")
+            raise error(
+                self.where, f"input_meta[{name!r}]: expected [sequences or chunks, heads, ...], got {list(value.dims)}"
+            )
         dims = [self._dim(name, d, i, 1) for i, d in enumerate(value.dims)]
         if name == "chunk_state":
             if own in self.states or len(self.states) > 1:
@@ -122,7 +143,11 @@ class Meta:
             own = next(iter(self.states), "s")
         state = self.states.setdefault(own, State(own, dims[2:], dims[1]))
         if state.dims != dims[2:]:
-            raise error(self.where, f"input_meta[{name!r}]: expected [.., heads, {', '.join(state.dims)}] as in the other, got {list(value.dims)}")
+            raise error(
+                self.where,
+                f"input_meta[{name!r}]: expected [.., heads, {', '.join(state.dims)}] as in the other, got "
+                f"{list(value.dims)}",
+            )
         setattr(state, f"{prefix}_dtype", value.dtype.name)
 
     def chunk_name(self, state: State) -> str:
@@ -135,7 +160,8 @@ def _called(phase: str) -> str:
 
 
 class Program:
-    """The phases of a variant, traced. `text` is its definition. `chunk`: the tokens per chunk if they are fixed, else 0."""
+    """The phases of a variant, traced. `text` is its definition. `chunk`: the tokens per chunk if they are fixed, else
+    0."""
 
     def __init__(self, name: str, meta: Meta, phases: Mapping[str, Callable[..., Any] | None], chunk: int = 0) -> None:
         self.name, self.meta = name, meta
@@ -145,9 +171,14 @@ class Program:
         for cached in self._cached:  # cached values may stand in input_meta, but are not the caller's to give
             meta.inputs.pop(cached, None)
         if not any(i.kind == "input" for i in meta.inputs.values()):
-            raise error(meta.where, "input_meta: there is no input of tokens\n    expected: SymbTensor(['T', heads, ...])")
+            raise error(
+                meta.where, "input_meta: there is no input of tokens\n    expected: SymbTensor(['T', heads, ...])"
+            )
         fixed = f" chunk={chunk}" if chunk else ""
-        self.text = "\n".join([f"linear_attention @{name}{fixed}{meta.where.text} {{", *self._declarations(), *functions, "}"]) + "\n"
+        self.text = (
+            "\n".join([f"linear_attention @{name}{fixed}{meta.where.text} {{", *self._declarations(), *functions, "}"])
+            + "\n"
+        )
         _c.lower(self.text, "definition")  # the compiler's verifier reads it now, not at the first call
 
     def _declarations(self) -> list[str]:
@@ -163,14 +194,20 @@ class Program:
             dims = dims_of(type_)
             rows = _CHUNK_ROWS.match(dims[0]) if dims else None
             if not rows:
-                raise error(self._merge_at, f"merge_mode: output {name!r} has no token axis\n    expected: [C, ...]\n    got:      {type_}")
+                raise error(
+                    self._merge_at,
+                    f"merge_mode: output {name!r} has no token axis\n    expected: [C, ...]\n    got:      {type_}",
+                )
             if any(_CHUNK_ROWS.match(d) for d in dims[1:]):
                 raise error(
                     self._merge_at,
                     f"merge_mode: output {name!r} has a second axis of tokens, whose size is the compiler's choice\n"
-                    f"    expected: [C, ...]\n    got:      {type_}\n    hint:     multiply scores of tokens with tokens by values: scores @ v",
+                    f"    expected: [C, ...]\n    got:      {type_}\n    hint:     multiply scores of tokens with "
+                    f"tokens by values: scores @ v",
                 )
-            lines.append(f"  output {name}: {tokens[0].dtype}[{', '.join([(rows[1] or '') + 'T', head, *dims[1:]])}]{where}")
+            lines.append(
+                f"  output {name}: {tokens[0].dtype}[{', '.join([(rows[1] or '') + 'T', head, *dims[1:]])}]{where}"
+            )
         return lines
 
     # -- one phase -----------------------------------------------------------------------------------------------------
@@ -186,8 +223,12 @@ class Program:
                 raise error(where, f"{_called(phase)}: expected named parameters, got {p}")
             known = self._argument(trace, phase, p.name, where)
             if known is None and p.default is p.empty:
-                raise error(where, f"{_called(phase)}: {self._why_unknown(phase, p.name)}\n    expected: one of {', '.join(self._known(phase))}\n"
-                                   f"    hint:     {self._hint(phase, p.name)}")  # fmt: skip
+                raise error(
+                    where,
+                    f"{_called(phase)}: {self._why_unknown(phase, p.name)}\n    expected: one of "
+                    f"{', '.join(self._known(phase))}\n"
+                    f"    hint:     {self._hint(phase, p.name)}",
+                )
             if known is not None:
                 arguments[p.name] = known
         results = self._results(trace, phase, fn(**arguments), where)
@@ -203,7 +244,9 @@ class Program:
             return trace.param(name, name, "cached", self._cached[name], where)
         if name in self.meta.inputs:
             i = self.meta.inputs[name]
-            return trace.param(name, name, i.kind, "f32[]" if i.kind == "scalar" else i.phase_type(phase == "step"), where)
+            return trace.param(
+                name, name, i.kind, "f32[]" if i.kind == "scalar" else i.phase_type(phase == "step"), where
+            )
         if name == "token_mask":
             return trace.param(name, name, "mask", "f32[]" if phase == "step" else "f32[C]", where)
         return None if phase == "chunk" else self._state_argument(trace, phase, name, where)
@@ -223,7 +266,9 @@ class Program:
     def _is_state(self, name: str) -> bool:
         """Whether the name is that of a state before or in a chunk, in whichever phase."""
         chunks = [self.meta.chunk_name(s) for s in self.meta.states.values()]
-        return name in [*(f"prev_{s}" for s in self.meta.states), *chunks] or (name == "prev_s" and len(self.meta.states) == 1)
+        return name in [*(f"prev_{s}" for s in self.meta.states), *chunks] or (
+            name == "prev_s" and len(self.meta.states) == 1
+        )
 
     def _why_unknown(self, phase: str, name: str) -> str:
         if self._is_state(name):
@@ -236,7 +281,9 @@ class Program:
         if self._is_state(name):
             if phase == "chunk":
                 return "a chunk's own contribution does not depend on states; take it in decay_mode or merge_mode"
-            return "step is the recurrence of one token; it takes the state before the token, " + ", ".join(f"prev_{s}" for s in self.meta.states)
+            return "step is the recurrence of one token; it takes the state before the token, " + ", ".join(
+                f"prev_{s}" for s in self.meta.states
+            )
         if phase == "step" and name in self._cached:
             return "compute it from the inputs of one token here"
         return "declare it in input_meta, or cache it in an earlier phase with cache_result"
@@ -255,7 +302,9 @@ class Program:
         outputs = [] if phase in ("chunk", "decay") else list(self._outputs) or ["o"]
         if isinstance(returned, Mapping):
             named = {
-                re.sub("^(prev|chunk)_", "", k) if phase != "merge" and re.sub("^(prev|chunk)_", "", k) in states else k: v
+                re.sub("^(prev|chunk)_", "", k)
+                if phase != "merge" and re.sub("^(prev|chunk)_", "", k) in states
+                else k: v
                 for k, v in returned.items()
             }
             if phase == "merge":
@@ -266,7 +315,8 @@ class Program:
             if len(values) != len(wanted):
                 raise error(
                     where,
-                    f"{_called(phase)}: expected {', '.join(wanted)} (a tensor each; a dictionary for several outputs), got {len(values)} values",
+                    f"{_called(phase)}: expected {', '.join(wanted)} (a tensor each; a dictionary for several "
+                    f"outputs), got {len(values)} values",
                 )
             named = dict(zip(wanted, values))
         if missing := [n for n in [*states, *outputs] if n not in named]:
@@ -282,6 +332,8 @@ class Program:
                                    f"[{', '.join(self.meta.states[name].dims)}]\n    got:      {x.type}")  # fmt: skip
         if phase == "merge":
             self._outputs = {name: x.type for name, x in named.items()}
-        named = {name: x.to("f32") if name in states and x.dtype != "f32" else x for name, x in named.items()}  # as it is carried
+        named = {
+            name: x.to("f32") if name in states and x.dtype != "f32" else x for name, x in named.items()
+        }  # as it is carried
         role = "chunk" if phase == "chunk" else "state"
         return [(role if name in states else "input", name, x) for name, x in named.items()]

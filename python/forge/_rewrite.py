@@ -16,7 +16,9 @@ _FUNCTION = re.compile(r"^  func @(\w+) \{\n(.*?)^  \}\n", re.MULTILINE | re.DOT
 
 
 def _param_of(name: str) -> re.Pattern[str]:
-    return re.compile(rf'^    %(\S+): (\w+)(\[[^\]]*\]) = param\(\) \{{name="{name}", role=(input|head)\}}.*\n', re.MULTILINE)
+    return re.compile(
+        rf'^    %(\S+): (\w+)(\[[^\]]*\]) = param\(\) \{{name="{name}", role=(input|head)\}}.*\n', re.MULTILINE
+    )
 
 
 def retyped(text: str, name: str, dtype: str) -> str:
@@ -34,7 +36,8 @@ def retyped(text: str, name: str, dtype: str) -> str:
 
 
 class Raw:
-    """How an input comes to a program: `fn(input, **further arguments)`, with `more` of them as {name: (role, dims, phase type)}."""
+    """How an input comes to a program: `fn(input, **further arguments)`, with `more` of them as {name: (role, dims,
+    phase type)}."""
 
     def __init__(self, fn: Callable[..., Tensor], more: Mapping[str, tuple[str, str, str]] | None = None) -> None:
         self.fn, self.more = fn, dict(more or {})
@@ -49,7 +52,9 @@ def prepended(text: str, inputs: Mapping[str, Raw]) -> str:
     def change(function: re.Match[str]) -> str:
         body = function[2]
         for name, raw in inputs.items():
-            body = _param_of(name).sub(lambda p, name=name, raw=raw: _replacement(name, raw, p, function[1] == "step"), body)
+            body = _param_of(name).sub(
+                lambda p, name=name, raw=raw: _replacement(name, raw, p, function[1] == "step"), body
+            )
         return f"  func @{function[1]} {{\n{_params_once(body)}  }}\n"
 
     text = _FUNCTION.sub(change, text)

@@ -21,7 +21,9 @@ def indexed(x: Tensor, index: Any) -> Tensor:
     taken = sum(e is not None and e is not Ellipsis for e in entries)
     known = all(e is None or e is Ellipsis or isinstance(e, slice) or hasattr(e, "__index__") for e in entries)
     if taken > x.ndim or not known:
-        raise error(Location.of_caller(), f"cannot index {x.type} with {index!r}\n    expected: None, ..., integers and slices")
+        raise error(
+            Location.of_caller(), f"cannot index {x.type} with {index!r}\n    expected: None, ..., integers and slices"
+        )
     if (at := next((i for i, e in enumerate(entries) if e is Ellipsis), None)) is not None:
         entries[at : at + 1] = [slice(None)] * (x.ndim - taken)
     result, axis = x, 0
@@ -36,7 +38,8 @@ def indexed(x: Tensor, index: Any) -> Tensor:
 
 
 def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
-    """x[start:stop:step] along an axis. Sizes that are symbols have parts with sizes of their own, or so many elements."""
+    """x[start:stop:step] along an axis. Sizes that are symbols have parts with sizes of their own, or so many
+    elements."""
     factor, symbol = factor_and_symbol(dims_of(x.type)[axis])
     size, step = x.shape[axis], 1 if part.step is None else operator.index(part.step)
     if part.start in (None, 0) and (part.stop is None or part.stop == size) and step == 1:
@@ -58,7 +61,8 @@ def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
             Location.of_caller(),
             f"{_text(part)} of an axis of {size}: how many elements are left has no name\n"
             "    expected: a number of elements, from either end of the axis, or one of its equal parts\n"
-            "    hint:     declare the axis as a number, as ConstExpr, or as a multiple, such as 2*D, whose halves are D",
+            "    hint:     declare the axis as a number, as ConstExpr, or as a multiple, such as 2*D, whose halves "
+            "are D",
         )
     return stretch(x, axis, start, len(range(start, last, step)), step)
 
@@ -79,19 +83,33 @@ def _part_between(x: Tensor, axis: int, part: slice, step: int) -> Tensor:
     factor, symbol = factor_and_symbol(dims_of(x.type)[axis])
 
     def multiple(bound: Any, otherwise: int) -> int | None:
-        return otherwise if bound is None else 0 if bound == 0 else bound.multiple_of(symbol) if isinstance(bound, SymbolicSize) else None
+        return (
+            otherwise
+            if bound is None
+            else 0
+            if bound == 0
+            else bound.multiple_of(symbol)
+            if isinstance(bound, SymbolicSize)
+            else None
+        )
 
     start, stop = multiple(part.start, 0), multiple(part.stop, factor)
     count = 0 if start is None or stop is None else stop - start
     if start is None or stop is None or step != 1 or count <= 0 or stop > factor or factor % count or start % count:
-        raise error(Location.of_caller(), f"cannot take {_text(part)} of an axis of {x.shape[axis]}\n    expected: one of its equal parts")
+        raise error(
+            Location.of_caller(),
+            f"cannot take {_text(part)} of an axis of {x.shape[axis]}\n    expected: one of its equal parts",
+        )
     return x.trace.op("part", [x], dim=axis, start=start // count, count=factor // count)
 
 
 def axis_of(x: Tensor, dim: SupportsIndex) -> int:
     axis = operator.index(dim)
     if not -x.ndim <= axis < x.ndim:
-        raise error(Location.of_caller(), f"dim {axis} is out of range\n    expected: a dim in [{-x.ndim}, {x.ndim})\n    got:      {x.type}")
+        raise error(
+            Location.of_caller(),
+            f"dim {axis} is out of range\n    expected: a dim in [{-x.ndim}, {x.ndim})\n    got:      {x.type}",
+        )
     return axis % x.ndim
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: What stands for a traced value beside another: a number, or the size of an axis.
 Operand = Union["Tensor", float, KnownSize, SymbolicSize]
-Size = Union[int, KnownSize, SymbolicSize]
+Size = int | KnownSize | SymbolicSize
 
 
 def _unary(name: str) -> Callable[[Tensor], Tensor]:
@@ -41,8 +41,8 @@ def _named(method: Any, name: str, text: str) -> Any:
 class Tensor:
     """A value of a phase while it is traced: a type, no data. Its methods and operators are PyTorch's.
 
-    In a phase the head axis is gone, and the token axis is the chunk's C tokens. forge's functions, torch's (`torch.exp(x)`) and
-    NumPy's (`numpy.exp(x)`) take it as well.
+    In a phase the head axis is gone, and the token axis is the chunk's C tokens. forge's functions, torch's
+    (`torch.exp(x)`) and NumPy's (`numpy.exp(x)`) take it as well.
     """
 
     __slots__ = ("name", "trace", "type")
@@ -58,7 +58,9 @@ class Tensor:
         return [n for n in object.__dir__(self) if not n.startswith("_")]
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"forge.Tensor has no {name!r}{suggestion(name, (n for n in dir(Tensor) if not n.startswith('_')))}")
+        raise AttributeError(
+            f"forge.Tensor has no {name!r}{suggestion(name, (n for n in dir(Tensor) if not n.startswith('_')))}"
+        )
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -133,7 +135,8 @@ class Tensor:
         except (TypeError, ValueError):
             raise error(
                 Location.of_caller(),
-                f"expected a traced tensor or a number, got {value!r}\n    hint:     declare it in input_meta and take it as an argument",
+                f"expected a traced tensor or a number, got {value!r}\n    hint:     declare it in input_meta and "
+                f"take it as an argument",
             ) from None
 
     def _with(self, operation: str, other: object, swapped: bool = False) -> Tensor:
@@ -143,7 +146,13 @@ class Tensor:
     neg, reciprocal, sign, abs = _unary("neg"), _unary("reciprocal"), _unary("sign"), _unary("abs")
     exp, expm1, exp2, log, log1p = _unary("exp"), _unary("expm1"), _unary("exp2"), _unary("log"), _unary("log1p")
     sqrt, rsqrt, sin, cos, tanh = _unary("sqrt"), _unary("rsqrt"), _unary("sin"), _unary("cos"), _unary("tanh")
-    sigmoid, logsigmoid, softplus, silu, relu = _unary("sigmoid"), _unary("logsigmoid"), _unary("softplus"), _unary("silu"), _unary("relu")
+    sigmoid, logsigmoid, softplus, silu, relu = (
+        _unary("sigmoid"),
+        _unary("logsigmoid"),
+        _unary("softplus"),
+        _unary("silu"),
+        _unary("relu"),
+    )
     floor, ceil, round = _unary("floor"), _unary("ceil"), _unary("round")
     add, sub, mul, div, pow = _binary("add"), _binary("sub"), _binary("mul"), _binary("div"), _binary("pow")
     maximum, minimum = _binary("maximum"), _binary("minimum")
@@ -186,7 +195,9 @@ class Tensor:
 
     def __setitem__(self, index: object, value: object) -> NoReturn:
         raise error(
-            Location.of_caller(), "a traced value cannot be changed in place\n    hint:     compute a new one, with where(condition, a, b) for parts"
+            Location.of_caller(),
+            "a traced value cannot be changed in place\n    hint:     compute a new one, with where(condition, a, b) "
+            "for parts",
         )
 
     def select(self, dim: SupportsIndex, index: SupportsIndex) -> Tensor:
@@ -204,7 +215,11 @@ class Tensor:
         """Parts of so many elements, or of as many as a list says, of an axis whose size is a number."""
         axis = axis_of(self, dim)
         n = number_of(self, axis, "split")
-        sizes = [operator.index(s) for s in split_size] if isinstance(split_size, Sequence) else sizes_of(n, operator.index(split_size))
+        sizes = (
+            [operator.index(s) for s in split_size]
+            if isinstance(split_size, Sequence)
+            else sizes_of(n, operator.index(split_size))
+        )
         if sum(sizes) != n or min(sizes) < 1:
             raise error(Location.of_caller(), f"split: {sizes} do not add up to an axis of {n}: {self.type}")
         return tuple(stretch(self, axis, sum(sizes[:i]), size, 1) for i, size in enumerate(sizes))
@@ -296,10 +311,12 @@ class Tensor:
         result = wide.trace.op("inverse", [wide])
         return result if wide is self else result.to(self.dtype)
 
-    # -- called by PyTorch and NumPy --------------------------------------------------------------------------------------
+    # -- called by PyTorch and NumPy -----------------------------------------------------------------------------------
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Tensor:
+    def __torch_function__(
+        cls, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Tensor:
         from . import _functions
 
         return _functions.from_torch(func, args, kwargs or {})
@@ -307,7 +324,9 @@ class Tensor:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Tensor:
         from . import _functions
 
-        return _functions.from_numpy(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", inputs, kwargs)
+        return _functions.from_numpy(
+            ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", inputs, kwargs
+        )
 
     def __array_function__(self, func: Any, types: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         from . import _functions
@@ -315,10 +334,11 @@ class Tensor:
         return _functions.from_numpy(func.__name__, args, kwargs)
 
 
-#: Operations of one operand, and of two, that are a method and a function of their own name (the op table's: a test compares).
+#: Operations of one operand, and of two, that are a method and a function of their own name (the op table's: a test
+#: compares).
 UNARY = (
-    "neg", "exp", "expm1", "exp2", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sigmoid", "logsigmoid", "softplus", "silu", "tanh", "relu", "abs",
-    "sin", "cos", "floor", "ceil", "round", "sign",
+    "neg", "exp", "expm1", "exp2", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sigmoid", "logsigmoid", "softplus",
+    "silu", "tanh", "relu", "abs", "sin", "cos", "floor", "ceil", "round", "sign",
 )  # fmt: skip
 BINARY = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne")
 
@@ -348,7 +368,8 @@ def size_text(size: Any) -> str:
 
 
 def product(operation: str, a: object, b: object) -> Tensor:
-    """Matrix product; vectors are a row on the left, a column on the right. Of two element types the wider one counts."""
+    """Matrix product; vectors are a row on the left, a column on the right. Of two element types the wider one
+    counts."""
     a, b = (_matrix(operation, x) for x in (a, b))
     if a.dtype != b.dtype:
         wider = "f64" if "f64" in (a.dtype.name, b.dtype.name) else "f32"

@@ -1,6 +1,7 @@
 """Tracing: the callables run once on `Tensor`s that record what is done with them, as lines of the text form.
 
-The rules of types are the compiler's (forge_infer), asked for each operation: a mistake is raised at the line that makes it.
+The rules of types are the compiler's (forge_infer), asked for each operation: a mistake is raised at the line that
+makes it.
 """
 
 from __future__ import annotations
@@ -31,23 +32,43 @@ class Trace:
         self._names.add(name)
         return name
 
-    def add(self, operation: str, inputs: Sequence[Tensor], attributes: str, type_: str, where: Location, hint: str | None = None) -> Tensor:
+    def add(
+        self,
+        operation: str,
+        inputs: Sequence[Tensor],
+        attributes: str,
+        type_: str,
+        where: Location,
+        hint: str | None = None,
+    ) -> Tensor:
         """Appends an operation whose result's type is known."""
         name = self._fresh(hint)
         arguments = ", ".join(f"%{x.name}" for x in inputs)
-        self.lines.append(f"%{name}: {type_} = {operation}({arguments}){' {' + attributes + '}' if attributes else ''}{where.text}")
+        self.lines.append(
+            f"%{name}: {type_} = {operation}({arguments}){' {' + attributes + '}' if attributes else ''}{where.text}"
+        )
         return Tensor(self, name, type_)
 
-    def op(self, operation: str, inputs: Sequence[Tensor], own: str | None = None, hint: str | None = None, **attributes: object) -> Tensor:
+    def op(
+        self,
+        operation: str,
+        inputs: Sequence[Tensor],
+        own: str | None = None,
+        hint: str | None = None,
+        **attributes: object,
+    ) -> Tensor:
         """Appends an operation; `own` is the type of results that do not follow from the operands."""
         where = Location.of_caller()
         for x in inputs:
             if x.trace is not self:
                 raise error(
-                    where, f"{operation}: a tensor of another phase\n    hint:     name the value with cache_result and take it as an argument"
+                    where,
+                    f"{operation}: a tensor of another phase\n    hint:     name the value with cache_result and take "
+                    f"it as an argument",
                 )
         text = ", ".join(f"{key}={value}" for key, value in attributes.items())
-        query = f"{operation}({', '.join(x.type for x in inputs)}){' {' + text + '}' if text else ''}{' : ' + own if own else ''}"
+        more = (" {" + text + "}" if text else "") + (" : " + own if own else "")
+        query = f"{operation}({', '.join(x.type for x in inputs)}){more}"
         try:
             type_ = _c.infer(query)
         except _c.CompileError as mistake:

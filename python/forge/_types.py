@@ -7,11 +7,19 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 _NAMES = {
-    "bool": "bool", "int32": "i32", "int64": "i64", "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32",
-    "float64": "f64", "double": "f64",
-    "i32": "i32", "i64": "i64", "f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64",
+    "bool": "bool", "int32": "i32", "int64": "i64", "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32":
+    "f32", "float": "f32", "float64": "f64", "double": "f64", "i32": "i32", "i64": "i64", "f16": "f16", "bf16": "bf16",
+    "f32": "f32", "f64": "f64",
 }  # fmt: skip
-_LONG = {"bool": "bool", "i32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
+_LONG = {
+    "bool": "bool",
+    "i32": "int32",
+    "i64": "int64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+}
 
 HALF = ("bf16", "f16")
 
@@ -20,7 +28,8 @@ DTypeLike = Any
 
 
 class DType:
-    """An element type. Equal to PyTorch's, NumPy's and its own names: `x.dtype == torch.bfloat16` holds while tracing."""
+    """An element type. Equal to PyTorch's, NumPy's and its own names: `x.dtype == torch.bfloat16` holds while
+    tracing."""
 
     __slots__ = ("name",)
 
@@ -48,7 +57,8 @@ float16, bfloat16, float32, float64, int32, int64 = (DType(n) for n in ("f16", "
 
 
 def dtype_name(dtype: Any) -> str:
-    """The text form's name of an element type of Forge, PyTorch, NumPy or ml_dtypes, or of a string: "bf16". TypeError otherwise."""
+    """The text form's name of an element type of Forge, PyTorch, NumPy or ml_dtypes, or of a string: "bf16". TypeError
+    otherwise."""
     if isinstance(dtype, DType):
         return dtype.name
     text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
@@ -69,7 +79,8 @@ def is_name(text: object) -> bool:
 
 
 class ConstExpr:
-    """A named size that is known when a variant is compiled: ConstExpr("H", 32), or one of several: ConstExpr("K", [64, 128]).
+    """A named size that is known when a variant is compiled: ConstExpr("H", 32), or one of several: ConstExpr("K", [64,
+    128]).
 
     With a single value it can be used as that number: `scale = K ** -0.5`.
     """
@@ -138,24 +149,31 @@ class ConstExpr:
 
 
 class SymbTensor:
-    """The type of an input: dimensions by name ("T": tokens; "NS", "NC": sequences and chunks of states), number or ConstExpr.
+    """The type of an input: dimensions by name ("T": tokens; "NS", "NC": sequences and chunks of states), number or
+    ConstExpr.
 
-    Token inputs are [T, heads, …] ("2*T": two rows per token), inputs per head [heads, …], states [NS, heads, …]. `pad` is what
-    rows past the end of a sequence read as. `range` is what `check` draws random numbers from, (0, 1) or (-math.inf, 0): nothing
-    holds calls to it.
+    Token inputs are [T, heads, …] ("2*T": two rows per token), inputs per head [heads, …], states [NS, heads, …]. `pad`
+    is what rows past the end of a sequence read as. `range` is what `check` draws random numbers from, (0, 1) or
+    (-math.inf, 0): nothing holds calls to it.
     """
 
     __slots__ = ("dims", "dtype", "pad", "range")
 
     def __init__(
-        self, shape: Sequence[str | int | ConstExpr] = (), dtype: DTypeLike = "float32", pad: float = 0.0, range: Sequence[float] | None = None
+        self,
+        shape: Sequence[str | int | ConstExpr] = (),
+        dtype: DTypeLike = "float32",
+        pad: float = 0.0,
+        range: Sequence[float] | None = None,
     ) -> None:
         if isinstance(shape, str) or not isinstance(shape, Sequence):
             raise TypeError(f"SymbTensor: expected a list of dimensions, such as ['T', 'H', 'K'], got {shape!r}")
         for d in shape:
             if not isinstance(d, (str, int, ConstExpr)) or isinstance(d, bool):
                 raise TypeError(f"SymbTensor: expected names, sizes or ConstExpr as dimensions, got {d!r}")
-            if (isinstance(d, int) and d < 1) or (isinstance(d, str) and not _DIM.fullmatch(d) and not (d.isdigit() and int(d) > 0)):
+            if (isinstance(d, int) and d < 1) or (
+                isinstance(d, str) and not _DIM.fullmatch(d) and not (d.isdigit() and int(d) > 0)
+            ):
                 raise ValueError(f"SymbTensor: expected dimensions such as 'K', '2*T' or 64, got {d!r}")
         if not isinstance(pad, (int, float)):
             raise TypeError(f"SymbTensor: argument 'pad': expected a number, got {pad!r}")
@@ -240,7 +258,10 @@ class SymbolicSize:
         return SymbolicSize(symbol)._times(own + sign * multiple)
 
     def _unknown(self, *_: Any) -> NoReturn:
-        raise TypeError(f"the size {self.symbol} is not known while tracing; compute with tensors instead, or give it as a ConstExpr")
+        raise TypeError(
+            f"the size {self.symbol} is not known while tracing; compute with tensors instead, or give it as a "
+            f"ConstExpr"
+        )
 
     __int__ = __float__ = __index__ = __pow__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = _unknown
 

@@ -1,4 +1,5 @@
-"""The version, which CMakeLists.txt says: the build of a wheel leaves it in _build.py, and a checkout has CMakeLists.txt itself."""
+"""The version, which CMakeLists.txt says: the build of a wheel leaves it in _build.py, and a checkout has
+CMakeLists.txt itself."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import _c, _measure
@@ -13,6 +13,7 @@ from ._arguments import Arguments
 from ._arrays import Library, library_of
 from ._calls import Plan, Signature, chunks_of, dtype_of_call, factor_of, read_shapes, rounded_up, with_one_head
 from ._decode import OF_SEQUENCES, Pools
+from ._gradients import Backward, run_with_gradients
 from ._location import Location
 from ._notice import notice
 from ._suggest import suggestion
@@ -22,12 +23,16 @@ _MOST_PLANS = 4096
 _CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
 
 
+class _WantsGradients(Exception):
+    """Arguments of a call require gradients."""
+
+
 class Attention:
     """A variant of linear attention: a definition in text form, compiled for the types, sizes and device of its calls.
 
-    `options` are compile options of include/forge_c.h, such as {"strategy": "fused", "chunk": 64}; they hold for every call. `one_head`:
-    arrays come and go without the axis of heads, of which there is one. Variants can be copied and pickled: what they have compiled
-    stays behind, and comes from the cache.
+    `options` are compile options of include/forge_c.h, such as {"strategy": "fused", "chunk": 64}; they hold for every
+    call. `one_head`: arrays come and go without the axis of heads, of which there is one. Variants can be copied and
+    pickled: what they have compiled stays behind, and comes from the cache.
     """
 
     definition: str  #: in text form
@@ -59,12 +64,15 @@ class Attention:
         self._compiled: dict[tuple[Any, ...], _c.Compiled] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._latest: tuple[Any, Plan | None] = (None, None)  #: the last call's key and plan
+        self._backward_pass: Backward | None = None
         self._warned: set[str] = set()  #: reasons for slower kernels that the user has read
-        self._last: _c.Compiled | None = None  #: what `compile` or `check` compiled last, to look inside before the first call
+        self._last: _c.Compiled | None = (
+            None  #: what `compile` or `check` compiled last, to look inside before the first call
+        )
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        of_this_process = ("_compiled", "_plans", "_latest", "_warned", "_last", "_lock")
+        of_this_process = ("_compiled", "_plans", "_latest", "_backward_pass", "_warned", "_last", "_lock")
         return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -77,7 +85,7 @@ class Attention:
     def __dir__(self) -> list[str]:
         return [n for n in object.__dir__(self) if not n.startswith("_")]
 
-    # -- calling -----------------------------------------------------------------------------------------------------------
+    # -- calling -------------------------------------------------------------------------------------------------------
 
     def __call__(
         self,
@@ -90,17 +98,18 @@ class Attention:
     ) -> tuple[Any, ...]:
         """(output, final state): the outputs, and the states after the last tokens or None.
 
-        Arrays are NumPy's or PyTorch's, of any strides: token inputs [B, T, heads, …], or [T, heads, …] for one sequence or packed
-        ones. States are float32 [N, heads, …], N the sequences; of several states, a tuple in the order of declaration (or, going
-        in, a dictionary). Where the definition reads prev_token(x), one more state follows them, last_x: the rows of x's last token,
-        with x's heads. Going in, all of these may be left out: the first token then looks back to the pad value. `cu_seqlens`: int32 or
-        int64 [N + 1], offsets of packed sequences in tokens, on the device of the inputs. Several outputs come as a tuple. Outputs have the
-        type and device of the inputs. Nothing is copied but what kernels cannot read: arrays in another byte order or off their
-        alignment, and states that are not float32.
+        Arrays are NumPy's or PyTorch's, of any strides: token inputs [B, T, heads, …], or [T, heads, …] for one
+        sequence or packed ones. States are float32 [N, heads, …], N the sequences; of several states, a tuple in the
+        order of declaration (or, going in, a dictionary). Where the definition reads prev_token(x), one more state
+        follows them, last_x: the rows of x's last token, with x's heads. Going in, all of these may be left out: the
+        first token then looks back to the pad value. `cu_seqlens`: int32 or int64 [N + 1], offsets of packed sequences
+        in tokens, on the device of the inputs. Several outputs come as a tuple. Outputs have the type and device of the
+        inputs. Nothing is copied but what kernels cannot read: arrays in another byte order or off their alignment, and
+        states that are not float32.
 
-        With `return_intermediate_states` a third result: the states before every chunk of 64 tokens (or of `options["chunk"]`), float32
-        [B, chunks, heads, …], or [chunks, heads, …] where the inputs have no batch; packed sequences have theirs in a row, for which
-        `cu_seqlens` is read on the host.
+        With `return_intermediate_states` a third result: the states before every chunk of 64 tokens (or of
+        `options["chunk"]`), float32 [B, chunks, heads, …], or [chunks, heads, …] where the inputs have no batch; packed
+        sequences have theirs in a row, for which `cu_seqlens` is read on the host.
         """
         arguments = self._arguments["forward"]
         tensors, scalars = arguments.inputs(args, kwargs)
@@ -124,19 +133,21 @@ class Attention:
         return_intermediate_states: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """The outputs of a few more tokens of each sequence, computed by `step` token by token, in one kernel; their states are read and
-        written in place. Several outputs come as a tuple.
+        """The outputs of a few more tokens of each sequence, computed by `step` token by token, in one kernel; their
+        states are read and written in place. Several outputs come as a tuple.
 
-        Inputs are those of a call, [B, T, heads, …] (T may be 1), or [T, heads, …] for one sequence or, with `cu_seqlens`, packed ones.
-        `state`: pools, float32 [slots, heads, …]: an array, or of several states a tuple in the order of declaration or a dictionary. Those
-        that follow from prev_token, last_x, are among them. Nothing is converted: an array that kernels cannot write where it lies is
-        refused. `slots`: int32 or int64 [N] on the device of the inputs: the slot of each sequence, no slot twice. A sequence with slot -1 is
-        skipped: its outputs are zero, no state changes. Without `slots` sequence n has slot n. On a GPU slots are not checked, and the
+        Inputs are those of a call, [B, T, heads, …] (T may be 1), or [T, heads, …] for one sequence or, with
+        `cu_seqlens`, packed ones. `state`: pools, float32 [slots, heads, …]: an array, or of several states a tuple in
+        the order of declaration or a dictionary. Those that follow from prev_token, last_x, are among them. Nothing is
+        converted: an array that kernels cannot write where it lies is refused. `slots`: int32 or int64 [N] on the
+        device of the inputs: the slot of each sequence, no slot twice. A sequence with slot -1 is skipped: its outputs
+        are zero, no state changes. Without `slots` sequence n has slot n. On a GPU slots are not checked, and the
         states of sequences that share one are undefined.
 
-        With `return_intermediate_states` (outputs, states before every token): float32 [B, T, heads, …], or [T, heads, …] where the inputs
-        have no batch, without last_x; of skipped sequences they are undefined. To take back all but the first t tokens, t < T, write those
-        before token t into the slots, and the rows of x's token t - 1 into those of last_x.
+        With `return_intermediate_states` (outputs, states before every token): float32 [B, T, heads, …], or [T, heads,
+        …] where the inputs have no batch, without last_x; of skipped sequences they are undefined. To take back all but
+        the first t tokens, t < T, write those before token t into the slots, and the rows of x's token t - 1 into those
+        of last_x.
 
         The options strategy, chunk, tiles, segments and engine are for calls; they are left out here.
         """
@@ -153,14 +164,61 @@ class Attention:
         output = _one_or_all(results[:count])
         return (output, _one_or_all(results[count:])) if return_intermediate_states else output
 
+    def vjp(
+        self, *args: Any, initial_state: Any = None, cu_seqlens: Any = None, **kwargs: Any
+    ) -> tuple[tuple[Any, Any], Callable[..., dict[str, Any]]]:
+        """((outputs, final states), pullback), in the arguments of a call, of NumPy or of PyTorch (whose autograd needs
+        no vjp: calls are differentiable).
+
+        `pullback(grad_output, grad_final_state=None)` takes the gradients of what a call returns, of the same shapes,
+        and gives those of everything that it takes, a dictionary by the names of inputs and states: of token inputs and
+        of inputs per head in their shapes and types, of numbers a number, of states float32 [N, heads, …] whether
+        `initial_state` was given or not. Sums over tokens, sequences and heads that share an input are made in float32
+        and in a fixed order.
+        """
+        arguments = self._arguments["forward"]
+        tensors, scalars = arguments.inputs(args, kwargs)
+        initial = arguments.states(initial_state) if initial_state is not None else None
+        results = self._run(tensors, scalars, initial, True, cu_seqlens)
+        count = len(self.signature.outputs)
+
+        def pullback(grad_output: Any, grad_final_state: Any = None) -> dict[str, Any]:
+            given = list(grad_output) if isinstance(grad_output, (tuple, list)) else [grad_output]
+            if len(given) != count:
+                raise arguments.error("grad_output", f"expected {count} of outputs, got {len(given)}")
+            final = [] if grad_final_state is None else arguments.states(grad_final_state)
+            return self._backward.run(tensors, scalars, initial, cu_seqlens, given, final)
+
+        return (_one_or_all(results[:count]), _one_or_all(results[count:])), pullback
+
+    @property
+    def _backward(self) -> Backward:
+        if self._backward_pass is None:
+            self._backward_pass = Backward(self)
+        return self._backward_pass
+
     def _run(
-        self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any, before_chunks: bool = False
+        self,
+        tensors: list[Any],
+        scalars: list[float],
+        initial: list[Any] | None,
+        final: bool,
+        cu_seqlens: Any,
+        before_chunks: bool = False,
     ) -> list[Any]:
-        """The outputs, then the final states if `final`, then the states before chunks. All arguments, and what `initial` has, in the order of
-        declaration."""
+        """The outputs, then the final states if `final`, then the states before chunks. All arguments, and what
+        `initial` has, in the order of declaration."""
         arrays = library_of(tensors[0])
         chunks = self._chunks(arrays, tensors[0], cu_seqlens) if before_chunks and arrays is not None else None
-        return self._plan(arrays, tensors, initial, final, cu_seqlens, chunks).run(tensors, scalars, initial, cu_seqlens)
+        try:
+            plan = self._plan(arrays, tensors, initial, final, cu_seqlens, chunks)
+        except _WantsGradients:
+            if before_chunks:
+                raise NotImplementedError(
+                    f"{self.name}: return_intermediate_states has no gradients; call it under torch.no_grad()"
+                ) from None
+            return run_with_gradients(self, tensors, scalars, initial, final, cu_seqlens)
+        return plan.run(tensors, scalars, initial, cu_seqlens)
 
     def _chunks(self, arrays: Library, first: Any, cu_seqlens: Any) -> int:
         """How many states before chunks a call has; `first`: its first tensor."""
@@ -171,15 +229,19 @@ class Attention:
     def _tokens(self, first: Any) -> int:
         """The tokens of a call whose first tensor this is."""
         if (i := self.signature.tensors[0]).kind != "input":
-            raise _c.RuntimeError(f"{self.name}: return_intermediate_states: expected an input of tokens first, got {i.kind}")
+            raise _c.RuntimeError(
+                f"{self.name}: return_intermediate_states: expected an input of tokens first, got {i.kind}"
+            )
         axis = first.ndim - len(i.dims) + (1 if self._one_head else 0)
-        return first.shape[axis] // factor_of(i.dims[0]) if 0 <= axis < first.ndim else 0  # other shapes are refused soon
+        return (
+            first.shape[axis] // factor_of(i.dims[0]) if 0 <= axis < first.ndim else 0
+        )  # other shapes are refused soon
 
     def _plan(
-        self, arrays: Library | None, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any, chunks: int | None = None,
-        entry: str = "forward", slots: Any = None,
+        self, arrays: Library | None, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any,
+        chunks: int | None = None, entry: str = "forward", slots: Any = None,
     ) -> Plan:  # fmt: skip
-        """What calls with arguments of these layouts run; NotImplementedError where gradients are wanted."""
+        """What calls with arguments of these layouts run; _WantsGradients where it must be differentiable."""
         given = tensors
         if initial is not None or cu_seqlens is not None:
             given = [*tensors, *(initial or ()), *(x for x in (cu_seqlens, slots) if x is not None)]
@@ -191,38 +253,47 @@ class Attention:
         except AttributeError:
             raise arguments.strange_array(arrays, tensors, initial, cu_seqlens, slots) from None
         if arrays.wants_gradients(given):
-            raise NotImplementedError(f"{self.name}: Forge has no gradients yet; call it under torch.no_grad(), or detach the inputs")
+            if entry != "decode":
+                raise _WantsGradients
+            raise NotImplementedError(
+                f"{self.name}: decode has no gradients; call it under torch.no_grad(), or detach the inputs"
+            )
         known, plan = self._latest
         if plan is None or key != known:  # comparing is faster than hashing
-            plan = self._plans.get(key) or self._new_plan(key, arrays, tensors, initial, final, cu_seqlens, chunks, entry, slots)
+            plan = self._plans.get(key) or self._new_plan(
+                key, arrays, tensors, initial, final, cu_seqlens, chunks, entry, slots
+            )
             self._latest = key, plan
         return plan
 
     def _new_plan(
-        self, key: tuple[Any, ...], arrays: Library, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any, chunks: int | None,
-        entry: str, slots: Any,
+        self, key: tuple[Any, ...], arrays: Library, tensors: list[Any], initial: list[Any] | None, final: bool,
+        cu_seqlens: Any, chunks: int | None, entry: str, slots: Any,
     ) -> Plan:  # fmt: skip
         in_place = entry == "decode"
         arguments = self._arguments[entry]
         read, (offsets, slots_entry), conversions = arguments.read(arrays, tensors, initial, cu_seqlens, slots)
         inputs, states = read[: len(tensors)], read[len(tensors) :]
         if self._one_head:
-            inputs = [with_one_head(e, len(i.dims) - (2 if i.kind == "input" else 1)) for e, i in zip(inputs, self.signature.tensors)]
+            inputs = [
+                with_one_head(e, len(i.dims) - (2 if i.kind == "input" else 1))
+                for e, i in zip(inputs, self.signature.tensors)
+            ]
             states = [with_one_head(e, len(dims)) for e, dims in zip(states, self.signature.states.values())]
         sequences = cu_seqlens.shape[0] - 1 if cu_seqlens is not None else None
         shape = read_shapes(self.signature, [size for _, size, _ in inputs], self._allowed, sequences)
         arguments.check_sequences(shape.sequences, read[len(tensors) :], slots_entry)
         pools = Pools(self.name, list(self.signature.states), states) if in_place else None
         compiled = self._compiled_for(
-            arrays.device(tensors[0]), dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes, shape.sequences, shape.tokens,
-            shape.most_heads, cu_seqlens is not None,
-            more={} if chunks is None else {"chunk_states": 1} if in_place else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
+            arrays.device(tensors[0]), dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes,
+            shape.sequences, shape.tokens, shape.most_heads, cu_seqlens is not None, more={} if chunks is None else
+            {"chunk_states": 1} if in_place else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
             entry=entry,
         )  # fmt: skip
         self._warn_of(compiled)
         plan = Plan(
-            compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets, self._one_head, chunks,
-            conversions, pools, slots_entry,
+            compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets,
+            self._one_head, chunks, conversions, pools, slots_entry,
         )  # fmt: skip
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
@@ -242,24 +313,42 @@ class Attention:
         more: Mapping[str, Any] | None = None,
         entry: str = "forward",
     ) -> _c.Compiled:
-        """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of two share one; those of `decode`
-        all do."""
+        """The variant for these sizes, compiled for calls of about this shape: lengths within a factor of two share
+        one; those of `decode` all do."""
         length = tokens // max(1, sequences) if packed else tokens
-        expected = {"expected_tokens": rounded_up(length, 2, 64), "expected_sequences": rounded_up(max(1, sequences), 2, 1), "expected_heads": heads}
+        expected = {
+            "expected_tokens": rounded_up(length, 2, 64),
+            "expected_sequences": rounded_up(max(1, sequences), 2, 1),
+            "expected_heads": heads,
+        }
         named = {f"size.{s}": n for s, n in sorted(sizes.items())}
         chosen = self.options
         if entry == "decode":
             expected["expected_tokens"] = 1
             chosen = {"entry": entry, **{name: value for name, value in chosen.items() if name not in OF_SEQUENCES}}
+        elif entry == "backward":
+            chosen = {**chosen, "entry": entry}
         options: dict[str, Any] = {"device": device, "dtype": dtype, **named, **expected, **chosen, **(more or {})}
         if on is not None:
             options["on"] = on
         key = tuple(options.items())
         with self._lock:
             if key not in self._compiled:
-                with notice(f"forge: compiling {self.name} for {on or device} ({', '.join([dtype, *(f'{s} = {n}' for s, n in sizes.items())])}) …"):
+                with notice(
+                    f"forge: compiling {self.name} for {on or device} "
+                    f"({', '.join([dtype, *(f'{s} = {n}' for s, n in sizes.items())])}) …"
+                ):
                     compiled = self._compiled[key] = _c.Compiled(self.definition, options)
-                compiled.request = dict(device=device, dtype=dtype, sequences=sequences, tokens=length, heads=heads, on=on, entry=entry, **sizes)
+                compiled.request = dict(
+                    device=device,
+                    dtype=dtype,
+                    sequences=sequences,
+                    tokens=length,
+                    heads=heads,
+                    on=on,
+                    entry=entry,
+                    **sizes,
+                )
         return self._compiled[key]
 
     def _warn_of(self, compiled: _c.Compiled) -> None:
@@ -275,7 +364,7 @@ class Attention:
         where = Location.of_caller()
         warnings.warn_explicit(text, _c.PerformanceWarning, where.file, where.line)
 
-    # -- looking inside --------------------------------------------------------------------------------------------------------
+    # -- looking inside ------------------------------------------------------------------------------------------------
 
     def compile(
         self,
@@ -288,10 +377,10 @@ class Attention:
         entry: str = "forward",
         **sizes: int,
     ) -> _c.Compiled:
-        """Compiles ahead of calls of about this shape; `sizes` are those that no ConstExpr fixes: K=128, V=128. `device`: cpu (the
-        default) or a GPU of this machine. `on`: a GPU that need not be there, by the name of its facts (h200, a100, rtx4090) or the
-        path of a file of such; what comes can be looked into, but not called. `entry`: "decode" compiles what `decode` calls, for
-        however many tokens."""
+        """Compiles ahead of calls of about this shape; `sizes` are those that no ConstExpr fixes: K=128, V=128.
+        `device`: cpu (the default) or a GPU of this machine. `on`: a GPU that need not be there, by the name of its
+        facts (h200, a100, rtx4090) or the path of a file of such; what comes can be looked into, but not called.
+        `entry`: "decode" compiles what `decode` calls, for however many tokens; "backward" gradients."""
         self._last = self._compile(device, dtype, sequences, tokens, heads, on, entry, **sizes)
         self._warn_of(self._last)
         return self._last
@@ -307,17 +396,23 @@ class Attention:
         entry: str = "forward",
         **sizes: int,
     ) -> _c.Compiled:
-        if entry not in ("forward", "decode"):
-            raise ValueError(f"{self.name}: argument 'entry': expected 'forward' or 'decode', got {entry!r}")
+        if entry not in ("forward", "decode", "backward"):
+            raise ValueError(
+                f"{self.name}: argument 'entry': expected 'forward', 'decode' or 'backward', got {entry!r}"
+            )
         known = {s: v[0] for s, v in self._allowed.items() if s in self.signature.symbols}
         self._check_sizes(sizes, ("device", "dtype", "sequences", "tokens", "heads", "on", "entry"))
         for name, n, least in (("sequences", sequences, 0), ("tokens", tokens, 0), ("heads", heads, 1)):
             if n < least:
                 raise ValueError(f"{self.name}: argument {name!r}: expected at least {least}, got {n}")
         if missing := set(self.signature.symbols) - set(known) - set(sizes):
-            raise TypeError(f"{self.name}: expected the sizes {', '.join(sorted(missing))}, such as {sorted(missing)[0]}=128")
+            raise TypeError(
+                f"{self.name}: expected the sizes {', '.join(sorted(missing))}, such as {sorted(missing)[0]}=128"
+            )
         device = device or ("cuda" if on else "cpu")
-        return self._compiled_for(device, dtype_name(dtype), {**known, **sizes}, sequences, tokens, heads, on=on, entry=entry)
+        return self._compiled_for(
+            device, dtype_name(dtype), {**known, **sizes}, sequences, tokens, heads, on=on, entry=entry
+        )
 
     def _check_sizes(self, sizes: Mapping[str, int], arguments: tuple[str, ...]) -> None:
         """TypeError for sizes of symbols that there are not; `arguments`: what may have been meant besides."""
@@ -343,12 +438,13 @@ class Attention:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What include/forge_c.h's forge_describe says of what the last call used: device, strategy, kernels, sizes, …"""
+        """What include/forge_c.h's forge_describe says of what the last call used: device, strategy, kernels, sizes,
+        …"""
         return self._chosen({}).info
 
     def explain(self, **options: Any) -> str:
-        """Every stage of the compiler and the schedule with its reasons: of the last call. Options as those of `compile` change
-        what is explained: explain(on="h200")."""
+        """Every stage of the compiler and the schedule with its reasons: of the last call. Options as those of
+        `compile` change what is explained: explain(on="h200")."""
         return self._chosen(options).explain()
 
     def source(self, **options: Any) -> str:
@@ -356,28 +452,43 @@ class Attention:
         return "\n".join(f"// {name}\n{text}" for name, text in self._chosen(options).sources().items())
 
     def resources(self, **options: Any) -> list[dict[str, Any]]:
-        """Registers and spilled bytes of a GPU's kernels, by its assembler: of the last call, with the changes of options as those
-        of `compile`. With `on` this is what compiles them; RuntimeError where there is neither NVRTC nor nvcc."""
+        """Registers and spilled bytes of a GPU's kernels, by its assembler: of the last call, with the changes of
+        options as those of `compile`. With `on` this is what compiles them; RuntimeError where there is neither NVRTC
+        nor nvcc."""
         return self._chosen(options).resources()
 
     def check(self, **options: Any) -> _measure.CheckReport:
-        """Runs awkward problems (ragged, packed, empty, strong gates, …) on the CPU and compares them in float64 with `step`,
-        or with the three phases where a definition has no step. The report prints as a table, and is true if all is right."""
+        """Runs awkward problems (ragged, packed, empty, strong gates, …) on the CPU and compares them in float64 with
+        `step`, or with the three phases where a definition has no step. The report prints as a table, and is true if
+        all is right."""
         options = {"dtype": "f32", **options}
         sizes = {s: 32 for s in self.signature.symbols if s not in self._allowed and s not in options}
         return _measure.CheckReport(self.name, self.compile(**{**sizes, **options}).check())
 
     def benchmark(
-        self, B: int = 1, T: int = 4096, H: int = 8, device: str = "cpu", dtype: DTypeLike = "bf16", runs: int = 20, **sizes: int
+        self,
+        B: int = 1,
+        T: int = 4096,
+        H: int = 8,
+        device: str = "cpu",
+        dtype: DTypeLike = "bf16",
+        runs: int = 20,
+        **sizes: int,
     ) -> _measure.Timing:
-        """Times calls on random inputs of [B, T, H, …] (NumPy's or PyTorch's, whichever is there; PyTorch's on a GPU). Sizes that
-        are not given are those of the last call, or 64."""
-        self._check_sizes({s: n for s, n in sizes.items() if s not in self.signature.head_symbols}, ("device", "dtype", "runs"))
+        """Times calls on random inputs of [B, T, H, …] (NumPy's or PyTorch's, whichever is there; PyTorch's on a GPU).
+        Sizes that are not given are those of the last call, or 64."""
+        self._check_sizes(
+            {s: n for s, n in sizes.items() if s not in self.signature.head_symbols}, ("device", "dtype", "runs")
+        )
         for name, n, least in (("B", B, 0), ("T", T, 0), ("H", H, 1), ("runs", runs, 1)):
             if n < least:
                 raise ValueError(f"{self.name}: argument {name!r}: expected at least {least}, got {n}")
         last = self._seen()
-        known = dict.fromkeys(self.signature.symbols, 64) | (last.info["sizes"] if last else {}) | {s: v[0] for s, v in self._allowed.items()}
+        known = (
+            dict.fromkeys(self.signature.symbols, 64)
+            | (last.info["sizes"] if last else {})
+            | {s: v[0] for s, v in self._allowed.items()}
+        )
         return _measure.benchmark(self, B, T, H, device, dtype_name(dtype), runs, {**known, **sizes})
 
 

@@ -18,15 +18,14 @@ from .attention import Attention
 class LinearAttention(Attention):
     """A variant from three functions over one chunk of tokens of one head, and, to check against, its recurrence.
 
-    input_meta    name -> SymbTensor, or a number for a scalar with a default; 'prev_s' declares the state (of several: 'prev_<name>')
-    chunk_mode    inputs -> the chunk's own contribution to the state
-    decay_mode    prev_s, chunk_state, inputs -> the state after the chunk
-    merge_mode    inputs, chunk_state (the state before the chunk) -> the output
-    step          optional: inputs of one token, prev_s -> (next state, output): the specification that `check` holds the rest to
-    chunk         optional: the tokens per chunk (16, 32, 64 or 128) of a definition whose results depend on it; else Forge chooses
-    enable_aot    compile now, for every combination of the values of ConstExpr, and keep the sources in `code_dir`
-    code_dir      where generated sources and compiled kernels are kept (default: the cache directory)
-    sp_group      a process group for sequence parallelism
+    input_meta    name -> SymbTensor, or a number for a scalar with a default; 'prev_s' declares the state (of several:
+    'prev_<name>') chunk_mode    inputs -> the chunk's own contribution to the state decay_mode    prev_s, chunk_state,
+    inputs -> the state after the chunk merge_mode    inputs, chunk_state (the state before the chunk) -> the output
+    step          optional: inputs of one token, prev_s -> (next state, output): the specification that `check` holds
+    the rest to chunk         optional: the tokens per chunk (16, 32, 64 or 128) of a definition whose results depend on
+    it; else Forge chooses enable_aot    compile now, for every combination of the values of ConstExpr, and keep the
+    sources in `code_dir` code_dir      where generated sources and compiled kernels are kept (default: the cache
+    directory) sp_group      a process group for sequence parallelism
     """
 
     def __init__(
@@ -48,9 +47,13 @@ class LinearAttention(Attention):
             if not callable(fn):
                 raise TypeError(f"LinearAttention: argument '{phase}': expected a function, got {fn!r}")
         if name is not None and not is_name(name):
-            raise ValueError(f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}")
+            raise ValueError(
+                f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}"
+            )
         if sp_group is not None:
-            raise NotImplementedError("LinearAttention: sequence parallelism (sp_group) is not available from Python yet")
+            raise NotImplementedError(
+                "LinearAttention: sequence parallelism (sp_group) is not available from Python yet"
+            )
         if chunk is not None and chunk not in (16, 32, 64, 128):
             raise ValueError(f"LinearAttention: argument 'chunk': expected 16, 32, 64 or 128 tokens, got {chunk!r}")
         meta = Meta(input_meta, Location.of_caller())
@@ -63,7 +66,10 @@ class LinearAttention(Attention):
             self._compile_all(code_dir)
 
     def _compile_all(self, code_dir: str | None) -> None:
-        device, dtype = _measure.default_device(), next((i.dtype for i in self.signature.tensors if i.dtype in ("bf16", "f16")), "f32")
+        device, dtype = (
+            _measure.default_device(),
+            next((i.dtype for i in self.signature.tensors if i.dtype in ("bf16", "f16")), "f32"),
+        )
         if missing := [s for s in self.signature.symbols if s not in self._allowed]:
             raise TypeError(f"{self.name}: enable_aot: expected a ConstExpr for {', '.join(missing)}")
         heads = max((max(self._allowed.get(h, (4,))) for h in self.signature.head_symbols), default=4)
@@ -71,7 +77,9 @@ class LinearAttention(Attention):
             sizes = dict(zip(self.signature.symbols, values))
             compiled = self.compile(device, dtype, 1, 4096, heads, None, "forward", **sizes)
             if code_dir:
-                folder = Path(code_dir) / "_".join([self.name, *(f"{s}{n}" for s, n in sizes.items()), dtype, device.replace(":", "")])
+                folder = Path(code_dir) / "_".join(
+                    [self.name, *(f"{s}{n}" for s, n in sizes.items()), dtype, device.replace(":", "")]
+                )
                 folder.mkdir(parents=True, exist_ok=True)
                 for name, text in compiled.sources().items():
                     (folder / name).write_text(text, encoding="utf-8")

@@ -1,6 +1,7 @@
 """The ready-made variants, from the library: forge.variants.gated_delta_net(q=…, k=…, v=…, g=…, beta=…, scale=…).
 
-Each is a forge.Attention; `names()` lists them. Their definitions are the C++ ones of variants/: there is no second copy.
+Each is a forge.Attention; `names()` lists them. Their definitions are the C++ ones of variants/: there is no second
+copy.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ def _made(name: str) -> Attention:
 
 def __getattr__(name: str) -> Attention:
     if name.startswith("_") or name not in _c.variant_names():
-        raise AttributeError(f"forge.variants has no {name!r}{suggestion(name, _c.variant_names())}; it has {', '.join(_c.variant_names())}")
+        raise AttributeError(
+            f"forge.variants has no {name!r}{suggestion(name, _c.variant_names())}; it has "
+            f"{', '.join(_c.variant_names())}"
+        )
     return _made(name)
 
 

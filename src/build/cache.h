@@ -52,7 +52,7 @@ std::string stem_of(const std::string& name, const std::string& made_from);
 /// Whether a content ends in its seal.
 bool is_sealed(const std::string& content);
 
-/// RuntimeError if what a compiler said shows that there was no room for its files.
+/// RuntimeError if a compiler's output shows that the disk was full.
 void refuse_full_disk(const std::string& compiler_output);
 
 }  // namespace forge::build

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <functional>
 
 #include "build/cpu_library.h"
 #include "build/cuda_binary.h"
-#include "compile/gpu_schedule.h"
+#include "compile/question.h"
 #include "compile/request.h"
 #include "device/cuda/portable/call.h"
-#include "emit/cpu/emit_cpu.h"
-#include "emit/cuda/emit_cuda.h"
+#include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "forge/error.h"
 #include "frontend/axes.h"
@@ -19,8 +19,6 @@
 #include "runtime/cpu_kernels.h"
 #include "runtime/cuda_program.h"
 #include "support/environment.h"
-#include "tune/gpu.h"
-#include "tune/select.h"
 
 namespace forge::compiler {
 namespace {
@@ -35,7 +33,7 @@ double flops_of(const plan::Plan& plan) {
     return plan::useful_flops(whole.fn) / static_cast<double>(plan.schedule.chunk);
 }
 
-/// RuntimeError if the kernels' arguments have no room for all that a plan has.
+/// RuntimeError if a plan has more tensors, scalars or spills than the kernels' arguments can hold.
 void check_limits(const plan::Plan& plan) {
     const auto within = [&](std::size_t count, int most, const char* what) {
         if (count > static_cast<std::size_t>(most))
@@ -47,61 +45,68 @@ void check_limits(const plan::Plan& plan) {
     within(plan.spills.size(), cuda::kMaxSpills, "values between kernels");
 }
 
-/// The schedule that measurements say is the fastest; none if there are none, or they are of a version that had other
-/// schedules.
-std::optional<plan::Schedule> tuned_schedule(const ir::Definition& def, const ir::Function& program,
-                                             const CompileOptions& options, const schedule::GpuFacts& device) {
-    const auto tuned = tune::tuned_options(options, tune::gpu_key(program, options, device.tuning_class()));
-    if (!tuned) return std::nullopt;
-    try {
-        return cuda_schedule(def, program, *tuned, device);
-    } catch (const RuntimeError&) {
-        return std::nullopt;
-    }
+/// The reason for the choice stays out of the plan and so of the sources: the same kernels are the same text.
+plan::Plan plan_of(const ir::Definition& def, const ir::Function& program, const target::Choice& choice,
+                   const ir::PassRunner& passes) {
+    plan::Schedule schedule = choice.schedule;
+    schedule.reason.clear();
+    return plan::make_plan(def, program, choice.question.problem.sizes, schedule, passes);
 }
 
-void build_for_gpu(Executable& made, const ir::Definition& def, const ir::Function& program,
-                   const CompileOptions& options) {
-    const runtime::CudaDevice* const there = options.on.empty() ? &runtime::cuda_device(options.device) : nullptr;
-    made.gpu = there ? schedule::GpuFacts(*there) : schedule::facts_of(options.on);
-    const schedule::GpuFacts& device = *made.gpu;
-    made.isa = device.arch();
-    const auto tuned = tuned_schedule(def, program, options, device);
-    made.choice.schedule = tuned ? *tuned : cuda_schedule(def, program, options, device);
-    made.plan = plan::make_plan(def, program, options.sizes, made.choice.schedule);
-    if (tuned)
-        made.choice.schedule.reason = "the fastest that forge tune measured";  // set late: it stays out of the sources
+std::vector<GeneratedSource> sources_of(const Executable& made, const ir::PassRunner& passes) {
+    const target::Target& target = made.choice.target();
+    const std::string name = made.plan.definition.name + target.suffix;
+    ir::Function none;
+    return passes.run(
+        ir::Pass::Emit, [&] { return std::vector<GeneratedSource>{{name, target.print(made.plan)}}; },
+        [&](auto&) -> ir::Function& { return none; }, [](const auto& sources) { return sources[0].text; });
+}
+
+void emit_for_gpu(Executable& made, const ir::Definition& def, const ir::Function& program,
+                  const CompileOptions& options, const ir::PassRunner& passes) {
+    made.gpu =
+        options.on.empty() ? target::GpuFacts(runtime::cuda_device(options.device)) : target::facts_of(options.on);
+    made.isa = made.gpu->arch();
+    made.choice = target::choose(def, program, ask(program, options, &*made.gpu).question);
+    made.plan = plan_of(def, program, made.choice, passes);
     check_limits(made.plan);
-    made.sources = {{def.name + ".cu", emit::emit_cuda(made.plan)}};
+    made.sources = sources_of(made, passes);
+}
+
+void emit_for_cpu(Executable& made, const ir::Definition& def, const ir::Function& program,
+                  const CompileOptions& options, const ir::PassRunner& passes) {
+    made.isa = options.isa == "auto" ? support::machine_isa() : options.isa;
+    made.choice = target::choose(def, program, ask(program, options, nullptr).question);
+    made.plan = plan_of(def, program, made.choice, passes);
+    made.sources = sources_of(made, passes);
+}
+
+void load_for_gpu(Executable& made, const CompileOptions& options) {
+    const bool there = options.on.empty();
     if (!there || !options.load) {
         made.kernels = std::make_unique<runtime::AbsentGpuKernels>(
             made.plan, there ? runtime::kNotLoaded
                              : fmt::format("compiled on facts of {}, which is not there to run it: expected a variant "
                                            "compiled without 'on' for a device of this machine",
-                                           device.name));
+                                           made.gpu->name));
         return;
     }
     const build::CudaBinary binary =
-        build::build_cuda_binary(def.name, made.sources[0].text, device.arch(), made.cache_dir);
+        build::build_cuda_binary(made.plan.definition.name, made.sources[0].text, made.isa, made.cache_dir);
     made.from_cache = binary.from_cache;
-    made.kernels = std::make_unique<runtime::CudaProgram>(made.plan, binary.cubin, *there);
+    made.kernels =
+        std::make_unique<runtime::CudaProgram>(made.plan, binary.cubin, runtime::cuda_device(options.device));
 }
 
-void build_for_cpu(Executable& made, const ir::Definition& def, const ir::Function& program,
-                   const CompileOptions& options) {
-    made.isa = options.isa == "auto" ? support::machine_isa() : options.isa;
-    made.choice = tune::select(def, program, options);
-    plan::Schedule schedule = made.choice.schedule;
-    schedule.reason.clear();  // it stays out of the sources: the same kernels are the same text
-    made.plan = plan::make_plan(def, program, options.sizes, schedule);
-    made.sources = {{def.name + ".cpp", emit::emit_cpu(made.plan)}};
+void load_for_cpu(Executable& made, const CompileOptions& options) {
     const int threads = options.threads > 0 ? options.threads : support::core_count();
     if (!options.load) {
         made.kernels =
             std::make_unique<CpuKernels>(made.plan, std::vector<CpuKernels::Function>{}, nullptr, nullptr, threads);
         return;
     }
-    const auto library = build::build_cpu_library(def.name, made.sources[0].text, made.isa, made.cache_dir);
+    const auto library =
+        build::build_cpu_library(made.plan.definition.name, made.sources[0].text, made.isa, made.cache_dir);
     made.from_cache = library->from_cache();
     const auto function = [&](const std::string& symbol) {
         return reinterpret_cast<CpuKernels::Function>(library->symbol(symbol));  // NOLINT: dlsym
@@ -115,19 +120,30 @@ void build_for_cpu(Executable& made, const ir::Definition& def, const ir::Functi
 
 }  // namespace
 
-std::shared_ptr<const Executable> build(const program::Module& module, const CompileOptions& asked) {
-    const auto begin = std::chrono::steady_clock::now();
-    const program::EntryPoint& entry = module.entry(asked.entry);
+std::shared_ptr<Executable> emitted(const program::Module& module, const CompileOptions& asked,
+                                    const ir::PassRunner& passes) {
+    // What the module has at hand was made unseen.
+    const program::EntryPoint entry =
+        passes.observed() ? program::entry_named(asked.entry, module.own(), passes) : module.entry(asked.entry);
     CompileOptions options = settled(asked, entry);
     options.sizes = frontend::own_sizes(module.own(), asked.sizes);
     if (options.chunk_states && graph::has_saved_states(entry.optimised))
         throw RuntimeError(fmt::format("{}: chunk_states: expected them of forward, got entry = {}",
                                        module.definition().name, entry.name));
-    const ir::Function program = options.chunk_states ? graph::with_chunk_states(entry.optimised) : entry.optimised;
+    ir::Function program = entry.optimised;
+    if (options.chunk_states)
+        program = passes.run(ir::Pass::ChunkStates, [&] { return graph::with_chunk_states(program); });
     check_extents(module.definition(), program, options.sizes);
     auto made = std::make_shared<Executable>();
-    made->cache_dir = options.cache_dir.empty() ? support::default_cache_dir() : options.cache_dir;
-    (options.device == "cpu" ? build_for_cpu : build_for_gpu)(*made, entry.tensors, program, options);
+    made->cache_dir = cache_dir(options);
+    (options.device == "cpu" ? emit_for_cpu : emit_for_gpu)(*made, entry.tensors, program, options, passes);
+    return made;
+}
+
+std::shared_ptr<const Executable> build(const program::Module& module, const CompileOptions& options) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto made = emitted(module, options);
+    (options.device == "cpu" ? load_for_cpu : load_for_gpu)(*made, options);
     made->flops_per_token = flops_of(made->plan);
     made->build_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return made;

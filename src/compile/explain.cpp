@@ -3,26 +3,15 @@
 #include <fmt/format.h>
 
 #include "emit/cuda/emit_cuda.h"
-#include "forge/error.h"
 #include "graph/norm_bound.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
 #include "ir/text.h"
+#include "target/choose.h"
 
 namespace forge::compiler {
 
-std::string engine_of(const runtime::Executable& executable) {
-    if (!executable.gpu) return "cpu";
-    switch (executable.plan.schedule.engine) {
-        case plan::Engine::Channels:
-            return "channels";
-        case plan::Engine::WarpGroups:
-            return "warp-groups";
-        case plan::Engine::Tiles:
-            return "portable";
-    }
-    throw InternalError("engine: unknown");
-}
+std::string engine_of(const runtime::Executable& executable) { return executable.choice.target().name; }
 
 std::string explain(const program::Module& module, const std::string& entry, const runtime::Executable& executable) {
     const plan::Plan& plan = executable.plan;
@@ -49,8 +38,12 @@ std::string explain(const program::Module& module, const std::string& entry, con
             fmt::format("\n// The GPU: {}.\n// The engine: {}.\n", to_string(*executable.gpu), engine_of(executable));
         for (const Refusal& why : plan.schedule.refused) text += fmt::format("//   not {}\n", to_string(why));
     }
+    // Of a GPU's candidates no more were looked at than it took to choose.
+    const target::Choice all =
+        executable.gpu ? target::choose(plan.definition, plan.program, executable.choice.question, target::Range::All)
+                       : executable.choice;
     text += fmt::format("\n// The schedule: {}.\n{}", to_string(executable.choice.schedule),
-                        executable.gpu ? "" : schedule::explain(executable.choice));
+                        target::explain(all, plan.definition, plan.program));
     for (const auto& kernel : plan.kernels)
         text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}",
                             kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.graph.fn),

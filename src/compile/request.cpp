@@ -4,13 +4,12 @@
 
 #include <algorithm>
 
+#include "compile/question.h"
 #include "frontend/axes.h"
 #include "frontend/join.h"
 #include "interp/semantics.h"
 #include "ir/infer.h"
 #include "ir/text.h"
-#include "plan/place.h"
-#include "schedule/choose.h"
 #include "support/checked.h"
 
 namespace forge::compiler {
@@ -41,14 +40,11 @@ void check_options(const CompileOptions& o) {
         throw RuntimeError(fmt::format("on: expected device = cuda with it, got '{}'", o.device));
     if (o.chunk != 0 && !ir::is_chunk_size(o.chunk) && !(o.chunk == 1 && o.entry == "decode"))
         throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
-    if (o.engine != "auto" && o.engine != "portable" && o.engine != "warp-groups")
-        throw RuntimeError(fmt::format("engine: expected auto, portable or warp-groups, got '{}'", o.engine));
     if (o.dtype != F32 && !is_half(o.dtype))
         throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
-    if (o.strategy != "auto") plan::strategy_named(o.strategy);
     if (o.isa != "auto" && o.isa != "avx512" && o.isa != "avx2" && o.isa != "plain")
         throw RuntimeError(fmt::format("isa: expected auto, avx512, avx2 or plain, got '{}'", o.isa));
-    schedule::rule_named(o.rule);
+    static_cast<void>(wishes_of(o));  // strategy, engine, rule
     check_count("threads", o.threads, 1 << 16);
     check_count("tiles", o.tiles, 1 << 12);
     check_count("segments", o.segments, 1 << 20);

@@ -53,7 +53,7 @@ struct Context {
                                                              : fmt::format("scratch + {}", offset);
     }
     static constexpr std::int64_t kFloat = 4;
-    /// Where a value lies, in all buffers that it has by turns; nothing for values outside tiles and registers.
+    /// Where a value lies, in all buffers of its ring; nothing for values outside tiles and registers.
     [[nodiscard]] kernel::Accesses memory(ir::ValueId v) const;
     /// So many floats of the tiles' memory.
     [[nodiscard]] static kernel::Accesses floats_at(std::int64_t offset, std::int64_t floats);

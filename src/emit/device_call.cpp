@@ -6,6 +6,7 @@
 namespace forge::emit {
 namespace {
 
+using ir::Along;
 using ir::Function;
 using ir::Op;
 using ir::Opcode;
@@ -21,41 +22,44 @@ class DeviceCall {
         : c_(context), out_(context.out), fn_(context.fn), v_(v), op_(fn_.op(v)), result_(context.name(v)) {}
 
     void write() {
-        switch (op_.code) {
-            case Opcode::Matmul:
-            case Opcode::MatmulOutFp32:
-                return matmul("Set");
-            case Opcode::MatmulAdd:
-                return matmul("Add");
-            case Opcode::MatmulSub:
-                return matmul("Sub");
-            case Opcode::Cumsum:
-                return cumsum();
-            case Opcode::Cumprod:
-                return cumprod();
-            case Opcode::Concat:
-            case Opcode::Interleave:
+        switch (ir::along(op_.code)) {
+            case Along::Contracted:
+                return matmul(accumulation());
+            case Along::Scanned:
+                return op_.code == Opcode::Cumsum ? cumsum() : cumprod();
+            case Along::Joined:
                 return join();
-            case Opcode::Sum:
-            case Opcode::Amax:
+            case Along::Reduced:
                 return reduce();
-            case Opcode::LinearScan:
-                return linear_scan();
-            case Opcode::Inverse:
+            case Along::RowScan:
+                if (op_.code == Opcode::LinearScan) return linear_scan();
+                break;  // of a row loop
+            case Along::Matrix:
                 return out_.line("unit_lower_inverse<{}, {}, {}>({}, {});", size_of(op_.type, 0),
                                  row_stride(op_.args[0]), row_stride(v_), pointer(0), result_);
-            case Opcode::DecayMask:
-                return out_.line("decay_mask<{}, {}, {}>({}, {});", size_of(op_.type, 0), row_stride(v_),
-                                 flag(op_.attrs.exclusive), pointer(0), result_);
-            case Opcode::DecayMatmul:
-                return decay_matmul();
-            case Opcode::DecayApply:
-                return decay_apply();
-            case Opcode::RepeatInterleave:
+            case Along::Pairs:
+                return op_.code == Opcode::DecayMask ? decay_mask() : decay_matmul();
+            case Along::Rows:
+                if (op_.code == Opcode::DecayApply) return decay_apply();
+                break;  // of the warp groups
+            case Along::Repeated:
                 return repeat();
-            default:
-                throw InternalError(std::string("emit: no device function for ") + ir::info(op_.code).name);
+            case Along::Leaf:
+            case Along::Place:
+            case Along::Pointwise:
+            case Along::Triangle:
+            case Along::Copied:
+            case Along::Shifted:
+            case Along::Normalised:
+            case Along::Permuted:
+            case Along::Inserted:
+            case Along::Removed:
+            case Along::Selected:
+            case Along::Cut:
+            case Along::Broadcast:
+                break;
         }
+        throw InternalError(std::string("emit: no device function for ") + ir::info(op_.code).name);
     }
 
   private:
@@ -90,6 +94,11 @@ class DeviceCall {
         if (leading == axis) rows(axis, from, to);
         else cols(axis - 1, from, to);
         for (int i = 0; i < leading; ++i) out_.close();
+    }
+
+    [[nodiscard]] const char* accumulation() const {
+        const ir::Linear linear = ir::linear(op_.code);
+        return linear == ir::Linear::Accumulated ? "Add" : linear == ir::Linear::Subtracted ? "Sub" : "Set";
     }
 
     void matmul(const char* acc) {
@@ -207,6 +216,11 @@ class DeviceCall {
                              stride(v_, 0), exclusive, pointer(0), pointer(1), result_);
         out_.line("linear_scan<{}, {}, {}, {}, {}>({}, {}, {});", size_of(op_.type, 0), flat_columns(v_),
                   stride(op_.args[0], 0), stride(op_.args[1], 0), stride(v_, 0), pointer(0), pointer(1), result_);
+    }
+
+    void decay_mask() {
+        out_.line("decay_mask<{}, {}, {}>({}, {});", size_of(op_.type, 0), row_stride(v_), flag(op_.attrs.exclusive),
+                  pointer(0), result_);
     }
 
     void decay_matmul() {

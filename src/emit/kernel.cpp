@@ -141,7 +141,7 @@ class KernelWriter {
                            plan_.schedule.chunk);
     }
 
-    /// On a GPU, what a chunk reads is asked for while the chunk before is computed, as far as registers go.
+    /// On a GPU, what a chunk reads is prefetched while the chunk before is computed, as far as registers go.
     void choose_ahead() {
         constexpr std::int64_t kRegisters = 65536 / 4;  // a quarter of what a multiprocessor has
         const std::int64_t most = kRegisters / c_.dialect.threads;

@@ -1,4 +1,4 @@
-/// The kernel that hands on what prev_token reads before the next call's first token.
+/// The kernel that stores what prev_token will read before the next call's first token.
 #pragma once
 
 #include "emit/dialect.h"

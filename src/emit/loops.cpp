@@ -226,33 +226,6 @@ class LoopNest {
 
 }  // namespace
 
-std::string expression(const Function& fn, const Op& op, const std::vector<std::string>& a, const std::string& zero) {
-    switch (op.code) {
-        case Opcode::Add:
-            return fmt::format("{} + {}", a[0], a[1]);
-        case Opcode::Sub:
-            return fmt::format("{} - {}", a[0], a[1]);
-        case Opcode::Mul:
-            return fmt::format("{} * {}", a[0], a[1]);
-        case Opcode::Div:
-            return fmt::format("{} / {}", a[0], a[1]);
-        case Opcode::Neg:
-            return fmt::format("-{}", a[0]);
-        case Opcode::Copy:
-            return a[0];
-        case Opcode::To: {
-            const bool from = fn.op(op.args[0]).type.dtype == DType::Bool, to = op.type.dtype == DType::Bool;
-            return from == to ? a[0]
-                   : to       ? fmt::format("ne({}, {})", a[0], zero)
-                              : fmt::format("mask_to_float({})", a[0]);
-        }
-        default:
-            if (!ir::is_elementwise(op.code))
-                throw InternalError(fmt::format("emit: {} in a loop over elements", ir::info(op.code).name));
-            return fmt::format("{}({})", ir::info(op.code).name, fmt::join(a, ", "));
-    }
-}
-
 std::string tile_pointer(const Function& fn, ValueId v, const std::vector<std::string>& names) {
     const ValueId base = tile::buffer_of(fn, v);
     const std::int64_t skip = fn.op(v).layout->offset - fn.op(base).layout->offset;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "emit/expression.h"
 #include "emit/writer.h"
 #include "ir/function.h"
 #include "tile/stream.h"
@@ -21,10 +22,6 @@ enum class Walk : std::uint8_t {
 /// Writes the loops that compute value `root` (elementwise, or a copy) into its tile.
 void write_loops(Writer& out, const ir::Function& fn, ir::ValueId root, const std::vector<std::string>& names,
                  Walk walk);
-
-/// One elementwise op on the texts of its operands; `zero`: what truth is told from.
-std::string expression(const ir::Function& fn, const ir::Op& op, const std::vector<std::string>& operands,
-                       const std::string& zero = "zero");
 
 /// The tensors that a row loop reads and writes where they lie: the names of their `Rows`, by value.
 using RowTensors = std::map<ir::ValueId, std::string>;

@@ -24,7 +24,7 @@ kernel::Statement wait_for(const std::string& channel, kernel::Side side, const 
 kernel::Statement arrive_at(const std::string& channel, kernel::Side side, const std::string& turn);
 /// Several in one line.
 kernel::Statement line_of_all(std::vector<kernel::Statement> statements);
-/// What all threads wrote to shared memory is there for all threads and the matrix units; `publish();`.
+/// Makes what all threads wrote to shared memory visible to all threads and to the matrix units; `publish();`.
 kernel::Statement publish();
 
 }  // namespace forge::emit

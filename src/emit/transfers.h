@@ -24,7 +24,7 @@ class Transfers {
     struct Place {
         std::string row = "row", rows = "rows", block = "block";
     };
-    /// A load that can be asked for before its tile is free: how many registers that takes per thread, 0 if it cannot.
+    /// A load that can be issued before its tile is free: how many registers that takes per thread, 0 if it cannot.
     [[nodiscard]] std::int64_t registers_ahead(ir::ValueId v) const;
     [[nodiscard]] std::string fetch(ir::ValueId v, const Place& place) const;
     void place(ir::ValueId v);  ///< what was fetched, into its tile

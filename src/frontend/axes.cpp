@@ -6,6 +6,7 @@
 namespace forge::frontend {
 namespace {
 
+using ir::Along;
 using ir::Definition;
 using ir::Function;
 using ir::Op;
@@ -109,49 +110,47 @@ class Axes {
     }
 
     void tie_operation(const Op& op, const Span& result, const std::vector<Span>& args) {
-        switch (op.code) {
-            case Opcode::Param:
-            case Opcode::Constant:
+        switch (ir::along(op.code)) {
+            case Along::Leaf:
                 return;
-            case Opcode::Matmul:
-            case Opcode::MatmulOutFp32: {
+            case Along::Contracted: {
                 const std::size_t rows = op.attrs.trans_a ? 1 : 0, columns = op.attrs.trans_b ? 0 : 1;
                 tie(args[0].axis(1 - rows), args[1].axis(1 - columns));
                 tie(args[0].axis(rows), result.axis(0));
                 return tie(args[1].axis(columns), result.axis(1));
             }
-            case Opcode::Permute:
+            case Along::Permuted:
                 for (std::size_t i = 0; i < result.rank; ++i)
                     tie(result.axis(i), args[0].axis(static_cast<std::size_t>(op.attrs.perm[i])));
                 return;
-            case Opcode::Unsqueeze:
+            case Along::Inserted:
                 return tie_around(args[0], result, axis(op, result.rank));
-            case Opcode::Squeeze:
-            case Opcode::Select:
-            case Opcode::Sum:
-            case Opcode::Amax:
+            case Along::Removed:
+            case Along::Selected:
+            case Along::Reduced:
                 return tie_around(result, args[0], axis(op, args[0].rank));
-            case Opcode::Slice:  // symbols stay, factors do not
-            case Opcode::RepeatInterleave:
+            case Along::Cut:  // symbols stay, factors do not
+            case Along::Repeated:
                 for (std::size_t i = 0; i < result.rank; ++i)
                     if (dims_[result.axis(i)]->symbol == dims_[args[0].axis(i)]->symbol)
                         tie(result.axis(i), args[0].axis(i));
                 return;
-            case Opcode::To:
-            case Opcode::CacheResult:
-            case Opcode::PrevToken:
-            case Opcode::Expand:
-            case Opcode::Cumsum:
-            case Opcode::L2norm:
-            case Opcode::Softmax:
-            case Opcode::LinearScan:
-            case Opcode::Tril:
-            case Opcode::Triu:
+            case Along::Pointwise:
+            case Along::Triangle:
+            case Along::Copied:
+            case Along::Shifted:
+            case Along::Broadcast:
+            case Along::Scanned:
+            case Along::Normalised:
+            case Along::RowScan:
                 for (const Span& a : args) tie_from_right(result, a);
                 return;
-            default:
-                if (!ir::is_elementwise(op.code)) return tie_all(result, args);
-                for (const Span& a : args) tie_from_right(result, a);
+            case Along::Place:
+            case Along::Joined:
+            case Along::Matrix:
+            case Along::Pairs:
+            case Along::Rows:
+                return tie_all(result, args);
         }
     }
 
@@ -165,7 +164,7 @@ class Axes {
         for (std::size_t i = 0; i < less.rank; ++i) tie(less.axis(i), more.axis(i < dropped ? i : i + 1));
     }
 
-    /// Of an operation that may do anything: what is spelt alike is one.
+    /// Of an operation that may do anything: axes of one name are one axis.
     void tie_all(const Span& result, std::vector<Span> spans) {
         spans.push_back(result);
         std::vector<std::size_t> axes;

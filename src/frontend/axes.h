@@ -1,4 +1,4 @@
-/// What decides is which axes a program ties to each other, not how they are spelt: a state ["D", "D"] or [128, 128]
+/// What decides is which axes a program ties to each other, not their names: a state ["D", "D"] or [128, 128]
 /// has as many independent axes as one of ["K", "V"].
 #pragma once
 

@@ -106,11 +106,11 @@ Tensor Tensor::to(DType dtype, Here here) const {
 
 Tensor Tensor::T(Here here) const { return transpose(*this, here); }
 
-#define FORGE_UNARY(Enum, name, formula, doc) \
+#define FORGE_UNARY(Enum, name, formula, linear, cost, doc) \
     Tensor name(const Tensor& x, Here here) { return record(Opcode::Enum, {x}, {}, here); }
-#define FORGE_BINARY(Enum, name, formula, doc) \
+#define FORGE_BINARY(Enum, name, formula, linear, cost, doc) \
     Tensor name(const Operand& a, const Operand& b) { return binary(Opcode::Enum, a, b); }
-#define FORGE_COMPARE(Enum, name, formula, doc) \
+#define FORGE_COMPARE(Enum, name, formula, cost, doc) \
     Tensor name(const Operand& a, const Operand& b) { return binary(Opcode::Enum, a, b); }
 #include "forge/ops.def"
 

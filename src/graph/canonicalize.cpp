@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "graph/passes.h"
@@ -133,23 +132,9 @@ Rewrite difference_from_one(Function& out, const Op& op, const Args& args) {
     return std::nullopt;
 }
 
-std::optional<double> fold(Opcode code, double a, double b) {
-    switch (code) {
-#define FORGE_OP(Enum, name, arity, attributes, doc)
-#define FORGE_UNARY(Enum, name, formula, doc)
-#define FORGE_BINARY(Enum, name, formula, doc) \
-    case Opcode::Enum:                         \
-        return formula;
-#define FORGE_COMPARE(Enum, name, formula, doc)
-#include "forge/ops.def"
-        default:
-            return std::nullopt;
-    }
-}
-
 Rewrite fold_constants(Function& out, const Op& op, const Args& args) {
     if (out.op(args[0]).code != Opcode::Constant || out.op(args[1]).code != Opcode::Constant) return std::nullopt;
-    const auto value = fold(op.code, out.op(args[0]).attrs.value, out.op(args[1]).attrs.value);
+    const auto value = ir::formula_of(op.code, out.op(args[0]).attrs.value, out.op(args[1]).attrs.value);
     if (!value) return std::nullopt;
     return ir::emit_constant(out, *value, op.where);
 }

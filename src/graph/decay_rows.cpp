@@ -57,7 +57,7 @@ class Finder {
         if (op.code != Opcode::Mul) factors = {v};
     }
 
-    /// Takes a factor for what it is; false if there is no room for it.
+    /// Classifies a factor; false if its kind is taken already.
     [[nodiscard]] bool place(ValueId f, Rows& rows) const {
         const Op& op = fn_.op(f);
         const auto take = [&](ValueId& where, ValueId v) { return where == ir::kNoValue && (where = v, true); };

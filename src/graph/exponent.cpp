@@ -12,6 +12,7 @@ namespace {
 
 using ir::Attrs;
 using ir::Function;
+using ir::Linear;
 using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
@@ -164,67 +165,99 @@ double take(Terms& terms, Kind kind, ValueId g, std::int64_t repeat, const std::
     return 0;
 }
 
+namespace {
+
+/// Of a view: its operand's terms with other axes.
+Terms rearranged_terms(const Function& fn, const Op& op, ValueId v) {
+    if (op.code == Opcode::Expand) return operand_terms(fn, op.args[0], op.type.rank());
+    if (op.code == Opcode::RepeatInterleave) return op.attrs.dim == 0 ? repeated_terms(fn, op, v) : opaque(fn, v);
+    if (op.code != Opcode::Unsqueeze && op.code != Opcode::Permute) return opaque(fn, v);
+    Terms terms = linear_terms(fn, op.args[0]);
+    if (op.code == Opcode::Unsqueeze) shift_axes(terms, static_cast<int>(op.attrs.dim), 1);
+    else
+        for (Term& t : terms)
+            for (int& a : t.axes)
+                a = static_cast<int>(std::find(op.attrs.perm.begin(), op.attrs.perm.end(), a) - op.attrs.perm.begin());
+    return terms;
+}
+
+}  // namespace
+
 Terms linear_terms(const Function& fn, ValueId v) {
     const Op& op = fn.op(v);
     const int rank = op.type.rank();
     if (is_summed(fn, v)) return opaque(fn, v);
-    switch (op.code) {
-        case Opcode::Add:
-        case Opcode::Sub: {
+    switch (ir::linear(op.code)) {
+        case Linear::Sum:
+        case Linear::Difference: {
             Terms terms = operand_terms(fn, op.args[0], rank), right = operand_terms(fn, op.args[1], rank);
             if (op.code == Opcode::Sub) scale(right, -1);
             append(terms, std::move(right));
             return terms;
         }
-        case Opcode::Neg: {
+        case Linear::Negated: {
             Terms terms = linear_terms(fn, op.args[0]);
             scale(terms, -1);
             return terms;
         }
-        case Opcode::Mul:
+        case Linear::Product:
             return product_terms(fn, op, v);
-        case Opcode::Cumsum:
-        case Opcode::Sum:
+        case Linear::Summed:
             return op.attrs.dim == 0 ? scan_terms(fn, op) : opaque(fn, v);
-        case Opcode::Unsqueeze: {
-            Terms terms = linear_terms(fn, op.args[0]);
-            shift_axes(terms, static_cast<int>(op.attrs.dim), 1);
-            return terms;
-        }
-        case Opcode::Expand:
-            return operand_terms(fn, op.args[0], rank);
-        case Opcode::RepeatInterleave:
-            return op.attrs.dim == 0 ? repeated_terms(fn, op, v) : opaque(fn, v);
-        case Opcode::Permute: {
-            Terms terms = linear_terms(fn, op.args[0]);
-            for (Term& t : terms)
-                for (int& a : t.axes)
-                    a = static_cast<int>(std::find(op.attrs.perm.begin(), op.attrs.perm.end(), a) -
-                                         op.attrs.perm.begin());
-            return terms;
-        }
-        default:
+        case Linear::Rearranged:
+            return rearranged_terms(fn, op, v);
+        case Linear::Opaque:
+        case Linear::Same:
+        case Linear::Quotient:
+        case Linear::Selected:
+        case Linear::Joined:
+        case Linear::Masked:
+        case Linear::Second:
+        case Linear::Contraction:
+        case Linear::Weighted:
+        case Linear::Accumulated:
+        case Linear::Subtracted:
             return opaque(fn, v);
     }
+    return opaque(fn, v);
 }
+
+namespace {
+
+/// Views of a product that are products of views.
+bool carries_factors(Opcode code) {
+    return code == Opcode::Unsqueeze || code == Opcode::Permute || code == Opcode::RepeatInterleave;
+}
+
+}  // namespace
 
 bool has_exponential(const Function& fn, ValueId v) {
     const Op& op = fn.op(v);
-    switch (op.code) {
-        case Opcode::Exp:
-        case Opcode::Exp2:
-            return true;
-        case Opcode::Mul:
-        case Opcode::Div:
+    if (op.code == Opcode::Exp || op.code == Opcode::Exp2) return true;
+    switch (ir::linear(op.code)) {
+        case Linear::Product:
+        case Linear::Quotient:
             return has_exponential(fn, op.args[0]) || has_exponential(fn, op.args[1]);
-        case Opcode::Neg:
-        case Opcode::Unsqueeze:
-        case Opcode::Permute:
-        case Opcode::RepeatInterleave:
+        case Linear::Negated:
             return has_exponential(fn, op.args[0]);
-        default:
+        case Linear::Rearranged:
+            return carries_factors(op.code) && has_exponential(fn, op.args[0]);
+        case Linear::Opaque:
+        case Linear::Same:
+        case Linear::Sum:
+        case Linear::Difference:
+        case Linear::Selected:
+        case Linear::Joined:
+        case Linear::Summed:
+        case Linear::Masked:
+        case Linear::Second:
+        case Linear::Contraction:
+        case Linear::Weighted:
+        case Linear::Accumulated:
+        case Linear::Subtracted:
             return false;
     }
+    return false;
 }
 
 namespace {
@@ -262,38 +295,31 @@ Factored factor(Function& fn, ValueId v) {
         shift_axes(f.exponent, 0, rank - fn.op(op.args[i]).type.rank());
         return f;
     };
-    switch (op.code) {
-        case Opcode::Exp:
-            return {{}, linear_terms(fn, op.args[0])};
-        case Opcode::Exp2: {
-            Terms terms = linear_terms(fn, op.args[0]);
-            scale(terms, std::numbers::ln2);
-            return {{}, std::move(terms)};
-        }
-        case Opcode::Mul: {
-            Factored a = operand(0), b = operand(1);
-            a.factors.insert(a.factors.end(), b.factors.begin(), b.factors.end());
-            append(a.exponent, std::move(b.exponent));
-            return a;
-        }
-        case Opcode::Div: {
-            Factored a = operand(0), b = operand(1);
-            if (!b.factors.empty()) return {{v}, {}};
-            scale(b.exponent, -1);
-            append(a.exponent, std::move(b.exponent));
-            return a;
-        }
-        case Opcode::Neg: {
-            Factored f = operand(0);
-            f.factors.push_back(ir::emit_constant(fn, -1, op.where));
-            return f;
-        }
-        case Opcode::Unsqueeze:
-        case Opcode::Permute:
-            return full_rank(fn, op.args[0]) ? factor_view(fn, op) : Factored{{v}, {}};
-        default:
-            return {{v}, {}};
+    if (op.code == Opcode::Exp || op.code == Opcode::Exp2) {
+        Terms terms = linear_terms(fn, op.args[0]);
+        if (op.code == Opcode::Exp2) scale(terms, std::numbers::ln2);
+        return {{}, std::move(terms)};
     }
+    if (op.code == Opcode::Mul) {
+        Factored a = operand(0), b = operand(1);
+        a.factors.insert(a.factors.end(), b.factors.begin(), b.factors.end());
+        append(a.exponent, std::move(b.exponent));
+        return a;
+    }
+    if (op.code == Opcode::Div) {
+        Factored a = operand(0), b = operand(1);
+        if (!b.factors.empty()) return {{v}, {}};
+        scale(b.exponent, -1);
+        append(a.exponent, std::move(b.exponent));
+        return a;
+    }
+    if (op.code == Opcode::Neg) {
+        Factored f = operand(0);
+        f.factors.push_back(ir::emit_constant(fn, -1, op.where));
+        return f;
+    }
+    const bool view = op.code == Opcode::Unsqueeze || op.code == Opcode::Permute;
+    return view && full_rank(fn, op.args[0]) ? factor_view(fn, op) : Factored{{v}, {}};
 }
 
 namespace {

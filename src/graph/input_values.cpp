@@ -9,6 +9,7 @@ namespace forge::graph {
 namespace {
 
 using ir::Function;
+using ir::Linear;
 using ir::Op;
 using ir::Opcode;
 using ir::Role;
@@ -60,40 +61,41 @@ class Reader {
             next.sign *= sign;
             trace(op.args[i], next, found);
         };
-        switch (op.code) {
-            case Opcode::Param:
-                so_far.name = op.attrs.name;
-                if (op.attrs.role == Role::Input || op.attrs.role == Role::Head) found.push_back(so_far);
-                return;
-            case Opcode::Cumsum:
-            case Opcode::Sum:
+        switch (ir::linear(op.code)) {
+            case Linear::Summed:
                 if (op.attrs.dim == 0) (op.code == Opcode::Sum ? so_far.total : so_far.prefix) = true;
                 return go_on(0);
-            case Opcode::Add:
+            case Linear::Sum:
                 return go_on(0), go_on(1);
-            case Opcode::Sub:
+            case Linear::Difference:
                 return go_on(0), go_on(1, -1);
-            case Opcode::Neg:
+            case Linear::Negated:
                 return go_on(0, -1);
-            case Opcode::Mul:
+            case Linear::Product:
                 for (const std::size_t i : {0U, 1U})
                     if (const int sign = sign_of(op.args[1 - i]); sign != 0) go_on(i, sign);
                 return;
-            case Opcode::Log:
-                so_far.logarithm = true;
+            case Linear::Same:
+            case Linear::Rearranged:
                 return go_on(0);
-            case Opcode::To:
-            case Opcode::CacheResult:
-            case Opcode::Copy:
-            case Opcode::Unsqueeze:
-            case Opcode::Squeeze:
-            case Opcode::Expand:
-            case Opcode::Permute:
-            case Opcode::Select:
-            case Opcode::Slice:
-            case Opcode::RepeatInterleave:
-                return go_on(0);
-            default:
+            case Linear::Opaque:
+                if (op.code == Opcode::Log) {
+                    so_far.logarithm = true;
+                    go_on(0);
+                } else if (op.code == Opcode::Param) {
+                    so_far.name = op.attrs.name;
+                    if (op.attrs.role == Role::Input || op.attrs.role == Role::Head) found.push_back(so_far);
+                }
+                return;
+            case Linear::Quotient:
+            case Linear::Selected:
+            case Linear::Joined:
+            case Linear::Masked:
+            case Linear::Second:
+            case Linear::Contraction:
+            case Linear::Weighted:
+            case Linear::Accumulated:
+            case Linear::Subtracted:
                 return;
         }
     }

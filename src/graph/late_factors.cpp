@@ -1,6 +1,6 @@
 // t@b - (t@a)@s = t@(b - a@s): a factor that two terms share on the left is applied once, last. Where products are
-// cheap and what passes between kernels is not, this saves the product t@a and the room for it; the price is that t now
-// stands on the way from state to state.
+// cheap and what passes between kernels is not, this saves the product t@a and the memory for it; the price is that t
+// is now on the critical path from state to state.
 #include "graph/passes.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"

@@ -1,12 +1,13 @@
-// Scales of rows and columns come together, and leave values that are computed again and again for values that are not:
+// Scales of rows and columns are merged, and moved from values that every task recomputes to values that are computed
+// once:
 //
-//     (x * r) * s                  ->  x * (r * s)             r and s along the same axis
-//     x * r - y * r                ->  (x - y) * r             likewise x * r - (y * s) * r
-//     t @ (x * r[:, None])         ->  (t * r[None, :]) @ x    where t needs neither states nor the value axis, and is
-//     no input (t @ x + y) * s              ->  (t * s) @ x + y * s     for a number s, where t is such a value; also
-//     without y (x * r) @ z - y * r          ->  (x @ z - y) * r         for a scale r of rows
+//     (x * r) * s           ->  x * (r * s)              r and s along the same axis
+//     x * r - y * r         ->  (x - y) * r              likewise x * r - (y * s) * r
+//     t @ (x * r[:, None])  ->  (t * r[None, :]) @ x     t needs neither states nor the value axis, and is no input
+//     (t @ x + y) * s       ->  (t * s) @ x + y * s      for such a t and a number s; also without y
+//     (x * r) @ z - y * r   ->  (x @ z - y) * r          for a scale r of rows
 //
-// For back ends in which such values t are made ahead, for all chunks at once, and scaling x is work of every task.
+// For back ends that compute such values t ahead, for all chunks at once, while scaling x is work of every task.
 #include <algorithm>
 
 #include "graph/passes.h"

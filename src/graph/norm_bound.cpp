@@ -15,6 +15,7 @@ namespace {
 
 using ir::Attrs;
 using ir::Function;
+using ir::Linear;
 using ir::Op;
 using ir::Opcode;
 using ir::Role;
@@ -104,29 +105,37 @@ class TokenBound {
 
     std::optional<Form> derive(ValueId v) {
         const Op op = fn_.op(v);  // a copy: the function grows
-        switch (op.code) {
-            case Opcode::Param:
-                return Form{Form::Kind::Map, number(1)};
-            case Opcode::Neg:
+        switch (ir::linear(op.code)) {
+            case Linear::Negated:
                 return scaled(form_of(op.args[0]), number(-1));
-            case Opcode::To:
-            case Opcode::CacheResult:
-            case Opcode::Permute:
-            case Opcode::Unsqueeze:
-            case Opcode::Squeeze:
+            case Linear::Same:
                 return form_of(op.args[0]);
-            case Opcode::Add:
-            case Opcode::Sub:
+            case Linear::Rearranged:
+                if (op.code == Opcode::Permute || op.code == Opcode::Unsqueeze || op.code == Opcode::Squeeze)
+                    return form_of(op.args[0]);
+                return std::nullopt;
+            case Linear::Sum:
+            case Linear::Difference:
                 return sum(op);
-            case Opcode::Mul:
+            case Linear::Product:
                 return varies(op.args[0]) ? multiplied(op, op.args[0], op.args[1])
                                           : multiplied(op, op.args[1], op.args[0]);
-            case Opcode::Matmul:
-            case Opcode::MatmulOutFp32:
+            case Linear::Contraction:
                 return read(op);
-            default:
+            case Linear::Opaque:
+                return op.code == Opcode::Param ? std::optional(Form{Form::Kind::Map, number(1)}) : std::nullopt;
+            case Linear::Quotient:
+            case Linear::Selected:
+            case Linear::Joined:
+            case Linear::Summed:
+            case Linear::Masked:
+            case Linear::Second:
+            case Linear::Weighted:
+            case Linear::Accumulated:
+            case Linear::Subtracted:
                 return std::nullopt;
         }
+        return std::nullopt;
     }
 
     std::optional<Form> scaled(std::optional<Form> f, ValueId number) {

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "forge/error.h"
 #include "graph/passes.h"
 #include "graph/slice.h"
@@ -28,14 +26,14 @@ ir::Function simplify(const ir::Function& fn) {
 }
 
 constexpr Pass kPipeline[] = {
-    {"widen", widen, "compute in float32: conversions are storage, not arithmetic"},
-    {"simplify", simplify, "one form for each thing, before anything is recognised"},
-    {"stabilize", stabilize, "decays from sums of gates between tokens, never from differences of running sums"},
-    {"simplify", simplify, "share what stabilisation made"},
-    {"reassociate", reassociate, "products that share a factor become one; no K x K matrix"},
-    {"decompose", decompose, "norms in terms of reductions, so that their elementwise parts fuse"},
-    {"simplify", simplify, ""},
-    {"fuse_products", fuse_products, "accumulating products; structural zeros"},
+    {ir::Pass::Widen, widen},
+    {ir::Pass::Simplify, simplify},
+    {ir::Pass::Stabilize, stabilize},
+    {ir::Pass::SimplifySums, simplify},
+    {ir::Pass::Reassociate, reassociate},
+    {ir::Pass::Decompose, decompose},
+    {ir::Pass::SimplifyParts, simplify},
+    {ir::Pass::FuseProducts, fuse_products},
 };
 
 /// The axis that back ends would cut: the first in order of preference.
@@ -44,29 +42,33 @@ std::string value_axis(const ir::Function& fn) {
     return axes.empty() ? "" : axes[0];
 }
 
-// Those that the pipeline is made of, and those that plans for warp groups run after it.
-constexpr Pass kSingle[] = {
-    {"canonicalize", canonicalize, ""},
-    {"cse", cse, ""},
-    {"dce", dce, ""},
-    {"late_factors", late_factors, "a factor that two terms share is applied once, last"},
-    {"hoist_scales", [](const ir::Function& fn) { return hoist_scales(fn, value_axis(fn)); },
-     "products read inputs as they came"},
-    {"merge_scales", [](const ir::Function& fn) { return merge_scales(fn, value_axis(fn)); },
-     "scales leave what every task computes"},
-    {"decay_rows", decay_rows, "rows decayed to either end of the chunk follow from what a decay product computes"},
-    {"deepest_last", deepest_last, "a product runs while the other's operands are made"},
+struct NamedPass {
+    const char* name;
+    ir::Function (*run)(const ir::Function&);
 };
 
-const Pass& pass_named(const std::string& name) {
-    for (const Pass& p : kPipeline)
-        if (name == p.name) return p;
-    for (const Pass& p : kSingle)
-        if (name == p.name) return p;
+// Those that the pipeline is made of, and those that plans for warp groups run after it.
+constexpr NamedPass kSingle[] = {
+    {"canonicalize", canonicalize},
+    {"cse", cse},
+    {"dce", dce},
+    {"late_factors", late_factors},
+    {"hoist_scales", [](const ir::Function& fn) { return hoist_scales(fn, value_axis(fn)); }},
+    {"merge_scales", [](const ir::Function& fn) { return merge_scales(fn, value_axis(fn)); }},
+    {"decay_rows", decay_rows},
+    {"deepest_last", deepest_last},
+};
+
+ir::Function (*pass_named(const std::string& name))(const ir::Function&) {
     std::vector<std::string> names;
-    for (const Pass& p : kPipeline)
-        if (std::find(names.begin(), names.end(), p.name) == names.end()) names.emplace_back(p.name);
-    for (const Pass& p : kSingle) names.emplace_back(p.name);
+    for (const Pass& p : kPipeline) {
+        if (name == p.name()) return p.run;
+        names.emplace_back(p.name());
+    }
+    for (const NamedPass& p : kSingle) {
+        if (name == p.name) return p.run;
+        names.emplace_back(p.name);
+    }
     throw CompileError(Diagnostic{
         fmt::format("unknown pass '{}'", name), fmt::format("one of: {}", fmt::join(names, ", ")), "", {}, ""});
 }
@@ -75,11 +77,8 @@ const Pass& pass_named(const std::string& name) {
 
 std::span<const Pass> pipeline() { return kPipeline; }
 
-ir::Function optimize(ir::Function program, const std::function<void(const Pass&, const ir::Function&)>& after) {
-    for (const Pass& pass : kPipeline) {
-        program = pass.run(program);
-        if (after) after(pass, program);
-    }
+ir::Function optimize(ir::Function program, const ir::PassRunner& passes) {
+    for (const Pass& pass : kPipeline) program = passes.run(pass.id, [&] { return pass.run(program); });
     return program;
 }
 
@@ -96,7 +95,7 @@ ir::Function optimize_gradient(ir::Function adjoint) {
 
 std::string run_passes(const std::string& text, const std::vector<std::string>& passes, const std::string& file) {
     ir::Function fn = ir::parse_function(text, file);
-    for (const std::string& name : passes) fn = pass_named(name).run(fn);
+    for (const std::string& name : passes) fn = pass_named(name)(fn);
     return ir::print(fn);
 }
 

@@ -1,26 +1,26 @@
-/// The order of the graph passes, in one table, and the one runner that applies it.
+/// The graph passes of the one table (ir/passes.def), with their functions, and what applies them in its order.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "ir/function.h"
+#include "ir/pass.h"
 
 namespace forge::graph {
 
 struct Pass {
-    const char* name;
+    ir::Pass id;
     ir::Function (*run)(const ir::Function&);
-    const char* why;
+    [[nodiscard]] const char* name() const { return ir::info(id).name; }
+    [[nodiscard]] const char* why() const { return ir::info(id).why; }
 };
 
 /// Every pass, by name, in the order in which a ChunkProgram goes through them.
 std::span<const Pass> pipeline();
 
-/// Runs the whole pipeline; `after` is called with each pass and its result.
-ir::Function optimize(ir::Function program, const std::function<void(const Pass&, const ir::Function&)>& after = {});
+/// Runs the whole pipeline.
+ir::Function optimize(ir::Function program, const ir::PassRunner& passes = {});
 
 /// The pipeline as far as a gradient is taken: decays in a safe form and elementary operations, but no product that
 /// accumulates yet.

@@ -356,10 +356,10 @@ Gradients Pullback::decay_apply() {
 
 Gradients Pullback::run() {
     switch (op_.code) {
-#define FORGE_OP(Enum, name, arity, attributes, doc)
-#define FORGE_UNARY(Enum, name, formula, doc) case Opcode::Enum:
-#define FORGE_BINARY(Enum, name, formula, doc) case Opcode::Enum:
-#define FORGE_COMPARE(Enum, name, formula, doc)
+#define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc)
+#define FORGE_UNARY(Enum, name, formula, linear, cost, doc) case Opcode::Enum:
+#define FORGE_BINARY(Enum, name, formula, linear, cost, doc) case Opcode::Enum:
+#define FORGE_COMPARE(Enum, name, formula, cost, doc)
 #include "forge/ops.def"
         return elementwise();
         case Opcode::To:
@@ -427,10 +427,10 @@ Gradients Pullback::run() {
         case Opcode::Identity:
         case Opcode::Arange:
         case Opcode::Size:
-#define FORGE_OP(Enum, name, arity, attributes, doc)
-#define FORGE_UNARY(Enum, name, formula, doc)
-#define FORGE_BINARY(Enum, name, formula, doc)
-#define FORGE_COMPARE(Enum, name, formula, doc) case Opcode::Enum:
+#define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc)
+#define FORGE_UNARY(Enum, name, formula, linear, cost, doc)
+#define FORGE_BINARY(Enum, name, formula, linear, cost, doc)
+#define FORGE_COMPARE(Enum, name, formula, cost, doc) case Opcode::Enum:
 #include "forge/ops.def"
             return Gradients(op_.args.size(), kNoValue);
     }

@@ -45,7 +45,9 @@ std::vector<ValueId> roots_backwards(const Function& program) {
 
 std::string saved_spill(const std::string& state) { return "before:" + state; }
 
-bool has_saved_states(const Function& program) { return std::any_of(program.ops.begin(), program.ops.end(), is_before); }
+bool has_saved_states(const Function& program) {
+    return std::any_of(program.ops.begin(), program.ops.end(), is_before);
+}
 
 Function states_forwards(const Function& program) {
     const std::set<std::string> saved = needed_states(program, roots_backwards(program));

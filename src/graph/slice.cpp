@@ -6,6 +6,7 @@
 namespace forge::graph {
 namespace {
 
+using ir::Along;
 using ir::Function;
 using ir::Op;
 using ir::Opcode;
@@ -28,40 +29,70 @@ bool axis_is(const Function& fn, ValueId v, std::int64_t axis, const std::string
 /// Whether the op treats the axis as a batch: no contraction, reduction, reordering or position along it.
 bool parallel_over(const Function& fn, const Op& op, const std::string& s) {
     if (count(op.type, s) > 1) return false;
-    switch (op.code) {
-        case Opcode::Identity:
-        case Opcode::Arange:
-        case Opcode::Tril:
-        case Opcode::Triu:
-        case Opcode::Inverse:
-        case Opcode::DecayMask:
+    switch (ir::along(op.code)) {
+        case Along::Place:
+        case Along::Triangle:
+        case Along::Matrix:
             return !has(op.type, s);
-        case Opcode::DecayMatmul:
-            return !has(fn.op(op.args[0]).type, s);
-        case Opcode::Matmul:
-        case Opcode::MatmulOutFp32:
-        case Opcode::MatmulAdd:
-        case Opcode::MatmulSub:
+        case Along::Pairs:
+            return !has(op.type, s) && !has(fn.op(op.args[0]).type, s);
+        case Along::Contracted:
             return !axis_is(fn, op.args[0], op.attrs.trans_a ? 0 : 1, s);
-        case Opcode::Sum:
-        case Opcode::Amax:
-        case Opcode::Cumsum:
-        case Opcode::Cumprod:
-        case Opcode::Softmax:
-        case Opcode::L2norm:
-        case Opcode::Select:
-        case Opcode::Slice:
-        case Opcode::Part:
-        case Opcode::Concat:
-        case Opcode::Interleave:
-        case Opcode::RepeatInterleave:
+        case Along::Reduced:
+        case Along::Scanned:
+        case Along::Normalised:
+        case Along::Removed:
+        case Along::Selected:
+        case Along::Cut:
+        case Along::Joined:
+        case Along::Repeated:
             return !axis_is(fn, op.args[0], op.attrs.dim, s);
-        case Opcode::LinearScan:
-        case Opcode::LinearScanFrom:
+        case Along::RowScan:
+        case Along::Rows:
+        case Along::Shifted:
             return !axis_is(fn, op.args[0], 0, s);
-        default:
-            return true;  // elementwise ops and views carry axes along
+        case Along::Leaf:
+        case Along::Pointwise:
+        case Along::Copied:
+        case Along::Permuted:
+        case Along::Inserted:
+        case Along::Broadcast:
+            return true;  // axes are carried along
     }
+    return false;
+}
+
+/// Whether it costs less to make the value again than to store and load it.
+bool is_light(const Op& op) {
+    switch (ir::along(op.code)) {
+        case Along::Leaf:
+            return op.code != Opcode::Param || (op.attrs.role != Role::State && op.attrs.role != Role::Spill);
+        case Along::Scanned:
+        case Along::Reduced:
+            return op.code == Opcode::Cumsum || op.code == Opcode::Sum;
+        case Along::Place:
+        case Along::Pointwise:
+        case Along::Triangle:
+        case Along::Permuted:
+        case Along::Inserted:
+        case Along::Removed:
+        case Along::Selected:
+        case Along::Cut:
+        case Along::Broadcast:
+        case Along::Repeated:
+        case Along::Joined:
+            return true;
+        case Along::Copied:
+        case Along::Shifted:
+        case Along::RowScan:
+        case Along::Normalised:
+        case Along::Contracted:
+        case Along::Matrix:
+        case Along::Pairs:
+        case Along::Rows:
+            return false;
+    }
+    return false;
 }
 
 }  // namespace
@@ -95,12 +126,7 @@ std::vector<bool> cheap(const Function& program) {
     std::vector<bool> is_cheap(program.ops.size(), false);
     for (ValueId v = 0; v < program.size(); ++v) {
         const Op& op = program.op(v);
-        const bool light = ir::is_elementwise(op.code) || ir::is_view(op.code) || op.code == Opcode::Cumsum ||
-                           op.code == Opcode::Sum || op.code == Opcode::Constant || op.code == Opcode::Identity ||
-                           op.code == Opcode::Arange || op.code == Opcode::Size ||
-                           op.code == Opcode::RepeatInterleave || op.code == Opcode::Concat ||
-                           op.code == Opcode::Interleave ||
-                           (op.code == Opcode::Param && op.attrs.role != Role::State && op.attrs.role != Role::Spill);
+        const bool light = is_light(op);
         is_cheap[static_cast<std::size_t>(v)] = light && std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
                                                     return is_cheap[static_cast<std::size_t>(a)];
                                                 });

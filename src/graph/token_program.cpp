@@ -1,7 +1,10 @@
 #include "graph/token_program.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "forge/error.h"
 #include "graph/passes.h"
 #include "graph/transition.h"
 #include "ir/definition.h"
@@ -12,6 +15,7 @@
 namespace forge::graph {
 namespace {
 
+using ir::Along;
 using ir::Function;
 using ir::Op;
 using ir::Opcode;
@@ -80,30 +84,39 @@ class TokenProgram {
 
     /// Whether the op does the same for every token and channel, but for scans and sums over the tokens.
     [[nodiscard]] bool admits(const Op& op) const {
-        switch (op.code) {
-            case Opcode::Param:
-                return op.attrs.role != Role::Spill &&
-                       op.type.rank() <= (op.type.rank() > 0 && is_chunk(op.type.shape[0]) ? 2 : 1);
-            case Opcode::Constant:
-            case Opcode::Size:
-            case Opcode::Copy:
-            case Opcode::Permute:
-            case Opcode::Unsqueeze:
-            case Opcode::Squeeze:
-            case Opcode::Expand:
+        switch (ir::along(op.code)) {
+            case Along::Leaf:
+                return op.code != Opcode::Param ||
+                       (op.attrs.role != Role::Spill &&
+                        op.type.rank() <= (op.type.rank() > 0 && is_chunk(op.type.shape[0]) ? 2 : 1));
+            case Along::Pointwise:
+            case Along::Copied:
+            case Along::Permuted:
+            case Along::Inserted:
+            case Along::Removed:
+            case Along::Broadcast:
                 return true;
-            case Opcode::Sum:
-            case Opcode::Amax:
-            case Opcode::Cumsum:
-            case Opcode::Cumprod:
+            case Along::Reduced:
+            case Along::Scanned:
                 return !is_channels(operand_axis(op));
-            case Opcode::LinearScan:
-                return is_chunk(program_.op(op.args[0]).type.shape[0]);
-            case Opcode::Select:
+            case Along::RowScan:
+                return op.code == Opcode::LinearScan && is_chunk(program_.op(op.args[0]).type.shape[0]);
+            case Along::Selected:
                 return !is_channels(operand_axis(op)) && (op.attrs.start == -1 || operand_axis(op) == Dim(1));
-            default:
-                return ir::is_elementwise(op.code) && op.code != Opcode::Tril && op.code != Opcode::Triu;
+            case Along::Place:
+            case Along::Triangle:
+            case Along::Shifted:
+            case Along::Normalised:
+            case Along::Cut:
+            case Along::Repeated:
+            case Along::Joined:
+            case Along::Contracted:
+            case Along::Matrix:
+            case Along::Pairs:
+            case Along::Rows:
+                return false;
         }
+        return false;
     }
 
     [[nodiscard]] const Dim& operand_axis(const Op& op) const {
@@ -121,27 +134,39 @@ class TokenProgram {
 
     [[nodiscard]] Function collapsed() const {
         return ir::rebuild(program_, [&](Function& out, const Op& op, std::vector<ValueId> args) {
-            switch (op.code) {
-                case Opcode::Copy:
-                case Opcode::Permute:
-                case Opcode::Unsqueeze:
-                case Opcode::Squeeze:
-                case Opcode::Expand:
-                case Opcode::Select:
-                case Opcode::Sum:
-                case Opcode::Amax:
-                case Opcode::Cumprod:
+            switch (ir::along(op.code)) {
+                case Along::Copied:
+                case Along::Permuted:
+                case Along::Inserted:
+                case Along::Removed:
+                case Along::Broadcast:
+                case Along::Selected:
+                case Along::Reduced:
                     return args[0];
-                case Opcode::LinearScan:
-                    return args[1];
-                case Opcode::Cumsum:
+                case Along::Scanned:
                     return op.attrs.exclusive ? ir::emit_constant(out, 0, op.where) : args[0];
-                default: {
+                case Along::RowScan:
+                    return args[1];
+                case Along::Leaf:
+                case Along::Pointwise: {
                     const ValueId v = ir::keep(out, op, std::move(args));
                     out.op(v).type.shape = collapsed(op.type);
                     return v;
                 }
+                case Along::Place:
+                case Along::Triangle:
+                case Along::Shifted:
+                case Along::Normalised:
+                case Along::Cut:
+                case Along::Repeated:
+                case Along::Joined:
+                case Along::Contracted:
+                case Along::Matrix:
+                case Along::Pairs:
+                case Along::Rows:
+                    break;  // not admitted
             }
+            throw InternalError(fmt::format("token_program: no rule for {}", ir::info(op.code).name));
         });
     }
 

@@ -17,6 +17,7 @@ namespace {
 
 using ir::Attrs;
 using ir::Function;
+using ir::Linear;
 using ir::Op;
 using ir::Opcode;
 using ir::Role;
@@ -27,59 +28,41 @@ bool is_state(const Op& op) { return op.code == Opcode::Param && op.attrs.role =
 
 /// Operands through which the op is linear while all others are fixed; nullopt: through none.
 std::optional<std::vector<std::size_t>> linear_operands(const Op& op) {
-    switch (op.code) {
-        case Opcode::Add:
-        case Opcode::Sub:
+    switch (ir::linear(op.code)) {
+        case Linear::Sum:
+        case Linear::Difference:
+        case Linear::Product:
+        case Linear::Contraction:
+        case Linear::Weighted:
             return {{0, 1}};
-        case Opcode::Mul:
-            return {{0, 1}};
-        case Opcode::Where:
+        case Linear::Selected:
             return {{1, 2}};
-        case Opcode::LinearScan:
+        case Linear::Second:
             return {{1}};
-        case Opcode::DecayMatmul:
-        case Opcode::DecayApply:
-            return {{0, 1}};
-        case Opcode::Matmul:
-        case Opcode::MatmulOutFp32:
-            return {{0, 1}};
-        case Opcode::MatmulAdd:
-        case Opcode::MatmulSub:
+        case Linear::Accumulated:
+        case Linear::Subtracted:
             return {{0, 1, 2}};
-        case Opcode::Div:
+        case Linear::Same:
+        case Linear::Rearranged:
+        case Linear::Negated:
+        case Linear::Quotient:
+        case Linear::Summed:
+        case Linear::Masked:
             return {{0}};
-        case Opcode::Neg:
-        case Opcode::To:
-        case Opcode::CacheResult:
-        case Opcode::Copy:
-        case Opcode::Sum:
-        case Opcode::Cumsum:
-        case Opcode::Permute:
-        case Opcode::Unsqueeze:
-        case Opcode::Squeeze:
-        case Opcode::Select:
-        case Opcode::Slice:
-        case Opcode::Part:
-        case Opcode::RepeatInterleave:
-        case Opcode::Expand:
-        case Opcode::Tril:
-        case Opcode::Triu:
-            return {{0}};
-        case Opcode::Concat:
-        case Opcode::Interleave: {
+        case Linear::Joined: {
             std::vector<std::size_t> all(op.args.size());
             std::iota(all.begin(), all.end(), std::size_t{0});
             return all;
         }
-        default:
+        case Linear::Opaque:
             return std::nullopt;
     }
+    return std::nullopt;
 }
 
-/// Sums let every operand vary at once, and so does what only joins them; products only one.
-bool is_additive(Opcode code) {
-    return code == Opcode::Add || code == Opcode::Sub || code == Opcode::Where || code == Opcode::Concat ||
-           code == Opcode::Interleave;
+/// c + a @ b or c - a @ b.
+bool accumulates(const Op& op) {
+    return ir::linear(op.code) == Linear::Accumulated || ir::linear(op.code) == Linear::Subtracted;
 }
 
 /// What stands between a state result and the states: for each value on the way, which states it reads.
@@ -109,9 +92,9 @@ class Analysis {
         for (std::size_t i = 0; i < op.args.size(); ++i) {
             if (!varies(op.args[i])) continue;
             if (!linear || std::find(linear->begin(), linear->end(), i) == linear->end()) return v;
-            varying += op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub ? (i < 2 ? 1 : 0) : 1;
+            varying += accumulates(op) && i == 2 ? 0 : 1;
         }
-        return varying > 1 && !is_additive(op.code) ? std::optional(v) : std::nullopt;
+        return varying > 1 && !ir::is_additive(ir::linear(op.code)) ? std::optional(v) : std::nullopt;
     }
 
   private:
@@ -146,14 +129,14 @@ Class class_of(const Function& fn, const Analysis& analysis, ValueId v, const ir
     if (is_state(op)) return Class::Identity;
     const auto varying = [&](std::size_t i) { return i < op.args.size() && analysis.varies(op.args[i]); };
     const auto of = [&](std::size_t i) { return class_of(fn, analysis, op.args[i], state); };
-    switch (op.code) {
-        case Opcode::Mul:
-        case Opcode::Div: {
+    switch (ir::linear(op.code)) {
+        case Linear::Product:
+        case Linear::Quotient: {
             const std::size_t s = varying(0) ? 0 : 1;
             return join(of(s), class_of_scale(fn.op(op.args[1 - s]).type, state));
         }
-        case Opcode::Add:
-        case Opcode::Sub: {
+        case Linear::Sum:
+        case Linear::Difference: {
             if (!varying(0) || !varying(1)) return of(varying(0) ? 0 : 1);
             const Class a = of(0), b = of(1);
             if (a <= Class::Elementwise && b <= Class::Elementwise) return join(join(a, b), Class::Scalar);
@@ -163,23 +146,28 @@ Class class_of(const Function& fn, const Analysis& analysis, ValueId v, const ir
             return left ? (diagonal ? Class::DiagonalMinusLowRankLeft : Class::DenseLeft)
                         : (diagonal ? Class::DiagonalMinusLowRankRight : Class::DenseRight);
         }
-        case Opcode::MatmulAdd:
-        case Opcode::MatmulSub:
+        case Linear::Accumulated:
+        case Linear::Subtracted:
             if (!varying(0) && !varying(1)) return of(2);
             if (varying(2)) return varying(1) ? Class::DiagonalMinusLowRankLeft : Class::DiagonalMinusLowRankRight;
             return varying(1) ? Class::DenseLeft : Class::DenseRight;
-        case Opcode::Matmul:
-        case Opcode::MatmulOutFp32:
+        case Linear::Contraction:
             return varying(1) ? Class::DenseLeft : Class::DenseRight;
-        case Opcode::Neg:
+        case Linear::Negated:
             return join(of(0), Class::Scalar);
-        case Opcode::To:
-        case Opcode::Copy:
-        case Opcode::CacheResult:
+        case Linear::Same:
             return of(0);
-        default:
+        case Linear::Opaque:
+        case Linear::Rearranged:
+        case Linear::Selected:
+        case Linear::Joined:
+        case Linear::Summed:
+        case Linear::Masked:
+        case Linear::Second:
+        case Linear::Weighted:
             return Class::Coupled;  // affine, but in a form that mixes entries: no summary of a known shape
     }
+    return Class::Coupled;
 }
 
 Shape summary_shape(Class cls, const ir::Type& state) {
@@ -216,12 +204,12 @@ bool reads_tokens(const Function& fn, const Analysis& analysis, ValueId result) 
     std::vector<ValueId> coefficients;
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        if (!needed[static_cast<std::size_t>(v)] || !analysis.varies(v) || is_additive(op.code)) continue;
-        const bool accumulates = op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub;
-        if (accumulates && !analysis.varies(op.args[0]) && !analysis.varies(op.args[1]))
-            continue;  // the product is an addend
+        if (!needed[static_cast<std::size_t>(v)] || !analysis.varies(v) || ir::is_additive(ir::linear(op.code)))
+            continue;
+        const bool adds = accumulates(op);
+        if (adds && !analysis.varies(op.args[0]) && !analysis.varies(op.args[1])) continue;  // the product is an addend
         for (std::size_t i = 0; i < op.args.size(); ++i)
-            if (!analysis.varies(op.args[i]) && !(accumulates && i == 2)) coefficients.push_back(op.args[i]);
+            if (!analysis.varies(op.args[i]) && !(adds && i == 2)) coefficients.push_back(op.args[i]);
     }
     const auto read = ir::needed_for(fn, coefficients);
     for (ValueId v = 0; v < fn.size(); ++v) {
@@ -296,18 +284,12 @@ class LinearPart {
             args.push_back(l != ir::kNoValue ? l : a);  // values of the program keep their numbers in `out_`
         }
         const auto varies = [&](std::size_t i) { return analysis_.varies(op.args[i]); };
-        switch (op.code) {
-            case Opcode::Add:
-            case Opcode::Sub:
-                if (varies(0) && varies(1)) break;
-                if (varies(0)) return args[0];
-                return op.code == Opcode::Add ? args[1] : ir::emit(out_, Opcode::Neg, {args[1]}, {}, op.where);
-            case Opcode::MatmulAdd:
-            case Opcode::MatmulSub:
-                return linear_accumulate(op, args);
-            default:
-                break;
+        const bool difference = ir::linear(op.code) == Linear::Difference;
+        if ((difference || ir::linear(op.code) == Linear::Sum) && !(varies(0) && varies(1))) {
+            if (varies(0)) return args[0];
+            return difference ? ir::emit(out_, Opcode::Neg, {args[1]}, {}, op.where) : args[1];
         }
+        if (accumulates(op)) return linear_accumulate(op, args);
         return ir::emit(out_, op.code, std::move(args), op.attrs, op.where, op.name);
     }
 

@@ -83,18 +83,10 @@ struct Evaluation {
 
 /// The value of an op that makes none of its own; nullptr of the others.
 const Value* Evaluation::passed_on(const Op& op) const {
-    switch (op.code) {
-        case Opcode::Param:
-            return &parameter(op, params, sizes);
-        case Opcode::PrevToken:  // of a Param
-            return &lookup(params, binding_name(fn.op(op.args[0]).attrs.name, ir::Role::Shifted));
-        case Opcode::To:
-        case Opcode::CacheResult:
-        case Opcode::Copy:
-            return &arg(op, 0);
-        default:
-            return nullptr;
-    }
+    if (op.code == Opcode::Param) return &parameter(op, params, sizes);
+    if (op.code == Opcode::PrevToken)  // of a Param
+        return &lookup(params, binding_name(fn.op(op.args[0]).attrs.name, ir::Role::Shifted));
+    return ir::is_same(op.code) ? &arg(op, 0) : nullptr;
 }
 
 Value Evaluation::leaf(const Op& op) const {
@@ -111,15 +103,15 @@ Value Evaluation::run(const Op& op) const {
     const ir::Attrs& attrs = op.attrs;
     const auto in = [&](std::size_t i) -> const Value& { return arg(op, i); };
     switch (op.code) {
-#define FORGE_OP(Enum, name, arity, attributes, doc)
-#define FORGE_UNARY(Enum, name, formula, doc) \
-    case Opcode::Enum:                        \
+#define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc)
+#define FORGE_UNARY(Enum, name, formula, linear, cost, doc) \
+    case Opcode::Enum:                                      \
         return map(in(0), [](double x) { return formula; });
-#define FORGE_BINARY(Enum, name, formula, doc) \
-    case Opcode::Enum:                         \
+#define FORGE_BINARY(Enum, name, formula, linear, cost, doc) \
+    case Opcode::Enum:                                       \
         return map(in(0), in(1), [](double a, double b) { return formula; });
-#define FORGE_COMPARE(Enum, name, formula, doc) \
-    case Opcode::Enum:                          \
+#define FORGE_COMPARE(Enum, name, formula, cost, doc) \
+    case Opcode::Enum:                                \
         return map(in(0), in(1), [](double a, double b) { return (formula) ? 1.0 : 0.0; });
 #include "forge/ops.def"
         case Opcode::Constant:

@@ -191,6 +191,10 @@ Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Si
     return run.finish();
 }
 
+Bindings chunk_bindings(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes, std::int64_t first) {
+    return Run(def, sequence, sizes, chunk_size(sizes)).bindings(first);
+}
+
 Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,
                     const Sizes& sizes, const Touch& touch) {
     Run run(def, sequence, sizes, chunk_size(sizes), touch);
@@ -211,8 +215,8 @@ ir::Function without_states(ir::Function adjoint, const ir::Definition& def) {
 
 /// `prepare` makes what one function takes of a chunk's bindings.
 Outcome run_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes, std::int64_t chunk,
-                     const std::function<void(const ir::Definition&, Bindings&)>& prepare) {
-    Run forwards(b.definition, sequence, sizes, chunk), backwards(b.interface, sequence, sizes, chunk);
+                     const std::function<void(const ir::Definition&, Bindings&)>& prepare, const Touch& touch = {}) {
+    Run forwards(b.definition, sequence, sizes, chunk, touch), backwards(b.interface, sequence, sizes, chunk, touch);
     std::vector<Bindings> before;
     for (; !forwards.done(); forwards.advance()) {
         before.push_back(forwards.states());
@@ -241,10 +245,11 @@ Outcome run_step_gradient(const Backward& b, const Sequence& sequence, const Siz
     return run_gradient({b.definition, b.interface, program, adjoint}, sequence, sizes, 1, drop_token_axis);
 }
 
-Outcome run_program_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes) {
+Outcome run_program_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes, const Touch& touch) {
     const ir::Function adjoint = without_states(b.adjoint, b.definition);
-    return run_gradient({b.definition, b.interface, b.program, adjoint}, sequence, sizes, chunk_size(sizes),
-                        [](const ir::Definition&, Bindings&) {});
+    return run_gradient(
+        {b.definition, b.interface, b.program, adjoint}, sequence, sizes, chunk_size(sizes),
+        [](const ir::Definition&, Bindings&) {}, touch);
 }
 
 }  // namespace forge::interp

@@ -28,6 +28,10 @@ Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Si
 Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,
                     const Sizes& sizes, const Touch& touch = {});
 
+/// What a function may ask for at the chunk that starts at token `first`: rows of inputs and those before them, the
+/// mask, what is the same for all tokens, and the initial states.
+Bindings chunk_bindings(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes, std::int64_t first);
+
 /// A definition's backward pass as graph/gradient makes it.
 struct Backward {
     const ir::Definition& definition;  ///< what is differentiated
@@ -40,6 +44,7 @@ struct Backward {
 /// definition's own states are those after the last token. Token by token, and chunk by chunk; states before each are
 /// made by a run forwards.
 Outcome run_step_gradient(const Backward& backward, const Sequence& sequence, const Sizes& sizes);
-Outcome run_program_gradient(const Backward& backward, const Sequence& sequence, const Sizes& sizes);
+Outcome run_program_gradient(const Backward& backward, const Sequence& sequence, const Sizes& sizes,
+                             const Touch& touch = {});
 
 }  // namespace forge::interp

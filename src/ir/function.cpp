@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "forge/error.h"
@@ -13,21 +14,39 @@ namespace {
 using Kind = OpInfo::Kind;
 
 constexpr std::array kInfo = {
-#define FORGE_OP(Enum, name, arity, attributes, doc) OpInfo{#name, arity, attributes, doc, Kind::Other},
-#define FORGE_UNARY(Enum, name, formula, doc) OpInfo{#name, 1, kNoAttr, doc, Kind::Unary},
-#define FORGE_BINARY(Enum, name, formula, doc) OpInfo{#name, 2, kNoAttr, doc, Kind::Binary},
-#define FORGE_COMPARE(Enum, name, formula, doc) OpInfo{#name, 2, kNoAttr, doc, Kind::Compare},
+#define FORGE_ROW(name, arity, attributes, kind, along, linear, cost, doc) \
+    OpInfo{#name, arity, attributes, doc, Kind::kind, {Along::along, Linear::linear, cost}},
+#define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc) \
+    FORGE_ROW(name, arity, attributes, Other, along, linear, cost, doc)
+#define FORGE_UNARY(Enum, name, formula, linear, cost, doc) \
+    FORGE_ROW(name, 1, kNoAttr, Unary, Pointwise, linear, cost, doc)
+#define FORGE_BINARY(Enum, name, formula, linear, cost, doc) \
+    FORGE_ROW(name, 2, kNoAttr, Binary, Pointwise, linear, cost, doc)
+#define FORGE_COMPARE(Enum, name, formula, cost, doc) FORGE_ROW(name, 2, kNoAttr, Compare, Pointwise, Opaque, cost, doc)
+#include "forge/ops.def"
+#undef FORGE_ROW
+};
+
+using Formula = double (*)(double a, double b);
+constexpr std::array<Formula, kInfo.size()> kFormulas = {
+#define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc) nullptr,
+#define FORGE_BINARY(Enum, name, formula, linear, cost, doc) [](double a, double b) -> double { return formula; },
 #include "forge/ops.def"
 };
 
 constexpr std::array kAll = {
-#define FORGE_OP(Enum, name, arity, attributes, doc) Opcode::Enum,
+#define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc) Opcode::Enum,
 #include "forge/ops.def"
 };
 
 }  // namespace
 
 const OpInfo& info(Opcode code) { return kInfo[static_cast<std::size_t>(code)]; }
+
+std::optional<double> formula_of(Opcode code, double a, double b) {
+    const Formula formula = kFormulas[static_cast<std::size_t>(code)];
+    return formula ? std::optional(formula(a, b)) : std::nullopt;
+}
 
 std::span<const Opcode> all_opcodes() { return kAll; }
 
@@ -120,20 +139,39 @@ std::vector<int> result_uses(const Function& fn) {
     return uses;
 }
 
-bool is_elementwise(Opcode code) {
-    return info(code).kind != Kind::Other || code == Opcode::Where || code == Opcode::To ||
-           code == Opcode::CacheResult || code == Opcode::Tril || code == Opcode::Triu;
-}
+bool is_elementwise(Opcode code) { return along(code) == Along::Pointwise || along(code) == Along::Triangle; }
 
 bool is_view(Opcode code) {
-    return code == Opcode::Permute || code == Opcode::Unsqueeze || code == Opcode::Squeeze || code == Opcode::Select ||
-           code == Opcode::Slice || code == Opcode::Part || code == Opcode::Expand;
+    switch (along(code)) {
+        case Along::Permuted:
+        case Along::Inserted:
+        case Along::Removed:
+        case Along::Selected:
+        case Along::Cut:
+        case Along::Broadcast:
+            return true;
+        case Along::Leaf:
+        case Along::Place:
+        case Along::Pointwise:
+        case Along::Triangle:
+        case Along::Copied:
+        case Along::Shifted:
+        case Along::Reduced:
+        case Along::Scanned:
+        case Along::RowScan:
+        case Along::Normalised:
+        case Along::Repeated:
+        case Along::Joined:
+        case Along::Contracted:
+        case Along::Matrix:
+        case Along::Pairs:
+        case Along::Rows:
+            return false;
+    }
+    return false;
 }
 
-bool is_matmul(Opcode code) {
-    return code == Opcode::Matmul || code == Opcode::MatmulOutFp32 || code == Opcode::MatmulAdd ||
-           code == Opcode::MatmulSub;
-}
+bool is_matmul(Opcode code) { return along(code) == Along::Contracted; }
 
 std::vector<bool> depends_on(const Function& fn, const std::vector<ValueId>& roots) {
     std::vector<bool> marked(fn.ops.size(), false);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "forge/types.h"
+#include "ir/traits.h"
 
 namespace forge::ir {
 
@@ -35,7 +36,7 @@ enum AttrMask : unsigned {
 };
 
 enum class Opcode : std::uint8_t {
-#define FORGE_OP(Enum, name, arity, attributes, doc) Enum,
+#define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc) Enum,
 #include "forge/ops.def"
 };
 
@@ -46,8 +47,14 @@ struct OpInfo {
     unsigned attributes;
     const char* doc;
     enum class Kind : std::uint8_t { Other, Unary, Binary, Compare } kind;
+    Traits traits;
 };
 const OpInfo& info(Opcode code);
+inline Along along(Opcode code) { return info(code).traits.along; }
+inline Linear linear(Opcode code) { return info(code).traits.linear; }
+inline const Cost& cost(Opcode code) { return info(code).traits.cost; }
+/// The formula of an elementwise op of two floats; nullopt of others.
+std::optional<double> formula_of(Opcode code, double a, double b);
 std::optional<Opcode> opcode_named(const std::string& name);
 std::span<const Opcode> all_opcodes();
 
@@ -163,11 +170,12 @@ std::string described(const Function& fn, ValueId v);
 std::vector<std::vector<ValueId>> users_of(const Function& fn);
 std::vector<int> result_uses(const Function& fn);
 
-/// How many operands the op has after which its inputs are elementwise in the result: unary, binary, compare, where,
-/// to…
+/// Whether an element of the result comes from the same place in each operand: unary, binary, compare, where, to, tril…
 bool is_elementwise(Opcode code);
 /// Ops that only re-index their operand: permute, unsqueeze, squeeze, select, slice, part, expand.
 bool is_view(Opcode code);
+/// The operand's numbers as they are, perhaps in another type: to, cache_result, copy.
+inline bool is_same(Opcode code) { return linear(code) == Linear::Same; }
 bool is_matmul(Opcode code);  ///< the four products
 
 /// Whether the value depends on any of the given values (directly or through other ops); one flag per value.

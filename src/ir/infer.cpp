@@ -398,10 +398,10 @@ Inferred infer_by_rule(Opcode code, std::span<const Type> in, const Attrs& attrs
                 in[0].shape != Shape{in[1].shape[0], in[1].shape[0]})
                 return TypeFault{"decay_apply: operand shapes", "[C, C], [C, V], [C, V]", to_string(in[0]), ""};
             return Type{DType::F32, in[1].shape};
-#define FORGE_OP(Enum, name, arity, attributes, doc)
-#define FORGE_UNARY(Enum, name, formula, doc) case Opcode::Enum:
-#define FORGE_BINARY(Enum, name, formula, doc) case Opcode::Enum:
-#define FORGE_COMPARE(Enum, name, formula, doc) case Opcode::Enum:
+#define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc)
+#define FORGE_UNARY(Enum, name, formula, linear, cost, doc) case Opcode::Enum:
+#define FORGE_BINARY(Enum, name, formula, linear, cost, doc) case Opcode::Enum:
+#define FORGE_COMPARE(Enum, name, formula, cost, doc) case Opcode::Enum:
 #include "forge/ops.def"
             break;  // handled by infer_elementwise
     }

@@ -39,33 +39,36 @@ Triangle triangle_of(const Function& fn, ValueId id) {
     const auto arg = [&](std::size_t i) {
         return fn.op(op.args[i]).type.shape == op.type.shape ? triangle_of(fn, op.args[i]) : Full;
     };
-    switch (op.code) {
-        case Opcode::Identity:
-            return UnitLower;
-        case Opcode::Tril:
-            return of_tril(arg(0), op.attrs.diagonal);
-        case Opcode::To:
-        case Opcode::Copy:
-        case Opcode::CacheResult:
+    if (op.code == Opcode::Identity) return UnitLower;
+    if (op.code == Opcode::Tril) return of_tril(arg(0), op.attrs.diagonal);
+    if (op.code == Opcode::Inverse) return arg(0) == UnitLower ? UnitLower : Full;
+    if (along(op.code) == Along::Pairs) return op.attrs.exclusive ? StrictLower : Lower;
+    switch (linear(op.code)) {
+        case Linear::Same:
             return arg(0);
-        case Opcode::Neg:
+        case Linear::Negated:
+        case Linear::Quotient:
             return arg(0) == UnitLower ? Lower : arg(0);
-        case Opcode::Add:
+        case Linear::Sum:
             return of_sum(arg(0), arg(1));
-        case Opcode::Sub:
+        case Linear::Difference:
             return of_difference(arg(0), arg(1));
-        case Opcode::Mul:
+        case Linear::Product:
             return of_product(arg(0), arg(1));
-        case Opcode::Div:
-            return arg(0) == UnitLower ? Lower : arg(0);
-        case Opcode::Inverse:
-            return arg(0) == UnitLower ? UnitLower : Full;
-        case Opcode::DecayMask:
-        case Opcode::DecayMatmul:
-            return op.attrs.exclusive ? StrictLower : Lower;
-        default:
-            return Full;  // NOLINT: every other form proves nothing
+        case Linear::Opaque:
+        case Linear::Rearranged:
+        case Linear::Selected:
+        case Linear::Joined:
+        case Linear::Summed:
+        case Linear::Masked:
+        case Linear::Second:
+        case Linear::Contraction:
+        case Linear::Weighted:
+        case Linear::Accumulated:
+        case Linear::Subtracted:
+            return Full;  // NOLINT: none of these proves anything
     }
+    return Full;
 }
 
 }  // namespace forge::ir

@@ -232,7 +232,7 @@ class NameChecker {
 
   private:
     void report(std::string what, std::string expected, const std::string& got, const Location& where) {
-        found_.push_back({std::move(what), std::move(expected), "'" + escaped(got) + "'", where, ""});
+        found_.push_back({std::move(what), std::move(expected), fmt::format("'{}'", escaped(got)), where, ""});
     }
     void name(const char* of, const std::string& text, const Location& where) {
         if (!is_identifier(text))

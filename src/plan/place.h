@@ -36,7 +36,7 @@ struct KernelGraph {
     bool reverse = false;  ///< chunks from the last to the first
 };
 
-/// What tasks make again, or read again from the caller's tensors, though a kernel ahead of them could store it.
+/// What every task recomputes, or reads again from the caller's tensors, although a kernel before it could store it.
 enum class Again : std::uint8_t {
     Cheap,    ///< inputs and what costs little
     Inputs,   ///< inputs

@@ -156,9 +156,10 @@ bool has_axis(const ir::Function& fn, const std::string& symbol) {
     });
 }
 
-tile::TileKernel channel_kernel(const ir::Function& fn) {
+tile::TileKernel channel_kernel(const ir::Function& fn, const ir::PassRunner& passes) {
     tile::TileKernel kernel;
-    kernel.fn = graph::with_transitions(graph::token_program(fn));
+    const ir::Function tokens = passes.run(ir::Pass::TokenProgram, [&] { return graph::token_program(fn); });
+    kernel.fn = passes.run(ir::Pass::Transitions, [&] { return graph::with_transitions(tokens); });
     return kernel;
 }
 
@@ -169,7 +170,8 @@ namespace {
 /// The kernels of a plan, one after the other: later ones read the spills of earlier ones.
 class Planning {
   public:
-    explicit Planning(Plan plan) : plan_(std::move(plan)), part_(plan_.sizes), whole_(plan_.sizes) {
+    Planning(Plan plan, const ir::PassRunner& passes)
+        : plan_(std::move(plan)), passes_(passes), part_(plan_.sizes), whole_(plan_.sizes) {
         const Schedule& s = plan_.schedule;
         whole_[ir::kChunkSymbol] = part_[ir::kChunkSymbol] = s.chunk;
         if (tiled()) part_[s.tile_axis] = s.tile_size;
@@ -181,8 +183,11 @@ class Planning {
             s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
         const Again again = s.warp_groups() ? Again::Inputs : share && !s.shared_memory ? Again::Vectors : Again::Cheap;
         const ir::Function program = s.warp_groups() ? for_matrix_units(share) : plan_.program;
-        for (KernelGraph& graph : place(program, s.strategy, share ? s.tile_axis : "", {again, s.summaries > 0}))
-            add(std::move(graph));
+        std::vector<KernelGraph> kernels =
+            place(program, s.strategy, share ? s.tile_axis : "", {again, s.summaries > 0});
+        for (KernelGraph& graph : kernels)
+            graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
+        for (KernelGraph& graph : kernels) add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
         add_far_tiles();
@@ -194,8 +199,10 @@ class Planning {
 
     [[nodiscard]] ir::Function for_matrix_units(bool share) const {
         const std::string& axis = plan_.schedule.tile_axis;
-        const ir::Function program = graph::hoist_scales(graph::late_factors(plan_.program), axis);
-        return graph::deepest_last(share ? graph::merge_scales(program, axis) : program);
+        ir::Function fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(plan_.program); });
+        fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis); });
+        if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });
+        return passes_.run(ir::Pass::DeepestLast, [&] { return graph::deepest_last(fn); });
     }
 
     void add(KernelGraph graph) {
@@ -251,18 +258,20 @@ class Planning {
     }
 
     [[nodiscard]] tile::TileKernel lowered(const KernelGraph& graph, const tile::Sizes& sizes, Engine engine) const {
+        const ir::PassRunner passes = passes_.of(graph.name);
         switch (engine) {
             case Engine::Tiles:
-                return tile::lower(graph.fn, sizes, whole_, plan_.schedule.rules());
+                return tile::lower(graph.fn, sizes, whole_, plan_.schedule.rules(), passes);
             case Engine::WarpGroups:
-                return lowered_to_fragments(graph, sizes);
+                return lowered_to_fragments(graph, sizes, passes);
             case Engine::Channels:
-                return channel_kernel(graph.fn);
+                return channel_kernel(graph.fn, passes);
         }
         throw InternalError("plan: unknown engine");
     }
 
-    [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes) const {
+    [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes,
+                                                        const ir::PassRunner& passes) const {
         tile::FragmentRules rules;
         rules.value_axis = plan_.schedule.tile_axis;
         rules.parts = parts_;
@@ -274,10 +283,11 @@ class Planning {
         }
         for (const auto& out : plan_.definition.outputs)
             if (!is_half(out.type.dtype)) rules.wide_outputs.insert(out.name);
-        return tile::lower_to_fragments(graph.fn, sizes, rules);
+        return tile::lower_to_fragments(graph.fn, sizes, rules, passes);
     }
 
     Plan plan_;
+    const ir::PassRunner& passes_;
     tile::Sizes part_, whole_;
     std::map<std::string, int> parts_;
 };
@@ -285,12 +295,12 @@ class Planning {
 }  // namespace
 
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-               const Schedule& schedule) {
+               const Schedule& schedule, const ir::PassRunner& passes) {
     if (const Schedule& s = schedule; s.tiles > 1 && s.tiles * s.tile_size != sizes.at(s.tile_axis))
         throw RuntimeError(fmt::format("tiles: expected a divisor of {}, the size of axis {}, got {}",
                                        sizes.at(s.tile_axis), forge::to_string(Dim(s.tile_axis)), s.tiles));
     Plan plan{definition,
-              ir::with_bound_sizes(program, sizes),
+              passes.run(ir::Pass::BindSizes, [&] { return ir::with_bound_sizes(program, sizes); }),
               schedule,
               sizes,
               {},
@@ -299,7 +309,7 @@ Plan make_plan(const ir::Definition& definition, const ir::Function& program, co
               {},
               {}};
     plan.last_rows = last_row_slots(definition, plan.tensors);
-    return Planning(std::move(plan)).run();
+    return Planning(std::move(plan), passes).run();
 }
 
 double useful_flops(const ir::Function& fn) {

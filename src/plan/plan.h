@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/definition.h"
+#include "ir/pass.h"
 #include "plan/place.h"
 #include "support/reasons.h"
 #include "tile/lower.h"
@@ -140,7 +141,7 @@ struct Plan {
 /// `definition` in its final types; `program` joined and optimised from it.
 /// For warp groups: NotForWarpGroups if a kernel cannot be lowered so.
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-               const Schedule& schedule);
+               const Schedule& schedule, const ir::PassRunner& passes = {});
 
 /// Useful floating-point operations per chunk and head of a lowered program: products (a triangle counts half) and
 /// inverses; elementwise work is not counted.

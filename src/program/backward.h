@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ir/definition.h"
+#include "ir/pass.h"
 
 namespace forge::program {
 
@@ -12,7 +13,7 @@ struct Backward {
 };
 
 /// CompileError for what has no gradient, with the op and its place.
-Backward backward_of(const ir::Definition& def);
+Backward backward_of(const ir::Definition& def, const ir::PassRunner& passes = {});
 
 /// The specification: the adjoint of `step`, of a definition that has one.
 Backward step_backward(const ir::Definition& def);

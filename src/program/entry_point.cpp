@@ -68,25 +68,30 @@ Function step_of_chunks(const ir::Definition& def) {
     return out;
 }
 
-EntryPoint entry(std::string name, Function joined, std::int64_t chunk, const ir::Definition& def) {
-    Function optimised = graph::optimize(joined);
+template <class Join>
+EntryPoint entry(std::string name, Join&& join, std::int64_t chunk, const ir::Definition& def,
+                 const ir::PassRunner& passes) {
+    Function joined = passes.run(ir::Pass::Join, join);
+    Function optimised = graph::optimize(joined, passes);
     return {std::move(name), std::move(joined), std::move(optimised), chunk, def};
 }
 
 }  // namespace
 
-EntryPoint forward(const ir::Definition& def) { return entry("forward", frontend::join(def), def.fixed_chunk, def); }
+EntryPoint forward(const ir::Definition& def, const ir::PassRunner& passes) {
+    return entry("forward", [&] { return frontend::join(def); }, def.fixed_chunk, def, passes);
+}
 
-EntryPoint decode(const ir::Definition& def) {
+EntryPoint decode(const ir::Definition& def, const ir::PassRunner& passes) {
     if (!has_decode(def))
         throw RuntimeError(
             fmt::format("{}: entry: decode needs a step, as the phases depend on chunks of {} tokens; add a step",
                         def.name, def.fixed_chunk));
-    return entry("decode", def.step ? step_of_chunks(def) : frontend::join(def), 1, def);
+    return entry("decode", [&] { return def.step ? step_of_chunks(def) : frontend::join(def); }, 1, def, passes);
 }
 
-EntryPoint backward(const ir::Definition& def) {
-    Backward made = backward_of(def);
+EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes) {
+    Backward made = backward_of(def, passes);
     return {"backward", std::move(made.program), std::move(made.adjoint), def.fixed_chunk, std::move(made.interface)};
 }
 
@@ -94,10 +99,10 @@ ir::Definition tensors_of(const std::string& entry, const ir::Definition& def) {
     return entry == "backward" ? graph::gradient_interface(def) : def;
 }
 
-EntryPoint entry_named(const std::string& name, const ir::Definition& def) {
-    if (name == "forward") return forward(def);
-    if (name == "decode") return decode(def);
-    if (name == "backward") return backward(def);
+EntryPoint entry_named(const std::string& name, const ir::Definition& def, const ir::PassRunner& passes) {
+    if (name == "forward") return forward(def, passes);
+    if (name == "decode") return decode(def, passes);
+    if (name == "backward") return backward(def, passes);
     throw RuntimeError(fmt::format("entry: expected forward, decode or backward, got '{}'", name));
 }
 

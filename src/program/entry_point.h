@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ir/definition.h"
+#include "ir/pass.h"
 
 namespace forge::program {
 
@@ -17,21 +18,21 @@ struct EntryPoint {
 };
 
 /// Whole sequences: the three phases, chunk by chunk.
-EntryPoint forward(const ir::Definition& def);
+EntryPoint forward(const ir::Definition& def, const ir::PassRunner& passes = {});
 
 /// A few tokens of each of many sequences, one after the other: `step`, with a token axis. Of a definition without a
 /// `step` the three phases on chunks of one token; RuntimeError if it fixes another chunk, on which they depend.
-EntryPoint decode(const ir::Definition& def);
+EntryPoint decode(const ir::Definition& def, const ir::PassRunner& passes = {});
 inline bool has_decode(const ir::Definition& def) { return def.step || def.fixed_chunk == 0; }
 
 /// The gradients of everything that the forward pass takes from those of everything that it makes, chunk by chunk from
 /// the end (graph/gradient.h). CompileError for what has no gradient, with the op and its place.
-EntryPoint backward(const ir::Definition& def);
+EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes = {});
 
 /// The tensors of an entry point's calls, with a definition's own spelling.
 ir::Definition tensors_of(const std::string& entry, const ir::Definition& def);
 
 /// RuntimeError for a name that is none of these.
-EntryPoint entry_named(const std::string& name, const ir::Definition& def);
+EntryPoint entry_named(const std::string& name, const ir::Definition& def, const ir::PassRunner& passes = {});
 
 }  // namespace forge::program

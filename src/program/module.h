@@ -14,7 +14,7 @@ class Module {
     /// `dtype` replaces the definition's 16-bit type.
     Module(const ir::Definition& declared, DType dtype);
 
-    /// In its final types, as its user spelt it: for messages and for calls.
+    /// In its final types, with its user's names: for messages and for calls.
     [[nodiscard]] const ir::Definition& definition() const { return definition_; }
     /// The same with a symbol of its own for every axis (frontend/axes.h): what is compiled.
     [[nodiscard]] const ir::Definition& own() const { return own_; }

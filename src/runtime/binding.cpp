@@ -14,7 +14,6 @@ namespace {
 
 using device::CallTensor;
 static_assert(std::size(CallTensor{}.dim) == ir::kMostAxes);
-using ir::Type;
 using plan::Plan;
 using plan::TensorSlot;
 using Kind = TensorSlot::Kind;

@@ -27,8 +27,8 @@ struct Bound {
         skipped_tokens;   ///< sequences whose outputs are zero, and their lengths; found on the host
     bool packed = false;  ///< known where lengths are read on the device
 
-    /// As many blocks of so many tokens as there can be, whatever the lengths of packed sequences; each has one at
-    /// least.
+    /// An upper bound of the number of blocks of `rows` tokens, whatever the lengths of packed sequences; each
+    /// sequence has one at least.
     [[nodiscard]] std::int64_t blocks(std::int64_t rows) const {
         return packed ? length / rows + sequences : sequences * std::max<std::int64_t>(1, (length + rows - 1) / rows);
     }
@@ -49,7 +49,7 @@ Bound bind(const plan::Plan& plan, const Bounds& bounds);
 /// is less.
 void check_workspace(const plan::Plan& plan, const Call& call, std::size_t bytes, std::size_t alignment);
 
-/// RuntimeError if a workspace is so large that nobody can have it.
+/// RuntimeError for a workspace of 2^63 bytes or more.
 std::size_t workspace_size(const plan::Plan& plan, support::Checked bytes);
 
 }  // namespace forge::runtime

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "schedule/gpu_facts.h"
+#include "target/gpu_facts.h"
 
 namespace forge::runtime {
 
@@ -94,7 +94,7 @@ class CudaDriver {
 };
 
 /// One GPU with its primary context, which PyTorch and the CUDA runtime use too.
-struct CudaDevice : schedule::GpuFacts {
+struct CudaDevice : target::GpuFacts {
     int index = 0;
     CudaContext context = nullptr;
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "schedule/beside.h"
+#include "plan/beside.h"
 
 namespace forge::runtime {
 namespace {
@@ -132,9 +132,9 @@ DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound
     last_rows_.tasks = last_rows_.blocks = wanted ? bound.sequences * bound.heads : 0;
     for (std::size_t k = 0; k + 1 < kernels_.size(); ++k) {
         if (!emit::launch_of(plan, plan.kernels[k]).beside) continue;
-        const schedule::WorkBeside work{kernels_[k].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
-        const schedule::BesideBlocks placed =
-            schedule::place_beside(work, kernels_[k + 1].tasks, kernels_[k + 1].parts, multiprocessors);
+        const plan::WorkBeside work{kernels_[k].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
+        const plan::BesideBlocks placed =
+            plan::place_beside(work, kernels_[k + 1].tasks, kernels_[k + 1].parts, multiprocessors);
         kernels_[k].blocks = placed.blocks, kernels_[k].common = placed.common,
         kernels_[k].staying = kernels_[k + 1].staying = placed.staying;
     }

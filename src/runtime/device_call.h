@@ -14,8 +14,8 @@ inline constexpr std::size_t kDeviceAlignment = 256;
 
 std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound);
 
-/// What differs between launches of one layout. Whoever fills it in keeps to the layout: a tensor that was there is
-/// there again.
+/// What differs between launches of one layout. They must fit the layout: a tensor that was given when it was
+/// made is given again, and none that was not.
 struct Addresses {
     void* tensors[cuda::kMaxTensors];  ///< in the order of the plan's; null: absent
     double scalars[cuda::kMaxScalars];

@@ -1,7 +1,6 @@
 #include "runtime/dispatcher.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "forge/error.h"
 

@@ -29,7 +29,7 @@ class Dispatcher {
     /// Without `compile` there is what was added and nothing else, as in a package.
     explicit Dispatcher(Compile compile = nullptr) : compile_(std::move(compile)) {}
 
-    /// After those that are there. `most`: of the calls that it is for; none: of all.
+    /// Appends an executable. `most`: the largest calls that it is for; none: all.
     void add(Key key, Found executable, std::optional<Bounds> most = std::nullopt);
     /// Compiles at most once for a key, and lets other threads wait meanwhile. RuntimeError if there is none and
     /// nothing can be compiled.

@@ -10,8 +10,7 @@
 
 #include "forge/runtime.h"
 #include "plan/plan.h"
-#include "schedule/choose.h"
-#include "schedule/gpu_facts.h"
+#include "target/target.h"
 
 namespace forge::runtime {
 
@@ -36,11 +35,11 @@ class Kernels {
 
 struct Executable {
     plan::Plan plan;
-    schedule::Choice choice;  ///< of the plan's schedule, with what else there was
+    target::Choice choice;  ///< of the plan's schedule, with what else there was
     std::vector<GeneratedSource> sources;
-    std::optional<schedule::GpuFacts> gpu;  ///< that the kernels are for; none: a CPU
-    std::string isa;                        ///< avx512, …, or a GPU's architecture
-    std::string cache_dir;                  ///< where its binaries lie
+    std::optional<target::GpuFacts> gpu;  ///< that the kernels are for; none: a CPU
+    std::string isa;                      ///< avx512, …, or a GPU's architecture
+    std::string cache_dir;                ///< where its binaries lie
     double flops_per_token = 0, build_seconds = 0;
     bool from_cache = false;
     std::unique_ptr<const Kernels> kernels;  ///< last: they refer to the plan

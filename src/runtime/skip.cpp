@@ -7,7 +7,7 @@
 namespace forge::runtime {
 namespace {
 
-/// Sets a block of so many elements per axis, with these strides in elements, to zero.
+/// Sets a block of elements to zero; sizes and strides are in elements.
 void clear(char* at, std::size_t element, const std::vector<std::int64_t>& sizes,
            const std::vector<std::int64_t>& strides, std::size_t axis = 0) {
     if (axis == sizes.size()) {

@@ -111,7 +111,7 @@ class Pool {
 };
 
 /// The process's pool, made by its first loop. A forked child has none of its parent's threads: it leaves the parent's
-/// pool as it is, locks that nobody will release included, and makes one of its own.
+/// pool as it is, with locks that no thread will release, and starts a new one.
 class ThePool {
   public:
     ThePool() {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <sstream>
 
 namespace forge::support {
 
@@ -28,6 +29,14 @@ std::string machine_isa() {
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
 #endif
     return "plain";
+}
+
+std::vector<std::string> facts_folders() {
+    std::vector<std::string> folders;
+    std::istringstream list(environment("FORGE_FACTS").value_or(""));
+    for (std::string folder; std::getline(list, folder, ':');)
+        if (!folder.empty()) folders.push_back(folder);
+    return folders;
 }
 
 int core_count() {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace forge::support {
 
@@ -11,6 +12,8 @@ std::optional<std::string> environment(const char* name);
 std::string default_cache_dir();
 /// The best instruction set that emitted code may use here: avx512, avx2 or plain.
 std::string machine_isa();
+/// Folders with facts of GPUs, besides those that come with Forge: $FORGE_FACTS, separated by colons.
+std::vector<std::string> facts_folders();
 int core_count();
 
 }  // namespace forge::support

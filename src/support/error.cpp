@@ -5,7 +5,10 @@ namespace {
 
 std::string join(const std::vector<Diagnostic>& diagnostics) {
     std::string text;
-    for (const Diagnostic& d : diagnostics) text += (text.empty() ? "" : "\n") + to_string(d);
+    for (const Diagnostic& d : diagnostics) {
+        if (!text.empty()) text += '\n';
+        text += to_string(d);
+    }
     return text;
 }
 

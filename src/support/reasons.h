@@ -28,7 +28,7 @@ Refusal refusal(Reason reason, const Args&... args) {
             fmt::format(fmt::runtime(row.way_out), args...)};
 }
 
-/// Thrown where a program turns out not to fit an engine. Whoever chooses between engines keeps the refusal.
+/// Thrown where a program turns out not to fit an engine. The code that chooses between engines keeps the refusal.
 class Refused : public std::runtime_error {
   public:
     explicit Refused(Refusal why) : std::runtime_error(to_string(why)), refusal_(std::move(why)) {}

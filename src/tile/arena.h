@@ -1,4 +1,4 @@
-/// Memory for values whose lives do not meet.
+/// Memory shared by values whose lifetimes do not overlap.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "forge/error.h"
@@ -22,19 +23,11 @@ using Space = Layout::Space;
 }  // namespace
 
 bool one_warp_makes(const Op& op) {
-    switch (op.code) {
-        case Opcode::Sum:
-        case Opcode::Amax:
-        case Opcode::Cumsum:
-        case Opcode::LinearScan:
-        case Opcode::DecayMask:
-        case Opcode::Copy:
-            return true;
-        case Opcode::Param:
-            return op.attrs.role == Role::Input || op.attrs.role == Role::Mask;
-        default:
-            return ir::is_elementwise(op.code) && op.type.dtype != DType::Bool;
-    }
+    constexpr std::array kFunctions = {Opcode::Sum,        Opcode::Amax,      Opcode::Cumsum,
+                                       Opcode::LinearScan, Opcode::DecayMask, Opcode::Copy};  // warpgroup/vectors.h
+    if (std::find(kFunctions.begin(), kFunctions.end(), op.code) != kFunctions.end()) return true;
+    if (op.code == Opcode::Param) return op.attrs.role == Role::Input || op.attrs.role == Role::Mask;
+    return ir::is_elementwise(op.code) && op.type.dtype != DType::Bool;
 }
 
 bool is_number_anywhere(const Function& fn, ValueId v) {

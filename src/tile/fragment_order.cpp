@@ -107,7 +107,7 @@ class Overlapping {
         if (!taken_[index(v)]) take(v);
     }
 
-    /// When the operands are there; negative if one has not been asked for.
+    /// When the operands are available; negative if one has not been scheduled.
     [[nodiscard]] double ready(ValueId v) const {
         double at = 0;
         for (const ValueId a : fn_.op(v).args) {
@@ -157,7 +157,7 @@ class Overlapping {
     bool alone_;
     const Roles* roles_;
     std::vector<double> left_;  ///< cycles from an operation's start to the end
-    std::vector<double> done_;  ///< when a value is there
+    std::vector<double> done_;  ///< when a value is available
     std::vector<bool> taken_;   ///< whether it has its place in the order
     std::vector<ValueId> order_;
     std::array<double, 2> now_ = {};
@@ -218,7 +218,7 @@ class Thrifty {
     }
 
     /// The most floats that are held while this result is made, and those still wanted once it has been stored. What is
-    /// computed in the place of an operand that is wanted no more is taken to need no room.
+    /// computed in place of an operand that is dead afterwards is taken to need no memory.
     [[nodiscard]] std::pair<std::int64_t, std::int64_t> room(ValueId result) const {
         std::vector<bool> made = done_;
         std::int64_t most = 0;

@@ -18,9 +18,9 @@ using ir::ValueId;
 
 namespace {
 
-constexpr int kStagesOfTwo = 2;  ///< where two tasks share a multiprocessor, they have so many stages each
+constexpr int kStagesOfTwo = 2;  ///< of each of two tasks that share a multiprocessor
 
-/// Vectors of one number per token arrive as they lie in memory; everybody reads a copy.
+/// Vectors of one number per token arrive as they lie in memory; all values that use them read a copy.
 Function with_copied_vectors(const Function& fn) {
     return ir::rebuild(fn, [](Function& out, const Op& op, std::vector<ValueId> args) {
         const ValueId v = ir::keep(out, op, std::move(args));
@@ -70,19 +70,28 @@ int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& sp
     return parts;
 }
 
-TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules) {
-    const Function symbolic =
-        ordered(with_carried_params(with_decay_rows(with_copied_outputs(with_copied_vectors(kernel)), sizes)));
+TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
+                              const ir::PassRunner& passes) {
+    using ir::Pass;
+    Function symbolic = passes.run(Pass::CopyVectors, [&] { return with_copied_outputs(with_copied_vectors(kernel)); });
+    symbolic = passes.run(Pass::DecayRows, [&] { return with_decay_rows(symbolic, sizes); });
+    symbolic = passes.run(Pass::OrderFragments, [&] { return ordered(with_carried_params(symbolic)); });
     Function fn = symbolic;
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
-    const Function formed = in_forms(symbolic, fn, rules);
-    if (rules.stages == 1) return with_memory(gathered(thrifty(formed)), 1, {});
-    if (rules.output_groups == 0)
-        return with_memory(gathered(overlapped(formed, rules.stages > kStagesOfTwo, nullptr)), rules.stages, {});
+    const Function formed = passes.run(Pass::FragmentForms, [&] { return in_forms(symbolic, fn, rules); });
+    const bool side_by_side = rules.stages > 1 && rules.output_groups > 0;
     const auto divided = [&](const Function& f) { return roles_of(f, vectors_alone(f), rules.output_groups); };
-    const Roles roles = divided(formed);
-    const Function in_order = gathered(overlapped(formed, true, &roles));
-    return with_memory(in_order, rules.stages, divided(in_order));
+    fn = passes.run(Pass::FragmentOrder, [&] {
+        if (rules.stages == 1) return thrifty(formed);
+        if (!side_by_side) return overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
+        const Roles roles = divided(formed);
+        return overlapped(formed, true, &roles);
+    });
+    fn = passes.run(Pass::Gather, [&] { return gathered(fn); });
+    const auto with_places = [&] {
+        return with_memory(fn, rules.stages, side_by_side ? std::optional(divided(fn)) : std::nullopt);
+    };
+    return passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
 }
 
 }  // namespace forge::tile

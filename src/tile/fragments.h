@@ -25,7 +25,8 @@ struct FragmentRules {
     std::set<std::string> wide_outputs;   ///< those of 32 bits, which operands cannot hold
     std::map<std::string, int> parts;     ///< of spills that are operands
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
-    int output_groups = 0;  ///< warp groups that take chunks by turns to make outputs; 0: one group does everything
+    int output_groups =
+        0;  ///< warp groups that compute outputs, each of every other chunk; 0: one group does everything
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so
@@ -40,6 +41,7 @@ std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 int parts_of(const ir::Function& fn, ir::ValueId v, const std::map<std::string, int>& spill_parts);
 
 /// Refused if something stands in the way of holding the kernel so.
-TileKernel lower_to_fragments(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules);
+TileKernel lower_to_fragments(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules,
+                              const ir::PassRunner& passes = {});
 
 }  // namespace forge::tile

@@ -12,6 +12,7 @@
 namespace forge::tile {
 namespace {
 
+using ir::Along;
 using ir::Function;
 using ir::Layout;
 using ir::Op;
@@ -71,38 +72,53 @@ Layout view_layout(const Op& op, const ir::Type& from, const Layout& base) {
     const auto from_start = [&](std::int64_t index) {
         return index < 0 ? index + size_of(from, static_cast<int>(op.attrs.dim)) : index;
     };
-    switch (op.code) {
-        case Opcode::Permute:
+    switch (ir::along(op.code)) {
+        case Along::Permuted:
             for (std::size_t i = 0; i < s.size(); ++i)
                 l.strides[i] = base.strides[static_cast<std::size_t>(op.attrs.perm[i])];
             return l;
-        case Opcode::Unsqueeze:
+        case Along::Inserted:
             s.insert(at(op.attrs.dim), 0);
             return l;
-        case Opcode::Squeeze:
-            s.erase(at(op.attrs.dim));
-            return l;
-        case Opcode::Select:
+        case Along::Removed:
+        case Along::Selected:
             l.offset += from_start(op.attrs.start) * *at(op.attrs.dim);
             s.erase(at(op.attrs.dim));
             return l;
-        case Opcode::Slice:
-            l.offset += from_start(op.attrs.start) * *at(op.attrs.dim);
+        case Along::Cut: {
+            const bool part = op.code == Opcode::Part;  // which counts in parts
+            const std::int64_t first =
+                part ? op.attrs.start * size_of(op.type, static_cast<int>(op.attrs.dim)) : from_start(op.attrs.start);
+            l.offset += first * *at(op.attrs.dim);
             *at(op.attrs.dim) *= op.attrs.step;
             return l;
-        case Opcode::Part:
-            l.offset += op.attrs.start * size_of(op.type, static_cast<int>(op.attrs.dim)) * *at(op.attrs.dim);
-            return l;
-        case Opcode::Expand: {
+        }
+        case Along::Broadcast: {
             const std::size_t missing = op.type.shape.size() - from.shape.size();
             s.insert(s.begin(), missing, 0);
             for (std::size_t i = missing; i < s.size(); ++i)
                 if (from.shape[i - missing] == Dim(1)) s[i] = 0;
             return l;
         }
-        default:
-            throw InternalError(std::string("layout: not a view: ") + ir::info(op.code).name);
+        case Along::Leaf:
+        case Along::Place:
+        case Along::Pointwise:
+        case Along::Triangle:
+        case Along::Copied:
+        case Along::Shifted:
+        case Along::Reduced:
+        case Along::Scanned:
+        case Along::RowScan:
+        case Along::Normalised:
+        case Along::Repeated:
+        case Along::Joined:
+        case Along::Contracted:
+        case Along::Matrix:
+        case Along::Pairs:
+        case Along::Rows:
+            break;
     }
+    throw InternalError(std::string("layout: not a view: ") + ir::info(op.code).name);
 }
 
 Layout eventual_layout(const ir::Function& fn, ValueId v, const Rules& rules) {

@@ -1,5 +1,7 @@
 #include "tile/lower.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -298,25 +300,43 @@ std::vector<ValueId> tiles_read_by(const Function& fn, ValueId v) {
     return tiles;
 }
 
-TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole, const Rules& rules) {
+std::string notes_of(const TileKernel& kernel) {
+    std::string text = fmt::format("{} floats of scratch", kernel.scratch_floats);
+    if (kernel.far_floats > 0) text += fmt::format(", {} of them in global memory", kernel.far_floats);
+    if (!kernel.streams.empty()) text += fmt::format(", {} row loops", kernel.streams.size());
+    if (kernel.stages > 1)
+        text += fmt::format(", {} stages of {} floats", kernel.stages, kernel.stage_floats + kernel.number_floats);
+    if (kernel.roles) text += fmt::format(", roles for {} warp groups", kernel.roles->groups());
+    return text;
+}
+
+TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole, const Rules& rules,
+                 const ir::PassRunner& passes) {
     SpillStrides spills;
     for (const Op& op : kernel.ops)
         if (op.code == Opcode::Param && op.attrs.role == Role::Spill)
             spills[op.attrs.name] = tile_strides(with_sizes(op.type, whole), rules);
     for (const ir::Result& r : kernel.results)
         if (r.role == Role::Spill) spills[r.name] = tile_strides(with_sizes(kernel.op(r.value).type, whole), rules);
-    const Function legal = legalize(kernel, sizes, rules);
-    const auto with_order = [](const Function& fn) { return ordered(with_carried_params(fn)); };
-    Streamed streamed =
-        rules.shared_memory ? Streamed{with_order(legal), {}} : find_streams(with_order(join_scans(legal)));
-    TileKernel tiled;
-    tiled.streams = streamed.streams;
-    Allocator allocator = allocated(streamed, spills, rules);
-    tiled.fn = allocator.take();
-    tiled.scratch_floats = allocator.floats();
-    tiled.far_floats = allocator.far_floats();
-    tiled.work = allocator.work();
-    return tiled;
+    Function fn = passes.run(ir::Pass::Legalize, [&] { return legalize(kernel, sizes, rules); });
+    if (!rules.shared_memory) fn = passes.run(ir::Pass::JoinScans, [&] { return join_scans(fn); });
+    fn = passes.run(ir::Pass::OrderTiles, [&] { return ordered(with_carried_params(fn)); });
+    Streamed streamed{std::move(fn), {}};
+    if (!rules.shared_memory)
+        streamed = passes.run(
+            ir::Pass::Streams, [&] { return find_streams(streamed.fn); }, [](Streamed& s) -> Function& { return s.fn; },
+            [](const Streamed& s) { return fmt::format("{} row loops", s.streams.size()); });
+    const auto laid_out = [&] {
+        TileKernel tiled;
+        tiled.streams = streamed.streams;
+        Allocator allocator = allocated(streamed, spills, rules);
+        tiled.fn = allocator.take();
+        tiled.scratch_floats = allocator.floats();
+        tiled.far_floats = allocator.far_floats();
+        tiled.work = allocator.work();
+        return tiled;
+    };
+    return passes.run(ir::Pass::LayOut, laid_out, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
 }
 
 }  // namespace forge::tile

@@ -1,13 +1,13 @@
 /// From a kernel's graph to its tiles: symbols become sizes, every value gets a layout (computed where it is used, or
 /// held in a buffer), ops are ordered so that states may be updated in place, and buffers are shared between values
-/// whose lives do not meet. The result is the same kind of function, with `Op::layout` filled in.
+/// whose lifetimes do not overlap. The result is the same kind of function, with `Op::layout` filled in.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
 
-#include "ir/function.h"
+#include "ir/pass.h"
 #include "tile/roles.h"
 #include "tile/stream.h"
 
@@ -44,7 +44,11 @@ struct TileKernel {
 };
 
 /// `sizes`: of this kernel's part of the work; `whole`: of all of it, which spills are laid out for.
-TileKernel lower(const ir::Function& kernel, const Sizes& sizes, const Sizes& whole, const Rules& rules);
+TileKernel lower(const ir::Function& kernel, const Sizes& sizes, const Sizes& whole, const Rules& rules,
+                 const ir::PassRunner& passes = {});
+
+/// What a lowered kernel's function does not show: floats of memory, row loops, roles.
+std::string notes_of(const TileKernel& kernel);
 
 /// The type with every symbol replaced by its size.
 ir::Type with_sizes(ir::Type type, const Sizes& sizes);

@@ -41,30 +41,6 @@ Function ordered(const Function& fn) {
     return ir::permuted(fn, order);
 }
 
-bool costly(Opcode code) {
-    switch (code) {
-        case Opcode::Add:
-        case Opcode::Sub:
-        case Opcode::Mul:
-        case Opcode::Neg:
-        case Opcode::Constant:
-        case Opcode::Identity:
-        case Opcode::Arange:
-        case Opcode::Floor:
-        case Opcode::Ceil:
-        case Opcode::Round:
-        case Opcode::Sign:
-        case Opcode::Where:
-        case Opcode::Maximum:
-        case Opcode::Minimum:
-        case Opcode::Tril:
-        case Opcode::Triu:
-        case Opcode::Relu:
-        case Opcode::Abs:
-            return false;
-        default:
-            return true;
-    }
-}
+bool costly(Opcode code) { return !ir::cost(code).again; }
 
 }  // namespace forge::tile

@@ -22,7 +22,7 @@ class Division {
         std::vector<ValueId> carried, others;
         for (const ir::Result& r : fn.results) {
             if (r.role == Role::Spill) refuse(Reason::StoredForLater, ir::described(fn, r.value));
-            if (r.role == Role::Before) continue;  // stored by those who have the states
+            if (r.role == Role::Before) continue;  // stored by the states' group
             (is_carried(r.role) ? carried : others).push_back(r.value);
         }
         mark(carried, Roles::kStates);
@@ -32,7 +32,8 @@ class Division {
         roles_.output_groups = others.empty() ? 0 : output_groups;
     }
 
-    /// What stands in loops, and views, belong to whoever reads them: nothing is written for them.
+    /// Values computed in their users' loops, and views, belong to the roles that read them: nothing is stored for
+    /// them.
     Roles run() {
         for (ValueId v = 0; v < fn_.size(); ++v) pass(v);
         for (ValueId v = fn_.size() - 1; v >= 0; --v) {
@@ -44,7 +45,7 @@ class Division {
     }
 
   private:
-    /// Copies of the states' fragments into operands for the outputs are made by those who have the fragments.
+    /// The role that holds a state's fragment copies it into the operand for the outputs.
     void pass(ValueId v) {
         const Op& op = fn_.op(v);
         if (op.code != Opcode::Copy || op.layout->space != Space::Operand ||

@@ -1,6 +1,6 @@
-/// Who does what where several warp groups share a task that goes through chunks in order: one asks for inputs, one
-/// goes from state to state, and others, which take chunks by turns, make the outputs. What the last need of the
-/// states' group passes through shared memory.
+/// Warp specialisation: who does what where several warp groups share a task that goes through chunks in order. One is
+/// the producer of inputs, one computes the carried states, and others, each of every other chunk, the outputs. What
+/// these need of the states' group is handed over through shared memory.
 #pragma once
 
 #include <cstdint>

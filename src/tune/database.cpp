@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using schedule::Device;
+using target::Device;
 
 fs::path tuning_file(const std::string& cache_dir) { return fs::path(cache_dir) / "tuning.jsonl"; }
 fs::path device_file(const std::string& cache_dir, const std::string& isa, int threads) {
@@ -85,7 +85,7 @@ constexpr Field kFields[] = {{"product_flops", &Device::product_flops},
 
 }  // namespace
 
-std::string shape_class(const schedule::Problem& problem, DType dtype) {
+std::string shape_class(const target::Problem& problem, DType dtype) {
     std::string text = fmt::format("T={} N={} H={} {}", power_of_two(problem.tokens), power_of_two(problem.sequences),
                                    power_of_two(problem.heads), to_string(dtype));
     for (const auto& [symbol, size] : problem.sizes) text += fmt::format(" {}={}", symbol, size);
@@ -94,13 +94,13 @@ std::string shape_class(const schedule::Problem& problem, DType dtype) {
 
 std::string device_class(const Device& device) { return fmt::format("{} x {}", device.name, device.slots); }
 
-std::vector<schedule::Measurement> Database::find(const Key& key) const {
-    std::vector<schedule::Measurement> found;
+std::vector<target::Measurement> Database::find(const Key& key) const {
+    std::vector<target::Measurement> found;
     for (const Entry& e : entries) {
         if (e.key != key) continue;
         if (!e.measurement.under_load()) std::erase_if(found, [](const auto& m) { return m.under_load(); });
-        const auto same = std::find_if(found.begin(), found.end(), [&](const schedule::Measurement& m) {
-            return schedule::same_choice(m.schedule, e.measurement.schedule);
+        const auto same = std::find_if(found.begin(), found.end(), [&](const target::Measurement& m) {
+            return target::same_choice(m.schedule, e.measurement.schedule);
         });
         if (same == found.end()) found.push_back(e.measurement);
         else *same = e.measurement;
@@ -167,7 +167,7 @@ std::optional<Device> load_device(const std::string& cache_dir, const std::strin
     if (!text) return std::nullopt;
     const Json json = Json::parse(*text, nullptr, false);
     if (!json.is_object()) return std::nullopt;
-    Device device = schedule::cpu_device(isa, threads);
+    Device device = target::cpu_device(isa, threads);
     for (const Field& f : kFields) {
         const auto it = json.find(f.name);
         if (it == json.end() || !it->is_number() || !(it->get<double>() > 0)) return std::nullopt;
@@ -176,7 +176,7 @@ std::optional<Device> load_device(const std::string& cache_dir, const std::strin
     device.cache_bytes = json.value("cache_bytes", device.cache_bytes);
     device.on_chip_bytes = json.value("on_chip_bytes", device.on_chip_bytes);
     device.others = json.value("others", 0.0);
-    device.about = device.others < schedule::Measurement::kQuiet ? "measured" : "measured under load";
+    device.about = device.others < target::Measurement::kQuiet ? "measured" : "measured under load";
     return device;
 }
 
@@ -190,7 +190,7 @@ void save_device(const std::string& cache_dir, const Device& device) {
 }
 
 std::string remember(const std::string& cache_dir, const Device& device, bool force) {
-    const bool under_load = device.others >= schedule::Measurement::kQuiet;
+    const bool under_load = device.others >= target::Measurement::kQuiet;
     const auto known = load_device(cache_dir, device.name, device.slots);
     if (under_load && known && known->others <= device.others && !force)
         return "The machine's speeds were measured under load and not stored: quieter ones are known. --force stores "

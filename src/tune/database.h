@@ -1,12 +1,12 @@
 /// The tuning database and the measured description of this machine: files of the cache directory. One JSON object per
 /// line; a line that cannot be read is left out and reported, never an error. Later lines replace earlier ones, and
-/// each says how busy other processes were: what was measured on a quiet machine puts aside what was measured under
+/// each says how busy other processes were: what was measured on a quiet machine replaces what was measured under
 /// load.
 #pragma once
 
 #include <optional>
 
-#include "schedule/choose.h"
+#include "target/question.h"
 
 namespace forge::tune {
 
@@ -19,13 +19,13 @@ struct Key {
 };
 
 /// "T=8192 N=1 H=4 bf16 K=128 V=128": tokens, sequences and heads rounded to powers of two; sizes as they are.
-std::string shape_class(const schedule::Problem& problem, DType dtype);
-std::string device_class(const schedule::Device& device);
+std::string shape_class(const target::Problem& problem, DType dtype);
+std::string device_class(const target::Device& device);
 
 struct Entry {
     Key key;
     std::string name;  ///< of the program, for people
-    schedule::Measurement measurement;
+    target::Measurement measurement;
 };
 
 struct Database {
@@ -33,7 +33,7 @@ struct Database {
     std::vector<std::string> warnings;  ///< "tuning.jsonl:7: not a measurement (…)"
 
     /// Of one key, at most one per schedule. Times under load stand only if nothing quiet follows them.
-    [[nodiscard]] std::vector<schedule::Measurement> find(const Key& key) const;
+    [[nodiscard]] std::vector<target::Measurement> find(const Key& key) const;
     /// Whether something of this key was measured on a quiet machine, so that times under load would spoil it.
     [[nodiscard]] bool has_quiet(const Key& key) const;
 };
@@ -51,9 +51,9 @@ void append(const std::string& cache_dir, const std::vector<Entry>& entries);
 std::string remember(const std::string& cache_dir, const std::vector<Entry>& entries, bool force);
 
 /// The machine as `forge tune` measured it; nothing if it has not, or not for this instruction set and these threads.
-std::optional<schedule::Device> load_device(const std::string& cache_dir, const std::string& isa, int threads);
-void save_device(const std::string& cache_dir, const schedule::Device& device);
+std::optional<target::Device> load_device(const std::string& cache_dir, const std::string& isa, int threads);
+void save_device(const std::string& cache_dir, const target::Device& device);
 /// The same for the machine: `remember`s it, unless the known description was measured with fewer others about.
-std::string remember(const std::string& cache_dir, const schedule::Device& device, bool force);
+std::string remember(const std::string& cache_dir, const target::Device& device, bool force);
 
 }  // namespace forge::tune

@@ -91,6 +91,39 @@ TEST(CommandOn, TakesAFileOfFacts) {
                          "on: expected a100, h200, rtx4090, or a file with the facts of a GPU, got 'h300'"));
 }
 
+// A target of facts alone: a file in a folder of the user's, and no line of code.
+TEST(CommandOn, TakesGpusFromAFolderOfFacts) {
+    const fs::path folder = fs::path(FORGE_TEST_CACHE) / "own_facts";
+    fs::create_directories(folder);
+    std::ofstream(folder / "workstation") << "name = Workstation GPU with 99 KB\ncompute_capability = 12.0\n"
+                                             "multiprocessors = 84\nshared_bytes_per_block = 101376\n"
+                                             "memory_bandwidth = 9.6e11\n";
+    setenv("FORGE_FACTS", folder.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
+    const auto explained = forge_command({"explain", "gated_delta_net", "--on", "workstation"}, false);
+    const auto emitted = forge_command({"emit", "gated_delta_net", "--on", "workstation"}, false);
+    const auto unknown = forge_command({"explain", "gla", "--on", "h300"}, false);
+    setenv("FORGE_FACTS", (folder / "nowhere").c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
+    const auto nowhere = forge_command({"explain", "gla", "--on", "h200"}, false);
+    unsetenv("FORGE_FACTS");  // NOLINT(concurrency-mt-unsafe): one thread
+    EXPECT_EQ(explained.status, 0) << explained.output;
+    for (const char* said : {"The GPU: Workstation GPU with 99 KB: compute capability 12.0", "The engine: portable.",
+                             "not warp-groups: the GPU has compute capability 12.0, they need 9.0",
+                             "1 x 4096 tokens of 4 heads on Workstation GPU with 99 KB.", "* portable    one-pass"})
+        EXPECT_TRUE(contains(explained.output, said)) << said << "\n" << explained.output;
+    EXPECT_TRUE(contains(emitted.output, "#include \"cuda/portable/kernel.h\"")) << emitted.output.substr(0, 1000);
+    EXPECT_TRUE(contains(unknown.output, "on: expected a100, h200, rtx4090, workstation, or a file")) << unknown.output;
+    EXPECT_TRUE(contains(nowhere.output, "FORGE_FACTS: expected a folder with facts of GPUs, got")) << nowhere.output;
+}
+
+TEST(CommandOn, PrintsCandidatesAndWhyOthersAreNone) {
+    const auto done = forge_command({"explain", "gated_delta_net", "--on", "h200"}, false);
+    for (const char* said :
+         {"engine      strategy   chunk  cut", "* warp-groups one-pass      64  2 x 64 of V", "  portable    fused ",
+          "in the order channels, warp-groups, portable", "Floor: ",
+          "not warp-groups, one-pass, 4 tiles: the input 'v' is [64, 32], no matrix of 64 x 64 blocks; way out: pad"})
+        EXPECT_TRUE(contains(done.output, said)) << said << "\n" << done.output;
+}
+
 TEST(CommandOn, CheckCompileSaysWhatKernelsTake) {
     if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "there is no CUDA compiler";
     const auto done = forge_command({"check-compile", "scalar_gla", "--on", "h200"}, false);

@@ -1,6 +1,6 @@
 /// Channel kernels, run: the emitted source, compiled for the CPU with fibers for threads (emulated/), against the
 /// float64 recurrence. Blocks run in orders that differ from seed to seed and must leave the same bits.
-#include "schedule/channels.h"
+#include "target/channels/channels.h"
 
 #include <gtest/gtest.h>
 
@@ -29,8 +29,8 @@ using variants::Entry;
 enum class Joined : std::uint8_t { LookBack, Clusters };
 
 plan::Schedule schedule_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
-    return schedule::fit_channels(def, graph::optimize(frontend::join(def)), sizes, {}, threads,
-                                  joined == Joined::Clusters ? 1 : 0);
+    return target::fit_channels(def, graph::optimize(frontend::join(def)), sizes, {}, threads,
+                                joined == Joined::Clusters ? 1 : 0);
 }
 
 plan::Plan plan_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
@@ -87,9 +87,9 @@ TEST(ChannelPrograms, AreCompiledWithoutSpills) {
 TEST(ChannelPrograms, AreOthersIfChunksOrStrategiesMatter) {
     ir::Definition def = variants::find("hgrn")->make().define();
     const ir::Function program = graph::optimize(frontend::join(def));
-    schedule::FitWishes wishes;
-    const auto fit = [&](const schedule::FitWishes& wanted) {
-        return schedule::fit_channels(def, program, {{"D", 64}}, wanted, 0, 0);
+    target::FitWishes wishes;
+    const auto fit = [&](const target::FitWishes& wanted) {
+        return target::fit_channels(def, program, {{"D", 64}}, wanted, 0, 0);
     };
     EXPECT_EQ(fit(wishes).engine, plan::Engine::Channels);
     wishes.strategy = plan::Strategy::Segmented;
@@ -105,9 +105,9 @@ TEST(ChannelPrograms, HaveClustersWhereTheyFillTheGpu) {
     const ir::Definition def = variants::find("hgrn")->make().define();
     const ir::Function program = graph::optimize(frontend::join(def));
     const auto fit = [&](std::int64_t channels, int multiprocessors, std::int64_t tasks, std::int64_t tokens = 4096) {
-        schedule::FitWishes wishes;
+        target::FitWishes wishes;
         wishes.expected_tasks = tasks, wishes.expected_tokens = tokens;
-        return schedule::fit_channels(def, program, {{"D", channels}}, wishes, 0, multiprocessors);
+        return target::fit_channels(def, program, {{"D", channels}}, wishes, 0, multiprocessors);
     };
     EXPECT_FALSE(fit(1024, 0, 1).clusters);
     EXPECT_TRUE(fit(1024, 132, 1).clusters);

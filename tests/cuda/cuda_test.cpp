@@ -14,8 +14,8 @@
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "graph/pipeline.h"
-#include "schedule/shared_memory.h"
 #include "support/environment.h"
+#include "target/simt/shared_memory.h"
 #include "tests/novel/novel.h"
 
 namespace forge {
@@ -35,10 +35,10 @@ plan::Plan plan_for(const Entry& entry, plan::Strategy strategy, Sizes sizes, st
     const ir::Definition def = frontend::with_dtype(entry.make().define(), dtype);
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes all = check::sizes_for(def, {.sizes = {{"K", sizes.k}, {"V", sizes.v}}});
-    schedule::FitWishes wishes;
+    target::FitWishes wishes;
     wishes.strategy = strategy;
     wishes.expected_tasks = 32;
-    return plan::make_plan(def, program, all, schedule::fit_shared_memory(def, program, all, {bytes, 132}, wishes));
+    return plan::make_plan(def, program, all, target::fit_shared_memory(def, program, all, {bytes, 132}, wishes));
 }
 
 std::vector<Entry> all_programs() {

@@ -7,7 +7,7 @@
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "program/entry_point.h"
-#include "schedule/shared_memory.h"
+#include "target/simt/shared_memory.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/support/entries.h"
 
@@ -17,7 +17,7 @@ namespace {
 class DecodeKernels : public testing::TestWithParam<Entry> {};
 
 TEST_P(DecodeKernels, DoWhatTheRecurrenceSays) {
-    constexpr schedule::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
+    constexpr target::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
     const ir::Definition declared = GetParam().make().define();
     if (!program::has_decode(declared)) GTEST_SKIP() << "defined per chunk";
     const ir::Definition def = frontend::with_own_axes(frontend::with_dtype(declared, BF16));
@@ -28,11 +28,11 @@ TEST_P(DecodeKernels, DoWhatTheRecurrenceSays) {
     const program::EntryPoint entry = program::decode(def);
     const tile::Sizes sizes = frontend::own_sizes(def, check::sizes_for(declared, one));
     for (const std::int64_t tasks : {1, 4096}) {  // scans of parts of an axis, and of whole states
-        schedule::FitWishes wishes;
+        target::FitWishes wishes;
         wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk;
         wishes.expected_tasks = tasks, wishes.expected_tokens = 1;
         const plan::Plan plan = plan::make_plan(
-            def, entry.optimised, sizes, schedule::fit_shared_memory(def, entry.optimised, sizes, kHopper, wishes));
+            def, entry.optimised, sizes, target::fit_shared_memory(def, entry.optimised, sizes, kHopper, wishes));
         EXPECT_EQ(plan.kernels.size(), 1U) << "one launch";
         const emulated::Program program("decode_" + def.name, plan);
         for (const check::Problem& problem : {one, several, packed}) {

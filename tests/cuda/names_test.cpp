@@ -15,13 +15,13 @@
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "ir/text.h"
-#include "schedule/channels.h"
-#include "schedule/shared_memory.h"
-#include "schedule/warp_groups.h"
 #include "support/embedded.h"
 #include "support/environment.h"
 #include "support/files.h"
 #include "support/process.h"
+#include "target/channels/channels.h"
+#include "target/hopper/warp_groups.h"
+#include "target/simt/shared_memory.h"
 #include "variants/variants.h"
 
 namespace forge::tests {
@@ -130,16 +130,16 @@ const Target kTargets[] = {
      "gated_delta_net",
      {"q", "k", "v", "g", "beta", "scale", "s", "o", "K", "V", "H", "HV"},
      [](const auto& def, const auto& program, const auto& sizes) {
-         return emit_with(schedule::fit_shared_memory(def, program, sizes, {220 * 1024, 132}, {}), def, program, sizes);
+         return emit_with(target::fit_shared_memory(def, program, sizes, {220 * 1024, 132}, {}), def, program, sizes);
      }},
     {"warp_groups",
      false,
      "scalar_gla",
      {"q", "k", "v", "g", "scale", "s", "o", "K", "V", "H", "HV"},
      [](const auto& def, const auto& program, const auto& sizes) {
-         schedule::FitWishes wishes;
+         target::FitWishes wishes;
          wishes.expected_tasks = 32, wishes.expected_tokens = 32768;
-         const auto schedule = schedule::fit_warp_groups(def, program, sizes, {220 * 1024, 132, 227 * 1024}, wishes);
+         const auto schedule = target::fit_warp_groups(def, program, sizes, {220 * 1024, 132, 227 * 1024}, wishes);
          return emit_with(schedule, def, program, sizes);
      }},
     {"channels",
@@ -147,7 +147,7 @@ const Target kTargets[] = {
      "hgrn",
      {"q", "v", "g", "h", "o", "D", "H"},
      [](const auto& def, const auto& program, const auto& sizes) {
-         return emit_with(schedule::fit_channels(def, program, sizes, {}, 256, 1), def, program, sizes);
+         return emit_with(target::fit_channels(def, program, sizes, {}, 256, 1), def, program, sizes);
      }}};
 
 std::string definition_of(const Target& target) {

@@ -14,7 +14,7 @@
 #include "interp/recurrence.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
-#include "schedule/warp_groups.h"
+#include "target/hopper/warp_groups.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/support/entries.h"
 
@@ -66,10 +66,10 @@ struct Example {
 void PrintTo(const Example& e, std::ostream* out) { *out << e.program << ", " << to_string(e.dtype) << ", " << e.size; }
 
 plan::Plan plan_for(const ir::Definition& def, const Function& program, const tile::Sizes& sizes) {
-    schedule::FitWishes wishes;
+    target::FitWishes wishes;
     wishes.strategy = plan::Strategy::OnePass, wishes.expected_tasks = 32, wishes.expected_tokens = 32768;
-    const schedule::SharedMemory hopper{220 * 1024, 132, 227 * 1024};
-    return plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, hopper, wishes));
+    const target::SharedMemory hopper{220 * 1024, 132, 227 * 1024};
+    return plan::make_plan(def, program, sizes, target::fit_warp_groups(def, program, sizes, hopper, wishes));
 }
 
 class Precision : public testing::TestWithParam<Example> {};

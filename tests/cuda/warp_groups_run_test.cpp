@@ -17,15 +17,15 @@
 #include "graph/passes.h"
 #include "graph/pipeline.h"
 #include "interp/recurrence.h"
-#include "schedule/shared_memory.h"
-#include "schedule/warp_groups.h"
+#include "target/hopper/warp_groups.h"
+#include "target/simt/shared_memory.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/support/entries.h"
 
 namespace forge::tests {
 namespace {
 
-constexpr schedule::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
+constexpr target::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
 constexpr std::int64_t kFewTasks = 32, kManyTasks = 512;  ///< several warp groups per task, or one
 
 struct Example {
@@ -45,12 +45,12 @@ std::optional<plan::Plan> plan_for(const ir::Definition& def, const Example& exa
                                    std::int64_t tasks) {
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
-    schedule::FitWishes wishes;
+    target::FitWishes wishes;
     wishes.strategy = strategy;
     wishes.expected_tasks = tasks;
     wishes.expected_tokens = 32768;
     try {
-        return plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, kHopper, wishes));
+        return plan::make_plan(def, program, sizes, target::fit_warp_groups(def, program, sizes, kHopper, wishes));
     } catch (const plan::NotForWarpGroups&) {
     } catch (const CompileError&) {}
     return {};
@@ -169,7 +169,7 @@ TEST_P(PortableKernels, DoWhatTheRecurrenceSays) {
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
     const plan::Schedule schedule =
-        schedule::fit_shared_memory(def, program, sizes, kHopper, {.strategy = {}, .chunk = 16});
+        target::fit_shared_memory(def, program, sizes, kHopper, {.strategy = {}, .chunk = 16});
     const emulated::Program emulated("portable_" + example.program, plan::make_plan(def, program, sizes, schedule));
     for (check::Problem problem :
          {check::Problem{.T = 50, .H = 2, .initial_state = true}, check::Problem{.H = 1, .lengths = {17, 0, 1, 33}}}) {
@@ -231,12 +231,12 @@ TEST_P(StatesBeforeChunks, AreWhatTheTokensBeforeThemEndIn) {
     const ir::Definition def = frontend::with_dtype(declared, example.dtype);
     const ir::Function program = graph::with_chunk_states(graph::optimize(frontend::join(def)));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
-    schedule::FitWishes wishes;
+    target::FitWishes wishes;
     wishes.strategy = GetParam().strategy, wishes.chunk = kChunk;
     wishes.expected_tasks = std::max<std::int64_t>(1, GetParam().tasks), wishes.expected_tokens = 32768;
     const plan::Schedule schedule = GetParam().tasks > 0
-                                        ? schedule::fit_warp_groups(def, program, sizes, kHopper, wishes)
-                                        : schedule::fit_shared_memory(def, program, sizes, kHopper, wishes);
+                                        ? target::fit_warp_groups(def, program, sizes, kHopper, wishes)
+                                        : target::fit_shared_memory(def, program, sizes, kHopper, wishes);
     const emulated::Program emulated(fmt::format("kept_{}_{}", example.program, GetParam().tasks),
                                      plan::make_plan(def, program, sizes, schedule));
 
@@ -296,11 +296,11 @@ TEST_P(FarTiles, HoldTheSameNumbers) {
     const ir::Definition def = frontend::with_dtype(declared, example.dtype);
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
-    schedule::FitWishes wishes;
+    target::FitWishes wishes;
     wishes.strategy = GetParam().second;
-    const schedule::SharedMemory memory{16 * 1024, 3};
+    const target::SharedMemory memory{16 * 1024, 3};
     const plan::Plan plan =
-        plan::make_plan(def, program, sizes, schedule::fit_shared_memory(def, program, sizes, memory, wishes));
+        plan::make_plan(def, program, sizes, target::fit_shared_memory(def, program, sizes, memory, wishes));
     EXPECT_TRUE(std::any_of(plan.kernels.begin(), plan.kernels.end(),
                             [](const plan::Kernel& k) { return k.tiles.far_floats > 0; }));
     const emulated::Program emulated("far_tiles", plan);

@@ -1,6 +1,6 @@
 /// Kernels for warp groups, as far as a machine without a GPU can check them: which programs have them, that what is
 /// emitted is the same from run to run, and that the compiler keeps registers and leaves products under way.
-#include "schedule/warp_groups.h"
+#include "target/hopper/warp_groups.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@
 namespace forge::tests {
 namespace {
 
-constexpr schedule::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
+constexpr target::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
 constexpr std::int64_t kFewTasks = 32, kManyTasks = 512;  ///< several warp groups per task, or one
 
 struct Case {
@@ -48,12 +48,12 @@ plan::Plan plan_for(const Entry& entry, const Case& c) {
     const ir::Definition def = frontend::with_dtype(entry.make().define(), c.dtype);
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = {{"K", c.k}, {"V", c.v}}});
-    schedule::FitWishes wishes;
+    target::FitWishes wishes;
     wishes.strategy = c.strategy;
     wishes.chunk = c.chunk;
     wishes.expected_tasks = c.tasks;
     wishes.expected_tokens = c.tokens;
-    return plan::make_plan(def, program, sizes, schedule::fit_warp_groups(def, program, sizes, kHopper, wishes));
+    return plan::make_plan(def, program, sizes, target::fit_warp_groups(def, program, sizes, kHopper, wishes));
 }
 
 /// Why there is no plan; empty if there is one.

@@ -7,9 +7,9 @@
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "runtime/device_call.h"
-#include "schedule/channels.h"
-#include "schedule/shared_memory.h"
-#include "schedule/warp_groups.h"
+#include "target/channels/channels.h"
+#include "target/hopper/warp_groups.h"
+#include "target/simt/shared_memory.h"
 #include "tests/support/entries.h"
 
 namespace forge {
@@ -24,20 +24,20 @@ std::vector<plan::Plan> plans_of(const variants::Entry& entry) {
     for (const int multiprocessors : {0, 1})  // joined through the workspace, or by clusters
         try {
             plans.push_back(plan::make_plan(def, program, sizes,
-                                            schedule::fit_channels(def, program, sizes, {}, 256, multiprocessors)));
+                                            target::fit_channels(def, program, sizes, {}, 256, multiprocessors)));
         } catch (const Refused&) {}
     for (const plan::Strategy strategy :
          {plan::Strategy::OnePass, plan::Strategy::Fused, plan::Strategy::Decoupled, plan::Strategy::Segmented}) {
-        schedule::FitWishes wishes;
+        target::FitWishes wishes;
         wishes.strategy = strategy;
         wishes.segments = strategy == plan::Strategy::Segmented ? 5 : 0;
         plans.push_back(plan::make_plan(def, program, sizes,
-                                        schedule::fit_shared_memory(def, program, sizes, {220 * 1024, 132}, wishes)));
+                                        target::fit_shared_memory(def, program, sizes, {220 * 1024, 132}, wishes)));
         wishes.expected_tokens = 100000;  // several summaries per segment
         try {
             plans.push_back(
                 plan::make_plan(def, program, sizes,
-                                schedule::fit_warp_groups(def, program, sizes, {220 * 1024, 132, 227 * 1024}, wishes)));
+                                target::fit_warp_groups(def, program, sizes, {220 * 1024, 132, 227 * 1024}, wishes)));
         } catch (const plan::NotForWarpGroups&) {
         } catch (const CompileError&) {}
     }

@@ -15,7 +15,7 @@
 #include "interp/semantics.h"
 #include "ir/text.h"
 #include "plan/plan.h"
-#include "schedule/shared_memory.h"
+#include "target/simt/shared_memory.h"
 #include "variants/variants.h"
 
 namespace forge::tests {
@@ -72,9 +72,9 @@ std::vector<std::string> sources_of(const ir::Definition& def) {
     plan::Schedule schedule;
     schedule.chunk = 16;
     std::vector<std::string> sources = {emit::emit_cpu(plan::make_plan(def, program, kSizes, schedule))};
-    const schedule::SharedMemory gpu{99 * 1024, 108, 99 * 1024};
+    const target::SharedMemory gpu{99 * 1024, 108, 99 * 1024};
     sources.push_back(emit::emit_cuda(
-        plan::make_plan(def, program, kSizes, schedule::fit_shared_memory(def, program, kSizes, gpu, {}))));
+        plan::make_plan(def, program, kSizes, target::fit_shared_memory(def, program, kSizes, gpu, {}))));
     return sources;
 }
 

@@ -146,7 +146,7 @@ class PassesTarget : public Target {
             if (compares) tolerances.expect_same(experiment.run(next), name, now, next);
             now = std::move(next);
         };
-        for (const graph::Pass& pass : graph::pipeline()) after(pass.name, pass.run(now));
+        for (const graph::Pass& pass : graph::pipeline()) after(pass.name(), pass.run(now));
         const auto axes = graph::parallel_axes(now);
         for (const LatePass& pass : kLate) after(pass.name, pass.run(now, axes.empty() ? "" : axes[0]));
         return sound && compares ? fuzz::Outcome::Accepted : fuzz::Outcome::Refused;

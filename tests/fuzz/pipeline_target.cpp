@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "check/problem.h"
+#include "compile/question.h"
 #include "emit/cpu/emit_cpu.h"
 #include "forge/error.h"
 #include "forge/runtime.h"
@@ -12,10 +13,8 @@
 #include "graph/pipeline.h"
 #include "interp/semantics.h"
 #include "ir/text.h"
-#include "schedule/choose.h"
 #include "support/reasons.h"
 #include "tests/fuzz/targets.h"
-#include "tune/select.h"
 
 namespace forge::fuzz {
 namespace {
@@ -133,8 +132,8 @@ void emit_for_cpu(const ir::Definition& declared, CompileOptions options) {
     options.sizes = frontend::own_sizes(def, options.sizes);
     ir::Function program = graph::optimize(frontend::join(def));
     if (options.chunk_states) program = graph::with_chunk_states(program);
-    const schedule::Choice choice = tune::select(def, program, options);
-    expect_words(schedule::explain(choice), "explain");
+    const target::Choice choice = target::choose(def, program, compiler::ask(program, options, nullptr).question);
+    expect_words(target::explain(choice, def, program), "explain");
     expect_words(emit::emit_cpu(plan::make_plan(def, program, options.sizes, choice.schedule)), "a source");
 }
 

@@ -7,7 +7,7 @@
 #include "interp/semantics.h"
 #include "ir/text.h"
 #include "plan/plan.h"
-#include "schedule/warp_groups.h"
+#include "target/hopper/warp_groups.h"
 #include "tests/support/entries.h"
 #include "tests/support/expected.h"
 
@@ -38,8 +38,8 @@ TEST_P(RoundTrip, OfTheDefinition) {
 TEST_P(RoundTrip, OfTheProgramAfterEachPass) {
     const ir::Function joined = frontend::join(def);
     for (const bool locations : {false, true}) expect_fixpoint(joined, "joined", locations);
-    static_cast<void>(graph::optimize(
-        joined, [](const graph::Pass& pass, const ir::Function& fn) { expect_fixpoint(fn, pass.name); }));
+    const ir::PassRunner passes([](const ir::Passed& p) { expect_fixpoint(p.fn, ir::info(p.pass).name); });
+    static_cast<void>(graph::optimize(joined, passes));
 }
 
 TEST_P(RoundTrip, OfEveryKernel) {
@@ -67,11 +67,11 @@ TEST_P(RoundTrip, OfEveryKernelForWarpGroups) {
     const ir::Function program = graph::optimize(frontend::join(half));
     const tile::Sizes sizes = check::sizes_for(half, {.sizes = {{"K", 128}, {"V", 128}}});
     for (const plan::Strategy strategy : plan::all_strategies()) {
-        schedule::FitWishes wishes;
+        target::FitWishes wishes;
         wishes.strategy = strategy;
         try {
             const plan::Plan plan = plan::make_plan(
-                half, program, sizes, schedule::fit_warp_groups(half, program, sizes, {220 * 1024, 132}, wishes));
+                half, program, sizes, target::fit_warp_groups(half, program, sizes, {220 * 1024, 132}, wishes));
             for (const plan::Kernel& kernel : plan.kernels)
                 expect_fixpoint(kernel.tiles.fn, kernel.graph.name + " in fragments");
         } catch (const plan::NotForWarpGroups&) {  // tests/cuda says which

@@ -1,5 +1,7 @@
 /// Gradients in float64: those of `step` against finite differences, and those of the program of a chunk against those
 /// of `step`.
+#include "graph/gradient.h"
+
 #include <cmath>
 #include <random>
 
@@ -129,6 +131,27 @@ TEST_P(Gradients, OfChunksAreThoseOfTokens) {
     if (!def_.step) GTEST_SKIP() << "no step";
     const Outcome expected = by_step();
     for (const std::int64_t chunk : {1, 4, 8, 16}) expect_same(by_chunks(chunk), expected);
+}
+
+/// Kernels of every strategy, in an element type of 16 bits too.
+TEST_P(Gradients, OfKernels) {
+    const ir::Definition tensors = graph::gradient_interface(def_);
+    for (const DType dtype : {F32, BF16}) {
+        std::vector<CompileOptions> ways;
+        for (const char* strategy : {"one-pass", "fused", "decoupled"})
+            ways.push_back({.entry = "backward", .strategy = strategy, .chunk = dtype == F32 ? 32 : 64});
+        const std::vector<check::Case> cases = few_cases(dtype, {{"K", 20}, {"V", 12}});
+        const auto built = compile_all(def_, cases[0].problem, ways);
+        for (const check::Case& c : cases) {
+            check::Buffers buffers(tensors, c.problem);
+            check::Reference reference = check::backward_reference(buffers, def_, built[0]->chunk());
+            Prepared prepared{c.name, std::move(buffers), std::move(reference)};
+            for (const auto& attention : built) {
+                SCOPED_TRACE(attention->strategy());
+                expect_agreement(*attention, prepared);
+            }
+        }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Gradients, testing::ValuesIn(all_programs()),

@@ -11,7 +11,7 @@
 #include "graph/transition.h"
 #include "interp/semantics.h"
 #include "plan/plan.h"
-#include "schedule/choose.h"
+#include "target/choose.h"
 
 namespace forge::tests {
 namespace {
@@ -46,8 +46,8 @@ TEST_P(LongPrograms, AreCompiled) {
     EXPECT_GT(program.size(), 1400);
     static_cast<void>(graph::transitions(program));
     static_cast<void>(graph::norm_bounds(program, def));
-    const schedule::Problem problem{.sizes = {{"K", 16}, {"V", 16}}, .tokens = 256, .sequences = 1, .heads = 1};
-    const schedule::Choice choice = schedule::choose_schedule(def, program, problem, schedule::cpu_device("avx2", 2));
+    const target::Problem problem{.sizes = {{"K", 16}, {"V", 16}}, .tokens = 256, .sequences = 1, .heads = 1};
+    const target::Choice choice = target::choose(def, program, {problem, target::cpu_device("avx2", 2), {}});
     const plan::Plan plan = plan::make_plan(def, program, {{"K", 16}, {"V", 16}}, choice.schedule);
     EXPECT_FALSE(emit::emit_cpu(plan).empty());
 }

@@ -19,7 +19,11 @@ def pytest_configure(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--claims", metavar="FOLDER", help="for several processes at once: each runs the tests that no other has claimed in this folder")
+    parser.addoption(
+        "--claims",
+        metavar="FOLDER",
+        help="for several processes at once: each runs the tests that no other has claimed in this folder",
+    )
 
 
 def pytest_collection_modifyitems(items):

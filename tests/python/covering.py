@@ -8,10 +8,15 @@ from itertools import combinations
 
 
 def covering_array(factors: Mapping[str, Sequence]) -> list[dict]:
-    """Greedy and deterministic: a row begins with the first pair that no row has, and every further factor takes the value that adds
-    most pairs to the row; of those alike, the one that rows have had least."""
+    """Greedy and deterministic: a row begins with the first pair that no row has, and every further factor takes the
+    value that adds most pairs to the row; of those alike, the one that rows have had least."""
     names = list(factors)
-    missing = {(a, i, b, j): None for a, b in combinations(names, 2) for i in range(len(factors[a])) for j in range(len(factors[b]))}
+    missing = {
+        (a, i, b, j): None
+        for a, b in combinations(names, 2)
+        for i in range(len(factors[a]))
+        for j in range(len(factors[b]))
+    }
     used: Counter = Counter()
     rows = []
     while missing:
@@ -20,7 +25,8 @@ def covering_array(factors: Mapping[str, Sequence]) -> list[dict]:
         for name in names:
             if name not in row:
                 row[name] = max(
-                    range(len(factors[name])), key=lambda n: (len(_pairs(names, {**row, name: n}, name) & missing.keys()), -used[name, n], -n)
+                    range(len(factors[name])),
+                    key=lambda n: (len(_pairs(names, {**row, name: n}, name) & missing.keys()), -used[name, n], -n),
                 )
         for pair in _pairs(names, row):
             missing.pop(pair, None)

@@ -1,4 +1,5 @@
-"""Inputs for any definition, parts of them, and pools of states: what tests of decoding have in common on every device."""
+"""Inputs for any definition, parts of them, and pools of states: what tests of decoding have in common on every
+device."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ SIZES = {"H": 2, "HV": 4, "K": 16, "V": 12, "D": 12}
 
 
 def inputs_of(attn, B: int, T: int, seed: int = 0, **sizes: int) -> dict:
-    """float32 inputs of a definition, by its names: unit keys, gates from logsigmoid, betas in (0, 1), other numbers normal."""
+    """float32 inputs of a definition, by its names: unit keys, gates from logsigmoid, betas in (0, 1), other numbers
+    normal."""
     rng = np.random.default_rng(seed)
     known = {**SIZES, **sizes, "T": T}
 
@@ -22,7 +24,9 @@ def inputs_of(attn, B: int, T: int, seed: int = 0, **sizes: int) -> dict:
         a = rng.standard_normal([B, *shape] if i.kind == "input" else shape)
         if i.name == "k":
             a /= np.linalg.norm(a, axis=-1, keepdims=True)
-        x[i.name] = {"g": np.log(sigmoid(a)), "gamma_log": np.log(sigmoid(a)), "beta": sigmoid(a), "slope": abs(a)}.get(i.name, a).astype(np.float32)
+        x[i.name] = {"g": np.log(sigmoid(a)), "gamma_log": np.log(sigmoid(a)), "beta": sigmoid(a), "slope": abs(a)}.get(
+            i.name, a
+        ).astype(np.float32)
     return x
 
 
@@ -38,7 +42,9 @@ def numbers_of(attn) -> dict:
 def tokens(attn, x: dict, T: int, begin: int, end: int) -> dict:
     """Some of the T tokens of each sequence."""
     kinds = {i.name: i.kind for i in attn.signature.tensors}
-    return {n: a[:, begin * (a.shape[1] // T) : end * (a.shape[1] // T)] if kinds[n] == "input" else a for n, a in x.items()}
+    return {
+        n: a[:, begin * (a.shape[1] // T) : end * (a.shape[1] // T)] if kinds[n] == "input" else a for n, a in x.items()
+    }
 
 
 def listed(states) -> list:

@@ -1,5 +1,5 @@
-"""What forge.ops is tried with: for every operator a table of values of its keywords, element types, sizes, heads and layouts, and rows of
-a covering array over it, each of which is a call with its results in float64."""
+"""What forge.ops is tried with: for every operator a table of values of its keywords, element types, sizes, heads and
+layouts, and rows of a covering array over it, each of which is a call with its results in float64."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
-from covering import covering_array
-from reference import Case, inputs_for, reference
 
+from covering import covering_array
 from forge import ops
+from reference import Case, inputs_for, reference
 
 # ------------------------------------------------------------------------------------------------- the table
 
@@ -42,23 +42,68 @@ TABLE: dict[str, dict[str, tuple]] = {
     "chunk_linear_attn": {**_SCALE, "normalize": (True, False)},
     "chunk_retention": {**_SCALE, **_V_FIRST, **_POWERS},
     "chunk_lightning_attn": {**_SCALE, **_POWERS, "layer": ("0 of 4", "3 of 12")},
-    "chunk_simple_gla": {**_SCALE, **_GROUPS, **_V_FIRST, **_POWERS, "gate": ("float32", "half", "none", "constant", "both")},
+    "chunk_simple_gla": {
+        **_SCALE,
+        **_GROUPS,
+        **_V_FIRST,
+        **_POWERS,
+        "gate": ("float32", "half", "none", "constant", "both"),
+    },
     "chunk_gla": {**_SCALE, **_GROUPS, **_V_FIRST, **_POWERS, **_GATES},
     "chunk_rwkv6": {**_SCALE, **_GROUPS, **_POWERS, **_GATES, "u": ("float32", "half")},
     "chunk_hgrn": {**_GATES, "size": ("64x64", "96x96", "100x100", "500x500", "1024x1024")},
     "chunk_delta_rule": {**_SCALE, **_GROUPS, **_L2NORM, **_BETA, "chunk_size": (None, 16)},
-    "chunk_gated_delta_rule": {**_SCALE, **_GROUPS, **_V_FIRST, **_L2NORM, **_RAW_BETA, "chunk_size": (None, 16),
-                               "gate": ("float32", "half", "A_log", "A_log [1,1,H,1] and bias")},
-    "chunk_gated_delta_product": {**_SCALE, **_GROUPS, **_L2NORM, **_BETA, "gate": ("float32", "half", "none"), "num_householder": (1, 2, 3)},
-    "chunk_kda": {**_SCALE, **_GROUPS, **_V_FIRST, **_L2NORM, **_RAW_BETA, "chunk_size": (None, 32),
-                  "packed": ("no", "int32", "int64", "graph"), "disable_recompute": (False, True), "return_intermediate_states": (False,),
-                  "gate": ("float32", "half", "safe", "A_log", "A_log [1,1,H,1] and bias", "bound", "bound and bias", "bound, A_log and bias")},
+    "chunk_gated_delta_rule": {
+        **_SCALE,
+        **_GROUPS,
+        **_V_FIRST,
+        **_L2NORM,
+        **_RAW_BETA,
+        "chunk_size": (None, 16),
+        "gate": ("float32", "half", "A_log", "A_log [1,1,H,1] and bias"),
+    },
+    "chunk_gated_delta_product": {
+        **_SCALE,
+        **_GROUPS,
+        **_L2NORM,
+        **_BETA,
+        "gate": ("float32", "half", "none"),
+        "num_householder": (1, 2, 3),
+    },
+    "chunk_kda": {
+        **_SCALE,
+        **_GROUPS,
+        **_V_FIRST,
+        **_L2NORM,
+        **_RAW_BETA,
+        "chunk_size": (None, 32),
+        "packed": ("no", "int32", "int64", "graph"),
+        "disable_recompute": (False, True),
+        "return_intermediate_states": (False,),
+        "gate": (
+            "float32",
+            "half",
+            "safe",
+            "A_log",
+            "A_log [1,1,H,1] and bias",
+            "bound",
+            "bound and bias",
+            "bound, A_log and bias",
+        ),
+    },
     "fused_chunk_linear_attn": {**_SMALL, **_SCALE, "normalize": (True, False)},
     "fused_chunk_retention": {**_SMALL, **_SCALE},
     "fused_chunk_simple_gla": {**_SMALL, **_SCALE, **_GROUPS, "gate": ("float32", "half", "none", "constant", "both")},
     "parallel_retention": {**_SMALL, **_SCALE, **_NO_STATES, "output_attentions": (False, True)},
-    "parallel_simple_gla": {**_SMALL, **_SCALE, **_NO_STATES, **_GROUPS, "gate": ("float32", "half", "none"), "output_attentions": (False, True)},
-}  # fmt: skip
+    "parallel_simple_gla": {
+        **_SMALL,
+        **_SCALE,
+        **_NO_STATES,
+        **_GROUPS,
+        "gate": ("float32", "half", "none"),
+        "output_attentions": (False, True),
+    },
+}
 
 #: The other parameters that the values of a factor stand for.
 STANDS_FOR = {
@@ -70,7 +115,11 @@ STANDS_FOR = {
     "inputs": ("q", "r", "k", "v", "x"),
 }
 #: Other names of what stands in the table.
-ALIASES = {"chunk_gdn": "chunk_gated_delta_rule", "fused_chunk_gla": "chunk_gla", "fused_chunk_delta_rule": "chunk_delta_rule"}
+ALIASES = {
+    "chunk_gdn": "chunk_gated_delta_rule",
+    "fused_chunk_gla": "chunk_gla",
+    "fused_chunk_delta_rule": "chunk_delta_rule",
+}
 
 
 def rows_of(op: str) -> list[dict]:
@@ -84,7 +133,9 @@ def all_rows() -> list[dict]:
 
 def text_of(row: dict) -> str:
     """One line, which row_of reads."""
-    return " ".join([row["op"], *(f"{name}={str(value).replace(' ', '_')}" for name, value in row.items() if name != "op")])
+    return " ".join(
+        [row["op"], *(f"{name}={str(value).replace(' ', '_')}" for name, value in row.items() if name != "op")]
+    )
 
 
 def row_of(text: str) -> dict:
@@ -93,21 +144,34 @@ def row_of(text: str) -> dict:
     for part in given:
         name, _, value = part.partition("=")
         known = {str(v).replace(" ", "_"): v for v in {**_EVERY, **TABLE[op]}[name]}
-        row[name] = known[value] if value in known else int(value) if value.isdigit() else value  # values that the table has not, too
+        row[name] = (
+            known[value] if value in known else int(value) if value.isdigit() else value
+        )  # values that the table has not, too
     return {"op": op, **{name: values[0] for name, values in {**_EVERY, **TABLE[op]}.items()}, **row}
 
 
 # ------------------------------------------------------------------------------------------------- a row as a call
 
 #: The case of the recurrence for an operator: kind of gate, whether it is a delta rule.
-_KINDS = {"retention": ("", False), "lightning_attn": ("", False), "linear_attn": ("", False), "hgrn": ("vector", False),
-          "simple_gla": ("scalar", False), "gla": ("vector", False), "rwkv6": ("vector", False), "delta_rule": ("", True),
-          "gated_delta_rule": ("scalar", True), "gated_delta_product": ("scalar", True), "kda": ("vector", True)}  # fmt: skip
+_KINDS = {
+    "retention": ("", False),
+    "lightning_attn": ("", False),
+    "linear_attn": ("", False),
+    "hgrn": ("vector", False),
+    "simple_gla": ("scalar", False),
+    "gla": ("vector", False),
+    "rwkv6": ("vector", False),
+    "delta_rule": ("", True),
+    "gated_delta_rule": ("scalar", True),
+    "gated_delta_product": ("scalar", True),
+    "kda": ("vector", True),
+}
 
 
 @dataclass
 class Problem:
-    """A call: arrays by name in NumPy's float32 (numbers that the types in `types` have), what else is given, and what is wanted."""
+    """A call: arrays by name in NumPy's float32 (numbers that the types in `types` have), what else is given, and what
+    is wanted."""
 
     row: dict
     arrays: dict[str, np.ndarray]
@@ -189,7 +253,14 @@ def problem_of(row: dict) -> Problem:
 def _keywords(row: dict, case: Case, offsets: list[int] | None) -> dict:
     """Numbers and flags of the call."""
     known = {n: v for n, v in case.keywords.items() if n not in ("g_gamma", "lower_bound")}
-    passed = ("chunk_size", "state_v_first", "num_householder", "disable_recompute", "return_intermediate_states", "output_final_state")
+    passed = (
+        "chunk_size",
+        "state_v_first",
+        "num_householder",
+        "disable_recompute",
+        "return_intermediate_states",
+        "output_final_state",
+    )
     given = known | {n: row[n] for n in passed if n in row}
     gate = row.get("gate", "")
     if row["op"].startswith("parallel"):
@@ -274,7 +345,9 @@ def call_of(problem: Problem, library: InNumPy) -> dict:
         x["cu_seqlens"] = library.array(offsets, "int32" if row["packed"] == "int32" else "int64")
         if row["packed"] == "int64" and "cu_seqlens_cpu" in parameters(row["op"]):
             x["cu_seqlens_cpu"] = (
-                InNumPy().array(offsets, "int64") if isinstance(x["cu_seqlens"], np.ndarray) else library.torch.tensor(problem.offsets)
+                InNumPy().array(offsets, "int64")
+                if isinstance(x["cu_seqlens"], np.ndarray)
+                else library.torch.tensor(problem.offsets)
             )
         if row["packed"] == "int64" and "chunk_indices" in parameters(row["op"]):
             x["chunk_indices"] = library.array(np.zeros((1, 2)), "int64")
@@ -298,7 +371,9 @@ def relative_rms(got: np.ndarray, wanted: np.ndarray) -> float:
     """NaN for another shape."""
     if got.shape != wanted.shape:
         return float("nan")
-    return float(np.sqrt(np.mean((got - wanted) ** 2)) / max(np.sqrt(np.mean(wanted**2)), 1e-12)) if wanted.size else 0.0
+    return (
+        float(np.sqrt(np.mean((got - wanted) ** 2)) / max(np.sqrt(np.mean(wanted**2)), 1e-12)) if wanted.size else 0.0
+    )
 
 
 def errors_of(row: dict, library: InNumPy) -> dict[str, float]:
@@ -342,7 +417,8 @@ class _Captured(Exception):
 
 
 def kernels_of(row: dict, on: str | None = None):
-    """What a row's call would run, for this machine's CPU, or for a GPU that need not be there, by the name of its facts."""
+    """What a row's call would run, for this machine's CPU, or for a GPU that need not be there, by the name of its
+    facts."""
     from forge import _calls, attention
     from forge._arrays import library_of
 

@@ -8,7 +8,18 @@ import forge
 from forge import ConstExpr, LinearAttention, SymbTensor
 
 
-def make(inputs: dict, chunk_mode, decay_mode, merge_mode, state=("K", "V"), scale=None, heads="H", sizes=None, chunk_dtype="float32", **more):
+def make(
+    inputs: dict,
+    chunk_mode,
+    decay_mode,
+    merge_mode,
+    state=("K", "V"),
+    scale=None,
+    heads="H",
+    sizes=None,
+    chunk_dtype="float32",
+    **more,
+):
     """A variant with inputs {name: (dims after the heads, dtype)}; `sizes` turns symbols into ConstExpr."""
 
     def dim(symbol):
@@ -82,7 +93,9 @@ def delta_net(**how):
     def merge_mode(q, k, u, w, chunk_state, scale):
         updates = (u - w @ chunk_state).to(q.dtype)
         scores = forge.matmul_out_fp32(q, k.T).tril(0)
-        return (forge.matmul_out_fp32(scores.to(q.dtype), updates) + forge.matmul_out_fp32(q, chunk_state.to(q.dtype))) * scale
+        return (
+            forge.matmul_out_fp32(scores.to(q.dtype), updates) + forge.matmul_out_fp32(q, chunk_state.to(q.dtype))
+        ) * scale
 
     return make({**QKV, "beta": ([], "bfloat16")}, chunk_mode, decay_mode, merge_mode, scale=0.25, **how)
 
@@ -130,7 +143,13 @@ def hgrn(**how):
     return make(inputs, chunk_mode, decay_mode, merge_mode, state=("K",), **how)
 
 
-PROGRAMS = {"scalar_gla": scalar_gla, "vector_gla": vector_gla, "delta_net": delta_net, "gated_delta_net": gated_delta_net, "hgrn": hgrn}
+PROGRAMS = {
+    "scalar_gla": scalar_gla,
+    "vector_gla": vector_gla,
+    "delta_net": delta_net,
+    "gated_delta_net": gated_delta_net,
+    "hgrn": hgrn,
+}
 
 
 def step(name: str, S, x: dict, scale: float):

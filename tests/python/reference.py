@@ -1,4 +1,5 @@
-"""The recurrences of forge.ops token by token in float64, and inputs for them. NumPy alone: tests on every device use it."""
+"""The recurrences of forge.ops token by token in float64, and inputs for them. NumPy alone: tests on every device use
+it."""
 
 from __future__ import annotations
 
@@ -54,18 +55,65 @@ CASES = [
     Case("chunk_delta_rule", delta=True),
     Case("chunk_delta_rule", delta=True, keywords={"use_qk_l2norm_in_kernel": True}, name="delta_rule l2norm"),
     Case("chunk_gated_delta_rule", gate="scalar", delta=True),
-    Case("chunk_gated_delta_rule", gate="scalar", delta=True, groups=2, beta_dtype="float32", name="gated_delta_rule grouped"),
-    Case("chunk_gated_delta_rule", gate="scalar", delta=True, raw_gate="plain", name="gated_delta_rule raw",
-         keywords={"use_qk_l2norm_in_kernel": True, "use_beta_sigmoid_in_kernel": True, "allow_neg_eigval": True}),
-    Case("chunk_gated_delta_product", gate="scalar", delta=True, rows=1, keywords={"num_householder": 1}, name="gated_delta_product 1"),
-    Case("chunk_gated_delta_product", gate="scalar", delta=True, rows=2, keywords={"num_householder": 2}, name="gated_delta_product 2"),
-    Case("chunk_gated_delta_product", gate="scalar", delta=True, rows=3, keywords={"num_householder": 3}, name="gated_delta_product 3"),
+    Case(
+        "chunk_gated_delta_rule",
+        gate="scalar",
+        delta=True,
+        groups=2,
+        beta_dtype="float32",
+        name="gated_delta_rule grouped",
+    ),
+    Case(
+        "chunk_gated_delta_rule",
+        gate="scalar",
+        delta=True,
+        raw_gate="plain",
+        name="gated_delta_rule raw",
+        keywords={"use_qk_l2norm_in_kernel": True, "use_beta_sigmoid_in_kernel": True, "allow_neg_eigval": True},
+    ),
+    Case(
+        "chunk_gated_delta_product",
+        gate="scalar",
+        delta=True,
+        rows=1,
+        keywords={"num_householder": 1},
+        name="gated_delta_product 1",
+    ),
+    Case(
+        "chunk_gated_delta_product",
+        gate="scalar",
+        delta=True,
+        rows=2,
+        keywords={"num_householder": 2},
+        name="gated_delta_product 2",
+    ),
+    Case(
+        "chunk_gated_delta_product",
+        gate="scalar",
+        delta=True,
+        rows=3,
+        keywords={"num_householder": 3},
+        name="gated_delta_product 3",
+    ),
     Case("chunk_kda", gate="vector", delta=True),
     Case("chunk_kda", gate="vector", delta=True, groups=2, name="kda grouped"),
-    Case("chunk_kda", gate="vector", delta=True, raw_gate="plain", name="kda raw",
-         keywords={"use_qk_l2norm_in_kernel": True, "use_beta_sigmoid_in_kernel": True}),
-    Case("chunk_kda", gate="vector", delta=True, raw_gate="bounded", name="kda bounded", keywords={"safe_gate": True, "lower_bound": -4.0}),
-]  # fmt: skip
+    Case(
+        "chunk_kda",
+        gate="vector",
+        delta=True,
+        raw_gate="plain",
+        name="kda raw",
+        keywords={"use_qk_l2norm_in_kernel": True, "use_beta_sigmoid_in_kernel": True},
+    ),
+    Case(
+        "chunk_kda",
+        gate="vector",
+        delta=True,
+        raw_gate="bounded",
+        name="kda bounded",
+        keywords={"safe_gate": True, "lower_bound": -4.0},
+    ),
+]
 
 
 def inputs_for(case: Case, B: int, T: int, H: int, K: int, V: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -80,7 +128,11 @@ def inputs_for(case: Case, B: int, T: int, H: int, K: int, V: int, seed: int = 0
         return {"x": normal(B, T, K), "g": np.log(sigmoid(normal(B, T, K)))}
     positive = np.abs if case.keywords.get("normalize") else np.asarray  # its denominator must not vanish
     first = "r" if case.op == "chunk_rwkv6" else "q"
-    x = {first: positive(normal(B, T, H, K)), "k": positive(normal(B, T * case.rows, H, K)), "v": normal(B, T * case.rows, HV, V)}
+    x = {
+        first: positive(normal(B, T, H, K)),
+        "k": positive(normal(B, T * case.rows, H, K)),
+        "v": normal(B, T * case.rows, HV, V),
+    }
     if case.delta and not case.keywords.get("use_qk_l2norm_in_kernel"):
         x["k"] /= np.linalg.norm(x["k"], axis=-1, keepdims=True)
     if case.gate:
@@ -100,7 +152,9 @@ def inputs_for(case: Case, B: int, T: int, H: int, K: int, V: int, seed: int = 0
 
 def is_half(case: Case, name: str) -> bool:
     """Whether tests round the argument to 16 bits."""
-    return name in "qkvrx" or (name == "beta" and case.beta_dtype == "half") or (name == "g" and case.op == "chunk_hgrn")
+    return (
+        name in "qkvrx" or (name == "beta" and case.beta_dtype == "half") or (name == "g" and case.op == "chunk_hgrn")
+    )
 
 
 def keywords_for(case: Case) -> dict:

@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from programs import PROGRAMS, random_inputs
 
 import forge
+from programs import PROGRAMS, random_inputs
 
 X = random_inputs("scalar_gla", 2, 20, 2, 8, 8)
 STATE = np.random.default_rng(1).standard_normal((2, 2, 8, 8)).astype(np.float32)
@@ -93,7 +93,9 @@ def test_zero_strides(attn, argument):
     assert all(map(np.array_equal, results(attn, **{argument: x}), results(attn, **{argument: x.copy()})))
 
 
-@pytest.mark.parametrize("layout", ["big-endian", "unaligned", "of a record", "read-only", "not contiguous", "negative strides"])
+@pytest.mark.parametrize(
+    "layout", ["big-endian", "unaligned", "of a record", "read-only", "not contiguous", "negative strides"]
+)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_offsets(attn, layout, dtype):
     layouts = {**LAYOUTS, "negative strides": lambda x: x[::-1].copy()[::-1]}
@@ -120,11 +122,14 @@ def test_states_of_other_types(attn, dtype):
 
 
 @pytest.mark.parametrize(
-    "scale", [0.5, np.float32(0.5), np.float64(0.5), np.array(0.5), np.array(0.5, ">f4"), np.float16(0.5), np.longdouble(0.5)], ids=repr
+    "scale",
+    [0.5, np.float32(0.5), np.float64(0.5), np.array(0.5), np.array(0.5, ">f4"), np.float16(0.5), np.longdouble(0.5)],
+    ids=repr,
 )
 def test_numbers(scale):
     assert np.array_equal(
-        PROGRAMS["scalar_gla"](name="scalar_gla")(**X, scale=scale)[0], PROGRAMS["scalar_gla"](name="scalar_gla")(**X, scale=0.5)[0]
+        PROGRAMS["scalar_gla"](name="scalar_gla")(**X, scale=scale)[0],
+        PROGRAMS["scalar_gla"](name="scalar_gla")(**X, scale=0.5)[0],
     )
 
 
@@ -135,9 +140,15 @@ REFUSED = {
     ),
     "masked nowhere": (np.ma.masked_array, "expected an array without a mask"),
     "object": (lambda x: x.astype(object), "expected an array of float32, float16 or bfloat16, got object"),
-    "structured": (lambda x: x.view([("x", x.dtype)]), "expected an array of float32, float16 or bfloat16, got [('x', '<f4')]"),
+    "structured": (
+        lambda x: x.view([("x", x.dtype)]),
+        "expected an array of float32, float16 or bfloat16, got [('x', '<f4')]",
+    ),
     "complex": (lambda x: x.astype(np.complex64), "expected an array of float32, float16 or bfloat16, got complex64"),
-    "longdouble": (lambda x: x.astype(np.longdouble), f"expected an array of float32, float16 or bfloat16, got {np.dtype(np.longdouble)}"),
+    "longdouble": (
+        lambda x: x.astype(np.longdouble),
+        f"expected an array of float32, float16 or bfloat16, got {np.dtype(np.longdouble)}",
+    ),
     "text": (lambda x: x.astype(str), "expected an array of float32, float16 or bfloat16, got <U"),
     "times": (lambda x: x.astype("m8[s]"), "expected an array of float32, float16 or bfloat16, got timedelta64[s]"),
     "list": (lambda x: x.tolist(), "expected a NumPy array or a PyTorch tensor, got list"),
@@ -159,7 +170,10 @@ def test_refused(attn, argument, kind):
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda x: x.astype(np.float64), "expected element type f32, bf16 or f16, got f64; x.astype('float32') converts"),
+        (
+            lambda x: x.astype(np.float64),
+            "expected element type f32, bf16 or f16, got f64; x.astype('float32') converts",
+        ),
         (lambda x: x.astype(np.int64), "expected element type f32, bf16 or f16, got i64"),
         (lambda x: x > 0, "expected element type f32, bf16 or f16, got bool"),
         (lambda x: x.astype(np.uint8), "expected element type f32, bf16 or f16, got u8"),
@@ -174,7 +188,9 @@ def test_refused_by_the_definition(attn, make, text):
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
 def test_states_are_floating_point(attn, dtype):
-    with pytest.raises(TypeError, match=f"argument 'initial_state': expected an array of floating-point numbers, got {dtype}"):
+    with pytest.raises(
+        TypeError, match=f"argument 'initial_state': expected an array of floating-point numbers, got {dtype}"
+    ):
         attn(**X, initial_state=STATE.astype(dtype))
 
 
@@ -183,9 +199,18 @@ def test_states_are_floating_point(attn, dtype):
     ("offsets", "text"),
     [
         (np.ma.masked_array(OFFSETS), "expected an array without a mask"),
-        (OFFSETS.astype(object), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got object [3]"),
-        (OFFSETS.astype(np.complex64), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got complex64 [3]"),
-        (OFFSETS.astype(np.uint8), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got u8 [3]"),
+        (
+            OFFSETS.astype(object),
+            "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got object [3]",
+        ),
+        (
+            OFFSETS.astype(np.complex64),
+            "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got complex64 [3]",
+        ),
+        (
+            OFFSETS.astype(np.uint8),
+            "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got u8 [3]",
+        ),
         (OFFSETS.tolist(), "expected a NumPy array or a PyTorch tensor, got list"),
         (np.array([0, 2**50, 20]), "expected offsets of at most 20 tokens, got "),
         (np.array([0, 2**50]), "expected the number of tokens, 20, as the last offset, got "),

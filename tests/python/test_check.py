@@ -49,7 +49,9 @@ def test_names_do_not_matter(names):
 
 
 def test_numbers_that_are_none_are_reported():
-    report = program(merge=lambda q, k, v, g, before: right_merge(q, k, v, g, before) + (g - g).log()[:, None] * 0).check()
+    report = program(
+        merge=lambda q, k, v, g, before: right_merge(q, k, v, g, before) + (g - g).log()[:, None] * 0
+    ).check()
     assert not report and math.isinf(report.worst)
     assert "FAIL" in str(report) and "inf" in str(report)
 
@@ -64,7 +66,9 @@ def test_declared_ranges():
 def test_sizes_of_chunks():
     report = program(merge=banded, step=None).check()
     assert not report
-    assert "depends on the size of the chunks" in str(report) and "token 16" in str(report) and "chunk=64" in str(report)
+    assert (
+        "depends on the size of the chunks" in str(report) and "token 16" in str(report) and "chunk=64" in str(report)
+    )
     fixed = program(merge=banded, step=None, chunk=32)
     assert fixed.check() and fixed._last.info["chunk"] == 32
     with pytest.raises(forge.RuntimeError, match="expected 32, which the definition fixes, got 64"):
@@ -88,7 +92,12 @@ def shifted(**options):
         return s, q @ s
 
     return LinearAttention(
-        input_meta=meta, chunk_mode=chunk_mode, decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state, merge_mode=merge_mode, step=step, **options
+        input_meta=meta,
+        chunk_mode=chunk_mode,
+        decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state,
+        merge_mode=merge_mode,
+        step=step,
+        **options,
     )
 
 
@@ -110,6 +119,8 @@ def test_a_call_in_two_is_the_call_in_one():
         assert (named == o2).all()
     tail = {n: a[:, 33:] for n, a in x.items()}
     alone, _ = attn(**tail, initial_state=attn(**{n: a[:, :33] for n, a in x.items()}, output_final_state=True)[1][0])
-    assert np.abs(alone[:, 0] - whole[:, 33]).max() > 1e-4, "without the last row, the first token looks back to the pad"
+    assert np.abs(alone[:, 0] - whole[:, 33]).max() > 1e-4, (
+        "without the last row, the first token looks back to the pad"
+    )
     with pytest.raises(TypeError, match=r"expected 2 states \(s, last_k\), got 3"):
         attn(**tail, initial_state=(s, last_k, s))

@@ -1,10 +1,11 @@
-"""forge.ops on a GPU: against float64 recurrences, against flash-linear-attention's functions, and what serving asks for.
+"""forge.ops on a GPU: against float64 recurrences, against flash-linear-attention's functions, and what serving asks
+for.
 
     FORGE_LIBRARY=build/device/libforge.so scripts/test-cuda
 
-bench/device-folder makes build/device. Without a GPU all of it is skipped; without flash-linear-attention, its part. Most of the time
-goes into compilers, ours and Triton's: scripts/test-cuda runs several processes at once, then the tests marked `alone`. Times are
-measured by bench/host_time.py --device cuda.
+bench/device-folder makes build/device. Without a GPU all of it is skipped; without flash-linear-attention, its part.
+Most of the time goes into compilers, ours and Triton's: scripts/test-cuda runs several processes at once, then the
+tests marked `alone`. Times are measured by bench/host_time.py --device cuda.
 """
 
 import functools
@@ -13,6 +14,7 @@ import os
 
 import numpy as np
 import pytest
+
 from decoding import inputs_of, numbers_of, rounded, tokens
 from programs import PROGRAMS, random_inputs, recurrence
 from reference import CASES, inputs_for, is_half, keywords_for, reference, relative_rms
@@ -38,7 +40,10 @@ def _no_grad():
 
 
 def on_gpu(case, x: dict, dtype=torch.float32) -> dict:
-    return {n: (torch.from_numpy(a).to("cuda", dtype) if is_half(case, n) else torch.from_numpy(a).cuda()) for n, a in x.items()}
+    return {
+        n: (torch.from_numpy(a).to("cuda", dtype) if is_half(case, n) else torch.from_numpy(a).cuda())
+        for n, a in x.items()
+    }
 
 
 def as_float64(x: dict) -> dict:
@@ -58,7 +63,9 @@ def run(case, x: dict, **more):
 
 
 @pytest.mark.parametrize(
-    "shape", [(torch.bfloat16, 2, 300, 2, 128, 128), (torch.float16, 1, 130, 2, 64, 64), (torch.float32, 2, 75, 2, 60, 100)], ids=str
+    "shape",
+    [(torch.bfloat16, 2, 300, 2, 128, 128), (torch.float16, 1, 130, 2, 64, 64), (torch.float32, 2, 75, 2, 60, 100)],
+    ids=str,
 )
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_against_the_recurrence(case, shape):
@@ -79,7 +86,8 @@ def test_packed_with_initial_states(case, offsets_dtype):
     shapes = [s.shape for s in reference(case, as_float64(x), offsets=offsets)[1]]
     initial = [np.abs(np.random.default_rng(1).standard_normal(s)).astype(np.float32) for s in shapes]
     given = [torch.from_numpy(s).cuda() for s in initial]
-    o, final = run(case, x, initial_state=(given[0], given[1][:, None]) if len(given) == 2 else given[0], output_final_state=True,
+    o, final = run(case, x, initial_state=(given[0], given[1][:, None]) if len(given) == 2 else given[0],
+    output_final_state=True,
                    cu_seqlens=torch.tensor(offsets, dtype=offsets_dtype, device="cuda"))  # fmt: skip
     wanted, states = reference(case, as_float64(x), initial, offsets)
     assert relative_rms(o.double().cpu(), wanted) < 8e-3
@@ -89,8 +97,8 @@ def test_packed_with_initial_states(case, offsets_dtype):
 
 @functools.cache
 def without_tuning() -> None:
-    """Triton's kernels compute the same however they are tuned: the first configuration that compiles does, of dozens. Called before
-    flash-linear-attention is imported."""
+    """Triton's kernels compute the same however they are tuned: the first configuration that compiles does, of dozens.
+    Called before flash-linear-attention is imported."""
     os.environ["FLA_DISABLE_BACKEND_DISPATCH"] = "1"
     os.environ["FLA_CACHE_RESULTS"] = "0"  # what was not measured is not to be remembered
     autotuner = pytest.importorskip("triton.runtime.autotuner").Autotuner
@@ -110,8 +118,8 @@ def without_tuning() -> None:
     autotuner.prune_configs, autotuner._bench = pruned, first_only
 
 
-# flash-linear-attention 0.6 has no grouped heads for scalar gates and for RWKV-6 (it reads beyond q then), and takes one kind of
-# scalar gates at a time.
+# flash-linear-attention 0.6 has no grouped heads for scalar gates and for RWKV-6 (it reads beyond q then), and takes
+# one kind of scalar gates at a time.
 NOT_IN_FLA = ("simple_gla grouped", "simple_gla with both gates", "rwkv6 grouped")
 
 
@@ -138,7 +146,11 @@ def test_own_programs(name):
     half = {n: a if n == "g" else a.bfloat16() for n, a in x.items()}
     o, final = PROGRAMS[name]()(**half, output_final_state=True)
     wanted, wanted_final = recurrence(name, as_float64(half))
-    assert o.device == x["v"].device and relative_rms(o.double().cpu(), wanted) < 8e-3 and relative_rms(final.cpu(), wanted_final) < 8e-3
+    assert (
+        o.device == x["v"].device
+        and relative_rms(o.double().cpu(), wanted) < 8e-3
+        and relative_rms(final.cpu(), wanted_final) < 8e-3
+    )
 
 
 @pytest.mark.alone
@@ -151,7 +163,11 @@ def test_runs_on_the_current_stream_without_waiting():
     with torch.cuda.stream(stream):
         run(case, {**x, "v": x["v"] * 2})  # what the driver has not loaded yet it loads now, for which it waits
     torch.cuda.synchronize()
-    for cycles in (2e8, 2e9, 2e10):  # from 0.1 s on: a call that waited always finds the stream at its end, others only on a slow host
+    for cycles in (
+        2e8,
+        2e9,
+        2e10,
+    ):  # from 0.1 s on: a call that waited always finds the stream at its end, others only on a slow host
         torch.cuda.set_sync_debug_mode("error")
         try:
             with torch.cuda.stream(stream):
@@ -195,7 +211,9 @@ def test_strided_views_of_one_projection():
 
 @pytest.mark.slow
 def test_torch_compile():
-    importlib.import_module("torch._inductor.config").compile_threads = 1  # there is one kernel to compile, and other tests beside this
+    importlib.import_module(
+        "torch._inductor.config"
+    ).compile_threads = 1  # there is one kernel to compile, and other tests beside this
     case = named("gated_delta_rule")
     x = on_gpu(case, inputs_for(case, 2, 128, 2, 64, 64), torch.bfloat16)
     compiled = torch.compile(lambda *a: torch.relu(ops.chunk_gated_delta_rule(*a)[0]), fullgraph=True)
@@ -212,7 +230,8 @@ def test_opcheck():
 @pytest.mark.parametrize("tokens", [1, 130])
 @pytest.mark.parametrize("strategy", ["auto", "segmented"])
 def test_states_in_a_pool(tokens, strategy):
-    """Slots in any order, used in place; a padded sequence; one that starts anew. Through the C ABI, as an engine would."""
+    """Slots in any order, used in place; a padded sequence; one that starts anew. Through the C ABI, as an engine
+    would."""
     case = named("gated_delta_rule")
     x = on_gpu(case, inputs_for(case, 4, tokens, 2, 64, 64), torch.bfloat16)
     options = {"device": "cuda", "dtype": "bf16", "size.K": 64, "size.V": 64, "strategy": strategy}
@@ -253,13 +272,18 @@ def test_states_before_chunks(dtype, strategy):
     o, final, h = attn(**x, output_final_state=True, return_intermediate_states=True)
     wanted_o, wanted = recurrence("scalar_gla", as_float64(x))
     assert h.shape == (2, 5, 2, 64, 64) and h.dtype == torch.float32
-    assert relative_rms(o.double().cpu().numpy(), wanted_o) < TOLERANCE[dtype] and relative_rms(final.cpu().numpy(), wanted) < TOLERANCE[dtype]
+    assert (
+        relative_rms(o.double().cpu().numpy(), wanted_o) < TOLERANCE[dtype]
+        and relative_rms(final.cpu().numpy(), wanted) < TOLERANCE[dtype]
+    )
     for chunk in range(1, 5):
         _, state = recurrence("scalar_gla", as_float64({n: a[:, : 64 * chunk] for n, a in x.items()}))
         assert relative_rms(h[:, chunk].cpu().numpy(), state) < TOLERANCE[dtype]
     assert (h[:, 0] == 0).all()
     packed = {n: a.reshape(1, 600, *a.shape[2:]) for n, a in x.items()}
-    _, _, h = attn(**packed, cu_seqlens=torch.tensor([0, 0, 300, 300, 600], device="cuda"), return_intermediate_states=True)
+    _, _, h = attn(
+        **packed, cu_seqlens=torch.tensor([0, 0, 300, 300, 600], device="cuda"), return_intermediate_states=True
+    )
     assert h.shape == (1, 10, 2, 64, 64) and (h[0, 5] == 0).all()
     _, state = recurrence("scalar_gla", as_float64({n: a[1:, :256] for n, a in x.items()}))
     assert relative_rms(h[:, 9].cpu().numpy(), state) < TOLERANCE[dtype]
@@ -268,7 +292,8 @@ def test_states_before_chunks(dtype, strategy):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", forge.variants.names())
 def test_decoding_goes_on_where_a_call_ended(name, dtype):
-    """One token, then three, then one at a time by a graph, in slots of a pool; one sequence has none. Against the forward pass in float32."""
+    """One token, then three, then one at a time by a graph, in slots of a pool; one sequence has none. Against the
+    forward pass in float32."""
     attn, T = getattr(forge.variants, name), 72
     x = {n: torch.from_numpy(a).cuda() for n, a in inputs_of(attn, 3, T, K=64, V=64, D=64).items()}
     x, numbers = rounded(attn, x, lambda a: a.to(dtype)), numbers_of(attn)
@@ -290,8 +315,15 @@ def test_decoding_goes_on_where_a_call_ended(name, dtype):
         graph.replay()
         got.append(o.clone())
     o = torch.cat(got, 1)
-    assert o.dtype == dtype and relative_rms(o[kept].double().cpu(), wanted[kept, 64:].double().cpu()) < TOLERANCE[dtype] and not o[1].any()
-    assert relative_rms(pool[[7, 3]].cpu(), final[kept].cpu()) < TOLERANCE[dtype] and (pool[[0, 1, 2, 4, 5, 6, 8]] == 7).all()
+    assert (
+        o.dtype == dtype
+        and relative_rms(o[kept].double().cpu(), wanted[kept, 64:].double().cpu()) < TOLERANCE[dtype]
+        and not o[1].any()
+    )
+    assert (
+        relative_rms(pool[[7, 3]].cpu(), final[kept].cpu()) < TOLERANCE[dtype]
+        and (pool[[0, 1, 2, 4, 5, 6, 8]] == 7).all()
+    )
     assert attn.info["chunk"] == 1
 
 
@@ -300,7 +332,10 @@ def test_decoding_packed_sequences_is_as_on_the_cpu(wide):
     """With the states before every token, of sequences with a slot and without."""
     attn, x = PROGRAMS["gated_delta_net"](), random_inputs("gated_delta_net", 1, 12, 2, 64, 64)
     pool = np.random.default_rng(1).standard_normal((6, 2, 64, 64)).astype(np.float32)
-    arrays = {"slots": np.array([5, -1, 1, 0], np.int64 if wide else np.int32), "cu_seqlens": np.array([0, 1, 4, 4, 12], np.int64)}
+    arrays = {
+        "slots": np.array([5, -1, 1, 0], np.int64 if wide else np.int32),
+        "cu_seqlens": np.array([0, 1, 4, 4, 12], np.int64),
+    }
     on_gpu_pool = torch.from_numpy(pool).cuda()
     on_gpu_arrays = {n: torch.from_numpy(a).cuda() for n, a in {**x, **arrays}.items()}
     o, before = attn.decode(**on_gpu_arrays, state=on_gpu_pool, return_intermediate_states=True)

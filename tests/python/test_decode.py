@@ -1,17 +1,18 @@
-"""Decoding: a few tokens at a time, with states in slots that are written in place, is what the forward pass over all tokens gives."""
+"""Decoding: a few tokens at a time, with states in slots that are written in place, is what the forward pass over all
+tokens gives."""
 
 import re
 
 import ml_dtypes
 import numpy as np
 import pytest
+
+import forge
 from decoding import SIZES, inputs_of, listed, numbers_of, rounded, tokens
+from forge import LinearAttention, SymbTensor
 from programs import PROGRAMS, random_inputs, recurrence
 from reference import relative_rms
 from test_package import calls_of
-
-import forge
-from forge import LinearAttention, SymbTensor
 
 SLOTS, UNUSED = np.array([3, 0, 4]), [1, 2, 5]  #: of three sequences, in a pool of six
 
@@ -95,15 +96,21 @@ def test_goes_on_where_a_call_ended(name, dtype):
     x = exact if dtype == "float32" else half
     _, state = attn(**tokens(attn, x, T, 0, 33), **numbers, output_final_state=True)
     pools = pool_of(state)
-    got = [attn.decode(**tokens(attn, x, T, a, b), **numbers, state=pools, slots=SLOTS) for a, b in ((33, 34), (34, 37), (37, 40))]
+    got = [
+        attn.decode(**tokens(attn, x, T, a, b), **numbers, state=pools, slots=SLOTS)
+        for a, b in ((33, 34), (34, 37), (37, 40))
+    ]
     assert [o.shape[1] for o in got] == [1, 3, 3] and got[0].dtype == x[attn.signature.tensors[0].name].dtype
     assert relative_rms(np.concatenate(got, 1), wanted[:, 33:]) < tolerance
     for pool, s in zip(listed(pools), listed(final), strict=True):
         assert relative_rms(pool[SLOTS], s) < tolerance and (pool[UNUSED] == 7).all()
-    assert (attn.info["strategy"], len(attn.info["kernels"])) == ("one-pass", 2 if attn.signature.carried else 1)  # the last copies last rows
+    assert (attn.info["strategy"], len(attn.info["kernels"])) == (
+        "one-pass",
+        2 if attn.signature.carried else 1,
+    )  # the last copies last rows
 
 
-# -- slots -------------------------------------------------------------------------------------------------------------------
+# -- slots -------------------------------------------------------------------------------------------------------------
 
 X = random_inputs("gated_delta_net", 3, 4, 2, 8, 12)
 STATE = np.random.default_rng(1).standard_normal((3, 2, 8, 12)).astype(np.float32)
@@ -147,7 +154,10 @@ def test_no_two_sequences_have_one_slot(attn):
 def test_slots_of_a_layout_are_read_anew(attn, wanted):
     for slots in (np.array([0, 1, 2]), np.array([5, 1, 0])):
         pool = pool_of(STATE, slots)
-        assert relative_rms(attn.decode(**X, state=pool, slots=slots), wanted[0]) < 1e-5 and relative_rms(pool[slots], wanted[1]) < 1e-5
+        assert (
+            relative_rms(attn.decode(**X, state=pool, slots=slots), wanted[0]) < 1e-5
+            and relative_rms(pool[slots], wanted[1]) < 1e-5
+        )
 
 
 def test_sequences_without_a_slot_are_skipped(attn, wanted):
@@ -166,7 +176,10 @@ def test_pools_of_any_strides(attn, wanted):
     ):
         pool = view(whole)
         pool[SLOTS] = STATE
-        assert relative_rms(attn.decode(**X, state=pool, slots=SLOTS), wanted[0]) < 1e-5 and relative_rms(pool[SLOTS], wanted[1]) < 1e-5
+        assert (
+            relative_rms(attn.decode(**X, state=pool, slots=SLOTS), wanted[0]) < 1e-5
+            and relative_rms(pool[SLOTS], wanted[1]) < 1e-5
+        )
         assert whole.sum() == pytest.approx(pool.sum(), rel=1e-4)
 
 
@@ -178,7 +191,9 @@ def test_packed(attn, with_batch):
     slots = np.array([5, 2, 1, 0])
     pool = pool_of(initial, slots)
     given = x if with_batch else {n: a[0] for n, a in x.items()}
-    got, before = attn.decode(**given, state=pool, slots=slots, cu_seqlens=np.array(offsets), return_intermediate_states=True)
+    got, before = attn.decode(
+        **given, state=pool, slots=slots, cu_seqlens=np.array(offsets), return_intermediate_states=True
+    )
     assert got.shape == given["v"].shape and before.shape == (*got.shape[:-2], 2, 8, 12)
     assert relative_rms(got.reshape(o.shape), o) < 1e-5 and relative_rms(pool[slots], final) < 1e-5
     before = before.reshape(12, 2, 8, 12)
@@ -197,7 +212,7 @@ def test_one_sequence_and_nothing(attn, wanted):
     assert np.array_equal(pool, before)
 
 
-# -- states before tokens ----------------------------------------------------------------------------------------------------
+# -- states before tokens ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["python_gated_delta_net", "delta_product", "two_states", "shifted", "hgrn"])
@@ -207,7 +222,9 @@ def test_takes_tokens_back(name):
     x, numbers = inputs_of(attn, 3, T), numbers_of(attn)
     _, state = attn(**tokens(attn, x, T, 0, 4), **numbers, output_final_state=True)
     pools = pool_of(state)
-    o, before = attn.decode(**tokens(attn, x, T, 4, 8), **numbers, state=pools, slots=SLOTS, return_intermediate_states=True)
+    o, before = attn.decode(
+        **tokens(attn, x, T, 4, 8), **numbers, state=pools, slots=SLOTS, return_intermediate_states=True
+    )
     assert np.array_equal(o, attn.decode(**tokens(attn, x, T, 4, 8), **numbers, state=pool_of(state), slots=SLOTS))
     own = [n for n in attn.signature.states if n not in attn.signature.carried]
     assert len(listed(before)) == len(own)
@@ -223,7 +240,9 @@ def test_takes_tokens_back(name):
         alone = {i.name: x[i.name][n : n + 1] if i.kind == "input" else x[i.name] for i in attn.signature.tensors}
         until = 4 + int(kept[n])
         _, wanted = attn(**tokens(attn, alone, T, 0, until), **numbers, output_final_state=True)
-        assert all(relative_rms(pool[SLOTS[n]], s[0]) < 1e-5 for pool, s in zip(listed(pools), listed(wanted), strict=True))
+        assert all(
+            relative_rms(pool[SLOTS[n]], s[0]) < 1e-5 for pool, s in zip(listed(pools), listed(wanted), strict=True)
+        )
 
 
 def test_states_before_chunks_come_apart_from_last_rows():
@@ -234,7 +253,7 @@ def test_states_before_chunks_come_apart_from_last_rows():
     assert len(final) == 2 and before.shape == (2, 2, SIZES["H"], SIZES["K"], SIZES["V"])
 
 
-# -- what calls have in common -----------------------------------------------------------------------------------------------
+# -- what calls have in common -----------------------------------------------------------------------------------------
 
 
 def test_calls_like_earlier_ones_do_little(attn, monkeypatch):
@@ -276,12 +295,15 @@ def test_looking_inside():
     assert attn.check(entry="decode")
     decoding = attn.compile(entry="decode", on="h200", K=64, V=64)
     assert decoding.info["chunk"] == 1 and len(decoding.info["kernels"]) == 1
-    assert attn.source() != attn.source(entry="forward") != attn.source(entry="decode") and attn.explain(entry="decode") == decoding.explain()
+    assert (
+        attn.source() != attn.source(entry="forward") != attn.source(entry="decode")
+        and attn.explain(entry="decode") == decoding.explain()
+    )
     attn.decode(**random_inputs("scalar_gla", 1, 1, 2, 8, 8), state=np.zeros((1, 2, 8, 8), np.float32))
     assert attn.info["device"] == "cpu" and attn.info["chunk"] == 1 and "// scalar_gla.cu\n" in attn.source(on="a100")
 
 
-# -- refused in words --------------------------------------------------------------------------------------------------------
+# -- refused in words --------------------------------------------------------------------------------------------------
 
 POOL = pool_of(STATE)
 
@@ -303,30 +325,66 @@ def strided(x, *strides):
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"state": POOL.astype("float16")}, TypeError, "gdn: argument 'state': expected float32, written in place, got float16; keep states in float32"),
+        (
+            {"state": POOL.astype("float16")},
+            TypeError,
+            "gdn: argument 'state': expected float32, written in place, got float16; keep states in float32",
+        ),
         ({"state": POOL.astype("float64")}, TypeError, "expected float32, written in place, got float64"),
         ({"state": POOL.astype(">f4")}, TypeError, "expected float32, written in place, got another byte order"),
         ({"state": unaligned(POOL)}, TypeError, "written in place, got an array off its alignment"),
         ({"state": read_only(POOL)}, TypeError, "written in place, got an array that is read-only"),
         ({"state": np.ma.masked_array(POOL)}, TypeError, "written in place, got a masked array"),
-        ({"state": np.broadcast_to(POOL[0], POOL.shape)}, TypeError, "written in place, got an array that is read-only"),
-        ({"state": strided(POOL, 0, *POOL.strides[1:])}, forge.RuntimeError, "argument 'state': s: expected an element of its own for every number"),
-        ({"state": strided(POOL, 400, *POOL.strides[1:])}, forge.RuntimeError, "argument 'state': s: expected an element of its own for every number"),
-        ({"state": POOL[..., :8]}, forge.RuntimeError, "argument 'state': s: expected shape [slots, 2, 8, 12], got [6, 2, 8, 8]"),
-        ({"state": POOL[0]}, forge.RuntimeError, "argument 'state': s: expected shape [slots, 2, 8, 12], got [2, 8, 12]"),
-        ({"state": POOL[:2], "slots": None}, forge.RuntimeError, "s: expected 3 slots at least, one per sequence, got 2; `slots` says which"),
+        (
+            {"state": np.broadcast_to(POOL[0], POOL.shape)},
+            TypeError,
+            "written in place, got an array that is read-only",
+        ),
+        (
+            {"state": strided(POOL, 0, *POOL.strides[1:])},
+            forge.RuntimeError,
+            "argument 'state': s: expected an element of its own for every number",
+        ),
+        (
+            {"state": strided(POOL, 400, *POOL.strides[1:])},
+            forge.RuntimeError,
+            "argument 'state': s: expected an element of its own for every number",
+        ),
+        (
+            {"state": POOL[..., :8]},
+            forge.RuntimeError,
+            "argument 'state': s: expected shape [slots, 2, 8, 12], got [6, 2, 8, 8]",
+        ),
+        (
+            {"state": POOL[0]},
+            forge.RuntimeError,
+            "argument 'state': s: expected shape [slots, 2, 8, 12], got [2, 8, 12]",
+        ),
+        (
+            {"state": POOL[:2], "slots": None},
+            forge.RuntimeError,
+            "s: expected 3 slots at least, one per sequence, got 2; `slots` says which",
+        ),
         ({"state": None}, TypeError, "argument 'state': expected a NumPy array or a PyTorch tensor, got None"),
         ({"state": (POOL, POOL)}, TypeError, "argument 'state': expected 1 states (s), got 2"),
         ({"state": {"S": POOL}}, TypeError, "argument 'state': expected ['s'], got ['S']; did you mean 's'?"),
         ({"slots": [3, 0, 4]}, TypeError, "argument 'slots': expected a NumPy array or a PyTorch tensor, got list"),
         ({"slots": SLOTS[:2]}, ValueError, "argument 'slots': expected 3 slots, one per sequence, got shape [2]"),
-        ({"slots": SLOTS.astype(float)}, ValueError, "argument 'slots': expected int32 or int64 [N], a slot for each sequence, got f64 [3]"),
+        (
+            {"slots": SLOTS.astype(float)},
+            ValueError,
+            "argument 'slots': expected int32 or int64 [N], a slot for each sequence, got f64 [3]",
+        ),
         ({"slots": np.array([3, 6, 4])}, forge.RuntimeError, "gdn: argument 'slots': expected slots below 6, got 6"),
         ({"slot": SLOTS}, TypeError, "gdn.decode() got an unexpected keyword argument 'slot'; did you mean 'slots'?"),
-        ({"output_final_state": True}, TypeError, "gdn.decode() got an unexpected keyword argument 'output_final_state'; it takes q, k, v, g, beta, scale"),
+        (
+            {"output_final_state": True},
+            TypeError,
+            "gdn.decode() got an unexpected keyword argument 'output_final_state'; it takes q, k, v, g, beta, scale",
+        ),
         ({"q": None}, TypeError, "argument 'q': expected a NumPy array or a PyTorch tensor, got None"),
     ],
-)  # fmt: skip
+)
 def test_arguments(attn, change, error, text):
     for _ in range(2):
         attn.decode(**X, state=POOL.copy(), slots=SLOTS)  # what is right is remembered
@@ -347,13 +405,22 @@ def test_states_share_no_memory():
     s, z = np.zeros((6, 2, 16, 12), np.float32), np.zeros((6, 2, 16), np.float32)
     attn.decode(**x, state=(s, z))
     for shared in (s[..., 0], s.reshape(-1)[-192:].reshape(6, 2, 16)):
-        with pytest.raises(forge.RuntimeError, match="state': z: expected memory of its own, as states are written in place, got some of s's"):
+        with pytest.raises(
+            forge.RuntimeError,
+            match="state': z: expected memory of its own, as states are written in place, got some of s's",
+        ):
             attn.decode(**x, state=(s, shared))
-    slot = np.zeros((6, 2 * 16 * 12 + 2 * 16), np.float32)  # as an engine lays them out: both states in a slot of one pool
+    slot = np.zeros(
+        (6, 2 * 16 * 12 + 2 * 16), np.float32
+    )  # as an engine lays them out: both states in a slot of one pool
     parts = slot[:, : 2 * 16 * 12].reshape(6, 2, 16, 12), slot[:, 2 * 16 * 12 :].reshape(6, 2, 16)
     assert np.shares_memory(parts[0], slot)
     wanted = attn.decode(**x, state={"z": z * 0, "s": s * 0}, slots=SLOTS)
-    assert np.array_equal(attn.decode(**x, state=parts, slots=SLOTS), wanted) and slot[SLOTS].any(1).all() and not slot[UNUSED].any()
+    assert (
+        np.array_equal(attn.decode(**x, state=parts, slots=SLOTS), wanted)
+        and slot[SLOTS].any(1).all()
+        and not slot[UNUSED].any()
+    )
 
 
 def test_last_rows_may_not_be_left_out():
@@ -369,5 +436,8 @@ def test_last_rows_may_not_be_left_out():
 
 def test_what_depends_on_chunks_needs_a_step():
     q, s = np.zeros((1, 1, 2, 8), np.float32), np.zeros((1, 2, 8), np.float32)
-    with pytest.raises(forge.RuntimeError, match="in_chunks: entry: decode needs a step, as the phases depend on chunks of 16 tokens; add a step"):
+    with pytest.raises(
+        forge.RuntimeError,
+        match="in_chunks: entry: decode needs a step, as the phases depend on chunks of 16 tokens; add a step",
+    ):
         in_chunks(chunk=16).decode(q=q, state=s)

@@ -1,8 +1,9 @@
 """What the documents show runs: every block of README.md and docs, as far as it needs neither a network nor a GPU.
 
-Python runs as in a fresh environment: with the standard library, this package and the dependencies that it declares, and nothing else. Shell
-commands run if they are Forge's own, on the CPU or for a GPU that need not be there; of the others, what they name is there, and their
-options are. C++ is what files of the repository say, which other tests compile and run.
+Python runs as in a fresh environment: with the standard library, this package and the dependencies that it declares,
+and nothing else. Shell commands run if they are Forge's own, on the CPU or for a GPU that need not be there; of the
+others, what they name is there, and their options are. C++ is what files of the repository say, which other tests
+compile and run.
 """
 
 import importlib.util
@@ -29,7 +30,11 @@ _BLOCK = re.compile(rf"({NEEDS_COMPILER})?^```(\w+)\n(.*?)^```", re.MULTILINE | 
 
 def blocks(document: Path, language: str) -> list[tuple[bool, str]]:
     """(whether a CUDA compiler is needed, text) of each block in a language."""
-    return [(bool(needs), text) for needs, kind, text in _BLOCK.findall(document.read_text(encoding="utf-8")) if kind == language]
+    return [
+        (bool(needs), text)
+        for needs, kind, text in _BLOCK.findall(document.read_text(encoding="utf-8"))
+        if kind == language
+    ]
 
 
 def with_blocks(language: str) -> list[Path]:
@@ -45,7 +50,7 @@ def test_blocks_are_of_languages_that_are_tested():
     assert kinds - {"text", "cmake", "c", "toml", "json", "bibtex", "eval"} <= {"python", "sh", "cpp"}
 
 
-# -- Python -------------------------------------------------------------------------------------------------------------------
+# -- Python ------------------------------------------------------------------------------------------------------------
 
 
 def has_cuda_compiler() -> bool:
@@ -59,7 +64,9 @@ def has_cuda_compiler() -> bool:
 def fresh(tmp_path_factory) -> Path:
     """A folder with what `pip install .` installs."""
     site = tmp_path_factory.mktemp("site")
-    declared = re.search(r"^dependencies = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[1]
+    declared = re.search(
+        r"^dependencies = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )[1]
     for name in re.findall(r'"([\w-]+)', declared):
         package = Path(importlib.util.find_spec(name.replace("-", "_")).origin).parent
         for folder in (package, package.with_name(f"{name}.libs")):  # libraries that a wheel brings
@@ -75,7 +82,9 @@ def fresh(tmp_path_factory) -> Path:
 def run(program: str, site: Path, folder: Path) -> str:
     library = next(p for p in _c._candidates() if p.exists())
     env = {**os.environ, "PYTHONPATH": str(site), "FORGE_LIBRARY": str(library)}
-    done = subprocess.run([sys.executable, "-S", "-W", "error", program], env=env, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-S", "-W", "error", program], env=env, cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -84,7 +93,9 @@ def run(program: str, site: Path, folder: Path) -> str:
 def test_python(document, fresh, tmp_path):
     compiler = has_cuda_compiler() if any(needs for needs, _ in blocks(document, "python")) else False
     program = tmp_path / "document.py"
-    program.write_text("\n".join(text for needs, text in blocks(document, "python") if compiler or not needs), encoding="utf-8")
+    program.write_text(
+        "\n".join(text for needs, text in blocks(document, "python") if compiler or not needs), encoding="utf-8"
+    )
     for _, text in blocks(document, "python"):
         compile(text, name_of(document), "exec")
     run(program, fresh, tmp_path)
@@ -93,11 +104,18 @@ def test_python(document, fresh, tmp_path):
 @pytest.mark.parametrize("example", ["new_variant.py", "quickstart.py"])
 def test_examples(example, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).resolve().parents[1]), "MPLCONFIGDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, ROOT / "examples" / example], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / example],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0 and done.stdout, done.stdout + done.stderr
 
 
-# -- the shell ----------------------------------------------------------------------------------------------------------------
+# -- the shell ---------------------------------------------------------------------------------------------------------
 
 
 def commands(document: Path) -> list[list[str]]:
@@ -151,22 +169,38 @@ def test_other_commands_are_there(words):
         assert {w.split("=")[0] for w in words if w.startswith("-")} <= options
     elif words[0] == "cmake" and "--target" in words:
         target = words[words.index("--target") + 1]
-        lists = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8") + (ROOT / "tests" / "CMakeLists.txt").read_text(encoding="utf-8")
+        lists = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8") + (ROOT / "tests" / "CMakeLists.txt").read_text(
+            encoding="utf-8"
+        )
         assert target in lists or target.removeprefix("example_") in [p.stem for p in (ROOT / "examples").iterdir()]
     else:
-        assert words[0].startswith("build/") or words[0] == "." or shutil.which(words[0]) or words[0] in ("pip", "cmake", "apt-get", "sudo", "docker")
+        assert (
+            words[0].startswith("build/")
+            or words[0] == "."
+            or shutil.which(words[0])
+            or words[0] in ("pip", "cmake", "apt-get", "sudo", "docker")
+        )
 
 
-# -- C++ ----------------------------------------------------------------------------------------------------------------------
+# -- C++ ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("document", with_blocks("cpp"), ids=name_of)
 def test_cpp_is_the_repositorys(document):
     """… or parses with its headers."""
-    sources = [p.read_text(encoding="utf-8") for folder in ("examples", "variants", "tests") for p in (ROOT / folder).rglob("*.cpp")]
+    sources = [
+        p.read_text(encoding="utf-8")
+        for folder in ("examples", "variants", "tests")
+        for p in (ROOT / folder).rglob("*.cpp")
+    ]
     for _, text in blocks(document, "cpp"):
         if any(text.strip() in source for source in sources):
             continue
-        done = subprocess.run(["g++", "-std=c++20", "-fsyntax-only", "-I", ROOT / "include", "-I", ROOT, "-x", "c++", "-"],
-                              input=text, capture_output=True, text=True, check=False)  # fmt: skip
+        done = subprocess.run(
+            ["g++", "-std=c++20", "-fsyntax-only", "-I", ROOT / "include", "-I", ROOT, "-x", "c++", "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, f"in no file of the repository, and {done.stderr}\n{text}"

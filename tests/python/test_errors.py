@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 import pytest
-from programs import PROGRAMS, random_inputs
 
 import forge
 from forge import ConstExpr, LinearAttention, SymbTensor
+from programs import PROGRAMS, random_inputs
 
 META = {
     "q": SymbTensor(["T", "H", "K"], dtype="bfloat16"),
@@ -32,7 +32,13 @@ def merge(q, k, v, chunk_state):
 
 
 def build(chunk_mode=chunk, decay_mode=decay, merge_mode=merge, meta=None, **more):
-    return LinearAttention(input_meta=META if meta is None else meta, chunk_mode=chunk_mode, decay_mode=decay_mode, merge_mode=merge_mode, **more)
+    return LinearAttention(
+        input_meta=META if meta is None else meta,
+        chunk_mode=chunk_mode,
+        decay_mode=decay_mode,
+        merge_mode=merge_mode,
+        **more,
+    )
 
 
 def wrong_product(k, v):
@@ -141,10 +147,16 @@ def test_an_inverse_must_be_provable():
             "chunk_mode: 'prev_s' is a state, which this phase does not see\n    expected: one of q, k, v, token_mask\n"
             "    hint:     a chunk's own contribution does not depend on states; take it in decay_mode or merge_mode",
         ),
-        ({"chunk_mode": lambda k, v, chunk_state: k.T @ v}, "chunk_mode: 'chunk_state' is a state, which this phase does not see"),
+        (
+            {"chunk_mode": lambda k, v, chunk_state: k.T @ v},
+            "chunk_mode: 'chunk_state' is a state, which this phase does not see",
+        ),
         ({"step": lambda q, k, v, chunk_state: (k, q)}, "it takes the state before the token, prev_s"),
         (
-            {"chunk_mode": lambda k, v: forge.cache_result(k, "kept").T @ v, "step": lambda q, kept, v, prev_s: (prev_s, q)},
+            {
+                "chunk_mode": lambda k, v: forge.cache_result(k, "kept").T @ v,
+                "step": lambda q, kept, v, prev_s: (prev_s, q),
+            },
             "step: 'kept' was cached in a phase of chunks, which a token does not see",
         ),
         ({"chunk_mode": lambda k, v, *rest: k.T @ v}, "expected named parameters"),
@@ -153,11 +165,15 @@ def test_an_inverse_must_be_provable():
         ({"merge_mode": lambda q, chunk_state: chunk_state}, "has no token axis"),
         (
             {"merge_mode": lambda q, k: (q @ k.T).tril()},
-            "merge_mode: output 'o' has a second axis of tokens, whose size is the compiler's choice\n    expected: [C, ...]\n"
+            "merge_mode: output 'o' has a second axis of tokens, whose size is the compiler's choice\n    expected: "
+            "[C, ...]\n"
             "    got:      bf16[C, C]\n    hint:     multiply scores of tokens with tokens by values: scores @ v",
         ),
         ({"chunk_mode": lambda k, vv: k.T @ vv}, "unknown input 'vv'; did you mean 'v'?"),
-        ({"chunk_mode": lambda k, v: np.triu_indices_from(k)}, "numpy.triu_indices_from is no operation of the language"),
+        (
+            {"chunk_mode": lambda k, v: np.triu_indices_from(k)},
+            "numpy.triu_indices_from is no operation of the language",
+        ),
         ({"meta": {**META, "scale": None}}, "input_meta['scale']: expected a SymbTensor or a number, got None"),
         ({"meta": {**META, "a b": META["q"]}}, "expected names of letters, digits and _, no digit first, got 'a b'"),
         ({"meta": {**META, 3: META["q"]}}, "expected names of letters, digits and _, no digit first, got 3"),
@@ -165,7 +181,13 @@ def test_an_inverse_must_be_provable():
         ({"meta": {**META, "q": "bfloat16"}}, "expected a SymbTensor or a number"),
         ({"meta": {**META, "q": SymbTensor(["T"])}}, "expected ['T', heads, ...]"),
         (
-            {"meta": {**META, "q": SymbTensor(["T", "H", ConstExpr("K", 8)]), "k": SymbTensor(["T", "H", ConstExpr("K", 16)])}},
+            {
+                "meta": {
+                    **META,
+                    "q": SymbTensor(["T", "H", ConstExpr("K", 8)]),
+                    "k": SymbTensor(["T", "H", ConstExpr("K", 16)]),
+                }
+            },
             "has other values elsewhere",
         ),
         ({"meta": {}}, "expected a dictionary"),
@@ -202,8 +224,16 @@ def test_arguments_of_the_constructor():
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"strateg": "fused"}, ValueError, "option 'strateg'; did you mean 'strategy'?: expected one of size.<symbol>, cache_dir, chunk,"),
-        ({"strategy": "fsed"}, forge.RuntimeError, "strategy: expected one of one-pass, fused, decoupled, segmented, got 'fsed'"),
+        (
+            {"strateg": "fused"},
+            ValueError,
+            "option 'strateg'; did you mean 'strategy'?: expected one of size.<symbol>, cache_dir, chunk,",
+        ),
+        (
+            {"strategy": "fsed"},
+            forge.RuntimeError,
+            "strategy: expected one of one-pass, fused, decoupled, segmented, got 'fsed'",
+        ),
         ({"threads": -1}, forge.RuntimeError, "threads: expected 0 to 65536, got -1"),
         ({"threads": "many"}, ValueError, "option 'threads': expected an integer of 64 bits, got 'many'"),
         ({"tiles": -1}, forge.RuntimeError, "tiles: expected 0 to 4096, got -1"),
@@ -241,7 +271,11 @@ def test_names_of_definitions(name):
         (lambda: SymbTensor(["T", "K%"]), ValueError, "expected dimensions such as 'K', '2*T' or 64, got 'K%'"),
         (lambda: SymbTensor(["T", "K\n"]), ValueError, "expected dimensions such as 'K', '2*T' or 64, got 'K\\n'"),
         (lambda: SymbTensor(["T"], pad=None), TypeError, "argument 'pad': expected a number, got None"),
-        (lambda: SymbTensor(["T"], range=3), ValueError, "argument 'range': expected two numbers, the lower one first, got 3"),
+        (
+            lambda: SymbTensor(["T"], range=3),
+            ValueError,
+            "argument 'range': expected two numbers, the lower one first, got 3",
+        ),
         (lambda: ConstExpr("2K", 3), TypeError, "expected a name of letters, digits and _, no digit first, got '2K'"),
         (lambda: ConstExpr("K", 1.5), TypeError, "ConstExpr 'K': expected a size, or several, got 1.5"),
     ],
@@ -255,11 +289,19 @@ def test_declarations(make, error, text):
     ("call", "error", "text"),
     [
         (lambda a: a.compile(K=8, V=8, Z=3), TypeError, "there is no size 'Z'; it has K, V"),
-        (lambda a: a.compile(K=8, V=8, token=3), TypeError, "there is no size 'token'; did you mean 'tokens'?; it has K, V"),
+        (
+            lambda a: a.compile(K=8, V=8, token=3),
+            TypeError,
+            "there is no size 'token'; did you mean 'tokens'?; it has K, V",
+        ),
         (lambda a: a.compile(K=-8, V=8), forge.RuntimeError, "expected 1 to 2147483647 for K, got -8"),
         (lambda a: a.compile(K=8, V=8, tokens=-5), ValueError, "argument 'tokens': expected at least 0, got -5"),
         (lambda a: a.compile(K=8, V=8, heads=0), ValueError, "argument 'heads': expected at least 1, got 0"),
-        (lambda a: a.compile(K=8, V=8, dtype="int7"), TypeError, "dtype: expected float32, float16, bfloat16 or the like, got 'int7'"),
+        (
+            lambda a: a.compile(K=8, V=8, dtype="int7"),
+            TypeError,
+            "dtype: expected float32, float16, bfloat16 or the like, got 'int7'",
+        ),
         (lambda a: a.benchmark(Z=3), TypeError, "there is no size 'Z'; it has K, V"),
         (lambda a: a.benchmark(T=-64), ValueError, "argument 'T': expected at least 0, got -64"),
         (lambda a: a.benchmark(runs=0), ValueError, "argument 'runs': expected at least 1, got 0"),
@@ -279,28 +321,56 @@ def call_with(**change):
     ("change", "error", "text"),
     [
         ({"beta": 1}, TypeError, "unexpected keyword argument 'beta'; it takes q, k, v, g, scale"),
-        ({"scal": 1}, TypeError, "unexpected keyword argument 'scal'; did you mean 'scale'?; it takes q, k, v, g, scale"),
-        ({"initial_sate": 1}, TypeError, "unexpected keyword argument 'initial_sate'; did you mean 'initial_state'?; it takes"),
+        (
+            {"scal": 1},
+            TypeError,
+            "unexpected keyword argument 'scal'; did you mean 'scale'?; it takes q, k, v, g, scale",
+        ),
+        (
+            {"initial_sate": 1},
+            TypeError,
+            "unexpected keyword argument 'initial_sate'; did you mean 'initial_state'?; it takes",
+        ),
         ({"g": None}, TypeError, "missing 'g'"),
         ({"g": 1.0}, TypeError, "argument 'g': expected a NumPy array or a PyTorch tensor, got float"),
         ({"scale": "a"}, TypeError, "argument 'scale': expected a number, got 'a'"),
         ({"scale": np.ones(3)}, TypeError, "argument 'scale': expected a number, got array([1., 1., 1.])"),
-        ({"q": np.zeros((2, 20, 2, 8), object)}, TypeError, "argument 'q': expected an array of float32, float16 or bfloat16, got object"),
-        ({"g": np.zeros((2, 20, 2), np.float16)}, forge.RuntimeError, "argument 'g': expected element type f32, got f16"),
-        ({"v": np.zeros((2, 20, 2, 8), np.float64)}, forge.RuntimeError, "argument 'v': expected element type f32, bf16 or f16, got f64"),
+        (
+            {"q": np.zeros((2, 20, 2, 8), object)},
+            TypeError,
+            "argument 'q': expected an array of float32, float16 or bfloat16, got object",
+        ),
+        (
+            {"g": np.zeros((2, 20, 2), np.float16)},
+            forge.RuntimeError,
+            "argument 'g': expected element type f32, got f16",
+        ),
+        (
+            {"v": np.zeros((2, 20, 2, 8), np.float64)},
+            forge.RuntimeError,
+            "argument 'v': expected element type f32, bf16 or f16, got f64",
+        ),
         (
             {"v": np.zeros((2, 20, 2, 8), np.float16)},
             forge.RuntimeError,
             "argument 'v': expected element type f32, as in the arguments before, got f16",
         ),
-        ({"v": np.zeros((2, 19, 2, 8), np.float32)}, forge.RuntimeError, "argument 'v': expected T = 20, as in 'q', got"),
+        (
+            {"v": np.zeros((2, 19, 2, 8), np.float32)},
+            forge.RuntimeError,
+            "argument 'v': expected T = 20, as in 'q', got",
+        ),
         ({"v": np.zeros((3, 20, 2, 8), np.float32)}, forge.RuntimeError, "argument 'v': expected a batch of 2"),
         ({"v": np.zeros((2, 20, 8), np.float32)}, forge.RuntimeError, "argument 'v'"),
         ({"initial_state": np.zeros((1, 2, 8, 8), np.float32)}, ValueError, "expected 2 states, one per sequence"),
         ({"initial_state": np.zeros((2, 2, 8, 9), np.float32)}, forge.RuntimeError, "initial_states.s"),
         ({"initial_state": [np.zeros((2, 2, 8, 8), np.float32)] * 2}, TypeError, "expected 1 states"),
         ({"cu_seqlens": np.array([0, 20])}, ValueError, "batch of 1"),
-        ({"v": np.zeros((2, 20, 1, 8), np.float32)}, forge.RuntimeError, "argument 'v': expected H = 2, as in 'q', got [2, 20, 1, 8]"),
+        (
+            {"v": np.zeros((2, 20, 1, 8), np.float32)},
+            forge.RuntimeError,
+            "argument 'v': expected H = 2, as in 'q', got [2, 20, 1, 8]",
+        ),
     ],
 )
 def test_calls(change, error, text):
@@ -310,14 +380,17 @@ def test_calls(change, error, text):
 
 def test_fewer_value_heads_than_key_heads():
     x = random_inputs("scalar_gla", 2, 20, 4, 8, 8)
-    with pytest.raises(forge.RuntimeError, match=re.escape("argument 'q': expected heads (H) that divide the 2 of 'o', got 4")):
+    with pytest.raises(
+        forge.RuntimeError, match=re.escape("argument 'q': expected heads (H) that divide the 2 of 'o', got 4")
+    ):
         forge.variants.scalar_gla(**{n: a[:, :, :2] if n in "vg" else a for n, a in x.items()}, scale=1.0)
     with pytest.raises(forge.RuntimeError, match="argument 'o': expected at least one head, got 0"):
         forge.variants.scalar_gla(**{n: a[:, :, :0] for n, a in x.items()}, scale=1.0)
 
 
 @pytest.mark.parametrize(
-    ("offsets", "text"), [([0, 10, 19], "as the last offset"), ([0, 12, 10, 20], "do not fall"), ([1, 20], "0 as the first offset")]
+    ("offsets", "text"),
+    [([0, 10, 19], "as the last offset"), ([0, 12, 10, 20], "do not fall"), ([1, 20], "0 as the first offset")],
 )
 def test_offsets(offsets, text):
     x = random_inputs("scalar_gla", 1, 20, 2, 8, 8)
@@ -330,9 +403,15 @@ def test_offsets(offsets, text):
     [
         ([0, 60], "expected a NumPy array or a PyTorch tensor, got list"),
         (np.array([0.0, 60.0]), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got f64 [2]"),
-        (np.array([[0, 60]]), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got i64 [1, 2]"),
+        (
+            np.array([[0, 60]]),
+            "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got i64 [1, 2]",
+        ),
         (np.array(60), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got i64 []"),
-        (np.array([], np.int32), "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got i32 [0]"),
+        (
+            np.array([], np.int32),
+            "expected int32 or int64 [N + 1], offsets from 0 to the number of tokens, got i32 [0]",
+        ),
         (np.array([0, 70]), "expected the number of tokens, 60, as the last offset, got 70"),
     ],
 )
@@ -348,10 +427,14 @@ def test_offsets_are_named(offsets, got, with_state):
 def test_what_is_none_is_named(name):
     attn, x = PROGRAMS[name](), random_inputs(name, 1, 20, 2, 8, 8)
     for missing in [i.name for i in attn.signature.tensors]:
-        with pytest.raises(TypeError, match=f"argument '{missing}': expected a NumPy array or a PyTorch tensor, got None"):
+        with pytest.raises(
+            TypeError, match=f"argument '{missing}': expected a NumPy array or a PyTorch tensor, got None"
+        ):
             attn(**{**x, missing: None})
     states = [np.zeros((1, 2, *[8] * len(dims)), np.float32) for dims in attn.signature.states.values()]
-    with pytest.raises(TypeError, match="argument 'initial_state': expected a NumPy array or a PyTorch tensor, got None"):
+    with pytest.raises(
+        TypeError, match="argument 'initial_state': expected a NumPy array or a PyTorch tensor, got None"
+    ):
         attn(**x, initial_state=[*states[:-1], None])
 
 
@@ -367,7 +450,10 @@ def test_a_failed_call_leaves_the_next_one_alone():
 def test_a_cache_that_cannot_be_made_is_an_error_with_a_way_out(monkeypatch):
     monkeypatch.setenv("FORGE_CACHE_DIR", "/proc/nowhere")
     q, k, v = (np.ones((1, 3, 1, n), np.float32) for n in (8, 8, 24))
-    with pytest.raises(forge.RuntimeError, match=r"cache directory '/proc/nowhere': cannot be made \(.*\); set FORGE_CACHE_DIR to a directory of your own"):
+    with pytest.raises(
+        forge.RuntimeError,
+        match=r"cache directory '/proc/nowhere': cannot be made \(.*\); set FORGE_CACHE_DIR to a directory of your own",
+    ):
         build()(q=q, k=k, v=v)
 
 

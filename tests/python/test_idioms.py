@@ -1,14 +1,14 @@
-"""Programs written without care for element types, as on a page: everything in 16 bits, products of mixed types, results cached by
-the way. They mean what PyTorch would compute, and come out right to 16 bits."""
+"""Programs written without care for element types, as on a page: everything in 16 bits, products of mixed types,
+results cached by the way. They mean what PyTorch would compute, and come out right to 16 bits."""
 
 import ml_dtypes
 import numpy as np
 import pytest
-from programs import random_inputs, recurrence
-from reference import relative_rms
 
 import forge
 from forge import ConstExpr, LinearAttention, SymbTensor, Tensor
+from programs import random_inputs, recurrence
+from reference import relative_rms
 
 H, K, V = ConstExpr("H", 2), ConstExpr("K", 32), ConstExpr("V", 32)
 
@@ -51,7 +51,8 @@ def test_scalar_gla(state_dtype, dtype, limit):
 
     attn = LinearAttention(
         input_meta=meta(state_dtype, g=SymbTensor(["T", H], dtype="float32")),
-        sp_group=None, enable_aot=False, code_dir=None, chunk_mode=chunk_mode, decay_mode=decay_mode, merge_mode=merge_mode,
+        sp_group=None, enable_aot=False, code_dir=None, chunk_mode=chunk_mode, decay_mode=decay_mode,
+        merge_mode=merge_mode,
     )  # fmt: skip
     assert max(run("scalar_gla", attn, dtype)) < limit
 
@@ -76,7 +77,8 @@ def test_delta_net(state_dtype, beta_dtype):
         u_i = u - w @ chunk_state
         return (q @ chunk_state + forge.matmul_out_fp32(q, k.T).tril(0) @ u_i) * scale
 
-    attn = LinearAttention(input_meta=meta(state_dtype, beta=SymbTensor(["T", H], dtype=beta_dtype)), chunk_mode=chunk_mode, decay_mode=decay_mode,
+    attn = LinearAttention(input_meta=meta(state_dtype, beta=SymbTensor(["T", H], dtype=beta_dtype)),
+    chunk_mode=chunk_mode, decay_mode=decay_mode,
                            merge_mode=merge_mode)  # fmt: skip
     if beta_dtype == "bfloat16":
         assert max(run("delta_net", attn, np.float32)) < 1e-5
@@ -121,8 +123,8 @@ def test_several_states_by_name():
         return {"o": (q @ k.T).tril() @ v + q @ chunk_s, "norm": norm}
 
     attn = LinearAttention(
-        input_meta, chunk_mode=lambda k, v: {"chunk_s": k.T @ v, "chunk_z": k.float().sum(0)},
-        decay_mode=lambda prev_s, prev_z, chunk_s, chunk_z: {"prev_z": prev_z + chunk_z, "prev_s": prev_s + chunk_s}, merge_mode=merge,
+        input_meta, chunk_mode=lambda k, v: {"chunk_s": k.T @ v, "chunk_z": k.float().sum(0)}, decay_mode=lambda prev_s,
+        prev_z, chunk_s, chunk_z: {"prev_z": prev_z + chunk_z, "prev_s": prev_s + chunk_s}, merge_mode=merge,
     )  # fmt: skip
     x = random_inputs("linear", 1, 100, 2, 16, 12)
     (o, norm), (s, z) = attn(**x, output_final_state=True)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from reference import CASES, inputs_for, is_half, keywords_for, reference, relative_rms
 
 import forge
 from forge import ops
+from reference import CASES, inputs_for, is_half, keywords_for, reference, relative_rms
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 8e-3, "float16": 1.5e-3}
 TYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
@@ -44,7 +44,9 @@ def test_packed_with_initial_states(case):
     shapes = [s.shape for s in reference(case, x, offsets=offsets)[1]]
     initial = [np.abs(np.random.default_rng(1).standard_normal(s)).astype(np.float32) for s in shapes]
     given = (initial[0], initial[1][:, None]) if len(initial) == 2 else initial[0]
-    o, final = getattr(ops, case.op)(**x, **keywords_for(case), initial_state=given, output_final_state=True, cu_seqlens=np.array(offsets))
+    o, final = getattr(ops, case.op)(
+        **x, **keywords_for(case), initial_state=given, output_final_state=True, cu_seqlens=np.array(offsets)
+    )
     wanted, states = reference(case, x, initial, offsets)
     assert relative_rms(o, wanted) < 1e-5
     for got, state in zip(final_list(final), states, strict=True):
@@ -65,7 +67,11 @@ def test_hgrn_does_not_round_its_gates():
     x = {"x": x["x"].astype(np.float16), "g": x["g"] * 1e-3 - 1e-3}
     o, final = ops.chunk_hgrn(**x, output_final_state=True)
     wanted, states = reference(by_name("hgrn"), x)
-    assert o.dtype == np.float16 and relative_rms(o, wanted) < TOLERANCE["float16"] and relative_rms(final, states[0]) < 1e-5
+    assert (
+        o.dtype == np.float16
+        and relative_rms(o, wanted) < TOLERANCE["float16"]
+        and relative_rms(final, states[0]) < 1e-5
+    )
 
 
 STATE_TYPES = (np.float16, ml_dtypes.bfloat16, np.float64)
@@ -92,14 +98,18 @@ def test_a_normaliser_without_a_state():
     """Either of the two may be None, which is zero."""
     case = by_name("linear_attn normalized")
     x = inputs_for(case, 2, 30, 2, 16, 12)
-    kv, z = (np.abs(np.random.default_rng(1).standard_normal(s.shape)).astype(np.float32) for s in reference(case, x)[1])
+    kv, z = (
+        np.abs(np.random.default_rng(1).standard_normal(s.shape)).astype(np.float32) for s in reference(case, x)[1]
+    )
     for given, initial in [((kv, None), (kv, z * 0)), (kv, (kv, z * 0)), ((None, z), (kv * 0, z))]:
         assert relative_rms(ops.chunk_linear_attn(**x, initial_state=given)[0], reference(case, x, initial)[0]) < 1e-5
     kv[:] = np.inf
     assert not np.isnan(ops.chunk_linear_attn(**{**x, "q": x["q"] + 1}, initial_state=kv)[0]).any()
 
 
-@pytest.mark.parametrize("op", ["chunk_retention", "chunk_simple_gla", "chunk_gla", "chunk_gated_delta_rule", "chunk_kda"])
+@pytest.mark.parametrize(
+    "op", ["chunk_retention", "chunk_simple_gla", "chunk_gla", "chunk_gated_delta_rule", "chunk_kda"]
+)
 def test_states_with_v_first(op):
     case = next(c for c in CASES if c.op == op)
     x, run = inputs_for(case, 2, 30, 2, 16, 12), getattr(ops, op)
@@ -109,7 +119,9 @@ def test_states_with_v_first(op):
     swapped, other = run(**x, initial_state=given, output_final_state=True, state_v_first=True)
     in_float64 = run(**x, initial_state=given.astype(np.float64), output_final_state=True, state_v_first=True)
     assert np.array_equal(in_float64[0], swapped) and np.array_equal(in_float64[1], other)
-    assert other.shape == (2, 2, 12, 16) and np.array_equal(other.swapaxes(-1, -2), final) and np.array_equal(o, swapped)
+    assert (
+        other.shape == (2, 2, 12, 16) and np.array_equal(other.swapaxes(-1, -2), final) and np.array_equal(o, swapped)
+    )
     with pytest.warns(DeprecationWarning, match="state_v_first"):
         assert np.array_equal(run(**x, transpose_state_layout=True)[0], run(**x)[0])
     with pytest.raises(ValueError, match="both"):
@@ -132,7 +144,11 @@ def test_mistakes_are_named():
         ({"use_gate_in_kernel": True}, ValueError, "A_log"),
         ({"allow_neg_eigval": True}, ValueError, "use_beta_sigmoid_in_kernel"),
         ({"initial_state": np.zeros((3, 1, 8, 8), np.float32)}, ValueError, "initial_state"),
-        ({"initial_state": np.zeros((2, 1, 8, 9), np.float32)}, forge.RuntimeError, "argument 'initial_state': expected V = 8, as 'v' says"),
+        (
+            {"initial_state": np.zeros((2, 1, 8, 9), np.float32)},
+            forge.RuntimeError,
+            "argument 'initial_state': expected V = 8, as 'v' says",
+        ),
         ({"cp_context": object()}, NotImplementedError, "cp_context"),
     ]:
         with pytest.raises(error, match=text):
@@ -143,7 +159,9 @@ def test_mistakes_are_named():
         ops.chunk_gated_delta_rule(**{**x, "v": x["v"][:, :10]})
     with pytest.raises(forge.RuntimeError, match="chunk_rwkv6: argument 'r': expected shape \\[B, T, H, K\\]"):
         ops.chunk_rwkv6(*(x[n] for n in ("g", "k", "v", "g", "g")))
-    with pytest.raises(TypeError, match="chunk_gla: argument 'g': expected a NumPy array or a PyTorch tensor, got NoneType"):
+    with pytest.raises(
+        TypeError, match="chunk_gla: argument 'g': expected a NumPy array or a PyTorch tensor, got NoneType"
+    ):
         ops.chunk_gla(x["q"], x["k"], x["v"], None)
     with pytest.raises(ValueError, match="`chunk_size` must be a power of 2, got 48"):
         ops.chunk_gla(**inputs_for(by_name("gla"), 1, 20, 1, 8, 8), chunk_size=48)
@@ -152,16 +170,37 @@ def test_mistakes_are_named():
 # ------------------------------------------------------------------------------------------------- heads
 
 #: Operators by which of their arguments have value heads.
-HEADED = {str(c): c for c in CASES if str(c) in (
-    "linear_attn", "linear_attn normalized", "retention", "lightning_attn", "simple_gla", "simple_gla without gates", "simple_gla with both gates", "gla",
-    "rwkv6", "delta_rule", "gated_delta_rule", "gated_delta_rule raw", "gated_delta_product 2", "gated_delta_product 3", "kda", "kda raw")}  # fmt: skip
+HEADED = {
+    str(c): c
+    for c in CASES
+    if str(c)
+    in (
+        "linear_attn",
+        "linear_attn normalized",
+        "retention",
+        "lightning_attn",
+        "simple_gla",
+        "simple_gla without gates",
+        "simple_gla with both gates",
+        "gla",
+        "rwkv6",
+        "delta_rule",
+        "gated_delta_rule",
+        "gated_delta_rule raw",
+        "gated_delta_product 2",
+        "gated_delta_product 3",
+        "kda",
+        "kda raw",
+    )
+}
 #: These give every head of q its own decay or normaliser: there is no telling what groups of value heads would mean.
 UNGROUPED = ("linear_attn normalized", "retention", "lightning_attn")
 
 
 @pytest.mark.parametrize("name", HEADED)
 def test_numbers_of_heads(name):
-    """Every argument with its own number of heads: what flash-linear-attention means by it, or an error that names the argument."""
+    """Every argument with its own number of heads: what flash-linear-attention means by it, or an error that names the
+    argument."""
     case, run = HEADED[name], getattr(ops, HEADED[name].op)
     first = "r" if case.op == "chunk_rwkv6" else "q"
     for H, HV in [(2, 2), (2, 4), (1, 3), (4, 2), (2, 3), (2, 1), (3, 4)]:
@@ -173,8 +212,16 @@ def test_numbers_of_heads(name):
             with pytest.raises(ValueError, match=f"{case.op}: argument 'v': expected .*H.*, got"):
                 run(**x, **keywords_for(case))
             continue
-        initial = [np.abs(np.random.default_rng(1).standard_normal(s.shape)).astype(np.float32) for s in reference(grouped, x)[1]]
-        o, final = run(**x, **keywords_for(case), initial_state=tuple(initial) if len(initial) == 2 else initial[0], output_final_state=True)
+        initial = [
+            np.abs(np.random.default_rng(1).standard_normal(s.shape)).astype(np.float32)
+            for s in reference(grouped, x)[1]
+        ]
+        o, final = run(
+            **x,
+            **keywords_for(case),
+            initial_state=tuple(initial) if len(initial) == 2 else initial[0],
+            output_final_state=True,
+        )
         wanted, states = reference(grouped, x, initial)
         assert relative_rms(o, wanted) < 1e-5, (H, HV)
         for got, state in zip(final_list(final), states, strict=True):
@@ -200,7 +247,12 @@ def test_arguments_with_other_heads_are_refused(name):
 
 def test_raw_gates_in_whatever_shape():
     """Layers keep A_log as [1, 1, H, 1], and one head of it as a number."""
-    for op, H, bias in [("chunk_kda", 3, (3, 16)), ("chunk_kda", 1, (16,)), ("chunk_gated_delta_rule", 3, (1, 3)), ("chunk_gated_delta_rule", 1, ())]:
+    for op, H, bias in [
+        ("chunk_kda", 3, (3, 16)),
+        ("chunk_kda", 1, (16,)),
+        ("chunk_gated_delta_rule", 3, (1, 3)),
+        ("chunk_gated_delta_rule", 1, ()),
+    ]:
         case = next(c for c in CASES if c.op == op and c.raw_gate)
         x = inputs_for(case, 1, 20, H, 16, 8)
         wanted = getattr(ops, op)(**x, **keywords_for(case))[0]
@@ -211,17 +263,26 @@ def test_raw_gates_in_whatever_shape():
             getattr(ops, op)(**{**x, "A_log": np.zeros(H + 1, np.float32)}, **keywords_for(case))
 
 
-# ------------------------------------------------------------------------------------------------- other names and keywords
+# --------------------------------------------------------------------------------------------- other names and keywords
 
 
 def test_other_names():
     assert ops.chunk_gdn is ops.chunk_gated_delta_rule
-    for name in ("linear_attn normalized", "retention", "simple_gla", "simple_gla with constant gates", "gla", "delta_rule"):
+    for name in (
+        "linear_attn normalized",
+        "retention",
+        "simple_gla",
+        "simple_gla with constant gates",
+        "gla",
+        "delta_rule",
+    ):
         case = by_name(name)
         x, keywords = inputs_for(case, 2, 40, 2, 16, 8), keywords_for(case)
         wanted = getattr(ops, case.op)(**x, **keywords, output_final_state=True)
         got = getattr(ops, "fused_" + case.op)(**x, **keywords, output_final_state=True)
-        assert np.array_equal(got[0], wanted[0]) and all(np.array_equal(a, b) for a, b in zip(final_list(got[1]), final_list(wanted[1]), strict=True))
+        assert np.array_equal(got[0], wanted[0]) and all(
+            np.array_equal(a, b) for a, b in zip(final_list(got[1]), final_list(wanted[1]), strict=True)
+        )
 
 
 @pytest.mark.parametrize("name", ["retention", "simple_gla", "simple_gla grouped", "simple_gla without gates"])
@@ -234,7 +295,9 @@ def test_parallel_forms(name):
     assert none is None and relative_rms(o, wanted) < 1e-5
     o, scores = parallel(**x, output_attentions=True)
     heads = x["v"].shape[2]
-    assert scores.shape == (2, heads, 40, 40) and relative_rms(np.einsum("bhts,bshv->bthv", scores, x["v"]), wanted) < 1e-5
+    assert (
+        scores.shape == (2, heads, 40, 40) and relative_rms(np.einsum("bhts,bshv->bthv", scores, x["v"]), wanted) < 1e-5
+    )
     packed = {n: a[:1] for n, a in x.items()}
     o, _ = parallel(**packed, cu_seqlens=np.array([0, 13, 40]))
     assert relative_rms(o, reference(case, packed, offsets=[0, 13, 40])[0]) < 1e-5

@@ -1,17 +1,18 @@
-"""The options of forge.ops together: covering arrays over all keywords, element types, sizes, heads and layouts (operators.py)."""
+"""The options of forge.ops together: covering arrays over all keywords, element types, sizes, heads and layouts
+(operators.py)."""
 
 import inspect
 import itertools
 
-import operators
 import pytest
-from covering import covering_array
 
+import operators
+from covering import covering_array
 from forge import _c, ops
 
 ROWS = operators.all_rows()
-#: GPUs that rows have kernels for. The CUDA compiler takes some seconds for a row, so that it sees a part of them here, and all with
-#: scripts/check-ops --on h200.
+#: GPUs that rows have kernels for. The CUDA compiler takes some seconds for a row, so that it sees a part of them here,
+#: and all with scripts/check-ops --on h200.
 GPUS = ("h200", "a100", "rtx4090")
 
 
@@ -33,7 +34,11 @@ def test_every_parameter_of_every_operator_is_in_the_table():
         missing = [p for p in operators.parameters(op) if p not in covered]
         assert missing in ([], ["cp_context"]), op  # which is refused, and tested where refusals are
         known = inspect.signature(getattr(ops, op)).parameters
-        unknown = [f for f in operators.TABLE[op] if f not in known and f not in operators.STANDS_FOR and f not in (*operators._EVERY, "groups")]
+        unknown = [
+            f
+            for f in operators.TABLE[op]
+            if f not in known and f not in operators.STANDS_FOR and f not in (*operators._EVERY, "groups")
+        ]
         assert not unknown, op
 
 
@@ -47,7 +52,12 @@ def small(row: dict) -> bool:
 
 
 #: Some rows of every operator; all of them: scripts/check-ops --device cpu.
-ON_THE_CPU = [rows[i] for op in operators.TABLE for rows in [[r for r in ROWS if r["op"] == op and small(r)]] for i in range(0, len(rows), 5)]
+ON_THE_CPU = [
+    rows[i]
+    for op in operators.TABLE
+    for rows in [[r for r in ROWS if r["op"] == op and small(r)]]
+    for i in range(0, len(rows), 5)
+]
 
 
 @pytest.mark.parametrize("row", ON_THE_CPU, ids=operators.text_of)
@@ -55,7 +65,9 @@ def test_against_the_recurrence(row):
     assert not operators.failures_of(row, operators.InNumPy())
 
 
-needs_facts = pytest.mark.skipif(not hasattr(_c.Compiled, "resources"), reason="this library compiles for GPUs that are there only")
+needs_facts = pytest.mark.skipif(
+    not hasattr(_c.Compiled, "resources"), reason="this library compiles for GPUs that are there only"
+)
 
 
 @needs_facts

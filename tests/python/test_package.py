@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import PROGRAMS, random_inputs
 
 import forge
 from forge import _c, _tensor
+from programs import PROGRAMS, random_inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = str(Path(forge.__file__).resolve().parents[1])
@@ -23,17 +23,38 @@ PACKAGE = str(Path(forge.__file__).resolve().parents[1])
 
 def python(code: str) -> str:
     env = {**os.environ, "PYTHONPATH": PACKAGE}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_importing_loads_little():
-    """Neither arrays nor the library, and of Python's own modules none that are large or for errors only: bench/host_time.py measures."""
-    code = "import sys; before = set(sys.modules); import forge; print(*set(sys.modules) - before); assert forge._c._library is None"
+    """Neither arrays nor the library, and of Python's own modules none that are large or for errors only:
+    bench/host_time.py measures."""
+    code = (
+        "import sys; before = set(sys.modules); import forge; print(*set(sys.modules) - before); "
+        "assert forge._c._library is None"
+    )
     loaded = {name.partition(".")[0] for name in python(code).split()}
     assert "forge" in loaded
-    assert not loaded & {"numpy", "torch", "ml_dtypes", "difflib", "multiprocessing", "asyncio", "unittest", "email", "http", "logging",
-                         "statistics", "decimal", "random"}  # fmt: skip
-    assert python("import sys, forge; print('forge.ops' in sys.modules, 'forge.variants' in sys.modules)") == "False False"
+    assert not loaded & {
+        "numpy",
+        "torch",
+        "ml_dtypes",
+        "difflib",
+        "multiprocessing",
+        "asyncio",
+        "unittest",
+        "email",
+        "http",
+        "logging",
+        "statistics",
+        "decimal",
+        "random",
+    }
+    assert (
+        python("import sys, forge; print('forge.ops' in sys.modules, 'forge.variants' in sys.modules)") == "False False"
+    )
 
 
 def calls_of(function) -> list[str]:
@@ -92,22 +113,26 @@ def test_every_operation_of_the_compiler_is_there():
 
 
 def test_functions_mean_what_numpys_mean():
-    """Every elementwise function, and NumPy's own names for them, through a variant that has one token of one number."""
+    """Every elementwise function, and NumPy's own names for them, through a variant that has one token of one
+    number."""
     meta = {"q": forge.SymbTensor(["T", "H", "V"], "float32"), "prev_s": forge.SymbTensor(["NS", "H", "V"])}
     x = np.array([0.25, 0.5, 1.0, 2.0], np.float32).reshape(1, 1, 1, 4)
     functions = {
-        "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
-        "sin": np.sin, "cos": np.cos, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "sign": np.sign,
-        "neg": np.negative, "exp2": np.exp2, "square": np.square, "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
-        "softplus": lambda a: np.log1p(np.exp(a)),
-        "reciprocal": lambda a: 1 / a, "rsqrt": lambda a: a**-0.5, "silu": lambda a: a / (1 + np.exp(-a)), "relu": lambda a: a * (a > 0),
-        "logsigmoid": lambda a: -np.log1p(np.exp(-a)),
+        "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "tanh": np.tanh, "abs":
+        np.abs, "sin": np.sin, "cos": np.cos, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "sign": np.sign,
+        "neg": np.negative, "exp2": np.exp2, "square": np.square, "sigmoid": lambda a: 1 / (1 + np.exp(-a)), "softplus":
+        lambda a: np.log1p(np.exp(a)), "reciprocal": lambda a: 1 / a, "rsqrt": lambda a: a**-0.5, "silu": lambda a: a /
+        (1 + np.exp(-a)), "relu": lambda a: a * (a > 0), "logsigmoid": lambda a: -np.log1p(np.exp(-a)),
     }  # fmt: skip
     for name, fn in functions.items():
         spellings = [getattr(forge, name)] + ([fn] if isinstance(fn, np.ufunc) else [])
         for spelling in spellings:
-            attn = forge.LinearAttention(meta, chunk_mode=lambda q: q.sum(0), decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state,
-                                         merge_mode=lambda q, spelling=spelling: spelling(q) + (1.0 - q) * 2 / 4 - 0.5)  # fmt: skip
+            attn = forge.LinearAttention(
+                meta,
+                chunk_mode=lambda q: q.sum(0),
+                decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state,
+                merge_mode=lambda q, spelling=spelling: spelling(q) + (1.0 - q) * 2 / 4 - 0.5,
+            )
             np.testing.assert_allclose(attn(q=x)[0], fn(x) + (1 - x) * 2 / 4 - 0.5, rtol=2e-6, atol=1e-6, err_msg=name)
 
 
@@ -122,13 +147,17 @@ def test_looking_inside():
 
 def test_looking_inside_for_a_gpu_that_is_not_there():
     attn = PROGRAMS["gated_delta_net"]()
-    assert "NVIDIA H200: compute capability 9.0" in attn.explain(on="h200", K=128, V=128) and "__grid_constant__ Call" in attn.source(on="a100", K=128, V=128)
+    assert "NVIDIA H200: compute capability 9.0" in attn.explain(
+        on="h200", K=128, V=128
+    ) and "__grid_constant__ Call" in attn.source(on="a100", K=128, V=128)
     attn(**random_inputs("gated_delta_net", 1, 70, 2, 16, 16))
     assert "NVIDIA A100" in attn.explain(on="a100")  # the last call's sizes and types
     assert attn.info["device"] == "cpu" and "NVIDIA" not in attn.explain()
     compiled = attn.compile(on="rtx4090", K=64, V=64)
     assert compiled.info["on"] == "rtx4090" and compiled.info["arch"] == "sm_89"
-    with pytest.raises(forge.RuntimeError, match="on: expected a100, h200, rtx4090, or a file with the facts of a GPU, got 'h300'"):
+    with pytest.raises(
+        forge.RuntimeError, match="on: expected a100, h200, rtx4090, or a file with the facts of a GPU, got 'h300'"
+    ):
         attn.explain(on="h300")
     try:
         kernels = attn.resources(on="h200", dtype="bf16")
@@ -152,7 +181,9 @@ def test_looking_inside_is_of_the_last_call():
 
 def test_slower_kernels_than_need_be_are_said_once():
     attn = PROGRAMS["scalar_gla"]()
-    with pytest.warns(forge.PerformanceWarning, match="size 100 of axis V is no multiple of 64\\n        way out: pad it to 128") as said:
+    with pytest.warns(
+        forge.PerformanceWarning, match="size 100 of axis V is no multiple of 64\\n        way out: pad it to 128"
+    ) as said:
         assert attn.compile(on="h200", K=128, V=100).info["engine"] == "portable"
     assert said[0].filename == __file__
     with warnings.catch_warnings():
@@ -172,9 +203,9 @@ def test_check_finds_a_wrong_program():
         return s, q @ s * scale
 
     assert PROGRAMS["delta_net"](step=step).check(K=16, V=16)
-    report = PROGRAMS["delta_net"](step=lambda k, v, beta, q, prev_s, scale: (prev_s + forge.outer(k, v * beta), q @ prev_s * scale)).check(
-        K=16, V=16
-    )
+    report = PROGRAMS["delta_net"](
+        step=lambda k, v, beta, q, prev_s, scale: (prev_s + forge.outer(k, v * beta), q @ prev_s * scale)
+    ).check(K=16, V=16)
     assert not report and "FAIL, first at token" in str(report)
     assert "there is no step" in str(PROGRAMS["delta_net"]().check(K=16, V=16))
 
@@ -218,7 +249,8 @@ def test_the_library_is_found_beside_either_folder_of_an_editable_installation(t
         "import sys, importlib.util as u\n"
         f"folders = [{str(source)!r}, {str(installed)!r}]\n"
         "spec = u.spec_from_file_location('forge', folders[0] + '/__init__.py', submodule_search_locations=folders)\n"
-        "sys.modules['forge'] = forge = u.module_from_spec(spec); spec.loader.exec_module(forge); print(len(forge.variants.names()))"
+        "sys.modules['forge'] = forge = u.module_from_spec(spec); spec.loader.exec_module(forge); "
+        "print(len(forge.variants.names()))"
     )
     env = {name: value for name, value in os.environ.items() if name != "FORGE_LIBRARY"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
@@ -232,13 +264,29 @@ TAKES_A_LIBRARY = "SKBUILD AND FORGE_LIBRARY" in (ROOT / "CMakeLists.txt").read_
 def test_an_editable_installation(tmp_path):
     library = next(p for p in _c._candidates() if p.exists()).resolve()
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    python, options = tmp_path / "venv" / "bin" / "python", ["-C", f"cmake.define.FORGE_LIBRARY={library}", "-C", f"build-dir={tmp_path / 'build'}"]
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", *options, "-e", ROOT]
+    python, options = (
+        tmp_path / "venv" / "bin" / "python",
+        ["-C", f"cmake.define.FORGE_LIBRARY={library}", "-C", f"build-dir={tmp_path / 'build'}"],
+    )
+    command = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        *options,
+        "-e",
+        ROOT,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "Could not find a version that satisfies the requirement scikit-build-core" in done.stderr:
         pytest.skip("there is no package index")
     assert done.returncode == 0, done.stderr
     code = "import forge; print(forge.__file__); assert len(forge.variants.names()) >= 13"
     env = {name: value for name, value in os.environ.items() if name not in ("FORGE_LIBRARY", "PYTHONPATH")}
-    place = subprocess.run([python, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    place = subprocess.run(
+        [python, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
     assert Path(place.strip()) == ROOT / "python" / "forge" / "__init__.py"

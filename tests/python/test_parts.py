@@ -1,11 +1,12 @@
-"""Values taken apart and put together, as PyTorch and NumPy write it; several rows per token; places; states that are replaced."""
+"""Values taken apart and put together, as PyTorch and NumPy write it; several rows per token; places; states that are
+replaced."""
 
 import numpy as np
 import pytest
-from reference import relative_rms
 
 import forge
 from forge import ConstExpr, LinearAttention, SymbTensor
+from reference import relative_rms
 
 RNG = np.random.default_rng(0)
 
@@ -14,7 +15,11 @@ def outputs(merge, x, dims, **sizes):
     """What a variant whose output is a function of q alone makes of x [B, T, H, …]."""
     meta = {"q": SymbTensor(["T", "H", *dims], "float32"), "prev_s": SymbTensor(["NS", "H", *dims])}
     attn = LinearAttention(
-        meta, chunk_mode=lambda q: q.sum(0), decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state, merge_mode=merge, **sizes
+        meta,
+        chunk_mode=lambda q: q.sum(0),
+        decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state,
+        merge_mode=merge,
+        **sizes,
     )
     return attn(q=x)[0]
 
@@ -57,7 +62,9 @@ def test_parts_of_sizes_that_are_names():
         lambda q: forge.concat([q[:, q.shape[-1] // 2 :], -q[:, : q.shape[1] // 2]], -1),
     ):
         np.testing.assert_array_equal(outputs(merge, x, ["2*D"]), halves)
-    np.testing.assert_allclose(outputs(lambda q: q * q.shape[-1] + q.mean(1, True), x, ["2*D"]), x * 12 + x.mean(-1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(
+        outputs(lambda q: q * q.shape[-1] + q.mean(1, True), x, ["2*D"]), x * 12 + x.mean(-1, keepdims=True), rtol=1e-5
+    )
     np.testing.assert_array_equal(outputs(lambda q: q[:, -4:] + q[:, :4], x, ["K"]), x[..., -4:] + x[..., :4])
     with pytest.raises(forge.CompileError, match="K of at least 20"):
         outputs(lambda q: q[:, 10:20], x, ["K"])
@@ -69,7 +76,8 @@ def test_several_rows_per_token():
     for options in ({"chunk": 16}, {"strategy": "decoupled"}):
         attn = LinearAttention(
             meta, chunk_mode=lambda q: q.sum(0), decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state,
-            merge_mode=lambda q, chunk_state: forge.interleave([q[0::2].cumsum(0) + chunk_state, q[1::2], q[0::2] * 2], 0), options=options,
+            merge_mode=lambda q, chunk_state: forge.interleave([q[0::2].cumsum(0) + chunk_state, q[1::2], q[0::2] * 2],
+            0), options=options,
         )  # fmt: skip
         before = np.concatenate([np.zeros((2, 1, 3, 10)), np.cumsum(x[:, 0::2] + x[:, 1::2], 1)[:, :-1]], 1)
         assert attn(q=x)[0].shape == (2, 210, 3, 10)
@@ -117,9 +125,16 @@ def test_a_state_of_rank_0_counts_tokens(strategy):
     ],
 )
 def test_a_state_may_be_replaced(strategy, decay, wanted):
-    meta = {n: SymbTensor(["T", "H", d], "float32") for n, d in (("q", "K"), ("k", "K"), ("v", "V"))} | {"prev_s": SymbTensor(["NS", "H", "K", "V"])}
-    attn = LinearAttention(meta, chunk_mode=lambda k, v: k.T @ v, decay_mode=decay, merge_mode=lambda q, chunk_state: q @ chunk_state,
-                           options={"strategy": strategy, "chunk": 16})  # fmt: skip
+    meta = {n: SymbTensor(["T", "H", d], "float32") for n, d in (("q", "K"), ("k", "K"), ("v", "V"))} | {
+        "prev_s": SymbTensor(["NS", "H", "K", "V"])
+    }
+    attn = LinearAttention(
+        meta,
+        chunk_mode=lambda k, v: k.T @ v,
+        decay_mode=decay,
+        merge_mode=lambda q, chunk_state: q @ chunk_state,
+        options={"strategy": strategy, "chunk": 16},
+    )
     q, k, v = (RNG.standard_normal((1, 50, 2, d)).astype(np.float32) for d in (5, 5, 3))
     start = RNG.standard_normal((1, 2, 5, 3)).astype(np.float32)
     try:
@@ -135,9 +150,17 @@ def test_a_state_may_be_replaced(strategy, decay, wanted):
 def test_a_state_that_nothing_reads_passes_through_empty_sequences():
     meta = {"v": SymbTensor(["T", "H", "V"], "float32"), "prev_s": SymbTensor(["NS", "H", "V"])}
     for strategy in ("one-pass", "fused", "decoupled"):
-        attn = LinearAttention(meta, chunk_mode=lambda v: v.sum(0), decay_mode=lambda chunk_state: chunk_state * 0 + 2, merge_mode=lambda v: v * 3,
-                               options={"strategy": strategy})  # fmt: skip
-        v, start = RNG.standard_normal((1, 70, 2, 20)).astype(np.float32), RNG.standard_normal((3, 2, 20)).astype(np.float32)
+        attn = LinearAttention(
+            meta,
+            chunk_mode=lambda v: v.sum(0),
+            decay_mode=lambda chunk_state: chunk_state * 0 + 2,
+            merge_mode=lambda v: v * 3,
+            options={"strategy": strategy},
+        )
+        v, start = (
+            RNG.standard_normal((1, 70, 2, 20)).astype(np.float32),
+            RNG.standard_normal((3, 2, 20)).astype(np.float32),
+        )
         o, final = attn(v=v, initial_state=start, output_final_state=True, cu_seqlens=np.array([0, 70, 70, 70]))
         assert (o == 3 * v).all() and (final[0] == 2).all() and (final[1:] == start[1:]).all()
 
@@ -146,7 +169,11 @@ def states_before(x, chunk, spans, initial=None):
     """Of S = S + k v^T, before every chunk of every span of tokens."""
     found = []
     for n, (b, begin, end) in enumerate(spans):
-        S = np.zeros((x["k"].shape[2], x["k"].shape[3], x["v"].shape[3])) if initial is None else initial[n].astype(np.float64)
+        S = (
+            np.zeros((x["k"].shape[2], x["k"].shape[3], x["v"].shape[3]))
+            if initial is None
+            else initial[n].astype(np.float64)
+        )
         for at in range(begin, end, chunk):
             found.append(S)
             stop = min(at + chunk, end)
@@ -156,7 +183,9 @@ def states_before(x, chunk, spans, initial=None):
 
 @pytest.mark.parametrize("strategy", ["auto", "one-pass", "fused", "decoupled", "segmented"])
 def test_states_before_chunks(strategy):
-    meta = {n: SymbTensor(["T", "H", d], "float32") for n, d in (("q", "K"), ("k", "K"), ("v", "V"))} | {"prev_s": SymbTensor(["NS", "H", "K", "V"])}
+    meta = {n: SymbTensor(["T", "H", d], "float32") for n, d in (("q", "K"), ("k", "K"), ("v", "V"))} | {
+        "prev_s": SymbTensor(["NS", "H", "K", "V"])
+    }
     attn = LinearAttention(
         meta, chunk_mode=lambda k, v: k.T @ v, decay_mode=lambda prev_s, chunk_state: prev_s + chunk_state,
         merge_mode=lambda q, k, v, chunk_state: (q @ k.T).tril() @ v + q @ chunk_state, options={"strategy": strategy},
@@ -174,7 +203,9 @@ def test_states_before_chunks(strategy):
     wanted = states_before(packed, 64, [(0, a, b) for a, b in zip(offsets, offsets[1:])])
     _, none, h = attn(**packed, cu_seqlens=offsets, return_intermediate_states=True)
     assert none is None and h.shape == (1, len(wanted), 3, 8, 20) and relative_rms(h[0], wanted) < 1e-5
-    _, _, h = attn(**{n: a[0] for n, a in packed.items()}, cu_seqlens=offsets.astype(np.int32), return_intermediate_states=True)
+    _, _, h = attn(
+        **{n: a[0] for n, a in packed.items()}, cu_seqlens=offsets.astype(np.int32), return_intermediate_states=True
+    )
     assert h.shape == wanted.shape and relative_rms(h, wanted) < 1e-5
     _, _, h = attn(**{n: a[:, :0] for n, a in x.items()}, return_intermediate_states=True)
     assert h.shape == (2, 0, 3, 8, 20)
@@ -197,9 +228,20 @@ def test_chunk_kda_returns_intermediate_states(v_first):
     o, none, h = ops.chunk_kda(q, k, v, g, beta, return_intermediate_states=True, state_v_first=v_first)
     assert none is None and h.shape == (2, 3, 2, 16, 16)
     for at in (64, 128):
-        wanted, state = ops.chunk_kda(*(x[:, :at] for x in (q, k, v, g, beta)), output_final_state=True, state_v_first=v_first)
+        wanted, state = ops.chunk_kda(
+            *(x[:, :at] for x in (q, k, v, g, beta)), output_final_state=True, state_v_first=v_first
+        )
         assert relative_rms(h[:, at // 64], state) < 1e-5
         assert relative_rms(o[:, :at], wanted) < 1e-5
     assert (h[:, 0] == 0).all()
-    _, _, h = ops.chunk_kda(q[:1], k[:1], v[:1], g[:1], beta[:1], cu_seqlens=np.array([0, 100, 150]), return_intermediate_states=True, chunk_size=32)
+    _, _, h = ops.chunk_kda(
+        q[:1],
+        k[:1],
+        v[:1],
+        g[:1],
+        beta[:1],
+        cu_seqlens=np.array([0, 100, 150]),
+        return_intermediate_states=True,
+        chunk_size=32,
+    )
     assert h.shape == (1, 4 + 2, 2, 16, 16) and (h[0, 4] == 0).all()

@@ -5,11 +5,11 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from programs import PROGRAMS, random_inputs, recurrence
-from reference import relative_rms
 
 import forge
 from forge import _c
+from programs import PROGRAMS, random_inputs, recurrence
+from reference import relative_rms
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 8e-3, "float16": 1.5e-3}
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
@@ -42,7 +42,9 @@ def test_packed_with_states(name, offsets_dtype):
     initial = np.random.default_rng(1).standard_normal(final_like.shape).astype(np.float32)
     wanted_o, wanted_final = recurrence(name, x, initial, offsets)
     packed = {n: a[0] for n, a in x.items()}
-    o, final = attn(**packed, initial_state=initial, output_final_state=True, cu_seqlens=np.array(offsets, offsets_dtype))
+    o, final = attn(
+        **packed, initial_state=initial, output_final_state=True, cu_seqlens=np.array(offsets, offsets_dtype)
+    )
     assert relative_rms(o, wanted_o[0]) < 1e-5 and relative_rms(final, wanted_final) < 1e-5
     with_batch, no_state = attn(**x, initial_state=initial, cu_seqlens=np.array(offsets, offsets_dtype))
     assert no_state is None and np.array_equal(with_batch[0], o)
@@ -88,20 +90,32 @@ def test_extreme_gates(name, gate):
 def structure(program: str) -> dict:
     """The results of a program as expressions: whatever its values are called, and in whatever order they stand."""
     values = {}
-    for name, type_, operation, operands, attributes in re.findall(r"%([\w.]+): (\w+\[.*?\]) = (\w+)\((.*?)\)(?: \{(.*)\})?$", program, re.MULTILINE):
-        values[name] = (operation, type_, attributes, *(values[x.strip()[1:]] for x in operands.split(",") if x.strip()))
+    for name, type_, operation, operands, attributes in re.findall(
+        r"%([\w.]+): (\w+\[.*?\]) = (\w+)\((.*?)\)(?: \{(.*)\})?$", program, re.MULTILINE
+    ):
+        values[name] = (
+            operation,
+            type_,
+            attributes,
+            *(values[x.strip()[1:]] for x in operands.split(",") if x.strip()),
+        )
     return {result: values[value] for result, value in re.findall(r'(\w+ "\w+") = %([\w.]+)', program)}
 
 
 @pytest.mark.parametrize("name", ["scalar_gla", "delta_net", "gated_delta_net"])
 def test_the_same_program_as_in_cpp(name):
-    python, cpp = (structure(_c.lower(text, "optimized")) for text in (PROGRAMS[name]().definition, _c.variant_definition(name)))
+    python, cpp = (
+        structure(_c.lower(text, "optimized")) for text in (PROGRAMS[name]().definition, _c.variant_definition(name))
+    )
     assert set(cpp) == {'state "s"', 'input "o"'}
     assert python == cpp
 
 
 def test_other_programs_are_not_the_same():
-    python, cpp = (structure(_c.lower(text, "optimized")) for text in (PROGRAMS["delta_net"]().definition, _c.variant_definition("gated_delta_net")))
+    python, cpp = (
+        structure(_c.lower(text, "optimized"))
+        for text in (PROGRAMS["delta_net"]().definition, _c.variant_definition("gated_delta_net"))
+    )
     assert python != cpp
 
 
@@ -123,7 +137,10 @@ def test_constant_sizes_are_known_and_kept():
 
 
 def test_a_16_bit_chunk_state_is_rounded_but_carried_in_float32():
-    attn, x = PROGRAMS["scalar_gla"](chunk_dtype="bfloat16"), cast(random_inputs("scalar_gla", 1, 200, 2, 32, 32), "bfloat16")
+    attn, x = (
+        PROGRAMS["scalar_gla"](chunk_dtype="bfloat16"),
+        cast(random_inputs("scalar_gla", 1, 200, 2, 32, 32), "bfloat16"),
+    )
     o, final = attn(**x, output_final_state=True)
     wanted_o, wanted_final = recurrence("scalar_gla", x)
     assert relative_rms(o, wanted_o) < 8e-3 and relative_rms(final, wanted_final) < 8e-3
@@ -131,7 +148,11 @@ def test_a_16_bit_chunk_state_is_rounded_but_carried_in_float32():
 
 def test_ahead_of_time(tmp_path):
     attn = PROGRAMS["scalar_gla"](sizes={"H": 2, "K": [16, 32], "V": 16}, enable_aot=True, code_dir=str(tmp_path))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["attention_K16_V16_bf16_cpu", "attention_K32_V16_bf16_cpu", "cache"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "attention_K16_V16_bf16_cpu",
+        "attention_K32_V16_bf16_cpu",
+        "cache",
+    ]
     assert (tmp_path / "attention_K16_V16_bf16_cpu" / "attention.cpp").exists()
     x = random_inputs("scalar_gla", 1, 40, 2, 32, 16)
     assert relative_rms(attn(**x)[0], recurrence("scalar_gla", x)[0]) < 1e-5

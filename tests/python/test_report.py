@@ -1,4 +1,5 @@
-"""The report of `forge demo` in a browser, on a telephone and on a desk, light and dark: nothing is cut off, everything can be read."""
+"""The report of `forge demo` in a browser, on a telephone and on a desk, light and dark: nothing is cut off, everything
+can be read."""
 
 import html
 import json
@@ -48,21 +49,44 @@ def report(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     text = folder / "Übung <1>.txt"
     text.write_text(TEXT * 40, encoding="utf-8")
-    subprocess.run([FORGE, "demo", "--text", text, "--bytes", "3000", "--out", folder / "report.html"], check=True, capture_output=True)
+    subprocess.run(
+        [FORGE, "demo", "--text", text, "--bytes", "3000", "--out", folder / "report.html"],
+        check=True,
+        capture_output=True,
+    )
     return folder / "report.html"
 
 
 def seen(report: Path, width: int, dark: bool) -> dict:
     """What the script finds in the page. FORGE_TEST_PICTURES names a folder for pictures of it."""
     page = report.with_name("measured.html")
-    page.write_text(report.read_text(encoding="utf-8").replace("</body>", f"<script>{MEASURE}</script></body>"), encoding="utf-8")
-    browser = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={report.parent}/profile",
-               f"--window-size={width},3000", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]  # fmt: skip
+    page.write_text(
+        report.read_text(encoding="utf-8").replace("</body>", f"<script>{MEASURE}</script></body>"), encoding="utf-8"
+    )
+    browser = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={report.parent}/profile",
+        f"--window-size={width},3000",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+    ]
     if pictures := os.environ.get("FORGE_TEST_PICTURES"):
         subprocess.run(
-            [*browser, f"--screenshot={pictures}/report-{width}-{'dark' if dark else 'light'}.png", report.as_uri()], capture_output=True, check=True
+            [*browser, f"--screenshot={pictures}/report-{width}-{'dark' if dark else 'light'}.png", report.as_uri()],
+            capture_output=True,
+            check=True,
         )
-    done = subprocess.run([*browser, "--dump-dom", page.as_uri()], capture_output=True, text=True, encoding="utf-8", timeout=120, check=True)
+    done = subprocess.run(
+        [*browser, "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=True,
+    )
     found = re.search(r'id="found" data-found="([^"]*)"', done.stdout)
     assert found, done.stdout[-500:] + done.stderr
     return json.loads(html.unescape(found[1]))
@@ -87,7 +111,9 @@ def test_text_shows_as_text_and_rates_and_times_have_one_unit_each(report):
     assert page.index("<meta charset='utf-8'>") < 200
     assert "Übung &lt;1&gt;.txt" in page
     passage = html.unescape(re.sub("</?mark>", "", re.search("<pre>(.*?)</pre>", page, re.S)[1]))
-    assert passage[:50] in TEXT * 3 and all(word in passage for word in ("Gedächtnis", "線形注意", "«так", "😀", "<b>&amp;</b>", "\tTab"))
+    assert passage[:50] in TEXT * 3 and all(
+        word in passage for word in ("Gedächtnis", "線形注意", "«так", "😀", "<b>&amp;</b>", "\tTab")
+    )
     cells = re.findall("data-label='(time|tokens/s)'[^>]*>([^<]*)<", page)
     assert len(cells) == 14 and {unit.split()[-1] for _, unit in cells} == {"ms", "k"}
     assert re.search(r"<b>[0-9.]+ k</b><span class='soft'>tokens per second", page)

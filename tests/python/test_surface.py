@@ -1,4 +1,5 @@
-"""What users see of the package: its names, what is said of names that there are not, copies, and a notice while compilers run."""
+"""What users see of the package: its names, what is said of names that there are not, copies, and a notice while
+compilers run."""
 
 import copy
 import io
@@ -9,26 +10,51 @@ import threading
 
 import numpy as np
 import pytest
-from programs import PROGRAMS, random_inputs
 
 import forge
 from forge import ConstExpr, SymbTensor, _notice
+from programs import PROGRAMS, random_inputs
 
 X = random_inputs("scalar_gla", 1, 40, 2, 8, 8)
 
 
-# -- names -------------------------------------------------------------------------------------------------------------------
+# -- names -------------------------------------------------------------------------------------------------------------
 
 
 def test_names_are_what_is_public():
     assert set(dir(forge)) == {*forge.__all__, "__version__"}
     assert dir(forge.ops) == sorted(forge.ops.__all__)
     assert set(dir(forge.variants)) == {*forge.variants.names(), "names"}
-    methods = ["benchmark", "check", "compile", "decode", "definition", "explain", "info", "name", "options", "resources", "signature", "source"]
+    methods = [
+        "benchmark",
+        "check",
+        "compile",
+        "decode",
+        "definition",
+        "explain",
+        "info",
+        "name",
+        "options",
+        "resources",
+        "signature",
+        "source",
+    ]
     assert dir(forge.variants.gla) == dir(PROGRAMS["scalar_gla"]()) == methods
-    assert not [n for place in (forge, forge.ops, forge.variants, forge.variants.gla) for n in dir(place) if n.startswith("_") and n != "__version__"]
+    assert not [
+        n
+        for place in (forge, forge.ops, forge.variants, forge.variants.gla)
+        for n in dir(place)
+        if n.startswith("_") and n != "__version__"
+    ]
     for place in (forge, forge.ops, forge.variants, forge.variants.gla.compile(K=8, V=8)):
         assert all(hasattr(place, name) for name in dir(place))
+
+
+def test_errors_are_called_what_users_import():
+    for name in ("Error", "CompileError", "RuntimeError", "InternalError", "PerformanceWarning"):
+        error = getattr(forge, name)
+        assert f"{error.__module__}.{error.__qualname__}" == f"forge.{name}"
+        assert type(pickle.loads(pickle.dumps(error("what")))) is error
 
 
 def test_names_have_docstrings():
@@ -40,12 +66,27 @@ def test_names_have_docstrings():
 @pytest.mark.parametrize(
     ("look", "text"),
     [
-        (lambda: forge.matmul_out_f32, "module 'forge' has no attribute 'matmul_out_f32'; did you mean 'matmul_out_fp32'?"),
-        (lambda: forge.LinearAttenton, "module 'forge' has no attribute 'LinearAttenton'; did you mean 'LinearAttention'?"),
+        (
+            lambda: forge.matmul_out_f32,
+            "module 'forge' has no attribute 'matmul_out_f32'; did you mean 'matmul_out_fp32'?",
+        ),
+        (
+            lambda: forge.LinearAttenton,
+            "module 'forge' has no attribute 'LinearAttenton'; did you mean 'LinearAttention'?",
+        ),
         (lambda: forge.xyzzy, "module 'forge' has no attribute 'xyzzy'"),
-        (lambda: forge.ops.chunk_gated_delta, "module 'forge.ops' has no attribute 'chunk_gated_delta'; did you mean 'chunk_gated_delta_"),
-        (lambda: forge.variants.gated_deltanet, "forge.variants has no 'gated_deltanet'; did you mean 'gated_delta_net'?; it has linear_attention,"),
-        (lambda: PROGRAMS["scalar_gla"](step=lambda q: q.cumsm(0)), "forge.Tensor has no 'cumsm'; did you mean 'cumsum'?"),
+        (
+            lambda: forge.ops.chunk_gated_delta,
+            "module 'forge.ops' has no attribute 'chunk_gated_delta'; did you mean 'chunk_gated_delta_",
+        ),
+        (
+            lambda: forge.variants.gated_deltanet,
+            "forge.variants has no 'gated_deltanet'; did you mean 'gated_delta_net'?; it has linear_attention,",
+        ),
+        (
+            lambda: PROGRAMS["scalar_gla"](step=lambda q: q.cumsm(0)),
+            "forge.Tensor has no 'cumsm'; did you mean 'cumsum'?",
+        ),
     ],
 )
 def test_names_that_there_are_not(look, text):
@@ -57,7 +98,10 @@ def test_names_that_there_are_not(look, text):
     ("change", "text"),
     [
         ({"scal": 1.0}, "chunk_gla() got an unexpected keyword argument 'scal'; did you mean 'scale'?"),
-        ({"initial_stat": None}, "chunk_gla() got an unexpected keyword argument 'initial_stat'; did you mean 'initial_state'?"),
+        (
+            {"initial_stat": None},
+            "chunk_gla() got an unexpected keyword argument 'initial_stat'; did you mean 'initial_state'?",
+        ),
         ({"xyzzy": None}, "chunk_gla() got an unexpected keyword argument 'xyzzy'"),
         ({"scale": "a"}, "`scale` must be a number, got 'a'"),
     ],
@@ -68,11 +112,15 @@ def test_keywords_of_operators_that_there_are_not(change, text):
         forge.ops.chunk_gla(x["q"], x["k"], x["v"], x["k"], **change)
 
 
-# -- copies ------------------------------------------------------------------------------------------------------------------
+# -- copies ------------------------------------------------------------------------------------------------------------
 
 
 def copies(x):
-    return [copy.copy(x), copy.deepcopy(x), *(pickle.loads(pickle.dumps(x, protocol)) for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1))]
+    return [
+        copy.copy(x),
+        copy.deepcopy(x),
+        *(pickle.loads(pickle.dumps(x, protocol)) for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1)),
+    ]
 
 
 @pytest.mark.parametrize("called_before", [False, True])
@@ -96,7 +144,16 @@ def test_what_else_is_public_can_be_copied():
         assert (other.dims, other.dtype, other.pad, other.range) == (q.dims, q.dtype, q.pad, q.range)
     assert all(str(r) == str(x) for x in [PROGRAMS["scalar_gla"]().check(K=8, V=8)] for r in copies(x))
     assert all(r == x for x in [forge.variants.scalar_gla.benchmark(T=32, H=1, K=8, V=8, runs=1)] for r in copies(x))
-    for x in (forge.bfloat16, forge.exp, forge.add, forge.cumsum, forge.concat, forge.ops.chunk_gla, forge.Tensor, forge.CompileError):
+    for x in (
+        forge.bfloat16,
+        forge.exp,
+        forge.add,
+        forge.cumsum,
+        forge.concat,
+        forge.ops.chunk_gla,
+        forge.Tensor,
+        forge.CompileError,
+    ):
         assert pickle.loads(pickle.dumps(x)) == x
     error = copy.copy(forge.RuntimeError("text"))
     assert str(error) == "text" and isinstance(error, RuntimeError)
@@ -113,7 +170,7 @@ def test_variants_go_to_spawned_processes():
             assert all(map(np.array_equal, pool.apply(in_another_process, (a, x)), in_another_process(a, x)))
 
 
-# -- the notice ----------------------------------------------------------------------------------------------------------------
+# -- the notice --------------------------------------------------------------------------------------------------------
 
 
 class Terminal(io.StringIO):

@@ -1,4 +1,5 @@
-"""A program as users write them, for type checkers: mypy --strict and pyright have nothing to say of it (test_types.py)."""
+"""A program as users write them, for type checkers: mypy --strict and pyright have nothing to say of it
+(test_types.py)."""
 
 from __future__ import annotations
 

@@ -39,6 +39,8 @@ struct Engine {
 Engine interpreter_engine();
 /// Float64 alone: gradients of chunks against those of tokens.
 Engine gradients_engine();
+/// The backward pass by a random strategy and chunk size, on the CPU.
+Engine backward_engine();
 /// So many random choices of strategy, chunk size, instruction set and threads on the CPU.
 Engine cpu_engine(int ways);
 /// Plans and sources for GPUs that are not there; compiled if `compile` says so for a seed, where there is a compiler.

@@ -9,9 +9,9 @@
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "program/entry_point.h"
-#include "schedule/channels.h"
-#include "schedule/warp_groups.h"
 #include "support/environment.h"
+#include "target/channels/channels.h"
+#include "target/hopper/warp_groups.h"
 #include "tests/random/examine.h"
 
 namespace forge::fuzz {
@@ -37,7 +37,7 @@ std::optional<plan::Strategy> choose_strategy(Decisions& d, const std::string& n
     return plan::all_strategies()[static_cast<std::size_t>(choice - 1)];
 }
 
-schedule::SharedMemory memory_of(const Target& target) {
+target::SharedMemory memory_of(const Target& target) {
     return {target.shared_bytes - kOtherBytes, target.multiprocessors, target.shared_bytes};
 }
 
@@ -61,7 +61,7 @@ std::optional<GpuPlan> unless_not_affine(Make&& make) {
 std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tally& tally) {
     if (s.program.dtype == F32) return std::nullopt;
     const Typed typed(s.program);
-    schedule::FitWishes wishes;
+    target::FitWishes wishes;
     wishes.strategy = choose_strategy(s.d, name);
     wishes.expected_tasks = s.d.flip(name + ".many", 0.35) ? kManyTasks : kFewTasks;
     wishes.expected_tokens = 32768;
@@ -69,7 +69,7 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
     return unless_not_affine([&]() -> std::optional<GpuPlan> {
         try {
             const plan::Schedule schedule =
-                schedule::fit_warp_groups(typed.def, typed.program, typed.sizes, memory_of(kH200), wishes);
+                target::fit_warp_groups(typed.def, typed.program, typed.sizes, memory_of(kH200), wishes);
             return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
         } catch (const plan::NotForWarpGroups& reason) {
             ++tally[fmt::format("not for warp groups: {}", reason.what())];
@@ -82,7 +82,7 @@ std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const 
     const Typed typed(s.program);
     constexpr int kThreads[] = {64, 128, 256};
     try {
-        const plan::Schedule schedule = schedule::fit_channels(
+        const plan::Schedule schedule = target::fit_channels(
             typed.def, typed.program, typed.sizes, {}, kThreads[s.d.pick(name + ".threads", {2, 1, 1})],
             target.is_hopper() && s.d.flip(name + ".clusters", 0.5) ? 1 : 0);
         return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
@@ -93,7 +93,7 @@ std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const 
 
 std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target) {
     Typed typed(s.program);
-    schedule::FitWishes wishes;
+    target::FitWishes wishes;
     wishes.strategy = choose_strategy(s.d, name);
     wishes.expected_tasks = s.d.flip(name + ".many", 0.5) ? kManyTasks : 1;
     if (program::has_decode(typed.def) && s.d.flip(name + ".decode", 0.2)) {
@@ -103,7 +103,7 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
     }
     return unless_not_affine([&]() -> std::optional<GpuPlan> {
         plan::Schedule schedule =
-            schedule::fit_shared_memory(typed.def, typed.program, typed.sizes, memory_of(target), wishes);
+            target::fit_shared_memory(typed.def, typed.program, typed.sizes, memory_of(target), wishes);
         constexpr int kThreads[] = {256, 128, 512};
         schedule.block_threads = kThreads[s.d.pick(name + ".threads", {2, 1, 1})];
         return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};

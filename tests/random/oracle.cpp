@@ -26,27 +26,33 @@ double half_bits(DType dtype) { return dtype == BF16 ? 0x1p-8 : dtype == F16 ? 0
 /// Moves every value by what rounding may.
 class Rounding {
   public:
-    Rounding(const ir::Function& program, DType dtype, std::uint64_t seed)
-        : random_(seed), half_(half_bits(dtype)), is_operand_(program.ops.size()) {
-        for (const ir::Op& op : program.ops)
-            if (ir::is_matmul(op.code))
-                for (std::size_t i = 0; i < 2; ++i) is_operand_[static_cast<std::size_t>(op.args[i])] = true;
-    }
+    Rounding(DType dtype, std::uint64_t seed) : random_(seed), half_(half_bits(dtype)) {}
 
     void operator()(const ir::Function& fn, ir::ValueId v, interp::Value& value) {
         const ir::Op& op = fn.op(v);
         const bool is_given = op.code == ir::Opcode::Param && op.attrs.role != ir::Role::State;
         if (op.code == ir::Opcode::Constant || op.type.dtype == DType::Bool) return;
-        const bool in_half = is_half(op.type.dtype), is_operand = is_operand_[static_cast<std::size_t>(v)];
+        const bool in_half = is_half(op.type.dtype), is_operand = operands_of(fn)[static_cast<std::size_t>(v)];
         if (is_given && (in_half || !is_operand)) return;
         const double bits = in_half || is_operand ? half_ : kLastBits;
         for (double& x : value.data) x *= 1 + bits * (2 * random_.uniform() - 1);
     }
 
   private:
+    /// The values that products multiply.
+    const std::vector<bool>& operands_of(const ir::Function& fn) {
+        std::vector<bool>& found = operands_[&fn];
+        if (!found.empty()) return found;
+        found.resize(fn.ops.size());
+        for (const ir::Op& op : fn.ops)
+            if (ir::is_matmul(op.code))
+                for (std::size_t i = 0; i < 2; ++i) found[static_cast<std::size_t>(op.args[i])] = true;
+        return found;
+    }
+
     check::Random random_;
     double half_;
-    std::vector<bool> is_operand_;
+    std::map<const ir::Function*, std::vector<bool>> operands_;
 };
 
 interp::Sizes sizes_with(const Program& program, std::int64_t chunk) {
@@ -135,6 +141,8 @@ double relative_rms(const std::vector<interp::Outcome>& want, const std::vector<
 
 }  // namespace
 
+interp::Touch rounding(DType dtype, std::uint64_t seed) { return Rounding(dtype, seed); }
+
 Problem::Problem(const Program& program, const check::Problem& problem, std::int64_t of_chunk)
     : shape(problem),
       buffers(make_buffers(program, problem)),
@@ -149,9 +157,8 @@ double Problem::spread(const std::string& name, bool is_state) const {
     ir::Function written = frontend::join(frontend::with_dtype(program_.def, program_.dtype));
     const auto run = [&](int trial) {
         return for_every_head(buffers, [&](const interp::Sequence& sequence, std::size_t i) {
-            Rounding rounding(written, program_.dtype,
-                              check::mix(static_cast<std::uint64_t>(trial), std::to_string(i)));
-            return interp::run_program(written, program_.def, sequence, sizes, std::ref(rounding));
+            const std::uint64_t seed = check::mix(static_cast<std::uint64_t>(trial), std::to_string(i));
+            return interp::run_program(written, program_.def, sequence, sizes, rounding(program_.dtype, seed));
         });
     };
     std::vector<interp::Outcome> first = run(0);

@@ -38,6 +38,9 @@ class Problem {
     mutable std::map<std::string, double> spreads_;
 };
 
+/// Moves every value by a random part of what rounding may change in arithmetic on inputs of this type.
+interp::Touch rounding(DType dtype, std::uint64_t seed);
+
 /// Step, phases, joined program and optimised program in float64: what differs.
 std::vector<std::string> faults_in_float64(const Program& program, const check::Problem& problem, std::int64_t chunk);
 

@@ -2,11 +2,12 @@
 /// that are emitted for it, or the words of the refusal. Nothing is compiled, and no GPU is needed. Two versions of the
 /// compiler that give the same lines give the same kernels; scripts/record-sources compares.
 ///
-///   record_sources [--quick] [--digest] [--match=TEXT] [--against=FILE] [--sources=FOLDER] [--jobs=N]
+///   record_sources [--quick] [--digest] [--match=TEXT] [--against=FILE] [--sources=FOLDER] [--checked] [--jobs=N]
 ///
 /// --quick: bf16 alone, and the strategy that is chosen; --digest: one line per program, a hash of its lines; --match:
 /// only lines whose name contains the text; --against: prints, instead of all lines, those that are others than in the
-/// file, status 1 if there are any; --sources: writes the sources too, one file each.
+/// file, status 1 if there are any; --sources: writes the sources too, one file each;
+/// --checked: what is not legal on its level is a failure (ir/levels.h).
 #include <fmt/format.h>
 
 #include <atomic>
@@ -17,17 +18,12 @@
 #include <thread>
 
 #include "check/problem.h"
-#include "emit/cpu/emit_cpu.h"
-#include "forge/forge.h"
-#include "frontend/axes.h"
-#include "frontend/join.h"
-#include "graph/passes.h"
-#include "plan/plan.h"
-#include "program/entry_point.h"
-#include "runtime/request.h"
+#include "compile/driver.h"
+#include "compile/request.h"
+#include "forge/error.h"
+#include "ir/pass.h"
 #include "support/hash.h"
 #include "tests/novel/novel.h"
-#include "tune/select.h"
 
 namespace forge::tests {
 namespace {
@@ -44,24 +40,13 @@ struct Asked {
     CompileOptions options;
 };
 
-/// The CPU's source as compile() emits it, for a machine of four threads that need not be this one.
-std::string cpu_source(const ir::Definition& declared, const CompileOptions& asked) {
-    runtime::check_options(asked);
-    const ir::Definition def = frontend::with_own_axes(frontend::with_dtype(declared, asked.dtype));
-    const program::EntryPoint entry = program::entry_named(asked.entry, def);
-    CompileOptions options = runtime::settled(asked, entry);
-    options.sizes = frontend::own_sizes(def, asked.sizes);
-    const ir::Function program = options.chunk_states ? graph::with_chunk_states(entry.optimised) : entry.optimised;
-    plan::Schedule schedule = tune::select(def, program, options).schedule;
-    schedule.reason.clear();
-    return emit::emit_cpu(plan::make_plan(def, program, options.sizes, schedule));
-}
-
+/// As compile() emits it, but without compiling it.
 std::string source_of(const ir::Definition& definition, const CompileOptions& options) {
-    if (options.device == "cpu") return cpu_source(definition, options);
-    const Attention attention = compile(definition, options);
+    compiler::check_options(options);
+    const program::Module module(definition, options.dtype);
+    const auto made = compiler::emitted(module, options);
     std::string text;
-    for (const GeneratedSource& source : attention.sources()) text += source.text;
+    for (const GeneratedSource& source : made->sources) text += source.text;
     return text;
 }
 
@@ -182,14 +167,16 @@ Arguments arguments_of(const std::vector<std::string>& words) {
         const std::string value = word.size() > name.size() ? word.substr(name.size() + 1) : "";
         if (word == "--quick") a.quick = true;
         else if (word == "--digest") a.digest = true;
+        else if (word == "--checked") ir::checks_levels() = true;
         else if (name == "--match") a.match = value;
         else if (name == "--sources") a.sources = value;
         else if (name == "--against") a.against = value;
         else if (name == "--jobs") std::from_chars(value.data(), value.data() + value.size(), a.jobs);
         else
-            throw RuntimeError(fmt::format(
-                "record_sources: expected --quick, --digest, --match=, --against=, --sources= or --jobs=, got '{}'",
-                word));
+            throw RuntimeError(
+                fmt::format("record_sources: expected --quick, --digest, --match=, --against=, --sources=, --checked "
+                            "or --jobs=, got '{}'",
+                            word));
     }
     return a;
 }

@@ -11,8 +11,8 @@
 #include "graph/pipeline.h"
 #include "graph/slice.h"
 #include "ir/text.h"
-#include "schedule/shared_memory.h"
-#include "schedule/warp_groups.h"
+#include "target/hopper/warp_groups.h"
+#include "target/simt/shared_memory.h"
 #include "tests/support/entries.h"
 
 namespace forge::frontend {
@@ -20,7 +20,7 @@ namespace {
 
 using ir::Definition;
 
-constexpr schedule::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
+constexpr target::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
 
 /// A variant with other words for K and V.
 Definition spelt(const char* variant, const std::string& k, const std::string& v) {
@@ -33,12 +33,12 @@ plan::Plan plan_for(const Definition& def, const std::map<std::string, std::int6
     const Definition own = with_own_axes(def);
     const ir::Function program = graph::optimize(join(own));
     const tile::Sizes all = own_sizes(own, sizes);
-    schedule::FitWishes wishes;
+    target::FitWishes wishes;
     wishes.expected_tasks = 32;
     wishes.expected_tokens = 8192;
     return plan::make_plan(own, program, all,
-                           warp_groups ? schedule::fit_warp_groups(own, program, all, kHopper, wishes)
-                                       : schedule::fit_shared_memory(own, program, all, kHopper, wishes));
+                           warp_groups ? target::fit_warp_groups(own, program, all, kHopper, wishes)
+                                       : target::fit_shared_memory(own, program, all, kHopper, wishes));
 }
 
 /// Without the comments, in which names stand.

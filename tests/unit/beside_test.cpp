@@ -1,12 +1,12 @@
 /// Where work beside a scan runs, against a simulation of every task and step.
-#include "schedule/beside.h"
+#include "plan/beside.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-namespace forge::schedule {
+namespace forge::plan {
 namespace {
 
 constexpr int kMultiprocessors = 132;
@@ -73,4 +73,4 @@ TEST(WorkBeside, MayBeNothing) {
 }
 
 }  // namespace
-}  // namespace forge::schedule
+}  // namespace forge::plan

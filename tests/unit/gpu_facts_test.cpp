@@ -1,12 +1,12 @@
 // Facts of GPUs: those that travel with Forge, and what is wrong with a file of facts.
-#include "schedule/gpu_facts.h"
+#include "target/gpu_facts.h"
 
 #include <gtest/gtest.h>
 
 #include "forge/error.h"
 #include "support/embedded.h"
 
-namespace forge::schedule {
+namespace forge::target {
 namespace {
 
 const char* const kWhole = R"(# a comment
@@ -64,4 +64,4 @@ TEST(GpuFacts, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace forge::schedule
+}  // namespace forge::target

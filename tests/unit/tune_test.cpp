@@ -5,10 +5,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "compile/question.h"
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
-#include "tune/select.h"
+#include "tune/database.h"
 #include "variants/variants.h"
 
 namespace forge::tune {
@@ -47,7 +48,7 @@ TEST(Database, ReadsWhatItPrints) {
     EXPECT_TRUE(database.warnings.empty());
     EXPECT_EQ(database.entries[0].key, e.key);
     EXPECT_EQ(database.entries[0].name, "gla");
-    EXPECT_TRUE(schedule::same_choice(database.entries[0].measurement.schedule, e.measurement.schedule));
+    EXPECT_TRUE(target::same_choice(database.entries[0].measurement.schedule, e.measurement.schedule));
     EXPECT_DOUBLE_EQ(database.entries[0].measurement.seconds, 1.25e-3);
     EXPECT_EQ(print(database.entries[0]), print(e));
 }
@@ -112,7 +113,7 @@ TEST_F(TuningFiles, TimesUnderLoadReplaceQuietOnesOnlyByForce) {
 }
 
 TEST_F(TuningFiles, TheMachineUnderLoadReplacesAQuietOneOnlyByForce) {
-    schedule::Device busy = schedule::cpu_device("avx2", 3), idle = busy;
+    target::Device busy = target::cpu_device("avx2", 3), idle = busy;
     busy.others = 0.3, busy.product_flops = 1e11, idle.product_flops = 2e11;
     EXPECT_NE(remember(dir, busy, false).find("so marked"), std::string::npos);
     EXPECT_EQ(load_device(dir, "avx2", 3)->about, "measured under load");
@@ -124,7 +125,7 @@ TEST_F(TuningFiles, TheMachineUnderLoadReplacesAQuietOneOnlyByForce) {
 }
 
 TEST(Database, RoundsShapesToPowersOfTwo) {
-    schedule::Problem problem{{{"K", 128}, {"V", 96}}, 8000, 3, 5};
+    target::Problem problem{{{"K", 128}, {"V", 96}}, 8000, 3, 5};
     EXPECT_EQ(shape_class(problem, BF16), "T=8192 N=4 H=4 bf16 K=128 V=96");
     problem.tokens = 1, problem.sequences = 1, problem.heads = 6;
     EXPECT_EQ(shape_class(problem, F32), "T=1 N=1 H=8 f32 K=128 V=96");
@@ -140,7 +141,7 @@ TEST_F(TuningFiles, AnAbsentDatabaseIsEmptyAndAppendingMakesIt) {
 
 TEST_F(TuningFiles, TheMachineIsReadBackAsItWasMeasured) {
     EXPECT_FALSE(load_device(dir, "avx2", 3));
-    schedule::Device d = schedule::cpu_device("avx2", 3);
+    target::Device d = target::cpu_device("avx2", 3);
     d.product_flops = 1.5e11, d.memory_bandwidth = 7e9, d.cache_bytes = 1 << 20;
     save_device(dir, d);
     const auto read = load_device(dir, "avx2", 3);
@@ -161,9 +162,12 @@ TEST_F(TuningFiles, AnEntryOverridesTheModelOnlyForItsProgramAndShape) {
     CompileOptions o;
     o.dtype = F32, o.sizes = {{"K", 64}, {"V", 64}}, o.isa = "avx2", o.threads = 2, o.cache_dir = dir;
     Entry slow = entry(Strategy::Decoupled, 16, 1);
-    slow.key = question_of(program, o).key;
+    slow.key = compiler::ask(program, o, nullptr).key;
     append(dir, {slow});
-    EXPECT_TRUE(schedule::same_choice(select(def, program, o).schedule, slow.measurement.schedule));
+    const auto select = [](const ir::Definition& d, const ir::Function& fn, const CompileOptions& options) {
+        return target::choose(d, fn, compiler::ask(fn, options, nullptr).question);
+    };
+    EXPECT_TRUE(target::same_choice(select(def, program, o).schedule, slow.measurement.schedule));
     o.expected_tokens = 65536;
     EXPECT_NE(select(def, program, o).schedule.strategy, Strategy::Decoupled);
     o.expected_tokens = 4096, o.tuned = false;

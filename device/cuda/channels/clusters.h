@@ -4,16 +4,14 @@
 /// those after the round. The order of operations depends on nothing but the cluster's size, so that results are the
 /// same bits from run to run.
 ///
-/// Rounds use two sets of memory by turns. Whoever sends for the round after the next has had the next one's maps from
-/// all, and so has nobody who still awaits or reads this round's.
+/// Rounds alternate between two buffers. A block that sends for the round after the next has received the next round's
+/// maps from all blocks, so that none of them still waits for, or reads, the maps of this round.
 #pragma once
 
 #include "../ptx/cluster.h"
 #include "map.h"
 
 namespace forge::cuda {
-
-constexpr int kMostBlocks = 8;  ///< of a cluster
 
 template <int STATES, int TENSORS>
 struct Shared : SharedByStrips<STATES, TENSORS> {

@@ -4,12 +4,12 @@
 /// to the state after the group before. The order of operations depends on nothing but the tile's place in its
 /// sequence, so that results are the same bits from run to run.
 ///
-/// Tiles are taken in order of their numbers, which run over the channels first and the tokens last: whoever waits for
-/// what an earlier tile of the same channels leaves waits for one that has begun. A block finishes its tiles in that
-/// order, too.
+/// Tiles are taken in order of their numbers, which run over the channels first and the tokens last: a block
+/// that waits for an earlier tile of the same channels waits for one that some block has already started, so that there
+/// is no deadlock. A block finishes its tiles in that order, too.
 ///
-/// What is published is a word of 64 bits that is itself the sign of being there: it has not all bits set, which is
-/// what the workspace is filled with.
+/// A published map is a word of 64 bits that is its own flag: the workspace is filled with ones before the kernel, and
+/// a published word never has all bits set.
 #pragma once
 
 #include "../ptx/exchange.h"
@@ -19,8 +19,7 @@ namespace forge::cuda {
 
 using ptx::Word;
 
-constexpr int kGroup = 16;
-constexpr int kExchangeHeader = 256;  ///< bytes before the first tile's words
+static_assert(sizeof(Word) == kWordBytes, "the workspace has another size");
 constexpr Word kNothing = ~Word{0};
 
 template <int STATES, int TENSORS>
@@ -47,7 +46,7 @@ FORGE_DEVICE Tile tile_at(const Call& call, unsigned number) {
     return at;
 }
 
-/// The next tile that nobody has taken; the counter stands at the head of the workspace, from all bits 1.
+/// Takes the next tile. The counter is the first word of the workspace, and starts with all bits set.
 template <int CHANNELS>
 FORGE_DEVICE Tile first_tile(const Call& call) {
     Tile at{};
@@ -85,7 +84,7 @@ FORGE_DEVICE Word* words_of(const Call& call, Size tile, int state) {
 
 namespace detail {
 
-/// Waits until all four words from p on are there.
+/// Waits until all four words from p on have been published.
 FORGE_DEVICE void await_four(const Word* p, Map* to) {
     ptx::TwoWords a, b;
     do {

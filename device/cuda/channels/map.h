@@ -1,6 +1,6 @@
-/// What a stretch of tokens does to a state is the map h -> factor h + addend, channel by channel; the state before a
-/// stretch is the composition of all maps before it. Within a tile the maps of its strips meet in shared memory; how
-/// tiles meet is said in clusters.h and look_back.h, of which a kernel includes one. Either has
+/// What consecutive tokens do to a state is the map h -> factor h + addend, channel by channel; the state before some
+/// tokens is the composition of all maps before them. Within a tile the maps of its strips are exchanged through shared
+/// memory; how tiles exchange theirs is said in clusters.h and look_back.h, of which a kernel includes one. Either has
 ///
 ///     Shared        what the threads of a block leave each other
 ///     start         every thread calls it first
@@ -18,6 +18,7 @@ namespace forge::cuda {
 struct alignas(8) Map {
     float factor, addend;
 };
+static_assert(sizeof(Map) == kMapBytes, "the launch reserves another size");
 
 FORGE_DEVICE Map then(const Map& first, const Map& second) {
     return {second.factor * first.factor, second.factor * first.addend + second.addend};

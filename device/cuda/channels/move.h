@@ -116,7 +116,7 @@ FORGE_DEVICE Before row_before(const Call& call, int tensor, const P& places, co
     return {last_rows<const float>(call, tensor, places.tile), call.tensors[tensor].dim[0]};
 }
 
-/// `back`: each row is that of so many tokens earlier. Tokens and channels that are not there read as `pad`.
+/// `back`: each row is that of as many tokens earlier. Tokens and channels out of range read as `pad`.
 template <class T, class P>
 FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const Part& part, float pad, int back = 0,
                                const Before& before = {}) {
@@ -174,7 +174,7 @@ FORGE_DEVICE Numbers<T> load_shifted_numbers(const Tokens<T>& tokens, const P& p
     return load_numbers(tokens, places, part, pad, 1, row_before(call, tensor, places, part));
 }
 
-/// A thread's rows of a result, of which only those tokens and channels are written that are there.
+/// Stores a thread's rows of a result, without tokens and channels that are out of range.
 template <class T, class P>
 FORGE_DEVICE void store_rows(const Tokens<T>& tokens, const P& places, const Part& part, const Rows<T>& x) {
     T* to = tokens.first(places);

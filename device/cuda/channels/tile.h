@@ -8,11 +8,11 @@
 #include "../portable/call.h"
 #include "../portable/thread.h"
 #include "../portable/vec.h"
+#include "sizes.h"
 
 namespace forge::cuda {
 
 constexpr int kRows = FORGE_ROWS;
-constexpr int kTileChannels = 64;
 constexpr int kStripLanes = kTileChannels / kWidth;
 constexpr int kStrips = kThreads / kStripLanes;
 constexpr int kTileRows = kRows * kStrips;
@@ -64,10 +64,6 @@ struct alignas(16) Places {
     Tile tile;
     char* first[TENSORS];
 };
-
-/// What a block knows of its tiles, in turn: one that some threads still finish, one that is under way, the next, whose
-/// inputs are asked for meanwhile, and the one after, which is being found.
-constexpr int kPlaces = 4;
 
 /// Which tensor of the call a kernel's tensor is.
 struct TensorOf {

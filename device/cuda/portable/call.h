@@ -48,7 +48,7 @@ struct Call {
     Size sequences, heads, tiles;
     int wide_offsets;  ///< whether offsets are i64
     Size tasks;        ///< of this kernel
-    /// Work beside a scan: so many tasks are for all blocks, the others for so many blocks, the first ones.
+    /// Work beside a scan: the first `common` tasks are shared by all blocks, the others by the first `staying` blocks.
     Size common, staying;
     device::StateSlots slots;
     void* exchange;                        ///< where its tasks leave each other results; all bits 1 when it starts
@@ -174,7 +174,7 @@ FORGE_DEVICE Task segment_task(const Call& call, Size index, Size chunk_size) {
     return at;
 }
 
-/// What is summarised; the last segment's summaries nobody asks for.
+/// What is summarised; no kernel reads the summaries of the last segment.
 FORGE_DEVICE Task summary_task(const Call& call, Size index, Size chunk_size) {
     Task at = part_task(call, index, chunk_size, call.summary_rows);
     at.last = (at.row / call.segment_rows + 1) * call.segment_rows >= at.tokens;

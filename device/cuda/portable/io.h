@@ -82,8 +82,8 @@ FORGE_DEVICE void fill(float* x, float value) {
     for (int n = thread(); n < vectors(N); n += kThreads) store(x + n * kWidth, broadcast(value));
 }
 
-/// A tile on its way from global memory: what this thread has asked for and has not waited for yet. Rows of other
-/// lengths or at other addresses than fours are left to place_tile.
+/// A tile that is being loaded from global memory: registers of this thread, whose loads it has not waited for yet.
+/// Rows of other lengths or at other addresses than fours are left to place_tile.
 template <class T, int M, int N>
 struct Fetched {
     static constexpr int kRow = vectors(N), kSteps = pieces(M * kRow, kThreads);

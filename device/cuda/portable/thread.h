@@ -1,8 +1,8 @@
 /// The block of threads that works on one task, and what its functions have in common.
 ///
 /// All threads of the block call every function of the device library together ("cooperatively"); each does its share.
-/// A function may start while other threads are still in the one before: whoever reads what another thread wrote calls
-/// sync() in between. The emitter does that between operations, a function does it between its own steps.
+/// A function may start while other threads are still in the one before: a thread that reads what another one wrote
+/// calls sync() in between. The emitter does that between operations, a function does it between its own steps.
 #pragma once
 
 #define FORGE_DEVICE __device__ __forceinline__

@@ -1,13 +1,13 @@
-/// Copies of whole blocks that one thread asks for and the hardware makes: between global memory and shared memory,
+/// Copies of whole blocks that one thread issues and the hardware carries out: between global memory and shared memory,
 /// plain, or of a box of a tensor that a map (CUtensorMap) describes. Loads report their bytes to a barrier in shared
-/// memory that has been told to expect them; stores belong to groups of the thread that asks. One function per
+/// memory that has been told to expect them; stores belong to bulk groups of the issuing thread. One function per
 /// instruction; `shared` and `barrier` are addresses in shared memory. PTX ISA, sections "cp.async.bulk" and
 /// "cp.async.bulk.tensor".
 #pragma once
 
 namespace forge::cuda::ptx {
 
-/// The barrier's current phase does not end before so many more bytes have arrived.
+/// The barrier's current phase completes only after that many more bytes have arrived (expect_tx).
 __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }

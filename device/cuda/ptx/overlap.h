@@ -4,16 +4,16 @@
 
 namespace forge::cuda::ptx {
 
-/// Once all blocks have said so or ended, the next kernel's blocks may start where there is room.
+/// Once all blocks have executed this or ended, the next kernel's blocks may start on free multiprocessors.
 __device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;"); }
 
-/// Until the kernel before has ended, and its results can be read.
+/// Waits until the kernel before has ended and its results are visible.
 __device__ __forceinline__ void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-/// What this thread wrote before is there for the whole device.
+/// Makes what this thread wrote before visible to the whole device.
 __device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-/// What this thread wrote, and what it has seen others write, is there for whoever acquires the word.
+/// A thread that acquires the word sees what this thread wrote before, and what it had seen others write.
 __device__ __forceinline__ void store_release(unsigned* p, unsigned x) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
 }

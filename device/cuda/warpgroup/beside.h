@@ -1,8 +1,10 @@
-/// Work ahead of a scan that runs beside it, on other multiprocessors. Each warp group of its blocks takes one chunk
-/// and head after the other, and says in a word of global memory that what the scan wants of it is there.
+/// State-free work that runs at the same time as the scan that needs it, on multiprocessors that the scan leaves idle.
+/// Each warp group of its blocks processes one (chunk, head) after the other and then sets a flag, a word of global
+/// memory per chunk and head, with release semantics; the scan acquires the flag before it reads the chunk's values.
 ///
-/// The scan's blocks may start once all blocks of the work ahead have begun (griddepcontrol): so whoever waits for a
-/// word waits for threads that run, and finds none that an earlier call has left.
+/// The scan's blocks can start only when all blocks of this kernel have started and cleared their flags
+/// (griddepcontrol). So a block that waits for a flag waits for one that is resident, which rules out deadlock, and
+/// never sees a flag that an earlier call has set.
 #pragma once
 
 #include "../ptx/overlap.h"
@@ -48,7 +50,7 @@ namespace detail {
 
 FORGE_DEVICE unsigned* word_of(float* made, Size block) { return reinterpret_cast<unsigned*>(made) + block; }
 
-/// Some of a group's tasks, from `first` on below `end`, each `step` after the one before, are not made.
+/// Clears the flags of a group's tasks: from `first` on below `end`, each `step` after the one before.
 FORGE_DEVICE void begin_words(const Call& call, float* made, Size chunk_size, int first, int step, Size end) {
 #pragma unroll 1
     for (Size task = first + Size{thread()} * step; task < end; task += Size{kThreads} * step)
@@ -57,8 +59,8 @@ FORGE_DEVICE void begin_words(const Call& call, float* made, Size chunk_size, in
 
 }  // namespace detail
 
-/// Nothing of this block's is made; the scan may start when all blocks have said so. If none stays, it waits for their
-/// end instead.
+/// Clears the flags of this block's tasks; the scan may start when all blocks have done so. If none stays resident, the
+/// scan waits for the end of this kernel instead.
 template <int GROUPS>
 FORGE_DEVICE void begin_work_beside(const Call& call, float* made, Size chunk_size) {
     if (call.staying > 0) {
@@ -72,8 +74,9 @@ FORGE_DEVICE void begin_work_beside(const Call& call, float* made, Size chunk_si
     ptx::let_next_kernel_start();
 }
 
-/// What the group's threads wrote to global memory is there, and its shared memory free. Writing the word waits for all
-/// of that: the last warp does, as the first has most to do when the next task begins.
+/// Sets a task's flag, after which the scan may read what the group's threads wrote, and frees the group's shared
+/// memory. The releasing store waits for all earlier stores: the last warp does it, as the first one has most to do
+/// when the next task begins.
 FORGE_DEVICE void is_made(const Call& call, float* made, Size block) {
     sync();
     if (call.staying > 0 && thread() == kThreads - 1) ptx::store_release(detail::word_of(made, block), 1);
@@ -84,7 +87,7 @@ FORGE_DEVICE void begin_beside(const Call& call) {
     if (call.staying == 0) ptx::wait_for_kernel_before();
 }
 
-/// Then this thread, and copies that it starts, may read it.
+/// Waits for a chunk's flag: then this thread, and copies that it starts, may read the chunk's values.
 FORGE_DEVICE void wait_until_made(const Call& call, float* made, Size block) {
     if (call.staying == 0) return;
     while (ptx::load_acquire(detail::word_of(made, block)) != 1) {}

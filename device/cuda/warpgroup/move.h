@@ -134,11 +134,11 @@ FORGE_DEVICE void start_floats(float* dst, const float* src) {
         ptx::copy_16(ptx::shared_address(dst + n), src + n, 16);
 }
 
-/// Everything that this thread asked for is one group.
+/// All copies that this thread has started since the last commit are one group.
 FORGE_DEVICE void started() { ptx::copy_commit(); }
 
-/// What all threads asked for, but for the last PENDING groups, and what they wrote to shared memory, is there for all
-/// threads and the matrix units.
+/// Waits until the copies of all threads have completed, but for the last PENDING groups of each, and makes them and
+/// what the threads wrote to shared memory visible to all threads and to the matrix units.
 template <int PENDING>
 FORGE_DEVICE void arrive() {
     ptx::copy_wait<PENDING>();
@@ -146,7 +146,7 @@ FORGE_DEVICE void arrive() {
     sync();
 }
 
-/// What all threads wrote to shared memory is there for all threads and the matrix units.
+/// Makes what all threads wrote to shared memory visible to all threads and to the matrix units.
 FORGE_DEVICE void publish() {
     ptx::fence_async();
     sync();

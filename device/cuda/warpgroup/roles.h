@@ -1,8 +1,9 @@
-/// Several warp groups that share a task (FORGE_GROUPS): the first asks for the chunks' inputs, each of its warps for
-/// those that one stage will hold, the second goes from state to state, the others make outputs and take chunks by
-/// turns. Within a group everything is as where a group is alone: thread(), sync() and all functions are the group's.
+/// Several warp groups that share a task (FORGE_GROUPS): the first is the producer of the chunks' inputs, each of its
+/// warps of those of one stage; the second computes the carried states; the others compute outputs, each of every other
+/// chunk. Within a group everything is as where a group is alone: thread(), sync() and all functions are the group's.
 ///
-/// A buffer passes from group to group by two barriers: `filled`, and `empty` again. A phase of theirs is a chunk.
+/// A buffer is handed from group to group by two mbarriers: `filled` (the producer has written it) and `empty` (the
+/// consumers have read it). Each completes one phase per chunk.
 #pragma once
 
 #include "../ptx/barrier.h"
@@ -14,7 +15,7 @@ namespace forge::cuda {
 /// The number of this thread's warp group.
 FORGE_DEVICE int group() { return static_cast<int>(ptx::thread_in_block()) / kThreads; }
 
-/// Where a walk through N buffers, again and again, stands; `lap` is the parity of the round.
+/// A position in a ring of N buffers; `lap` is the phase parity of the current round (a "pipeline state").
 template <int N>
 struct Turn {
     int at = 0;
@@ -93,7 +94,7 @@ FORGE_DEVICE bool by_copies(const TensorMaps& maps, const Call& call, int rows, 
     return maps.usable && (rows == all || !call.offsets);
 }
 
-// Copies that one thread asks for, and that report to the barrier `filled`, which expects their bytes.
+// Copies that one thread issues, and that report to the barrier `filled`, which expects their bytes.
 
 template <class O>
 FORGE_DEVICE void copy_operand(unsigned filled, const O& o, const Mapped& m, Size first) {

@@ -5,8 +5,8 @@
 
 namespace forge::cuda {
 
-/// Asks for the numbers of `rows` tokens, the sequence's last ones if `ends`; `words` is room for 64 words. By one
-/// warp; a lane may read its own two once its copies have arrived.
+/// Starts asynchronous copies of the numbers of `rows` tokens, the sequence's last ones if `ends`, to the 64 words at
+/// `words`. Called by one warp; a lane may read its own two once its copies have completed.
 template <class T>
 FORGE_DEVICE void start_vector(float* words, const T* src, Size stride, int rows, bool ends) {
     if (warp() != 0) return;
@@ -54,7 +54,7 @@ FORGE_DEVICE pair token_pair(const T* src, Size stride, int rows, float pad) {
     return x;
 }
 
-/// 1 for tokens that are there, 0 from `rows` on.
+/// 1 for valid tokens, 0 from `rows` on.
 FORGE_DEVICE pair mask_pair(int rows) {
     return {{2 * lane() < rows ? 1.0f : 0.0f, 2 * lane() + 1 < rows ? 1.0f : 0.0f}};
 }

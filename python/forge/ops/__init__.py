@@ -1,13 +1,16 @@
-"""Ready-made operators with flash-linear-attention's names, argument order and conventions, forward only.
+"""Ready-made operators with flash-linear-attention's names, argument order and conventions, differentiable by
+PyTorch's autograd.
 
-Tensors are [B, T, H, …]; values, gates, betas and states may have HV heads, a multiple of H, of which neighbours share a head of q
-and k. Log gates are at most 0; `scale` None is K^-0.5; the output has q's type. States are [N, HV, K, V] ([N, HV, V, K] with
-state_v_first=True), N = B or the number of sequences that `cu_seqlens` (int32 or int64 [N + 1], on the tensors' device) packs into a
-batch of 1; initial ones of any floating-point type, computed with and returned in float32. `cu_seqlens_cpu` and `chunk_indices` are
-accepted and not needed, and so is `chunk_size`: Forge chooses its own. They return (o, final_state), the latter None unless output_final_state.
+Tensors are [B, T, H, …]; values, gates, betas and states may have HV heads, a multiple of H, of which neighbours share
+a head of q and k. Log gates are at most 0; `scale` None is K^-0.5; the output has q's type. States are [N, HV, K, V]
+([N, HV, V, K] with state_v_first=True), N = B or the number of sequences that `cu_seqlens` (int32 or int64 [N + 1], on
+the tensors' device) packs into a batch of 1; initial ones of any floating-point type, computed with and returned in
+float32. `cu_seqlens_cpu` and `chunk_indices` are accepted and not needed, and so is `chunk_size`: Forge chooses its
+own. They return (o, final_state), the latter None unless output_final_state.
 
-They take PyTorch tensors, under torch.compile(fullgraph=True) too (torch.ops.forge.attention, with a fake implementation), and
-NumPy arrays. Inputs that require gradients get a NotImplementedError while gradients are enabled. Unknown keywords are refused.
+They take PyTorch tensors, under torch.compile(fullgraph=True) too (torch.ops.forge.attention, with a fake
+implementation and gradients), and NumPy arrays. Gradients have no gradients of their own.
+Unknown keywords are refused.
 """
 
 from __future__ import annotations
@@ -38,16 +41,18 @@ from ._arguments import (
 from ._dispatch import Made, Request, operator
 
 __all__ = [
-    "chunk_delta_rule", "chunk_gated_delta_product", "chunk_gated_delta_rule", "chunk_gdn", "chunk_gla", "chunk_hgrn", "chunk_kda",
-    "chunk_lightning_attn", "chunk_linear_attn", "chunk_retention", "chunk_rwkv6", "chunk_simple_gla", "fused_chunk_delta_rule", "fused_chunk_gla",
-    "fused_chunk_linear_attn", "fused_chunk_retention", "fused_chunk_simple_gla", "parallel_retention", "parallel_simple_gla",
+    "chunk_delta_rule", "chunk_gated_delta_product", "chunk_gated_delta_rule", "chunk_gdn", "chunk_gla", "chunk_hgrn",
+    "chunk_kda", "chunk_lightning_attn", "chunk_linear_attn", "chunk_retention", "chunk_rwkv6", "chunk_simple_gla",
+    "fused_chunk_delta_rule", "fused_chunk_gla", "fused_chunk_linear_attn", "fused_chunk_retention",
+    "fused_chunk_simple_gla", "parallel_retention", "parallel_simple_gla",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------- requests
 
 
 def _attend(
-    key: str, tensors: list[Any], scalars: list[float], initial_state: Any, output_final_state: bool, cu_seqlens: Array, v_first: bool = False,
+    key: str, tensors: list[Any], scalars: list[float], initial_state: Any, output_final_state: bool, cu_seqlens: Array,
+    v_first: bool = False,
 ) -> Request:  # fmt: skip
     """Of a program with one state."""
     initial = None if initial_state is None else [Made(swapped, (initial_state,)) if v_first else initial_state]
@@ -86,12 +91,12 @@ def _no_context_parallelism(cp_context: Any) -> None:
         raise NotImplementedError("cp_context: context parallelism is not available in forge.ops yet")
 
 
-# ------------------------------------------------------------------------------------------------- without or with scalar decay
+# ----------------------------------------------------------------------------------------- without or with scalar decay
 
 
 def _linear_attn(
-    name: str, q: Array, k: Array, v: Array, scale: float | None, initial_state: Any, output_final_state: bool, normalize: bool,
-    cu_seqlens: Array,
+    name: str, q: Array, k: Array, v: Array, scale: float | None, initial_state: Any, output_final_state: bool,
+    normalize: bool, cu_seqlens: Array,
 ) -> Request:  # fmt: skip
     kv, z = initial_state if isinstance(initial_state, (tuple, list)) else (initial_state, None)
     if not normalize:
@@ -104,75 +109,114 @@ def _linear_attn(
         z = Made(partial(zeros, shape), (q,)) if z is None else shaped(name, "initial_state", z, shape)
         initial = [Made(partial(zeros, (*shape, v.shape[-1])), (q,)) if kv is None else kv, z]
     returns = _output_and_two_states if output_final_state else _output
-    return Request("normalized_linear_attention", [q, k, v], [scale_of(scale, k)], initial, output_final_state, cu_seqlens, returns)
+    return Request(
+        "normalized_linear_attention", [q, k, v], [scale_of(scale, k)], initial, output_final_state, cu_seqlens, returns
+    )
 
 
 @operator
 def chunk_linear_attn(
-    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, normalize: bool = True,
-    cu_seqlens: Array = None,
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool =
+    False, normalize: bool = True, cu_seqlens: Array = None,
 ) -> Request:  # fmt: skip
-    """S = S + k vᵀ, o = scale Sᵀ q; normalize divides by scale zᵀ q + 1e-10, z = z + k, and the states are (S, z) with z
-    [N, 1, H, K]; v then has H heads."""
+    """S = S + k vᵀ, o = scale Sᵀ q; normalize divides by scale zᵀ q + 1e-10, z = z + k, and the states are (S, z) with
+    z [N, 1, H, K]; v then has H heads."""
     return _linear_attn("chunk_linear_attn", q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens)
 
 
 @operator
 def fused_chunk_linear_attn(
-    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False, normalize: bool = True,
-    cu_seqlens: Array = None,
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool =
+    False, normalize: bool = True, cu_seqlens: Array = None,
 ) -> Request:  # fmt: skip
     """As chunk_linear_attn."""
-    return _linear_attn("fused_chunk_linear_attn", q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens)
+    return _linear_attn(
+        "fused_chunk_linear_attn", q, k, v, scale, initial_state, output_final_state, normalize, cu_seqlens
+    )
 
 
 def _constant_decay(
-    name: str, base: str, q: Array, k: Array, v: Array, gates: Any, scale: float | None, initial_state: Any, output_final_state: bool,
-    cu_seqlens: Array, v_first: bool = False,
+    name: str, base: str, q: Array, k: Array, v: Array, gates: Any, scale: float | None, initial_state: Any,
+    output_final_state: bool, cu_seqlens: Array, v_first: bool = False,
 ) -> Request:  # fmt: skip
     """With gates that follow from the number of q's heads: `gates`, a function of it and its further arguments."""
-    checked(name, cu_seqlens, initial_state, "H V K" if v_first else "H K V", q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T H V"))
+    checked(
+        name,
+        cu_seqlens,
+        initial_state,
+        "H V K" if v_first else "H K V",
+        q=(q, "B T H K"),
+        k=(k, "B T H K"),
+        v=(v, "B T H V"),
+    )
     decay = Made(partial(constant, q, gates[0], q.shape[2], *gates[1:]), ())
     return _attend(base, [q, k, v, decay], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
 
 
 @operator
 def chunk_retention(
-    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
-    cu_seqlens: Array = None, *, state_v_first: bool = False, chunk_size: int | None = None, **legacy: Any,
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool =
+    False, cu_seqlens: Array = None, *, state_v_first: bool = False, chunk_size: int | None = None, **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = γ S + k vᵀ with γ = 1 - 2^(-5-h) for head h, o = scale Sᵀ q; v has H heads."""
     v_first = v_first_of("chunk_retention", legacy, state_v_first)
     check_chunk_size(chunk_size)
-    return _constant_decay("chunk_retention", "retnet", q, k, v, (retention_gates,), scale, initial_state, output_final_state, cu_seqlens, v_first)
+    return _constant_decay(
+        "chunk_retention",
+        "retnet",
+        q,
+        k,
+        v,
+        (retention_gates,),
+        scale,
+        initial_state,
+        output_final_state,
+        cu_seqlens,
+        v_first,
+    )
 
 
 @operator
 def fused_chunk_retention(
-    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
-    cu_seqlens: Array = None,
+    q: Array, k: Array, v: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool =
+    False, cu_seqlens: Array = None,
 ) -> Request:  # fmt: skip
     """As chunk_retention."""
-    return _constant_decay("fused_chunk_retention", "retnet", q, k, v, (retention_gates,), scale, initial_state, output_final_state, cu_seqlens)
+    return _constant_decay(
+        "fused_chunk_retention",
+        "retnet",
+        q,
+        k,
+        v,
+        (retention_gates,),
+        scale,
+        initial_state,
+        output_final_state,
+        cu_seqlens,
+    )
 
 
 @operator
 def chunk_lightning_attn(
-    q: Array, k: Array, v: Array, layer_idx: int, num_layers: int, scale: float | None = None, initial_state: Any = None,
-    output_final_state: bool = False, cu_seqlens: Array = None, *, chunk_size: int | None = None, **legacy: Any,
+    q: Array, k: Array, v: Array, layer_idx: int, num_layers: int, scale: float | None = None, initial_state: Any =
+    None, output_final_state: bool = False, cu_seqlens: Array = None, *, chunk_size: int | None = None, **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = e^-s S + k vᵀ with s = 8 h / H (1 - layer_idx / num_layers) for head h, o = scale Sᵀ q; v has H heads."""
     v_first_of("chunk_lightning_attn", legacy)
     check_chunk_size(chunk_size)
     base, gates = "lightning_attention", (lightning_slopes, layer_idx, num_layers)
-    return _constant_decay("chunk_lightning_attn", base, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens)
+    return _constant_decay(
+        "chunk_lightning_attn", base, q, k, v, gates, scale, initial_state, output_final_state, cu_seqlens
+    )
 
 
 def _simple_gla(
-    name: str, q: Array, k: Array, v: Array, g: Array, g_gamma: Array, scale: float | None, initial_state: Any, output_final_state: bool,
-    cu_seqlens: Array, v_first: bool = False,
+    name: str, q: Array, k: Array, v: Array, g: Array, g_gamma: Array, scale: float | None, initial_state: Any,
+    output_final_state: bool, cu_seqlens: Array, v_first: bool = False,
 ) -> Request:  # fmt: skip
-    gates: dict[str, Any] = ({} if g is None else {"g": (g, "B T HV")}) | ({} if g_gamma is None else {"g_gamma": (g_gamma, "HV")})
+    gates: dict[str, Any] = ({} if g is None else {"g": (g, "B T HV")}) | (
+        {} if g_gamma is None else {"g_gamma": (g_gamma, "HV")}
+    )
     state = "HV V K" if v_first else "HV K V"
     checked(name, cu_seqlens, initial_state, state, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), **gates)
     if g is not None:
@@ -186,23 +230,28 @@ def _simple_gla(
 
 @operator
 def chunk_simple_gla(
-    q: Array, k: Array, v: Array, g: Array = None, g_gamma: Array = None, scale: float | None = None, initial_state: Any = None,
-    output_final_state: bool = False, state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *,
-    chunk_size: int | None = None, **legacy: Any,
+    q: Array, k: Array, v: Array, g: Array = None, g_gamma: Array = None, scale: float | None = None, initial_state: Any
+    = None, output_final_state: bool = False, state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu:
+    Array = None, *, chunk_size: int | None = None, **legacy: Any,
 ) -> Request:  # fmt: skip
-    """S = e^g S + k vᵀ with scalar gates g [B, T, HV], constant ones g_gamma [HV], their sum, or none; o = scale Sᵀ q."""
+    """S = e^g S + k vᵀ with scalar gates g [B, T, HV], constant ones g_gamma [HV], their sum, or none; o = scale Sᵀ
+    q."""
     v_first = v_first_of("chunk_simple_gla", legacy, state_v_first)
     check_chunk_size(chunk_size)
-    return _simple_gla("chunk_simple_gla", q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens, v_first)
+    return _simple_gla(
+        "chunk_simple_gla", q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens, v_first
+    )
 
 
 @operator
 def fused_chunk_simple_gla(
-    q: Array, k: Array, v: Array, g: Array = None, g_gamma: Array = None, scale: float | None = None, initial_state: Any = None,
-    output_final_state: bool = False, cu_seqlens: Array = None,
+    q: Array, k: Array, v: Array, g: Array = None, g_gamma: Array = None, scale: float | None = None, initial_state: Any
+    = None, output_final_state: bool = False, cu_seqlens: Array = None,
 ) -> Request:  # fmt: skip
     """As chunk_simple_gla."""
-    return _simple_gla("fused_chunk_simple_gla", q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens)
+    return _simple_gla(
+        "fused_chunk_simple_gla", q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens
+    )
 
 
 def _with_scores(
@@ -222,11 +271,11 @@ def _parallel_simple_gla(q: Array, k: Array, v: Array, g: Array, scale: float | 
 
 
 def parallel_simple_gla(
-    q: Array, k: Array, v: Array, g: Array = None, scale: float | None = None, output_attentions: bool = False, cu_seqlens: Array = None,
-    cu_seqlens_cpu: Array = None,
+    q: Array, k: Array, v: Array, g: Array = None, scale: float | None = None, output_attentions: bool = False,
+    cu_seqlens: Array = None, cu_seqlens_cpu: Array = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The output of chunk_simple_gla, by the same kernels, and None; or the attention scores [B, HV, T, T] if output_attentions,
-    which cost time and memory in proportion to T²."""
+    """The output of chunk_simple_gla, by the same kernels, and None; or the attention scores [B, HV, T, T] if
+    output_attentions, which cost time and memory in proportion to T²."""
     o, _ = _parallel_simple_gla(q, k, v, g, scale, cu_seqlens)
     return _with_scores("parallel_simple_gla", o, q, k, g, scale, output_attentions, cu_seqlens)
 
@@ -250,15 +299,27 @@ def parallel_retention(
 
 @operator
 def chunk_gla(
-    q: Array, k: Array, v: Array, g: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
-    state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None = None, **legacy: Any,
+    q: Array, k: Array, v: Array, g: Array, scale: float | None = None, initial_state: Any = None, output_final_state:
+    bool = False, state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size:
+    int | None = None, **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = diag(e^g) S + k vᵀ with g [B, T, HV, K], o = scale Sᵀ q."""
     v_first = v_first_of("chunk_gla", legacy, state_v_first)
     check_chunk_size(chunk_size)
     state = "HV V K" if v_first else "HV K V"
-    checked("chunk_gla", cu_seqlens, initial_state, state, q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), g=(g, "B T HV K"))
-    return _attend("gla", [q, k, v, widened(g)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
+    checked(
+        "chunk_gla",
+        cu_seqlens,
+        initial_state,
+        state,
+        q=(q, "B T H K"),
+        k=(k, "B T H K"),
+        v=(v, "B T HV V"),
+        g=(g, "B T HV K"),
+    )
+    return _attend(
+        "gla", [q, k, v, widened(g)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first
+    )
 
 
 fused_chunk_gla = chunk_gla
@@ -266,19 +327,30 @@ fused_chunk_gla = chunk_gla
 
 @operator
 def chunk_rwkv6(
-    r: Array, k: Array, v: Array, w: Array, u: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
-    cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None = None, **legacy: Any,
+    r: Array, k: Array, v: Array, w: Array, u: Array, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None
+    = None, **legacy: Any,
 ) -> Request:  # fmt: skip
     """o = scale (S + (u ⊙ k) vᵀ)ᵀ r, then S = diag(e^w) S + k vᵀ; w [B, T, HV, K], u [HV, K]."""
     v_first_of("chunk_rwkv6", legacy)
     check_chunk_size(chunk_size)
-    given: dict[str, Any] = {"r": (r, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "w": (w, "B T HV K"), "u": (u, "HV K")}
+    given: dict[str, Any] = {
+        "r": (r, "B T H K"),
+        "k": (k, "B T H K"),
+        "v": (v, "B T HV V"),
+        "w": (w, "B T HV K"),
+        "u": (u, "HV K"),
+    }
     checked("chunk_rwkv6", cu_seqlens, initial_state, **given)
-    return _attend("rwkv6", [r, k, v, widened(w), widened(u)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
+    return _attend(
+        "rwkv6", [r, k, v, widened(w), widened(u)], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens
+    )
 
 
 @operator
-def chunk_hgrn(x: Array, g: Array, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Array = None) -> Request:
+def chunk_hgrn(
+    x: Array, g: Array, initial_state: Any = None, output_final_state: bool = False, cu_seqlens: Array = None
+) -> Request:
     """h = e^g h + x, o = h; x and g [B, T, D], states [N, D]."""
     checked("chunk_hgrn", cu_seqlens, initial_state, "D", x=(x, "B T D"), g=(g, "B T D"))
     key, gates = ("gated_scan", g) if g.dtype == x.dtype else ("gated_scan;g=f32", widened(g))
@@ -290,9 +362,9 @@ def chunk_hgrn(x: Array, g: Array, initial_state: Any = None, output_final_state
 
 @operator
 def chunk_delta_rule(
-    q: Array, k: Array, v: Array, beta: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, *, chunk_size: int | None = None,
-    **legacy: Any,
+    q: Array, k: Array, v: Array, beta: Array, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu:
+    Array = None, *, chunk_size: int | None = None, **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = (I - β k kᵀ) S + β k vᵀ, o = scale Sᵀ q; β [B, T, HV]."""
     v_first_of("chunk_delta_rule", legacy)
@@ -309,10 +381,11 @@ fused_chunk_delta_rule = chunk_delta_rule
 
 @operator
 def chunk_gated_delta_rule(
-    q: Array, k: Array, v: Array, g: Array, beta: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False, use_beta_sigmoid_in_kernel: bool = False, allow_neg_eigval: bool = False, state_v_first: bool = False,
-    cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, chunk_indices: Array = None, cp_context: Any = None, *, chunk_size: int | None = None,
-    use_gate_in_kernel: bool = False, A_log: Array = None, dt_bias: Array = None, **legacy: Any,
+    q: Array, k: Array, v: Array, g: Array, beta: Array, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False, state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None,
+    chunk_indices: Array = None, cp_context: Any = None, *, chunk_size: int | None = None, use_gate_in_kernel: bool =
+    False, A_log: Array = None, dt_bias: Array = None, **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = e^g (I - β k kᵀ) S + β k vᵀ, o = scale Sᵀ q; g and β [B, T, HV].
 
@@ -321,7 +394,13 @@ def chunk_gated_delta_rule(
     v_first = v_first_of("chunk_gated_delta_rule", legacy, state_v_first)
     check_chunk_size(chunk_size, (16, 32, 64))
     _no_context_parallelism(cp_context)
-    given: dict[str, Any] = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "g": (g, "B T HV"), "beta": (beta, "B T HV")}
+    given: dict[str, Any] = {
+        "q": (q, "B T H K"),
+        "k": (k, "B T H K"),
+        "v": (v, "B T HV V"),
+        "g": (g, "B T HV"),
+        "beta": (beta, "B T HV"),
+    }
     checked("chunk_gated_delta_rule", cu_seqlens, initial_state, "HV V K" if v_first else "HV K V", **given)
     beta, kind = beta_of(beta, q, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     more, gate = [], ""
@@ -330,7 +409,15 @@ def chunk_gated_delta_rule(
             raise ValueError("`A_log` must be given with `use_gate_in_kernel=True`")
         more, _, gate = raw_gate("chunk_gated_delta_rule", A_log, dt_bias, (v.shape[2],))
     key = "gated_delta_net" + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind + gate
-    return _attend(key, [q, k, v, widened(g), beta, *more], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens, v_first)
+    return _attend(
+        key,
+        [q, k, v, widened(g), beta, *more],
+        [scale_of(scale, k)],
+        initial_state,
+        output_final_state,
+        cu_seqlens,
+        v_first,
+    )
 
 
 chunk_gdn = chunk_gated_delta_rule
@@ -338,19 +425,21 @@ chunk_gdn = chunk_gated_delta_rule
 
 @operator
 def chunk_kda(
-    q: Array, k: Array, v: Array, g: Array, beta: Array, scale: float | None = None, initial_state: Any = None, output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False, use_gate_in_kernel: bool = False, use_beta_sigmoid_in_kernel: bool = False,
-    allow_neg_eigval: bool = False, safe_gate: bool = False, lower_bound: float | None = None, disable_recompute: bool = False,
-    return_intermediate_states: bool = False, state_v_first: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None,
-    cp_context: Any = None, use_graph: bool = False, max_num_seqs: int | None = None, *, chunk_size: int | None = None, A_log: Array = None,
-    dt_bias: Array = None, **legacy: Any,
+    q: Array, k: Array, v: Array, g: Array, beta: Array, scale: float | None = None, initial_state: Any = None,
+    output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, use_gate_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False, allow_neg_eigval: bool = False, safe_gate: bool = False, lower_bound:
+    float | None = None, disable_recompute: bool = False, return_intermediate_states: bool = False, state_v_first: bool
+    = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None, cp_context: Any = None, use_graph: bool = False,
+    max_num_seqs: int | None = None, *, chunk_size: int | None = None, A_log: Array = None, dt_bias: Array = None,
+    **legacy: Any,
 ) -> Request:  # fmt: skip
     """S = diag(e^g) S, then S += β k (v - Sᵀ k)ᵀ, o = scale Sᵀ q; g [B, T, HV, K], β [B, T, HV].
 
-    use_gate_in_kernel=True: g = -e^A_log softplus(g + dt_bias), or lower_bound sigmoid(e^A_log (g + dt_bias)) where lower_bound is
-    given; A_log [HV], dt_bias [HV * K]. return_intermediate_states=True: (o, final_state, h), where h has the states before every chunk
-    (of 64 tokens, or chunk_size), in q's type, [B, chunks, HV, K, V], packed ones in a row. safe_gate promises gates of at least -5, and
-    use_graph asks for kernels that can be captured: Forge has no need of the first, and its kernels always can be.
+    use_gate_in_kernel=True: g = -e^A_log softplus(g + dt_bias), or lower_bound sigmoid(e^A_log (g + dt_bias)) where
+    lower_bound is given; A_log [HV], dt_bias [HV * K]. return_intermediate_states=True: (o, final_state, h), where h
+    has the states before every chunk (of 64 tokens, or chunk_size), in q's type, [B, chunks, HV, K, V], packed ones in
+    a row. safe_gate promises gates of at least -5, and use_graph asks for kernels that can be captured: Forge has no
+    need of the first, and its kernels always can be.
     """
     v_first = v_first_of("chunk_kda", legacy, state_v_first)
     check_chunk_size(chunk_size, (32, 64))
@@ -360,10 +449,19 @@ def chunk_kda(
             raise ValueError("`lower_bound` must be given with `safe_gate=True` and `use_gate_in_kernel=True`")
         if not -5 <= lower_bound < 0:
             raise ValueError(f"`lower_bound` must be in [-5, 0), got {lower_bound}")
-    given: dict[str, Any] = {"q": (q, "B T H K"), "k": (k, "B T H K"), "v": (v, "B T HV V"), "g": (g, "B T HV K"), "beta": (beta, "B T HV")}
+    given: dict[str, Any] = {
+        "q": (q, "B T H K"),
+        "k": (k, "B T H K"),
+        "v": (v, "B T HV V"),
+        "g": (g, "B T HV K"),
+        "beta": (beta, "B T HV"),
+    }
     checked("chunk_kda", cu_seqlens, initial_state, "HV V K" if v_first else "HV K V", **given)
     if use_graph and max_num_seqs is not None and cu_seqlens is not None and cu_seqlens.shape[0] != max_num_seqs + 1:
-        raise ValueError(f"`cu_seqlens` must have max_num_seqs + 1 = {max_num_seqs + 1} offsets with `use_graph=True`, got {cu_seqlens.shape[0]}")
+        raise ValueError(
+            f"`cu_seqlens` must have max_num_seqs + 1 = {max_num_seqs + 1} offsets with `use_graph=True`, got "
+            f"{cu_seqlens.shape[0]}"
+        )
     beta, kind = beta_of(beta, q, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     more, scalars, gate = [], [], ""
     if use_gate_in_kernel:
@@ -379,15 +477,20 @@ def chunk_kda(
 
 @operator
 def chunk_gated_delta_product(
-    q: Array, k: Array, v: Array, g: Array, beta: Array, num_householder: int, scale: float | None = None, initial_state: Any = None,
-    output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, cu_seqlens: Array = None, cu_seqlens_cpu: Array = None,
-    cp_context: Any = None,
+    q: Array, k: Array, v: Array, g: Array, beta: Array, num_householder: int, scale: float | None = None,
+    initial_state: Any = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, cu_seqlens:
+    Array = None, cu_seqlens_cpu: Array = None, cp_context: Any = None,
 ) -> Request:  # fmt: skip
-    """S = e^g S, then num_householder times S += β k (v - Sᵀ k)ᵀ, o = scale Sᵀ q; k, v, β have num_householder rows per token,
-    [B, T * num_householder, H, …]; g [B, T, HV], or None for no decay."""
+    """S = e^g S, then num_householder times S += β k (v - Sᵀ k)ᵀ, o = scale Sᵀ q; k, v, β have num_householder rows per
+    token, [B, T * num_householder, H, …]; g [B, T, HV], or None for no decay."""
     _no_context_parallelism(cp_context)
     rows = f"{num_householder}*T"
-    given: dict[str, Any] = {"q": (q, "B T H K"), "k": (k, f"B {rows} H K"), "v": (v, f"B {rows} HV V"), "beta": (beta, f"B {rows} HV")}
+    given: dict[str, Any] = {
+        "q": (q, "B T H K"),
+        "k": (k, f"B {rows} H K"),
+        "v": (v, f"B {rows} HV V"),
+        "beta": (beta, f"B {rows} HV"),
+    }
     if g is not None:
         given["g"] = (g, "B T HV")
     checked("chunk_gated_delta_product", cu_seqlens, initial_state, **given)

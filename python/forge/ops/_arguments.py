@@ -20,15 +20,16 @@ _FLOAT32 = getattr(torch, "float32", None)
 
 
 def checked(name: str, cu_seqlens: Any, initial_state: Any = None, state: str = "HV K V", **given: Any) -> None:
-    """Errors for wrong shapes of `given`, an array and the names of its axes each: "B T H K". Heads are as flash-linear-attention
-    means them: q and k have H, values and states HV, a multiple of it, and value head i goes with query head i // (HV / H)."""
+    """Errors for wrong shapes of `given`, an array and the names of its axes each: "B T H K". Heads are as
+    flash-linear-attention means them: q and k have H, values and states HV, a multiple of it, and value head i goes
+    with query head i // (HV / H)."""
     known: dict[str, int] = {}
     argument = ""
     key = _shapes(name, state, cu_seqlens, initial_state, given)
     if key in _RIGHT:
         return
     try:
-        for argument, (x, axes) in given.items():
+        for argument, (x, axes) in given.items():  # noqa: B007 (named in errors)
             _check_axes(x.shape, _parsed(axes), known)
         H, HV = known.get("H", 1), known.get("HV")
         if HV is not None and (H == 0 or HV % H):
@@ -43,14 +44,24 @@ def checked(name: str, cu_seqlens: Any, initial_state: Any = None, state: str = 
         if initial_state is not None:
             if tuple(initial_state.shape)[:1] != (sequences,):
                 got = list(initial_state.shape)
-                raise ValueError(f"{name}: argument {argument!r}: expected {sequences} states, one per sequence, got shape {got}")
+                raise ValueError(
+                    f"{name}: argument {argument!r}: expected {sequences} states, one per sequence, got shape {got}"
+                )
             known.setdefault("HV", H)
             _check_axes(initial_state.shape, _parsed("N " + state), known)
         if key is not None and len(_RIGHT) < _MOST_RIGHT:
             _RIGHT.add(key)
     except AttributeError:
-        x = cu_seqlens if argument == "cu_seqlens" else initial_state if argument == "initial_state" else given[argument][0]
-        raise TypeError(f"{name}: argument {argument!r}: expected a NumPy array or a PyTorch tensor, got {type(x).__name__}") from None
+        x = (
+            cu_seqlens
+            if argument == "cu_seqlens"
+            else initial_state
+            if argument == "initial_state"
+            else given[argument][0]
+        )
+        raise TypeError(
+            f"{name}: argument {argument!r}: expected a NumPy array or a PyTorch tensor, got {type(x).__name__}"
+        ) from None
     except _Wrong as wrong:
         symbol, expected, got = wrong.args
         first = {s: n for n, (_, axes) in reversed(given.items()) for _, s, _ in _parsed(axes)}
@@ -68,12 +79,15 @@ _RIGHT: set[tuple[Any, ...]] = set()
 _MOST_RIGHT = 4096
 
 
-def _shapes(name: str, state: str, cu_seqlens: Any, initial_state: Any, given: dict[str, Any]) -> tuple[Any, ...] | None:
+def _shapes(
+    name: str, state: str, cu_seqlens: Any, initial_state: Any, given: dict[str, Any]
+) -> tuple[Any, ...] | None:
     """What `checked` looks at; None if some of it has no shape, or, under torch.compile, one that is not known yet."""
     if torch is not None and torch.compiler.is_compiling():
         return None
     try:
-        return (name, state, cu_seqlens is not None and cu_seqlens.shape, initial_state is not None and initial_state.shape,
+        return (name, state, cu_seqlens is not None and cu_seqlens.shape, initial_state is not None and
+        initial_state.shape,
                 *[(argument, x.shape, axes) for argument, (x, axes) in given.items()])  # fmt: skip
     except AttributeError:
         return None
@@ -90,7 +104,9 @@ def _parse(axes: str) -> tuple[tuple[str, str, int], ...]:
 
 
 #: What most arguments have, made once; functools.cache is something that torch.compile warns of.
-_KNOWN = {axes: _parse(axes) for axes in ("B T H K", "B T H V", "B T HV V", "B T HV", "B T HV K", "N HV K V", "N H K V")}
+_KNOWN = {
+    axes: _parse(axes) for axes in ("B T H K", "B T H V", "B T HV V", "B T HV", "B T HV K", "N HV K V", "N H K V")
+}
 
 
 def _parsed(axes: str) -> tuple[tuple[str, str, int], ...]:
@@ -107,15 +123,17 @@ def _check_axes(shape: tuple[int, ...], axes: tuple[Any, ...], known: dict[str, 
 
 def _array(name: str, argument: str, x: Any) -> None:
     if library_of(x) is None:
-        raise TypeError(f"{name}: argument {argument!r}: expected a NumPy array or a PyTorch tensor, got {type(x).__name__}")
+        raise TypeError(
+            f"{name}: argument {argument!r}: expected a NumPy array or a PyTorch tensor, got {type(x).__name__}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------- keywords
 
 
 def check_chunk_size(chunk_size: int | None, sizes: tuple[int, ...] = ()) -> None:
-    """ValueError for lengths of chunks that flash-linear-attention has not: others than `sizes`, or than powers of 2. Forge chooses its
-    own, by the program and the machine; results are the same but for rounding."""
+    """ValueError for lengths of chunks that flash-linear-attention has not: others than `sizes`, or than powers of 2.
+    Forge chooses its own, by the program and the machine; results are the same but for rounding."""
     if chunk_size is None or chunk_size in sizes:
         return
     if sizes:
@@ -126,14 +144,16 @@ def check_chunk_size(chunk_size: int | None, sizes: tuple[int, ...] = ()) -> Non
 
 
 def v_first_of(name: str, legacy: dict[str, Any], state_v_first: bool | None = None) -> bool:
-    """state_v_first (None: there is no such keyword), from what flash-linear-attention called so before too; `legacy` are keywords
-    beyond the signature."""
+    """state_v_first (None: there is no such keyword), from what flash-linear-attention called so before too; `legacy`
+    are keywords beyond the signature."""
     if "head_first" in legacy:
         raise DeprecationWarning("head_first has been removed: tensors are [B, T, H, ...]")
     if state_v_first is not None and "transpose_state_layout" in legacy:
         if state_v_first:
             raise ValueError("expected `state_v_first` or the deprecated `transpose_state_layout`, got both")
-        warnings.warn("`transpose_state_layout` is deprecated and renamed to `state_v_first`", DeprecationWarning, stacklevel=4)
+        warnings.warn(
+            "`transpose_state_layout` is deprecated and renamed to `state_v_first`", DeprecationWarning, stacklevel=4
+        )
         state_v_first = legacy.pop("transpose_state_layout")
     if legacy:
         unknown = next(iter(legacy))
@@ -158,9 +178,11 @@ def beta_of(beta: Any, q: Any, use_sigmoid: bool = False, negative: bool = False
     return widened(beta), ";beta=f32" + kind
 
 
-def raw_gate(name: str, A_log: Any, dt_bias: Any, bias_shape: tuple[Any, ...], lower_bound: float | None = None) -> tuple[Any, ...]:
-    """(further tensors, scalars, part of the key) of a gate that the kernel computes. A_log has a number per value head,
-    dt_bias one for each of `bias_shape`, in whatever shape."""
+def raw_gate(
+    name: str, A_log: Any, dt_bias: Any, bias_shape: tuple[Any, ...], lower_bound: float | None = None
+) -> tuple[Any, ...]:
+    """(further tensors, scalars, part of the key) of a gate that the kernel computes. A_log has a number per value
+    head, dt_bias one for each of `bias_shape`, in whatever shape."""
     flags, more = [], []
     if lower_bound is not None:
         flags.append("bounded")
@@ -179,7 +201,12 @@ def shaped(name: str, argument: str, x: Any, shape: tuple[Any, ...]) -> Any:
     if tuple(x.shape) == shape:
         return widened(x)
     if math.prod(x.shape) != math.prod(shape):
-        fail(name, argument, f"{' * '.join(map(str, shape))} numbers, for each of the value heads", f"shape {list(x.shape)}")
+        fail(
+            name,
+            argument,
+            f"{' * '.join(map(str, shape))} numbers, for each of the value heads",
+            f"shape {list(x.shape)}",
+        )
     return Made(partial(_wide_of, shape), (x,))
 
 
@@ -251,8 +278,8 @@ def lightning_slopes(heads: int, layer_idx: int, num_layers: int) -> list[float]
 
 
 def attention_scores(q: Any, k: Any, g: Any, scale: float) -> Any:
-    """What the parallel form multiplies values with, [B, heads, T, T] in q's type: scale q_i k_j e^(g_(j+1) + … + g_i) for j <= i.
-    Gates [B, T, heads], or None. Sums are of the gates between two tokens, so that none is a difference."""
+    """What the parallel form multiplies values with, [B, heads, T, T] in q's type: scale q_i k_j e^(g_(j+1) + … + g_i)
+    for j <= i. Gates [B, T, heads], or None. Sums are of the gates between two tokens, so that none is a difference."""
     if torch is not None and isinstance(q, torch.Tensor):
         library, repeat = torch, torch.repeat_interleave
     else:

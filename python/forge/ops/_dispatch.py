@@ -1,5 +1,5 @@
-"""Running a program of _programs: at once on ordinary arrays, through a PyTorch operator where something wants to look at it
-(torch.compile, fake tensors, dispatch modes)."""
+"""Running a program of _programs: at once on ordinary arrays, through a PyTorch operator where something wants to look
+at it (torch.compile, fake tensors, dispatch modes)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,16 @@ _is_compiling: Any = None if torch is None else torch.compiler.is_compiling
 
 
 def run(
-    key: str, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any, before_chunks: bool = False
+    key: str,
+    tensors: list[Any],
+    scalars: list[float],
+    initial: list[Any] | None,
+    final: bool,
+    cu_seqlens: Any,
+    before_chunks: bool = False,
 ) -> list[Any]:
-    """[outputs…, final states… if `final`, states before chunks…] of the program that `key` names, with its tensors and scalars in their
-    order."""
+    """[outputs…, final states… if `final`, states before chunks…] of the program that `key` names, with its tensors and
+    scalars in their order."""
     kind = type(tensors[0])
     if before_chunks:
         if torch is not None and _is_compiling():
@@ -40,10 +46,6 @@ def run(
         return program(key)._run(tensors, scalars, initial, final, cu_seqlens, True)
     if (kind in _ORDINARY and not _is_compiling()) or torch is None or not issubclass(kind, torch.Tensor):
         return program(key)._run(tensors, scalars, initial, final, cu_seqlens)
-    if torch.is_grad_enabled():
-        for x in [*tensors, *(initial or [])]:
-            if x.requires_grad:
-                _no_gradient()
     return torch.ops.forge.attention(key, tensors, scalars, initial or [], final, cu_seqlens)
 
 
@@ -51,7 +53,8 @@ def run(
 
 
 class Made(NamedTuple):
-    """A tensor of a request that every call makes of its arguments, function(*arguments); without arguments a constant, made once."""
+    """A tensor of a request that every call makes of its arguments, function(*arguments); without arguments a constant,
+    made once."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -62,8 +65,8 @@ def _tensor(x: Any) -> Any:
 
 
 class Request(NamedTuple):
-    """A call of an operator in the terms of `run`, and what it makes of the results. Tensors and initial states that are not arguments
-    as they came are `Made` of them: such calls are as fast as others."""
+    """A call of an operator in the terms of `run`, and what it makes of the results. Tensors and initial states that
+    are not arguments as they came are `Made` of them: such calls are as fast as others."""
 
     key: str
     tensors: list[Any]
@@ -97,9 +100,9 @@ _grad_enabled: Any = None if torch is None else torch.is_grad_enabled
 
 
 def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
-    """The operator whose calls `request` describes. What follows from layouts of tensors and from numbers is worked out once: a
-    request must follow from these alone and from tensors of one number, and take its tensors from the arguments, or be made again
-    in every call."""
+    """The operator whose calls `request` describes. What follows from layouts of tensors and from numbers is worked out
+    once: a request must follow from these alone and from tensors of one number, and take its tensors from the
+    arguments, or be made again in every call."""
     known: dict[tuple[Any, ...], _Known | None] = {}
     latest: tuple[Any, ...] = (None, None)
 
@@ -113,7 +116,9 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
             key = (
                 tuple(kwargs),
                 [  # written out, as calls are short
-                    (x.dtype, x.shape, x.is_contiguous() or (x.stride(), x.is_neg()), x.get_device()) if type(x) is _Tensor else _plain(x)
+                    (x.dtype, x.shape, x.is_contiguous() or (x.stride(), x.is_neg()), x.get_device())
+                    if type(x) is _Tensor
+                    else _plain(x)
                     for x in values
                 ],
             )
@@ -151,7 +156,9 @@ def _answer(wanted: Request) -> tuple[Any, ...]:
     # Written out: torch 2.6's torch.compile knows the fields of a NamedTuple, and no slices of it.
     w = wanted
     initial = None if w.initial is None else [_tensor(x) for x in w.initial]
-    return w.returns(run(w.key, [_tensor(x) for x in w.tensors], w.scalars, initial, w.final, w.cu_seqlens, w.before_chunks))
+    return w.returns(
+        run(w.key, [_tensor(x) for x in w.tensors], w.scalars, initial, w.final, w.cu_seqlens, w.before_chunks)
+    )
 
 
 class _Strange(Exception):
@@ -171,7 +178,8 @@ def _are_distinct(values: tuple[Any, ...]) -> bool:
 
 
 def _known(wanted: Request, values: tuple[Any, ...]) -> _Known | None:
-    """None unless all tensors of a request are arguments of the call or made of them, and no other argument is a number in a tensor."""
+    """None unless all tensors of a request are arguments of the call or made of them, and no other argument is a number
+    in a tensor."""
     if wanted.before_chunks:  # how many there are may lie in cu_seqlens
         return None
     places = {id(x): i for i, x in enumerate(values) if type(x) is _Tensor}
@@ -182,18 +190,30 @@ def _known(wanted: Request, values: tuple[Any, ...]) -> _Known | None:
     passed_on = {id(x) for xs in sources for x in xs}
     if any(values[i].numel() == 1 for x, i in places.items() if x not in passed_on):
         return None
-    tensors, initial = [_tensor(x) for x in wanted.tensors], None if wanted.initial is None else [_tensor(x) for x in wanted.initial]
+    tensors, initial = (
+        [_tensor(x) for x in wanted.tensors],
+        None if wanted.initial is None else [_tensor(x) for x in wanted.initial],
+    )
     plan = program(wanted.key)._plan(library_of(tensors[0]), tensors, initial, wanted.final, wanted.cu_seqlens)
     states = wanted.initial or []
-    origins = [_origin(x, made, places, plan) for x, made in zip([*wanted.tensors, *states], [*tensors, *(initial or [])])]
+    origins = [
+        _origin(x, made, places, plan) for x, made in zip([*wanted.tensors, *states], [*tensors, *(initial or [])])
+    ]
     count = len(tensors)
     cu_seqlens = None if wanted.cu_seqlens is None else places[id(wanted.cu_seqlens)]
-    return _Known(plan, origins[:count], wanted.scalars, None if wanted.initial is None else origins[count:], cu_seqlens, wanted.returns)
+    return _Known(
+        plan,
+        origins[:count],
+        wanted.scalars,
+        None if wanted.initial is None else origins[count:],
+        cu_seqlens,
+        wanted.returns,
+    )
 
 
 def _origin(x: Any, made: Any, places: dict[int, int], plan: Plan) -> _Origin:
-    """Where calls have a tensor of a request from. A plan takes nothing but the addresses of tensors: what lies where its argument does,
-    a view, need not be made."""
+    """Where calls have a tensor of a request from. A plan takes nothing but the addresses of tensors: what lies where
+    its argument does, a view, need not be made."""
     if type(x) is not Made:
         return places[id(x)]
     if not x.arguments:
@@ -203,7 +223,7 @@ def _origin(x: Any, made: Any, places: dict[int, int], plan: Plan) -> _Origin:
     return x.function, tuple(places[id(argument)] for argument in x.arguments)
 
 
-# ------------------------------------------------------------------------------------------------- torch.ops.forge.attention
+# -------------------------------------------------------------------------------------------- torch.ops.forge.attention
 
 
 def _sizes(attention: Any, tensors: list[Any]) -> dict[str, Any]:
@@ -225,7 +245,14 @@ def _visible(attention: Any, dims: list[str], head_at: int) -> list[str]:
     return [*dims[:head_at], *dims[head_at + 1 :]] if attention._one_head else dims
 
 
-def _fake(key: str, tensors: list[Any], scalars: list[float], initial_states: list[Any], output_final_state: bool, cu_seqlens: Any) -> list[Any]:
+def _fake(
+    key: str,
+    tensors: list[Any],
+    scalars: list[float],
+    initial_states: list[Any],
+    output_final_state: bool,
+    cu_seqlens: Any,
+) -> list[Any]:
     """Results without numbers: shapes, types and devices."""
     attention, first = program(key), tensors[0]
     signature, sizes = attention.signature, _sizes(attention, tensors)
@@ -239,22 +266,76 @@ def _fake(key: str, tensors: list[Any], scalars: list[float], initial_states: li
         sequences = cu_seqlens.shape[0] - 1 if cu_seqlens is not None else sizes.get("B", 1)
         heads = next(iter(signature.outputs.values()))[1]  # outputs and states have the same
         states = signature.states.values()
-        results += [first.new_empty([sequences, *shape(_visible(attention, [heads, *dims], 0))], dtype=torch.float32) for dims in states]
+        results += [
+            first.new_empty([sequences, *shape(_visible(attention, [heads, *dims], 0))], dtype=torch.float32)
+            for dims in states
+        ]
     return results
 
 
-def _real(key: str, tensors: list[Any], scalars: list[float], initial_states: list[Any], output_final_state: bool, cu_seqlens: Any) -> list[Any]:
+def _real(
+    key: str,
+    tensors: list[Any],
+    scalars: list[float],
+    initial_states: list[Any],
+    output_final_state: bool,
+    cu_seqlens: Any,
+) -> list[Any]:
     return program(key)._run(tensors, scalars, initial_states or None, output_final_state, cu_seqlens)
 
 
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    key, tensors, scalars, initial, _, cu_seqlens = inputs
+    ctx.key, ctx.scalars, ctx.counts = key, scalars, (len(tensors), len(initial))
+    ctx.save_for_backward(*tensors, *initial, *([] if cu_seqlens is None else [cu_seqlens]))
+
+
+def _gradient(ctx: Any, grads: list[Any]) -> tuple[Any, ...]:
+    saved, (count, states) = list(ctx.saved_tensors), ctx.counts
+    tensors, initial = saved[:count], saved[count : count + states]
+    cu_seqlens = saved[count + states] if len(saved) > count + states else None
+    made = torch.ops.forge.attention_backward(ctx.key, tensors, ctx.scalars, initial, list(grads), cu_seqlens)
+    return None, made[:count], None, made[count:], None, None
+
+
+def _real_gradient(
+    key: str, tensors: list[Any], scalars: list[float], initial_states: list[Any], grads: list[Any], cu_seqlens: Any,
+) -> list[Any]:  # fmt: skip
+    attention = program(key)
+    signature, outputs = attention.signature, len(attention.signature.outputs)
+    made = attention._backward.run(
+        tensors, scalars, initial_states or None, cu_seqlens, grads[:outputs], grads[outputs:]
+    )
+    names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial_states)]]
+    return [made[name].to(x.dtype) for name, x in zip(names, [*tensors, *initial_states])]
+
+
+def _fake_gradient(
+    key: str, tensors: list[Any], scalars: list[float], initial_states: list[Any], grads: list[Any], cu_seqlens: Any,
+) -> list[Any]:  # fmt: skip
+    return [x.new_empty(x.shape) for x in [*tensors, *initial_states]]
+
+
 def _no_gradient(*_: Any) -> None:
-    raise NotImplementedError("forge.ops has no gradients yet: call it under torch.no_grad(), or detach the inputs")
+    raise NotImplementedError("forge.ops: gradients have no gradients: a second derivative was asked for")
 
 
 if torch is not None:
-    _SCHEMA = "(str key, Tensor[] tensors, float[] scalars, Tensor[] initial_states, bool output_final_state, Tensor? cu_seqlens) -> Tensor[]"
+    _SCHEMA = (
+        "(str key, Tensor[] tensors, float[] scalars, Tensor[] initial_states, bool output_final_state, "
+        "Tensor? cu_seqlens) -> Tensor[]"
+    )
     _operator = torch.library.custom_op("forge::attention", torch.no_grad()(_real), mutates_args=(), schema=_SCHEMA)
     _operator.register_fake(_fake)
-    _operator.register_autograd(_no_gradient)
+    _operator.register_autograd(_gradient, setup_context=_setup_context)
+    _BACKWARD_SCHEMA = (
+        "(str key, Tensor[] tensors, float[] scalars, Tensor[] initial_states, Tensor?[] grads, Tensor? cu_seqlens) "
+        "-> Tensor[]"
+    )
+    _backward = torch.library.custom_op(
+        "forge::attention_backward", torch.no_grad()(_real_gradient), mutates_args=(), schema=_BACKWARD_SCHEMA
+    )
+    _backward.register_fake(_fake_gradient)
+    _backward.register_autograd(_no_gradient)
 
 __all__ = ["Made", "Request", "operator", "torch"]

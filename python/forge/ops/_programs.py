@@ -1,4 +1,5 @@
-"""The programs behind forge.ops. A key names one: a base, and what is done to its inputs before, separated by semicolons.
+"""The programs behind forge.ops. A key names one: a base, and what is done to its inputs before, separated by
+semicolons.
 
     gated_delta_net;l2norm;beta=sigmoid;gate;chunk=32
 
@@ -27,7 +28,11 @@ def _tensors(**dims: Any) -> dict[str, Any]:
 def normalized_linear_attention() -> LinearAttention:
     """S = S + k v^T, z = z + k, o = scale S^T q / (scale z^T q + 1e-10)."""
     meta = _tensors(q=["T", "H", "K"], k=["T", "H", "K"], v=["T", "H", "V"])
-    meta |= {"prev_s": SymbTensor(["NS", "H", "K", "V"]), "prev_z": SymbTensor(["NS", "H", "K"]), "scale": SymbTensor([])}
+    meta |= {
+        "prev_s": SymbTensor(["NS", "H", "K", "V"]),
+        "prev_z": SymbTensor(["NS", "H", "K"]),
+        "scale": SymbTensor([]),
+    }
 
     def chunk(k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         return f.matmul_out_fp32(k.T, v), k.float().sum(0)
@@ -45,7 +50,9 @@ def normalized_linear_attention() -> LinearAttention:
         s, z = prev_s + f.outer(k, v), prev_z + k
         return s, z, q @ s * scale / ((q * z).sum(0) * scale + 1e-10)
 
-    return LinearAttention(meta, chunk_mode=chunk, decay_mode=decay, merge_mode=merge, step=step, name="normalized_linear_attention")
+    return LinearAttention(
+        meta, chunk_mode=chunk, decay_mode=decay, merge_mode=merge, step=step, name="normalized_linear_attention"
+    )
 
 
 def gated_scan() -> LinearAttention:
@@ -88,19 +95,25 @@ def delta_product_of(n: int) -> LinearAttention:
     def decay(prev_s: Tensor, chunk_state: Tensor, g: Tensor, k_end: Tensor, w: Tensor) -> Tensor:
         return prev_s * g.sum(0).exp() + chunk_state - k_end.T @ (w @ prev_s)
 
-    def merge(q: Tensor, k: Tensor, g: Tensor, decay: Tensor, u: Tensor, w: Tensor, chunk_state: Tensor, scale: Tensor) -> Tensor:
+    def merge(
+        q: Tensor, k: Tensor, g: Tensor, decay: Tensor, u: Tensor, w: Tensor, chunk_state: Tensor, scale: Tensor
+    ) -> Tensor:
         updates = (u - w @ chunk_state).to(q.dtype)
         scores = f.matmul_out_fp32(q, k.T) * decay
         within = f.matmul_out_fp32(scores.to(q.dtype), updates)
         return (within + f.matmul_out_fp32(q, chunk_state.to(q.dtype)) * g.cumsum(0).exp().unsqueeze(1)) * scale
 
-    def step(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, prev_s: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+    def step(
+        q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, prev_s: Tensor, scale: Tensor
+    ) -> tuple[Tensor, ...]:
         s = prev_s * g.exp()
         for row in range(n):
             s = s + f.outer(k[row], (v[row] - k[row] @ s) * beta[row])
         return s, q @ s * scale
 
-    return LinearAttention(meta, chunk_mode=chunk, decay_mode=decay, merge_mode=merge, step=step, name=f"delta_product_of_{n}")
+    return LinearAttention(
+        meta, chunk_mode=chunk, decay_mode=decay, merge_mode=merge, step=step, name=f"delta_product_of_{n}"
+    )
 
 
 # ------------------------------------------------------------------------------------------------- raw inputs
@@ -113,9 +126,16 @@ def _tokens_only(g: Tensor, token_mask: Tensor) -> Tensor:
 
 
 def _gate(axes: str, bias: bool, bounded: bool, log: bool) -> Raw:
-    """The gate from raw values: -e^A softplus(g + bias), or bound * sigmoid(e^A (g + bias)) which is never below the bound."""
+    """The gate from raw values: -e^A softplus(g + bias), or bound * sigmoid(e^A (g + bias)) which is never below the
+    bound."""
 
-    def fn(g: Tensor, token_mask: Tensor, A_log: Tensor | None = None, dt_bias: Tensor | None = None, lower_bound: Any = None) -> Tensor:
+    def fn(
+        g: Tensor,
+        token_mask: Tensor,
+        A_log: Tensor | None = None,
+        dt_bias: Tensor | None = None,
+        lower_bound: Any = None,
+    ) -> Tensor:
         x = g if dt_bias is None else g + dt_bias
         A = None if A_log is None else A_log.exp()
         scaled = x if A is None else A * x
@@ -142,7 +162,9 @@ def _rewritten(text: str, base: str, parts: list[str]) -> str:
             text = retyped(text, what, "f32")
         elif what == "beta":
             factor = {"sigmoid": 1.0, "twice_sigmoid": 2.0}[value]
-            raws["beta"] = Raw(lambda x, factor=factor: x.float().sigmoid() * factor if factor != 1.0 else x.float().sigmoid())
+            raws["beta"] = Raw(
+                lambda x, factor=factor: x.float().sigmoid() * factor if factor != 1.0 else x.float().sigmoid()
+            )
         elif what == "gate":
             flags = value.split("+")
             raws["g"] = _gate("K" if base == "kda" else "", "bias" in flags, "bounded" in flags, "log" in flags)

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <set>
 
+#include "device/cuda/channels/sizes.h"
 #include "emit/cuda/channel_walks.h"
+#include "emit/expression.h"
 #include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "emit/names.h"
 #include "emit/statements.h"
 #include "forge/error.h"
-#include "schedule/channels.h"
 
 namespace forge::emit {
 namespace {
@@ -24,10 +25,9 @@ using ir::Role;
 using ir::ValueId;
 using Slot = plan::TensorSlot::Kind;
 
-// As device/cuda/channels has them.
-constexpr int kTileChannels = schedule::kTaskChannels, kStripLanes = kTileChannels / kChannelWidth;
-constexpr int kPlaces = 4, kGroup = 16, kMostBlocks = schedule::kClusterBlocks;
-constexpr int kMapBytes = 8, kMailboxBytes = 8, kWordBytes = 8, kExchangeHeader = 256;
+using cuda::kMapBytes, cuda::kMostBlocks, cuda::kTileChannels;
+
+constexpr int kStripLanes = kTileChannels / kChannelWidth;
 
 constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
 
@@ -83,7 +83,7 @@ class ChannelWriter {
     [[nodiscard]] static Accesses addresses(int ahead) { return one_of_places("places.first", ahead); }
     [[nodiscard]] static Accesses one_of_places(const char* buffer, int ahead) {
         ::forge::kernel::Access access{Memory::Shared, buffer, 0, 1};
-        access.depth = kPlaces, access.stride = 1, access.ahead = ahead;
+        access.depth = cuda::kPlaces, access.stride = 1, access.ahead = ahead;
         return {access};
     }
     [[nodiscard]] static Accesses place(int ahead) {
@@ -148,7 +148,7 @@ class ChannelWriter {
         out_.add(group_barrier());
     }
 
-    /// All token inputs of a tile are asked for before any is used: of the first one before the loop, …
+    /// All token inputs of a tile are loaded before any is used: of the first one before the loop, …
     void first_loads() {
         next("load", place(0), {});
         out_.line("const Part part_first = part_of(shared.places[0].tile, kChannels);");
@@ -295,14 +295,7 @@ class ChannelWriter {
     void compute(ValueId v, const std::string& to) {
         std::vector<std::string> args;
         for (const ValueId a : op(v).args) args.push_back(use(a));
-        out_.line("{} = {};", to, expression(v, args));
-    }
-
-    [[nodiscard]] std::string expression(ValueId v, const std::vector<std::string>& a) const {
-        if (op(v).code != Opcode::To && op(v).code != Opcode::CacheResult)
-            return fmt::format("{}({})", ir::info(op(v).code).name, fmt::join(a, ", "));
-        const bool from = type(op(v).args[0]) == "mask", to = type(v) == "mask";
-        return from == to ? a[0] : to ? fmt::format("ne({}, zero)", a[0]) : fmt::format("mask_to_float({})", a[0]);
+        out_.line("{} = {};", to, expression(fn_, op(v), args, "zero", Spelling::Functions));
     }
 
     [[nodiscard]] const std::string& name(ValueId v) const { return names_[static_cast<std::size_t>(v)]; }
@@ -338,16 +331,16 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     const std::int64_t rows = static_cast<std::int64_t>(rows_of(plan, kernel.tiles.fn)) * strips;
     constexpr std::int64_t kTileBytes = 160;
     const std::int64_t maps = states * kTileChannels * kMapBytes;  // one per channel and state
-    launch.shared_bytes = kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2);
+    launch.shared_bytes = cuda::kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2);
     if (plan.schedule.clusters) {
         launch.cluster_blocks = kMostBlocks, launch.cluster_rows = rows;
-        launch.shared_bytes += 2 * kMostBlocks * maps + maps / 2 + 2 * kMailboxBytes;
+        launch.shared_bytes += 2 * kMostBlocks * maps + maps / 2 + 2 * cuda::kMailboxBytes;
         return launch;
     }
     launch.unit_rows = rows;
-    launch.exchange_header_bytes = kExchangeHeader;
-    launch.exchange_bytes = states * kTileChannels * kWordBytes;
-    launch.shared_bytes += (kGroup - 1) * maps;
+    launch.exchange_header_bytes = cuda::kExchangeHeader;
+    launch.exchange_bytes = states * kTileChannels * cuda::kWordBytes;
+    launch.shared_bytes += (cuda::kGroup - 1) * maps;
     return launch;
 }
 

@@ -16,7 +16,7 @@ class FragmentBody {
 
     void declare_buffers();  ///< that are the same for all chunks
     void sum_first_gates();  ///< while the other inputs are on their way, where that can be
-    /// `arrive`: waits until the chunk's inputs are there.
+    /// `arrive`: waits until the chunk's inputs have arrived.
     void begin_chunk(kernel::Statement arrive);
     void operations();
     void keep_carried();  ///< for the next chunk

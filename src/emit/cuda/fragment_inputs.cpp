@@ -229,7 +229,7 @@ const TensorSlot& FragmentInputs::input_slot(ValueId v) const {
 
 std::string FragmentInputs::next_vector(ValueId v) const { return c_.name(v) + "_next"; }
 
-/// A vector of the chunk at `row` + `chunks`; none of it is there beyond the sequence's end.
+/// A vector of the chunk at `row` + `chunks`; beyond the sequence's end it has no elements.
 std::string FragmentInputs::later_vector(ValueId v, const char* chunks) const {
     const int tensor = transfers_.tensor_of(fn_.op(v));
     const std::string row = fmt::format("row{}", chunks);
@@ -246,7 +246,7 @@ std::string FragmentInputs::number(ValueId v) const {
     if (!tile::is_number_anywhere(fn_, v)) throw InternalError("emit: no number: " + c_.name(v));
     std::vector<std::string> operands;
     for (const ValueId a : op.args) operands.push_back(number(a));
-    return op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands, "broadcast_pair(0.0f)");
+    return expression(fn_, op, operands, "broadcast_pair(0.0f)");
 }
 
 void FragmentInputs::vector(ValueId v) {
@@ -275,7 +275,7 @@ void FragmentInputs::vector(ValueId v) {
     else {
         std::vector<std::string> operands;
         for (const ValueId a : op.args) operands.push_back(is_vector(a) ? name(a) : number(a));
-        value = op.code == Opcode::Copy ? operands[0] : expression(fn_, op, operands, "broadcast_pair(0.0f)");
+        value = expression(fn_, op, operands, "broadcast_pair(0.0f)");
     }
     out_.line("const pair {} = {};", name(v), value);
     if (stored)
@@ -293,8 +293,8 @@ void FragmentInputs::declare_rows() {
     out_.line("[[maybe_unused]] Size row = at.row, block = at.block;");
 }
 
-/// Each warp has a stage, so that vectors are asked for as many chunks ahead as there are stages. What threads copy has
-/// arrived when a chunk is announced; other copies report to the barriers themselves.
+/// Each warp has a stage, so that vectors are prefetched as many chunks ahead as there are stages. What threads copy
+/// has arrived when a chunk is announced; other copies report to the barriers themselves.
 void FragmentInputs::ask_for_all() {
     transfers_.declare_inputs();
     for (ValueId v = 0; v < fn_.size(); ++v)

@@ -1,5 +1,5 @@
-/// What a chunk reads in a kernel for warp groups: matrices and spills are asked for while earlier chunks are computed,
-/// by copies that run on their own; vectors of tokens, and what follows from them alone, one warp makes ahead.
+/// What a chunk reads in a kernel for warp groups: matrices and spills are prefetched by asynchronous copies while
+/// earlier chunks are computed; vectors of tokens, and what follows from them alone, one warp computes ahead.
 #pragma once
 
 #include "emit/context.h"
@@ -21,12 +21,12 @@ class FragmentInputs {
 
     void declare();       ///< the functions `start` and `make_vectors`
     void declare_rows();  ///< where the walk through chunks begins, and how many rows a chunk has
-    void start_first();   ///< the first chunks' inputs are asked for
+    void start_first();   ///< issues the copies of the first chunks' inputs
     void make_first_vectors();
     /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Then the next one's vectors.
     void start_later();
 
-    /// Where one warp group asks for the inputs of all chunks, and does nothing else.
+    /// The producer: one warp group that issues the copies of all chunks' inputs, and does nothing else.
     void ask_for_all();
 
     /// Where a buffer lies, given the names of where its stage's matrices and numbers lie.

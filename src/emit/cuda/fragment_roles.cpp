@@ -21,7 +21,7 @@ struct Registers {
     int inputs, states, outputs;
 };
 
-/// Groups that make outputs by turns hold little at a time.
+/// Several groups of outputs, each of every other chunk, hold little at a time.
 Registers registers_for(int output_groups) {
     return output_groups == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128};
 }

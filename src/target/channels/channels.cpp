@@ -1,0 +1,71 @@
+#include "target/channels/channels.h"
+
+#include "device/cuda/channels/sizes.h"
+#include "emit/cuda/emit_cuda.h"
+#include "graph/token_program.h"
+#include "target/gpu_target.h"
+
+namespace forge::target {
+namespace {
+
+constexpr int kFewThreads = 256, kManyThreads = 512;
+constexpr std::int64_t kManyTokens = 4096;
+
+/// Sequences × heads × parts of the channels.
+std::int64_t tasks_of(const ir::Definition& definition, const tile::Sizes& sizes, const FitWishes& wishes) {
+    const std::int64_t channels = sizes.at(definition.states[0].type.shape[0].symbol);
+    return wishes.expected_tasks * ((channels + cuda::kTileChannels - 1) / cuda::kTileChannels);
+}
+
+}  // namespace
+
+plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                            const FitWishes& wishes, int threads, int multiprocessors) {
+    static_cast<void>(graph::token_program(program));  // it refuses
+    if (!definition.step) refuse(Reason::NoStep);
+    if (definition.fixed_chunk != 0) refuse(Reason::FixedChunk, definition.fixed_chunk);
+    if (const plan::Strategy asked = wishes.strategy.value_or(plan::Strategy::OnePass);
+        asked != plan::Strategy::OnePass)
+        refuse(Reason::OtherStrategy, plan::to_string(asked));
+    if (wishes.tiles > 1) refuse(Reason::OtherTiles, wishes.tiles);
+    plan::Schedule s;
+    if (wishes.chunk) s.chunk = wishes.chunk;
+    s.vector_width = 4;
+    s.shared_memory = true;
+    s.engine = plan::Engine::Channels;
+    // Few tasks of long sequences would leave multiprocessors idle, that share them without end through the workspace.
+    s.clusters = multiprocessors > 0 &&
+                 std::int64_t{2} * cuda::kMostBlocks * tasks_of(definition, sizes, wishes) >= multiprocessors;
+    // The more threads, the fewer rounds of a cluster, as long as there are tokens for all of its blocks.
+    s.block_threads = threads                                               ? threads
+                      : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads
+                                                                            : kFewThreads;
+    return s;
+}
+
+const Target& channels_target() {
+    static const Target kTarget = {
+        "channels",
+        "a few channels of vector states in a thread's registers, token by token",
+        false,
+        [](const Question& q) {
+            return q.gpu() && q.chunks && q.wishes.engine.value_or(plan::Engine::Channels) == plan::Engine::Channels;
+        },
+        [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
+            const auto fit = [](const ir::Definition& def, const ir::Function& fn, const Question& q,
+                                const Wishes& wishes) {
+                const int of_clusters = q.gpu()->major >= 9 ? q.gpu()->multiprocessors : 0;
+                return fit_channels(def, fn, q.problem.sizes, fit_wishes(q.problem, wishes), wishes.threads,
+                                    of_clusters);
+            };
+            std::vector<Wishes> variations;
+            if (range == Range::All)
+                for (const int threads : {128, 256, 512}) variations.push_back(with_threads(question.wishes, threads));
+            return tried(channels_target(), fit, definition, program, question, variations);
+        },
+        emit::emit_cuda,
+        ".cu"};
+    return kTarget;
+}
+
+}  // namespace forge::target

@@ -1,0 +1,51 @@
+/// Times of warp-group kernels on one GPU, fitted to measurements there: the only such numbers, and nothing but ratios
+/// of them matters. All are microseconds, unless they say otherwise.
+///
+/// The measurements are bench/results/2026-11-22-h200-vs-fla.csv (bench/vs_fla.py --csv on an H200). With new ones
+///
+///     bench/fit_scans.py bench/results/2026-11-22-h200-vs-fla.csv
+///
+/// fits `product` and `matrix` again, and holds what the table says of every scan in the file against its times. The
+/// other numbers were set by hand until schedules chosen by them were the fastest of `forge tune --device cuda` for
+/// linear and delta rules with scalar, vector and no decay.
+#pragma once
+
+namespace forge::target {
+
+struct ScanTimes {
+    // A chunk of a scan with roles, alone on its multiprocessor.
+    double product;                ///< of two matrices
+    double matrix;                 ///< an operation on a matrix, number by number
+    double bytes_per_microsecond;  ///< of all scans together, from and to global memory
+
+    // Segments.
+    double summary_chunk;  ///< a chunk of a summary
+    double join;           ///< what scans take that join summaries as they start
+    double kernel;         ///< … and a kernel that joins them
+    double worth_it;       ///< segments are taken if they need no more than this share of one pass
+
+    // A task of the work ahead of a scan, on a multiprocessor that is full of them.
+    double ahead_product, ahead_inverse, ahead_mask, ahead_stored;
+    double ahead_decays, ahead_more_decays;  ///< the first product with decays of channels, and each further one
+
+    // A chunk of a scan that has work ahead.
+    double beside_product, beside_kilobyte;  ///< … of what was made ahead
+};
+
+constexpr ScanTimes kH200 = {.product = 0.145,
+                             .matrix = 0.083,
+                             .bytes_per_microsecond = 4.2e6,
+                             .summary_chunk = 1.25,
+                             .join = 16,
+                             .kernel = 30,
+                             .worth_it = 0.97,
+                             .ahead_product = 0.33,
+                             .ahead_inverse = 1.1,
+                             .ahead_mask = 0.45,
+                             .ahead_stored = 0.25,
+                             .ahead_decays = 4,
+                             .ahead_more_decays = 0.6,
+                             .beside_product = 0.2,
+                             .beside_kilobyte = 0.008};
+
+}  // namespace forge::target

@@ -1,0 +1,83 @@
+#include "target/hopper/scan_times.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "target/hopper/fitted.h"
+#include "tile/fragments.h"
+
+namespace forge::target {
+namespace {
+
+using ir::Opcode;
+using tile::kBlock;
+
+/// What a chunk of one head moves between global memory and kernels, in bytes.
+double bytes_of_chunk(const ir::Definition& definition, const tile::Sizes& sizes) {
+    double bytes = 0;
+    const auto add = [&](const ir::Type& type) {
+        auto row = static_cast<double>(size_in_bytes(type.dtype));
+        for (const Dim& d : type.shape) {  // tokens and heads have no size here
+            const auto size = sizes.find(d.symbol);
+            row *= static_cast<double>(d.factor * (size == sizes.end() ? 1 : size->second));
+        }
+        bytes += kBlock * row;
+    };
+    for (const ir::InputDecl& in : definition.inputs)
+        if (in.role == ir::Role::Input) add(in.type);
+    for (const ir::OutputDecl& out : definition.outputs) add(out.type);
+    return bytes;
+}
+
+}  // namespace
+
+double SegmentTimes::in_segments() const {
+    const auto all = static_cast<double>(chunks), n = static_cast<double>(segments),
+               parts = static_cast<double>(std::max<std::int64_t>(1, summaries));
+    const double scans = all / n * std::max(chunk, n * memory), before = kH200.summary_chunk * all / (n * parts);
+    return scans + before + (summaries > 0 ? kH200.join : kH200.kernel);
+}
+
+bool SegmentTimes::pay() const { return in_segments() < kH200.worth_it * in_one_pass(); }
+
+SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                           const FitWishes& wishes) {
+    tile::Sizes of_chunk = sizes;
+    of_chunk[ir::kChunkSymbol] = kBlock;
+    SegmentTimes times;
+    for (const ir::Op& op : program.ops) {
+        if (ir::is_matmul(op.code)) ++times.products;
+        else if (ir::is_elementwise(op.code) && tile::is_block_matrix(tile::with_sizes(op.type, of_chunk)))
+            ++times.matrices;
+    }
+    times.chunk = times.products * kH200.product + times.matrices * kH200.matrix;
+    times.memory =
+        static_cast<double>(wishes.expected_tasks) * bytes_of_chunk(definition, sizes) / kH200.bytes_per_microsecond;
+    times.chunks = wishes.expected_tokens / kBlock;
+    return times;
+}
+
+double microseconds_ahead(const ir::Function& ahead) {
+    double sum = 0;
+    bool decays = false;
+    for (const ir::Op& op : ahead.ops) {
+        if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply)
+            sum += std::exchange(decays, true) ? kH200.ahead_more_decays : kH200.ahead_decays;
+        else if (ir::is_matmul(op.code)) sum += kH200.ahead_product;
+        else if (op.code == Opcode::Inverse) sum += kH200.ahead_inverse;
+        else if (op.code == Opcode::DecayMask) sum += kH200.ahead_mask;
+    }
+    for (const ir::Result& r : ahead.results)
+        sum += tile::is_block_matrix(ahead.op(r.value).type) ? kH200.ahead_stored : 0;
+    return sum;
+}
+
+double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan) {
+    double sum = 0;
+    for (const ir::Op& op : scan.ops) sum += ir::is_matmul(op.code) ? kH200.beside_product : 0;
+    for (const plan::SpillSlot& spill : plan.spills)
+        sum += kH200.beside_kilobyte * static_cast<double>(spill.floats) * sizeof(float) / 1024;
+    return sum;
+}
+
+}  // namespace forge::target

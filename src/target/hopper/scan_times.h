@@ -1,0 +1,33 @@
+/// What scans by warp groups take, chunk by chunk or in segments, and the work ahead of them: by
+/// hopper/fitted.h. Schedules follow from ratios of these alone.
+#pragma once
+
+#include "target/simt/shared_memory.h"
+
+namespace forge::target {
+
+/// A scan in one pass, or in segments, one per multiprocessor.
+struct SegmentTimes {
+    int products = 0, matrices = 0;  ///< operations of a chunk
+    double chunk = 0;                ///< of a scan with roles, alone on its multiprocessor
+    double memory = 0;               ///< in which all scans' chunks, one of each, pass through global memory
+    std::int64_t chunks = 0, segments = 1;
+    std::int64_t summaries = 0;  ///< per segment, joined as scans start; 0: one, joined by a kernel of its own
+
+    [[nodiscard]] double in_one_pass() const { return static_cast<double>(chunks) * chunk; }
+    [[nodiscard]] double in_segments() const;  ///< with their summaries, and what joins them
+    /// Whether segments save enough.
+    [[nodiscard]] bool pay() const;
+};
+
+/// In one pass.
+SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                           const FitWishes& wishes);
+
+/// What a task of the work ahead takes a multiprocessor that is full of them.
+double microseconds_ahead(const ir::Function& ahead);
+
+/// What a chunk takes the scan for which a plan has work ahead.
+double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan);
+
+}  // namespace forge::target

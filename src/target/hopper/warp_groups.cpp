@@ -1,0 +1,274 @@
+#include "target/hopper/warp_groups.h"
+
+#include <algorithm>
+
+#include "emit/cuda/emit_cuda.h"
+#include "graph/slice.h"
+#include "graph/transition.h"
+#include "plan/beside.h"
+#include "target/gpu_target.h"
+#include "target/hopper/scan_times.h"
+#include "tile/fragments.h"
+#include "tile/order.h"
+
+namespace forge::target {
+namespace {
+
+using ir::Opcode;
+using plan::Schedule;
+using plan::Strategy;
+using tile::kBlock;
+
+constexpr int kThreads = 128;
+constexpr std::int64_t kTasksPerProcessor = 2;  ///< that hide each other's waits
+constexpr std::int64_t kLeastChunks = 16;       ///< of a segment that is worth its summary
+constexpr std::int64_t kLeastOfSummary = 4;     ///< chunks
+/// Fewer segments do not make up for two more kernels, where one warp group does everything.
+constexpr std::int64_t kLeastSegments = 3;
+
+bool has_halves(const ir::Definition& definition) {
+    return std::any_of(definition.inputs.begin(), definition.inputs.end(),
+                       [](const ir::InputDecl& in) { return is_half(in.type.dtype); });
+}
+
+/// Whether work that needs no state takes long steps of its own: it is then better done ahead, for all chunks at once.
+bool has_long_steps(const ir::Function& program) {
+    return std::any_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) {
+        return op.code == Opcode::Inverse || op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply;
+    });
+}
+
+std::string value_axis(const ir::Function& program, const tile::Sizes& sizes) {
+    const std::vector<std::string> axes = graph::parallel_axes(program);
+    for (const std::string& axis : axes)
+        if (const auto it = sizes.find(axis); it != sizes.end() && it->second % kBlock == 0) return axis;
+    if (axes.empty()) refuse(Reason::NoValueAxis);
+    const std::int64_t size = sizes.at(axes[0]);
+    refuse(Reason::SizeOfValueAxis, axes[0], size, (size + kBlock - 1) / kBlock * kBlock);
+}
+
+/// Whether segments can be joined without products of matrices.
+bool cheap_summaries(const ir::Function& program) {
+    const auto all = graph::transitions(program);
+    return std::all_of(all.begin(), all.end(),
+                       [](const graph::Transition& t) { return t.composable() && !t.is_matrix(); });
+}
+
+/// Whether scans of segments can join the summaries before them as they start: all states are fragments.
+bool joined_at_start(const ir::Function& program, const tile::Sizes& sizes) {
+    return cheap_summaries(program) &&
+           std::all_of(program.results.begin(), program.results.end(), [&](const ir::Result& r) {
+               return r.role != ir::Role::State ||
+                      tile::is_block_matrix(tile::with_sizes(program.op(r.value).type, sizes));
+           });
+}
+
+/// Summaries per segment that fill the GPU, two tasks per multiprocessor; the last segment needs none.
+std::int64_t summaries_of(std::int64_t chunks, std::int64_t tasks, std::int64_t segments, int multiprocessors) {
+    if (segments < 2) return 0;
+    const std::int64_t most = std::max<std::int64_t>(1, chunks / segments / kLeastOfSummary);
+    return std::clamp<std::int64_t>(kTasksPerProcessor * multiprocessors / (tasks * (segments - 1)), 1, most);
+}
+
+/// Shared memory of a block that has nothing in it but tiles.
+std::int64_t all_bytes(const SharedMemory& memory) { return std::max(memory.bytes, memory.all_bytes); }
+
+/// What a plan's kernels need of shared memory, in bytes.
+struct Needs {
+    std::int64_t in_order = 0;  ///< those that go through chunks in order
+    std::int64_t most = 0;      ///< the others
+    std::string in_order_name, most_name;
+
+    [[noreturn]] void refuse_for(Reason reason, std::int64_t bytes) const {
+        const bool in_order_is = most <= bytes;
+        refuse(reason, in_order_is ? in_order_name : most_name, in_order_is ? in_order : most, bytes);
+    }
+};
+
+Needs needs_of(const plan::Plan& plan) {
+    Needs needs;
+    for (const plan::Kernel& kernel : plan.kernels) {
+        const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
+        if (kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments)
+            needs.in_order = std::max(needs.in_order, bytes), needs.in_order_name = kernel.graph.name;
+        else if (bytes > needs.most) needs.most = bytes, needs.most_name = kernel.graph.name;
+    }
+    return needs;
+}
+
+constexpr int kMostStages = 4;
+
+/// One warp group per task, and the most stages with which tasks that go through chunks in order still fit: one per
+/// multiprocessor, or two.
+template <class MakePlan>
+Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
+    Needs needs;
+    for (s.stages = kMostStages; s.stages >= 2; --s.stages) {
+        needs = needs_of(make_plan(s));
+        const bool fits = std::max(needs.most, needs.in_order) <= memory.bytes;
+        if (fits && (s.stages == 2 || !two_tasks || 2 * needs.in_order <= memory.bytes)) return s;
+    }
+    needs.refuse_for(Reason::SharedMemory, memory.bytes);
+}
+
+/// Whether the states' group computes functions of matrices, and so needs the registers of a second group of outputs.
+bool has_heavy_states(const plan::Plan& plan) {
+    const auto is_function = [](const ir::Op& op) {
+        return ir::is_elementwise(op.code) && op.code != Opcode::Copy && tile::costly(op.code) &&
+               tile::is_block_matrix(op.type);
+    };
+    return std::any_of(plan.kernels.begin(), plan.kernels.end(), [&](const plan::Kernel& kernel) {
+        if (!kernel.tiles.roles) return false;
+        const ir::Function& fn = kernel.tiles.fn;
+        for (ir::ValueId v = 0; v < fn.size(); ++v)
+            if (kernel.tiles.roles->does(tile::Roles::kStates, v) && is_function(fn.op(v))) return true;
+        return false;
+    });
+}
+
+/// Several warp groups per task: with two that make outputs rather than one, if three chunks' inputs fit.
+template <class MakePlan>
+Schedule with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
+    Needs needs;
+    const auto fits = [&](int output_groups, int stages) {
+        s.output_groups = output_groups, s.stages = stages;
+        const plan::Plan plan = make_plan(s);
+        needs = needs_of(plan);
+        if (output_groups > 1 && has_heavy_states(plan)) return false;
+        return needs.most <= memory.bytes && needs.in_order <= all_bytes(memory);
+    };
+    for (const int output_groups : {2, 1})
+        for (int stages = kMostStages; stages >= 3; --stages)
+            if (fits(output_groups, stages)) return s;
+    if (fits(1, 2)) return s;
+    needs.refuse_for(Reason::SharedMemoryOfRoles, needs.most > memory.bytes ? memory.bytes : all_bytes(memory));
+}
+
+/// Warp groups of a block that has a multiprocessor to itself, 128 registers for each thread.
+int groups_beside(const plan::Kernel& kernel, const SharedMemory& memory) {
+    constexpr std::int64_t kMost = 4;
+    constexpr std::int64_t kOwn = 1024;  // what device functions have for themselves
+    return static_cast<int>(std::clamp<std::int64_t>(
+        all_bytes(memory) / (static_cast<std::int64_t>(sizeof(float)) * kernel.aligned_floats() + kOwn), 1, kMost));
+}
+
+/// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and
+/// there is so much that it would not be over in one round of all multiprocessors.
+Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, const SharedMemory& memory) {
+    const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks &&
+                     plan.kernels[1].graph.loop == plan::Loop::Scan;
+    if (!two || plan.tiles(plan.kernels[0]) != 1 || !plan.kernels[1].tiles.roles) return s;
+    const double steps =
+        microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
+    const plan::WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
+                                groups_beside(plan.kernels[0], memory), steps};
+    if (plan::place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, memory.multiprocessors).staying > 0)
+        s.beside_groups = work.groups, s.beside_steps = steps;
+    return s;
+}
+
+}  // namespace
+
+Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                         const SharedMemory& memory, const FitWishes& wishes) {
+    if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
+        refuse(Reason::NoProducts);
+    if (!has_halves(definition)) refuse(Reason::NoHalves);
+    if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
+    Schedule s;
+    s.chunk = kBlock;
+    s.vector_width = 4;
+    s.shared_memory = s.tile_chunks = true;
+    s.engine = plan::Engine::WarpGroups;
+    s.block_threads = kThreads;
+    s.tile_axis = value_axis(program, sizes);
+    s.tiles = wishes.tiles ? wishes.tiles : sizes.at(s.tile_axis) / kBlock;
+    s.tile_size = sizes.at(s.tile_axis) / s.tiles;
+    s.share = has_long_steps(program);
+    const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
+    const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
+    const std::int64_t chunks = wishes.expected_tokens / kBlock;
+    const bool joined = joined_at_start(program, sizes);
+    const auto summaries = [&](std::int64_t segments) {
+        return joined ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0;
+    };
+    const auto with_strategy = [&](Schedule tried, std::int64_t segments, bool pay) {
+        tried.strategy =
+            wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
+        if (tried.strategy != Strategy::Segmented) return tried;
+        tried.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
+        tried.summaries = summaries(std::max<std::int64_t>(2, tried.segments));
+        return tried;
+    };
+    if (tasks <= memory.multiprocessors) {
+        const std::int64_t segments =
+            std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
+        SegmentTimes times = segment_times(definition, program, sizes, wishes);
+        times.segments = segments, times.summaries = summaries(segments);
+        // Work ahead fills the GPU; two segments shorten what is left too little.
+        const bool pay = segments > (s.share ? 2 : 1) && times.pay();
+        try {
+            const Schedule roles = with_roles(with_strategy(s, segments, pay), memory, make_plan);
+            return with_work_beside(roles, make_plan(roles), wishes, memory);
+        } catch (const Refused& why) {
+            s.refused.push_back(why.refusal());
+            s.refused.back().engine = "roles";  // whether one warp group can is seen below
+        }
+    }
+    const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
+    s = with_strategy(s, segments, segments >= kLeastSegments);
+    return with_stages(s, memory, s.strategy == Strategy::Segmented || tasks > memory.multiprocessors, make_plan);
+}
+
+namespace {
+
+/// Adds what the model says from which the number of segments follows. It knows scans, each alone on a multiprocessor,
+/// that make all themselves.
+void estimate(Candidate& candidate, const ir::Definition& definition, const ir::Function& program,
+              const Question& question) {
+    const Schedule& s = candidate.schedule;
+    const std::int64_t tasks = question.problem.sequences * question.problem.heads * s.tiles;
+    const bool one_pass = s.strategy == Strategy::OnePass, joined = s.summaries > 0;
+    if (!candidate.possible() || s.share || s.output_groups == 0 || (!one_pass && !joined) ||
+        tasks * s.segments > question.gpu()->multiprocessors)
+        return;
+    SegmentTimes times =
+        segment_times(definition, program, question.problem.sizes, fit_wishes(question.problem, candidate.wishes));
+    times.segments = s.segments, times.summaries = s.summaries;
+    candidate.estimate_s = 1e-6 * (one_pass ? times.in_one_pass() : times.in_segments());
+    candidate.note = fmt::format("{} products and {} matrices per chunk", times.products, times.matrices);
+}
+
+}  // namespace
+
+const Target& warp_groups_target() {
+    static const Target kTarget = {
+        "warp-groups",
+        "chunks of 64 tokens on Hopper's warp-group matrix units",
+        false,
+        [](const Question& q) {
+            return q.gpu() && q.chunks &&
+                   q.wishes.engine.value_or(plan::Engine::WarpGroups) == plan::Engine::WarpGroups;
+        },
+        [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
+            const auto fit = [](const ir::Definition& def, const ir::Function& fn, const Question& q,
+                                const Wishes& wishes) {
+                const GpuFacts& gpu = *q.gpu();
+                if (gpu.major != 9) refuse(Reason::Capability, gpu.major, gpu.minor);
+                if (wishes.threads != 0 && wishes.threads != kThreads) refuse(Reason::OtherThreads, wishes.threads);
+                return fit_warp_groups(def, fn, q.problem.sizes,
+                                       shared_memory_of(gpu, wishes.threads ? wishes.threads : kDefaultThreads),
+                                       fit_wishes(q.problem, wishes));
+            };
+            const auto variations = range == Range::All ? placements(question.wishes) : std::vector<Wishes>();
+            auto found = tried(warp_groups_target(), fit, definition, program, question, variations);
+            if (range == Range::All)
+                for (Candidate& c : found) estimate(c, definition, program, question);
+            return found;
+        },
+        emit::emit_cuda,
+        ".cu"};
+    return kTarget;
+}
+
+}  // namespace forge::target

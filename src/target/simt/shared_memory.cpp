@@ -1,0 +1,177 @@
+#include "target/simt/shared_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "emit/cuda/emit_cuda.h"
+#include "forge/error.h"
+#include "graph/slice.h"
+#include "target/gpu_target.h"
+
+namespace forge::target {
+namespace {
+
+using plan::Schedule;
+using plan::Strategy;
+
+constexpr std::int64_t kVector = 4;     ///< floats that a thread handles at a time
+constexpr std::int64_t kGoodTile = 32;  ///< columns below which products no longer keep the warps of a block busy
+
+/// How many parts an axis may be cut into, few first: parts are whole vectors, so that parts of spills stay aligned.
+std::vector<std::int64_t> splits(std::int64_t size) {
+    std::vector<std::int64_t> counts = {1};
+    for (std::int64_t n = 2; n <= size / kVector; ++n)
+        if (size % n == 0 && size / n % kVector == 0) counts.push_back(n);
+    return counts;
+}
+
+/// Of the kernel that needs most, in bytes.
+std::int64_t need_of(const plan::Plan& plan) {
+    std::int64_t most = 0;
+    for (const plan::Kernel& kernel : plan.kernels) most = std::max(most, kernel.tiles.scratch_floats);
+    return most * static_cast<std::int64_t>(sizeof(float));
+}
+
+double far_floats(const plan::Plan& plan) {
+    std::int64_t floats = 0;
+    for (const plan::Kernel& kernel : plan.kernels) floats += kernel.tiles.far_floats;
+    return static_cast<double>(floats);
+}
+
+class Fitting {
+  public:
+    Fitting(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+            const SharedMemory& memory, const FitWishes& wishes)
+        : definition_(definition), program_(program), sizes_(sizes), memory_(memory), wishes_(wishes) {
+        for (const std::string& axis : graph::parallel_axes(program))
+            if (axis_.empty() && sizes.contains(axis)) axis_ = axis;
+        check_tiles();
+    }
+
+    Schedule run() {
+        for (const std::int64_t chunk : chunks())
+            for (const std::int64_t tiles : tile_counts()) {
+                const Schedule s = schedule(chunk, tiles);
+                if (need_of(plan::make_plan(definition_, program_, sizes_, s)) <= memory_.bytes) return s;
+            }
+        return with_far_tiles();
+    }
+
+  private:
+    void check_tiles() const {
+        const auto refused = [&](const std::string& expected) {
+            throw RuntimeError(fmt::format("{}: tiles: expected {}, got {}; leave the option out", definition_.name,
+                                           expected, wishes_.tiles));
+        };
+        if (wishes_.tiles <= 1) return;
+        if (axis_.empty()) refused("1, as the states and outputs have no axis that could be cut");
+        const std::vector<std::int64_t> counts = splits(sizes_.at(axis_));
+        if (std::find(counts.begin(), counts.end(), wishes_.tiles) == counts.end())
+            refused(fmt::format("one of {}, which cut the {} of {} into parts of whole vectors of {}",
+                                fmt::join(counts, ", "), sizes_.at(axis_), forge::to_string(Dim(axis_)), kVector));
+    }
+
+    [[nodiscard]] std::vector<std::int64_t> chunks() const {
+        if (wishes_.chunk) return {wishes_.chunk};
+        std::vector<std::int64_t> sizes = {64, 32, 16};
+        std::erase_if(sizes, [&](std::int64_t c) {
+            return c > 16 && c / 2 >= wishes_.expected_tokens;
+        });  // no chunk that is mostly padding
+        return sizes;
+    }
+
+    /// From the number of parts that occupies the multiprocessors upwards, then the smaller numbers.
+    [[nodiscard]] std::vector<std::int64_t> tile_counts() const {
+        if (axis_.empty()) return {1};
+        if (wishes_.tiles) return {wishes_.tiles};
+        const std::int64_t size = sizes_.at(axis_);
+        std::vector<std::int64_t> counts = splits(size);
+        const auto enough = std::find_if(counts.begin(), counts.end(), [&](std::int64_t n) {
+            return wishes_.expected_tasks * n >= memory_.multiprocessors || size / n <= kGoodTile;
+        });
+        counts.erase(counts.begin(), enough == counts.end() ? enough - 1 : enough);
+        return counts;
+    }
+
+    [[nodiscard]] Schedule schedule(std::int64_t chunk, std::int64_t tiles) const {
+        Schedule s;
+        s.strategy = wishes_.strategy.value_or(Strategy::OnePass);
+        s.chunk = chunk;
+        s.share = chunk > 1;
+        s.vector_width = kVector;
+        s.shared_memory = true;
+        if (!axis_.empty()) s.tile_axis = axis_, s.tiles = tiles, s.tile_size = sizes_.at(axis_) / tiles;
+        s.tile_chunks = tiles > 1;
+        if (s.strategy == Strategy::Segmented) {
+            const std::int64_t most = std::max<std::int64_t>(1, wishes_.expected_tokens / (4 * chunk));
+            const std::int64_t wanted = std::max<std::int64_t>(
+                2, memory_.multiprocessors / std::max<std::int64_t>(1, wishes_.expected_tasks * tiles));
+            s.segments = wishes_.segments ? wishes_.segments : std::max<std::int64_t>(2, std::min(wanted, most));
+        }
+        return s;
+    }
+
+    /// No chunk and no part is small enough: what does not fit lies in global memory, the less per token the better. A
+    /// block per multiprocessor has such memory, as the rest leaves no room for a second one.
+    [[nodiscard]] Schedule with_far_tiles() const {
+        Schedule best;
+        double least = 0;
+        for (const std::int64_t chunk : chunks())
+            for (const std::int64_t tiles : {tile_counts().front(), tile_counts().back()}) {
+                Schedule s = schedule(chunk, tiles);
+                s.shared_floats = memory_.bytes / static_cast<std::int64_t>(sizeof(float));
+                s.far_blocks = memory_.multiprocessors;
+                const double floats = far_floats(plan::make_plan(definition_, program_, sizes_, s));
+                const double per_token = floats * static_cast<double>(tiles) / static_cast<double>(chunk);
+                if (least == 0 || per_token < least) best = s, least = per_token;
+            }
+        return best;
+    }
+
+    const ir::Definition& definition_;
+    const ir::Function& program_;
+    const tile::Sizes& sizes_;
+    const SharedMemory& memory_;
+    const FitWishes& wishes_;
+    std::string axis_;
+};
+
+}  // namespace
+
+Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                           const SharedMemory& memory, const FitWishes& wishes) {
+    return Fitting(definition, program, sizes, memory, wishes).run();
+}
+
+const Target& portable_target() {
+    static const Target kTarget = {
+        "portable",
+        "tiles in shared memory, on any GPU from compute capability 8.0 on",
+        false,
+        [](const Question& q) {
+            return q.gpu() && q.wishes.engine.value_or(plan::Engine::Tiles) == plan::Engine::Tiles;
+        },
+        [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
+            const auto fit = [](const ir::Definition& def, const ir::Function& fn, const Question& q,
+                                const Wishes& wishes) {
+                const int threads = wishes.threads ? wishes.threads : kDefaultThreads;
+                plan::Schedule s = fit_shared_memory(def, fn, q.problem.sizes, shared_memory_of(*q.gpu(), threads),
+                                                     fit_wishes(q.problem, wishes));
+                s.block_threads = threads;
+                return s;
+            };
+            std::vector<Wishes> variations;
+            if (range == Range::All) {
+                variations = placements(question.wishes);
+                for (const int threads : {128, 512}) variations.push_back(with_threads(question.wishes, threads));
+                for (const std::int64_t chunk : {32, 128}) variations.push_back(with_chunk(question.wishes, chunk));
+            }
+            return tried(portable_target(), fit, definition, program, question, variations);
+        },
+        emit::emit_cuda,
+        ".cu"};
+    return kTarget;
+}
+
+}  // namespace forge::target

@@ -1,0 +1,28 @@
+/// Schedules for kernels whose tiles lie in a GPU's shared memory (the portable CUDA path): the largest chunk, and of
+/// the parallel axis the largest part, that fit and still give every multiprocessor a task. Where nothing fits, what
+/// needs least, and some of its tiles in global memory: every program has kernels. A pure function of plain data.
+#pragma once
+
+#include <optional>
+
+#include "plan/plan.h"
+
+namespace forge::target {
+
+/// One GPU, as far as fitting needs it.
+struct SharedMemory {
+    std::int64_t bytes = 99 * 1024;  ///< of tiles, per block of threads
+    int multiprocessors = 108;
+    std::int64_t all_bytes = 0;  ///< … where nothing but tiles lies in shared memory; 0: no more than `bytes`
+};
+
+struct FitWishes {
+    std::optional<plan::Strategy> strategy;
+    std::int64_t chunk = 0, tiles = 0, segments = 0;          ///< 0: chosen
+    std::int64_t expected_tokens = 4096, expected_tasks = 1;  ///< sequences × heads
+};
+
+plan::Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program,
+                                 const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes);
+
+}  // namespace forge::target

@@ -1,0 +1,178 @@
+"""Gradients on the CPU: operators under autograd against finite differences of the float64 recurrence, packed, grouped,
+with states; torch.compile, opcheck, checkpointing; vjp of definitions in NumPy."""
+
+import numpy as np
+import pytest
+
+from programs import PROGRAMS, random_inputs
+from reference import CASES, inputs_for, keywords_for, reference
+
+torch = pytest.importorskip("torch")
+
+import forge  # noqa: E402
+from forge import ops  # noqa: E402
+
+OFFSETS = [0, 17, 17, 40]
+
+
+def run(case, x: dict, initial=None, packed=False):
+    """(output, [final states])"""
+    more = {} if initial is None else {"initial_state": tuple(initial) if len(initial) > 1 else initial[0]}
+    if packed:
+        more["cu_seqlens"] = torch.tensor(OFFSETS)
+    o, final = getattr(ops, case.op)(**x, **keywords_for(case), **more, output_final_state=True)
+    return o, list(final) if isinstance(final, tuple) else [final]
+
+
+def as_given(case, initial):
+    """Initial states in the operator's shape."""
+    return initial if len(initial) < 2 else [initial[0], initial[1][:, None]]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["batch", "packed"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_of_operators(case, packed):
+    """d loss along a random direction in each argument, by autograd in float32 and by differences in float64."""
+    rng = np.random.default_rng(3)
+    x = inputs_for(case, 1 if packed else 2, 40, 2, 16, 8)
+    offsets = OFFSETS if packed else None
+    o, final = reference(case, x, offsets=offsets)
+    initial = [np.abs(rng.standard_normal(s.shape)) * 0.3 for s in final]
+    weights = [rng.standard_normal(a.shape) for a in (o, *final)]
+
+    def loss(x, initial):
+        o, final = reference(case, x, initial, offsets)
+        return sum((w * a).sum() for w, a in zip(weights, [o, *final]))
+
+    given = {n: torch.from_numpy(a).requires_grad_() for n, a in x.items()}
+    states = [torch.from_numpy(s.astype(np.float32)).requires_grad_() for s in initial]
+    o, final = run(case, given, as_given(case, states), packed)
+    shaped = [torch.from_numpy(w).reshape(a.shape) for w, a in zip(weights, [o, *final])]
+    sum((w * a).sum() for w, a in zip(shaped, [o, *final])).backward()
+    wide = {n: a.astype(np.float64) for n, a in x.items()}
+    every = [*((n, wide, n, given[n]) for n in wide), *((f"state {i}", initial, i, s) for i, s in enumerate(states))]
+    for name, values, key, tensor in every:
+        at, direction = values[key], rng.standard_normal(values[key].shape)
+        by_differences = []
+        for step in (1e-4, -1e-4):
+            values[key] = at + step * direction
+            by_differences.append(loss(wide, initial))
+        values[key] = at
+        wanted = (by_differences[0] - by_differences[1]) / 2e-4
+        terms = tensor.grad.double().numpy() * direction
+        assert abs(terms.sum() - wanted) <= 2e-4 * (np.abs(terms).sum() + 1e-2), name
+
+
+def test_the_same_bits_twice():
+    case = next(c for c in CASES if c.name == "gated_delta_rule grouped")
+    grads = []
+    for _ in range(2):
+        x = {n: torch.from_numpy(a).requires_grad_() for n, a in inputs_for(case, 2, 150, 2, 32, 32).items()}
+        run(case, x)[0].square().sum().backward()
+        grads.append([a.grad for a in x.values()])
+    assert all(torch.equal(a, b) for a, b in zip(*grads))
+
+
+@pytest.mark.parametrize("name", ["chunk_gla", "chunk_gated_delta_rule", "chunk_hgrn", "chunk_linear_attn"])
+def test_under_torch_compile(name):
+    case = next(c for c in CASES if c.op == name)
+    x = inputs_for(case, 1, 40, 2, 16, 16)
+    grads = []
+    for compiled in (False, True):
+        torch._dynamo.reset()
+        given = [torch.from_numpy(a).requires_grad_() for a in x.values()]
+
+        def loss(*args):
+            o, final = run(case, dict(zip(x, args)))
+            return (o * 2).sum() + sum(s.square().sum() for s in final)
+
+        (torch.compile(loss, fullgraph=True, backend="aot_eager") if compiled else loss)(*given).backward()
+        grads.append([a.grad for a in given])
+    assert all(torch.equal(a, b) for a, b in zip(*grads))
+
+
+def test_opcheck():
+    q, k, v = (torch.randn(1, 20, 2, 8, requires_grad=True) for _ in range(3))
+    g = (-torch.rand(1, 20, 2)).requires_grad_()
+    ops.chunk_simple_gla(q, k, v, g)
+    seen = []
+    original = torch.ops.forge.attention.default
+
+    class Look(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is original:
+                seen.append(args)
+            return func(*args, **(kwargs or {}))
+
+    with Look(), torch.no_grad():
+        torch.compile(lambda *a: ops.chunk_simple_gla(*a)[0], backend="eager")(q, k, v, g)
+    if seen:  # the operator's own arguments
+        args = [[x.detach().requires_grad_() for x in seen[0][1]] if i == 1 else a for i, a in enumerate(seen[0])]
+        torch.library.opcheck(original, tuple(args))
+
+
+def test_only_where_they_are_wanted():
+    case = next(c for c in CASES if c.op == "chunk_gla")
+    x = {n: torch.from_numpy(a) for n, a in inputs_for(case, 1, 30, 1, 8, 8).items()}
+    x["v"].requires_grad_()
+    o, final = run(case, x)
+    o.sum().backward()
+    assert x["v"].grad is not None and x["q"].grad is None
+    with torch.no_grad():
+        assert not run(case, x)[0].requires_grad
+    (again,) = torch.autograd.grad(run(case, x)[0].square().sum(), x["v"], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable|twice|does not require grad"):
+        again.sum().backward()
+
+
+def test_checkpointing():
+    case = next(c for c in CASES if c.op == "chunk_kda" and not c.raw_gate and c.groups == 1)
+    x = inputs_for(case, 1, 30, 1, 8, 8)
+    grads = []
+    for checkpointed in (False, True):
+        given = [torch.from_numpy(a).requires_grad_() for a in x.values()]
+
+        def call(*args):
+            return run(case, dict(zip(x, args)))[0]
+
+        o = torch.utils.checkpoint.checkpoint(call, *given, use_reentrant=False) if checkpointed else call(*given)
+        o.square().sum().backward()
+        grads.append([a.grad for a in given])
+    assert all(torch.equal(a, b) for a, b in zip(*grads))
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_vjp_of_definitions(name):
+    """In NumPy, and the same numbers by autograd."""
+    attn, x = PROGRAMS[name](), random_inputs(name, 2, 50, 2, 16, 12)
+    (o, final), pullback = attn.vjp(**x)
+    wanted_o, wanted_final = attn(**x, output_final_state=True)
+    assert np.array_equal(o, wanted_o)
+    rng = np.random.default_rng(0)
+    grad_o = rng.standard_normal(o.shape).astype(o.dtype)
+    finals = list(final) if isinstance(final, tuple) else [final]
+    grad_final = [rng.standard_normal(s.shape).astype(np.float32) for s in finals]
+    grads = pullback(grad_o, tuple(grad_final) if len(grad_final) > 1 else grad_final[0])
+    given = {n: torch.from_numpy(a).requires_grad_() if isinstance(a, np.ndarray) else a for n, a in x.items()}
+    to, tfinal = attn(**given, output_final_state=True)
+    tfinals = list(tfinal) if isinstance(tfinal, tuple) else [tfinal]
+    torch.autograd.backward([to, *tfinals], [torch.from_numpy(grad_o), *map(torch.from_numpy, grad_final)])
+    for n, a in given.items():
+        if isinstance(a, torch.Tensor):
+            assert grads[n].shape == x[n].shape and np.array_equal(grads[n], a.grad.numpy()), n
+    with pytest.raises(TypeError, match="grad_output"):
+        pullback([grad_o, grad_o, grad_o, grad_o])
+
+
+def test_what_has_no_gradients():
+    attn, x = PROGRAMS["scalar_gla"](), random_inputs("scalar_gla", 1, 10, 1, 8, 8)
+    given = {n: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for n, a in x.items()}
+    given["v"].requires_grad_()
+    with pytest.raises(NotImplementedError, match="return_intermediate_states"):
+        attn(**given, return_intermediate_states=True)
+    with pytest.raises(NotImplementedError, match="decode has no gradients"):
+        attn.decode(**given, state=torch.zeros(1, 1, 8, 8))
+    with pytest.raises(forge.RuntimeError, match="expected one-pass, fused or decoupled"):
+        attn.compile(dtype="f32", entry="backward", K=8, V=8).explain() and forge.Attention(
+            attn.definition, options={"strategy": "segmented"}
+        ).compile(dtype="f32", entry="backward", K=8, V=8)
