@@ -19,7 +19,7 @@ namespace {
 using compiler::PassStep;
 using interp::Outcome;
 
-constexpr double kTolerance = 1e-6;  ///< float64 in other orders differs by far less, a wrong pass by far more
+constexpr double kFarthest = 1e-6;  ///< float64 in other orders differs by far less, a wrong pass by far more
 
 class Bisecting {
   public:
@@ -74,7 +74,7 @@ class Bisecting {
             if (!(d <= most)) most = std::isnan(d) ? HUGE_VAL : d;
         }
         result.difference = std::max(result.difference, most);
-        result.wrong = result.wrong || !(most <= kTolerance);
+        result.wrong = result.wrong || !(most <= kFarthest);
     }
 
     /// The whole program up to `place`, whose kernels are then run together, each as its last pass has left it.
@@ -122,6 +122,9 @@ std::string Bisection::text() const {
 }
 
 Bisection bisect(const ir::Definition& definition, const CompileOptions& options, const compiler::Plant& plant) {
+    if (options.entry == "backward")
+        throw RuntimeError(
+            "bisect: expected forward or decode, whose results are those of the recurrence, got backward");
     return Bisecting(definition, options, plant).run(definition, options, static_cast<bool>(plant));
 }
 

@@ -36,6 +36,14 @@ constexpr Pass kPipeline[] = {
     {ir::Pass::FuseProducts, fuse_products},
 };
 
+/// The program of a backward pass goes through all of these but the last, becomes the gradient, and then goes on here.
+constexpr Pass kAfterGradient[] = {
+    {ir::Pass::SimplifyGradient, simplify},
+    {ir::Pass::ReassociateGradient, reassociate},
+    {ir::Pass::SimplifyGradientProducts, simplify},
+    {ir::Pass::FuseProducts, fuse_products},
+};
+
 /// The axis that back ends would cut: the first in order of preference.
 std::string value_axis(const ir::Function& fn) {
     const auto axes = parallel_axes(fn);
@@ -82,14 +90,14 @@ ir::Function optimize(ir::Function program, const ir::PassRunner& passes) {
     return program;
 }
 
-ir::Function differentiable(ir::Function program) {
+ir::Function differentiable(ir::Function program, const ir::PassRunner& passes) {
     for (const Pass& pass : kPipeline)
-        if (pass.run != fuse_products) program = pass.run(program);
+        if (pass.id != ir::Pass::FuseProducts) program = passes.run(pass.id, [&] { return pass.run(program); });
     return program;
 }
 
-ir::Function optimize_gradient(ir::Function adjoint) {
-    for (const auto run : {simplify, reassociate, simplify, fuse_products}) adjoint = run(adjoint);
+ir::Function optimize_gradient(ir::Function adjoint, const ir::PassRunner& passes) {
+    for (const Pass& pass : kAfterGradient) adjoint = passes.run(pass.id, [&] { return pass.run(adjoint); });
     return adjoint;
 }
 

@@ -24,9 +24,9 @@ ir::Function optimize(ir::Function program, const ir::PassRunner& passes = {});
 
 /// The pipeline as far as a gradient is taken: decays in a safe form and elementary operations, but no product that
 /// accumulates yet.
-ir::Function differentiable(ir::Function program);
+ir::Function differentiable(ir::Function program, const ir::PassRunner& passes = {});
 /// What the pipeline does with a gradient: the rest of its passes, and those before that find something to do again.
-ir::Function optimize_gradient(ir::Function adjoint);
+ir::Function optimize_gradient(ir::Function adjoint, const ir::PassRunner& passes = {});
 
 /// Parses a function in text form, runs the named passes and prints the result. CompileError for unknown passes.
 std::string run_passes(const std::string& text, const std::vector<std::string>& passes,

@@ -108,7 +108,7 @@ class Spec {
             case Role::Mask:
                 return !of_result;
             case Role::Before:
-                return of_result && level_ != Level::Program;
+                return level_ == Level::Graph || (of_result && level_ > Level::Graph);
             case Role::Spill:
             case Role::Ones:
             case Role::Eye:

@@ -298,7 +298,7 @@ class Run {
 
     void expect_none_under_way() {
         Clock all;
-        for (State& s : states_) all.join(s.clock);
+        for (const State& s : states_) all.join(s.clock);
         for (std::size_t n = 1; n < asynchronous_.size(); ++n)
             if (asynchronous_[n].statement->kind != Kind::Issue && all.of(count() + static_cast<int>(n)) == 0)
                 report(fmt::format("{} may be under way when the kernel ends", described(*asynchronous_[n].statement)));

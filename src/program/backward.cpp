@@ -8,10 +8,11 @@
 
 namespace forge::program {
 
-Backward backward_of(const ir::Definition& def) {
-    ir::Function program = graph::differentiable(frontend::join(def));
-    ir::Function adjoint = graph::optimize_gradient(graph::gradient_with_states(program, def));
-    return {graph::gradient_interface(def), std::move(program), std::move(adjoint)};
+Backward backward_of(const ir::Definition& def, const ir::PassRunner& passes) {
+    const ir::Function joined = passes.run(ir::Pass::Join, [&] { return frontend::join(def); });
+    ir::Function program = graph::differentiable(joined, passes);
+    ir::Function adjoint = passes.run(ir::Pass::Gradient, [&] { return graph::gradient_with_states(program, def); });
+    return {graph::gradient_interface(def), std::move(program), graph::optimize_gradient(std::move(adjoint), passes)};
 }
 
 Backward step_backward(const ir::Definition& def) {

@@ -13,15 +13,15 @@
 #include "graph/passes.h"
 #include "graph/pipeline.h"
 #include "program/entry_point.h"
-#include "schedule/channels.h"
-#include "schedule/warp_groups.h"
+#include "target/channels/channels.h"
+#include "target/hopper/warp_groups.h"
 
 namespace forge::tests {
 namespace {
 
 constexpr std::int64_t kKiB = 1024;
 constexpr std::int64_t kFewTasks = 32, kManyTasks = 512;  ///< several warp groups per task, or one
-constexpr schedule::SharedMemory kHopper{220 * kKiB, 132, 227 * kKiB}, kSmallest{92 * kKiB, 132, 92 * kKiB};
+constexpr target::SharedMemory kHopper{220 * kKiB, 132, 227 * kKiB}, kSmallest{92 * kKiB, 132, 92 * kKiB};
 
 struct Sizes {
     std::int64_t k, v;
@@ -55,15 +55,17 @@ void each_other_entry(const Entry& entry, const UsePlan& use) {
         std::optional<program::EntryPoint> point;
         try {
             point = program::entry_named(name, def);
-        } catch (const std::runtime_error&) { continue; }
+        } catch (const std::runtime_error&) {
+            continue;
+        }
         const Joined j{point->tensors, point->optimised};
         const tile::Sizes sizes =
             frontend::own_sizes(def, check::sizes_for(entry.make().define(), {.sizes = {{"K", 64}, {"V", 96}}}));
         for (const std::int64_t tasks : {kFewTasks, 64 * kManyTasks})
             plan_if_fit(j, sizes, fmt::format("{}, portable, {}, {} tasks", entry.name, name, tasks), use, [&] {
-                schedule::FitWishes wishes;
+                target::FitWishes wishes;
                 wishes.strategy = plan::Strategy::OnePass, wishes.chunk = point->chunk, wishes.expected_tasks = tasks;
-                return schedule::fit_shared_memory(j.definition, j.program, sizes, kHopper, wishes);
+                return target::fit_shared_memory(j.definition, j.program, sizes, kHopper, wishes);
             });
     }
 }
@@ -82,9 +84,9 @@ void each_portable_plan(const Entry& entry, const UsePlan& use) {
                         fmt::format("{}, portable, {}, {}, {} x {}, {} KiB", entry.name, plan::to_string(strategy),
                                     to_string(dtype), s.k, s.v, memory.bytes / kKiB);
                     plan_if_fit(j, sizes, name, use, [&] {
-                        schedule::FitWishes wishes;
+                        target::FitWishes wishes;
                         wishes.strategy = strategy, wishes.expected_tasks = kFewTasks;
-                        return schedule::fit_shared_memory(j.definition, j.program, sizes, memory, wishes);
+                        return target::fit_shared_memory(j.definition, j.program, sizes, memory, wishes);
                     });
                 }
     }
@@ -104,10 +106,10 @@ void each_warp_group_plan(const Entry& entry, const UsePlan& use) {
                                                              plan::to_string(strategy), to_string(dtype), s.k, s.v,
                                                              tasks, keeps_states ? ", states before chunks" : "");
                         plan_if_fit(j, sizes, name, use, [&] {
-                            schedule::FitWishes wishes;
+                            target::FitWishes wishes;
                             wishes.strategy = strategy, wishes.expected_tasks = tasks;
                             wishes.expected_tokens = 32768;
-                            return schedule::fit_warp_groups(j.definition, j.program, sizes, kHopper, wishes);
+                            return target::fit_warp_groups(j.definition, j.program, sizes, kHopper, wishes);
                         });
                     }
         }
@@ -125,7 +127,7 @@ void each_channel_plan(const Entry& entry, const UsePlan& use) {
                         fmt::format("{}, channels, {}, {} threads, {} channels, {}", entry.name, to_string(dtype),
                                     threads, channels, multiprocessors == 0 ? "look back" : "clusters");
                     plan_if_fit(j, sizes, name, use, [&] {
-                        return schedule::fit_channels(j.definition, j.program, sizes, {}, threads, multiprocessors);
+                        return target::fit_channels(j.definition, j.program, sizes, {}, threads, multiprocessors);
                     });
                 }
     }

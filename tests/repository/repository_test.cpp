@@ -44,8 +44,8 @@ TEST(Repository, NoVariantIsNamedInTheCompiler) {
 
 /// Folders of src/ from the ground up: each includes from itself and from those before it.
 const std::vector<std::string> kFolders = {"support", "ir",      "frontend", "graph", "program", "interp",
-                                           "tile",    "plan",    "kernel",  "emit",  "build", "target",  "tune",
-                                           "runtime", "compile", "check",    "gpu",   "capi"};
+                                           "tile",    "plan",    "kernel",   "emit",  "build",   "target",
+                                           "tune",    "runtime", "compile",  "check", "gpu",     "capi"};
 
 TEST(Repository, FoldersIncludeOnlyFromThoseBelow) {
     std::map<std::string, std::size_t> height;
