@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "emit/cuda/emit_cuda.h"
-#include "forge/error.h"
 #include "graph/norm_bound.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
