@@ -199,8 +199,7 @@ def _known(wanted: Request, values: tuple[Any, ...]) -> _Known | None:
         [_tensor(x) for x in wanted.tensors],
         None if wanted.initial is None else [_tensor(x) for x in wanted.initial],
     )
-    with torch.no_grad():  # of calls without gradients, whatever this one was
-        plan = program(wanted.key)._plan(library_of(tensors[0]), tensors, initial, wanted.final, wanted.cu_seqlens)
+    plan = program(wanted.key)._plan(library_of(tensors[0]), tensors, initial, wanted.final, wanted.cu_seqlens)
     states = wanted.initial or []
     origins = [
         _origin(x, made, places, plan) for x, made in zip([*wanted.tensors, *states], [*tensors, *(initial or [])])
