@@ -173,6 +173,7 @@ void add_check(CLI::App& app, CheckOptions& o, Command& chosen) {
         ->group("Shape");
     c->add_flag("--json", o.json, "print JSON");
     c->add_flag("--verbose", o.verbose, "a line for every output and state");
+    c->add_flag_callback("--backward", [&o] { o.build.entry = "backward"; }, "gradients, as --entry backward");
     add_shape(*c, o.shape);
     add_build(*c, o.build, false);
     add_device(*c, o.build);

@@ -457,11 +457,11 @@ class Attention:
         nor nvcc."""
         return self._chosen(options).resources()
 
-    def check(self, **options: Any) -> _measure.CheckReport:
+    def check(self, backward: bool = False, **options: Any) -> _measure.CheckReport:
         """Runs awkward problems (ragged, packed, empty, strong gates, …) on the CPU and compares them in float64 with
-        `step`, or with the three phases where a definition has no step. The report prints as a table, and is true if
-        all is right."""
-        options = {"dtype": "f32", **options}
+        `step`, or with the three phases where a definition has no step; with `backward` the gradients, with those of
+        `step`. The report prints as a table, and is true if all is right."""
+        options = {"dtype": "f32", **({"entry": "backward"} if backward else {}), **options}
         sizes = {s: 32 for s in self.signature.symbols if s not in self._allowed and s not in options}
         return _measure.CheckReport(self.name, self.compile(**{**sizes, **options}).check())
 

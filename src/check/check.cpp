@@ -6,6 +6,7 @@
 #include "check/parallel.h"
 #include "check/tolerance.h"
 #include "program/backward.h"
+#include "program/entry_point.h"
 
 namespace forge::check {
 namespace {
@@ -204,10 +205,12 @@ Report compare(const Buffers& buffers, const Reference& reference) {
     return report;
 }
 
-Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem) {
-    Buffers buffers(declared, problem);
+Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem,
+             const std::string& entry) {
+    Buffers buffers(program::tensors_of(entry, declared), problem);
     run(buffers, [&](Buffers& part) { attention(part.call()); });
-    return compare(buffers, reference(buffers, attention.chunk()));
+    return compare(buffers, entry == "backward" ? backward_reference(buffers, declared, attention.chunk())
+                                                : reference(buffers, attention.chunk()));
 }
 
 }  // namespace forge::check

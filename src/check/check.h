@@ -63,7 +63,9 @@ void clear_results(Buffers& buffers);
 /// What the call left in the buffers against the reference.
 Report compare(const Buffers& buffers, const Reference& reference);
 
-/// All of it: buffers, call, reference, comparison. `declared` is the definition as written (see `Buffers`).
-Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem);
+/// All of it: buffers, call, reference, comparison. `declared` is the definition as written (see `Buffers`), `entry`
+/// the entry point that `attention` is compiled of.
+Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem,
+             const std::string& entry = "forward");
 
 }  // namespace forge::check

@@ -164,6 +164,11 @@ def test_vjp_of_definitions(name):
         pullback([grad_o, grad_o, grad_o, grad_o])
 
 
+def test_check():
+    report = PROGRAMS["scalar_gla"]().check(backward=True)
+    assert report
+
+
 def test_what_has_no_gradients():
     attn, x = PROGRAMS["scalar_gla"](), random_inputs("scalar_gla", 1, 10, 1, 8, 8)
     given = {n: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for n, a in x.items()}
