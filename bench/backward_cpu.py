@@ -1,6 +1,6 @@
 """Forward and backward of the gated delta rule on the CPU: Forge's operator under autograd against the chunked form in
 PyTorch eager (peers/torch_eager.py), in one process, on the same inputs, gradients compared. Prints medians and their
-ratio; --csv adds a line to a file. Needs PyTorch, the built library (FORGE_LIBRARY) and the package (PYTHONPATH=python).
+ratio; --csv adds a line to a file. Needs PyTorch, the built library (FORGE_LIBRARY) and the package on PYTHONPATH.
 
     python bench/backward_cpu.py --T 2048 --H 4 --K 128 --V 128 --csv bench/results/DATE-cpu-backward.csv
 """
@@ -18,6 +18,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
 import torch_eager  # noqa: E402
+
 from forge import ops  # noqa: E402
 
 

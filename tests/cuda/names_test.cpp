@@ -100,7 +100,7 @@ struct Target {
     std::string (*emitted)(const ir::Definition& def, const ir::Function& program, const tile::Sizes& sizes);
 };
 
-std::string emit_with(plan::Schedule schedule, const ir::Definition& def, const ir::Function& program,
+std::string emit_with(const plan::Schedule& schedule, const ir::Definition& def, const ir::Function& program,
                       const tile::Sizes& sizes) {
     const plan::Plan plan = plan::make_plan(def, program, sizes, schedule);
     return schedule.shared_memory ? emit::emit_cuda(plan) : emit::emit_cpu(plan);
