@@ -245,7 +245,7 @@ Function gradient(const Function& program, const ir::Definition& def, Unit unit)
 Function gradient_with_states(const Function& program, const ir::Definition& def) {
     Function made = gradient(program, def);
     for (const Result& r : program.results)  // its ops come first, with their numbers
-        if (r.role == Role::State) made.results.push_back(r);
+        if (r.role == Role::State) made.results.push_back({r.name, Role::After, r.value});
     return made;
 }
 

@@ -17,14 +17,6 @@ using ir::ValueId;
 
 bool is_before(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Before; }
 
-/// Whether a result is a state that goes forwards: one that the program reads as Before, not as State.
-bool goes_forwards(const Function& program, const Result& r) {
-    if (r.role != Role::State) return false;
-    return std::none_of(program.ops.begin(), program.ops.end(), [&](const Op& op) {
-        return op.code == Opcode::Param && op.attrs.role == Role::State && op.attrs.name == r.name;
-    });
-}
-
 /// The states before the chunk that some values need.
 std::set<std::string> needed_states(const Function& program, const std::vector<ValueId>& roots) {
     std::set<std::string> found;
@@ -37,7 +29,7 @@ std::set<std::string> needed_states(const Function& program, const std::vector<V
 std::vector<ValueId> roots_backwards(const Function& program) {
     std::vector<ValueId> roots;
     for (const Result& r : program.results)
-        if (!goes_forwards(program, r)) roots.push_back(r.value);
+        if (r.role != Role::After) roots.push_back(r.value);
     return roots;
 }
 
@@ -46,13 +38,16 @@ std::vector<ValueId> roots_backwards(const Function& program) {
 std::string saved_spill(const std::string& state) { return "before:" + state; }
 
 bool has_saved_states(const Function& program) {
-    return std::any_of(program.ops.begin(), program.ops.end(), is_before);
+    return std::any_of(program.ops.begin(), program.ops.end(), is_before) ||
+           std::any_of(program.results.begin(), program.results.end(),
+                       [](const Result& r) { return r.role == Role::After; });
 }
 
 Function states_forwards(const Function& program) {
     const std::set<std::string> saved = needed_states(program, roots_backwards(program));
     Function made = program;
-    std::erase_if(made.results, [&](const Result& r) { return !goes_forwards(program, r); });
+    std::erase_if(made.results, [](const Result& r) { return r.role != Role::After; });
+    for (Result& r : made.results) r.role = Role::State;
     for (ValueId v = 0; v < made.size(); ++v) {
         Op& op = made.op(v);
         if (!is_before(op)) continue;
@@ -64,7 +59,7 @@ Function states_forwards(const Function& program) {
 
 Function rest_backwards(const Function& program) {
     Function made = program;
-    std::erase_if(made.results, [&](const Result& r) { return goes_forwards(program, r); });
+    std::erase_if(made.results, [](const Result& r) { return r.role == Role::After; });
     for (Op& op : made.ops) {
         if (!is_before(op)) continue;
         op.attrs.name = saved_spill(op.attrs.name);

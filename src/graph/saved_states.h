@@ -1,7 +1,7 @@
-/// States that a program reads as they were before the chunk (Role::Before) while others are carried from the end of
-/// the sequence to its beginning: the form of a backward pass. Such a program stands for two: one that makes the
-/// states, from the first chunk to the last, and stores those before every chunk, and one that goes back and reads
-/// them.
+/// States that a program reads as they were before the chunk (Role::Before) and makes anew (Role::After), while others
+/// are carried from the end of the sequence to its beginning: the form of a backward pass. Such a program stands for
+/// two: one that makes the states, from the first chunk to the last, and stores those before every chunk, and one that
+/// goes back and reads them.
 #pragma once
 
 #include "ir/function.h"

@@ -218,6 +218,8 @@ std::string binding_name(const std::string& name, ir::Role role) {
             return name + "@eye";
         case ir::Role::Before:
             return name + "@before";
+        case ir::Role::After:
+            return name + "@after";
     }
     throw InternalError("interp: unknown role");
 }

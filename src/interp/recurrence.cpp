@@ -207,12 +207,6 @@ Outcome run_program(const ir::Function& program, const ir::Definition& def, cons
 
 namespace {
 
-/// The states that a backward pass carries forwards are made again here, so those it returns are left out.
-ir::Function without_states(ir::Function adjoint, const ir::Definition& def) {
-    std::erase_if(adjoint.results, [&](const ir::Result& r) { return r.role == Role::State && def.state(r.name); });
-    return adjoint;
-}
-
 /// `prepare` makes what one function takes of a chunk's bindings.
 Outcome run_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes, std::int64_t chunk,
                      const std::function<void(const ir::Definition&, Bindings&)>& prepare, const Touch& touch = {}) {
@@ -246,10 +240,7 @@ Outcome run_step_gradient(const Backward& b, const Sequence& sequence, const Siz
 }
 
 Outcome run_program_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes, const Touch& touch) {
-    const ir::Function adjoint = without_states(b.adjoint, b.definition);
-    return run_gradient(
-        {b.definition, b.interface, b.program, adjoint}, sequence, sizes, chunk_size(sizes),
-        [](const ir::Definition&, Bindings&) {}, touch);
+    return run_gradient(b, sequence, sizes, chunk_size(sizes), [](const ir::Definition&, Bindings&) {}, touch);
 }
 
 }  // namespace forge::interp

@@ -87,6 +87,8 @@ const char* to_string(Role role) {
             return "eye";
         case Role::Before:
             return "before";
+        case Role::After:
+            return "after";
     }
     return "?";
 }

@@ -79,7 +79,8 @@ enum class Role : std::uint8_t {
     Spill,    ///< a value that an earlier kernel stored
     Ones,     ///< carried from chunk to chunk like a state, from ones: factors of a transition
     Eye,      ///< carried from chunk to chunk like a state, from the identity: the matrix of a transition
-    Before,   ///< of a result: a state before the chunk, which is stored for the caller
+    Before,   ///< of a result: a state before the chunk, which is stored for the caller; of a parameter: such a state
+    After,    ///< of a result: the state after the chunk, in a program whose own states come from behind
 };
 const char* to_string(Role role);
 

@@ -107,6 +107,8 @@ class Spec {
             case Role::Scalar:
             case Role::Mask:
                 return !of_result;
+            case Role::After:
+                return of_result && level_ >= Level::Graph;
             case Role::Before:
                 return level_ != Level::Program;
             case Role::Spill:

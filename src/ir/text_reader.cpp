@@ -24,7 +24,7 @@ const std::map<std::string, Role>& roles() {
     static const std::map<std::string, Role> all = [] {
         std::map<std::string, Role> m;
         for (const Role r : {Role::Input, Role::Shifted, Role::Head, Role::Scalar, Role::Mask, Role::State, Role::Chunk,
-                             Role::Cached, Role::Spill, Role::Ones, Role::Eye, Role::Before})
+                             Role::Cached, Role::Spill, Role::Ones, Role::Eye, Role::Before, Role::After})
             m.emplace(to_string(r), r);
         return m;
     }();

@@ -158,6 +158,7 @@ class Verifier {
             case Role::Eye:
             case Role::Spill:
             case Role::Before:
+            case Role::After:
                 return std::nullopt;  // of joined programs and kernels
         }
         return std::nullopt;

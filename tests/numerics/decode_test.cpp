@@ -124,13 +124,13 @@ TEST(DecodeOptions, AreRefusedInWords) {
             return error.what();
         }
     };
-    EXPECT_EQ(message({.entry = "prefill"}), "entry: expected forward or decode, got 'prefill'");
+    EXPECT_EQ(message({.entry = "prefill"}), "entry: expected forward, decode or backward, got 'prefill'");
     EXPECT_EQ(message({.entry = "decode", .chunk = 64}),
               "gla: chunk: expected 1, which decode fixes, got 64; leave the option out");
     EXPECT_EQ(message({.entry = "decode", .strategy = "fused"}),
               "gla: strategy: expected one-pass, which decode has, got 'fused'; leave the option out");
     EXPECT_EQ(message({.device = "cuda", .on = "h200", .entry = "decode", .engine = "warp-groups"}),
-              "gla: engine: expected portable, which decode has, got 'warp-groups'");
+              "gla: engine: expected portable, which decode and backward have, got 'warp-groups'");
 }
 
 }  // namespace

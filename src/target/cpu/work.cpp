@@ -93,6 +93,7 @@ class Counter {
             case Role::Ones:
             case Role::Eye:
             case Role::Before:
+            case Role::After:
                 return;
         }
     }
