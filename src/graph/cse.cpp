@@ -12,9 +12,15 @@ struct Key {
     const ir::Op* op;
     [[nodiscard]] auto tuple() const {
         const ir::Attrs& x = op->attrs;
-        return std::tuple(op->code, op->args, ir::to_string(op->type), x.name, x.role, x.value, x.dtype, x.dim, x.start,
+        return std::tuple(op->code, op->args, op->type.dtype, shape(), x.name, x.role, x.value, x.dtype, x.dim, x.start,
                           x.step, x.count, x.perm, x.diagonal,
                           std::tuple(x.reverse, x.exclusive, x.trans_a, x.trans_b, x.tri));
+    }
+    /// Not as it prints: axes of their own may have the same spelling.
+    [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> shape() const {
+        std::vector<std::pair<std::string, std::int64_t>> dims;
+        for (const Dim& d : op->type.shape) dims.emplace_back(d.symbol, d.factor);
+        return dims;
     }
     friend bool operator<(const Key& a, const Key& b) { return a.tuple() < b.tuple(); }
 };

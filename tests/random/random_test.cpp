@@ -76,10 +76,10 @@ TEST_P(FoundOnce, IsMended) {
     const Reported reported =
         parse_report(tests::read_file(tests::root() / "tests/random/found" / (GetParam() + ".txt")));
     Tally tally;
-    const auto fault =
-        examine(reported.seed, reported.forced,
-                {interpreter_engine(), sources_engine(every(0)), cpu_engine(1), emulated_engine(every(1))}, tally,
-                &reported.program);
+    const auto fault = examine(reported.seed, reported.forced,
+                               {interpreter_engine(), gradients_engine(), sources_engine(every(0)), cpu_engine(1),
+                                backward_engine(), emulated_engine(every(1))},
+                               tally, &reported.program);
     EXPECT_FALSE(fault) << fault->engine << ": " << fault->what.at(0);
 }
 
