@@ -92,6 +92,8 @@ class Arguments:
         """One or several, in order or by name, in the order of declaration. Those that follow from prev_token may be
         left out, but not in place: what they would have become is lost."""
         names, carried = list(self.signature.states), self.signature.carried
+        if len(names) == 1 and hasattr(given, "shape"):  # most calls have one array
+            return [given]
         own = [n for n in names if n not in carried]
         why = f"; the next call looks back to {', '.join(carried)}" if self.in_place and carried else ""
         if isinstance(given, Mapping):

@@ -18,14 +18,15 @@ from .attention import Attention
 class LinearAttention(Attention):
     """A variant from three functions over one chunk of tokens of one head, and, to check against, its recurrence.
 
-    input_meta    name -> SymbTensor, or a number for a scalar with a default; 'prev_s' declares the state (of several:
-    'prev_<name>') chunk_mode    inputs -> the chunk's own contribution to the state decay_mode    prev_s, chunk_state,
-    inputs -> the state after the chunk merge_mode    inputs, chunk_state (the state before the chunk) -> the output
-    step          optional: inputs of one token, prev_s -> (next state, output): the specification that `check` holds
-    the rest to chunk         optional: the tokens per chunk (16, 32, 64 or 128) of a definition whose results depend on
-    it; else Forge chooses enable_aot    compile now, for every combination of the values of ConstExpr, and keep the
-    sources in `code_dir` code_dir      where generated sources and compiled kernels are kept (default: the cache
-    directory) sp_group      a process group for sequence parallelism
+    input_meta    name -> SymbTensor, or a number for a scalar with a default; 'prev_s' or 'prev_<name>': the states
+    chunk_mode    inputs -> the chunk's own contribution to the state
+    decay_mode    prev_s, chunk_state, inputs -> the state after the chunk
+    merge_mode    inputs, chunk_state (the state before the chunk) -> the output
+    step          optional: inputs of one token, prev_s -> (next state, output): what `check` holds the rest to
+    chunk         optional: the tokens per chunk (16, 32, 64, 128), if results depend on it; else Forge chooses
+    enable_aot    compile now, for every combination of the values of ConstExpr, and keep the sources in `code_dir`
+    code_dir      where generated sources and compiled kernels are kept (default: the cache directory)
+    sp_group      a process group for sequence parallelism
     """
 
     def __init__(

@@ -155,10 +155,9 @@ def _from(origin: Any, values: tuple[Any, ...]) -> Any:
 def _answer(wanted: Request) -> tuple[Any, ...]:
     # Written out: torch 2.6's torch.compile knows the fields of a NamedTuple, and no slices of it.
     w = wanted
+    tensors = [x.function(*x.arguments) if type(x) is Made else x for x in w.tensors]
     initial = None if w.initial is None else [_tensor(x) for x in w.initial]
-    return w.returns(
-        run(w.key, [_tensor(x) for x in w.tensors], w.scalars, initial, w.final, w.cu_seqlens, w.before_chunks)
-    )
+    return w.returns(run(w.key, tensors, w.scalars, initial, w.final, w.cu_seqlens, w.before_chunks))
 
 
 class _Strange(Exception):
