@@ -38,6 +38,7 @@ def test_names_are_what_is_public():
         "resources",
         "signature",
         "source",
+        "vjp",
     ]
     assert dir(forge.variants.gla) == dir(PROGRAMS["scalar_gla"]()) == methods
     assert not [
