@@ -6,6 +6,7 @@
 
 #include "gpu.h"
 #include "json.h"
+#include "program/entry_point.h"
 
 namespace forge::tools {
 namespace {
@@ -15,7 +16,7 @@ const std::vector<std::string> kDefaultVariants = {"linear_attention", "scalar_g
 
 BenchRow measure(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options) {
     const Attention attention = build(definition, problem, options);
-    const check::Buffers buffers(definition, problem);
+    const check::Buffers buffers(program::tensors_of(options.entry, definition), problem);
     Call call = buffers.call();
     const std::size_t bytes = attention.workspace_bytes(call);
     constexpr std::size_t kAlignment = 64;

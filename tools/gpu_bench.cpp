@@ -5,6 +5,7 @@
 
 #include "gpu.h"
 #include "json.h"
+#include "program/entry_point.h"
 
 namespace forge::tools {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 GpuBenchRow measure(const gpu::Session& session, const ir::Definition& definition, const check::Problem& problem,
                     const BuildOptions& options) {
     const Attention attention = build(definition, problem, options);
-    const check::Buffers pattern(definition, gpu::pattern_of(problem));
+    const check::Buffers pattern(program::tensors_of(options.entry, definition), gpu::pattern_of(problem));
     gpu::RepeatedCall arguments(pattern, {problem.B, problem.T});
     GpuBenchRow row{
         definition.name,           attention.strategy(),  attention.schedule(), attention.kernels().size(), {}, 0, 0, 0,
@@ -93,7 +94,7 @@ int run_on_gpu(const RunOptions& options) {
     const ir::Definition definition = find_variant(options.variant);
     const check::Problem problem = problem_of(options.shape);
     const Attention attention = build(definition, problem, options.build);
-    check::Buffers buffers(definition, problem);
+    check::Buffers buffers(program::tensors_of(options.build.entry, definition), problem);
     session.run(attention, buffers);
     gpu::DeviceBuffers arguments(buffers);
     const gpu::Timing timing = session.time(attention, arguments.call(attention, session.stream()));

@@ -146,8 +146,7 @@ void print(const target::Choice& choice, const std::vector<Trial>& trials, doubl
 
 int tune_variant(const TuneOptions& options) {
     if (options.build.entry != "forward")
-        throw RuntimeError(
-            fmt::format("--entry: expected forward, got '{}', which has one schedule", options.build.entry));
+        throw RuntimeError(fmt::format("--entry: expected forward, got '{}', which is not tuned", options.build.entry));
     if (on_gpu(options.build)) return tune_on_gpu(options);
     const ir::Definition declared = find_variant(options.variant);
     const check::Problem problem = problem_of(options.shape);

@@ -8,7 +8,7 @@
 namespace forge::runtime {
 namespace {
 
-static_assert(sizeof(cuda::Call) + sizeof(cuda::TensorMaps) <= 4096, "CUDA's limit for the arguments of a kernel");
+static_assert(sizeof(cuda::Call) + sizeof(cuda::TensorMaps) <= 32764, "CUDA's limit for the arguments of a kernel");
 
 using support::Checked;
 

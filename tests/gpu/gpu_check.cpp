@@ -132,15 +132,17 @@ class Examination {
     void examine(const variants::Entry& entry, const std::string& dtype, const Sizes& sizes) {
         const ir::Definition def = entry.make().define();
         std::vector<Prepared> prepared;
+        const ir::Definition tensors = program::tensors_of(options_.entry, def);
         for (check::Case& c : check::awkward_cases(def, dtype_named(dtype), {{"K", sizes.k}, {"V", sizes.v}}, 1))
-            if (asked_for(c.name)) prepared.push_back({c.name, check::Buffers(def, c.problem), {}});
+            if (asked_for(c.name) && !(backward() && c.problem.cut != 0))  // whose gradient would end at the cut
+                prepared.push_back({c.name, check::Buffers(tensors, c.problem), {}});
         if (prepared.empty())
             throw RuntimeError(
                 fmt::format("{} has none of the cases '{}'", entry.name, fmt::join(options_.cases, ", ")));
         if (options_.tokens > 0) {
             check::Problem longer = prepared.front().buffers.problem();
             longer.T = options_.tokens, longer.H = 2, longer.initial_state = true;
-            prepared.push_back({fmt::format("{} tokens", options_.tokens), check::Buffers(def, longer), {}});
+            prepared.push_back({fmt::format("{} tokens", options_.tokens), check::Buffers(tensors, longer), {}});
         }
         for (const plan::Strategy strategy : plan::all_strategies()) {
             if (options_.strategy != "all" && options_.strategy != plan::to_string(strategy)) continue;
@@ -150,7 +152,7 @@ class Examination {
             row.tolerance = 0;
             try {
                 const Attention attention = build(def, prepared.front().buffers.problem(), row);
-                for (Prepared& p : prepared) check_case(attention, p, row);
+                for (Prepared& p : prepared) check_case(attention, def, p, row);
                 if (options_.cases.empty()) check_replay(attention, def, prepared.front().buffers.problem(), row);
             } catch (const CompileError& error) {
                 row.problem = error.diagnostics()[0].what;  // a strategy that the program does not admit
@@ -179,26 +181,31 @@ class Examination {
         return attention;
     }
 
-    static const check::Reference& reference_for(Prepared& p, std::int64_t chunk) {
-        const std::int64_t key = p.buffers.definition().step ? 0 : chunk;
+    [[nodiscard]] bool backward() const { return options_.entry == "backward"; }
+
+    [[nodiscard]] const check::Reference& reference_for(const ir::Definition& def, Prepared& p,
+                                                        std::int64_t chunk) const {
+        const std::int64_t key = def.step ? 0 : chunk;
         const auto found = p.references.find(key);
-        return found != p.references.end()
-                   ? found->second
-                   : p.references.emplace(key, check::reference(p.buffers, chunk)).first->second;
+        if (found != p.references.end()) return found->second;
+        return p.references
+            .emplace(key, backward() ? check::backward_reference(p.buffers, def, chunk)
+                                     : check::reference(p.buffers, chunk))
+            .first->second;
     }
 
-    void check_case(const Attention& attention, Prepared& p, Row& row) {
+    void check_case(const Attention& attention, const ir::Definition& def, Prepared& p, Row& row) {
         check::clear_results(p.buffers);
         if (p.buffers.problem().cut != 0) {
             check::run(p.buffers, [&](check::Buffers& part) { session_.run(attention, part); });
-            return note(check::compare(p.buffers, reference_for(p, attention.chunk())), p.name, row);
+            return note(check::compare(p.buffers, reference_for(def, p, attention.chunk())), p.name, row);
         }
         DeviceBuffers device(p.buffers);
         const Call& call = device.call(attention, session_.stream());
         attention(call);
         session_.stream().synchronize();
         device.fetch(p.buffers);
-        note(check::compare(p.buffers, reference_for(p, attention.chunk())), p.name, row);
+        note(check::compare(p.buffers, reference_for(def, p, attention.chunk())), p.name, row);
         if (!options_.cases.empty()) return;
         const auto first = p.buffers.outputs;
         attention(call);
@@ -214,8 +221,9 @@ class Examination {
         check::Problem captured = like, replayed = like;
         captured.lengths = {5, 0, 129, 16}, replayed.lengths = {70, 33, 0, 47};
         captured.T = replayed.T = 0;
-        Prepared p{"graph replay with other lengths", check::Buffers(def, replayed), {}};
-        const check::Buffers other(def, captured);
+        const ir::Definition tensors = program::tensors_of(options_.entry, def);
+        Prepared p{"graph replay with other lengths", check::Buffers(tensors, replayed), {}};
+        const check::Buffers other(tensors, captured);
         check::clear_results(p.buffers);
         DeviceBuffers device(p.buffers);
         device.set_offsets(other);
@@ -227,7 +235,7 @@ class Examination {
         graph.replay(session_.stream());
         session_.stream().synchronize();
         device.fetch(p.buffers);
-        note(check::compare(p.buffers, reference_for(p, attention.chunk())), p.name, row);
+        note(check::compare(p.buffers, reference_for(def, p, attention.chunk())), p.name, row);
     }
 
     void note(const check::Report& report, const std::string& name, Row& row) {

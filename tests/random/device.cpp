@@ -4,7 +4,7 @@
 
 #include "forge/error.h"
 #include "gpu/session.h"
-#include "tests/random/examine.h"
+#include "tests/random/gradients.h"
 
 namespace forge::fuzz {
 namespace {
@@ -37,6 +37,13 @@ std::optional<Attention> build(Subject& s, const std::string& device, const Way&
     return std::nullopt;
 }
 
+std::vector<std::byte> results(const check::Buffers& buffers) {
+    std::vector<std::byte> bits;
+    for (const auto* list : {&buffers.outputs, &buffers.final_states})
+        for (const auto& [name, x] : *list) bits.insert(bits.end(), x.storage.begin(), x.storage.end());
+    return bits;
+}
+
 }  // namespace
 
 Engine device_engine(const std::string& device) {
@@ -53,10 +60,7 @@ Engine device_engine(const std::string& device) {
                         for (int run = 0; run < 2; ++run) {
                             check::clear_results(problem.buffers);
                             session.run(*attention, problem.buffers);
-                            std::vector<std::byte> bits;
-                            for (const auto* list : {&problem.buffers.outputs, &problem.buffers.final_states})
-                                for (const auto& [name, x] : *list)
-                                    bits.insert(bits.end(), x.storage.begin(), x.storage.end());
+                            const std::vector<std::byte> bits = results(problem.buffers);
                             if (run == 0) first = bits;
                             else if (first != bits)
                                 found.push_back(attention->schedule() + ": other bits in another run");
@@ -65,6 +69,28 @@ Engine device_engine(const std::string& device) {
                             found.push_back(fmt::format("{}: {}", attention->schedule(), fault));
                     }
                 }
+                return found;
+            }};
+}
+
+Engine device_backward_engine(const std::string& device) {
+    return {"device backward", [device](Subject& s, Tally& tally) {
+                static const gpu::Session session(device);
+                CompileOptions options = backward_options(s, "device_backward");
+                options.device = device;
+                const Attention attention = compile(s.program.def, options);
+                ++tally["device: backward, " + attention.schedule().substr(0, attention.schedule().find(','))];
+                const BackwardProblem problem(s.program, make_problem(s.d, s.program, "b0", 64));
+                std::vector<std::byte> first;
+                const auto twice = [&](check::Buffers& buffers) {
+                    session.run(attention, buffers);
+                    first = results(buffers);
+                    check::clear_results(buffers);
+                    session.run(attention, buffers);
+                    if (first != results(buffers)) throw RuntimeError("other bits in another run");
+                };
+                std::vector<std::string> found = problem.faults(twice, attention.chunk(), tally);
+                for (std::string& fault : found) fault = attention.schedule() + ": " + fault;
                 return found;
             }};
 }

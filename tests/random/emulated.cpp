@@ -2,14 +2,15 @@
 
 #include <cstring>
 
+#include "compile/driver.h"
 #include "emit/cuda/emit_cuda.h"
 #include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "runtime/device_call.h"
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
-#include "tests/random/examine.h"
 #include "tests/random/gpu_plans.h"
+#include "tests/random/gradients.h"
 
 namespace forge::fuzz {
 namespace {
@@ -108,6 +109,21 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                     ++tally["emulated: channels"];
                 }
                 return found;
+            }};
+}
+
+Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
+    return {"emulated backward", [run = std::move(run)](Subject& s, Tally& tally) -> std::vector<std::string> {
+                if (!run(s.d.seed())) return {};
+                CompileOptions options = backward_options(s, "emulated_backward");
+                options.device = "cuda";
+                options.on = s.d.flip("emulated_backward.small", 0.3) ? "rtx4090" : "h200";
+                const auto made = compiler::emitted(program::Module(s.program.def, s.program.dtype), options);
+                const emulated::Program program(next_name(), made->plan);
+                const BackwardProblem problem(s.program, make_problem(s.d, s.program, "b0", 64));
+                ++tally["emulated: backward"];
+                return problem.faults([&](check::Buffers& buffers) { program.run(buffers.call(), 1); },
+                                      made->plan.schedule.chunk, tally);
             }};
 }
 

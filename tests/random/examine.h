@@ -47,8 +47,12 @@ Engine cpu_engine(int ways);
 Engine sources_engine(std::function<bool(std::uint64_t seed)> compile);
 /// Kernels of warp groups and of channels on emulated hardware.
 Engine emulated_engine(std::function<bool(std::uint64_t seed)> run);
+/// The backward pass in portable kernels on emulated hardware.
+Engine emulated_backward_engine(std::function<bool(std::uint64_t seed)> run);
 /// Every engine of a real GPU.
 Engine device_engine(const std::string& device);
+/// The backward pass on a real GPU.
+Engine device_backward_engine(const std::string& device);
 
 struct Fault {
     std::uint64_t seed = 0;

@@ -71,8 +71,8 @@ std::vector<Engine> engines_for(const Options& o) {
     const auto never = [](std::uint64_t) { return false; };
     std::vector<std::string> names = o.engines;
     if (names.empty() && o.device.empty())
-        names = {"interpreter", "gradients", "sources", "cpu", "backward", "compiled", "emulated"};
-    if (names.empty()) names = {"interpreter", "device"};
+        names = {"interpreter", "gradients", "sources", "cpu", "backward", "compiled", "emulated", "emulated-backward"};
+    if (names.empty()) names = {"interpreter", "device", "device-backward"};
     std::vector<Engine> engines;
     for (const std::string& name : names) {
         if (name == "interpreter") engines.push_back(interpreter_engine());
@@ -83,9 +83,12 @@ std::vector<Engine> engines_for(const Options& o) {
         else if (name == "compiled") engines.push_back(sources_engine(always));
 #ifdef FORGE_RANDOM_EMULATED
         else if (name == "emulated") engines.push_back(emulated_engine(always));
+        else if (name == "emulated-backward") engines.push_back(emulated_backward_engine(always));
 #else
-        else if (name == "emulated") continue;  // built without the tests
+        else if (name.starts_with("emulated")) continue;  // built without the tests
 #endif
+        else if (name == "device-backward")
+            engines.push_back(device_backward_engine(o.device.empty() ? "cuda" : o.device));
         else if (name == "device") engines.push_back(device_engine(o.device.empty() ? "cuda" : o.device));
         else throw RuntimeError("unknown engine " + name);
     }

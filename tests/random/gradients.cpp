@@ -1,4 +1,6 @@
 /// Gradients of random programs in float64: the adjoint of the program of a chunk against the adjoint of `step`.
+#include "tests/random/gradients.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include "graph/gradient.h"
 #include "interp/recurrence.h"
 #include "program/backward.h"
-#include "tests/random/examine.h"
 
 namespace forge::fuzz {
 namespace {
@@ -97,93 +98,77 @@ Engine gradients_engine() {
             }};
 }
 
-namespace {
+BackwardProblem::BackwardProblem(const Program& program, check::Problem shape)
+    : program_(program), back_(program), made_(program::backward_of(program.def)), shape_(std::move(shape)) {
+    back_.def = made_.interface;
+}
 
-/// A compiled backward pass against the adjoint of `step`, within the table or a few times what rounding makes of it.
-class Compiled {
-  public:
-    Compiled(Subject& subject, const check::Problem& shape)
-        : program_(subject.program), back_(program_), made_(program::backward_of(program_.def)), shape_(shape) {
-        back_.def = made_.interface;
-    }
-
-    std::vector<std::string> faults(const Attention& attention, Tally& tally) {
-        check::Buffers buffers = make_buffers(back_, shape_);
-        const check::Reference reference = check::backward_reference(buffers, program_.def, attention.chunk());
-        check::clear_results(buffers);
-        attention(buffers.call());
-        const check::Report report = check::compare(buffers, reference);
-        std::vector<std::string> found;
-        for (const check::Difference& d : report.differences) {
-            if (d.ok) continue;
-            const double expected = kTimesSpread * spread(buffers, reference, d, attention.chunk());
-            if (d.relative_rms <= expected || !(expected <= kNothingToSay)) {
-                ++tally["gradients explained by rounding"];
-                continue;
-            }
-            found.push_back(
-                fmt::format("{} is off by {:.3g} (rounding: {:.2g}), first at token {}, head {} of sequence "
-                            "{}; {}",
-                            d.name, d.relative_rms, expected, d.first_bad_token, d.head, d.sequence, describe(shape_)));
+std::vector<std::string> BackwardProblem::faults(const std::function<void(check::Buffers&)>& call, std::int64_t chunk,
+                                                 Tally& tally) const {
+    check::Buffers buffers = make_buffers(back_, shape_);
+    const check::Reference reference = check::backward_reference(buffers, program_.def, chunk);
+    check::clear_results(buffers);
+    call(buffers);
+    const check::Report report = check::compare(buffers, reference);
+    std::vector<std::string> found;
+    for (const check::Difference& d : report.differences) {
+        if (d.ok) continue;
+        const double expected = kTimesSpread * spread(buffers, reference, d, chunk);
+        if (d.relative_rms <= expected || !(expected <= kNothingToSay)) {
+            ++tally["gradients explained by rounding"];
+            continue;
         }
-        return found;
+        found.push_back(fmt::format(
+            "chunk {}: {} is off by {:.3g} (rounding: {:.2g}), first at token {}, head {} of sequence {}; {}", chunk,
+            d.name, d.relative_rms, expected, d.first_bad_token, d.head, d.sequence, describe(shape_)));
     }
+    return found;
+}
 
-  private:
-    static constexpr double kTimesSpread = 4, kNothingToSay = 0.25;
-
-    /// What rounding does to the gradient, by the interpreter, as a part of what errors are relative to.
-    double spread(const check::Buffers& buffers, const check::Reference& reference, const check::Difference& d,
-                  std::int64_t chunk) {
-        constexpr int kTrials = 3;
-        interp::Sizes sizes(program_.sizes.begin(), program_.sizes.end());
-        sizes["C"] = chunk;
-        double most = 0;
-        for (int trial = 0; trial < kTrials; ++trial) {
-            double error = 0, squares = 0;
-            std::int64_t count = 0;
-            for (std::size_t i = 0; i < reference.outcomes.size(); ++i) {
-                const auto at = static_cast<std::int64_t>(i);
-                const interp::Outcome off = interp::run_program_gradient(
-                    {program_.def, made_.interface, made_.program, made_.adjoint},
-                    buffers.sequence(at / buffers.heads(), at % buffers.heads()), sizes,
-                    rounding(program_.dtype, i * kTrials + static_cast<std::uint64_t>(trial)));
-                const interp::Outcome& right = reference.outcomes[i];
-                const interp::Value &a = (d.is_state ? right.states : right.outputs).at(d.name),
-                                    &b = (d.is_state ? off.states : off.outputs).at(d.name);
-                for (std::size_t e = 0; e < a.data.size(); ++e, ++count)
-                    error += std::pow(a.data[e] - b.data[e], 2), squares += a.data[e] * a.data[e];
-            }
-            const auto n = static_cast<double>(std::max<std::int64_t>(count, 1));
-            const double off = std::sqrt(error / n) / std::max(reference.least_scale, std::sqrt(squares / n));
-            most = off <= most ? most : off;
+double BackwardProblem::spread(const check::Buffers& buffers, const check::Reference& reference,
+                               const check::Difference& d, std::int64_t chunk) const {
+    constexpr int kTrials = 3;
+    interp::Sizes sizes(program_.sizes.begin(), program_.sizes.end());
+    sizes["C"] = chunk;
+    double most = 0;
+    for (int trial = 0; trial < kTrials; ++trial) {
+        double error = 0, squares = 0;
+        std::int64_t count = 0;
+        for (std::size_t i = 0; i < reference.outcomes.size(); ++i) {
+            const auto at = static_cast<std::int64_t>(i);
+            const interp::Outcome off =
+                interp::run_program_gradient({program_.def, made_.interface, made_.program, made_.adjoint},
+                                             buffers.sequence(at / buffers.heads(), at % buffers.heads()), sizes,
+                                             rounding(program_.dtype, i * kTrials + static_cast<std::uint64_t>(trial)));
+            const interp::Outcome& right = reference.outcomes[i];
+            const interp::Value &a = (d.is_state ? right.states : right.outputs).at(d.name),
+                                &b = (d.is_state ? off.states : off.outputs).at(d.name);
+            for (std::size_t e = 0; e < a.data.size(); ++e, ++count)
+                error += std::pow(a.data[e] - b.data[e], 2), squares += a.data[e] * a.data[e];
         }
-        return most;
+        const auto n = static_cast<double>(std::max<std::int64_t>(count, 1));
+        const double off = std::sqrt(error / n) / std::max(reference.least_scale, std::sqrt(squares / n));
+        most = off <= most ? most : off;
     }
+    return most;
+}
 
-    const Program& program_;
-    Program back_;
-    program::Backward made_;
-    check::Problem shape_;
-};
-
-}  // namespace
+CompileOptions backward_options(Subject& s, const std::string& name) {
+    const char* const strategies[] = {"one-pass", "fused", "decoupled", "auto"};
+    const std::int64_t chunks[] = {64, 16, 32, 128, 0};
+    CompileOptions options{.dtype = s.program.dtype, .sizes = s.program.sizes, .tuned = false};
+    options.entry = "backward";
+    options.strategy = strategies[s.d.below(name + ".strategy", 4)];
+    options.chunk = s.program.def.fixed_chunk ? 0 : chunks[s.d.below(name + ".chunk", 5)];
+    return options;
+}
 
 Engine backward_engine() {
     return {"backward", [](Subject& s, Tally& tally) {
-                const char* const strategies[] = {"one-pass", "fused", "decoupled", "auto"};
-                const std::int64_t chunks[] = {64, 16, 32, 128, 0};
-                CompileOptions options{.dtype = s.program.dtype, .sizes = s.program.sizes, .tuned = false};
-                options.entry = "backward";
-                options.strategy = strategies[s.d.below("backward.strategy", 4)];
-                options.chunk = s.program.def.fixed_chunk ? 0 : chunks[s.d.below("backward.chunk", 5)];
-                const Attention attention = compile(s.program.def, options);
+                const Attention attention = compile(s.program.def, backward_options(s, "backward"));
                 ++tally["backward: " + attention.strategy()];
-                Compiled compiled(s, make_problem(s.d, s.program, "b0", 64));
-                std::vector<std::string> found;
-                for (const std::string& fault : compiled.faults(attention, tally))
-                    found.push_back(fmt::format("{}, chunk {}: {}", attention.strategy(), attention.chunk(), fault));
-                return found;
+                const BackwardProblem problem(s.program, make_problem(s.d, s.program, "b0", 64));
+                return problem.faults([&](check::Buffers& buffers) { attention(buffers.call()); }, attention.chunk(), tally);
             }};
 }
 

@@ -26,7 +26,8 @@ namespace forge::cuda {
 using device::CallTensor;
 using device::Size;
 
-constexpr int kMaxTensors = 32, kMaxSpills = 32, kMaxScalars = 32, kMaxMaps = 8;
+// A kernel with more than 30 tensors or so takes more than 4 KB of arguments, which CUDA allows from 12.1 on.
+constexpr int kMaxTensors = 64, kMaxSpills = 32, kMaxScalars = 32, kMaxMaps = 8;
 
 // How many a kernel takes, which says so: it is then started sooner.
 #if defined(FORGE_TENSORS) && !defined(FORGE_EMULATED)

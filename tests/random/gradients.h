@@ -1,0 +1,36 @@
+/// Backward passes of random programs, on whatever runs them, against the adjoint of `step`.
+#pragma once
+
+#include <functional>
+
+#include "program/backward.h"
+#include "tests/random/examine.h"
+
+namespace forge::fuzz {
+
+/// A problem whose gradients must be within the table, or a few times what rounding makes of them.
+class BackwardProblem {
+  public:
+    BackwardProblem(const Program& program, check::Problem shape);
+
+    /// What is wrong with what the call leaves in the buffers; nothing if all is well. `chunk`: of its kernels.
+    std::vector<std::string> faults(const std::function<void(check::Buffers&)>& call, std::int64_t chunk,
+                                    Tally& tally) const;
+
+  private:
+    static constexpr double kTimesSpread = 4, kNothingToSay = 0.25;
+
+    /// What rounding does to a gradient, by the interpreter, as a part of what errors are relative to.
+    [[nodiscard]] double spread(const check::Buffers& buffers, const check::Reference& reference,
+                                const check::Difference& d, std::int64_t chunk) const;
+
+    const Program& program_;
+    Program back_;  ///< with the tensors of its backward pass
+    program::Backward made_;
+    check::Problem shape_;
+};
+
+/// A backward pass by a random strategy and chunk size.
+CompileOptions backward_options(Subject& subject, const std::string& name);
+
+}  // namespace forge::fuzz
