@@ -8,16 +8,6 @@
 
 namespace forge::graph {
 
-/// The name under which a state before each chunk is passed from the one to the other.
-std::string saved_spill(const std::string& state);
-
 bool has_saved_states(const ir::Function& program);
-
-/// The states that go forwards: parameters and results with role State, and those before the chunk that the rest reads
-/// as results with role Spill.
-ir::Function states_forwards(const ir::Function& program);
-
-/// All the rest, which goes backwards: states before the chunk are parameters with role Spill.
-ir::Function rest_backwards(const ir::Function& program);
 
 }  // namespace forge::graph

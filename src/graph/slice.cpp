@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/passes.h"
+
 namespace forge::graph {
 namespace {
 
@@ -146,6 +148,33 @@ std::vector<std::string> parallel_axes(const Function& program) {
             if (std::all_of(program.ops.begin(), program.ops.end(), parallel) &&
                 std::all_of(program.results.begin(), program.results.end(), whole))
                 found.push_back(d->symbol);
+        }
+    }
+    return found;
+}
+
+std::vector<std::string> scan_axes(const Function& program) {
+    const std::set<std::string> sums = summed_states(program);
+    Function scans = program;
+    std::erase_if(scans.results, [&](const ir::Result& r) {
+        return r.role != Role::After && (r.role != Role::State || sums.contains(r.name));
+    });
+    return parallel_axes(dce(scans));
+}
+
+std::set<std::string> summed_states(const Function& program) {
+    std::set<std::string> found;
+    const auto users = ir::users_of(program);
+    const std::vector<int> results = ir::result_uses(program);
+    for (const ir::Result& r : program.results) {
+        const Op& sum = program.op(r.value);
+        if (r.role != Role::State || sum.code != Opcode::Add) continue;
+        for (const ValueId a : sum.args) {
+            const Op& op = program.op(a);
+            const bool own = op.code == Opcode::Param && op.attrs.role == Role::State && op.attrs.name == r.name;
+            const auto at = static_cast<std::size_t>(a), out = static_cast<std::size_t>(r.value);
+            if (own && users[at].size() == 1 && results[at] == 0 && users[out].empty() && results[out] == 1)
+                found.insert(r.name);
         }
     }
     return found;

@@ -2,6 +2,7 @@
 /// in which kernel.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,5 +26,11 @@ std::vector<bool> cheap(const ir::Function& program);
 /// Symbols along which every op works in parallel, so that a kernel may take a part of the axis at a time (the value
 /// axis of a matrix state, the channels of a vector state). In order of preference; empty if there is none.
 std::vector<std::string> parallel_axes(const ir::Function& program);
+
+/// The same of what carries states from chunk to chunk alone, but for sums.
+std::vector<std::string> scan_axes(const ir::Function& program);
+
+/// The states to which every chunk adds something, and which nothing else reads.
+std::set<std::string> summed_states(const ir::Function& program);
 
 }  // namespace forge::graph

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "forge/error.h"
 #include "graph/saved_states.h"
@@ -21,7 +22,7 @@ using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 
-constexpr int kEverywhere = -1;
+constexpr int kEverywhere = -1, kNone = -2;
 
 struct Stage {
     std::string name;
@@ -31,8 +32,15 @@ struct Stage {
         Shared,
         StateFree
     } ahead = Ahead::Nothing;  ///< what a first kernel makes for all chunks
+    /// Of a scan: the states that it carries.
+    enum class Carries : std::uint8_t {
+        All,
+        Before,  ///< those that go forwards in a program that goes backwards
+        Sums,    ///< those to which every chunk only adds
+    } carries = Carries::All;
 };
 using Ahead = Stage::Ahead;
+using Carries = Stage::Carries;
 
 std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
     const std::vector<Stage> shared =
@@ -54,7 +62,17 @@ std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
     throw InternalError("place: unknown strategy");
 }
 
-bool carries_states(Loop loop) { return loop == Loop::Scan || loop == Loop::Segments; }
+/// With a scan forwards, for the states before all chunks, ahead of the one that goes backwards, and at the end, if
+/// outputs have a kernel of their own, one for the sums of what these leave.
+std::vector<Stage> stages_backwards(Strategy strategy, bool tiled) {
+    std::vector<Stage> stages = stages_of(strategy, tiled);
+    const auto scan =
+        std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return s.loop == Loop::Scan; });
+    const bool outputs_apart = scan + 1 != stages.end();
+    stages.insert(scan, {"before", Loop::Scan, Ahead::Nothing, Carries::Before});
+    if (outputs_apart) stages.push_back({"sums", Loop::Scan, Ahead::Nothing, Carries::Sums});
+    return stages;
+}
 
 class Placement {
   public:
@@ -64,13 +82,21 @@ class Placement {
           tile_axis_(std::move(tile_axis)),
           again_(again),
           names_(ir::value_names(program)) {
-        for (std::size_t s = 0; s < stages_.size(); ++s)
-            if (carries_states(stages_[s].loop)) scan_ = static_cast<int>(s);
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            const int at = static_cast<int>(s);
+            if (!in_order(stages_[s].loop)) last_ = at;
+            else if (stages_[s].carries == Carries::Before) before_ = at;
+            else if (stages_[s].carries == Carries::Sums) sums_ = at;
+            else last_ = scan_ = at;
+        }
+        if (sums_ != kNone)
+            sums_of_ = graph::summed_states(program);
         roots_.resize(stages_.size());
-        const int last = static_cast<int>(stages_.size()) - 1;
-        for (const ir::Result& r : program.results)
-            roots_[static_cast<std::size_t>(r.role == Role::State || r.role == Role::Before ? scan_ : last)].push_back(
-                r);
+        for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(stage_of(r))].push_back(r);
+        std::vector<ValueId> saved;
+        for (ValueId v = 0; v < program.size(); ++v)
+            if (is_before(program.op(v))) saved.push_back(v);
+        reads_before_ = ir::depends_on(program, saved);
         find_homes();
     }
 
@@ -78,33 +104,59 @@ class Placement {
         std::vector<KernelGraph> made(stages_.size());
         for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {  // later stages ask earlier ones for values
             const Stage& stage = stages_[static_cast<std::size_t>(s)];
+            const bool backwards = before_ != kNone && in_order(stage.loop) && stage.carries != Carries::Before;
             made[static_cast<std::size_t>(s)] = {fmt::format("{}_{}", program_.name, stage.name), stage.loop,
-                                                 extract(s), stage.loop == Loop::Scan};
+                                                 extract(s), stage.loop == Loop::Scan && stage.carries != Carries::Sums,
+                                                 backwards};
         }
         std::erase_if(made, [](const KernelGraph& k) { return k.fn.results.empty(); });
         return made;
     }
 
   private:
+    static bool is_before(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Before; }
+
+    [[nodiscard]] int stage_of(const ir::Result& r) const {
+        if (r.role == Role::After) return before_;
+        if (r.role == Role::State && sums_of_.contains(r.name)) return sums_;
+        return r.role == Role::State || r.role == Role::Before ? scan_ : last_;
+    }
+
     void find_homes() {
         const auto marks = graph::slices(program_);
         const auto again =
             again_ == Again::Cheap || stages_[0].ahead == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
-        std::vector<ValueId> carried;
-        for (const ir::Result& r : program_.results)
-            if (r.role == Role::State) carried.push_back(r.value);
-        const auto for_states = ir::needed_for(program_, carried);
+        const auto needed_by = [&](int stage) {
+            std::vector<ValueId> values;
+            for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)])
+                if (r.role == Role::State || r.role == Role::After) values.push_back(r.value);
+            return ir::needed_for(program_, values);
+        };
+        const auto for_states = needed_by(scan_);
+        const auto forwards = before_ == kNone ? std::vector<bool>(program_.ops.size()) : needed_by(before_);
         for (ValueId v = 0; v < program_.size(); ++v) {
             const auto i = static_cast<std::size_t>(v);
-            const bool param = program_.op(v).code == Opcode::Param,
-                       state = param && program_.op(v).attrs.role == Role::State;
-            int home = static_cast<int>(stages_.size()) - 1;
-            if (state || marks[i] == Slice::StateBound) home = scan_;
-            else if (again[i] || (param && program_.op(v).attrs.role == Role::Spill)) home = kEverywhere;
-            else if (marks[i] == Slice::StateFree && runs_ahead(i, for_states[i])) home = 0;
+            const Op& op = program_.op(v);
+            const bool param = op.code == Opcode::Param, state = param && op.attrs.role == Role::State;
+            int home = last_;
+            if (state) home = sums_of_.contains(op.attrs.name) ? sums_ : scan_;
+            else if (is_before(op)) home = before_;
+            else if (is_sum(v)) home = sums_;
+            else if (again[i] || (param && op.attrs.role == Role::Spill)) home = kEverywhere;
+            else if (marks[i] == Slice::StateBound && for_states[i]) home = scan_;
+            else if (marks[i] == Slice::StateFree && !reads_before_[i] && runs_ahead(i, for_states[i] || forwards[i]))
+                home = 0;
+            else if (forwards[i]) home = before_;
             else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
             homes_.push_back(home);
         }
+    }
+
+    /// What is added to a sum.
+    [[nodiscard]] bool is_sum(ValueId v) const {
+        return std::any_of(program_.results.begin(), program_.results.end(), [&](const ir::Result& r) {
+            return r.value == v && r.role == Role::State && sums_of_.contains(r.name);
+        });
     }
 
     /// What no kernel stores for another even if all work is to be done ahead.
@@ -126,7 +178,7 @@ class Placement {
     /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is
     /// left to a kernel that makes outputs for all chunks at once, if there is one.
     [[nodiscard]] bool runs_ahead(std::size_t value, bool for_states) const {
-        const bool wanted_in_scan = for_states || scan_ + 1 == static_cast<int>(stages_.size());
+        const bool wanted_in_scan = for_states || last_ == scan_;
         switch (stages_[0].ahead) {
             case Ahead::Nothing:
                 return false;
@@ -153,11 +205,12 @@ class Placement {
         for (ValueId v = 0; v < program_.size(); ++v) {
             if (!needed[static_cast<std::size_t>(v)]) continue;
             Op op = foreign(v, stage) ? spilled(v) : program_.op(v);
+            if (is_before(op)) op.attrs.role = Role::State;  // here it is carried
             for (ValueId& a : op.args) a = map.at(a);
             map[v] = fn.add(std::move(op));
         }
         for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)])
-            fn.results.push_back({r.name, r.role, map.at(r.value)});
+            fn.results.push_back({r.name, r.role == Role::After ? Role::State : r.role, map.at(r.value)});
         return fn;
     }
 
@@ -194,7 +247,9 @@ class Placement {
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
-    int scan_ = 0;
+    std::set<std::string> sums_of_;
+    std::vector<bool> reads_before_;  ///< whether a value depends on states before the chunk
+    int before_ = kNone, scan_ = 0, last_ = 0, sums_ = kNone;
 };
 
 }  // namespace
@@ -247,29 +302,32 @@ bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Se
 
 namespace {
 
-/// A scan for the states before all chunks, and then the kernels that go backwards.
-std::vector<KernelGraph> place_backwards(const Function& program, Strategy strategy, const std::string& tile_axis,
-                                         const PlaceRules& rules) {
-    if (strategy == Strategy::Segmented)
-        throw RuntimeError(
-            fmt::format("{}: strategy: expected one-pass, fused or decoupled, which a backward pass has, "
-                        "got segmented",
-                        program.name));
-    std::vector<KernelGraph> kernels = place(graph::rest_backwards(program), strategy, tile_axis, rules);
-    for (KernelGraph& kernel : kernels) kernel.reverse = in_order(kernel.loop);
-    Function states = graph::states_forwards(program);
-    states.name = program.name + "_before";
-    if (!states.results.empty()) kernels.insert(kernels.begin(), {states.name, Loop::Scan, states});
-    return kernels;
+[[noreturn]] void refuse_segments(const Function& program) {
+    throw RuntimeError(
+        fmt::format("{}: strategy: expected one-pass, fused or decoupled, which a backward pass has, got segmented",
+                    program.name));
 }
 
 }  // namespace
 
+std::vector<std::string> cut_axes(const Function& program, Strategy strategy) {
+    if (strategy == Strategy::OnePass || !graph::has_saved_states(program)) return graph::parallel_axes(program);
+    return graph::scan_axes(program);
+}
+
+bool cuts_chunks(const Function& program, const std::string& axis) {
+    const std::vector<std::string> axes = graph::parallel_axes(program);
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
 std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis,
                                const PlaceRules& rules) {
-    if (graph::has_saved_states(program)) return place_backwards(program, strategy, tile_axis, rules);
+    const bool back = graph::has_saved_states(program), tiled = !tile_axis.empty();
+    if (back && strategy == Strategy::Segmented) refuse_segments(program);
     std::vector<KernelGraph> kernels =
-        Placement(program, stages_of(strategy, !tile_axis.empty()), tile_axis, rules.again).kernels();
+        Placement(program, back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled), tile_axis,
+                  rules.again)
+            .kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
     const KernelGraph& scan = kernels.back();  // what was made ahead, summaries read as the scan does

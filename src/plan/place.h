@@ -49,6 +49,15 @@ struct PlaceRules {
     bool joined_at_start = false;
 };
 
+/// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans do.
+std::vector<std::string> cut_axes(const ir::Function& program, Strategy strategy);
+
+/// Whether kernels of single chunks can be cut along it, too.
+bool cuts_chunks(const ir::Function& program, const std::string& axis);
+
+/// A program with saved states (graph/saved_states.h) has a scan forwards, for these, ahead of the one that goes back.
+/// Where outputs have a kernel of their own, states to which every chunk only adds are summed at the end.
+///
 /// `tile_axis`: the axis that scans are cut along, empty if they take it whole. Where they are cut, what does not
 /// depend on the axis is made once, in a kernel of its own, and shared.
 std::vector<KernelGraph> place(const ir::Function& program, Strategy strategy, const std::string& tile_axis = "",

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "graph/saved_states.h"
-#include "graph/slice.h"
 #include "graph/transition.h"
 
 namespace forge::target {
@@ -59,11 +58,7 @@ std::vector<std::int64_t> segments(std::int64_t chunk, const Problem& problem, c
 class Enumeration {
   public:
     Enumeration(const ir::Function& program, const Problem& problem, const Device& device, const Wishes& wishes)
-        : problem_(problem), device_(device), wishes_(wishes) {
-        for (const std::string& axis : graph::parallel_axes(program)) {
-            if (!axis_.empty() || !problem.sizes.contains(axis)) continue;
-            axis_ = axis;
-        }
+        : program_(program), problem_(problem), device_(device), wishes_(wishes) {
         const auto found = graph::transitions(program);
         composable_ =
             !graph::has_saved_states(program) &&
@@ -87,18 +82,25 @@ class Enumeration {
         if (!device_.gpu) s.stretch_bytes = device_.slots * device_.on_chip_bytes;
         if (strategy == Strategy::Segmented) return add_segments(s);
         if (wishes_.segments > 1) return;
-        if (axis_.empty()) {
+        const std::string axis = axis_to_cut(strategy);
+        if (axis.empty()) {
             if (wishes_.tiles <= 1) made_.push_back(s);
             return;
         }
-        s.tile_axis = axis_;
-        const std::int64_t size = problem_.sizes.at(axis_);
+        s.tile_axis = axis;
+        const std::int64_t size = problem_.sizes.at(axis);
         for (const std::int64_t n : splits(size, problem_, device_, wishes_)) {
             s.tiles = n;
             s.tile_size = size / n;
-            s.tile_chunks = device_.gpu && n > 1;
+            s.tile_chunks = device_.gpu && n > 1 && plan::cuts_chunks(program_, axis);
             made_.push_back(s);
         }
+    }
+
+    [[nodiscard]] std::string axis_to_cut(Strategy strategy) const {
+        for (const std::string& axis : plan::cut_axes(program_, strategy))
+            if (problem_.sizes.contains(axis)) return axis;
+        return "";
     }
 
     /// Asked for by name, segments are tried in any case: the plan's error names the op that stands in the way.
@@ -111,10 +113,10 @@ class Enumeration {
         }
     }
 
+    const ir::Function& program_;
     const Problem& problem_;
     const Device& device_;
     const Wishes& wishes_;
-    std::string axis_;
     bool composable_ = false;
     std::vector<Schedule> made_;
 };

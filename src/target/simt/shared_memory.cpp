@@ -6,7 +6,6 @@
 
 #include "emit/cuda/emit_cuda.h"
 #include "forge/error.h"
-#include "graph/slice.h"
 #include "target/gpu_target.h"
 
 namespace forge::target {
@@ -44,7 +43,8 @@ class Fitting {
     Fitting(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
             const SharedMemory& memory, const FitWishes& wishes)
         : definition_(definition), program_(program), sizes_(sizes), memory_(memory), wishes_(wishes) {
-        for (const std::string& axis : graph::parallel_axes(program))
+        strategy_ = wishes.strategy.value_or(Strategy::OnePass);
+        for (const std::string& axis : plan::cut_axes(program, strategy_))
             if (axis_.empty() && sizes.contains(axis)) axis_ = axis;
         check_tiles();
     }
@@ -96,13 +96,13 @@ class Fitting {
 
     [[nodiscard]] Schedule schedule(std::int64_t chunk, std::int64_t tiles) const {
         Schedule s;
-        s.strategy = wishes_.strategy.value_or(Strategy::OnePass);
+        s.strategy = strategy_;
         s.chunk = chunk;
         s.share = chunk > 1;
         s.vector_width = kVector;
         s.shared_memory = true;
         if (!axis_.empty()) s.tile_axis = axis_, s.tiles = tiles, s.tile_size = sizes_.at(axis_) / tiles;
-        s.tile_chunks = tiles > 1;
+        s.tile_chunks = tiles > 1 && plan::cuts_chunks(program_, axis_);
         if (s.strategy == Strategy::Segmented) {
             const std::int64_t most = std::max<std::int64_t>(1, wishes_.expected_tokens / (4 * chunk));
             const std::int64_t wanted = std::max<std::int64_t>(
@@ -134,6 +134,7 @@ class Fitting {
     const tile::Sizes& sizes_;
     const SharedMemory& memory_;
     const FitWishes& wishes_;
+    Strategy strategy_ = Strategy::OnePass;
     std::string axis_;
 };
 
