@@ -86,7 +86,9 @@ Asked ask(const ir::Function& program, const CompileOptions& options, const targ
     target::Question& q = asked.question;
     q.problem = expected_problem(options);
     q.wishes = wishes_of(options);
-    q.chunks = options.entry == "forward";
+    q.walk = options.entry == "forward"    ? target::Walk::Forwards
+             : options.entry == "backward" ? target::Walk::Backwards
+                                           : target::Walk::Tokens;
     if (gpu) q.machine = *gpu;
     else q.machine = cpu_of(options);
     asked.key = {support::hash(ir::print(program)), gpu ? gpu->tuning_class() : tune::device_class(q.cpu()),

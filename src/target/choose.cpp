@@ -32,9 +32,9 @@ void check(const ir::Definition& definition, const Question& question) {
     const int threads = question.wishes.threads;
     if (threads != 0 && threads != 128 && threads != 256 && threads != 512)
         throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", threads));
-    if (!question.chunks && question.wishes.engine == plan::Engine::WarpGroups)
-        throw RuntimeError(fmt::format("{}: engine: expected portable, which decode and backward have, got '{}'",
-                                       definition.name, warp_groups_target().name));
+    if (question.walk == Walk::Tokens && question.wishes.engine == plan::Engine::WarpGroups)
+        throw RuntimeError(fmt::format("{}: engine: expected portable, which decode has, got '{}'", definition.name,
+                                       warp_groups_target().name));
 }
 
 /// What was measured, the fastest first, as the targets have it now: refusals of those that they no longer have.

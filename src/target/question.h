@@ -47,12 +47,15 @@ bool same_choice(const plan::Schedule& a, const plan::Schedule& b);
 /// A CPU as it was measured or stored, or a GPU, which need not be there.
 using Machine = std::variant<Device, GpuFacts>;
 
+/// How the program goes through a sequence: by chunks of as many tokens as kernels like, or token by token.
+enum class Walk : std::uint8_t { Forwards, Backwards, Tokens };
+
 /// Everything about a choice but the program.
 struct Question {
     Problem problem;
     Machine machine;
     Wishes wishes;
-    bool chunks = true;  ///< whether the program goes forwards through chunks of as many tokens as kernels like
+    Walk walk = Walk::Forwards;
     std::vector<Measurement> measurements;
 
     [[nodiscard]] const GpuFacts* gpu() const { return std::get_if<GpuFacts>(&machine); }

@@ -130,7 +130,7 @@ TEST(DecodeOptions, AreRefusedInWords) {
     EXPECT_EQ(message({.entry = "decode", .strategy = "fused"}),
               "gla: strategy: expected one-pass, which decode has, got 'fused'; leave the option out");
     EXPECT_EQ(message({.device = "cuda", .on = "h200", .entry = "decode", .engine = "warp-groups"}),
-              "gla: engine: expected portable, which decode and backward have, got 'warp-groups'");
+              "gla: engine: expected portable, which decode has, got 'warp-groups'");
 }
 
 }  // namespace

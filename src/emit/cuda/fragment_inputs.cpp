@@ -290,7 +290,9 @@ void FragmentInputs::declare_rows() {
     out_.line(
         "const auto rows_of = [&](Size row) {{ return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : "
         "kChunk); }};");
-    out_.line("[[maybe_unused]] Size row = at.row, block = at.block;");
+    if (!direction_.reverse) return out_.line("[[maybe_unused]] Size row = at.row, block = at.block;");
+    out_.line("const Size last = (at.end - at.row + kChunk - 1) / kChunk - 1;  // of a sequence without tokens -1");
+    out_.line("[[maybe_unused]] Size row = at.row + last * kChunk, block = at.block + last * call.heads;");
 }
 
 /// Each warp has a stage, so that vectors are prefetched as many chunks ahead as there are stages. What threads copy
@@ -339,9 +341,10 @@ void FragmentInputs::start_first() {
     Statement loop{Kind::Loop, "first chunks"};
     loop.count = c_.kernel.tiles.stages - 1;
     out_.begin(std::move(loop), "for (int ahead = 0; ahead < kStages - 1; ++ahead)");
+    const std::string row = direction_.row("ahead * kChunk");
     uses("start", 0,
-         "if (row + ahead * kChunk < at.end) start(row + ahead * kChunk, rows_of(row + ahead * kChunk), block + ahead "
-         "* call.heads, ahead);");
+         fmt::format("if ({}) start({}, rows_of({}), {}, ahead);", direction_.within(row), row, row,
+                     direction_.block("ahead * call.heads")));
     out_.add(commit());
     out_.end();
 }
@@ -358,9 +361,10 @@ void FragmentInputs::start_later() {
     const int stages = c_.kernel.tiles.stages;
     out_.begin({Kind::Later}, "");
     uses("start", stages - 1,
-         "if (const Size later = row + (kStages - 1) * kChunk; later < at.end) start(later, rows_of(later), block + "
-         "(kStages - 1) * call.heads, stage == 0 ? kStages - 1 : "
-         "stage - 1);");
+         fmt::format("if (const Size later = {}; {}) start(later, rows_of(later), {}, stage == 0 ? kStages - 1 : stage - "
+                     "1);",
+                     direction_.row("(kStages - 1) * kChunk"), direction_.within("later"),
+                     direction_.block("(kStages - 1) * call.heads")));
     out_.add(commit());
     if (stages > 2) make_next_vectors();  // they have arrived, and the other warps wait for products
     out_.end();
@@ -368,9 +372,10 @@ void FragmentInputs::start_later() {
 }
 
 void FragmentInputs::make_next_vectors() {
+    const std::string next = direction_.row("kChunk");
     if (has_vectors())
         uses("make_vectors", 1,
-             "if (row + kChunk < at.end) make_vectors(row + kChunk, rows_of(row + kChunk), after(stage));");
+             fmt::format("if ({}) make_vectors({}, rows_of({}), after(stage));", direction_.within(next), next, next));
 }
 
 void FragmentInputs::uses(const char* function, int ahead, const std::string& text) {

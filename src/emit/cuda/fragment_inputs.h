@@ -3,6 +3,7 @@
 #pragma once
 
 #include "emit/context.h"
+#include "emit/cuda/direction.h"
 #include "emit/cuda/launch.h"
 #include "emit/transfers.h"
 
@@ -16,6 +17,7 @@ class FragmentInputs {
           out_(context.out),
           plan_(context.plan),
           loop_(context.kernel.graph.loop),
+          direction_{context.kernel.graph.reverse},
           fn_(context.fn),
           maps_(mapped_tensors(plan_, context.kernel)) {}
 
@@ -71,6 +73,7 @@ class FragmentInputs {
     Writer& out_;
     const plan::Plan& plan_;
     plan::Loop loop_;
+    Direction direction_;
     const ir::Function& fn_;
     std::vector<int> maps_;  ///< tensors that tensor copies move
 };

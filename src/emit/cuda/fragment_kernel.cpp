@@ -127,8 +127,10 @@ class FragmentKernel {
             body.begin_chunk(line_of_all({copy_wait(0), fence(), group_barrier()}));
             return body.operations();
         }
+        const Direction direction{c_.kernel.graph.reverse};
         out_.begin({kernel::Kind::Loop, "chunks"},
-                   "for (; row < at.end; row += kChunk, block += call.heads, stage = after(stage))");
+                   fmt::format("for (; {}; row {}= kChunk, block {}= call.heads, stage = after(stage))",
+                               direction.within("row"), direction.sign(), direction.sign()));
         body.begin_chunk(line_of_all({copy_wait(c_.kernel.tiles.stages - 2, "kStages - 2"), fence(), group_barrier()}));
         states.store_before();
         body.operations();

@@ -49,7 +49,8 @@ const Target& channels_target() {
         "a few channels of vector states in a thread's registers, token by token",
         false,
         [](const Question& q) {
-            return q.gpu() && q.chunks && q.wishes.engine.value_or(plan::Engine::Channels) == plan::Engine::Channels;
+            return q.gpu() && q.walk == Walk::Forwards &&
+                   q.wishes.engine.value_or(plan::Engine::Channels) == plan::Engine::Channels;
         },
         [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
             const auto fit = [](const ir::Definition& def, const ir::Function& fn, const Question& q,

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "emit/cuda/emit_cuda.h"
-#include "graph/slice.h"
+#include "graph/saved_states.h"
 #include "graph/transition.h"
 #include "plan/beside.h"
 #include "target/gpu_target.h"
@@ -38,8 +38,8 @@ bool has_long_steps(const ir::Function& program) {
     });
 }
 
-std::string value_axis(const ir::Function& program, const tile::Sizes& sizes) {
-    const std::vector<std::string> axes = graph::parallel_axes(program);
+std::string value_axis(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes) {
+    const std::vector<std::string> axes = plan::cut_axes(program, strategy);
     for (const std::string& axis : axes)
         if (const auto it = sizes.find(axis); it != sizes.end() && it->second % kBlock == 0) return axis;
     if (axes.empty()) refuse(Reason::NoValueAxis);
@@ -175,18 +175,23 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
         refuse(Reason::NoProducts);
     if (!has_halves(definition)) refuse(Reason::NoHalves);
     if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
+    const bool back = graph::has_saved_states(program);
     Schedule s;
+    s.strategy = wishes.strategy.value_or(back ? Strategy::Fused : Strategy::OnePass);
     s.chunk = kBlock;
     s.vector_width = 4;
-    s.shared_memory = s.tile_chunks = true;
+    s.shared_memory = true;
     s.engine = plan::Engine::WarpGroups;
     s.block_threads = kThreads;
-    s.tile_axis = value_axis(program, sizes);
+    s.tile_axis = value_axis(program, s.strategy, sizes);
+    s.tile_chunks = plan::cuts_chunks(program, s.tile_axis);
     s.tiles = wishes.tiles ? wishes.tiles : sizes.at(s.tile_axis) / kBlock;
     s.tile_size = sizes.at(s.tile_axis) / s.tiles;
     s.share = has_long_steps(program);
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
+    // Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
+    if (back) return with_stages(s, memory, tasks > memory.multiprocessors, make_plan);
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     const bool joined = joined_at_start(program, sizes);
     const auto summaries = [&](std::int64_t segments) {
@@ -247,7 +252,7 @@ const Target& warp_groups_target() {
         "chunks of 64 tokens on Hopper's warp-group matrix units",
         false,
         [](const Question& q) {
-            return q.gpu() && q.chunks &&
+            return q.gpu() && q.walk != Walk::Tokens &&
                    q.wishes.engine.value_or(plan::Engine::WarpGroups) == plan::Engine::WarpGroups;
         },
         [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {

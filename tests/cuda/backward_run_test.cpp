@@ -1,0 +1,82 @@
+/// Backward passes in kernels for warp groups, run: the emitted source, compiled for the CPU with fibers for threads
+/// (emulated/), against the adjoint of `step` in float64. Warps run, and copies and products end, in orders that differ
+/// from seed to seed and must leave the same bits.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "check/check.h"
+#include "check/suite.h"
+#include "compile/driver.h"
+#include "program/entry_point.h"
+#include "tests/cuda/emulated/program.h"
+#include "tests/support/entries.h"
+
+namespace forge::tests {
+namespace {
+
+struct Example {
+    std::string program;
+    DType dtype = BF16;
+    std::int64_t k = 64, v = 64;
+    std::string strategy = "fused";
+};
+
+void PrintTo(const Example& e, std::ostream* out) {
+    *out << e.program << ", " << to_string(e.dtype) << ", " << e.k << " x " << e.v << ", " << e.strategy;
+}
+
+std::vector<check::Problem> problems_for(const ir::Definition& def, const Example& example) {
+    std::vector<check::Problem> problems = {{.T = 150, .H = 1, .initial_state = true},
+                                            {.B = 2, .T = 330, .H = 1},
+                                            {.H = 1, .lengths = {70, 0, 1, 130}, .initial_state = true},
+                                            {.T = 100, .H = 1, .strided = true}};
+    if (check::has_gates(def)) problems.push_back({.T = 70, .H = 1, .seed = 7, .gate = -5.0});
+    if (check::has_grouped_heads(def)) problems.push_back({.T = 70, .H = 1, .HV = 2});
+    for (check::Problem& p : problems) p.dtype = example.dtype, p.sizes = {{"K", example.k}, {"V", example.v}};
+    return problems;
+}
+
+std::vector<std::vector<std::byte>> results(const check::Buffers& buffers) {
+    std::vector<std::vector<std::byte>> all;
+    for (const auto* list : {&buffers.outputs, &buffers.final_states})
+        for (const auto& [name, x] : *list) all.push_back(x.storage);
+    return all;
+}
+
+class BackwardKernels : public testing::TestWithParam<Example> {};
+
+TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
+    const Example& example = GetParam();
+    const ir::Definition def = program_named(example.program).make().define();
+    CompileOptions options{.device = "cuda", .dtype = example.dtype, .sizes = {{"K", example.k}, {"V", example.v}}};
+    options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
+    options.strategy = example.strategy;
+    const auto made = compiler::emitted(program::Module(def, example.dtype), options);
+    const emulated::Program emulated("backward_" + example.program + std::to_string(example.v), made->plan);
+    for (const check::Problem& problem : problems_for(def, example)) {
+        check::Buffers buffers(program::tensors_of("backward", def), problem);
+        const check::Reference reference = check::backward_reference(buffers, def, made->plan.schedule.chunk);
+        std::vector<std::vector<std::byte>> first;
+        for (const unsigned seed : {1U, 2U}) {
+            check::clear_results(buffers);
+            ASSERT_NO_THROW(emulated.run(buffers.call(), seed));
+            for (const check::Difference& d : check::compare(buffers, reference).differences)
+                EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token << ", T "
+                                  << problem.T;
+            if (first.empty()) first = results(buffers);
+            EXPECT_EQ(first, results(buffers)) << "other bits";
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, BackwardKernels,
+                         testing::Values(Example{"linear_attention"}, Example{"scalar_gla", BF16, 128, 128},
+                                         Example{"scalar_gla", F16, 64, 128, "decoupled"}, Example{"gla"},
+                                         Example{"delta_net"}, Example{"gated_delta_net"}, Example{"kda"}),
+                         [](const auto& test) {
+                             return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype),
+                                                test.param.v);
+                         });
+
+}  // namespace
+}  // namespace forge::tests
