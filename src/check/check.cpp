@@ -5,6 +5,7 @@
 
 #include "check/parallel.h"
 #include "check/tolerance.h"
+#include "graph/gradient.h"
 #include "program/backward.h"
 #include "program/entry_point.h"
 
@@ -113,6 +114,11 @@ double largest_rms(const Reference& reference) {
     return largest;
 }
 
+double least_scale(const Reference& reference, const std::string& name) {
+    const auto sum = reference.least_scales.find(name);
+    return std::max(reference.least_scale, sum == reference.least_scales.end() ? 0 : sum->second);
+}
+
 /// One outcome per sequence and head.
 template <class Run>
 Reference reference_of(const Buffers& buffers, const Run& run) {
@@ -157,7 +163,9 @@ Reference backward_reference(const Buffers& buffers, const ir::Definition& decla
     const program::Backward made = declared.step ? program::step_backward(declared) : program::backward_of(declared);
     interp::Sizes sizes = sizes_for(declared, buffers.problem());
     sizes[ir::kChunkSymbol] = declared.fixed_chunk != 0 ? declared.fixed_chunk : chunk;
-    const interp::Backward backward{declared, made.interface, made.program, made.adjoint};
+    interp::Backward backward{declared, made.interface, made.program, made.adjoint};
+    for (const ir::InputDecl& in : declared.inputs)
+        if (in.role != ir::Role::Input) backward.sums.push_back(graph::grad_name(in.name));
     Reference result = reference_of(buffers, [&](const interp::Sequence& sequence) {
         return declared.step ? interp::run_step_gradient(backward, sequence, sizes)
                              : interp::run_program_gradient(backward, sequence, sizes);
@@ -165,6 +173,11 @@ Reference backward_reference(const Buffers& buffers, const ir::Definition& decla
     result.against_step = declared.step.has_value();
     result.tolerance = gradient_tolerance(buffers.problem().dtype);
     result.least_scale = kLeast * largest_rms(result);
+    std::map<std::string, std::pair<double, double>> sums;  // of squares, and the count
+    for (const interp::Outcome& outcome : result.outcomes)
+        for (const auto& [name, squares] : outcome.squares)
+            for (const double x : squares.data) sums[name].first += x, ++sums[name].second;
+    for (const auto& [name, sum] : sums) result.least_scales[name] = std::sqrt(sum.first / sum.second);
     return result;
 }
 
@@ -198,7 +211,7 @@ Report compare(const Buffers& buffers, const Reference& reference) {
             [&](std::int64_t sequence, std::int64_t head) { return buffers.output(name, sequence, head); }));
     for (const auto& [name, x] : buffers.final_states)
         report.differences.push_back(compare_one(
-            name, true, buffers, reference, report.tolerance, reference.least_scale,
+            name, true, buffers, reference, report.tolerance, least_scale(reference, name),
             [&](std::int64_t sequence, std::int64_t head) { return buffers.final_state(name, sequence, head); }));
     report.ok =
         std::all_of(report.differences.begin(), report.differences.end(), [](const Difference& d) { return d.ok; });

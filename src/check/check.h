@@ -46,12 +46,14 @@ struct Reference {
     bool finite = true;
     double tolerance = 0;    ///< of relative errors; 0: check::tolerance of the problem's element type
     double least_scale = 0;  ///< that errors are relative to, of the largest root mean square of a result
+    /// The same of sums over all tokens: what these would come to if their terms were of random signs.
+    std::map<std::string, double> least_scales = {};
 };
 /// A chunk that the definition fixes takes precedence.
 Reference reference(const Buffers& buffers, std::int64_t chunk);
 
 /// Of the backward pass of a definition: `buffers` are of its graph::gradient_interface. A gradient that is a sum of
-/// terms that cancel is held against the other gradients, not against what is left of it.
+/// terms that cancel is held against the other gradients, and against its terms, not against what is left of it.
 Reference backward_reference(const Buffers& buffers, const ir::Definition& declared, std::int64_t chunk);
 
 /// Calls with the buffers, or twice if the problem cuts its sequences in two, the second time from where the first

@@ -207,6 +207,28 @@ Outcome run_program(const ir::Function& program, const ir::Definition& def, cons
 
 namespace {
 
+/// The gradients of what all tokens share, as they grow.
+class Sums {
+  public:
+    explicit Sums(const std::vector<std::string>& names) : names_(names) {}
+
+    void note(const Bindings& states) {
+        for (const std::string& name : names_) {
+            const Value& now = states.at(name);
+            if (const auto& [at, first] = last_.try_emplace(name, now); first) squares_[name] = zeros(now.shape);
+            Value &last = last_.at(name), &sum = squares_.at(name);
+            for (std::size_t i = 0; i < now.data.size(); ++i)
+                sum.data[i] += (now.data[i] - last.data[i]) * (now.data[i] - last.data[i]);
+            last = now;
+        }
+    }
+    [[nodiscard]] Bindings squares() && { return std::move(squares_); }
+
+  private:
+    const std::vector<std::string>& names_;
+    Bindings last_, squares_;
+};
+
 /// `prepare` makes what one function takes of a chunk's bindings.
 Outcome run_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes, std::int64_t chunk,
                      const std::function<void(const ir::Definition&, Bindings&)>& prepare, const Touch& touch = {}) {
@@ -219,14 +241,18 @@ Outcome run_gradient(const Backward& b, const Sequence& sequence, const Sizes& s
         forwards.evaluate_and_file(b.program, bound);
     }
     backwards.turn_back(forwards);
+    Sums sums(b.sums);
+    sums.note(backwards.states());
     for (std::size_t n = before.size(); n-- > 0;) {
         Bindings bound = backwards.bindings(static_cast<std::int64_t>(n) * chunk);
         prepare(b.interface, bound);
         for (auto& [name, value] : before[n]) bound[binding_name(name, Role::Before)] = std::move(value);
         backwards.evaluate_and_file(b.adjoint, bound);
+        sums.note(backwards.states());
     }
     const Bindings states = forwards.finish().states;
     Outcome outcome = backwards.finish();
+    outcome.squares = std::move(sums).squares();
     for (const auto& [name, value] : states) outcome.states[name] = value;
     return outcome;
 }
@@ -236,7 +262,7 @@ Outcome run_gradient(const Backward& b, const Sequence& sequence, const Sizes& s
 Outcome run_step_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes) {
     const ir::Function program = with_token_axis(b.definition, b.program),
                        adjoint = with_token_axis(b.interface, b.adjoint);
-    return run_gradient({b.definition, b.interface, program, adjoint}, sequence, sizes, 1, drop_token_axis);
+    return run_gradient({b.definition, b.interface, program, adjoint, b.sums}, sequence, sizes, 1, drop_token_axis);
 }
 
 Outcome run_program_gradient(const Backward& b, const Sequence& sequence, const Sizes& sizes, const Touch& touch) {

@@ -19,6 +19,8 @@ struct Sequence {
 struct Outcome {
     Bindings outputs;
     Bindings states;
+    /// Of gradients that are sums over all tokens: the squares of what every token (or chunk) added, summed.
+    Bindings squares = {};
 };
 
 /// `sizes` gives the symbols of the shapes; "C" is the chunk size (`run_steps` does not need it). The last chunk may be
@@ -34,10 +36,11 @@ Bindings chunk_bindings(const ir::Definition& def, const Sequence& sequence, con
 
 /// A definition's backward pass as graph/gradient makes it.
 struct Backward {
-    const ir::Definition& definition;  ///< what is differentiated
-    const ir::Definition& interface;   ///< the tensors of its gradients
-    const ir::Function& program;       ///< `step` of the definition, or the program of a chunk
-    const ir::Function& adjoint;       ///< of that
+    const ir::Definition& definition;    ///< what is differentiated
+    const ir::Definition& interface;     ///< the tensors of its gradients
+    const ir::Function& program;         ///< `step` of the definition, or the program of a chunk
+    const ir::Function& adjoint;         ///< of that
+    std::vector<std::string> sums = {};  ///< gradients of which Outcome::squares are asked for
 };
 
 /// The gradients of one head, from the inputs and initial states of the backward pass; absent states are zero. The

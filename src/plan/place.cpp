@@ -66,8 +66,7 @@ std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
 /// outputs have a kernel of their own, one for the sums of what these leave.
 std::vector<Stage> stages_backwards(Strategy strategy, bool tiled) {
     std::vector<Stage> stages = stages_of(strategy, tiled);
-    const auto scan =
-        std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return s.loop == Loop::Scan; });
+    const auto scan = std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return s.loop == Loop::Scan; });
     const bool outputs_apart = scan + 1 != stages.end();
     stages.insert(scan, {"before", Loop::Scan, Ahead::Nothing, Carries::Before});
     if (outputs_apart) stages.push_back({"sums", Loop::Scan, Ahead::Nothing, Carries::Sums});
@@ -89,8 +88,7 @@ class Placement {
             else if (stages_[s].carries == Carries::Sums) sums_ = at;
             else last_ = scan_ = at;
         }
-        if (sums_ != kNone)
-            sums_of_ = graph::summed_states(program);
+        if (sums_ != kNone) sums_of_ = graph::summed_states(program);
         roots_.resize(stages_.size());
         for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(stage_of(r))].push_back(r);
         std::vector<ValueId> saved;
@@ -303,9 +301,8 @@ bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Se
 namespace {
 
 [[noreturn]] void refuse_segments(const Function& program) {
-    throw RuntimeError(
-        fmt::format("{}: strategy: expected one-pass, fused or decoupled, which a backward pass has, got segmented",
-                    program.name));
+    throw RuntimeError(fmt::format(
+        "{}: strategy: expected one-pass, fused or decoupled, which a backward pass has, got segmented", program.name));
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ struct PlaceRules {
     bool joined_at_start = false;
 };
 
-/// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans do.
+/// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans
+/// do.
 std::vector<std::string> cut_axes(const ir::Function& program, Strategy strategy);
 
 /// Whether kernels of single chunks can be cut along it, too.

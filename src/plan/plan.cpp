@@ -7,6 +7,7 @@
 
 #include "forge/error.h"
 #include "graph/passes.h"
+#include "graph/saved_states.h"
 #include "graph/token_program.h"
 #include "graph/transition.h"
 #include "ir/sizes.h"
@@ -273,7 +274,8 @@ class Planning {
     [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         const ir::PassRunner& passes) const {
         tile::FragmentRules rules;
-        rules.value_axis = plan_.schedule.tile_axis;
+        const bool scans_alone = graph::has_saved_states(plan_.program);  // are cut, and hold states as transposes
+        if (!scans_alone || in_order(graph.loop)) rules.value_axis = plan_.schedule.tile_axis;
         rules.parts = parts_;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         rules.output_groups = plan_.schedule.output_groups;

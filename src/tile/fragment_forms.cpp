@@ -54,7 +54,15 @@ class Forms {
     /// The form in which an elementwise value is evaluated: its own, or that of the loop it stands in.
     [[nodiscard]] Space evaluated(ValueId v) const {
         while (form_[index(v)] == Space::Reg && !users_[index(v)].empty()) v = users_[index(v)][0];
-        return form_[index(v)];
+        return is_sum(v) ? Space::Fragment : form_[index(v)];
+    }
+
+    /// Whether all fragments are of matrices themselves, so that one form suits all loops.
+    [[nodiscard]] bool all_alike() const { return rules_.value_axis.empty(); }
+    /// Whether the threads sum what they hold of a matrix.
+    [[nodiscard]] bool is_sum(ValueId v) const {
+        const Op& op = fn_.op(v);
+        return all_alike() && op.code == Opcode::Sum && is_matrix(op.args[0]);
     }
 
     /// Of a matrix whose columns run along the value axis, or of any other. Groups that only make outputs have no
@@ -161,12 +169,14 @@ class Forms {
     [[nodiscard]] bool stands_in_loop(ValueId v) const {
         const auto& users = users_[index(v)];
         if (results_[index(v)] > 0 || users.empty()) return false;
-        if (!std::all_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_elementwise(fn_.op(u).code); }))
+        if (!std::all_of(users.begin(), users.end(),
+                         [&](ValueId u) { return ir::is_elementwise(fn_.op(u).code) || is_sum(u); }))
             return false;
         const std::set<ValueId> distinct(users.begin(), users.end());
         const bool bool_valued = fn_.op(v).type.dtype == DType::Bool;
         if (distinct.size() > 1 && !bool_valued) return false;
-        return bool_valued || fn_.op(*distinct.begin()).type.shape == fn_.op(v).type.shape || !costly(fn_.op(v).code);
+        return bool_valued || is_sum(*distinct.begin()) ||
+               fn_.op(*distinct.begin()).type.shape == fn_.op(v).type.shape || !costly(fn_.op(v).code);
     }
 
     /// The fragment form of the first fragment that the value's loop reads; Reg if it reads none.
@@ -187,7 +197,7 @@ class Forms {
         for (const ir::Result& r : fn_.results) {
             if (r.value != v) continue;
             if (is_carried(r.role)) as_fragment = fragment(v);
-            else if (is_wide_output(r, rules_)) return Space::Tile;
+            else if (is_wide_output(r, rules_)) return all_alike() ? Space::Fragment : Space::Tile;
             else operand = true;
         }
         for (const ValueId u : users_[index(v)]) {
@@ -204,10 +214,13 @@ class Forms {
                 operand = true;
             } else if (user.code == Opcode::DecayRows && user.args[1] != v) {
                 operand = true;
+            } else if (is_sum(u)) {
+                as_fragment = Space::Fragment;
             } else if (!ir::is_elementwise(user.code) || !is_fragment(evaluated(u))) {
                 return Space::Tile;
             } else if (users_[index(v)].size() > 1) {
-                return Space::Tile;
+                if (!all_alike()) return Space::Tile;
+                as_fragment = Space::Fragment;
             }
         }
         return operand || as_fragment == Space::Reg ? Space::Operand : as_fragment;
@@ -263,7 +276,8 @@ class Copies {
     /// Whether a device function would read a view whose rows are not dense.
     [[nodiscard]] bool lies_apart(ValueId v, std::size_t i) const {
         const Op &op = fn_.op(v), &from = fn_.op(op.args[i]);
-        if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || ir::is_view(op.code) || op.code == Opcode::Copy)
+        if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || ir::is_view(op.code) || op.code == Opcode::Copy ||
+            forms_.is_sum(v))
             return false;
         if (from.type.rank() == 0) return false;  // a number, which such functions take as one
         if (forms_[op.args[i]] == Space::Reg) return true;
@@ -284,7 +298,7 @@ class Copies {
         if (op.code == Opcode::DecayMatmul && is_fragment(forms_[v]) && i < 2) return Space::Operand;
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
-        if (now == Space::Reg) return now;
+        if (now == Space::Reg || forms_.is_sum(v)) return now;
         if (!ir::is_elementwise(op.code)) {
             if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(Reason::WholeMask, ir::described(fn_, v));
             return Space::Tile;
@@ -318,6 +332,8 @@ class Copies {
         if (forms_[r.value] == Space::Spill || r.role == ir::Role::Before)
             return map_[static_cast<std::size_t>(r.value)];
         const bool matrix = is_block_matrix(op.type);
+        if (is_wide_output(r, rules_) && forms_[r.value] == Space::Fragment && forms_.all_alike())
+            return map_[static_cast<std::size_t>(r.value)];
         if (is_carried(r.role)) return matrix ? in_form(r.value, forms_.fragment(r.value)) : fresh(r.value);
         return matrix && !is_wide_output(r, rules_) ? in_form(r.value, Space::Operand) : fresh(r.value);
     }

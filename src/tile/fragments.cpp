@@ -50,8 +50,15 @@ bool is_block_inverse(const Op& op) {
     return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor == kBlock;
 }
 
+bool is_fragment_sum(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    return op.layout && op.code == Opcode::Sum && is_block_matrix(fn.op(op.args[0]).type) &&
+           fn.op(op.args[0]).layout->space != ir::Layout::Space::Tile;
+}
+
 std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
-    constexpr std::int64_t kInverseFloats = 2 * kBlock * 72;  // the device library's
+    constexpr std::int64_t kInverseFloats = 2 * kBlock * 72, kWarps = 4;  // the device library's
+    if (is_fragment_sum(fn, v)) return fn.op(v).attrs.dim == 1 ? 0 : kWarps * size_of(fn.op(v).type, 0);
     if (is_block_inverse(fn.op(v))) return kInverseFloats;
     const Op& op = fn.op(v);
     return op.layout && is_fragment(op.layout->space) ? 0 : work_floats(fn, v, {4, true});

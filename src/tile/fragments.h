@@ -20,7 +20,7 @@ struct FragmentRules {
         double pad = 0;
     };
     DType half = DType::BF16;             ///< of operands
-    std::string value_axis;               ///< may be empty
+    std::string value_axis;               ///< empty: no fragment is of a transpose, and threads sum what they hold
     std::map<std::string, Input> inputs;  ///< token inputs, as they lie in memory
     std::set<std::string> wide_outputs;   ///< those of 32 bits, which operands cannot hold
     std::map<std::string, int> parts;     ///< of spills that are operands
@@ -35,6 +35,8 @@ inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smalles
 bool is_block_matrix(const ir::Type& type);
 /// Whether an inverse is of one block, which is held in registers.
 bool is_block_inverse(const ir::Op& op);
+/// Whether threads sum what they hold of a matrix, or would hold of it as a fragment, over its rows or columns.
+bool is_fragment_sum(const ir::Function& fn, ir::ValueId v);
 /// Floats of memory of its own that an operation of these kernels needs.
 std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 /// The parts that an operand with this value needs: two for inverses, however scaled.

@@ -30,7 +30,7 @@ std::vector<check::Problem> problems_for(const ir::Definition& def, const Exampl
                                             {.B = 2, .T = 330, .H = 1},
                                             {.H = 1, .lengths = {70, 0, 1, 130}, .initial_state = true},
                                             {.T = 100, .H = 1, .strided = true}};
-    if (check::has_gates(def)) problems.push_back({.T = 70, .H = 1, .seed = 7, .gate = -5.0});
+    if (check::has_gates(def)) problems.push_back({.T = 70, .H = 1, .gate = -5.0});
     if (check::has_grouped_heads(def)) problems.push_back({.T = 70, .H = 1, .HV = 2});
     for (check::Problem& p : problems) p.dtype = example.dtype, p.sizes = {{"K", example.k}, {"V", example.v}};
     return problems;

@@ -189,8 +189,8 @@ class Examination {
         const auto found = p.references.find(key);
         if (found != p.references.end()) return found->second;
         return p.references
-            .emplace(key, backward() ? check::backward_reference(p.buffers, def, chunk)
-                                     : check::reference(p.buffers, chunk))
+            .emplace(key,
+                     backward() ? check::backward_reference(p.buffers, def, chunk) : check::reference(p.buffers, chunk))
             .first->second;
     }
 

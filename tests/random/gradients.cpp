@@ -168,7 +168,8 @@ Engine backward_engine() {
                 const Attention attention = compile(s.program.def, backward_options(s, "backward"));
                 ++tally["backward: " + attention.strategy()];
                 const BackwardProblem problem(s.program, make_problem(s.d, s.program, "b0", 64));
-                return problem.faults([&](check::Buffers& buffers) { attention(buffers.call()); }, attention.chunk(), tally);
+                return problem.faults([&](check::Buffers& buffers) { attention(buffers.call()); }, attention.chunk(),
+                                      tally);
             }};
 }
 

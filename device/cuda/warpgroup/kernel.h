@@ -12,6 +12,7 @@
 #include "move.h"
 #include "multiply.h"
 #include "operand.h"
+#include "sums.h"
 #ifdef FORGE_GROUPS
 #include "beside.h"
 #include "roles.h"

@@ -204,6 +204,19 @@ FORGE_DEVICE void store_state(float* dst, Size row_stride, Size col_stride, cons
     });
 }
 
+/// `rows` rows of a fragment to rows of a matrix of floats.
+template <int M, int N>
+FORGE_DEVICE void store_rows(float* dst, Size row_stride, Size col_stride, const Fragment<M, N>& f, int rows) {
+    const bool pairs = col_stride == 1 && (reinterpret_cast<Size>(dst) | row_stride * 4) % 8 == 0;
+    each<M, N>([&](const Spot& s) {
+        if (s.i >= rows) return;
+        float* const p = dst + s.i * row_stride + s.j * col_stride;
+        const pair x = f.at(s);
+        if (pairs) *reinterpret_cast<float2*>(p) = make_float2(x.x[0], x.x[1]);
+        else p[0] = x.x[0], p[col_stride] = x.x[1];
+    });
+}
+
 /// A summary of a part of a sequence for a state's block; a stride is 0 where all rows or columns have the same number.
 struct Summary {
     const float* first;

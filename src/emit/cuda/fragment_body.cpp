@@ -174,6 +174,9 @@ void FragmentBody::compute(ValueId v) {
     } else if (op.code == Opcode::Inverse && c_.is_fragment(v)) {
         out_.line("const Fragment<64, 64> {} = unit_lower_inverse({}, scratch + {});", c_.name(v), c_.name(op.args[0]),
                   c_.kernel.tiles.work.at(v));
+    } else if (tile::is_fragment_sum(fn_, v)) {
+        const auto work = c_.kernel.tiles.work.find(v);
+        write_fragment_sum(c_, v, work == c_.kernel.tiles.work.end() ? "" : c_.place(work->second));
     } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant ||
                op.code == Opcode::Identity || op.code == Opcode::Arange) {
         if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
@@ -259,6 +262,7 @@ void FragmentBody::store_result(const ir::Result& r) {
     if (tile::is_carried(r.role) || r.role == Role::Before) return;
     const ValueId v = r.value;
     if (fn_.op(v).layout->space == Space::Spill) return;  // as it is made
+    if (c_.is_fragment(v)) return store_rows(r);
     if (!c_.is_operand(v))
         return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
     if (r.role == Role::Spill) {
@@ -274,6 +278,14 @@ void FragmentBody::store_result(const ir::Result& r) {
     out_.next({Kind::Store, "store_operand " + c_.name(v), c_.memory(v)});
     out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows);", cpp_identifier(r.name),
               rows, c_.name(v));
+}
+
+/// From registers, row by row.
+void FragmentBody::store_rows(const ir::Result& r) {
+    const int tensor = plan_.tensor(Slot::Output, r.name);
+    c_.next("store " + c_.name(r.value), c_.held(r.value), {});
+    out_.line("store_rows({}, {}, {});", FragmentInputs::token_matrix(plan_, r.name, tensor), c_.name(r.value),
+              FragmentInputs::row_count(plan_, tensor));
 }
 
 void FragmentBody::keep_carried() {

@@ -43,6 +43,7 @@ class FragmentBody {
     void pack(ir::ValueId v);
 
     void store_result(const ir::Result& r);
+    void store_rows(const ir::Result& r);
     void keep(const ir::Result& r);
 
     Context& c_;

@@ -361,10 +361,11 @@ void FragmentInputs::start_later() {
     const int stages = c_.kernel.tiles.stages;
     out_.begin({Kind::Later}, "");
     uses("start", stages - 1,
-         fmt::format("if (const Size later = {}; {}) start(later, rows_of(later), {}, stage == 0 ? kStages - 1 : stage - "
-                     "1);",
-                     direction_.row("(kStages - 1) * kChunk"), direction_.within("later"),
-                     direction_.block("(kStages - 1) * call.heads")));
+         fmt::format(
+             "if (const Size later = {}; {}) start(later, rows_of(later), {}, stage == 0 ? kStages - 1 : stage - "
+             "1);",
+             direction_.row("(kStages - 1) * kChunk"), direction_.within("later"),
+             direction_.block("(kStages - 1) * call.heads")));
     out_.add(commit());
     if (stages > 2) make_next_vectors();  // they have arrived, and the other warps wait for products
     out_.end();

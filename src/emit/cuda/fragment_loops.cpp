@@ -22,6 +22,19 @@ class FragmentLoop {
   public:
     FragmentLoop(Context& context, ValueId root)
         : c_(context), fn_(context.fn), root_(root), space_(fn_.op(root).layout->space) {}
+    /// Of a matrix at the spots of a fragment, wherever it lies.
+    FragmentLoop(Context& context, ValueId root, Space space)
+        : c_(context), fn_(context.fn), root_(root), space_(space) {}
+
+    void write_sum(ValueId sum, const std::string& work) {
+        const std::string value = evaluate(root_);
+        const bool along_rows = fn_.op(sum).attrs.dim == 1;
+        c_.out.open(fmt::format("sum_{}<{}, {}>({}, {}[&](const Spot& spot)", along_rows ? "rows" : "columns", rows(),
+                                cols(), c_.name(sum), along_rows ? "" : work + ", "));
+        for (const std::string& s : statements_) c_.out.put(s);
+        c_.out.put(fmt::format("return {};", value));
+        c_.out.close("});");
+    }
 
     void write() {
         const Op& op = fn_.op(root_);
@@ -173,5 +186,9 @@ class FragmentLoop {
 }  // namespace
 
 void write_fragment_loop(Context& context, ValueId root) { FragmentLoop(context, root).write(); }
+
+void write_fragment_sum(Context& context, ValueId sum, const std::string& work) {
+    FragmentLoop(context, context.fn.op(sum).args[0], Space::Fragment).write_sum(sum, work);
+}
 
 }  // namespace forge::emit

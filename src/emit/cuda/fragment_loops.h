@@ -8,4 +8,8 @@ namespace forge::emit {
 
 void write_fragment_loop(Context& context, ir::ValueId root);
 
+/// A sum over the rows or columns of a matrix, of which the threads evaluate what they would hold of it as a fragment.
+/// `work`: the place of tile::fragment_work_floats.
+void write_fragment_sum(Context& context, ir::ValueId sum, const std::string& work);
+
 }  // namespace forge::emit
