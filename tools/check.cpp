@@ -30,7 +30,7 @@ std::vector<std::string> choices(const std::string& asked, std::vector<std::stri
 
 std::vector<std::string> strategies_of(const std::string& entry) {
     if (entry == "decode") return {"one-pass"};
-    if (entry == "backward") return {"one-pass", "fused", "decoupled"};
+    if (program::is_backward(entry)) return {"one-pass", "fused", "decoupled"};
     return {"one-pass", "fused", "decoupled", "segmented"};
 }
 
@@ -100,7 +100,7 @@ class Examination {
 /// One definition at one element type: references once, then every strategy.
 void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, const Caller& call,
              Progress& progress, CheckResult& result) {
-    const bool backward = options.build.entry == "backward";
+    const bool backward = program::is_backward(options.build.entry);
     const std::vector<std::string> strategies = choices(options.strategy, strategies_of(options.build.entry));
     std::vector<check::Case> cases = cases_for(def, options, dtype);
     if (backward) std::erase_if(cases, [](const check::Case& c) { return c.problem.cut != 0; });  // it ends at the cut

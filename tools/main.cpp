@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "commands.h"
+#include "program/entry_point.h"
 
 namespace forge::tools {
 namespace {
@@ -58,8 +59,12 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
             ->check(CLI::IsMember({"auto", "one-pass", "fused", "decoupled", "segmented"}))
             ->group("Compilation");
     app.add_option("--entry", build.entry,
-                   "which program: forward, for whole sequences, or decode, token by token, or backward, gradients")
-        ->check(CLI::IsMember({"forward", "decode", "backward"}))
+                   "which program: forward, for whole sequences, decode, token by token, backward, gradients, or "
+                   "'backward of q, k', some")
+        ->check([](const std::string& entry) -> std::string {
+            const bool known = entry == "forward" || entry == "decode" || program::is_backward(entry);
+            return known ? "" : "expected forward, decode, backward or 'backward of' inputs, got '" + entry + "'";
+        })
         ->group("Compilation");
     app.add_option("--chunk", build.chunk, "tokens per chunk; 0: chosen")
         ->check(CLI::IsMember({0, 16, 32, 64, 128}))

@@ -5,6 +5,7 @@
 #include "check/check.h"
 #include "check/chunks.h"
 #include "check/suite.h"
+#include "program/entry_point.h"
 
 namespace forge::capi {
 namespace {
@@ -137,7 +138,8 @@ std::string check_report(const Attention& attention, const ir::Definition& decla
         report["chunk_dependence"] = to_string(*found);
     }
     for (const check::Case& c : check::awkward_cases(declared, options.dtype, options.sizes, 1)) {
-        if (options.entry == "backward" && c.problem.cut != 0) continue;  // gradients come from the end of a call
+        if (program::is_backward(options.entry) && c.problem.cut != 0)
+            continue;  // gradients come from the end of a call
         const check::Report result = check::check(attention, declared, c.problem, options.entry);
         report["tolerance"] = result.tolerance;
         report["ok"] = report["ok"].get<bool>() && result.ok;

@@ -12,6 +12,7 @@
 #include "forge/error.h"
 #include "frontend/axes.h"
 #include "interp/semantics.h"
+#include "program/entry_point.h"
 
 namespace forge::check {
 namespace {
@@ -122,7 +123,7 @@ std::string Bisection::text() const {
 }
 
 Bisection bisect(const ir::Definition& definition, const CompileOptions& options, const compiler::Plant& plant) {
-    if (options.entry == "backward")
+    if (program::is_backward(options.entry))
         throw RuntimeError(
             "bisect: expected forward or decode, whose results are those of the recurrence, got backward");
     return Bisecting(definition, options, plant).run(definition, options, static_cast<bool>(plant));

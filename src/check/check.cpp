@@ -222,8 +222,8 @@ Report check(const Attention& attention, const ir::Definition& declared, const P
              const std::string& entry) {
     Buffers buffers(program::tensors_of(entry, declared), problem);
     run(buffers, [&](Buffers& part) { attention(part.call()); });
-    return compare(buffers, entry == "backward" ? backward_reference(buffers, declared, attention.chunk())
-                                                : reference(buffers, attention.chunk()));
+    return compare(buffers, program::is_backward(entry) ? backward_reference(buffers, declared, attention.chunk())
+                                                        : reference(buffers, attention.chunk()));
 }
 
 }  // namespace forge::check

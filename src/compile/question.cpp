@@ -6,6 +6,7 @@
 
 #include "forge/error.h"
 #include "ir/text.h"
+#include "program/entry_point.h"
 #include "support/environment.h"
 #include "support/hash.h"
 
@@ -86,9 +87,9 @@ Asked ask(const ir::Function& program, const CompileOptions& options, const targ
     target::Question& q = asked.question;
     q.problem = expected_problem(options);
     q.wishes = wishes_of(options);
-    q.walk = options.entry == "forward"    ? target::Walk::Forwards
-             : options.entry == "backward" ? target::Walk::Backwards
-                                           : target::Walk::Tokens;
+    q.walk = options.entry == "forward"            ? target::Walk::Forwards
+             : program::is_backward(options.entry) ? target::Walk::Backwards
+                                                   : target::Walk::Tokens;
     if (gpu) q.machine = *gpu;
     else q.machine = cpu_of(options);
     asked.key = {support::hash(ir::print(program)), gpu ? gpu->tuning_class() : tune::device_class(q.cpu()),

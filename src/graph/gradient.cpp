@@ -242,30 +242,36 @@ Function gradient(const Function& program, const ir::Definition& def, Unit unit)
     return Adjoint(program, def, unit).run();
 }
 
-Function gradient_with_states(const Function& program, const ir::Definition& def) {
+Function gradient_with_states(const Function& program, const ir::Definition& def, const ir::Definition& interface) {
     Function made = gradient(program, def);
+    const auto names = [](const auto& list, const std::string& name) {
+        return std::any_of(list.begin(), list.end(), [&](const auto& x) { return x.name == name; });
+    };
+    std::erase_if(made.results, [&](const Result& r) {
+        return r.role == Role::Input ? !names(interface.outputs, r.name) : !names(interface.states, r.name);
+    });
     for (const Result& r : program.results)  // its ops come first, with their numbers
         if (r.role == Role::State) made.results.push_back({r.name, Role::After, r.value});
     return made;
 }
 
-ir::Definition gradient_interface(const ir::Definition& def) {
+ir::Definition gradient_interface(const ir::Definition& def, const std::set<std::string>* of) {
+    const auto wanted = [&](const ir::InputDecl& in) { return !of || of->contains(in.name); };
     ir::Definition made = def;
     made.outputs.clear();
     const Dim heads = def.outputs.front().type.shape[1];
     for (const auto& out : def.outputs)
         made.inputs.push_back({grad_name(out.name), Role::Input, out.type, 0, out.where});
     for (const auto& in : def.inputs) {
-        if (in.role != Role::Input) continue;
+        if (in.role != Role::Input || !wanted(in)) continue;
         Type type = in.type;
-        if (!(type.shape[1] == heads)) type = float_type(type.shape);
         type.shape[1] = heads;
         made.outputs.push_back({grad_name(in.name), type, in.where});
     }
     for (const auto& s : def.states) made.states.push_back({grad_name(s.name), s.type, s.where});
     for (const auto& last : ir::last_rows(def)) made.states.push_back({grad_name(last.name), last.type, def.where});
     for (const auto& in : def.inputs) {
-        if (in.role == Role::Input) continue;
+        if (in.role == Role::Input || !wanted(in)) continue;
         Type type = float_type(in.type.shape);
         if (in.role == Role::Head) type.shape.erase(type.shape.begin());
         made.states.push_back({grad_name(in.name), type, in.where});

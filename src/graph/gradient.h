@@ -13,6 +13,9 @@
 /// P * dP over the tokens from its own on, and no quotient of decays is formed.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "ir/definition.h"
 #include "ir/function.h"
 
@@ -29,13 +32,16 @@ enum class Unit : std::uint8_t { Chunk, Token };
 ir::Function gradient(const ir::Function& program, const ir::Definition& def, Unit unit = Unit::Chunk);
 
 /// The adjoint with the program's own states after the chunk among the results: a whole backward pass
-/// (graph/saved_states.h).
-ir::Function gradient_with_states(const ir::Function& program, const ir::Definition& def);
+/// (graph/saved_states.h). Of the gradients it has those of `interface`.
+ir::Function gradient_with_states(const ir::Function& program, const ir::Definition& def,
+                                  const ir::Definition& interface);
 
 /// The tensors of a definition's backward pass: the definition with the gradients of outputs as further inputs, those
 /// of token inputs as outputs in place of its own, and as further states those of states, of last rows, of inputs per
-/// head and of numbers, from zero. All are per head of the outputs: what groups of heads share has its gradient's terms
-/// in float32, one per head, for the caller to sum. CompileError if a name is taken.
-ir::Definition gradient_interface(const ir::Definition& def);
+/// head and of numbers, from zero. All are per head of the outputs: what groups of heads share has its gradient's
+/// terms, one per head, for the caller to sum. CompileError if a name is taken.
+///
+/// `of`: the inputs whose gradients are wanted; null: all. Those of states come in any case, as they are carried.
+ir::Definition gradient_interface(const ir::Definition& def, const std::set<std::string>* of = nullptr);
 
 }  // namespace forge::graph

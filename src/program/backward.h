@@ -1,6 +1,9 @@
 /// The backward pass of a definition, made from its forward pass (graph/gradient.h).
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "ir/definition.h"
 #include "ir/pass.h"
 
@@ -12,8 +15,10 @@ struct Backward {
     ir::Function adjoint;      ///< of that, as it is planned
 };
 
-/// CompileError for what has no gradient, with the op and its place.
-Backward backward_of(const ir::Definition& def, const ir::PassRunner& passes = {});
+/// `of`: the inputs whose gradients are wanted; null: all. CompileError for what has no gradient, with the op and its
+/// place.
+Backward backward_of(const ir::Definition& def, const ir::PassRunner& passes = {},
+                     const std::set<std::string>* of = nullptr);
 
 /// The specification: the adjoint of `step`, of a definition that has one.
 Backward step_backward(const ir::Definition& def);

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <set>
+#include <sstream>
+
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/gradient.h"
@@ -76,6 +80,22 @@ EntryPoint entry(std::string name, Join&& join, std::int64_t chunk, const ir::De
     return {std::move(name), std::move(joined), std::move(optimised), chunk, def};
 }
 
+const std::string kBackward = "backward", kBackwardOf = kBackward + " of ";
+
+/// The inputs that a backward pass is asked for; nothing: all.
+std::optional<std::set<std::string>> wanted(const std::string& entry, const ir::Definition& def) {
+    if (entry == kBackward) return {};
+    std::set<std::string> names;
+    std::istringstream list(entry.substr(kBackwardOf.size()));
+    for (std::string name; std::getline(list >> std::ws, name, ',');) {
+        if (!def.input(name))
+            throw RuntimeError(
+                fmt::format("{}: entry: expected 'backward of' names of inputs, got '{}'", def.name, name));
+        names.insert(name);
+    }
+    return names;
+}
+
 }  // namespace
 
 EntryPoint forward(const ir::Definition& def, const ir::PassRunner& passes) {
@@ -90,20 +110,26 @@ EntryPoint decode(const ir::Definition& def, const ir::PassRunner& passes) {
     return entry("decode", [&] { return def.step ? step_of_chunks(def) : frontend::join(def); }, 1, def, passes);
 }
 
-EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes) {
-    Backward made = backward_of(def, passes);
-    return {"backward", std::move(made.program), std::move(made.adjoint), def.fixed_chunk, std::move(made.interface)};
+bool is_backward(const std::string& entry) { return entry == kBackward || entry.starts_with(kBackwardOf); }
+
+EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes, const std::string& name) {
+    const auto of = wanted(name, def);
+    Backward made = backward_of(def, passes, of ? &*of : nullptr);
+    return {name, std::move(made.program), std::move(made.adjoint), def.fixed_chunk, std::move(made.interface)};
 }
 
 ir::Definition tensors_of(const std::string& entry, const ir::Definition& def) {
-    return entry == "backward" ? graph::gradient_interface(def) : def;
+    if (!is_backward(entry)) return def;
+    const auto of = wanted(entry, def);
+    return graph::gradient_interface(def, of ? &*of : nullptr);
 }
 
 EntryPoint entry_named(const std::string& name, const ir::Definition& def, const ir::PassRunner& passes) {
     if (name == "forward") return forward(def, passes);
     if (name == "decode") return decode(def, passes);
-    if (name == "backward") return backward(def, passes);
-    throw RuntimeError(fmt::format("entry: expected forward, decode or backward, got '{}'", name));
+    if (is_backward(name)) return backward(def, passes, name);
+    throw RuntimeError(
+        fmt::format("entry: expected forward, decode, backward or 'backward of' inputs, got '{}'", name));
 }
 
 }  // namespace forge::program

@@ -10,7 +10,7 @@ namespace forge::program {
 
 /// A program of the family: what is planned, scheduled, emitted and called.
 struct EntryPoint {
-    std::string name;        ///< forward, decode or backward
+    std::string name;        ///< forward, decode, backward, or backward of some inputs
     ir::Function joined;     ///< the work of one chunk of one head, as it was defined
     ir::Function optimised;  ///< … as it is planned
     std::int64_t chunk = 0;  ///< tokens per chunk that it is right for; 0: any that kernels are made for
@@ -27,7 +27,11 @@ inline bool has_decode(const ir::Definition& def) { return def.step || def.fixed
 
 /// The gradients of everything that the forward pass takes from those of everything that it makes, chunk by chunk from
 /// the end (graph/gradient.h). CompileError for what has no gradient, with the op and its place.
-EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes = {});
+EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes = {}, const std::string& name = "backward");
+
+/// "backward", or "backward of q, k, g": of the gradients of inputs those that are wanted. What nobody wants is not
+/// computed.
+bool is_backward(const std::string& entry);
 
 /// The tensors of an entry point's calls, with a definition's own spelling.
 ir::Definition tensors_of(const std::string& entry, const ir::Definition& def);

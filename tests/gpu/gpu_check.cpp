@@ -181,7 +181,7 @@ class Examination {
         return attention;
     }
 
-    [[nodiscard]] bool backward() const { return options_.entry == "backward"; }
+    [[nodiscard]] bool backward() const { return program::is_backward(options_.entry); }
 
     [[nodiscard]] const check::Reference& reference_for(const ir::Definition& def, Prepared& p,
                                                         std::int64_t chunk) const {
