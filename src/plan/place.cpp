@@ -162,7 +162,11 @@ class Placement {
         std::vector<bool> found;
         for (const Op& op : program_.ops) {
             const bool leaf = op.args.empty() && !(op.code == Opcode::Param && op.attrs.role == Role::State);
-            found.push_back(ir::is_view(op.code) || (leaf && !(again_ == Again::Vectors && is_shared_matrix(op))));
+            // Of gates that are read anyway the matrix units' kernels make sums, from which each loop takes its decays.
+            const bool mask = again_ == Again::Inputs && op.code == Opcode::DecayMask &&
+                              program_.op(op.args[0]).code == Opcode::Param;
+            found.push_back(ir::is_view(op.code) || mask ||
+                            (leaf && !(again_ == Again::Vectors && is_shared_matrix(op))));
         }
         return found;
     }

@@ -305,8 +305,8 @@ class Copies {
         }
         const Space loop = forms_.evaluated(v);
         if (is_fragment(loop) && fn_.op(op.args[i]).code == Opcode::DecayMask && is_beside_products()) return loop;
-        if (is_fragment(loop))
-            return now == Space::Tile || now == loop ? now : now == Space::Operand ? loop : Space::Tile;
+        if (is_fragment(loop) && now == Space::Operand) return forms_.all_alike() ? now : loop;
+        if (is_fragment(loop)) return now == Space::Tile || now == loop ? now : Space::Tile;
         return is_fragment(now) ? Space::Tile : now;
     }
 
