@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "ir/rebuild.h"
 #include "tile/fragment_steps.h"
@@ -260,8 +261,103 @@ class Thrifty {
     std::vector<ValueId> order_;
 };
 
+/// The operations of a task of a single chunk whose inputs are there, in an order that needs few registers: one result
+/// or sum after the other, each time one that leaves little behind, and of what it is made from the larger part first.
+class Frugal {
+  public:
+    explicit Frugal(const Function& fn) : fn_(fn), users_(ir::users_of(fn)), done_(fn.ops.size(), false) {}
+
+    Function run() {
+        std::vector<ValueId> order;
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (fn_.op(v).code == Opcode::Param) done_[index(v)] = true, order.push_back(v);
+        std::vector<ValueId> ends;
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (is_end(v)) ends.push_back(v);
+        while (!ends.empty()) {
+            const auto best = std::min_element(ends.begin(), ends.end(),
+                                               [&](ValueId a, ValueId b) { return room(a) < room(b); });
+            for (const ValueId v : way_to(*best)) done_[index(v)] = true, order.push_back(v);
+            ends.erase(best);
+        }
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (!done_[index(v)]) order.push_back(v);
+        return ir::permuted(fn_, order);
+    }
+
+  private:
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    [[nodiscard]] bool is_end(ValueId v) const {
+        return is_fragment_sum(fn_, v) || std::any_of(fn_.results.begin(), fn_.results.end(),
+                                                      [&](const ir::Result& r) { return r.value == v; });
+    }
+
+    /// Of a thread.
+    [[nodiscard]] std::int64_t registers(ValueId v) const {
+        const Op& op = fn_.op(v);
+        return is_fragment(op.layout->space) ? size_of(op.type, 0) * size_of(op.type, 1) / 128 : 0;
+    }
+
+    /// What is yet to be made for a value, itself last.
+    [[nodiscard]] std::vector<ValueId> way_to(ValueId end) const {
+        std::vector<ValueId> order;
+        std::vector<bool> made = done_;
+        go(end, made, order);
+        return order;
+    }
+    void go(ValueId v, std::vector<bool>& made, std::vector<ValueId>& order) const {
+        if (made[index(v)]) return;
+        made[index(v)] = true;
+        std::vector<ValueId> args = fn_.op(v).args;
+        std::stable_sort(args.begin(), args.end(), [&](ValueId a, ValueId b) { return need(a) > need(b); });
+        for (const ValueId a : args) go(a, made, order);
+        order.push_back(v);
+    }
+
+    /// Registers at once for a value alone (Sethi and Ullman's number, of a tree).
+    [[nodiscard]] std::int64_t need(ValueId v) const {
+        if (const auto it = needs_.find(v); it != needs_.end()) return it->second;
+        std::int64_t held = 0, most = registers(v);
+        std::vector<ValueId> args = fn_.op(v).args;
+        std::stable_sort(args.begin(), args.end(), [&](ValueId a, ValueId b) { return need(a) > need(b); });
+        for (const ValueId a : args) most = std::max(most, held + need(a)), held += registers(a);
+        return needs_[v] = most;
+    }
+
+    /// The most registers on the way to an end, if there are too many, and those that are left then.
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> room(ValueId end) const {
+        constexpr std::int64_t kEnough = 192;
+        std::vector<bool> made = done_;
+        std::int64_t most = kEnough;
+        for (const ValueId v : way_to(end)) {
+            made[index(v)] = true;
+            most = std::max(most, wanted(made));
+        }
+        return {most, wanted(made)};
+    }
+    [[nodiscard]] std::int64_t wanted(const std::vector<bool>& made) const {
+        std::int64_t sum = 0;
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (made[index(v)] && registers(v) > 0 && is_wanted(v, made)) sum += registers(v);
+        return sum;
+    }
+    /// Whether something that is yet to be made reads the value, if only from within a loop.
+    [[nodiscard]] bool is_wanted(ValueId v, const std::vector<bool>& made) const {
+        return std::any_of(users_[index(v)].begin(), users_[index(v)].end(), [&](ValueId u) {
+            return !made[index(u)] || (fn_.op(u).layout->space == Space::Reg && is_wanted(u, made));
+        });
+    }
+
+    const Function& fn_;
+    std::vector<std::vector<ValueId>> users_;
+    std::vector<bool> done_;
+    mutable std::map<ValueId, std::int64_t> needs_;
+};
+
 }  // namespace
 
+Function frugal(const Function& fn) { return Frugal(fn).run(); }
 Function overlapped(const Function& fn, bool alone, const Roles* roles) { return Overlapping(fn, alone, roles).run(); }
 Function thrifty(const Function& fn) { return Thrifty(fn).run(); }
 

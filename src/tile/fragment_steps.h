@@ -33,6 +33,8 @@ ir::Function overlapped(const ir::Function& fn, bool alone, const Roles* roles);
 /// An order that needs little shared memory, for tasks of a single chunk: as many of them run on a multiprocessor at a
 /// time, they hide each other's latencies.
 ir::Function thrifty(const ir::Function& fn);
+/// An order that needs few registers, for tasks of a single chunk with so many inputs that shared memory is theirs.
+ir::Function frugal(const ir::Function& fn);
 
 /// Memory for tiles and operands, and which vectors one warp makes ahead.
 TileKernel with_memory(ir::Function fn, int stages, std::optional<Roles> roles);

@@ -6,6 +6,8 @@
 
 #include "emit/cuda/emit_cuda.h"
 #include "forge/error.h"
+#include "graph/saved_states.h"
+#include "graph/slice.h"
 #include "target/gpu_target.h"
 
 namespace forge::target {
@@ -43,7 +45,9 @@ class Fitting {
     Fitting(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
             const SharedMemory& memory, const FitWishes& wishes)
         : definition_(definition), program_(program), sizes_(sizes), memory_(memory), wishes_(wishes) {
-        strategy_ = wishes.strategy.value_or(Strategy::OnePass);
+        // Scans that could not be cut with their outputs are cut alone.
+        const bool apart = graph::has_saved_states(program) && graph::parallel_axes(program).empty();
+        strategy_ = wishes.strategy.value_or(apart ? Strategy::Fused : Strategy::OnePass);
         for (const std::string& axis : plan::cut_axes(program, strategy_))
             if (axis_.empty() && sizes.contains(axis)) axis_ = axis;
         check_tiles();
