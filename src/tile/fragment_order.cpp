@@ -325,21 +325,28 @@ class Frugal {
         return needs_[v] = most;
     }
 
-    /// The most registers on the way to an end, if there are too many, and those that are left then.
-    [[nodiscard]] std::pair<std::int64_t, std::int64_t> room(ValueId end) const {
+    /// The most registers on the way to an end, if there are too many, the most memory, and the registers that are left.
+    [[nodiscard]] std::array<std::int64_t, 3> room(ValueId end) const {
         constexpr std::int64_t kEnough = 192;
         std::vector<bool> made = done_;
-        std::int64_t most = kEnough;
+        std::int64_t most = kEnough, memory = 0;
         for (const ValueId v : way_to(end)) {
             made[index(v)] = true;
-            most = std::max(most, wanted(made));
+            most = std::max(most, wanted(made, &Frugal::registers));
+            memory = std::max(memory, wanted(made, &Frugal::floats) + fragment_work_floats(fn_, v));
         }
-        return {most, wanted(made)};
+        return {most, memory, wanted(made, &Frugal::registers)};
     }
-    [[nodiscard]] std::int64_t wanted(const std::vector<bool>& made) const {
+    [[nodiscard]] std::int64_t floats(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (!in_memory(op.layout->space) || !is_block_matrix(op.type)) return 0;
+        return size_of(op.type, 0) * size_of(op.type, 1) / (op.layout->space == Space::Operand ? 2 : 1);
+    }
+    [[nodiscard]] std::int64_t wanted(const std::vector<bool>& made,
+                                      std::int64_t (Frugal::*size)(ValueId) const) const {
         std::int64_t sum = 0;
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (made[index(v)] && registers(v) > 0 && is_wanted(v, made)) sum += registers(v);
+            if (made[index(v)] && (this->*size)(v) > 0 && is_wanted(v, made)) sum += (this->*size)(v);
         return sum;
     }
     /// Whether something that is yet to be made reads the value, if only from within a loop.
