@@ -324,7 +324,11 @@ class Launcher:
         status = self._launch(self._handle, layout.address)
         self._free.append(layout)
         if status:
-            check(status)
+            try:
+                check(status)
+            except Exception as error:
+                error.at_launch = True  # type: ignore[attr-defined]  # not a refusal of the arguments: see forge.fla
+                raise
 
 
 class Compiled:

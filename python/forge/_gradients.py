@@ -61,8 +61,10 @@ class Backward:
                    for g, dims in zip(grad_outputs, signature.outputs.values())]  # fmt: skip
         given = dict(zip(signature.states, initial or []))
         given.update((grad(name), g) for name, g in zip(signature.states, grad_final) if g is not None)
-        states = [given[name] if name in given else _zeros(first, self._state_size(shape, name, dims))
-                  for name, dims in self._attention.signature.states.items()]  # fmt: skip
+        states = None if not given else [
+            given[name] if name in given else _zeros(first, self._state_size(shape, name, dims))
+            for name, dims in self._attention.signature.states.items()
+        ]  # fmt: skip
         results = self._attention._run([*tensors, *outputs], scalars, states, True, cu_seqlens)
         names = [*self._attention.signature.outputs, *self._attention.signature.states]
         by_name = dict(zip(names, results))

@@ -23,17 +23,18 @@ from forge import _c
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = ROOT / "build" / "forge"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: Python blocks after this comment run where NVRTC or nvcc is installed.
-NEEDS_COMPILER = "<!-- needs a CUDA compiler -->\n"
-_BLOCK = re.compile(rf"({NEEDS_COMPILER})?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: What Python blocks may need, in a comment before them. They run where NVRTC or nvcc is installed; where PyTorch is,
+#: by themselves; those that need flash-linear-attention, and a GPU with it, are compiled only.
+COMPILER, PYTORCH, FLA = "a CUDA compiler", "PyTorch", "flash-linear-attention"
+_BLOCK = re.compile(
+    rf"(?:<!-- needs ({COMPILER}|{PYTORCH}|{FLA}) -->\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
 
 
-def blocks(document: Path, language: str) -> list[tuple[bool, str]]:
-    """(whether a CUDA compiler is needed, text) of each block in a language."""
+def blocks(document: Path, language: str) -> list[tuple[str, str]]:
+    """(what is needed, text) of each block in a language."""
     return [
-        (bool(needs), text)
-        for needs, kind, text in _BLOCK.findall(document.read_text(encoding="utf-8"))
-        if kind == language
+        (needs, text) for needs, kind, text in _BLOCK.findall(document.read_text(encoding="utf-8")) if kind == language
     ]
 
 
@@ -91,14 +92,29 @@ def run(program: str, site: Path, folder: Path) -> str:
 
 @pytest.mark.parametrize("document", with_blocks("python"), ids=name_of)
 def test_python(document, fresh, tmp_path):
-    compiler = has_cuda_compiler() if any(needs for needs, _ in blocks(document, "python")) else False
+    compiler = has_cuda_compiler() if any(needs == COMPILER for needs, _ in blocks(document, "python")) else False
     program = tmp_path / "document.py"
     program.write_text(
-        "\n".join(text for needs, text in blocks(document, "python") if compiler or not needs), encoding="utf-8"
+        "\n".join(text for needs, text in blocks(document, "python") if needs in ("", COMPILER if compiler else "")),
+        encoding="utf-8",
     )
     for _, text in blocks(document, "python"):
         compile(text, name_of(document), "exec")
     run(program, fresh, tmp_path)
+
+
+WITH_PYTORCH = [(d, n) for d in DOCUMENTS for n, (needs, _) in enumerate(blocks(d, "python")) if needs == PYTORCH]
+
+
+@pytest.mark.parametrize(("document", "number"), WITH_PYTORCH, ids=lambda x: name_of(x) if isinstance(x, Path) else x)
+def test_python_with_pytorch(document, number, tmp_path):
+    pytest.importorskip("torch")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(folder).parent) for folder in forge.__path__)}
+    done = subprocess.run(
+        [sys.executable, "-c", blocks(document, "python")[number][1]],
+        env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("example", ["new_variant.py", "quickstart.py"])

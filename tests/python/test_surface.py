@@ -23,7 +23,8 @@ X = random_inputs("scalar_gla", 1, 40, 2, 8, 8)
 
 def test_names_are_what_is_public():
     assert set(dir(forge)) == {*forge.__all__, "__version__"}
-    assert dir(forge.ops) == sorted(forge.ops.__all__)
+    for place in (forge.ops, forge.nn):
+        assert dir(place) == sorted(place.__all__)
     assert set(dir(forge.variants)) == {*forge.variants.names(), "names"}
     methods = [
         "benchmark",
@@ -80,6 +81,7 @@ def test_names_have_docstrings():
             lambda: forge.ops.chunk_gated_delta,
             "module 'forge.ops' has no attribute 'chunk_gated_delta'; did you mean 'chunk_gated_delta_",
         ),
+        (lambda: forge.nn.Gated, "module 'forge.nn' has no attribute 'Gated'"),
         (
             lambda: forge.variants.gated_deltanet,
             "forge.variants has no 'gated_deltanet'; did you mean 'gated_delta_net'?; it has linear_attention,",
