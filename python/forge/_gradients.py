@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from .attention import Attention
 
 
-def backward_signature(forward: Signature) -> Signature:
+def backward_signature(forward: Signature, of: frozenset[str] | None) -> Signature:
     """The tensors of the entry point `backward` (graph::gradient_interface): the inputs and the gradients of outputs;
     as states those of the definition, the gradients of all states, and sums for what all tokens share, [N, heads, …];
-    as outputs the gradients of token inputs, one per head of the outputs."""
+    as outputs the gradients of token inputs, one per head of the outputs. `of`: the inputs whose gradients are wanted;
+    None: all."""
     made = copy.copy(forward)
     given = [Input(grad(name), "input", forward.output_dtypes[name], dims, 0.0)
              for name, dims in forward.outputs.items()]  # fmt: skip
@@ -25,9 +26,10 @@ def backward_signature(forward: Signature) -> Signature:
     heads = next(iter(forward.outputs.values()))[1]
     own = {name: dims for name, dims in forward.states.items() if name not in forward.carried}
     carried = {name: dims for name, dims in forward.states.items() if name in forward.carried}
-    shared = {i.name: i.dims[1:] for i in forward.inputs if i.kind != "input"}
+    wanted = [i for i in forward.inputs if of is None or i.name in of]
+    shared = {i.name: i.dims[1:] for i in wanted if i.kind != "input"}
     made.states = {**own, **{grad(name): dims for name, dims in {**own, **carried, **shared}.items()}, **carried}
-    made.outputs = {grad(i.name): [i.dims[0], heads, *i.dims[2:]] for i in forward.inputs if i.kind == "input"}
+    made.outputs = {grad(i.name): [i.dims[0], heads, *i.dims[2:]] for i in wanted if i.kind == "input"}
     return made
 
 
@@ -35,17 +37,22 @@ def grad(name: str) -> str:
     return "grad_" + name
 
 
-class Backward:
-    """The backward pass of a variant."""
+def _entry(signature: Signature, of: frozenset[str] | None) -> str:
+    """The entry point's name, with inputs in the order of declaration."""
+    return "backward" if of is None else "backward of " + ", ".join(i.name for i in signature.inputs if i.name in of)
 
-    def __init__(self, forward: Attention) -> None:
+
+class Backward:
+    """The backward pass of a variant. `of`: the inputs whose gradients are wanted; None: all."""
+
+    def __init__(self, forward: Attention, of: frozenset[str] | None = None) -> None:
         from .attention import Attention
 
-        self.forward = forward
+        self.forward, self._of = forward, of
         made = self._attention = copy.copy(forward)
         made.options = {**{n: x for n, x in forward.options.items() if n not in ("strategy", "segments", "engine")},
-                        "entry": "backward"}  # fmt: skip
-        made.signature = backward_signature(forward.signature)
+                        "entry": _entry(forward.signature, of)}  # fmt: skip
+        made.signature = backward_signature(forward.signature, of)
         made._arguments = {"forward": Arguments(made.signature, forward._arguments["forward"].defaults)}
         Attention._forget(made)
 
@@ -53,7 +60,7 @@ class Backward:
         self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, cu_seqlens: Any,
         grad_outputs: list[Any], grad_final: list[Any],
     ) -> dict[str, Any]:  # fmt: skip
-        """The gradients of all inputs and initial states, by name. Arguments are in the order of declaration; gradients
+        """The gradients of the inputs and of all initial states, by name. Arguments are in the order of declaration; gradients
         that are None are zero."""
         signature, first = self.forward.signature, tensors[0]
         shape = self._shape(tensors, cu_seqlens)
@@ -69,7 +76,11 @@ class Backward:
         names = [*self._attention.signature.outputs, *self._attention.signature.states]
         by_name = dict(zip(names, results))
         inputs = dict(zip((i.name for i in signature.tensors), tensors))
-        made = {i.name: self._of_input(by_name[grad(i.name)], i, inputs.get(i.name)) for i in signature.inputs}
+        made = {
+            i.name: self._of_input(by_name[grad(i.name)], i, inputs.get(i.name))
+            for i in signature.inputs
+            if self._of is None or i.name in self._of
+        }
         return {**made, **{name: by_name[grad(name)] for name in signature.states}}
 
     # -- shapes --------------------------------------------------------------------------------------------------------
@@ -117,6 +128,7 @@ def _grouped(g: Any, axis: int, heads: int) -> Any:
     size = tuple(g.shape)
     if size[axis] == heads:
         return g
+    g = g if hasattr(g, "to") else g.astype("float32")  # PyTorch adds numbers of 16 bits in float32 by itself
     return g.reshape(*size[:axis], heads, size[axis] // heads, *size[axis + 1 :]).sum(axis + 1)
 
 
@@ -161,7 +173,8 @@ def _function() -> Any:
             saved = list(ctx.saved_tensors)  # read once: checkpoints compute them again for that
             tensors, initial = saved[: ctx.count], saved[ctx.count :]
             signature, outputs = ctx.attention.signature, len(ctx.attention.signature.outputs)
-            made = ctx.attention._backward.run(
+            needed = frozenset(i.name for i, need in zip(signature.tensors, ctx.needs_input_grad[5:]) if need)
+            made = ctx.attention._backward(needed).run(
                 tensors, ctx.scalars, initial or None, ctx.cu_seqlens, list(grads[:outputs]), list(grads[outputs:])
             )
             names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial)]]

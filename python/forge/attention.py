@@ -64,7 +64,7 @@ class Attention:
         self._compiled: dict[tuple[Any, ...], _c.Compiled] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._latest: tuple[Any, Plan | None] = (None, None)  #: the last call's key and plan
-        self._backward_pass: Backward | None = None
+        self._backward_passes: dict[frozenset[str] | None, Backward] = {}
         self._warned: set[str] = set()  #: reasons for slower kernels that the user has read
         self._last: _c.Compiled | None = (
             None  #: what `compile` or `check` compiled last, to look inside before the first call
@@ -72,7 +72,7 @@ class Attention:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        of_this_process = ("_compiled", "_plans", "_latest", "_backward_pass", "_warned", "_last", "_lock")
+        of_this_process = ("_compiled", "_plans", "_latest", "_backward_passes", "_warned", "_last", "_lock")
         return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -187,15 +187,15 @@ class Attention:
             if len(given) != count:
                 raise arguments.error("grad_output", f"expected {count} of outputs, got {len(given)}")
             final = [] if grad_final_state is None else arguments.states(grad_final_state)
-            return self._backward.run(tensors, scalars, initial, cu_seqlens, given, final)
+            return self._backward().run(tensors, scalars, initial, cu_seqlens, given, final)
 
         return (_one_or_all(results[:count]), _one_or_all(results[count:])), pullback
 
-    @property
-    def _backward(self) -> Backward:
-        if self._backward_pass is None:
-            self._backward_pass = Backward(self)
-        return self._backward_pass
+    def _backward(self, of: frozenset[str] | None = None) -> Backward:
+        """Of these inputs, or of all."""
+        if of not in self._backward_passes:
+            self._backward_passes[of] = Backward(self, of)
+        return self._backward_passes[of]
 
     def _run(
         self,

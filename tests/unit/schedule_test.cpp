@@ -32,7 +32,7 @@ Problem problem_of(std::int64_t tokens, std::int64_t heads, std::int64_t sequenc
 Choice choice_of(const std::string& variant, const Problem& problem, const Device& device, const Wishes& wishes = {},
                  const std::vector<Measurement>& measured = {}) {
     const Program p = program_of(variant, device.gpu ? BF16 : F32);
-    return choose(p.definition, p.fn, {problem, device, wishes, true, measured});
+    return choose(p.definition, p.fn, {problem, device, wishes, target::Walk::Forwards, measured});
 }
 
 std::string explain(const Choice& choice, std::size_t most = 16) {

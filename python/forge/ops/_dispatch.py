@@ -308,7 +308,7 @@ def _real_gradient(
 ) -> list[Any]:  # fmt: skip
     attention = program(key)
     signature, outputs = attention.signature, len(attention.signature.outputs)
-    made = attention._backward.run(
+    made = attention._backward(frozenset(i.name for i in signature.tensors)).run(
         tensors, scalars, initial_states or None, cu_seqlens, grads[:outputs], grads[outputs:]
     )
     names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial_states)]]
