@@ -2,6 +2,7 @@
 """Forge beside flash-linear-attention, forward, on one GPU: the same process, the same inputs, outputs compared.
 
     python3 bench/vs_fla.py --csv results.csv --T 1024,8192,65536 --ops gdn,kda
+    python3 bench/vs_fla.py --backward --csv results.csv        # forward and backward: bench/backward.py
 
 Inputs are those of the published comparison: B=1 H=32 K=V=128 bf16, gates f32, g=logsigmoid(randn) (kda: at least -5),
 beta=rand bf16, unit keys; hgrn one head of 1024 channels, all bf16. Per row:
@@ -28,6 +29,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import backward
 
 ROOT = Path(__file__).resolve().parents[1]
 B, H, D, CHANNELS = 1, 32, 128, 1024
@@ -56,7 +59,7 @@ COLUMNS = [
 # ------------------------------------------------------------------------------------------------------------ operators
 
 
-def inputs_of(op: str, T: int, torch) -> dict:
+def inputs_of(op: str, T: int, torch, B: int = B, H: int = H, D: int = D) -> dict:
     """A row's inputs by name, on the GPU."""
     F = torch.nn.functional
     torch.manual_seed(42)
@@ -137,6 +140,14 @@ class ForgeCall:
     @property
     def info(self) -> dict:
         return self._program.info
+
+    @property
+    def backward_schedule(self) -> str:
+        """The engine and the strategy of the backward pass that ran."""
+        for made in self._program._backward_passes.values():
+            info = made._attention.info
+            return f"{info['engine']} {info['strategy']} in {len(info['kernels'])} kernels"
+        return ""
 
 
 # ------------------------------------------------------------------------------------------------------------ measuring
@@ -243,6 +254,20 @@ def row_of(op: str, T: int, args, torch) -> dict:
     return row
 
 
+def backward_row(op: str, shape: str, args, torch) -> dict:
+    forge: list[ForgeCall] = []
+
+    def forge_call(op: str, x: dict):
+        forge.append(ForgeCall(op, x, json.loads(args.options)))
+        return forge[0]
+
+    sides = {"forge": forge_call} if args.no_fla_times else {"fla": fla_call, "forge": forge_call}
+    row = backward.row_of(op, shape, args, torch, inputs_of, sides)
+    if forge:
+        row["forge_backward"] = forge[0].backward_schedule
+    return row
+
+
 # ------------------------------------------------------------------------------------------------------------ processes
 
 
@@ -251,13 +276,13 @@ def work(args) -> None:
     os.environ["FLA_DISABLE_BACKEND_DISPATCH"] = "1"
     import torch
 
-    torch.set_grad_enabled(False)
+    torch.set_grad_enabled(args.backward)
     for line in sys.stdin:
         op, T = json.loads(line)
         try:
-            row = row_of(op, T, args, torch)
+            row = backward_row(op, T, args, torch) if args.backward else row_of(op, T, args, torch)
         except Exception as error:  # noqa: BLE001
-            row = {"op": op, "T": T, "error": repr(error).replace("\n", " ")[:400]}
+            row = {"op": op, "shape" if args.backward else "T": T, "error": repr(error).replace("\n", " ")[:400]}
         print("ROW " + json.dumps(row), flush=True)
         try:
             torch.cuda.empty_cache()
@@ -286,7 +311,7 @@ def rows_from_children(wanted: list, arguments: list[str]):
             if child.returncode != 1 or not line.startswith("ROW "):
                 op, T = wanted[0]
                 wanted = wanted[1:]
-                yield {"op": op, "T": T, "error": f"the process ended with {child.returncode}"}
+                yield {"op": op, "T": T, "shape": T, "error": f"the process ended with {child.returncode}"}
 
 
 def header() -> list[str]:
@@ -336,6 +361,9 @@ def main() -> None:
     for name in ("strategy", "chunk", "tiles", "segments", "threads"):
         parser.add_argument(f"--forge-{name}")
     parser.add_argument("--options", default="{}", help="further compile options of Forge, as JSON")
+    parser.add_argument("--backward", action="store_true", help="forward and backward together")
+    parser.add_argument("--shapes", default=backward.SHAPES, help="of --backward: BxTxHxD")
+    parser.add_argument("--no-fla-guard", action="store_true", help="of --backward: see bench/backward.py")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     options = json.loads(args.options)
@@ -345,7 +373,9 @@ def main() -> None:
     args.options = json.dumps(options)
     if args.child:
         return work(args)
-    wanted = [(op, int(T)) for T in args.T.split(",") for op in args.ops.split(",")]
+    lengths = args.shapes.split(",") if args.backward else [int(T) for T in args.T.split(",")]
+    wanted = [(op, length) for length in lengths for op in args.ops.split(",") if not (args.backward and op == "hgrn")]
+    columns = backward.COLUMNS if args.backward else COLUMNS
     passed = [
         "--runs",
         str(args.runs),
@@ -354,13 +384,15 @@ def main() -> None:
         "--options",
         args.options,
         *(["--no-fla-times"] if args.no_fla_times else []),
+        *(["--backward"] if args.backward else []),
+        *(["--no-fla-guard"] if args.no_fla_guard else []),
     ]
     with open(args.csv, "w", encoding="utf-8") as csv:
-        for line in [*header(), ",".join(COLUMNS)]:
+        for line in [*header(), ",".join(columns)]:
             print(line, file=csv, flush=True)
             print(line, flush=True)
         for row in rows_from_children(wanted, passed):
-            line = ",".join(shown(row.get(column)) for column in COLUMNS)
+            line = ",".join(shown(row.get(column)) for column in columns)
             print(line, file=csv, flush=True)
             print(line, flush=True)
     return None

@@ -121,7 +121,7 @@ Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
                 const auto made = compiler::emitted(program::Module(s.program.def, s.program.dtype), options);
                 const emulated::Program program(next_name(), made->plan);
                 const BackwardProblem problem(s.program, make_problem(s.d, s.program, "b0", 64));
-                ++tally["emulated: backward"];
+                ++tally[std::string("emulated: backward, ") + plan::to_string(made->plan.schedule.engine)];
                 return problem.faults([&](check::Buffers& buffers) { program.run(buffers.call(), 1); },
                                       made->plan.schedule.chunk, tally);
             }};
