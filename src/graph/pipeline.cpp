@@ -40,6 +40,7 @@ constexpr Pass kPipeline[] = {
 constexpr Pass kAfterGradient[] = {
     {ir::Pass::SimplifyGradient, simplify},
     {ir::Pass::ReassociateGradient, reassociate},
+    {ir::Pass::MoveSigns, move_signs},
     {ir::Pass::SimplifyGradientProducts, simplify},
     {ir::Pass::FuseProducts, fuse_products},
 };
@@ -65,6 +66,7 @@ constexpr NamedPass kSingle[] = {
     {"merge_scales", [](const ir::Function& fn) { return merge_scales(fn, value_axis(fn)); }},
     {"decay_rows", decay_rows},
     {"deepest_last", deepest_last},
+    {"move_signs", move_signs},
 };
 
 ir::Function (*pass_named(const std::string& name))(const ir::Function&) {
