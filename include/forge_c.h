@@ -98,7 +98,8 @@ typedef struct forge_attention forge_attention;
 ///                       grad_<input> of the token inputs. Further states: grad_<state> (going in, of the state after
 ///                       the last token; coming out, of the initial one) and grad_<input> of inputs per head and of
 ///                       numbers, [N, heads, …], sums over tokens on top of what goes in. Gradients are per head of the
-///                       outputs: of an input that fewer heads share they are float32, for the caller to sum
+///                       outputs, for the caller to sum where fewer heads share an input, and of the inputs' types.
+///                       backward of q, k: of the gradients of inputs only these, and none that they do not need
 ///   dtype               bf16 (default), f16 or f32: replaces the definition's 16-bit types
 ///   size.<symbol>       the size of every symbol but T and the heads: size.K = 128
 ///   strategy            auto (default), one-pass, fused, decoupled, segmented

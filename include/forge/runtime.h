@@ -36,8 +36,8 @@ struct CompileOptions {
     /// states of forward, grad_<output> as further inputs, grad_<input> as outputs in place of the outputs, and as
     /// states grad_<state> (going in, of the state after the last token; coming out, of the initial one; so for last
     /// rows too) and grad_<input> of inputs per head and of numbers, sums over the tokens that begin with what goes in.
-    /// Gradients are per head of the outputs: of an input that fewer heads share they are float32, for the caller to
-    /// sum.
+    /// Gradients are per head of the outputs, for the caller to sum where fewer heads share an input, and of the
+    /// inputs' types. "backward of q, k" has the gradients of these inputs only, and computes no others but states'.
     std::string entry = "forward";
     DType dtype = BF16;  ///< replaces the definition's 16-bit type: BF16, F16 or F32
     /// Every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}.

@@ -38,10 +38,8 @@ constexpr Pass kPipeline[] = {
 
 /// The program of a backward pass goes through all of these but the last, becomes the gradient, and then goes on here.
 constexpr Pass kAfterGradient[] = {
-    {ir::Pass::SimplifyGradient, simplify},
-    {ir::Pass::ReassociateGradient, reassociate},
-    {ir::Pass::MoveSigns, move_signs},
-    {ir::Pass::SimplifyGradientProducts, simplify},
+    {ir::Pass::SimplifyGradient, simplify},  {ir::Pass::ReassociateGradient, reassociate},
+    {ir::Pass::MoveSigns, move_signs},       {ir::Pass::SimplifyGradientProducts, simplify},
     {ir::Pass::FuseProducts, fuse_products},
 };
 

@@ -106,7 +106,7 @@ class Pullback {
 /// The sum over the axes that broadcasting made.
 ValueId Pullback::reduced_to(ValueId v,
                              Shape shape) {  // NOLINT(performance-unnecessary-value-param): of an op that may move
-    if (shape.empty())  // rows first, whose numbers lie side by side
+    if (shape.empty())                       // rows first, whose numbers lie side by side
         while (!type(v).shape.empty())
             v = emit(Opcode::Sum, {v}, along(static_cast<std::int64_t>(type(v).shape.size()) - 1));
     while (type(v).shape.size() > shape.size()) v = emit(Opcode::Sum, {v}, along(0));

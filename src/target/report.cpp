@@ -110,6 +110,7 @@ KernelShape shape_of(const plan::Plan& plan, const Problem& problem) {
     for (const plan::Kernel& kernel : plan.kernels) {
         if (kernel.graph.loop != plan::Loop::Scan && kernel.graph.loop != plan::Loop::Segments) continue;
         const emit::Launch how = emit::launch_of(plan, kernel);
+        if (how.shared_bytes < shape.shared_bytes) continue;  // of several, the one that holds most
         const std::int64_t units =
             how.unit_rows > 0 ? problem.sequences * problem.heads * support::divide_up(problem.tokens, how.unit_rows)
                               : extent(plan, kernel, problem).tasks / plan.tiles(kernel);

@@ -275,8 +275,8 @@ class Frugal {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (is_end(v)) ends.push_back(v);
         while (!ends.empty()) {
-            const auto best = std::min_element(ends.begin(), ends.end(),
-                                               [&](ValueId a, ValueId b) { return room(a) < room(b); });
+            const auto best =
+                std::min_element(ends.begin(), ends.end(), [&](ValueId a, ValueId b) { return room(a) < room(b); });
             for (const ValueId v : way_to(*best)) done_[index(v)] = true, order.push_back(v);
             ends.erase(best);
         }
@@ -289,8 +289,8 @@ class Frugal {
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
 
     [[nodiscard]] bool is_end(ValueId v) const {
-        return is_fragment_sum(fn_, v) || std::any_of(fn_.results.begin(), fn_.results.end(),
-                                                      [&](const ir::Result& r) { return r.value == v; });
+        return is_fragment_sum(fn_, v) ||
+               std::any_of(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == v; });
     }
 
     /// Of a thread.
@@ -325,7 +325,8 @@ class Frugal {
         return needs_[v] = most;
     }
 
-    /// The most registers on the way to an end, if there are too many, the most memory, and the registers that are left.
+    /// The most registers on the way to an end, if there are too many, the most memory, and the registers that are
+    /// left.
     [[nodiscard]] std::array<std::int64_t, 3> room(ValueId end) const {
         constexpr std::int64_t kEnough = 192;
         std::vector<bool> made = done_;

@@ -7,6 +7,7 @@
 
 #include "interp/recurrence.h"
 #include "program/backward.h"
+#include "program/entry_point.h"
 #include "tests/numerics/numerics.h"
 
 namespace forge::tests {
@@ -153,6 +154,38 @@ TEST_P(Gradients, OfKernels) {
                 expect_agreement(*attention, prepared);
             }
         }
+    }
+}
+
+// What is not asked for is not among the results, and the rest is the same.
+TEST(SomeGradients, AreThoseOfAll) {
+    const ir::Definition def = program_named("gated_delta_net").make().define();
+    const check::Problem problem{.T = 50, .H = 2, .sizes = {{"K", 20}, {"V", 12}}, .dtype = F32, .initial_state = true};
+    const auto gradients = [&](const std::string& entry, const std::string& strategy) {
+        check::Buffers buffers(program::tensors_of(entry, def), problem);
+        const Attention attention =
+            compile(def, {.entry = entry, .dtype = F32, .sizes = check::sizes_for(def, problem), .strategy = strategy});
+        attention(buffers.call());
+        return buffers;
+    };
+    for (const char* const strategy : {"one-pass", "fused"}) {
+        SCOPED_TRACE(strategy);
+        const check::Buffers some = gradients("backward of k, g", strategy), all = gradients("backward", strategy);
+        EXPECT_EQ(some.outputs.size(), 2U);
+        EXPECT_FALSE(some.final_states.contains("grad_scale"));
+        const auto expect_same = [](const auto& part, const auto& whole) {
+            for (const auto& [name, x] : part)
+                for (std::int64_t i = 0; i < x.count(); ++i)
+                    ASSERT_NEAR(x.at(i), whole.at(name).at(i), 1e-4) << name << " " << i;
+        };
+        expect_same(some.outputs, all.outputs);
+        expect_same(some.final_states, all.final_states);
+    }
+    try {
+        compile(def, {.entry = "backward of k, w", .dtype = F32, .sizes = check::sizes_for(def, problem)});
+        ADD_FAILURE();
+    } catch (const RuntimeError& error) {
+        EXPECT_STREQ(error.what(), "gated_delta_net: entry: expected 'backward of' names of inputs, got 'w'");
     }
 }
 

@@ -261,8 +261,7 @@ const Target& warp_groups_target() {
                 const GpuFacts& gpu = *q.gpu();
                 if (gpu.major != 9) refuse(Reason::Capability, gpu.major, gpu.minor);
                 if (wishes.threads != 0 && wishes.threads != kThreads) refuse(Reason::OtherThreads, wishes.threads);
-                return fit_warp_groups(def, fn, q.problem.sizes,
-                                       shared_memory_of(gpu, kThreads),
+                return fit_warp_groups(def, fn, q.problem.sizes, shared_memory_of(gpu, kThreads),
                                        fit_wishes(q.problem, wishes));
             };
             const auto variations = range == Range::All ? placements(question.wishes) : std::vector<Wishes>();
