@@ -236,7 +236,7 @@ std::vector<Case> cases() {
          Try{matrices, Asked().size("V", 128)}},
         {Reason::SharedMemory,
          {matrices, Asked().strategy("fused").size("K", 640)},
-         "bytes of shared memory, a block has 225280",
+         "bytes of shared memory, a block has 226304",
          Try{matrices, Asked().strategy("fused").size("K", 128)}},
         {Reason::CutSpill,
          {Matrices{.transposed = true}.define(), Asked().strategy("fused")},
