@@ -7,6 +7,7 @@ compile and run.
 """
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -129,6 +130,24 @@ def test_examples(example, tmp_path):
         check=False,
     )
     assert done.returncode == 0 and done.stdout, done.stdout + done.stderr
+
+
+def test_the_example_that_trains(tmp_path):
+    """A few steps of it: its task, its files, its progress."""
+    pytest.importorskip("torch")
+    env = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).resolve().parents[1]), "MPLCONFIGDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "train_recall.py", "--steps", "3", "--batch", "2", "--every", "1"],
+        env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (
+        re.search(r"DeltaNet +accuracy .*, of rewritten keys .*, after 3 steps", done.stdout)
+        and "3/3 loss" in done.stderr
+    )
+    results = json.loads((tmp_path / "train_recall.json").read_text(encoding="utf-8"))["results"]
+    assert [*results] == ["DeltaNet", "Sums", "LinearAttention"]
+    assert all(r["step"] == [1, 2, 3] and len(r["accuracy"]) == 3 for r in results.values())
 
 
 # -- the shell ---------------------------------------------------------------------------------------------------------
