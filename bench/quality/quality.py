@@ -3,18 +3,18 @@
 model of bytes.
 
     python3 bench/quality/quality.py recall --csv bench/results/DATE-cpu-recall.csv
-    python3 bench/quality/quality.py recall --rewritten 6 --pairs 12 --depth 1 --csv recall-rewritten.csv
+    python3 bench/quality/quality.py recall --rewritten 6 --pairs 12 --csv bench/results/DATE-cpu-recall-rewritten.csv
     python3 bench/quality/quality.py language --csv bench/results/DATE-cpu-language.csv
     python3 bench/quality/quality.py plot bench/results/DATE-cpu-recall.csv docs/recall.svg
 
-`recall` is the task of examples/train_recall.py, with its model: multi-query associative recall (Arora et al. 2023,
-"Zoology", arXiv:2312.04927), scaled down; --rewritten gives some keys another value. `language` predicts the next byte
-of texts that Debian ships, /usr/share/common-licenses and the POD pages under /usr/share/perl: every tenth file, by
-name, is held out, and its loss is in bits per byte. Two blocks of a layer and an MLP of four times the size, with a
-norm before each; weights are tied. All layers have the same sizes of heads, the same convolution (RWKV-6, which mixes
-with the token before instead, none), the same sequences and the same choice of learning rates, of which tables and
-pictures have the one that ends best. What gates and projections add is in the column `parameters`. `Sums` is DeltaNet
-with sums in place of the delta rule.
+`recall` is the task of examples/train_recall.py, with its model of one layer: multi-query associative recall (Arora et
+al. 2023, "Zoology", arXiv:2312.04927), scaled down; --rewritten gives some keys another value. `language` predicts the
+next byte of texts that Debian ships, /usr/share/common-licenses and the POD pages under /usr/share/perl: every tenth
+file, by name, is held out, and its loss is in bits per byte. Two blocks of a layer and an MLP of four times the size,
+with a norm before each; weights are tied. All layers have the same sizes of heads, the same convolution (RWKV-6, which
+mixes with the token before instead, none), the same sequences and the same choice of learning rates, of which tables
+and pictures have the one that ends best. What gates and projections add is in the column `parameters`. `Sums` is
+DeltaNet with sums in place of the delta rule.
 
 The CSV has a row per layer, learning rate, seed and test, and above them when, where, with what and by which command;
 `seconds` are those of training, without tests, and say nothing where `others`, the share of the cores that other
@@ -46,9 +46,9 @@ import forge  # noqa: E402
 
 LAYERS = ["Sums", "LinearAttention", "RetNet", "Mamba2", "GLA", "HGRN2", "RWKV6", "DeltaNet", "GatedDeltaNet", "KDA"]
 COLUMNS = ["task", "layer", "rate", "seed", "parameters", "step", "seconds", "loss", "result", "unit", "others"]
-RECALL = {"steps": 1000, "batch": 32, "pairs": 16, "rewritten": 0, "length": 64, "symbols": 64, "depth": 2, "size": 64,
+RECALL = {"steps": 1000, "batch": 32, "pairs": 16, "rewritten": 0, "length": 64, "symbols": 64, "depth": 1, "size": 64,
           "heads": 2, "head": 16, "every": 50}  # fmt: skip
-LANGUAGE = {"steps": 300, "batch": 8, "length": 512, "size": 128, "heads": 4, "head": 32, "every": 30}
+LANGUAGE = {"steps": 200, "batch": 8, "length": 512, "size": 128, "heads": 4, "head": 32, "every": 20}
 RATES = {"recall": [1e-2, 3e-3], "language": [3e-3]}
 
 
