@@ -6,7 +6,9 @@ others, what they name is there, and their options are. C++ is what files of the
 compile and run.
 """
 
+import csv
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -129,6 +131,42 @@ def test_examples(example, tmp_path):
         check=False,
     )
     assert done.returncode == 0 and done.stdout, done.stdout + done.stderr
+
+
+def test_the_example_that_trains(tmp_path):
+    """A few steps of it: its task, its files, its progress."""
+    pytest.importorskip("torch")
+    env = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).resolve().parents[1]), "MPLCONFIGDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "train_recall.py", "--steps", "3", "--batch", "2", "--every", "1"],
+        env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (
+        re.search(r"DeltaNet +accuracy .*, of rewritten keys .*, after 3 steps", done.stdout)
+        and "3/3 loss" in done.stderr
+    )
+    results = json.loads((tmp_path / "train_recall.json").read_text(encoding="utf-8"))["results"]
+    assert [*results] == ["DeltaNet", "Sums", "LinearAttention"]
+    assert all(r["step"] == [1, 2, 3] and len(r["accuracy"]) == 3 for r in results.values())
+
+
+def test_the_measurement_of_quality(tmp_path):
+    """A few steps of it: a row per layer, learning rate and test; of each layer the better run in the table."""
+    pytest.importorskip("torch")
+    env = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).resolve().parents[1])}
+    options = "--layers GLA Sums --rates 0.01 0.001 --steps 2 --every 1 --batch 2 --csv found.csv"
+    done = subprocess.run(
+        [sys.executable, ROOT / "bench" / "quality" / "quality.py", "recall", *options.split()],
+        env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    head, *lines = (tmp_path / "found.csv").read_text(encoding="utf-8").splitlines()
+    rows = [*csv.DictReader(lines)]
+    assert head.startswith("# ") and options in head and len(rows) == 2 * 2 * 2
+    for name in ("GLA", "Sums"):
+        ends = [float(r["result"]) for r in rows if r["layer"] == name and r["step"] == "2"]
+        assert f"| {name} | {max(ends):.3f} |" in done.stdout
 
 
 # -- the shell ---------------------------------------------------------------------------------------------------------
