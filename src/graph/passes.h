@@ -29,6 +29,9 @@ ir::Function fuse_products(const ir::Function& fn);
 /// Products, triangles and sums of -x are those of x, and adding it is subtracting x: the bits are the same, and no
 /// matrix is stored twice for its sign. Of gradients, in which the delta rules leave such matrices.
 ir::Function move_signs(const ir::Function& fn);
+/// The row sums of x * (a b), times a scale of rows, are those of a * ((x scaled) b^T): where a gradient has the second
+/// product anyway, the first is not made.
+ir::Function share_products(const ir::Function& fn);
 /// t@b - (t@a)@s = t@(b - a@s). After fuse_products, for back ends that would store t@a.
 ir::Function late_factors(const ir::Function& fn);
 /// Scales of rows and columns leave the operands of products. After fuse_products, for back ends whose products read
