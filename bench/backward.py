@@ -1,13 +1,13 @@
 """Forward and backward together, Forge beside flash-linear-attention: `vs_fla.py --backward`. Per row (op, shape):
 
-    *_us         median of --runs eager calls of forward and backward, between two events, the L2 cache overwritten before
+    *_us         median of --runs eager calls of both passes, between two events, the L2 cache overwritten before
     *_fwd_us     … of the forward pass alone
     *_peak_mib   the most memory of PyTorch's during one, beyond its arguments
     worst_grad   the largest rms(forge - fla) / rms(fla) over the gradients, and whose it is
 
-Gradients are of sum(o * do) with a random do, for all tensors. FLA refuses its gated backward kernels (chunk_bwd_dqkwg with
-gates) with Triton from 3.4 to 3.7.0 on Hopper, as their results may be wrong; `--no-fla-guard` runs them all the same,
-for their times: `worst_grad` then says how wrong they are.
+Gradients are of sum(o * do) with a random do, for all tensors. FLA refuses its gated backward kernels (chunk_bwd_dqkwg
+with gates) with Triton from 3.4 to 3.7.0 on Hopper, as their results may be wrong; `--no-fla-guard` runs them all the
+same, for their times: `worst_grad` then says how wrong they are.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class Backward:
         self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, cu_seqlens: Any,
         grad_outputs: list[Any], grad_final: list[Any],
     ) -> dict[str, Any]:  # fmt: skip
-        """The gradients of the inputs and of all initial states, by name. Arguments are in the order of declaration; gradients
-        that are None are zero."""
+        """The gradients of the inputs and of all initial states, by name. Arguments are in the order of declaration;
+        gradients that are None are zero."""
         signature, first = self.forward.signature, tensors[0]
         shape = self._shape(tensors, cu_seqlens)
         outputs = [_zeros(first, self._output_size(shape, dims), like=True) if g is None else g

@@ -60,7 +60,7 @@ class Sharing {
         for (std::size_t i = 0; i < 2; ++i) {
             const Op& product = fn_.op(terms.args[i]);
             if (product.code == Opcode::Matmul && !product.attrs.trans_a && used_once(terms.args[i]))
-                return ScaledRowSum{terms.args[1 - i], product.args[0], product.args[1], r, rest,
+                return ScaledRowSum{terms.args[1 - i],    product.args[0], product.args[1], r, rest,
                                     product.attrs.trans_b};
         }
         return {};
