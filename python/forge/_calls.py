@@ -143,17 +143,25 @@ def read_shapes(
 
 
 def most_heads(signature: Signature, heads: dict[str, int], origin: dict[str, str]) -> int:
-    """The heads of outputs, which those of inputs divide. `origin`: which input says how many there are."""
-    output, dims = next(iter(signature.outputs.items()))
-    if not dims[1].isdigit() and dims[1] not in heads:
-        fail(signature.name, output, f"heads ({dims[1]}) that an input has too", "a symbol of its own")
-    most = int(dims[1]) if dims[1].isdigit() else heads[dims[1]]
+    """The heads of outputs, which those of inputs divide; without outputs (gradients of states alone), the most heads
+    of an input. `origin`: which input says how many there are."""
+    whose, most = _heads_of_outputs(signature, heads)
     if most <= 0:
-        fail(signature.name, output, "at least one head", str(most))
+        fail(signature.name, whose, "at least one head", str(most))
     for symbol, n in heads.items():
         if n <= 0 or most % n:
-            fail(signature.name, origin[symbol], f"heads ({symbol}) that divide the {most} of '{output}'", str(n))
+            fail(signature.name, origin[symbol], f"heads ({symbol}) that divide the {most} of '{whose}'", str(n))
     return most
+
+
+def _heads_of_outputs(signature: Signature, heads: dict[str, int]) -> tuple[str, int]:
+    """Whose heads are the most, and how many."""
+    for output, dims in signature.outputs.items():
+        if not dims[1].isdigit() and dims[1] not in heads:
+            fail(signature.name, output, f"heads ({dims[1]}) that an input has too", "a symbol of its own")
+        return output, int(dims[1]) if dims[1].isdigit() else heads[dims[1]]
+    fixed = [(i.name, i.dims[1]) for i in signature.inputs if i.kind == "input"]
+    return max(((name, int(d) if d.isdigit() else heads[d]) for name, d in fixed), key=lambda each: each[1])
 
 
 def dtype_of_call(signature: Signature, dtypes: list[str]) -> str:

@@ -114,11 +114,6 @@ double largest_rms(const Reference& reference) {
     return largest;
 }
 
-double least_scale(const Reference& reference, const std::string& name) {
-    const auto sum = reference.least_scales.find(name);
-    return std::max(reference.least_scale, sum == reference.least_scales.end() ? 0 : sum->second);
-}
-
 /// One outcome per sequence and head.
 template <class Run>
 Reference reference_of(const Buffers& buffers, const Run& run) {
@@ -139,6 +134,11 @@ Reference reference_of(const Buffers& buffers, const Run& run) {
 double error_scale(double rms, DType result, double tolerance) {
     constexpr double kLeastF32 = 0x1p-103, kSubnormalF16 = 0x1p-24;
     return std::max(rms, result == DType::F16 ? kSubnormalF16 / tolerance : kLeastF32);
+}
+
+double Reference::least_scale_of(const std::string& result) const {
+    const auto sum = least_scales.find(result);
+    return sum == least_scales.end() ? least_scale : std::max(least_scale, sum->second);
 }
 
 double Report::worst() const {
@@ -207,11 +207,11 @@ Report compare(const Buffers& buffers, const Reference& reference) {
     if (!report.admitted) return report;
     for (const auto& [name, x] : buffers.outputs)
         report.differences.push_back(compare_one(
-            name, false, buffers, reference, report.tolerance, reference.least_scale,
+            name, false, buffers, reference, report.tolerance, reference.least_scale_of(name),
             [&](std::int64_t sequence, std::int64_t head) { return buffers.output(name, sequence, head); }));
     for (const auto& [name, x] : buffers.final_states)
         report.differences.push_back(compare_one(
-            name, true, buffers, reference, report.tolerance, least_scale(reference, name),
+            name, true, buffers, reference, report.tolerance, reference.least_scale_of(name),
             [&](std::int64_t sequence, std::int64_t head) { return buffers.final_state(name, sequence, head); }));
     report.ok =
         std::all_of(report.differences.begin(), report.differences.end(), [](const Difference& d) { return d.ok; });

@@ -48,6 +48,8 @@ struct Reference {
     double least_scale = 0;  ///< that errors are relative to, of the largest root mean square of a result
     /// The same of sums over all tokens: what these would come to if their terms were of random signs.
     std::map<std::string, double> least_scales = {};
+    /// The least that errors of a result are relative to.
+    [[nodiscard]] double least_scale_of(const std::string& result) const;
 };
 /// A chunk that the definition fixes takes precedence.
 Reference reference(const Buffers& buffers, std::int64_t chunk);

@@ -88,6 +88,7 @@ std::optional<std::set<std::string>> wanted(const std::string& entry, const ir::
     std::set<std::string> names;
     std::istringstream list(entry.substr(kBackwardOf.size()));
     for (std::string name; std::getline(list >> std::ws, name, ',');) {
+        name.erase(name.find_last_not_of(' ') + 1);
         if (!def.input(name))
             throw RuntimeError(
                 fmt::format("{}: entry: expected 'backward of' names of inputs, got '{}'", def.name, name));

@@ -82,16 +82,23 @@ class Binder {
     }
 
     /// A task makes one head of every output, which no other task may write: all outputs have as many heads as there
-    /// are tasks, and inputs as many or a divisor, which neighbouring tasks then read together.
+    /// are tasks, and inputs as many or a divisor, which neighbouring tasks then read together. Without outputs (a
+    /// backward pass that is asked for gradients of states alone), tasks are as many as the most heads of an input.
     void find_heads() {
-        const TensorSlot* result = nullptr;
+        const TensorSlot* most = nullptr;
         for (const TensorSlot& slot : plan_.tensors) {
             if (slot.kind != Kind::Output) continue;
             const std::int64_t n = heads_in(slot, *find(slot));
-            if (result && n != bound_.heads)
-                fail(slot.name, fmt::format("{} heads, as '{}' has", bound_.heads, result->name), std::to_string(n));
+            if (most && n != bound_.heads)
+                fail(slot.name, fmt::format("{} heads, as '{}' has", bound_.heads, most->name), std::to_string(n));
             if (n <= 0) fail(slot.name, "at least one head", std::to_string(n));
-            if (!result) result = &slot, bound_.heads = n;
+            most = &slot, bound_.heads = n;
+        }
+        const bool has_outputs = most != nullptr;
+        for (const TensorSlot& slot : plan_.tensors) {
+            if (is_state(slot) || has_outputs) continue;
+            const std::int64_t n = heads_in(slot, *find(slot));
+            if (!most || n > bound_.heads) most = &slot, bound_.heads = n;
         }
         for (const TensorSlot& slot : plan_.tensors) {
             if (is_state(slot)) continue;
@@ -99,7 +106,7 @@ class Binder {
             if (n <= 0 || bound_.heads % n != 0)
                 fail(slot.name,
                      fmt::format("heads ({}) that divide the {} of '{}'",
-                                 to_string(slot.type.shape[has_tokens(slot) ? 1 : 0]), bound_.heads, result->name),
+                                 to_string(slot.type.shape[has_tokens(slot) ? 1 : 0]), bound_.heads, most->name),
                      std::to_string(n));
         }
     }

@@ -189,6 +189,41 @@ TEST(SomeGradients, AreThoseOfAll) {
     }
 }
 
+// Gradients of what has no tokens alone: no output of the pass says how many heads there are.
+TEST(SomeGradients, OfHeadsAndStatesAlone) {
+    for (const auto& [name, entry] : {std::pair{"rwkv6", "backward of u"}, {"gla", "backward of "}}) {
+        const ir::Definition def = program_named(name).make().define();
+        for (const char* const strategy : {"one-pass", "fused", "decoupled"}) {
+            SCOPED_TRACE(std::string(entry) + ", " + strategy);
+            const check::Problem problem{
+                .B = 2, .T = 50, .H = 3, .sizes = {{"K", 20}, {"V", 12}}, .dtype = F32, .initial_state = true};
+            const Attention attention = compile(
+                def, {.entry = entry, .dtype = F32, .sizes = check::sizes_for(def, problem), .strategy = strategy});
+            const check::Report report = check::check(attention, def, problem, entry);
+            EXPECT_TRUE(report.ok) << report.worst();
+            EXPECT_GT(report.differences.size(), 0U);
+        }
+    }
+}
+
+// A gradient that is summed over tokens is held against its terms; a token that is left out is still found.
+TEST(SummedGradients, MissNoToken) {
+    const ir::Definition def = program_named("gated_delta_net").make().define();
+    const check::Problem problem{.T = 200, .H = 2, .sizes = {{"K", 20}, {"V", 12}}, .dtype = F32};
+    check::Buffers whole(program::tensors_of("backward", def), problem);
+    const check::Reference reference = check::backward_reference(whole, def, 64);
+    const Attention attention =
+        compile(def, {.entry = "backward", .dtype = F32, .sizes = check::sizes_for(def, problem), .strategy = "fused"});
+    attention(whole.call());
+    EXPECT_TRUE(check::compare(whole, reference).ok);
+    check::Buffers without(program::tensors_of("backward", def), problem);
+    for (std::int64_t i = 0; i < 12; ++i) without.inputs.at("grad_o").set((100 * 2 + 1) * 12 + i, 0);
+    attention(without.call());
+    whole.final_states.at("grad_scale") = without.final_states.at("grad_scale");
+    for (const check::Difference& d : check::compare(whole, reference).differences)
+        EXPECT_EQ(d.ok, d.name != "grad_scale") << d.name;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Gradients, testing::ValuesIn(all_programs()),
                          [](const testing::TestParamInfo<Entry>& entry) { return entry.param.name; });
 

@@ -47,7 +47,7 @@ Engine cpu_engine(int ways);
 Engine sources_engine(std::function<bool(std::uint64_t seed)> compile);
 /// Kernels of warp groups and of channels on emulated hardware.
 Engine emulated_engine(std::function<bool(std::uint64_t seed)> run);
-/// The backward pass in portable kernels on emulated hardware.
+/// The backward pass on emulated hardware, by whichever GPU engine takes it.
 Engine emulated_backward_engine(std::function<bool(std::uint64_t seed)> run);
 /// Every engine of a real GPU.
 Engine device_engine(const std::string& device);

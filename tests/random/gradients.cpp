@@ -147,7 +147,7 @@ double BackwardProblem::spread(const check::Buffers& buffers, const check::Refer
                 error += std::pow(a.data[e] - b.data[e], 2), squares += a.data[e] * a.data[e];
         }
         const auto n = static_cast<double>(std::max<std::int64_t>(count, 1));
-        const double off = std::sqrt(error / n) / std::max(reference.least_scale, std::sqrt(squares / n));
+        const double off = std::sqrt(error / n) / std::max(reference.least_scale_of(d.name), std::sqrt(squares / n));
         most = off <= most ? most : off;
     }
     return most;
