@@ -197,13 +197,15 @@ std::set<std::string> all_names() {
     return names;
 }
 
-/// Empty if two sources differ in nothing but what the names that begin with the prefix are, the same one everywhere.
+/// Empty if two sources differ in nothing but what the names that begin with the prefix are, the same one in all of a
+/// kernel; a state's name in one kernel may lead to that of an output in another.
 std::string difference(const std::string& a, const std::string& b) {
     const std::vector<std::string> before = pieces_of(a), after = pieces_of(b);
     if (before.size() != after.size()) return "not as many words";
     Renaming there, back;
     for (std::size_t i = 0; i < before.size(); ++i) {
         const std::string &x = before[i], &y = after[i];
+        if (x.starts_with("FORGE_KERNEL")) there.clear(), back.clear();
         const bool own = x.starts_with(kPrefix) && y.starts_with(kPrefix);
         const bool symbol = x.starts_with("forge_") && y.starts_with("forge_");  // of a kernel
         if (!own && !symbol && x != y) return fmt::format("'{}' for '{}'", y, x);

@@ -11,8 +11,14 @@ namespace scalar {
 
 FORGE_DEVICE float neg(float x) { return -x; }
 FORGE_DEVICE float abs(float x) { return fabsf(x); }
-#ifdef FORGE_FAST_EXP  // an error of 2^-22 (1 + |x| / 4), for kernels whose operands have 16 bits
-FORGE_DEVICE float exp(float x) { return ptx::exp2_approximate(x * 1.44269504f); }
+#ifdef FORGE_FAST_EXP  // errors of 2^-22, for kernels whose operands have 16 bits
+/// 2^(x log2 e), times what rounding took from that product.
+FORGE_DEVICE float exp(float x) {
+    constexpr float kLog2e = 1.44269502f, kRest = 1.92596303e-8f, kLog2 = 0.693147182f;
+    const float product = x * kLog2e, y = ptx::exp2_approximate(product);
+    const float rest = fmaf(x, kRest, fmaf(x, kLog2e, -product));
+    return fabsf(x) < 128.0f ? fmaf(y, rest * kLog2, y) : y;  // there y is 0 or infinite
+}
 /// The series where the difference would cancel; there its next term is 2^-24 of the result.
 FORGE_DEVICE float expm1(float x) {
     const float series = x * fmaf(x, fmaf(x, fmaf(x, fmaf(x, 1.0f / 120, 1.0f / 24), 1.0f / 6), 0.5f), 1.0f);
