@@ -148,6 +148,7 @@ class Examination {
             if (options_.strategy != "all" && options_.strategy != plan::to_string(strategy)) continue;
             const bool decode = options_.entry == "decode";  // which has that strategy alone
             if (decode && (strategy != plan::Strategy::OnePass || !program::has_decode(def))) continue;
+            if (program::is_backward(options_.entry) && strategy == plan::Strategy::Segmented) continue;
             Row row{entry.name, dtype, plan::to_string(strategy), "", "", "", sizes};
             row.tolerance = 0;
             try {

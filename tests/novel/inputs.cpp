@@ -131,7 +131,7 @@ LinearAttention weighted_tokens() {
     a.merge({"q", "keys", "v", "x", "g", "token_mask", "chunk_state"},
             [](Tensor q, Tensor keys, Tensor v, Tensor x, Tensor g, Tensor token_mask, Tensor before) {
                 Tensor G = cumsum(g, 0), decay = exp(unsqueeze(G, 1) - unsqueeze(G, 0));
-                Tensor from_start = exp(linear_scan(token_mask, g));  // the same sum: the mask is 1 for all tokens
+                Tensor from_start = exp(linear_scan(maximum(token_mask, 1.0), g));  // the same sum
                 Tensor reading = l2norm(q.to(F32)), wide = x.to(F32);
                 Tensor values = v * unsqueeze(where(token_mask.to(DType::Bool), exp(wide), 0.0), 1);
                 Tensor within = matmul(tril(matmul(reading, transpose(keys)) * decay), values);

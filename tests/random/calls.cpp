@@ -7,6 +7,11 @@
 #include "tests/random/program.h"
 
 namespace forge::fuzz {
+namespace {
+
+constexpr double kSomeExtreme = std::numeric_limits<double>::infinity();  // as Problem::gate: see draw_extreme
+
+}  // namespace
 
 check::Problem make_problem(Decisions& d, const Program& program, const std::string& name, std::int64_t chunk) {
     const auto key = [&](const char* what) { return name + "." + what; };
@@ -33,17 +38,29 @@ check::Problem make_problem(Decisions& d, const Program& program, const std::str
         default:
             problem.B = 1 + d.below(key("B"), 2);
     }
-    //                                            usual  long memory  short  none at all  steep
-    constexpr double kGates[] = {1, 0.02, 5, 0, 40};
-    problem.gate = kGates[d.pick(key("gates"), {5, 2, 1, 0.5, 0.5})];
+    //                           usual  long memory  short  none at all  steep  some beyond all measure
+    constexpr double kGates[] = {1, 0.02, 5, 0, 40, kSomeExtreme};
+    problem.gate = kGates[d.pick(key("gates"), {5, 2, 1, 0.5, 0.5, 1})];
     return problem;
 }
 
 namespace {
 
+double draw(Kind kind, check::Random& random, double gate);
+
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
+/// One number in eight is the end of a gate's range: no decay, or one to nothing, by a number or by infinity. What
+/// becomes a gate by softplus or sigmoid is as large as makes these saturate.
+double draw_extreme(Kind kind, check::Random& random) {
+    const double x = random.normal(), which = random.normal();
+    if (std::fabs(which) < 1.53) return draw(kind, random, 1);
+    if (kind == Kind::Raw) return std::copysign(120, x);
+    return std::fabs(x) < 0.43 ? 0 : std::fabs(x) < 0.97 ? -1000 : -std::numeric_limits<double>::infinity();
+}
+
 double draw(Kind kind, check::Random& random, double gate) {
+    if (gate == kSomeExtreme && (kind == Kind::Raw || kind == Kind::LogDecay)) return draw_extreme(kind, random);
     const double x = random.normal();
     switch (kind) {
         case Kind::Normal:

@@ -11,14 +11,8 @@ namespace scalar {
 
 FORGE_DEVICE float neg(float x) { return -x; }
 FORGE_DEVICE float abs(float x) { return fabsf(x); }
+FORGE_DEVICE float exp(float x) { return expf(x); }
 #ifdef FORGE_FAST_EXP  // errors of 2^-22, for kernels whose operands have 16 bits
-/// 2^(x log2 e), times what rounding took from that product.
-FORGE_DEVICE float exp(float x) {
-    constexpr float kLog2e = 1.44269502f, kRest = 1.92596303e-8f, kLog2 = 0.693147182f;
-    const float product = x * kLog2e, y = ptx::exp2_approximate(product);
-    const float rest = fmaf(x, kRest, fmaf(x, kLog2e, -product));
-    return fabsf(x) < 128.0f ? fmaf(y, rest * kLog2, y) : y;  // there y is 0 or infinite
-}
 /// The series where the difference would cancel; there its next term is 2^-24 of the result.
 FORGE_DEVICE float expm1(float x) {
     const float series = x * fmaf(x, fmaf(x, fmaf(x, fmaf(x, 1.0f / 120, 1.0f / 24), 1.0f / 6), 0.5f), 1.0f);
@@ -27,7 +21,6 @@ FORGE_DEVICE float expm1(float x) {
 FORGE_DEVICE float sqrt(float x) { return ptx::sqrt_approximate(x); }
 FORGE_DEVICE float sigmoid(float x) { return ptx::reciprocal_approximate(1.0f + exp(-x)); }
 #else
-FORGE_DEVICE float exp(float x) { return expf(x); }
 FORGE_DEVICE float expm1(float x) { return expm1f(x); }
 FORGE_DEVICE float sqrt(float x) { return sqrtf(x); }
 FORGE_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
