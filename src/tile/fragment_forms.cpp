@@ -65,6 +65,17 @@ class Forms {
         return all_alike() && op.code == Opcode::Sum && is_matrix(op.args[0]);
     }
 
+    /// Whether the threads make running sums, or what decays from token to token, of what they hold of a matrix.
+    [[nodiscard]] bool is_running_sum(ValueId v) const {
+        const Op& op = fn_.op(v);
+        return all_alike() && op.code == Opcode::Cumsum && op.attrs.dim == 0 && is_matrix(v) &&
+               op.type.shape[0].factor == kBlock;
+    }
+    [[nodiscard]] bool is_decay_apply(ValueId v) const {
+        const Op& op = fn_.op(v);
+        return all_alike() && op.code == Opcode::DecayApply && is_block_decay(fn_.op(op.args[0]).type, op.type);
+    }
+
     /// Of a matrix whose columns run along the value axis, or of any other. Groups that only make outputs have no
     /// states to chain: theirs are never transposed, so that scores feed the product with values from registers.
     [[nodiscard]] Space fragment(ValueId v) const {
@@ -107,6 +118,7 @@ class Forms {
         else if (op.code == Opcode::DecayMask && op.type.shape[0].factor != kBlock)
             refuse(Reason::SeveralRows, ir::described(fn_, v));
         else if (op.code == Opcode::DecayRows) form_[index(v)] = Space::Spill;  // written as soon as it is known
+        else if (is_running_sum(v) || is_decay_apply(v)) form_[index(v)] = Space::Fragment;
         else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
         else elementwise(v);
     }
@@ -123,7 +135,7 @@ class Forms {
             case Role::Eye:
                 return is_matrix(v) ? fragment(v) : Space::Tile;
             case Role::Spill:
-                return is_matrix(v) ? Space::Operand : Space::Tile;
+                return !is_matrix(v) ? Space::Tile : lies_where_read(v) ? Space::Spill : Space::Operand;
             case Role::Input:
                 return input(v);
             case Role::Shifted:
@@ -142,7 +154,20 @@ class Forms {
         if (in.pad != 0) refuse(Reason::PaddedInput, op.attrs.name, in.pad);
         if (in.dtype == rules_.half)
             return results_[index(v)] == 0 && only_first_factor(fn_, v) ? Space::Spill : Space::Operand;
-        return only_decays(fn_, v) ? Space::Spill : Space::Tile;
+        return only_decays(fn_, v) || lies_where_read(v) ? Space::Spill : Space::Tile;
+    }
+
+    /// Whether a matrix is read by loops, sums and decays alone, which take it from global memory.
+    [[nodiscard]] bool lies_where_read(ValueId v) const {
+        const auto& users = users_[index(v)];
+        return all_alike() && results_[index(v)] == 0 && !users.empty() &&
+               std::all_of(users.begin(), users.end(), [&](ValueId u) {
+                   const Op& op = fn_.op(u);
+                   const bool decays = is_decay_apply(u) || (op.code == Opcode::DecayMatmul &&
+                                                             is_fragment(decay_product(u)));
+                   if (decays) return op.args[0] != v && op.args[1] != v;
+                   return is_sum(u) || is_running_sum(u) || (ir::is_elementwise(op.code) && is_matrix(u));
+               });
     }
 
     [[nodiscard]] Space product(ValueId v) const {
@@ -214,8 +239,10 @@ class Forms {
                 operand = true;
             } else if (user.code == Opcode::DecayRows && user.args[1] != v) {
                 operand = true;
-            } else if (is_sum(u)) {
+            } else if (is_sum(u) || is_running_sum(u)) {
                 as_fragment = Space::Fragment;
+            } else if (is_decay_apply(u) && user.args[0] != v && user.args[2] != v) {
+                operand = true;
             } else if (!ir::is_elementwise(user.code) || !is_fragment(evaluated(u))) {
                 return Space::Tile;
             } else if (users_[index(v)].size() > 1) {
@@ -262,7 +289,8 @@ class Copies {
         op.layout = Layout{};
         op.layout->space = form;
         const ValueId v = out_.add(std::move(op));
-        if (form == Space::Operand) out_.op(v).layout->parts = parts_of(out_, v, rules_.parts);
+        const bool image = form == Space::Spill && out_.op(v).attrs.role == Role::Spill;
+        if (form == Space::Operand || image) out_.op(v).layout->parts = parts_of(out_, v, rules_.parts);
         if (form == Space::Fragment) out_.op(v).layout->parts = parts_within(out_.op(v));
         return v;
     }
@@ -277,7 +305,7 @@ class Copies {
     [[nodiscard]] bool lies_apart(ValueId v, std::size_t i) const {
         const Op &op = fn_.op(v), &from = fn_.op(op.args[i]);
         if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || ir::is_view(op.code) || op.code == Opcode::Copy ||
-            forms_.is_sum(v))
+            forms_.is_sum(v) || forms_.is_running_sum(v))
             return false;
         if (from.type.rank() == 0) return false;  // a number, which such functions take as one
         if (forms_[op.args[i]] == Space::Reg) return true;
@@ -294,9 +322,11 @@ class Copies {
             const bool precise = parts_of(fn_, op.args[i], rules_.parts) > 1;  // of which registers would hold one part
             return now == first_operand_form(fn_, v, forms_[v]) && !precise ? now : Space::Operand;
         }
+        if (forms_.is_running_sum(v)) return Space::Fragment;
         if (now == Space::Spill) return now;  // read where it lies
         if (op.code == Opcode::DecayMatmul && is_fragment(forms_[v]) && i < 2) return Space::Operand;
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
+        if (forms_.is_decay_apply(v)) return i == 1 ? Space::Operand : Space::Tile;
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
         if (now == Space::Reg || forms_.is_sum(v)) return now;
         if (!ir::is_elementwise(op.code)) {

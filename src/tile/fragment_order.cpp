@@ -36,7 +36,7 @@ Cost cost_of(const Function& fn, ValueId v) {
     }
     if (!is_block_matrix(op.type)) return {kBarrier + 60, 0};
     if (op.code == Opcode::Inverse) return {6000, 0};
-    if (op.code == Opcode::DecayMatmul) return {5000, 0};
+    if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply) return {5000, 0};
     const double registers = elements / 128;
     return {kPerRegister * registers + (in_memory(op.layout->space) ? kBarrier : 0), 0};
 }

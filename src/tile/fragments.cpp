@@ -61,7 +61,9 @@ std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
     if (is_fragment_sum(fn, v)) return fn.op(v).attrs.dim == 1 ? 0 : kWarps * size_of(fn.op(v).type, 0);
     if (is_block_inverse(fn.op(v))) return kInverseFloats;
     const Op& op = fn.op(v);
-    return op.layout && is_fragment(op.layout->space) ? 0 : work_floats(fn, v, {4, true});
+    if (!op.layout || !is_fragment(op.layout->space)) return work_floats(fn, v, {4, true});
+    if (op.code == Opcode::Cumsum) return kWarps * size_of(op.type, 1);
+    return op.code == Opcode::DecayApply ? gate_sums_floats(op.type) : 0;
 }
 
 int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& spill_parts) {

@@ -72,6 +72,7 @@ TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
 INSTANTIATE_TEST_SUITE_P(Some, BackwardKernels,
                          testing::Values(Example{"linear_attention"}, Example{"scalar_gla", BF16, 128, 128},
                                          Example{"scalar_gla", F16, 64, 128, "decoupled"}, Example{"gla"},
+                                         Example{"gla", F16, 128, 128}, Example{"hgrn2"}, Example{"kda"},
                                          Example{"delta_net"}, Example{"gated_delta_net"}, Example{"rwkv6"}),
                          [](const auto& test) {
                              return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype),

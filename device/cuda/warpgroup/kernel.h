@@ -5,6 +5,7 @@
 
 #include "../portable/kernel.h"
 #include "../ptx/overlap.h"
+#include "decay_apply.h"
 #include "decay_products.h"
 #include "decays.h"
 #include "fragment.h"

@@ -1,5 +1,5 @@
 /// Sums over the rows or the columns of what a warp group evaluates at the spots of an M x N fragment, into a vector of
-/// floats. The order of the terms is fixed.
+/// floats, and running sums of a fragment. The order of the terms is fixed.
 #pragma once
 
 #include "fragment.h"
@@ -55,6 +55,57 @@ FORGE_DEVICE void sum_columns(float* sums, float* work, F f) {
     sync();
     for (int j = thread(); j < N; j += kThreads)
         sums[j] = (work[j] + work[N + j]) + (work[2 * N + j] + work[3 * N + j]);
+}
+
+namespace detail {
+
+/// The running sum over a warp's lanes that hold the same columns, each a row; `all`: its end.
+template <bool REVERSE>
+FORGE_DEVICE float running_sum_of_lanes(float x, float& all) {
+    const int row = REVERSE ? 7 - lane() / 4 : lane() / 4;
+#pragma unroll
+    for (int rows = 1; rows < 8; rows *= 2) {
+        const float before = REVERSE ? __shfl_down_sync(kAllLanes, x, 4 * rows) : __shfl_up_sync(kAllLanes, x, 4 * rows);
+        if (row >= rows) x += before;
+    }
+    all = __shfl_sync(kAllLanes, x, (REVERSE ? 0 : 28) + lane() % 4);
+    return x;
+}
+
+/// The running sum of the lane before, 0 for the first.
+template <bool REVERSE>
+FORGE_DEVICE float sum_before(float x) {
+    const float before = REVERSE ? __shfl_down_sync(kAllLanes, x, 4) : __shfl_up_sync(kAllLanes, x, 4);
+    return lane() / 4 == (REVERSE ? 7 : 0) ? 0.0f : before;
+}
+
+}  // namespace detail
+
+/// f[i, j] = f[0, j] + … + f[i, j]; EXCLUSIVE: up to f[i - 1, j]; REVERSE: from the last row on. `work`: 4 * N floats.
+template <bool REVERSE, bool EXCLUSIVE, int N>
+FORGE_DEVICE Fragment<64, N> running_sums(Fragment<64, N> f, float* work) {
+    constexpr int kWarpsOfRows = 4;
+    const int self = uniform(thread() % 128 / kLanes);
+#pragma unroll
+    for (int n = 0; n < N / 2; ++n) {  // register n: of 8 rows; n + 2: of the 8 after them
+        if (n % 4 >= 2) continue;
+        const int first = REVERSE ? n + 2 : n, second = REVERSE ? n : n + 2;
+        float halves[2];
+        const float a = detail::running_sum_of_lanes<REVERSE>(f.x[first], halves[0]),
+                    b = detail::running_sum_of_lanes<REVERSE>(f.x[second], halves[1]);
+        f.x[first] = EXCLUSIVE ? detail::sum_before<REVERSE>(a) : a;
+        f.x[second] = halves[0] + (EXCLUSIVE ? detail::sum_before<REVERSE>(b) : b);
+        if (lane() / 4 == 0) work[self * N + n / 4 * 8 + lane() % 4 * 2 + n % 2] = halves[0] + halves[1];
+    }
+    sync();
+    each<64, N>([&](const Spot& s) {
+        pair before = broadcast_pair(0.0f);
+#pragma unroll
+        for (int warp = 0; warp < kWarpsOfRows; ++warp)
+            if (REVERSE ? warp > self : warp < self) before = before + load_pair(work + warp * N + s.j);
+        f.put(s, f.at(s) + before);
+    });
+    return f;
 }
 
 }  // namespace forge::cuda

@@ -36,4 +36,16 @@ struct TokenRows {
     }
 };
 
+/// Two or four neighbours of a row of floats, from (row, col) on, where they lie; zeros from row `rows` on.
+FORGE_DEVICE pair pair_where_it_lies(const float* data, Size row_stride, Size col_stride, int rows, int row, int col) {
+    if (row >= rows) return broadcast_pair(0.0f);
+    const float* const from = data + row * row_stride + col * col_stride;
+    return {{from[0], from[col_stride]}};
+}
+FORGE_DEVICE vec four_where_they_lie(const float* data, Size row_stride, Size col_stride, int rows, int row, int col) {
+    const pair a = pair_where_it_lies(data, row_stride, col_stride, rows, row, col),
+               b = pair_where_it_lies(data, row_stride, col_stride, rows, row, col + 2);
+    return {{a.x[0], a.x[1], b.x[0], b.x[1]}};
+}
+
 }  // namespace forge::cuda

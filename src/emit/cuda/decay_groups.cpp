@@ -53,14 +53,31 @@ std::string DecayGroups::sums(const DecayGroup& group) const {
                        c_.kernel.tiles.work.at(group.head()));
 }
 
-void DecayGroups::sum_gates(const DecayGroup& group, const char* rows) const {
-    const ValueId gates = fn_.op(group.head()).args[2];
+void DecayGroups::sum(const std::string& sums, ValueId gates, const char* rows) const {
     const Op& op = fn_.op(gates);
     const bool global = op.layout->space == Space::Spill;
     const std::string from = global ? FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op))
                                     : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names),
                                                   op.layout->strides[0], op.layout->strides[1]);
-    c_.out.line("sum_gates({}, {}, {});", sums(group), from, global ? rows : "kChunk");
+    c_.out.line("sum_gates({}, {}, {});", sums, from, global ? rows : "kChunk");
+}
+
+void DecayGroups::sum_gates(const DecayGroup& group, const char* rows) const {
+    sum(sums(group), fn_.op(group.head()).args[2], rows);
+}
+
+std::string DecayGroups::sums_of(ValueId apply) const {
+    return fmt::format("GateSums<{}>(scratch + {})", tile::size_of(fn_.op(apply).type, 1),
+                       c_.kernel.tiles.work.at(apply));
+}
+
+void DecayGroups::sum_gates_of(ValueId apply) const { sum(sums_of(apply), fn_.op(apply).args[2], "rows"); }
+
+void DecayGroups::apply(ValueId v) const {
+    const Op& op = fn_.op(v);
+    c_.out.line("const Fragment<64, {}> {} = decay_apply<{}, {}, {}>({}, {}, {});", tile::size_of(op.type, 1),
+                c_.name(v), op.attrs.reverse, op.attrs.exclusive, fn_.op(op.args[0]).layout->strides[0],
+                tile_pointer(fn_, op.args[0], c_.names), c_.name(op.args[1]), sums_of(v));
 }
 
 std::string DecayGroups::rows_to(ValueId rows) const {

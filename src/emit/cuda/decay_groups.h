@@ -25,9 +25,14 @@ class DecayGroups {
 
     void sum_gates(const tile::DecayGroup& group, const char* rows) const;
     void multiply(const tile::DecayGroup& group) const;
+    /// The gates of a `decay_apply` in fragments, and the operation itself.
+    void sum_gates_of(ir::ValueId apply) const;
+    void apply(ir::ValueId v) const;
 
   private:
     [[nodiscard]] std::string sums(const tile::DecayGroup& group) const;
+    [[nodiscard]] std::string sums_of(ir::ValueId apply) const;
+    void sum(const std::string& sums, ir::ValueId gates, const char* rows) const;
     [[nodiscard]] std::string first_operand(ir::ValueId q) const;
     [[nodiscard]] std::string rows_to(ir::ValueId rows) const;
 

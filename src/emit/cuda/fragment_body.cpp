@@ -57,7 +57,8 @@ bool FragmentBody::touches(ValueId v) const {
 // Memory.
 
 void FragmentBody::declare_buffer(ValueId v, const std::string& place) {
-    if (c_.is_operand(v)) out_.line("const {} {}({});", inputs_.operand_type(v), c_.name(v), place);
+    const bool image = c_.is_operand(v) || fn_.op(v).layout->space == Space::Spill;
+    if (image) out_.line("const {} {}({});", inputs_.operand_type(v), c_.name(v), place);
     else out_.line("float* const {} = {};  // {}", c_.name(v), place, forge::to_string(fn_.op(v).type.shape));
 }
 
@@ -87,10 +88,18 @@ void FragmentBody::declare_arrived() {
         declare_buffer(p.value, fmt::format("scratch + {} + to.at * {}", p.offset, p.floats));
 }
 
+/// What other kernels left and loops read where it lies.
+void FragmentBody::declare_images() {
+    for (ValueId v = 0; v < fn_.size(); ++v)
+        if (c_.is_param(v, Role::Spill) && fn_.op(v).layout->space == Space::Spill)
+            declare_buffer(v, transfers_.spill_pointer(fn_.op(v).attrs.name, "block"));
+}
+
 void FragmentBody::begin_chunk(Statement arrive) {
     out_.next();
     out_.line("[[maybe_unused]] const int rows = rows_of(row);");
     if (plan::in_order(loop_)) declare_arrived();
+    declare_images();
     if (!is_outputs()) pack_states();
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Mask) && !inputs_.is_vector(v))
@@ -161,8 +170,22 @@ void FragmentBody::decay_group(const tile::DecayGroup& group) {
     decays_.multiply(group);
 }
 
+/// What decays from token to token: the sums of the gates, then the product.
+void FragmentBody::decay_apply(ValueId v) {
+    const Op& op = fn_.op(v);
+    const kernel::Accesses room =
+        Context::floats_at(c_.kernel.tiles.work.at(v), tile::fragment_work_floats(fn_, v));
+    c_.next("sum_gates " + c_.name(v), c_.memory(op.args[2]), room);
+    decays_.sum_gates_of(v);
+    kernel::Accesses reads = room;
+    for (const ValueId a : {op.args[0], op.args[1]}) kernel::append(reads, c_.memory(a));
+    c_.next("decay_apply " + c_.name(v), reads, c_.held(v));
+    decays_.apply(v);
+}
+
 void FragmentBody::compute(ValueId v) {
     const Op& op = fn_.op(v);
+    if (op.code == Opcode::DecayApply && c_.is_fragment(v)) return decay_apply(v);
     kernel::Accesses reads, writes = c_.held(v);
     for (const ValueId t : tile::tiles_read_by(fn_, v)) kernel::append(reads, c_.held(t));
     if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
@@ -174,6 +197,9 @@ void FragmentBody::compute(ValueId v) {
     } else if (op.code == Opcode::Inverse && c_.is_fragment(v)) {
         out_.line("const Fragment<64, 64> {} = unit_lower_inverse({}, scratch + {});", c_.name(v), c_.name(op.args[0]),
                   c_.kernel.tiles.work.at(v));
+    } else if (op.code == Opcode::Cumsum && c_.is_fragment(v)) {
+        out_.line("const {} {} = running_sums<{}, {}>({}, scratch + {});", fragment_type(fn_, v), c_.name(v),
+                  op.attrs.reverse, op.attrs.exclusive, c_.name(op.args[0]), c_.kernel.tiles.work.at(v));
     } else if (tile::is_fragment_sum(fn_, v)) {
         const auto work = c_.kernel.tiles.work.find(v);
         write_fragment_sum(c_, v, work == c_.kernel.tiles.work.end() ? "" : c_.place(work->second));

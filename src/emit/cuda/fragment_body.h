@@ -31,10 +31,12 @@ class FragmentBody {
     [[nodiscard]] bool touches(ir::ValueId v) const;
     void declare_buffer(ir::ValueId v, const std::string& place);
     void declare_arrived();
+    void declare_images();
     void pack_states();
 
     void operation(ir::ValueId v);
     void decay_group(const tile::DecayGroup& group);
+    void decay_apply(ir::ValueId v);
     void compute(ir::ValueId v);
     void product(ir::ValueId v);
     void store_fragment(ir::ValueId v);

@@ -114,6 +114,7 @@ void FragmentInputs::declare_start() {
     if (single && has_vectors()) out_.add(commit());  // what follows from them is made while matrices arrive
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Spill)) {
+            if (fn_.op(v).layout->space == Space::Spill) continue;
             copies(v, When::Always);
             const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
             if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
