@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "graph/gradient_parts.h"
 #include "graph/pullback.h"
 #include "ir/infer.h"
 
@@ -32,14 +33,14 @@ class Adjoint {
             if (op.code == Opcode::Param && op.attrs.role == Role::State) copy.attrs.role = Role::Before;
             out_.add(std::move(copy));
         }
-        gradients_.resize(program.ops.size(), kNoValue);
+        gradients_.resize(program.ops.size());
     }
 
     Function run() {
         for (const Result& r : program_.results)
             if (r.role == Role::Input || r.role == Role::State) add(r.value, given(r));
         for (ValueId v = program_.size() - 1; v >= 0; --v) {
-            const ValueId dy = gradients_[static_cast<std::size_t>(v)];
+            const ValueId dy = gradient_of(v);
             if (dy == kNoValue) continue;
             const Op op = program_.op(v);
             const std::vector<ValueId> parts = pullback(out_, op, v, dy);
@@ -81,19 +82,20 @@ class Adjoint {
 
     ValueId given(const Result& r) { return param(grad_name(r.name), r.role, out_.op(r.value).type.shape); }
 
-    void add(ValueId v, ValueId part) {
-        ValueId& total = gradients_[static_cast<std::size_t>(v)];
-        total = total == kNoValue ? part : emit(Opcode::Add, {total, part});
+    void add(ValueId v, ValueId part) { gradients_[static_cast<std::size_t>(v)].push_back(part); }
+
+    /// The sum of a value's parts, all of which have been found.
+    ValueId gradient_of(ValueId v) {
+        if (v == kNoValue) return kNoValue;
+        std::vector<ValueId>& parts = gradients_[static_cast<std::size_t>(v)];
+        if (parts.size() > 1) parts = {summed_parts(out_, program_, v, parts)};
+        return parts.empty() ? kNoValue : parts[0];
     }
 
     ValueId zeros(const Shape& shape) {
         const ValueId zero = ir::emit_constant(out_, 0);
         if (shape.empty()) return zero;
         return out_.add({Opcode::Expand, float_type(shape), {zero}, {}, "", {}, std::nullopt});
-    }
-
-    [[nodiscard]] ValueId gradient_of(ValueId v) const {
-        return v == kNoValue ? kNoValue : gradients_[static_cast<std::size_t>(v)];
     }
 
     /// The parameter of that name and role; of `step`, what prev_token makes of the input counts as the shifted one.
@@ -214,7 +216,7 @@ class Adjoint {
     const ir::Definition& def_;
     Unit unit_;
     Function out_;
-    std::vector<ValueId> gradients_;  ///< of the program's values
+    std::vector<std::vector<ValueId>> gradients_;  ///< of the program's values, in parts
 };
 
 void check_names(const ir::Definition& def, const ir::Definition& interface) {

@@ -331,8 +331,9 @@ Gradients Pullback::accumulated(Opcode sign) {
 /// g[t] has a part in every pair j < t <= i (exclusive: t < i), and these are the rows from t (t + 1) on less the
 /// columns from t on.
 ValueId Pullback::of_gates(ValueId rows, ValueId columns) {
-    const ValueId sums = emit(Opcode::Sub, {emit(Opcode::Cumsum, {rows}, running(0, true, op_.attrs.exclusive)),
-                                            emit(Opcode::Cumsum, {columns}, running(0, true, false))});
+    const bool exclusive = op_.attrs.exclusive;
+    ValueId sums = emit(Opcode::Cumsum, {emit(Opcode::Sub, {rows, columns})}, running(0, true, exclusive));
+    if (exclusive) sums = emit(Opcode::Sub, {sums, columns});
     const Expression g = as_expression(op_.args.back());  // behind a gate of -inf no rounding of large sums is left
     return where(g == -std::numeric_limits<double>::infinity(), 0.0, as_expression(sums)).value_in(out_, op_.where);
 }

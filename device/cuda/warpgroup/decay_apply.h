@@ -63,7 +63,7 @@ struct DecayApply {
 #pragma unroll
             for (int n = 0; n < 4; ++n)
                 a[h][n] = __float_as_uint(entry(mine + n % 2 * 8, other + h * 8 + n / 2));
-#pragma unroll 4
+#pragma unroll
         for (int tile = 0; tile < K / kTile; ++tile) {
             float(&y)[4] = reinterpret_cast<float(*)[4]>(f.x)[tile];
             if (between >= 0) {
@@ -109,6 +109,7 @@ struct DecayApply {
         if (!steep) add_block(f, own, -1);
         each<64, K>([&](const Spot& s) {
             pair y = f.at(s);
+#pragma unroll
             for (int l = 0; l < 2; ++l) {
                 y.x[l] *= to_row(s.i, s.j + l);
                 if (steep) y.x[l] += steep_entry(s.i, s.j + l);
