@@ -91,11 +91,19 @@ class Parts {
         const ValueId x = op.args[0];
         if (op.attrs.reverse) {
             if (op.attrs.exclusive) parts_.push_back(emit(Opcode::Neg, {x}));
-            return summed == kNoValue ? x : emit(Opcode::Add, {summed, x});
+            return with(summed, x, true);
         }
         if (!op.attrs.exclusive) parts_.push_back(x);
         parts_.push_back(over_tokens(emit(Opcode::Sum, {x}, Attrs{}), op.type));
-        return summed == kNoValue ? emit(Opcode::Neg, {x}) : emit(Opcode::Sub, {summed, x});
+        return with(summed, x, false);
+    }
+
+    /// One after the other, so that none need wait for another one.
+    ValueId with(ValueId summed, ValueId x, bool positive) {
+        const Op op = out_.op(x);
+        if (op.code == Opcode::Sub) return with(with(summed, op.args[0], positive), op.args[1], !positive);
+        if (summed == kNoValue) return positive ? x : emit(Opcode::Neg, {x});
+        return emit(positive ? Opcode::Add : Opcode::Sub, {summed, x});
     }
 
     ValueId over_tokens(ValueId v, const ir::Type& type) {

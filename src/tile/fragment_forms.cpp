@@ -194,14 +194,33 @@ class Forms {
     [[nodiscard]] bool stands_in_loop(ValueId v) const {
         const auto& users = users_[index(v)];
         if (results_[index(v)] > 0 || users.empty()) return false;
+        if (all_alike() && is_matrix(v) && fragments_read(v).size() > 1) return false;  // one takes the place of two
         if (!std::all_of(users.begin(), users.end(),
                          [&](ValueId u) { return ir::is_elementwise(fn_.op(u).code) || is_sum(u); }))
             return false;
         const std::set<ValueId> distinct(users.begin(), users.end());
         const bool bool_valued = fn_.op(v).type.dtype == DType::Bool;
-        if (distinct.size() > 1 && !bool_valued) return false;
+        if (distinct.size() > 1 && !bool_valued && !is_cheap_again(v, distinct)) return false;
         return bool_valued || is_sum(*distinct.begin()) ||
                fn_.op(*distinct.begin()).type.shape == fn_.op(v).type.shape || !costly(fn_.op(v).code);
+    }
+
+    /// Whether several loops had better work out a matrix each from the same fragment than hold it in registers too.
+    [[nodiscard]] bool is_cheap_again(ValueId v, const std::set<ValueId>& users) const {
+        return all_alike() && is_matrix(v) && !costly(fn_.op(v).code) && fragments_read(v).size() == 1 &&
+               std::all_of(users.begin(), users.end(), [&](ValueId u) {
+                   return is_sum(u) || fn_.op(u).type.shape == fn_.op(v).type.shape;
+               });
+    }
+
+    /// The fragments that the value's loop reads.
+    [[nodiscard]] std::set<ValueId> fragments_read(ValueId v) const {
+        std::set<ValueId> found;
+        for (const ValueId a : fn_.op(v).args) {
+            if (is_fragment(form_[index(a)])) found.insert(a);
+            else if (form_[index(a)] == Space::Reg && ir::is_elementwise(fn_.op(a).code)) found.merge(fragments_read(a));
+        }
+        return found;
     }
 
     /// The fragment form of the first fragment that the value's loop reads; Reg if it reads none.

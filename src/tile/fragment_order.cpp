@@ -277,16 +277,42 @@ class Frugal {
         while (!ends.empty()) {
             const auto best =
                 std::min_element(ends.begin(), ends.end(), [&](ValueId a, ValueId b) { return room(a) < room(b); });
-            for (const ValueId v : way_to(*best)) done_[index(v)] = true, order.push_back(v);
+            for (const ValueId v : way_to(*best)) {
+                take(v, order);
+                take_freeing(order);
+            }
             ends.erase(best);
         }
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (!done_[index(v)]) order.push_back(v);
+        for (ValueId v = 0; v < fn_.size(); ++v) take(v, order);
         return ir::permuted(fn_, order);
     }
 
   private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    void take(ValueId v, std::vector<ValueId>& order) {
+        if (!done_[index(v)]) done_[index(v)] = true, order.push_back(v);
+    }
+
+    /// What takes the place of the fragments that it is made from, which are all there, and results.
+    void take_freeing(std::vector<ValueId>& order) {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const bool in_place = registers(v) > 0 && ir::is_elementwise(fn_.op(v).code),
+                       stored = fn_.op(v).code == Opcode::Copy && is_end(v) && is_block_matrix(fn_.op(v).type);
+            if (done_[index(v)] || !(in_place || stored)) continue;
+            std::vector<bool> made = done_;
+            const std::vector<ValueId> way = way_to(v);
+            if (std::any_of(way.begin(), way.end(), [&](ValueId u) { return u != v && !in_loop(u); })) continue;
+            for (const ValueId u : way) made[index(u)] = true;
+            const std::int64_t more = wanted(made, &Frugal::registers) - wanted(done_, &Frugal::registers);
+            if (stored ? more >= 0 : more > 0) continue;
+            for (const ValueId u : way) take(u, order);
+            v = -1;  // others may be there now
+        }
+    }
+    [[nodiscard]] bool in_loop(ValueId v) const {
+        return fn_.op(v).layout->space == Space::Reg || ir::is_view(fn_.op(v).code);
+    }
 
     [[nodiscard]] bool is_end(ValueId v) const {
         return is_fragment_sum(fn_, v) ||
