@@ -23,6 +23,12 @@ Accesses in_memory(const Accesses& accesses) {
         if (a.memory != Memory::Registers) found.push_back(a);
     return found;
 }
+Accesses shared(const Accesses& accesses) {
+    Accesses found;
+    for (const Access& a : accesses)
+        if (a.memory == Memory::Shared) found.push_back(a);
+    return found;
+}
 class Synchroniser {
   public:
     explicit Synchroniser(Kernel& kernel) : kernel_(kernel) {}
@@ -74,8 +80,10 @@ class Synchroniser {
             case Kind::Issue:
             case Kind::Store:
                 return step(std::move(s), done);
-            case Kind::Code:
             case Kind::Copy:
+                if (in_chunk_) return late_copy(std::move(s), done);
+                break;
+            case Kind::Code:
             case Kind::BulkCopy:
             case Kind::Commit:
             case Kind::CopyWait:
@@ -163,18 +171,44 @@ class Synchroniser {
         if (!channel.empty()) add(done, line({{Kind::Fence}, with_channel(Kind::Arrive, channel, Side::Filled)}));
     }
 
+    /// Of what a chunk asks for after it has begun, when there is room; a group of its own, which follows.
+    void late_copy(Statement s, List& done) {
+        const Accesses writes = shared(s.writes);
+        expect(writes, done);
+        finish_readers(writes, done);
+        if (meet(writes, written_) || meet(writes, read_)) barrier(done);
+        copies_.push_back(writes);
+        done.push_back(std::move(s));
+    }
+
+    /// Waits for copies into this memory, and for those before them.
+    void expect(const Accesses& accesses, List& done) {
+        for (std::size_t n = copies_.size(); n > 0; --n) {
+            if (!meet(copies_[n - 1], accesses)) continue;
+            copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(n));
+            Statement wait{Kind::CopyWait};
+            wait.pending = static_cast<int>(copies_.size());
+            add(done, line({std::move(wait), {Kind::Fence}, {Kind::Barrier}}));
+            read_.clear(), written_.clear();
+            return;
+        }
+    }
+
+    void finish_readers(const Accesses& writes, List& done) {
+        for (std::size_t n = products_.size(); n > 0; --n)
+            if (meet(products_[n - 1].reads, writes)) return finish(n, done);
+    }
+
     /// What memory asks for.
     void before(const Statement& s, List& done) {
         const Accesses reads = in_memory(s.reads), writes = in_memory(s.writes);
+        expect(reads, done);
+        expect(writes, done);
         if (storing_ && !writes.empty()) {
             add(done, line({{Kind::StoresRead}, {Kind::Barrier}}));
             storing_ = false;
         }
-        for (std::size_t n = products_.size(); n > 0; --n)
-            if (meet(products_[n - 1].reads, writes)) {
-                finish(n, done);
-                break;
-            }
+        finish_readers(writes, done);
         if (meet(reads, written_) || meet(writes, written_) || meet(writes, read_)) barrier(done);
         append(read_, reads);
         append(written_, writes);
@@ -265,6 +299,7 @@ class Synchroniser {
     int indent_ = 0;                 ///< of the statement that is looked at
     Accesses read_, written_;        ///< since the last barrier
     std::vector<Product> products_;  ///< under way
+    std::vector<Accesses> copies_;   ///< of a chunk that has begun, under way
     // In a chunk.
     bool in_chunk_ = false, released_ = false;
     bool storing_ = false;          ///< a store that began may still read

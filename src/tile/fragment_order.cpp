@@ -391,7 +391,90 @@ class Frugal {
 
 }  // namespace
 
-Function frugal(const Function& fn) { return Frugal(fn).run(); }
+/// Inputs of a task of a single chunk come when there is room for them: at the beginning, or as soon afterwards as two
+/// tasks fit on a multiprocessor, or as many floats as are held at once anyway.
+class Arrivals {
+  public:
+    explicit Arrivals(const Function& fn) : fn_(fn), held_(fn.ops.size(), 0) {}
+
+    Function run() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (arrives(v)) inputs_.push_back({v, first_reader(v), last_reader(v)});
+        std::stable_sort(inputs_.begin(), inputs_.end(), [](const In& a, const In& b) { return a.at < b.at; });
+        find_held();
+        const std::int64_t most = std::max(kTwoTasks, *std::max_element(held_.begin(), held_.end()));
+        for (In& in : inputs_)
+            while (in.at > 0 && held_[index(in.at - 1)] + floats(in.value) <= most)
+                held_[index(--in.at)] += floats(in.value);
+        std::vector<ValueId> order;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            for (const In& in : inputs_)
+                if (in.at == v && !is_first(in)) order.push_back(in.value);
+            const bool late = std::any_of(inputs_.begin(), inputs_.end(),
+                                          [&](const In& in) { return in.value == v && !is_first(in); });
+            if (!late) order.push_back(v);
+        }
+        return ir::permuted(fn_, order);
+    }
+
+  private:
+    static constexpr std::int64_t kTwoTasks = 110 * 256;  ///< floats of each, beside a few vectors
+    struct In {
+        ValueId value, at, last;  ///< before which operation it comes, and which reads it last
+    };
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    [[nodiscard]] bool arrives(ValueId v) const {
+        const Op& op = fn_.op(v);
+        return op.code == Opcode::Param && in_memory(op.layout->space) && is_block_matrix(op.type) &&
+               (op.attrs.role == Role::Input || op.attrs.role == Role::Spill);
+    }
+    /// Whether it comes before anything is computed.
+    [[nodiscard]] bool is_first(const In& in) const {
+        for (ValueId v = 0; v < in.at; ++v)
+            if (fn_.op(v).code != Opcode::Param) return false;
+        return true;
+    }
+    [[nodiscard]] ValueId first_reader(ValueId v) const {
+        for (ValueId u = v + 1; u < fn_.size(); ++u)
+            if (std::count(fn_.op(u).args.begin(), fn_.op(u).args.end(), v) > 0) return u;
+        return fn_.size() - 1;
+    }
+    [[nodiscard]] ValueId last_reader(ValueId v) const {
+        ValueId last = v;
+        for (ValueId u = v; u < fn_.size(); ++u) {
+            if (fn_.op(u).layout->space == Space::Reg || ir::is_view(fn_.op(u).code)) continue;
+            const auto read = tiles_read_by(fn_, u);
+            if (std::find(read.begin(), read.end(), v) != read.end()) last = u;
+        }
+        return last;
+    }
+    [[nodiscard]] std::int64_t floats(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (!in_memory(op.layout->space) || op.type.rank() != 2 || op.code == Opcode::DecayMask) return 0;
+        const std::int64_t size = size_of(op.type, 0) * size_of(op.type, 1);
+        return op.layout->space == Space::Operand ? op.layout->parts * size / 2 : size + size_of(op.type, 0) * 4;
+    }
+
+    /// Floats that are held while each operation runs, inputs from their first readers on.
+    void find_held() {
+        const auto hold = [&](ValueId from, ValueId to, std::int64_t count) {
+            for (ValueId v = from; v <= to; ++v) held_[index(v)] += count;
+        };
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (fn_.op(v).layout->space == Space::Reg || ir::is_view(fn_.op(v).code)) continue;
+            held_[index(v)] += fragment_work_floats(fn_, v);
+            if (!arrives(v)) hold(v, last_reader(v), floats(v));
+        }
+        for (const In& in : inputs_) hold(in.at, in.last, floats(in.value));
+    }
+
+    const Function& fn_;
+    std::vector<In> inputs_;
+    std::vector<std::int64_t> held_;
+};
+
+Function frugal(const Function& fn) { return Arrivals(Frugal(fn).run()).run(); }
 Function overlapped(const Function& fn, bool alone, const Roles* roles) { return Overlapping(fn, alone, roles).run(); }
 Function thrifty(const Function& fn) { return Thrifty(fn).run(); }
 

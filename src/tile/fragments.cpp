@@ -56,6 +56,12 @@ bool is_fragment_sum(const Function& fn, ValueId v) {
            fn.op(op.args[0]).layout->space != ir::Layout::Space::Tile;
 }
 
+bool arrives_late(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    return op.code == Opcode::Param && op.layout && in_memory(op.layout->space) && is_block_matrix(op.type) &&
+           std::any_of(fn.ops.begin(), fn.ops.begin() + v, [](const Op& o) { return o.code != Opcode::Param; });
+}
+
 std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
     constexpr std::int64_t kInverseFloats = 2 * kBlock * 72, kWarps = 4;  // the device library's
     if (is_fragment_sum(fn, v)) return fn.op(v).attrs.dim == 1 ? 0 : kWarps * size_of(fn.op(v).type, 0);

@@ -39,6 +39,8 @@ bool is_block_inverse(const ir::Op& op);
 bool is_fragment_sum(const ir::Function& fn, ir::ValueId v);
 /// Floats of memory of its own that an operation of these kernels needs.
 std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
+/// Whether a matrix from global memory comes after something has been computed, when there is room for it.
+bool arrives_late(const ir::Function& fn, ir::ValueId v);
 /// The parts that an operand with this value needs: two for inverses, however scaled.
 int parts_of(const ir::Function& fn, ir::ValueId v, const std::map<std::string, int>& spill_parts);
 

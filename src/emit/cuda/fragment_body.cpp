@@ -134,6 +134,7 @@ void FragmentBody::operation(ValueId v) {
     const Op& op = fn_.op(v);
     const bool in_loops = op.layout->space == Space::Reg || ir::is_view(op.code);
     if (!in_loops) out_.begin({Kind::Operation, c_.name(v)}, "");
+    if (tile::arrives_late(fn_, v)) inputs_.start_late(v);
     if (is_written(v)) {
         if (const tile::DecayGroup* const group = decays_.with(v)) {
             if (group->head() == v) decay_group(*group);

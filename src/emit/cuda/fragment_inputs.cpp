@@ -112,19 +112,24 @@ void FragmentInputs::declare_start() {
         }
     const bool single = !plan::in_order(loop_);
     if (single && has_vectors()) out_.add(commit());  // what follows from them is made while matrices arrive
-    for (ValueId v = 0; v < fn_.size(); ++v) {
-        if (c_.is_param(v, Role::Spill)) {
-            if (fn_.op(v).layout->space == Space::Spill) continue;
-            copies(v, When::Always);
-            const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
-            if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
-            else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
-        } else if (is_matrix(v)) {
-            start_matrix(v, "start_operand");
-        }
-    }
+    for (ValueId v = 0; v < fn_.size(); ++v)
+        if (!tile::arrives_late(fn_, v)) start_one(v);
     if (single) out_.add(commit());
     out_.end("};");
+}
+
+void FragmentInputs::start_late(ValueId v) {
+    start_one(v);
+    out_.add(commit());
+}
+
+void FragmentInputs::start_one(ValueId v) {
+    if (is_matrix(v)) return start_matrix(v, "start_operand");
+    if (!c_.is_param(v, Role::Spill) || fn_.op(v).layout->space == Space::Spill) return;
+    copies(v, When::Always);
+    const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
+    if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
+    else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
 }
 
 void FragmentInputs::copies(ValueId v, When when, By by) {

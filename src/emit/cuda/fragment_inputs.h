@@ -24,6 +24,7 @@ class FragmentInputs {
     void declare();       ///< the functions `start` and `make_vectors`
     void declare_rows();  ///< where the walk through chunks begins, and how many rows a chunk has
     void start_first();   ///< issues the copies of the first chunks' inputs
+    void start_late(ir::ValueId v);  ///< … of one that arrives late (tile::arrives_late)
     void make_first_vectors();
     /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Then the next one's vectors.
     void start_later();
@@ -58,6 +59,7 @@ class FragmentInputs {
     void declare_copying_start();
     void copy_by_one_thread(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
     [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory
+    void start_one(ir::ValueId v);
     void start_matrix(ir::ValueId v, const char* operand_function, kernel::When when = kernel::When::Always);
     void copies(ir::ValueId v, kernel::When when, kernel::By by = kernel::By::All);  ///< the lines that come next
     void uses(const char* function, int ahead, const std::string& text);
