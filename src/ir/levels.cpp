@@ -80,7 +80,8 @@ class Spec {
 
     void parameter(ValueId v) {
         const Attrs& attrs = fn_.op(v).attrs;
-        if (!parameters_.insert({attrs.role, attrs.name}).second)
+        const bool arrives = attrs.role == Role::Input || attrs.role == Role::Spill;  // in memory, more than once
+        if (!parameters_.insert({attrs.role, attrs.name}).second && !(level_ == Level::Tile && arrives))
             report(v, fmt::format("is the second parameter for {} '{}'", to_string(attrs.role), attrs.name));
         if (!may_be(attrs.role, false))
             report(v, fmt::format("no parameter has the role {} on this level", to_string(attrs.role)));

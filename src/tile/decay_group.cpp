@@ -112,13 +112,13 @@ Function gathered(const Function& fn) {
     return ir::permuted(fn, order);
 }
 
-std::int64_t gate_sums_floats(const ir::Type& gates) {
-    constexpr std::int64_t kRows = kBlock + 12;  // the device library's GateSums
-    return kRows * size_of(gates, 1);
+std::int64_t gate_sums_floats(const ir::Type& gates, bool factors) {
+    constexpr std::int64_t kTotals = 4, kFactors = 8;  // rows of the device library's GateSums
+    return (kBlock + kTotals + (factors ? kFactors : 0)) * size_of(gates, 1);
 }
 
 std::int64_t group_floats(const Function& fn, const DecayGroup& group) {
-    return gate_sums_floats(fn.op(fn.op(group.head()).args[1]).type);
+    return gate_sums_floats(fn.op(fn.op(group.head()).args[1]).type, true);
 }
 
 bool is_block_decay(const ir::Type& product, const ir::Type& q) {

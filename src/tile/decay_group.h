@@ -24,8 +24,9 @@ struct DecayGroup {
 std::vector<DecayGroup> decay_groups(const ir::Function& fn);
 /// The same operations with every group's members side by side.
 ir::Function gathered(const ir::Function& fn);
-/// Floats of memory for the running sums of gates within blocks, and all that a group needs while it is made.
-std::int64_t gate_sums_floats(const ir::Type& gates);
+/// Floats of memory for the running sums of gates within blocks, `factors`: and for what decays between blocks.
+std::int64_t gate_sums_floats(const ir::Type& gates, bool factors);
+/// Floats that a group needs while it is made.
 std::int64_t group_floats(const ir::Function& fn, const DecayGroup& group);
 
 /// Whether a decay product of these operands can be a fragment: matrices of whole blocks, 64 rows.

@@ -84,12 +84,18 @@ class Memory {
             if (group && group->head() == v) place_group(*group);
             if (!is_vector(v) && !group) place(v);
             const std::int64_t work = group ? 0 : fragment_work_floats(fn_, v);
-            if (work > 0) work_[v] = states_.large.take(rounded(work));
+            if (work > 0) work_[v] = states_.large.take(rounded(work)), stays_.push_back({rounded(work), v, v, {}, v});
             release(v);
             if (work > 0) states_.large.give(work_[v], rounded(work));
             if (group && group->members().back() == v)
                 states_.large.give(work_[group->head()], rounded(group_floats(fn_, *group)));
         }
+        large_floats_ = states_.large.size();
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (arrives_late(fn_, v)) {
+                settle();
+                break;
+            }
         TileKernel kernel;
         join_regions(kernel);
         kernel.fn = std::move(fn_);
@@ -187,7 +193,50 @@ class Memory {
     /// All that is made together is written while all that it is made from is read.
     void place_group(const DecayGroup& group) {
         for (const ValueId v : group.members()) place(v);
-        work_[group.head()] = states_.large.take(rounded(group_floats(fn_, group)));
+        const std::int64_t size = rounded(group_floats(fn_, group));
+        work_[group.head()] = states_.large.take(size);
+        stays_.push_back({size, group.head(), group.members().back(), {}, group.head()});
+    }
+
+    /// All that is large, where it takes the least memory: the largest first, or what stays longest, each as low as its
+    /// life allows. What comes and goes at different times in different sizes would else leave gaps.
+    void settle() {
+        const auto by_size = [](const Stay& a, const Stay& b) { return a.floats > b.floats; };
+        const auto by_life = [](const Stay& a, const Stay& b) { return a.to - a.from > b.to - b.from; };
+        const auto by_both = [](const Stay& a, const Stay& b) {
+            return a.floats * (a.to - a.from + 1) > b.floats * (b.to - b.from + 1);
+        };
+        settle(by_size), settle(by_life), settle(by_both);
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (ir::is_view(fn_.op(v).code)) place(v);
+    }
+    template <class Before>
+    void settle(const Before& before) {
+        std::stable_sort(stays_.begin(), stays_.end(), before);
+        std::vector<std::int64_t> offsets;
+        std::int64_t end = 0;
+        for (std::size_t n = 0; n < stays_.size(); ++n) {
+            offsets.push_back(lowest(n, offsets));
+            end = std::max(end, offsets[n] + stays_[n].floats);
+        }
+        if (end >= large_floats_) return;
+        large_floats_ = end;
+        for (std::size_t n = 0; n < stays_.size(); ++n) {
+            for (const ValueId v : stays_[n].values) fn_.op(v).layout->offset = offsets[n];
+            if (stays_[n].work != ir::kNoValue) work_[stays_[n].work] = offsets[n];
+        }
+    }
+    /// Beside all those before it that are there at the same time.
+    [[nodiscard]] std::int64_t lowest(std::size_t n, const std::vector<std::int64_t>& offsets) const {
+        const Stay& stay = stays_[n];
+        std::int64_t at = 0;
+        for (std::size_t m = 0; m < n; ++m) {
+            const bool together = stays_[m].from <= stay.to && stay.from <= stays_[m].to;
+            if (!together || offsets[m] >= at + stay.floats || offsets[m] + stays_[m].floats <= at) continue;
+            at = offsets[m] + stays_[m].floats;
+            m = static_cast<std::size_t>(-1);  // from the first again
+        }
+        return at;
     }
 
     void place(ValueId v) {
@@ -208,13 +257,20 @@ class Memory {
         if (const ValueId from = taken_over(v); from != ir::kNoValue) {
             op.layout->offset = fn_.op(from).layout->offset;
             moved_.insert(from);
+            for (Stay& stay : stays_)
+                if (std::find(stay.values.begin(), stay.values.end(), from) != stay.values.end())
+                    stay.values.push_back(v), stay.to = std::max(stay.to, last(v));
         } else if (is_staged(v)) {
             op.layout->staged = true;
             op.layout->offset = large ? stage_large_ : stage_small_;
             (large ? stage_large_ : stage_small_) += size;
         } else {
             op.layout->offset = arenas(v).of(large).take(size);
+            if (large) stays_.push_back({size, v, last(v), {v}, ir::kNoValue});
         }
+    }
+    [[nodiscard]] ValueId last(ValueId v) const {
+        return is_permanent(v) ? fn_.size() : last_read_[static_cast<std::size_t>(v)];
     }
 
     /// A matrix that another of the same shape and form may be written over: each element is read last, and by the
@@ -256,7 +312,7 @@ class Memory {
     /// passed between them; then numbers: those in no stage, those of all stages, barriers.
     void join_regions(TileKernel& kernel) {
         const std::int64_t large = stages() * stage_large_;
-        std::int64_t end = large + rounded(states_.large.size()), outputs = end;
+        std::int64_t end = large + rounded(large_floats_), outputs = end;
         if (roles_) {
             roles_->output_floats = rounded(outputs_.large.size() + outputs_.small.size());
             end += roles_->output_groups * roles_->output_floats;
@@ -295,6 +351,15 @@ class Memory {
     std::vector<ValueId> vectors_;
     std::vector<DecayGroup> groups_;
     Arenas states_, outputs_;
+    /// How long something large lies in memory: values one after the other, or the work area of one.
+    struct Stay {
+        std::int64_t floats;
+        ValueId from, to;
+        std::vector<ValueId> values;
+        ValueId work;
+    };
+    std::vector<Stay> stays_;
+    std::int64_t large_floats_ = 0;
     std::int64_t stage_large_ = 0, stage_small_ = 0;
     std::vector<int> last_read_;
     std::map<ValueId, std::int64_t> work_;

@@ -69,7 +69,7 @@ std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
     const Op& op = fn.op(v);
     if (!op.layout || !is_fragment(op.layout->space)) return work_floats(fn, v, {4, true});
     if (op.code == Opcode::Cumsum) return kWarps * size_of(op.type, 1);
-    return op.code == Opcode::DecayApply ? gate_sums_floats(op.type) : 0;
+    return op.code == Opcode::DecayApply ? gate_sums_floats(op.type, false) : 0;
 }
 
 int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& spill_parts) {
