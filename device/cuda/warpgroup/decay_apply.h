@@ -96,26 +96,33 @@ struct DecayApply {
         return sum;
     }
 
+    /// Rarely: a short text, register by register.
+    FORGE_DEVICE void add_steep_entries(Fragment<64, K>& f) const {
+#pragma unroll 1
+        for (int n = 0; n < Fragment<64, K>::kRegisters; ++n) {
+            const float y = steep_entry(own * kBlock + row + n / 2 % 2 * 8, n / 4 * kTile + col + n % 2);
+#pragma unroll
+            for (int m = 0; m < Fragment<64, K>::kRegisters; ++m) f.x[m] = m == n ? f.x[m] + y : f.x[m];
+        }
+    }
+
     FORGE_DEVICE Fragment<64, K> run() const {
         Fragment<64, K> f = {};
         const bool steep = is_steep(sums, own);
         constexpr int kStep = REVERSE ? -1 : 1;
         int between = -1;
 #pragma unroll 1
-        for (int block = REVERSE ? kBlocks - 1 : 0; block != own; block += kStep) {
-            add_block(f, block, between);
+        for (int block = REVERSE ? kBlocks - 1 : 0; block != own + (steep ? 0 : kStep); block += kStep) {
+            add_block(f, block, block == own ? -1 : between);
             between = block + kStep;
         }
-        if (!steep) add_block(f, own, -1);
         each<64, K>([&](const Spot& s) {
             pair y = f.at(s);
 #pragma unroll
-            for (int l = 0; l < 2; ++l) {
-                y.x[l] *= to_row(s.i, s.j + l);
-                if (steep) y.x[l] += steep_entry(s.i, s.j + l);
-            }
+            for (int l = 0; l < 2; ++l) y.x[l] *= to_row(s.i, s.j + l);
             f.put(s, y);
         });
+        if (steep) add_steep_entries(f);
         return f;
     }
 };
