@@ -1,6 +1,6 @@
 /// One definition, several programs: a module analyses each once, and a dispatcher finds what was compiled for a call,
 /// or has it compiled.
-#include "runtime/dispatcher.h"
+#include "compile/dispatcher.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "program/module.h"
 #include "variants/variants.h"
 
-namespace forge::runtime {
+namespace forge::compiler {
 namespace {
 
 const Dispatcher::Key kForward = {"forward", BF16, {{"K", 64}}};
@@ -78,4 +78,4 @@ TEST(Attention, HasTheOtherProgramsOfItsDefinition) {
 }
 
 }  // namespace
-}  // namespace forge::runtime
+}  // namespace forge::compiler

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/executable.h"
+#include "compile/executable.h"
 
-namespace forge::runtime {
+namespace forge::compiler {
 
 class Dispatcher {
   public:
@@ -46,4 +46,4 @@ class Dispatcher {
     std::vector<Row> rows_;
 };
 
-}  // namespace forge::runtime
+}  // namespace forge::compiler

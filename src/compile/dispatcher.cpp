@@ -1,10 +1,10 @@
-#include "runtime/dispatcher.h"
+#include "compile/dispatcher.h"
 
 #include <fmt/format.h>
 
 #include "forge/error.h"
 
-namespace forge::runtime {
+namespace forge::compiler {
 namespace {
 
 bool within(const Bounds& call, const Bounds& most) {
@@ -36,4 +36,4 @@ Dispatcher::Found Dispatcher::at(const Key& key, const Bounds& call) {
     return rows_.back().executable;
 }
 
-}  // namespace forge::runtime
+}  // namespace forge::compiler
