@@ -33,6 +33,7 @@ enum class Per : std::uint8_t { Chunk, Segment, Sequence, Worker };
 /// call.
 struct LastRowSlots {
     int input = 0, initial = 0, final = 0;
+    friend bool operator==(const LastRowSlots&, const LastRowSlots&) = default;
 };
 
 /// How a kernel is started on a GPU.
@@ -107,6 +108,7 @@ struct KernelOfCall {
     std::int64_t tiles = 1;           ///< tasks for each unit of work and head
     std::int64_t scratch_floats = 0;  ///< of a task, on the CPU
     Launch how;                       ///< on a GPU
+    friend bool operator==(const KernelOfCall&, const KernelOfCall&) = default;
 };
 
 struct Callable {
@@ -128,6 +130,7 @@ struct Callable {
     int block_threads = 256;  ///< on a GPU
     int beside_groups = 0;
     double beside_steps = 0;
+    friend bool operator==(const Callable&, const Callable&) = default;
 };
 
 /// The chunks of each sequence in a stretch, where so many sequences and heads are under way and so many bytes pass

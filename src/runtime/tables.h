@@ -13,6 +13,8 @@ class Tables : public Memory {
         : at_(static_cast<char*>(workspace)), begin_(at_), end_(at_ + (workspace ? bytes : 0)) {}
     /// From here on the rest of the workspace is something else's. InternalError if that is in use already.
     void end_at(std::size_t bytes);
+    /// All of it again, when nothing of it is in use.
+    void begin_again() { at_ = begin_; }
 
   private:
     void* do_allocate(std::size_t bytes, std::size_t alignment) override;
