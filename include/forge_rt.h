@@ -1,5 +1,5 @@
-/// libforge_rt (C99): loads packages of kernels that `forge build` compiled ahead, and calls them. No compiler, no Python,
-/// no CUDA library at link time; it needs libc, libm, libdl and threads, and on a GPU the driver.
+/// libforge_rt (C99): loads packages of kernels that `forge build` compiled ahead, and calls them. No compiler, no
+/// Python, no CUDA library at link time; it needs libc, libm, libdl and threads, and on a GPU the driver.
 ///
 /// Promises. Functions never throw or abort: they return a status, and forge_rt_error() says why in words. All of them
 /// may be called from several threads at once; launches need distinct outputs and workspaces. All files are read, and
@@ -65,8 +65,8 @@ FORGE_API forge_status forge_rt_find(const forge_rt_package* package, const char
 /// The kernels that a call gets: what was chosen for them, in words that belong to the package. FORGE_PACKAGE_ERROR if
 /// the package has none for its element type and sizes.
 FORGE_API forge_status forge_rt_select(const forge_rt_entry* entry, const forge_args* args, const char** schedule);
-/// The workspace that every call within the bounds can do with, of the element type and sizes of `like`'s tensors (NULL:
-/// of any that the package has); their lengths do not count.
+/// The workspace that every call within the bounds can do with, of the element type and sizes of `like`'s tensors
+/// (NULL: of any that the package has); their lengths do not count.
 FORGE_API forge_status forge_rt_workspace_bytes(const forge_rt_entry* entry, const forge_args* like,
                                                 const forge_bounds* bounds, size_t* bytes, size_t* alignment);
 /// Enqueues a call on args->stream, or runs it, on the CPU. The workspace must be there.

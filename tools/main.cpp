@@ -258,10 +258,9 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_device(*run, o.run.build);
     on_parse_with_device(*run, chosen, o.run, run_variant);
 
-    CLI::App* explain =
-        add_command(app, "explain",
-                    "Show a variant at every level, its kernels, and why they were chosen; of a package its tables",
-                    "forge explain delta_net --strategy decoupled");
+    CLI::App* explain = add_command(
+        app, "explain", "Show a variant at every level, its kernels, and why they were chosen; of a package its tables",
+        "forge explain delta_net --strategy decoupled");
     add_variant(*explain, o.explain.variant);
     explain->add_flag("--json", o.explain.json, "print JSON");
     explain->add_option("--html", o.explain.passes.html, "write the levels side by side, as a page, to this file")
@@ -310,12 +309,13 @@ void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {
 }
 
 void add_package(CLI::App& app, PackageOptions& o, Command& chosen) {
-    CLI::App* c = add_command(app, "build",
-                              "Compile entry points ahead of time, for targets that need not be here, into a package "
-                              "that libforge_rt\nloads without a compiler; `forge explain FOLDER` shows it. A build that "
-                              "was interrupted goes on where it was",
-                              "forge build gla kda --targets sm_90a,x86-64-v3,x86-64-v4 --size K=V=64,128 "
-                              "--dtype bf16,f32 -o zoo --shared");
+    CLI::App* c =
+        add_command(app, "build",
+                    "Compile entry points ahead of time, for targets that need not be here, into a package "
+                    "that libforge_rt\nloads without a compiler; `forge explain FOLDER` shows it. A build that "
+                    "was interrupted goes on where it was",
+                    "forge build gla kda --targets sm_90a,x86-64-v3,x86-64-v4 --size K=V=64,128 "
+                    "--dtype bf16,f32 -o zoo --shared");
     auto* names = c->add_option("variants", o.variants, "names from `forge list`, or files")->type_name("VARIANT|FILE");
     names->excludes(c->add_flag("--all", o.all, "every variant of `forge list`"));
     c->add_option("-o,--output", o.output, "the folder to write")->required();

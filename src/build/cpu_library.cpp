@@ -164,8 +164,9 @@ std::string link_library(const std::vector<std::string>& objects, const std::str
                          const std::string& cache_dir) {
     const Cache cache{cache_dir};
     const support::ScratchDirectory scratch = cache.scratch();
-    std::vector<std::string> words = {"-shared", "-fPIC", "-fvisibility=hidden", "-O1", "-static-libgcc",
-                                      "-static-libstdc++", "-Wl,--as-needed", "-Wl,--no-undefined", "-Wl,-s"};
+    std::vector<std::string> words = {
+        "-shared",           "-fPIC",           "-fvisibility=hidden", "-O1",   "-static-libgcc",
+        "-static-libstdc++", "-Wl,--as-needed", "-Wl,--no-undefined",  "-Wl,-s"};
     const auto add = [&](const std::string& file, const std::string& content) {
         support::publish_file(scratch.path() / file, content);
         words.push_back((scratch.path() / file).string());

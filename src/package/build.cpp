@@ -54,9 +54,10 @@ Machine machine_of(const std::string& target) {
         if (target == arch) return {target, "", file.name};
         known.push_back(arch);
     }
-    throw RuntimeError(fmt::format("target: expected one of {}, or an architecture of which FORGE_FACTS has a GPU; got "
-                                   "'{}'",
-                                   fmt::join(known, ", "), target));
+    throw RuntimeError(
+        fmt::format("target: expected one of {}, or an architecture of which FORGE_FACTS has a GPU; got "
+                    "'{}'",
+                    fmt::join(known, ", "), target));
 }
 
 /// What is compiled at once: an entry point of a definition for one target, element type and choice of sizes.
@@ -326,8 +327,7 @@ class Builder {
         summary_.kernels = manifest_.kernels.size();
         for (std::size_t e = 0; e < manifest_.entries.size(); ++e) find_symbols(static_cast<int>(e));
         for (const auto& [of, list] : cells) {
-            rt::Table table =
-                table_of(list, manifest_.entries[static_cast<std::size_t>(of.first)].symbols.size() + 3);
+            rt::Table table = table_of(list, manifest_.entries[static_cast<std::size_t>(of.first)].symbols.size() + 3);
             table.entry = of.first, table.target = of.second;
             manifest_.tables.push_back(std::move(table));
         }
@@ -356,9 +356,10 @@ class Builder {
                 return k->sizes[s] != kernels.front()->sizes[s];
             });
             if (entry.symbols[s].tensor < 0 && varies)
-                throw RuntimeError(fmt::format("build: {}: no input and no output of {} shows the size {}, so that a "
-                                               "package can have one value of it",
-                                               any.name, entry.name, entry.symbols[s].name));
+                throw RuntimeError(
+                    fmt::format("build: {}: no input and no output of {} shows the size {}, so that a "
+                                "package can have one value of it",
+                                any.name, entry.name, entry.symbols[s].name));
         }
         for (std::size_t i = 0; i < any.tensors.size() && entry.dtype_tensor < 0; ++i)
             if (!any.tensors[i].is_state() && std::all_of(kernels.begin(), kernels.end(), [&](const rt::Compiled* k) {
@@ -366,9 +367,10 @@ class Builder {
                 }))
                 entry.dtype_tensor = static_cast<int>(i);
         if (entry.dtype_tensor < 0 && request_.dtypes.size() > 1)
-            throw RuntimeError(fmt::format("build: {}: no input and no output has the element type that is asked for, "
-                                           "so that a package can have one",
-                                           any.name));
+            throw RuntimeError(
+                fmt::format("build: {}: no input and no output has the element type that is asked for, "
+                            "so that a package can have one",
+                            any.name));
     }
 
     void write() {
@@ -380,8 +382,7 @@ class Builder {
         files[rt::kManifestFile] = rt::print(manifest_);
         const std::map<std::string, std::string> embedded = files;
         const std::string cache = compiler::cache_dir(options_of("forward", machines_[0], request_.dtypes[0], {}));
-        for (const auto& [target, objects] : objects_)
-            files[target + ".so"] = build::link_library(objects, "", cache);
+        for (const auto& [target, objects] : objects_) files[target + ".so"] = build::link_library(objects, "", cache);
         std::string seals;
         for (const auto& [name, content] : files)
             seals += fmt::format("{} {} {}\n", rt::fingerprint(content), content.size(), name);
@@ -447,8 +448,8 @@ SizeAxis parse_size_axis(const std::string& text) {
         rest = rest.substr(equals + 1);
     }
     const auto refuse = [&] {
-        throw RuntimeError(fmt::format("size: expected a size and its values, such as K=64,128 or K=V=64,128; got '{}'",
-                                       text));
+        throw RuntimeError(
+            fmt::format("size: expected a size and its values, such as K=64,128 or K=V=64,128; got '{}'", text));
     };
     const char *at = rest.data(), *const end = at + rest.size();
     do {

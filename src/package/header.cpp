@@ -17,14 +17,14 @@ struct Field {
 
 /// Words that name no member in C or C++.
 constexpr std::array kReserved = {
-    "alignas",   "alignof",  "and",       "asm",       "auto",     "bool",     "break",    "case",     "catch",
-    "char",      "class",    "concept",   "const",     "continue", "decltype", "default",  "delete",   "do",
-    "double",    "else",     "enum",      "explicit",  "export",   "extern",   "false",    "float",    "for",
-    "friend",    "goto",     "if",        "inline",    "int",      "long",     "mutable",  "namespace", "new",
-    "noexcept",  "not",      "nullptr",   "operator",  "or",       "private",  "protected", "public",  "register",
-    "requires",  "restrict", "return",    "short",     "signed",   "sizeof",   "static",   "struct",   "switch",
-    "template",  "this",     "throw",     "true",      "try",      "typedef",  "typeid",   "typename", "union",
-    "unsigned",  "using",    "virtual",   "void",      "volatile", "while",    "xor",      "call"};
+    "alignas",  "alignof",  "and",     "asm",      "auto",     "bool",     "break",     "case",      "catch",
+    "char",     "class",    "concept", "const",    "continue", "decltype", "default",   "delete",    "do",
+    "double",   "else",     "enum",    "explicit", "export",   "extern",   "false",     "float",     "for",
+    "friend",   "goto",     "if",      "inline",   "int",      "long",     "mutable",   "namespace", "new",
+    "noexcept", "not",      "nullptr", "operator", "or",       "private",  "protected", "public",    "register",
+    "requires", "restrict", "return",  "short",    "signed",   "sizeof",   "static",    "struct",    "switch",
+    "template", "this",     "throw",   "true",     "try",      "typedef",  "typeid",    "typename",  "union",
+    "unsigned", "using",    "virtual", "void",     "volatile", "while",    "xor",       "call"};
 
 std::string member(const std::string& name) {
     return std::find(kReserved.begin(), kReserved.end(), name) == kReserved.end() ? name : name + "_";
@@ -67,9 +67,10 @@ std::string functions_of(const std::string& package, const ir::Definition& decla
     std::vector<std::string> scalars, names;
     for (const ir::InputDecl& in : def.inputs)
         if (in.role == ir::Role::Scalar) scalars.push_back(member(in.name));
-    std::string text = fmt::format("\n/// {} of {}. 16-bit types stand for any that the package has.\n"
-                                   "typedef struct {}_args {{\n",
-                                   entry, declared.name, name);
+    std::string text = fmt::format(
+        "\n/// {} of {}. 16-bit types stand for any that the package has.\n"
+        "typedef struct {}_args {{\n",
+        entry, declared.name, name);
     for (const Field& field : tensors) {
         text += fmt::format("    forge_tensor {}; /* {} */\n", field.name, field.about);
         names.push_back("args->" + field.name);

@@ -46,10 +46,10 @@ class TableBuilder {
         const std::int64_t low = values[middle], next = values[middle + 1];
         const bool is_length = feature + 2 >= features_;
         const std::int64_t limit =
-            is_length ? std::clamp(static_cast<std::int64_t>(
-                                       std::sqrt(static_cast<double>(low) * static_cast<double>(next))),
-                                   low, next - 1)
-                      : low;
+            is_length
+                ? std::clamp(static_cast<std::int64_t>(std::sqrt(static_cast<double>(low) * static_cast<double>(next))),
+                             low, next - 1)
+                : low;
         std::vector<Cell> below, above;
         for (const Cell& cell : cells) (cell.features[feature] <= low ? below : above).push_back(cell);
         const auto at = nodes.size();

@@ -27,8 +27,9 @@ class Mapped {
         if (file < 0 || fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
             const int error = errno;
             if (file >= 0) close(file);
-            throw PackageError(fmt::format("{}: cannot be read: {}", path,
-                                           file < 0 ? strerror(error) : "not a file"));  // NOLINT(concurrency-mt-unsafe)
+            throw PackageError(
+                fmt::format("{}: cannot be read: {}", path,
+                            file < 0 ? strerror(error) : "not a file"));  // NOLINT(concurrency-mt-unsafe)
         }
         size_ = static_cast<std::size_t>(about.st_size);
         void* data = size_ == 0 ? nullptr : mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
@@ -77,8 +78,8 @@ class Folder : public Files {
     explicit Folder(std::string path) : path_(std::move(path)) {
         const std::string seals = path_ + "/" + kSealsFile;
         if (access((path_ + "/" + kManifestFile).c_str(), F_OK) != 0)
-            throw PackageError(fmt::format("{}: expected a folder that `forge build` wrote, with {}", path_,
-                                           kManifestFile));
+            throw PackageError(
+                fmt::format("{}: expected a folder that `forge build` wrote, with {}", path_, kManifestFile));
         seals_ = parse_seals(Mapped(seals).content(), seals);
     }
 
@@ -92,8 +93,8 @@ class Folder : public Files {
             throw PackageError(fmt::format("{}/{}: truncated, or of another package: expected {} bytes, got {}", path_,
                                            name, seal->second.bytes, content.size()));
         if (is_new && fingerprint(content) != seal->second.fingerprint)
-            throw PackageError(
-                fmt::format("{}/{}: damaged, or of another package: its content is not what its seal says", path_, name));
+            throw PackageError(fmt::format(
+                "{}/{}: damaged, or of another package: its content is not what its seal says", path_, name));
         return content;
     }
 

@@ -56,8 +56,7 @@ class Given {
         const forge::DType number = args.wide_slots ? forge::DType::I64 : forge::DType::I32;
         if (args.initial_slots) arguments_.initial_slots = slots(args.initial_slots, number);
         if (args.final_slots) arguments_.final_slots = slots(args.final_slots, number);
-        if (args.has_initial_state)
-            arguments_.has_initial_state = slots(args.has_initial_state, forge::DType::Bool);
+        if (args.has_initial_state) arguments_.has_initial_state = slots(args.has_initial_state, forge::DType::Bool);
     }
 
     View views_[kMostTensors];

@@ -15,12 +15,12 @@ class Json {
     using Member = std::pair<std::string, Json>;
 
     Json() = default;
-    Json(bool value) : kind_(Kind::Bool), integer_(value) {}                // NOLINT(google-explicit-constructor)
-    Json(int value) : kind_(Kind::Integer), integer_(value) {}              // NOLINT(google-explicit-constructor)
-    Json(std::int64_t value) : kind_(Kind::Integer), integer_(value) {}     // NOLINT(google-explicit-constructor)
-    Json(double value) : kind_(Kind::Number), number_(value) {}             // NOLINT(google-explicit-constructor)
-    Json(std::string text) : kind_(Kind::Text), text_(std::move(text)) {}   // NOLINT(google-explicit-constructor)
-    Json(const char* text) : kind_(Kind::Text), text_(text) {}              // NOLINT(google-explicit-constructor)
+    Json(bool value) : kind_(Kind::Bool), integer_(value) {}               // NOLINT(google-explicit-constructor)
+    Json(int value) : kind_(Kind::Integer), integer_(value) {}             // NOLINT(google-explicit-constructor)
+    Json(std::int64_t value) : kind_(Kind::Integer), integer_(value) {}    // NOLINT(google-explicit-constructor)
+    Json(double value) : kind_(Kind::Number), number_(value) {}            // NOLINT(google-explicit-constructor)
+    Json(std::string text) : kind_(Kind::Text), text_(std::move(text)) {}  // NOLINT(google-explicit-constructor)
+    Json(const char* text) : kind_(Kind::Text), text_(text) {}             // NOLINT(google-explicit-constructor)
     static Json list() { return Json(Kind::List); }
     static Json object(std::vector<Member> members) {
         Json made(Kind::Object);

@@ -195,8 +195,8 @@ class Reader {
 template <class List>
 void expect_index(std::int64_t index, const List& list, const char* what) {
     if (index < 0 || index >= static_cast<std::int64_t>(list.size()))
-        throw RuntimeError(fmt::format("expected {} from 0 to {}, got {}", what,
-                                       static_cast<std::int64_t>(list.size()) - 1, index));
+        throw RuntimeError(
+            fmt::format("expected {} from 0 to {}, got {}", what, static_cast<std::int64_t>(list.size()) - 1, index));
 }
 
 void check(const TensorOfCall& tensor, int heads) {
@@ -221,7 +221,8 @@ void check(const Callable& callable) {
         if (count > static_cast<std::size_t>(most))
             throw RuntimeError(fmt::format("expected at most {} {}, got {}", most, what, count));
     };
-    at_most(callable.tensors.size(), kMostTensors, "tensors"), at_most(callable.scalars.size(), kMostScalars, "scalars");
+    at_most(callable.tensors.size(), kMostTensors, "tensors"),
+        at_most(callable.scalars.size(), kMostScalars, "scalars");
     at_most(callable.spills.size(), kMostSpills, "spills");
     if (callable.kernels.empty() || callable.tensors.empty()) throw RuntimeError("expected kernels and tensors");
     for (const TensorOfCall& tensor : callable.tensors) check(tensor, callable.heads);
@@ -293,11 +294,10 @@ void check_format(const Json& json, const std::string& file) {
     const std::int64_t number = format->as_integer(1, kMost32);
     if (number <= kFormat) return;
     const Json* const build = json.find("build");
-    throw RuntimeError(fmt::format("{}: a package of format {}, built by Forge {}: this library reads format {}; use a "
-                                   "newer libforge_rt, or build the package with an older Forge",
-                                   file, number,
-                                   build && build->kind() == Json::Kind::Text ? build->as_text() : "of another version",
-                                   kFormat));
+    throw RuntimeError(fmt::format(
+        "{}: a package of format {}, built by Forge {}: this library reads format {}; use a "
+        "newer libforge_rt, or build the package with an older Forge",
+        file, number, build && build->kind() == Json::Kind::Text ? build->as_text() : "of another version", kFormat));
 }
 
 }  // namespace

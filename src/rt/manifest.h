@@ -1,5 +1,5 @@
-/// What a package says of itself, as plain data and as JSON: its definitions, the kernels that were compiled of them and
-/// for what, and the tables by which calls find theirs. Written by the compiler (src/package), read by libforge_rt.
+/// What a package says of itself, as plain data and as JSON: its definitions, the kernels that were compiled of them
+/// and for what, and the tables by which calls find theirs. Written by the compiler (src/package), read by libforge_rt.
 #pragma once
 
 #include <array>

@@ -67,7 +67,8 @@ const Loaded& EntryPoint::select(const Arguments& call) const {
     std::vector<std::string> there;
     for (const Loaded& loaded : loaded_)
         if (loaded.about && loaded.about->entry == table_.entry) {
-            std::string text = shown(entry_, static_cast<std::int64_t>(loaded.about->dtype), loaded.about->sizes.data());
+            std::string text =
+                shown(entry_, static_cast<std::int64_t>(loaded.about->dtype), loaded.about->sizes.data());
             if (std::find(there.begin(), there.end(), text) == there.end()) there.push_back(std::move(text));
         }
     throw PackageError(fmt::format("{}: {}: the package has no kernels for {}; it has those for {}", definition_,
@@ -146,9 +147,10 @@ void Package::load_for_gpu(const std::string& name) {
         if (const int fit = fitness(manifest_.targets[i].name, device.major, device.minor); fit > best)
             target_ = i, best = fit;
     if (best == 0)
-        throw PackageError(fmt::format("package '{}' has no kernels for {} (compute capability {}.{}): it has those "
-                                       "for {}",
-                                       manifest_.name, device.name, device.major, device.minor, names_of(manifest_)));
+        throw PackageError(
+            fmt::format("package '{}' has no kernels for {} (compute capability {}.{}): it has those "
+                        "for {}",
+                        manifest_.name, device.name, device.major, device.minor, names_of(manifest_)));
     for (std::size_t i = 0; i < manifest_.kernels.size(); ++i) {
         const Compiled& compiled = manifest_.kernels[i];
         if (static_cast<std::size_t>(compiled.target) != target_) continue;
@@ -157,8 +159,8 @@ void Package::load_for_gpu(const std::string& name) {
                 throw PackageError(fmt::format("package '{}': kernels for {} take {} bytes of shared memory; {} has {}",
                                                manifest_.name, target().name, kernel.how.shared_bytes, device.name,
                                                device.shared_bytes));
-        auto program = std::make_unique<runtime::CudaProgram>(compiled.callable,
-                                                              std::string(files_->read(compiled.file)), device);
+        auto program =
+            std::make_unique<runtime::CudaProgram>(compiled.callable, std::string(files_->read(compiled.file)), device);
         auto calls = std::make_unique<GpuCalls>(compiled.callable, *program);
         loaded_[i] = {&compiled, std::move(program), std::move(calls)};
     }
@@ -171,7 +173,8 @@ const EntryPoint& Package::find(const std::string& definition, const std::string
         there.push_back(known.definition() + " " + known.entry().name);
     }
     throw PackageError(fmt::format("package '{}' has no {} {} for {}; it has {}", manifest_.name, definition, entry,
-                                   target().name, there.empty() ? "nothing" : fmt::format("{}", fmt::join(there, ", "))));
+                                   target().name,
+                                   there.empty() ? "nothing" : fmt::format("{}", fmt::join(there, ", "))));
 }
 
 Manifest read_manifest(const std::string& path) {

@@ -25,14 +25,13 @@ void refuse_unknown(const Callable& callable, const Call& call) {
     check(call.initial_states, "initial_states.", [](const TensorOfCall& t) { return t.kind == Kind::InitialState; });
     check(call.final_states, "final_states.", [](const TensorOfCall& t) { return t.kind == Kind::FinalState; });
     const auto has_chunk_state = [](const TensorOfCall& t) { return t.kind == Kind::ChunkState; };
-    if (!call.chunk_states.empty() &&
-        std::none_of(callable.tensors.begin(), callable.tensors.end(), has_chunk_state))
+    if (!call.chunk_states.empty() && std::none_of(callable.tensors.begin(), callable.tensors.end(), has_chunk_state))
         refuse_argument(callable, "chunk_states", "a variant that was compiled with chunk_states", "one without");
     check(call.chunk_states, "chunk_states.", has_chunk_state);
     for (const auto& [name, value] : call.scalars)
         if (std::find(callable.scalars.begin(), callable.scalars.end(), name) == callable.scalars.end())
-            refuse_argument(callable, name,
-                            fmt::format("one of the scalars {}", fmt::join(callable.scalars, ", ")), "an unknown name");
+            refuse_argument(callable, name, fmt::format("one of the scalars {}", fmt::join(callable.scalars, ", ")),
+                            "an unknown name");
 }
 
 View view_of(const Callable& callable, const std::string& name, const TensorView& tensor, bool is_dense = false) {

@@ -1,5 +1,5 @@
-/// The lists of a call on the CPU (where sequences begin, which chunks there are) lie at the beginning of its workspace,
-/// so that a call with one allocates nothing.
+/// The lists of a call on the CPU (where sequences begin, which chunks there are) lie at the beginning of its
+/// workspace, so that a call with one allocates nothing.
 #pragma once
 
 #include "runtime/binding.h"

@@ -43,9 +43,9 @@ TEST(Repository, NoVariantIsNamedInTheCompiler) {
 }
 
 /// Folders of src/ from the ground up: each includes from itself and from those before it.
-const std::vector<std::string> kFolders = {"support", "runtime", "rt", "ir",      "frontend", "graph", "program",
-                                           "interp",  "tile",    "plan",    "kernel",   "emit",  "build",
-                                           "target",  "tune",    "compile", "package", "check",    "gpu",   "capi"};
+const std::vector<std::string> kFolders = {"support", "runtime", "rt",      "ir",     "frontend", "graph", "program",
+                                           "interp",  "tile",    "plan",    "kernel", "emit",     "build", "target",
+                                           "tune",    "compile", "package", "check",  "gpu",      "capi"};
 
 TEST(Repository, FoldersIncludeOnlyFromThoseBelow) {
     std::map<std::string, std::size_t> height;
