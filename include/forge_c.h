@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 #define FORGE_ABI_MAJOR 1
-#define FORGE_ABI_MINOR 2
+#define FORGE_ABI_MINOR 3
 #define FORGE_ABI_VERSION ((uint32_t)FORGE_ABI_MAJOR << 16 | FORGE_ABI_MINOR)
 
 /// major << 16 | minor of the library.
@@ -107,6 +107,30 @@ FORGE_API forge_status forge_compile(const char* definition, const char* file, c
                                      size_t option_count, forge_attention** attention);
 /// NULL is allowed. Launches on a GPU must have ended.
 FORGE_API void forge_destroy(forge_attention* attention);
+
+/// Called with how many of all programs are compiled, and which one is the last, from threads of the library, one at a
+/// time.
+typedef void (*forge_progress)(void* context, size_t done, size_t all, const char* what);
+
+/// Compiles entry points of definitions ahead of time into a package that libforge_rt loads (forge_rt.h): a folder, and
+/// with shared = 1 a lib<name>.so beside it. Machines need not be there. What was compiled stays in the cache, so that
+/// what was interrupted goes on. `progress`: NULL for none. *files gets the written files, a line each; forge_free; or
+/// NULL. Since ABI 1.3. Options:
+///   output, name         the folder to write, and the package's name, an identifier
+///   targets              sm_90a,sm_80,sm_89,x86-64,x86-64-v3,x86-64-v4: some of these, or an architecture that
+///                        FORGE_FACTS has a GPU of
+///   entries              forward;decode (default), also backward; separated by semicolons
+///   dtypes               bf16 (default), f16, f32: one or more
+///   size.<symbol>        its values, size.K = 64,128; of size.K=V both have the same. All choices are made with all
+///   tokens, tasks        of the calls to choose kernels for: tokens per sequence, sequences times heads
+///   threads              of a CPU that is compiled for; default: as many as here
+///   database             what `forge tune` measured on a machine with the target, a file
+///   jobs                 compilations at a time; default: one for each core
+///   shared               1: also the shared library; default 0
+///   cache_dir            as above
+FORGE_API forge_status forge_package(const char* const* definitions, size_t definition_count,
+                                     const forge_option* options, size_t option_count, forge_progress progress,
+                                     void* context, char** files);
 
 /* The texts below belong to the compiled variant. */
 
