@@ -28,10 +28,10 @@ constexpr struct {
 /// Compute capability 9.0 runs sm_90a and sm_90, 8.9 what was made for 8.9 and 8.0; what ends in a letter runs on that
 /// capability alone. 0: not at all; else the more, the better.
 int fitness(const std::string& target, int major, int minor) {
-    int of_major = 0, of_minor = 0;
+    int number = 0;
     char special = 0;
-    if (std::sscanf(target.c_str(), "sm_%d%1d%c", &of_major, &of_minor, &special) < 2) return 0;  // NOLINT: numbers
-    if (of_major >= 100) return 0;
+    if (std::sscanf(target.c_str(), "sm_%d%c", &number, &special) < 1) return 0;  // NOLINT: numbers of two digits
+    const int of_major = number / 10, of_minor = number % 10;
     if (of_major != major || of_minor > minor || (special && of_minor != minor)) return 0;
     return 2 * (of_minor + 1) + (special ? 1 : 0);
 }
