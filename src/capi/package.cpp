@@ -1,6 +1,4 @@
 // The part of the C ABI that compiles ahead of time.
-#include "package/build.h"
-
 #include <functional>
 #include <map>
 #include <sstream>
@@ -9,6 +7,7 @@
 #include "capi/options.h"
 #include "forge_c.h"
 #include "ir/text.h"
+#include "package/build.h"
 
 using forge::capi::guarded;
 using forge::capi::InvalidArgument;
@@ -44,10 +43,12 @@ Set text_of(std::string Request::* field) {
     return [field](Request& r, const std::string&, const std::string& value) { r.*field = value; };
 }
 Set numbers_in(std::vector<std::int64_t> Request::* field) {
-    return [field](Request& r, const std::string& name, const std::string& value) { r.*field = numbers_of(name, value); };
+    return
+        [field](Request& r, const std::string& name, const std::string& value) { r.*field = numbers_of(name, value); };
 }
 Set number_in(int Request::* field) {
-    return [field](Request& r, const std::string& name, const std::string& value) { r.*field = number_of(name, value); };
+    return
+        [field](Request& r, const std::string& name, const std::string& value) { r.*field = number_of(name, value); };
 }
 
 const std::map<std::string, Set>& setters() {
@@ -60,10 +61,8 @@ const std::map<std::string, Set>& setters() {
         {"tasks", numbers_in(&Request::tasks)},
         {"threads", number_in(&Request::threads)},
         {"jobs", number_in(&Request::jobs)},
-        {"entries",
-         [](Request& r, const std::string&, const std::string& value) { r.entries = parts_of(value, ';'); }},
-        {"targets",
-         [](Request& r, const std::string&, const std::string& value) { r.targets = parts_of(value, ','); }},
+        {"entries", [](Request& r, const std::string&, const std::string& value) { r.entries = parts_of(value, ';'); }},
+        {"targets", [](Request& r, const std::string&, const std::string& value) { r.targets = parts_of(value, ','); }},
         {"dtypes",
          [](Request& r, const std::string&, const std::string& value) {
              r.dtypes.clear();

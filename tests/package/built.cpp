@@ -84,8 +84,7 @@ void Copy::seal() const {
     for (const auto& entry : fs::directory_iterator(path_)) {
         const std::string name = entry.path().filename().string();
         const std::string content = read(name);
-        if (name != rt::kSealsFile)
-            seals += fmt::format("{} {} {}\n", rt::fingerprint(content), content.size(), name);
+        if (name != rt::kSealsFile) seals += fmt::format("{} {} {}\n", rt::fingerprint(content), content.size(), name);
     }
     write(rt::kSealsFile, rt::sealed(seals));
 }

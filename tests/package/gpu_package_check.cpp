@@ -1,6 +1,6 @@
-/// Packages on a real GPU: builds one for it, opens it, and holds forward and decode against the compiler's own kernels,
-/// to the bit, launched and replayed from a captured graph; then says what opening and launching cost. Needs no test
-/// library, and a CUDA compiler only to build.
+/// Packages on a real GPU: builds one for it, opens it, and holds forward and decode against the compiler's own
+/// kernels, to the bit, launched and replayed from a captured graph; then says what opening and launching cost. Needs
+/// no test library, and a CUDA compiler only to build.
 ///
 ///   gpu_package_check [FOLDER]    # the package to write; default: a new one under /tmp
 #include <fmt/format.h>
@@ -66,8 +66,8 @@ class Check {
         launch(point, attention, direct, false), launch(point, attention, replayed, true);
         const bool same = are_same(expected, direct) && are_same(expected, replayed);
         failures_ += same ? 0 : 1;
-        fmt::print("{:<16} {:<8} {:<5} {}; a launch takes {:.1f} us of the host, {:.1f} us until it is done\n", name, entry,
-                   to_string(dtype), same ? "the same bits" : "OTHER BITS", host_us_, done_us_);
+        fmt::print("{:<16} {:<8} {:<5} {}; a launch takes {:.1f} us of the host, {:.1f} us until it is done\n", name,
+                   entry, to_string(dtype), same ? "the same bits" : "OTHER BITS", host_us_, done_us_);
     }
 
     [[nodiscard]] int failures() const { return failures_; }
@@ -78,7 +78,8 @@ class Check {
         const Call& call = on_device.call(attention, session_.stream());
         const runtime::NamedArguments arguments(point.callable(), call);
         const Bounds bounds{buffers.problem().sequences(), buffers.problem().T, buffers.heads(), false};
-        const Memory workspace(std::max<std::size_t>(point.workspace_bytes(&static_cast<const runtime::Arguments&>(arguments), bounds), 1));
+        const Memory workspace(std::max<std::size_t>(
+            point.workspace_bytes(&static_cast<const runtime::Arguments&>(arguments), bounds), 1));
         runtime::Arguments own = arguments;
         own.workspace = workspace.data(), own.workspace_bytes = workspace.bytes();
         if (captured) {

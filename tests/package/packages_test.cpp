@@ -30,7 +30,8 @@ check::Problem problem_of(DType dtype, std::int64_t K, std::vector<std::int64_t>
 void expect_same_bits(const Opened& package, const std::string& name, const std::string& entry,
                       const check::Problem& problem) {
     const ir::Definition definition = variants::find(name)->make().define();
-    CompileOptions options{.entry = entry, .dtype = problem.dtype, .sizes = problem.sizes, .threads = 2, .tuned = false};
+    CompileOptions options{
+        .entry = entry, .dtype = problem.dtype, .sizes = problem.sizes, .threads = 2, .tuned = false};
     options.expected_tokens = entry == "decode" ? 1 : kTokens;
     options.expected_sequences = 1, options.expected_heads = kTasks;
     const Attention attention = compile(definition, options);
@@ -349,8 +350,8 @@ TEST(Launches, RunWhereThereIsNothingElse) {
     const fs::path root = copy.path() / "root";
     fs::create_directories(root / "package");
     for (const auto& entry : fs::directory_iterator(built())) fs::copy(entry.path(), root / "package");
-    const std::string libraries = "for f in $(ldd " FORGE_QUIET " | grep -o '/[^ ]*'); do install -D \"$f\" \"" +
-                                  root.string() + "$f\"; done";
+    const std::string libraries =
+        "for f in $(ldd " FORGE_QUIET " | grep -o '/[^ ]*'); do install -D \"$f\" \"" + root.string() + "$f\"; done";
     ASSERT_EQ(run(libraries), 0);
     fs::copy(FORGE_QUIET, root / "quiet");
     ASSERT_EQ(run("chmod -R a-w " + root.string()), 0);

@@ -44,9 +44,7 @@ class Recorded : public testing::Test {
     }
 };
 
-std::vector<recorder::Launch> launches() {
-    return {record().launch, record().launch + record().launches};
-}
+std::vector<recorder::Launch> launches() { return {record().launch, record().launch + record().launches}; }
 
 TEST_F(Recorded, LaunchesWhatTheCompilersKernelsAreLaunchedWith) {
     const Copy place(built());
