@@ -1,5 +1,5 @@
-// Manifests of packages: refused in words, or whatever they say can be bound, laid out, looked up and printed. A quarter of
-// the inputs are files whose bytes were damaged after they were sealed: those are never taken.
+// Manifests of packages: refused in words, or whatever they say can be bound, laid out, looked up and printed. A
+// quarter of the inputs are files whose bytes were damaged after they were sealed: those are never taken.
 #include <fmt/format.h>
 
 #include "compile/driver.h"
@@ -67,9 +67,7 @@ void lay_out(const runtime::Callable& callable, const Bounds& bounds) try {
 
 class PackageTarget : public Target {
   public:
-    [[nodiscard]] Input input(std::uint64_t seed) const override {
-        return {seed, Mutator(manifests(), seed).next()};
-    }
+    [[nodiscard]] Input input(std::uint64_t seed) const override { return {seed, Mutator(manifests(), seed).next()}; }
 
     Outcome run(const Input& input) override {
         Dice dice(input.seed);
