@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): these are C's names
+
 #if defined(__GNUC__)
 #define FORGE_API __attribute__((visibility("default")))
 #else
@@ -93,6 +95,8 @@ typedef struct forge_bounds {
     int64_t heads;      /* of the tensor that has most */
     int32_t packed;     /* whether cu_seqlens is given */
 } forge_bounds;
+
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }

@@ -21,6 +21,8 @@
 extern "C" {
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): these are C's names
+
 #define FORGE_RT_ABI_MAJOR 1
 #define FORGE_RT_ABI_MINOR 0
 #define FORGE_RT_ABI_VERSION ((uint32_t)FORGE_RT_ABI_MAJOR << 16 | FORGE_RT_ABI_MINOR)
@@ -71,6 +73,8 @@ FORGE_API forge_status forge_rt_workspace_bytes(const forge_rt_entry* entry, con
                                                 const forge_bounds* bounds, size_t* bytes, size_t* alignment);
 /// Enqueues a call on args->stream, or runs it, on the CPU. The workspace must be there.
 FORGE_API forge_status forge_rt_launch(const forge_rt_entry* entry, const forge_args* args);
+
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }

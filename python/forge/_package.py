@@ -33,13 +33,13 @@ def build(
 
     `variants`: a LinearAttention or another Attention, the name of a ready-made variant, or several of them. `targets`:
     "sm_90a", "sm_80", "sm_89", "x86-64", "x86-64-v3", "x86-64-v4", none of which needs to be there. `sizes`: the values
-    of each size, {"K": [64, 128], "V": 64}, all with all; "K=V" stands for two that are always the same. Lengths, batches
-    and heads stay open. `shared` also writes lib<name>.so, with everything in it.
+    of each size, {"K": [64, 128], "V": 64}, all with all; "K=V" stands for two that are always the same. Lengths,
+    batches and heads stay open. `shared` also writes lib<name>.so, with everything in it.
 
     `tokens` (per sequence) and `tasks` (sequences times heads) are the calls that kernels are chosen for, by what
     `forge tune` measured (`database`: its file, from a machine with the target) and by the cost model; a table in the
-    package leads every call to those of the nearest. `threads`: of a CPU that is compiled for. Compilations run `jobs` at
-    a time, and stay in the cache: what was interrupted goes on. `progress(done, all, what)` follows the work.
+    package leads every call to those of the nearest. `threads`: of a CPU that is compiled for. Compilations run `jobs`
+    at a time, and stay in the cache: what was interrupted goes on. `progress(done, all, what)` follows the work.
 
     Python does not need libforge_rt; C and C++ do: docs/packages.md.
     """

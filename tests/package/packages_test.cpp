@@ -35,7 +35,7 @@ void expect_same_bits(const Opened& package, const std::string& name, const std:
     options.expected_tokens = entry == "decode" ? 1 : kTokens;
     options.expected_sequences = 1, options.expected_heads = kTasks;
     const Attention attention = compile(definition, options);
-    check::Buffers expected(definition, problem), got(definition, problem);
+    const check::Buffers expected(definition, problem), got(definition, problem);
     attention(expected.call());
 
     const Call call = got.call();
@@ -166,7 +166,7 @@ TEST(Refused, AreFilesOfAnotherPackage) {
 
 TEST(Refused, IsANewerFormatAndWhatManifestsCannotSay) {
     const auto with = [](const std::string& from, const std::string& to) {
-        Copy copy(built());
+        const Copy copy(built());
         std::string text = copy.read(rt::kManifestFile);
         std::size_t at = text.find(from);
         EXPECT_NE(at, std::string::npos) << from;
@@ -244,10 +244,10 @@ TEST(Refused, AreCallsThatThePackageHasNoKernelsFor) {
     const ir::Definition definition = variants::find("scalar_gla")->make().define();
     check::Problem problem = problem_of(F32, 32, {}, 10);
     const auto expect = [&](forge_status status, const std::string& part, const auto& change) {
-        check::Buffers buffers(definition, problem);
+        const check::Buffers buffers(definition, problem);
         Call call = buffers.call();
         change(call);
-        CCall c(package.callable("scalar_gla", "forward"), call);
+        const CCall c(package.callable("scalar_gla", "forward"), call);
         EXPECT_EQ(forge_rt_launch(package.find("scalar_gla", "forward"), &c.args), status);
         EXPECT_NE(std::string(forge_rt_error()).find(part), std::string::npos) << forge_rt_error();
     };
@@ -311,7 +311,7 @@ TEST(Table, LeadsEveryCallToTheKernelsOfTheNearest) {
 TEST(Table, TakesNoTime) {
     const Opened package(built());
     const forge_rt_entry* const entry = package.find("delta_net", "forward");
-    check::Buffers buffers(variants::find("delta_net")->make().define(), problem_of(BF16, 64, {}, 100));
+    const check::Buffers buffers(variants::find("delta_net")->make().define(), problem_of(BF16, 64, {}, 100));
     const Call call = buffers.call();
     const CCall c(package.callable("delta_net", "forward"), call);
     const char* schedule = nullptr;
