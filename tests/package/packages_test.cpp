@@ -6,11 +6,14 @@
 
 #include "check/problem.h"
 #include "package/table.h"
+#include "program/entry_point.h"
 #include "rt/dispatch.h"
 #include "rt/files.h"
 #include "rt/seal.h"
 #include "support/environment.h"
+#include "tests/novel/novel.h"
 #include "tests/package/built.h"
+#include "tests/support/expected.h"
 #include "variants/variants.h"
 
 namespace forge::tests {
@@ -26,6 +29,11 @@ check::Problem problem_of(DType dtype, std::int64_t K, std::vector<std::int64_t>
     return problem;
 }
 
+int run(const std::string& command) {
+    const int status = std::system(command.c_str());  // NOLINT(cert-env33-c): programs of this test
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 /// The same call of the compiler's kernels and of the package's.
 void expect_same_bits(const Opened& package, const std::string& name, const std::string& entry,
                       const check::Problem& problem) {
@@ -35,7 +43,8 @@ void expect_same_bits(const Opened& package, const std::string& name, const std:
     options.expected_tokens = entry == "decode" ? 1 : kTokens;
     options.expected_sequences = 1, options.expected_heads = kTasks;
     const Attention attention = compile(definition, options);
-    const check::Buffers expected(definition, problem), got(definition, problem);
+    const ir::Definition tensors = program::tensors_of(entry, definition);
+    const check::Buffers expected(tensors, problem), got(tensors, problem);
     attention(expected.call());
 
     const Call call = got.call();
@@ -99,6 +108,34 @@ TEST(Packages, OfALesserTargetRunOnABetterMachine) {
         const Opened package(request.output);
         EXPECT_STREQ(forge_rt_target(package.get()), target);
     }
+}
+
+TEST(Packages, HaveGradientsWhereTheyAreAskedFor) {
+    package::Request request = request_of_built();
+    const Copy place(built());
+    request.output = (place.path() / "other").string(), request.name = "other";
+    request.entries = {"backward"}, request.dtypes = {F32}, request.sizes = {{{"K", "V"}, {32}}};
+    package::build(request);
+    const Opened package(place.path() / "other" / "libother.so");
+    for (const char* name : {"scalar_gla", "delta_net"})
+        expect_same_bits(package, name, "backward", problem_of(F32, 32, {70, 0, 33}, 0));
+}
+
+TEST(Packages, HaveAHeaderForCAndForCpp) {
+    const Copy place(built());
+    std::vector<ir::Definition> definitions;
+    for (const auto* entries : {&variants::all(), &novel::all()})
+        for (const variants::Entry& entry : *entries)
+            if (const ir::Definition definition = entry.make().define(); program::has_decode(definition))
+                definitions.push_back(definition);
+    place.write("all.h", package::header_of("all", definitions, {"forward", "decode"}));
+    const std::string file = (place.path() / "all.h").string();
+    EXPECT_EQ(run("cc -x c -std=c99 -Wall -Wextra -Wpedantic -Wconversion -Wno-unused-function -Werror -fsyntax-only -I " +
+                  (root() / "include").string() + " " + file),
+              0);
+    EXPECT_EQ(run("c++ -x c++ -std=c++11 -Wall -Wextra -Wno-unused-function -Werror -fsyntax-only -I " +
+                  (root() / "include").string() + " " + file),
+              0);
 }
 
 // ---------------------------------------------------------------------------------------------- refusals
@@ -333,11 +370,6 @@ TEST(Manifest, PrintsWhatItReads) {
 }
 
 // ---------------------------------------------------------------------------------------------- the system
-
-int run(const std::string& command) {
-    const int status = std::system(command.c_str());  // NOLINT(cert-env33-c): programs of this test
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 TEST(Launches, AskNothingOfTheSystem) {
     for (const char* file : {"", "libbuilt.so"})
