@@ -33,7 +33,7 @@ struct Attention::Impl {
     std::shared_ptr<Family> family;
     std::string entry;
     ir::Definition definition;  ///< the tensors of the entry point's calls, as the user spelt them
-    std::shared_ptr<const compiler::Executable> executable;  ///< that the dispatcher has for calls as expected
+    std::shared_ptr<const compiler::Executable> executable;
 };
 
 TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
@@ -46,8 +46,7 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
 
 Attention::Attention(std::shared_ptr<Family> family, const std::string& entry) {
     const CompileOptions& o = family->options;
-    auto executable = family->dispatcher.at({entry, o.dtype, o.sizes},
-                                            {o.expected_sequences, o.expected_tokens, o.expected_heads, false});
+    auto executable = family->dispatcher.at({entry, o.dtype, o.sizes});
     ir::Definition definition = program::tensors_of(entry, family->module.definition());
     impl_ = std::make_shared<const Impl>(Impl{std::move(family), entry, std::move(definition), std::move(executable)});
 }

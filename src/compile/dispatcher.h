@@ -1,12 +1,10 @@
-/// Which executable a call gets: of those that it was given, the first that is for the call's entry point, types and
-/// sizes and for calls as large as it, or one that is compiled for it on demand.
+/// The executables of one definition, by entry point, types and sizes: each is compiled when it is first asked for.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,19 +24,14 @@ class Dispatcher {
     using Found = std::shared_ptr<const Executable>;
     using Compile = std::function<Found(const Key& key)>;
 
-    /// Without `compile` there is what was added and nothing else, as in a package.
-    explicit Dispatcher(Compile compile = nullptr) : compile_(std::move(compile)) {}
+    explicit Dispatcher(Compile compile) : compile_(std::move(compile)) {}
 
-    /// Appends an executable. `most`: the largest calls that it is for; none: all.
-    void add(Key key, Found executable, std::optional<Bounds> most = std::nullopt);
-    /// Compiles at most once for a key, and lets other threads wait meanwhile. RuntimeError if there is none and
-    /// nothing can be compiled.
-    [[nodiscard]] Found at(const Key& key, const Bounds& call);
+    /// Compiles at most once for a key, and lets other threads wait meanwhile.
+    [[nodiscard]] Found at(const Key& key);
 
   private:
     struct Row {
         Key key;
-        std::optional<Bounds> most;
         Found executable;
     };
     Compile compile_;

@@ -130,9 +130,10 @@ TEST(Packages, HaveAHeaderForCAndForCpp) {
                 definitions.push_back(definition);
     place.write("all.h", package::header_of("all", definitions, {"forward", "decode"}));
     const std::string file = (place.path() / "all.h").string();
-    EXPECT_EQ(run("cc -x c -std=c99 -Wall -Wextra -Wpedantic -Wconversion -Wno-unused-function -Werror -fsyntax-only -I " +
-                  (root() / "include").string() + " " + file),
-              0);
+    EXPECT_EQ(
+        run("cc -x c -std=c99 -Wall -Wextra -Wpedantic -Wconversion -Wno-unused-function -Werror -fsyntax-only -I " +
+            (root() / "include").string() + " " + file),
+        0);
     EXPECT_EQ(run("c++ -x c++ -std=c++11 -Wall -Wextra -Wno-unused-function -Werror -fsyntax-only -I " +
                   (root() / "include").string() + " " + file),
               0);
