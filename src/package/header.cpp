@@ -40,7 +40,7 @@ std::string identifier(const std::string& text) {
 }
 
 std::string shape_of(const char* leading, const ir::Type& type) {
-    std::string text = to_string(type.shape);
+    const std::string text = to_string(type.shape);
     return to_string(type.dtype) + "[" + leading + text.substr(1);
 }
 

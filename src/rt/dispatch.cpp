@@ -8,7 +8,6 @@
 namespace forge::rt {
 
 using runtime::Arguments;
-using runtime::TensorKind;
 using runtime::TensorOfCall;
 using runtime::View;
 

@@ -14,8 +14,8 @@ constexpr std::size_t kWordsOfTensor = 1 + 2 * runtime::kMostRank;
 
 /// For the lists of a prepared call, with those that it is made from; what is more comes from the heap.
 std::size_t memory_of(const Callable& callable) {
-    constexpr std::size_t kOfKernel = 4096, kOfTensor = 256, kOfAll = 4096;
-    static_assert(sizeof(runtime::MapLayout) + sizeof(runtime::DeviceLayout::KernelCall) < kOfKernel / 2);
+    constexpr std::size_t kOfKernel = 2048, kOfTensor = 128, kOfAll = 2048;
+    static_assert(sizeof(runtime::MapLayout) + 2 * sizeof(runtime::DeviceLayout::KernelCall) < kOfKernel - 256);
     return kOfAll + kOfKernel * (callable.kernels.size() + 1) + kOfTensor * callable.tensors.size();
 }
 
@@ -25,8 +25,12 @@ GpuCalls::GpuCalls(const Callable& callable, const runtime::CudaProgram& program
     : callable_(callable), program_(program) {
     const std::size_t words = (callable.tensors.size() + 1) * kWordsOfTensor + 1;
     key_.reserve(words);
-    for (Known& known : known_) known.key.reserve(words), known.memory.resize(memory_of(callable));
-    for (Known& known : known_) known.lists = std::make_unique<Tables>(known.memory.data(), known.memory.size());
+    const std::size_t bytes = memory_of(callable);
+    for (Known& known : known_) {
+        known.key.reserve(words);
+        known.memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+        known.lists = std::make_unique<Tables>(known.memory.get(), bytes);
+    }
 }
 
 void GpuCalls::describe(const Arguments& call) {

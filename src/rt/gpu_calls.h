@@ -24,7 +24,7 @@ class GpuCalls {
     using Key = std::vector<std::int64_t>;
     struct Known {
         Key key;
-        std::vector<std::byte> memory;
+        std::unique_ptr<std::byte[]> memory;
         std::unique_ptr<runtime::Tables> lists;
         std::optional<runtime::PreparedCall> call;
     };

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "check/problem.h"
 #include "package/table.h"
@@ -119,6 +120,51 @@ TEST(Packages, HaveGradientsWhereTheyAreAskedFor) {
     const Opened package(place.path() / "other" / "libother.so");
     for (const char* name : {"scalar_gla", "delta_net"})
         expect_same_bits(package, name, "backward", problem_of(F32, 32, {70, 0, 33}, 0));
+}
+
+TEST(Packages, AreBuiltOfWhatIsCompiledAlready) {
+    package::Request request = request_of_built();
+    const Copy place(built());
+    request.output = (place.path() / "other").string();
+    std::vector<std::size_t> seen;
+    std::size_t all = 0;
+    const package::Summary again = package::build(request, [&](std::size_t done, std::size_t of, const std::string& what) {
+        EXPECT_FALSE(what.empty());
+        seen.push_back(done), all = of;
+    });
+    EXPECT_EQ(again.from_cache, again.sources);
+    EXPECT_EQ(again.kernels, 48U);
+    ASSERT_EQ(seen.size(), all);
+    for (std::size_t i = 0; i < all; ++i) EXPECT_EQ(seen[i], i + 1);
+    const Copy other(place.path() / "other");
+    for (const char* file : {rt::kManifestFile, rt::kSealsFile, "built.h", "x86-64-v3.so"})
+        EXPECT_EQ(other.read(file), place.read(file)) << file << " is not the same twice";
+}
+
+TEST(Packages, AreCalledByManyThreads) {
+    const Opened package(built());
+    const ir::Definition definition = variants::find("delta_net")->make().define();
+    const check::Problem problem = problem_of(BF16, 64, {}, 200);
+    const forge_rt_entry* const entry = package.find("delta_net", "forward");
+    const forge_bounds bounds = {sizeof(bounds), 2, 200, 2, 0};
+    const auto run_one = [&](check::Buffers& buffers) {
+        const Call call = buffers.call();
+        CCall c(package.callable("delta_net", "forward"), call);
+        std::size_t alignment = 0;
+        ASSERT_EQ(forge_rt_workspace_bytes(entry, &c.args, &bounds, &c.args.workspace_bytes, &alignment), FORGE_OK);
+        std::vector<std::max_align_t> memory((c.args.workspace_bytes + alignment) / sizeof(std::max_align_t) + 1);
+        void* workspace = memory.data();
+        std::size_t space = memory.size() * sizeof(std::max_align_t);
+        c.args.workspace = std::align(alignment, c.args.workspace_bytes, workspace, space);
+        for (int i = 0; i < 20; ++i) ASSERT_EQ(forge_rt_launch(entry, &c.args), FORGE_OK) << forge_rt_error();
+    };
+    constexpr std::size_t kThreads = 4;
+    std::vector<check::Buffers> buffers(kThreads, check::Buffers(definition, problem));
+    std::vector<std::thread> threads;
+    for (check::Buffers& own : buffers) threads.emplace_back([&] { run_one(own); });
+    for (std::thread& thread : threads) thread.join();
+    for (const check::Buffers& own : buffers)
+        EXPECT_EQ(own.outputs.at("o").storage, buffers[0].outputs.at("o").storage);
 }
 
 TEST(Packages, HaveAHeaderForCAndForCpp) {
