@@ -86,7 +86,7 @@ Request request_of(const forge_option* options, std::size_t count) {
         else if (setter != setters().end()) setter->second(request, name, value);
         else {
             std::string known = "size.<symbol>";
-            for (const auto& [other, unused] : setters()) known += ", " + other;
+            for (const auto& [other, unused] : setters()) (known += ", ") += other;
             throw InvalidArgument("option '" + name + "': expected one of " + known);
         }
     }

@@ -13,6 +13,7 @@ class NamedArguments {
     /// Refuses names that there are not, numbers that are missing, and tensors without a stride for each axis. The call
     /// must outlive this.
     NamedArguments(const Callable& callable, const Call& call);
+    NamedArguments(const Callable& callable, Call&& call) = delete;
     NamedArguments(const NamedArguments&) = delete;
     NamedArguments& operator=(const NamedArguments&) = delete;
     operator const Arguments&() const { return arguments_; }  // NOLINT(google-explicit-constructor): it is nothing else

@@ -55,7 +55,7 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
         start.shared_bytes = static_cast<unsigned>(how.shared_bytes);
         start.may_overlap = how.waits && !starts_.empty() && CudaDriver::get().kernels_overlap;
         start.call = layout, start.maps = MapLayout(callable, how, arguments);
-        starts_.push_back(std::move(start));
+        starts_.push_back(start);
     }
     if (layout_.last_rows().tasks > 0) {
         Start start;
@@ -63,7 +63,7 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
         start.blocks = static_cast<unsigned>(layout_.last_rows().blocks);
         start.threads = static_cast<unsigned>(callable.block_threads);
         start.call = layout_.last_rows();
-        starts_.push_back(std::move(start));
+        starts_.push_back(start);
     }
     if (call.initial_slots.is_given() || call.final_slots.is_given()) cleared_ = dense_outputs(callable, call, memory);
 }

@@ -64,7 +64,8 @@ TEST_P(Workspace, OfBoundsIsEnoughForCalls) {
                 if (packed) problem.lengths = {T, 0, 7};
                 check::Buffers buffers(def, problem);
                 const runtime::Callable callable = emit::callable_of(plan);
-                const runtime::NamedArguments arguments(callable, buffers.call());
+                const Call call = buffers.call();
+                const runtime::NamedArguments arguments(callable, call);
                 const std::size_t used = runtime::device_workspace_bytes(
                     callable, runtime::bind(callable, arguments, runtime::Lengths::OnDevice));
                 EXPECT_LE(used, within(plan, 3, packed ? T + 7 : T, 2, packed))

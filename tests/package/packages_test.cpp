@@ -128,10 +128,11 @@ TEST(Packages, AreBuiltOfWhatIsCompiledAlready) {
     request.output = (place.path() / "other").string();
     std::vector<std::size_t> seen;
     std::size_t all = 0;
-    const package::Summary again = package::build(request, [&](std::size_t done, std::size_t of, const std::string& what) {
-        EXPECT_FALSE(what.empty());
-        seen.push_back(done), all = of;
-    });
+    const package::Summary again =
+        package::build(request, [&](std::size_t done, std::size_t of, const std::string& what) {
+            EXPECT_FALSE(what.empty());
+            seen.push_back(done), all = of;
+        });
     EXPECT_EQ(again.from_cache, again.sources);
     EXPECT_EQ(again.kernels, 48U);
     ASSERT_EQ(seen.size(), all);
