@@ -54,4 +54,10 @@ suppress_warnings = ["duplicate_declaration.cpp"]
 
 breathe_projects = {"forge": str(ROOT / "build" / "docs" / "doxygen" / "xml")}
 breathe_default_project = "forge"
-breathe_domain_by_file_pattern = {"*forge_c.h": "c", "*.h": "cpp", "*.def": "cpp"}
+breathe_domain_by_file_pattern = {
+    "*forge_c.h": "c",
+    "*forge_call.h": "c",
+    "*forge_rt.h": "c",
+    "*.h": "cpp",
+    "*.def": "cpp",
+}

@@ -16,35 +16,15 @@
 #ifndef FORGE_C_H
 #define FORGE_C_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "forge_call.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define FORGE_ABI_MAJOR 1
-#define FORGE_ABI_MINOR 2
+#define FORGE_ABI_MINOR 3
 #define FORGE_ABI_VERSION ((uint32_t)FORGE_ABI_MAJOR << 16 | FORGE_ABI_MINOR)
-
-#if defined(__GNUC__)
-#define FORGE_API __attribute__((visibility("default")))
-#else
-#define FORGE_API
-#endif
-
-typedef enum forge_status {
-    FORGE_OK = 0,
-    /// The definition is wrong: where (`mine.txt:12:3`), what, expected, got, for each mistake.
-    FORGE_COMPILE_ERROR = 1,
-    /// A call's tensors or the machine are wrong; the message names the argument.
-    FORGE_RUNTIME_ERROR = 2,
-    /// This interface was misused: a null pointer, an unknown option, a struct of a newer version.
-    FORGE_INVALID_ARGUMENT = 3,
-    FORGE_OUT_OF_MEMORY = 4,
-    /// A bug in Forge.
-    FORGE_INTERNAL_ERROR = 5
-} forge_status;
 
 /// major << 16 | minor of the library.
 FORGE_API uint32_t forge_abi_version(void);
@@ -128,6 +108,30 @@ FORGE_API forge_status forge_compile(const char* definition, const char* file, c
 /// NULL is allowed. Launches on a GPU must have ended.
 FORGE_API void forge_destroy(forge_attention* attention);
 
+/// Called with how many of all programs are compiled, and which one is the last, from threads of the library, one at a
+/// time.
+typedef void (*forge_progress)(void* context, size_t done, size_t all, const char* what);
+
+/// Compiles entry points of definitions ahead of time into a package that libforge_rt loads (forge_rt.h): a folder, and
+/// with shared = 1 a lib<name>.so beside it. Machines need not be there. What was compiled stays in the cache, so that
+/// what was interrupted goes on. `progress`: NULL for none. *files gets the written files, a line each; forge_free; or
+/// NULL. Since ABI 1.3. Options:
+///   output, name         the folder to write, and the package's name, an identifier
+///   targets              sm_90a,sm_80,sm_89,x86-64,x86-64-v3,x86-64-v4: some of these, or an architecture that
+///                        FORGE_FACTS has a GPU of
+///   entries              forward;decode (default), also backward; separated by semicolons
+///   dtypes               bf16 (default), f16, f32: one or more
+///   size.<symbol>        its values, size.K = 64,128; of size.K=V both have the same. All choices are made with all
+///   tokens, tasks        of the calls to choose kernels for: tokens per sequence, sequences times heads
+///   threads              of a CPU that is compiled for; default: as many as here
+///   database             what `forge tune` measured on a machine with the target, a file
+///   jobs                 compilations at a time; default: one for each core
+///   shared               1: also the shared library; default 0
+///   cache_dir            as above
+FORGE_API forge_status forge_package(const char* const* definitions, size_t definition_count,
+                                     const forge_option* options, size_t option_count, forge_progress progress,
+                                     void* context, char** files);
+
 /* The texts below belong to the compiled variant. */
 
 /// JSON: {"name", "device", "arch", "dtype", "engine", "refused", "strategy", "chunk", "sizes": {symbol: size},
@@ -158,67 +162,6 @@ FORGE_API forge_status forge_resources(const forge_attention* attention, char** 
 FORGE_API forge_status forge_check(const forge_attention* attention, char** report);
 
 /* ---------------------------------------------------------------------------------------------- calling */
-
-typedef enum forge_dtype {
-    FORGE_I32 = 1,
-    FORGE_I64 = 2,
-    FORGE_F16 = 3,
-    FORGE_BF16 = 4,
-    FORGE_F32 = 5,
-    FORGE_F64 = 6
-} forge_dtype;
-
-/// A tensor that the caller owns; any strides, in elements (NULL: dense, row-major). rank 0: absent.
-typedef struct forge_tensor {
-    void* data;
-    const int64_t* shape;
-    const int64_t* strides;
-    int32_t rank;
-    int32_t dtype; /* forge_dtype */
-} forge_tensor;
-
-/// Runs body(data, task, worker) for every task in [0, tasks), on at most `workers` threads at once, each with its own
-/// worker number in [0, workers), and returns when all are done.
-typedef void (*forge_parallel_for)(void* context, int64_t tasks, int32_t workers,
-                                   void (*body)(void* data, int64_t task, int32_t worker), void* data);
-
-/// One call. Token tensors are [B, T, heads, …], or [T, heads, …] for one sequence or packed ones; outputs likewise.
-typedef struct forge_args {
-    size_t struct_size; /* sizeof(forge_args) */
-    const forge_tensor*
-        tensors; /* as many as, and in the order of, "tensors" of forge_describe; initial states that are absent
-                    are zero, final states that are absent are not written; the others must be there */
-    size_t tensor_count;
-    const double* scalars; /* in the order of "scalars" */
-    size_t scalar_count;
-    const forge_tensor*
-        cu_seqlens;  /* NULL, or i32 or i64 [N + 1] for packed sequences: offsets in tokens, from 0 to T */
-    void* workspace; /* at least forge_workspace_bytes, aligned as it says (else refused); need not be cleared */
-    size_t workspace_bytes;
-    void* stream; /* CUstream, NULL the default one; NULL on the CPU. On a GPU every pointer here but to structs
-                     and shapes is the device's */
-    forge_parallel_for parallel_for; /* CPU: NULL for the library's own threads */
-    void* parallel_context;
-    /* States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] of the initial states and writes slot
-       final_slots[n] of the final ones; NULL: slot n. Both may be the same array, and both states the same pool, in
-       place. A sequence with a negative slot is skipped: its outputs are zero, its states stay. Sequences run at once:
-       several may read one slot, but no two write one, and in place none reads a slot that another one writes. On the
-       CPU such a call is refused; on a GPU, where only the kernels read the slots, nobody checks them, and the states
-       of such a call are undefined. There outputs must be dense. */
-    const void* initial_slots; /* [N], i64 if wide_slots, else i32 */
-    const void* final_slots;
-    const unsigned char* has_initial_state; /* [N], 0: start from zeros; NULL: all have a state */
-    int32_t wide_slots;
-} forge_args;
-
-/// Upper bounds of calls to come.
-typedef struct forge_bounds {
-    size_t struct_size; /* sizeof(forge_bounds) */
-    int64_t sequences;  /* B, or the number of packed sequences */
-    int64_t tokens;     /* of each sequence; packed: of all together */
-    int64_t heads;      /* of the tensor that has most */
-    int32_t packed;     /* whether cu_seqlens is given */
-} forge_bounds;
 
 /// The workspace that every call within the bounds can do with; it does not fall when a bound rises. A
 /// FORGE_RUNTIME_ERROR for bounds below 0, or so large that 64 bits do not hold the bytes.

@@ -97,6 +97,15 @@ struct TuneOptions {
 };
 int tune_variant(const TuneOptions& options);
 
+struct PackageOptions {
+    std::vector<std::string> variants, entries = {"forward", "decode"}, targets, dtypes = {"bf16"}, sizes;
+    std::vector<std::int64_t> tokens = {512, 4096, 32768}, tasks = {8, 64, 512};
+    std::string name, output, database, cache_dir;
+    int threads = 0, jobs = 0;
+    bool all = false, shared = false;
+};
+int build_package(const PackageOptions& options);
+
 struct DemoOptions {
     std::string text = "/usr/share/common-licenses/GPL-3", out = "report.html", dtype = "f32";
     std::uint64_t seed = 1;

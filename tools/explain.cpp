@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "graph/pipeline.h"
 #include "json.h"
+#include "rt/package.h"
 
 namespace forge::tools {
 namespace {
@@ -55,6 +56,11 @@ int show_passes(const ir::Definition& definition, const ShapeOptions& shape, con
 }  // namespace
 
 int explain_variant(const ExplainOptions& options) {
+    if (rt::is_package(options.variant)) {
+        const rt::Manifest manifest = rt::read_manifest(options.variant);
+        fmt::print("{}\n", options.json ? rt::print(manifest) : rt::explain(manifest));
+        return 0;
+    }
     const ir::Definition definition = find_variant(options.variant);
     if (options.passes.any()) return show_passes(definition, options.shape, options.build, options.passes);
     const Attention attention = planned(options.variant, options.shape, options.build);

@@ -159,6 +159,7 @@ struct AllOptions {
     OptOptions opt;
     BenchOptions bench;
     TuneOptions tune;
+    PackageOptions package;
     DemoOptions demo;
     CacheOptions cache;
 };
@@ -257,9 +258,9 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_device(*run, o.run.build);
     on_parse_with_device(*run, chosen, o.run, run_variant);
 
-    CLI::App* explain =
-        add_command(app, "explain", "Show a variant at every level, its kernels, and why they were chosen",
-                    "forge explain delta_net --strategy decoupled");
+    CLI::App* explain = add_command(
+        app, "explain", "Show a variant at every level, its kernels, and why they were chosen; of a package its tables",
+        "forge explain delta_net --strategy decoupled");
     add_variant(*explain, o.explain.variant);
     explain->add_flag("--json", o.explain.json, "print JSON");
     explain->add_option("--html", o.explain.passes.html, "write the levels side by side, as a page, to this file")
@@ -307,6 +308,38 @@ void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {
     });
 }
 
+void add_package(CLI::App& app, PackageOptions& o, Command& chosen) {
+    CLI::App* c =
+        add_command(app, "build",
+                    "Compile entry points ahead of time, for targets that need not be here, into a package "
+                    "that libforge_rt\nloads without a compiler; `forge explain FOLDER` shows it. A build that "
+                    "was interrupted goes on where it was",
+                    "forge build gla kda --targets sm_90a,x86-64-v3,x86-64-v4 --size K=V=64,128 "
+                    "--dtype bf16,f32 -o zoo --shared");
+    auto* names = c->add_option("variants", o.variants, "names from `forge list`, or files")->type_name("VARIANT|FILE");
+    names->excludes(c->add_flag("--all", o.all, "every variant of `forge list`"));
+    c->add_option("-o,--output", o.output, "the folder to write")->required();
+    c->add_option("--name", o.name, "of the package; default: the folder's");
+    c->add_option("--targets", o.targets, "sm_90a, sm_80, sm_89, x86-64, x86-64-v3, x86-64-v4")
+        ->delimiter(',')
+        ->required();
+    c->add_option("--entries", o.entries, "programs: forward, decode, backward, 'backward of q'")->delimiter(',');
+    c->add_option("--dtype", o.dtypes, "element types: bf16, f16, f32")->delimiter(',');
+    c->add_option("--size", o.sizes,
+                  "a size and its values, K=64,128, or K=V=64,128 for two that are the same; all choices with all");
+    c->add_option("--tokens", o.tokens, "per sequence, of the calls that kernels are chosen for")->delimiter(',');
+    c->add_option("--tasks", o.tasks, "of these calls: sequences times heads")->delimiter(',');
+    c->add_option("--database", o.database, "what `forge tune` measured on a machine with the target (tuning.jsonl)");
+    c->add_option("--threads", o.threads, "of a CPU that is compiled for; 0: as many as here")->check(at_least(0));
+    c->add_option("--jobs", o.jobs, "compilations at a time; 0: one for each core")->check(at_least(0));
+    c->add_option("--cache", o.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge");
+    c->add_flag("--shared", o.shared, "also write lib<name>.so, with everything in it");
+    c->callback([&o, &chosen] {
+        if (o.variants.empty() && !o.all) throw CLI::RequiredError("VARIANT or --all");
+        chosen = [&o] { return build_package(o); };
+    });
+}
+
 void add_cache(CLI::App& app, CacheOptions& o, Command& chosen) {
     CLI::App* c = add_command(app, "cache", "List, verify or prune the directory of compiled kernels",
                               "forge cache prune --older-than 30 --max-size 500MB");
@@ -351,6 +384,7 @@ int run(int argc, char** argv) {
     add_bench(app, options.bench, chosen);
     add_tune(app, options.tune, chosen);
     add_opt(app, options.opt, chosen);
+    add_package(app, options.package, chosen);
     add_cache(app, options.cache, chosen);
     if (const auto unknown = unknown_command(app, argc, argv)) {
         fmt::print(stderr, "forge has no command '{}'; `forge --help` lists them\n", *unknown);

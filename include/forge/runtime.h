@@ -55,6 +55,8 @@ struct CompileOptions {
     /// that keep them; set `chunk` too, as it decides how many there are.
     bool chunk_states = false;
     bool tuned = true;  ///< whether to use what `forge tune` measured on this machine
+    /// The file with what was measured, if not the cache's own: of the machine that is compiled for.
+    std::string database = {};
     /// Whether kernels are compiled and loaded. Without them there are plans, sources and explanations, which need no
     /// compiler; the result is not to be called.
     bool load = true;

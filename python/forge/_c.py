@@ -19,7 +19,7 @@ from typing import Any
 
 from ._suggest import suggestion
 
-ABI_MAJOR, ABI_MINOR = 1, 2
+ABI_MAJOR, ABI_MINOR = 1, 3
 
 #: Names of element types in the text form, and their numbers in the C ABI.
 DTYPES = {"i32": 1, "i64": 2, "f16": 3, "bf16": 4, "f32": 5, "f64": 6}
@@ -89,6 +89,9 @@ class Option(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("value", c_char_p)]
 
 
+Progress = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_size_t, c_char_p)
+
+
 _PROTOTYPES = {
     "forge_abi_version": (c_uint32, []),
     "forge_build": (c_char_p, []),
@@ -109,7 +112,10 @@ _PROTOTYPES = {
     "forge_check": (c_int32, [c_void_p, POINTER(c_void_p)]),
     "forge_workspace_bytes": (c_int32, [c_void_p, POINTER(Bounds), POINTER(c_size_t), POINTER(c_size_t)]),
     "forge_launch": (c_int32, [c_void_p, c_void_p]),
-}
+    "forge_package": (
+        c_int32, [POINTER(c_char_p), c_size_t, POINTER(Option), c_size_t, Progress, c_void_p, POINTER(c_void_p)],
+    ),
+}  # fmt: skip
 
 _lock = threading.Lock()
 _library = None
@@ -153,7 +159,7 @@ def _load() -> ctypes.CDLL:
     return lib
 
 
-_EXCEPTIONS = {1: CompileError, 2: RuntimeError, 3: ValueError, 4: MemoryError}
+_EXCEPTIONS = {1: CompileError, 2: RuntimeError, 3: ValueError, 4: MemoryError, 6: RuntimeError}
 
 
 def check(status: int) -> None:
@@ -220,6 +226,15 @@ def verify(definition: str, options: Mapping[str, Any]) -> None:
         check(library().forge_verify(definition.encode(), None, *_options({"dtype": "f32", **options})))
     except ValueError as wrong:
         raise _likely_option(wrong, options) from None
+
+
+def package(definitions: Sequence[str], options: Mapping[str, Any], progress: Any = None) -> list[str]:
+    """Compiles definitions into a package; the files that it wrote. `progress(done, all, what)` follows the work."""
+    texts = (c_char_p * len(definitions))(*(text.encode() for text in definitions))
+    follow = Progress((lambda _, done, all, what: progress(done, all, what.decode())) if progress else 0)
+    files = c_void_p()
+    check(library().forge_package(texts, len(definitions), *_options(options), follow, None, byref(files)))
+    return _taken(files).splitlines()
 
 
 def _likely_option(wrong: ValueError, options: Mapping[str, Any]) -> ValueError:

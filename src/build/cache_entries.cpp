@@ -38,6 +38,7 @@ std::optional<std::pair<std::string, Kind>> owner_of(const fs::directory_entry& 
                                        {".cubin", Kind::GpuKernels},
                                        {".cu", Kind::GpuKernels},
                                        {".so", Kind::CpuKernels},
+                                       {".o", Kind::CpuKernels},
                                        {".cpp", Kind::CpuKernels}})
         if (auto found = before(ending, kind)) return found;
     return std::nullopt;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 #include <sstream>
@@ -63,21 +64,24 @@ std::vector<std::string> compiler() {
                     wanted ? *wanted : "g++, c++ or clang++"));
 }
 
-/// A shared library from a source, by the compiler alone in a directory of its own.
-std::string compile(const Cache& cache, const std::vector<std::string>& flags, const fs::path& source) {
-    const support::ScratchDirectory scratch = cache.scratch();
-    const fs::path library = scratch.path() / "library.so";
+/// What the compiler makes with these words, alone in a directory of its own. `what`: it compiles, for messages.
+std::string run_compiler(const support::ScratchDirectory& scratch, const std::vector<std::string>& words,
+                         const std::string& what) {
+    const fs::path out = scratch.path() / "made";
     std::vector<std::string> command = compiler();
-    command.insert(command.end(), flags.begin(), flags.end());
-    for (const std::string& word :
-         {std::string("-iquote"), cache.headers().string(), std::string("-o"), library.string(), source.string()})
-        command.push_back(word);
+    command.insert(command.end(), words.begin(), words.end());
+    command.emplace_back("-o"), command.push_back(out.string());
     const support::Finished done = support::run_process(command, {"LC_ALL=C", "TMPDIR=" + scratch.path().string()});
-    const auto made = support::read_file(library);
+    const auto made = support::read_file(out);
     if (done.status == 0 && made && !made->empty()) return *made;
     refuse_full_disk(done.output);
-    throw InternalError(
-        fmt::format("build: the compiler refused emitted code ({}):\n{}", source.string(), done.output));
+    throw InternalError(fmt::format("build: the compiler refused emitted code ({}):\n{}", what, done.output));
+}
+
+std::string compile(const Cache& cache, std::vector<std::string> flags, const fs::path& source) {
+    for (const std::string& word : {std::string("-iquote"), cache.headers().string(), source.string()})
+        flags.push_back(word);
+    return run_compiler(cache.scratch(), flags, source.string());
 }
 
 std::string loader_error() {
@@ -127,6 +131,50 @@ std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std
     cache.seal(so, compile(cache, flags, cache.place(cpp)));
     if (void* handle = open_cached(cache, so)) return loaded(handle, false);
     throw RuntimeError(fmt::format("cannot load {}: {}", cache.place(so).string(), loader_error()));
+}
+
+CpuObject build_cpu_object(const std::string& name, const std::string& source, const std::string& isa,
+                           const std::string& cache_dir, const std::vector<std::string>& kernels) {
+    const Cache cache{cache_dir};
+    std::vector<std::string> flags = cpu_flags(isa);
+    std::replace(flags.begin(), flags.end(), std::string("-shared"), std::string("-c"));
+    const std::string made_from = fmt::format("object\n{}\n{}\n{}\n{}", source, headers_hash(), fmt::join(flags, " "),
+                                              support::environment("FORGE_CXX").value_or(""));
+    CpuObject object;
+    object.suffix = support::hash(made_from).substr(0, 16);
+    flags.push_back("-Dforge=forge_" + object.suffix);  // the namespace of all that is inline
+    for (const std::string& kernel : kernels) flags.push_back("-D" + kernel + "=" + object.symbol(kernel));
+    const std::string stem = stem_of(name, made_from), cpp = stem + ".cpp", o = stem + ".o";
+    const auto find = [&] {
+        auto content = cache.sealed(o);
+        object.from_cache = content.has_value();
+        if (content) object.content = std::move(*content);
+        return object.from_cache;
+    };
+    if (find()) return object;
+    cache.publish(cpp, source);
+    const support::FileLock others(cache.place(cpp));  // who asks for the same meanwhile waits, and finds it
+    if (find()) return object;
+    object.content = compile(cache, flags, cache.place(cpp));
+    cache.seal(o, object.content);
+    return object;
+}
+
+std::string link_library(const std::vector<std::string>& objects, const std::string& source,
+                         const std::string& cache_dir) {
+    const Cache cache{cache_dir};
+    const support::ScratchDirectory scratch = cache.scratch();
+    std::vector<std::string> words = {
+        "-shared",           "-fPIC",           "-fvisibility=hidden", "-O1",   "-static-libgcc",
+        "-static-libstdc++", "-Wl,--as-needed", "-Wl,--no-undefined",  "-Wl,-s"};
+    const auto add = [&](const std::string& file, const std::string& content) {
+        support::publish_file(scratch.path() / file, content);
+        words.push_back((scratch.path() / file).string());
+    };
+    add("package.cpp", source);
+    for (std::size_t i = 0; i < objects.size(); ++i) add(fmt::format("{}.o", i), objects[i]);
+    words.emplace_back("-lm");
+    return run_compiler(scratch, words, "a library of kernels");
 }
 
 }  // namespace forge::build

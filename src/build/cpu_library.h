@@ -32,6 +32,23 @@ class CpuLibrary {
 std::shared_ptr<CpuLibrary> build_cpu_library(const std::string& name, const std::string& source,
                                               const std::string& isa, const std::string& cache_dir);
 
+/// A source as an object file, to be linked with others: its content. Its kernels are named `symbol(name)`, and nothing
+/// else in it is known to the linker by a name of the device library's, so that objects of several instruction sets can
+/// lie in one library. `kernels`: their names in the source.
+struct CpuObject {
+    std::string content;
+    std::string suffix;  ///< of this source, for this instruction set
+    bool from_cache = false;
+    [[nodiscard]] std::string symbol(const std::string& kernel) const { return kernel + "_" + suffix; }
+};
+CpuObject build_cpu_object(const std::string& name, const std::string& source, const std::string& isa,
+                           const std::string& cache_dir, const std::vector<std::string>& kernels);
+
+/// Links object files, in order, and a C++ source to a shared library that needs the C library alone: its content. Of
+/// what several objects define the first one's stays.
+std::string link_library(const std::vector<std::string>& objects, const std::string& source,
+                         const std::string& cache_dir);
+
 /// The compiler's options. `isa`: avx512, avx2 or plain.
 std::vector<std::string> cpu_flags(const std::string& isa);
 

@@ -2,30 +2,11 @@
 #include "capi/call.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "capi/guard.h"
 
 namespace forge::capi {
 namespace {
-
-DType dtype_of(std::int32_t dtype, const std::string& name) {
-    switch (static_cast<forge_dtype>(dtype)) {
-        case FORGE_I32:
-            return DType::I32;
-        case FORGE_I64:
-            return DType::I64;
-        case FORGE_F16:
-            return DType::F16;
-        case FORGE_BF16:
-            return DType::BF16;
-        case FORGE_F32:
-            return DType::F32;
-        case FORGE_F64:
-            return DType::F64;
-    }
-    throw InvalidArgument("argument '" + name + "': dtype " + std::to_string(dtype) + " is none of forge_dtype");
-}
 
 /// The caller's threads in the runtime's terms.
 ParallelFor threads_of(forge_parallel_for parallel_for, void* context) {
@@ -53,31 +34,13 @@ std::int64_t sequences_of(const Call& call, const forge_attention& attention) {
 
 }  // namespace
 
-template <class Struct>
-Struct known_part(const Struct* given, const char* name) {
-    const std::size_t size = required(given, name)->struct_size;
-    constexpr std::size_t kMost = 4096;  // of any version to come
-    if (size < sizeof(std::size_t) || size > kMost)
-        throw InvalidArgument(std::string(name) + ": struct_size: expected sizeof of the struct, got " +
-                              std::to_string(size));
-    const char* bytes = reinterpret_cast<const char*>(given);  // NOLINT: of whatever version
-    for (std::size_t i = sizeof(Struct); i < size; ++i)
-        if (bytes[i] != 0)
-            throw InvalidArgument(std::string(name) + ": uses fields that this version of the library does not know");
-    Struct known{};
-    std::memcpy(&known, given, std::min(size, sizeof(Struct)));
-    return known;
-}
-template forge_args known_part(const forge_args*, const char*);
-template forge_bounds known_part(const forge_bounds*, const char*);
-
 TensorView view_of(const forge_tensor& tensor, const std::string& name) {
     if (tensor.rank < 0 || tensor.rank > kMaxRank)
         throw InvalidArgument("argument '" + name + "': expected a rank of 0 to " + std::to_string(kMaxRank) +
                               ", got " + std::to_string(tensor.rank));
     required(tensor.shape, name.c_str());
     const auto rank = static_cast<std::size_t>(tensor.rank);
-    TensorView view = dense(tensor.data, dtype_of(tensor.dtype, name), {tensor.shape, tensor.shape + rank});
+    TensorView view = dense(tensor.data, rt::dtype_of(tensor.dtype, name.c_str()), {tensor.shape, tensor.shape + rank});
     if (tensor.strides) view.strides.assign(tensor.strides, tensor.strides + rank);
     return view;
 }

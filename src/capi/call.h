@@ -8,10 +8,6 @@ namespace forge::capi {
 
 inline constexpr std::int32_t kMaxRank = 8;  ///< of a tensor
 
-/// The caller's struct as this library knows it; InvalidArgument if it is newer in a way that matters.
-template <class Struct>
-Struct known_part(const Struct* given, const char* name);
-
 TensorView view_of(const forge_tensor& tensor, const std::string& name);
 /// All of a call but its tensors: scalars, workspace, stream, threads.
 Call call_without_tensors(const forge_attention& attention, const forge_args& args);

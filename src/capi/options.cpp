@@ -10,15 +10,16 @@
 #include "capi/guard.h"
 
 namespace forge::capi {
-namespace {
 
-std::int64_t number(const std::string& name, const std::string& value) {
+std::int64_t parse_number(const std::string& name, const std::string& value) {
     std::int64_t n = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
     if (error != std::errc() || end != value.data() + value.size())
         throw InvalidArgument(fmt::format("option '{}': expected an integer of 64 bits, got '{}'", name, value));
     return n;
 }
+
+namespace {
 
 using Setter = std::function<void(CompileOptions&, const std::string& name, const std::string& value)>;
 
@@ -29,7 +30,7 @@ Setter text_of(std::string CompileOptions::* field) {
 template <class T>
 Setter number_of(T CompileOptions::* field) {
     return [field](CompileOptions& o, const std::string& name, const std::string& value) {
-        const std::int64_t n = number(name, value);
+        const std::int64_t n = parse_number(name, value);
         o.*field = static_cast<T>(n);
         if (o.*field != n) throw InvalidArgument(fmt::format("option '{}': {} is beyond all that it can be", name, n));
     };
@@ -54,9 +55,9 @@ const std::map<std::string, Setter>& setters() {
         {"engine", text_of(&CompileOptions::engine)},
         {"rule", text_of(&CompileOptions::rule)},
         {"tuned", [](CompileOptions& o, const std::string& name,
-                     const std::string& value) { o.tuned = number(name, value) != 0; }},
+                     const std::string& value) { o.tuned = parse_number(name, value) != 0; }},
         {"chunk_states", [](CompileOptions& o, const std::string& name,
-                            const std::string& value) { o.chunk_states = number(name, value) != 0; }},
+                            const std::string& value) { o.chunk_states = parse_number(name, value) != 0; }},
         {"cache_dir", text_of(&CompileOptions::cache_dir)},
     };
     return kSetters;
@@ -66,7 +67,7 @@ constexpr std::string_view kSizePrefix = "size.";
 
 void set(CompileOptions& options, const std::string& name, const std::string& value) {
     if (name.starts_with(kSizePrefix)) {
-        options.sizes[name.substr(kSizePrefix.size())] = number(name, value);
+        options.sizes[name.substr(kSizePrefix.size())] = parse_number(name, value);
         return;
     }
     const auto setter = setters().find(name);

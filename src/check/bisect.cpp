@@ -99,7 +99,7 @@ class Bisecting {
     }
 
     program::Module module_;
-    std::shared_ptr<runtime::Executable> executable_;
+    std::shared_ptr<compiler::Executable> executable_;
     std::vector<PassStep> steps_;
     const plan::Plan& plan_;
     interp::Sizes sizes_;

@@ -4,13 +4,12 @@
 #include <algorithm>
 
 #include "build/cuda_binary.h"
+#include "compile/dispatcher.h"
 #include "compile/driver.h"
 #include "compile/explain.h"
 #include "compile/request.h"
-#include "emit/kernel.h"
-#include "emit/last_rows.h"
 #include "forge/error.h"
-#include "runtime/dispatcher.h"
+#include "runtime/named_arguments.h"
 #include "runtime/prepared_call.h"
 #include "support/checked.h"
 
@@ -27,14 +26,14 @@ struct Attention::Family {
 
     program::Module module;
     CompileOptions options;
-    runtime::Dispatcher dispatcher;
+    compiler::Dispatcher dispatcher;
 };
 
 struct Attention::Impl {
     std::shared_ptr<Family> family;
     std::string entry;
     ir::Definition definition;  ///< the tensors of the entry point's calls, as the user spelt them
-    std::shared_ptr<const runtime::Executable> executable;  ///< that the dispatcher has for calls as expected
+    std::shared_ptr<const compiler::Executable> executable;
 };
 
 TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
@@ -47,22 +46,23 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
 
 Attention::Attention(std::shared_ptr<Family> family, const std::string& entry) {
     const CompileOptions& o = family->options;
-    auto executable = family->dispatcher.at({entry, o.dtype, o.sizes},
-                                            {o.expected_sequences, o.expected_tokens, o.expected_heads, false});
+    auto executable = family->dispatcher.at({entry, o.dtype, o.sizes});
     ir::Definition definition = program::tensors_of(entry, family->module.definition());
     impl_ = std::make_shared<const Impl>(Impl{std::move(family), entry, std::move(definition), std::move(executable)});
 }
 
 Attention Attention::entry(const std::string& name) const { return {impl_->family, name}; }
 
-void Attention::operator()(const Call& call) const { impl_->executable->kernels->run(call); }
+void Attention::operator()(const Call& call) const {
+    impl_->executable->kernels->run(runtime::NamedArguments(impl_->executable->callable, call));
+}
 
 std::shared_ptr<const runtime::PreparedCall> Attention::prepare(const Call& call) const {
-    return impl_->executable->kernels->prepare(call);
+    return impl_->executable->kernels->prepare(runtime::NamedArguments(impl_->executable->callable, call));
 }
 
 std::size_t Attention::workspace_bytes(const Call& call) const {
-    return impl_->executable->kernels->workspace_bytes(call);
+    return impl_->executable->kernels->workspace_bytes(runtime::NamedArguments(impl_->executable->callable, call));
 }
 std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
     return impl_->executable->kernels->workspace_bytes(bounds);
@@ -75,10 +75,10 @@ std::string Attention::schedule() const { return plan::to_string(impl_->executab
 std::string Attention::engine() const { return compiler::engine_of(*impl_->executable); }
 const std::vector<Refusal>& Attention::refused() const { return impl_->executable->plan.schedule.refused; }
 std::vector<std::string> Attention::kernels() const {
-    const plan::Plan& plan = impl_->executable->plan;
+    const runtime::Callable& callable = impl_->executable->callable;
     std::vector<std::string> names;
-    for (const plan::Kernel& kernel : plan.kernels) names.push_back(emit::kernel_symbol(kernel));
-    if (!plan.last_rows.empty()) names.push_back(emit::last_rows_symbol(plan));
+    for (const runtime::KernelOfCall& kernel : callable.kernels) names.push_back(kernel.symbol);
+    if (!callable.last_rows_symbol.empty()) names.push_back(callable.last_rows_symbol);
     return names;
 }
 const std::vector<GeneratedSource>& Attention::sources() const { return impl_->executable->sources; }
@@ -87,7 +87,7 @@ double Attention::build_seconds() const { return impl_->executable->build_second
 bool Attention::from_cache() const { return impl_->executable->from_cache; }
 
 std::vector<KernelResources> Attention::resources() const {
-    const runtime::Executable& made = *impl_->executable;
+    const compiler::Executable& made = *impl_->executable;
     if (!made.gpu) return {};
     const build::CudaBinary binary =
         build::build_cuda_binary(definition().name, made.sources[0].text, made.gpu->arch(), made.cache_dir);

@@ -10,8 +10,7 @@
 #include "compile/question.h"
 #include "compile/request.h"
 #include "device/cuda/portable/call.h"
-#include "emit/kernel.h"
-#include "emit/last_rows.h"
+#include "emit/callable.h"
 #include "forge/error.h"
 #include "frontend/axes.h"
 #include "graph/passes.h"
@@ -24,7 +23,6 @@ namespace forge::compiler {
 namespace {
 
 using runtime::CpuKernels;
-using runtime::Executable;
 
 double flops_of(const plan::Plan& plan) {
     tile::Sizes sizes = plan.sizes;
@@ -69,6 +67,7 @@ void emit_for_gpu(Executable& made, const ir::Definition& def, const ir::Functio
     made.isa = made.gpu->arch();
     made.choice = target::choose(def, program, ask(program, options, &*made.gpu).question);
     made.plan = plan_of(def, program, made.choice, passes);
+    made.callable = emit::callable_of(made.plan);
     check_limits(made.plan);
     made.sources = sources_of(made, passes);
 }
@@ -78,6 +77,7 @@ void emit_for_cpu(Executable& made, const ir::Definition& def, const ir::Functio
     made.isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     made.choice = target::choose(def, program, ask(program, options, nullptr).question);
     made.plan = plan_of(def, program, made.choice, passes);
+    made.callable = emit::callable_of(made.plan);
     made.sources = sources_of(made, passes);
 }
 
@@ -85,24 +85,25 @@ void load_for_gpu(Executable& made, const CompileOptions& options) {
     const bool there = options.on.empty();
     if (!there || !options.load) {
         made.kernels = std::make_unique<runtime::AbsentGpuKernels>(
-            made.plan, there ? runtime::kNotLoaded
-                             : fmt::format("compiled on facts of {}, which is not there to run it: expected a variant "
-                                           "compiled without 'on' for a device of this machine",
-                                           made.gpu->name));
+            made.callable,
+            there ? runtime::kNotLoaded
+                  : fmt::format("compiled on facts of {}, which is not there to run it: expected a variant "
+                                "compiled without 'on' for a device of this machine",
+                                made.gpu->name));
         return;
     }
     const build::CudaBinary binary =
         build::build_cuda_binary(made.plan.definition.name, made.sources[0].text, made.isa, made.cache_dir);
     made.from_cache = binary.from_cache;
     made.kernels =
-        std::make_unique<runtime::CudaProgram>(made.plan, binary.cubin, runtime::cuda_device(options.device));
+        std::make_unique<runtime::CudaProgram>(made.callable, binary.cubin, runtime::cuda_device(options.device));
 }
 
 void load_for_cpu(Executable& made, const CompileOptions& options) {
     const int threads = options.threads > 0 ? options.threads : support::core_count();
     if (!options.load) {
         made.kernels =
-            std::make_unique<CpuKernels>(made.plan, std::vector<CpuKernels::Function>{}, nullptr, nullptr, threads);
+            std::make_unique<CpuKernels>(made.callable, std::vector<CpuKernels::Function>{}, nullptr, nullptr, threads);
         return;
     }
     const auto library =
@@ -112,10 +113,10 @@ void load_for_cpu(Executable& made, const CompileOptions& options) {
         return reinterpret_cast<CpuKernels::Function>(library->symbol(symbol));  // NOLINT: dlsym
     };
     std::vector<CpuKernels::Function> kernels;
-    for (const auto& kernel : made.plan.kernels) kernels.push_back(function(emit::kernel_symbol(kernel)));
-    made.kernels = std::make_unique<CpuKernels>(
-        made.plan, std::move(kernels),
-        made.plan.last_rows.empty() ? nullptr : function(emit::last_rows_symbol(made.plan)), library, threads);
+    for (const runtime::KernelOfCall& kernel : made.callable.kernels) kernels.push_back(function(kernel.symbol));
+    const std::string& last_rows = made.callable.last_rows_symbol;
+    made.kernels = std::make_unique<CpuKernels>(made.callable, std::move(kernels),
+                                                last_rows.empty() ? nullptr : function(last_rows), library, threads);
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 
 namespace forge::compiler {
 
-std::string engine_of(const runtime::Executable& executable) { return executable.choice.target().name; }
+std::string engine_of(const Executable& executable) { return executable.choice.target().name; }
 
-std::string explain(const program::Module& module, const std::string& entry, const runtime::Executable& executable) {
+std::string explain(const program::Module& module, const std::string& entry, const Executable& executable) {
     const plan::Plan& plan = executable.plan;
     std::string text =
         fmt::format("// The definition.\n{}\n// The joined program: the work of one chunk of one head.\n{}\n",

@@ -95,7 +95,9 @@ Asked ask(const ir::Function& program, const CompileOptions& options, const targ
     asked.key = {support::hash(ir::print(program)), gpu ? gpu->tuning_class() : tune::device_class(q.cpu()),
                  tune::shape_class(q.problem, options.dtype)};
     if (!options.tuned || (gpu && !leaves_all_open(q.wishes))) return asked;
-    q.measurements = tune::load(cache_dir(options)).find(asked.key);
+    const tune::Database database =
+        options.database.empty() ? tune::load(cache_dir(options)) : tune::load_file(options.database);
+    q.measurements = database.find(asked.key);
     if (gpu && q.wishes.chunk != 0)
         std::erase_if(q.measurements, [&](const auto& m) { return m.schedule.chunk != q.wishes.chunk; });
     return asked;

@@ -300,7 +300,6 @@ const char* to_string(Loop loop) {
 }
 
 bool in_order(Loop loop) { return loop != Loop::Chunks; }
-bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Segments; }
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/function.h"
+#include "runtime/callable.h"
 
 namespace forge::plan {
 
@@ -17,16 +18,10 @@ std::vector<Strategy> all_strategies();
 /// nullptr-safe lookup: throws RuntimeError with the list of names for an unknown one.
 Strategy strategy_named(const std::string& name);
 
-enum class Loop : std::uint8_t {
-    Scan,       ///< one task per (sequence, head, tile): chunks in order
-    Chunks,     ///< one task per (chunk, head)
-    Summaries,  ///< one task per (segment, head): chunks in order, states from nothing, transitions from the identity
-    Carries,    ///< one task per (sequence, head): segments in order, each one's incoming state stored
-    Segments,   ///< one task per (segment, head): chunks in order, states from the carries
-};
+using runtime::Loop;
+using runtime::per_segment;
 const char* to_string(Loop loop);  ///< what a task does, in words
 bool in_order(Loop loop);          ///< whether a task walks over several chunks or segments
-bool per_segment(Loop loop);       ///< whether there is one task per segment
 
 struct KernelGraph {
     std::string name;

@@ -117,12 +117,10 @@ bool Plan::in_stretches() const {
 }
 
 std::int64_t Plan::stretch_chunks(std::int64_t lanes) const {
-    constexpr std::int64_t kFewest = 16;  // else threads would wait for each other more than they work
     std::int64_t bytes = 0;
     for (const SpillSlot& slot : spills)
         if (slot.per == SpillSlot::Per::Chunk) bytes += slot.floats * static_cast<std::int64_t>(sizeof(float));
-    return std::max(kFewest,
-                    schedule.stretch_bytes / std::max<std::int64_t>(1, (support::Checked(lanes) * bytes).saturated()));
+    return runtime::stretch_chunks(schedule.stretch_bytes, bytes, lanes);
 }
 
 int Plan::spill(const std::string& name) const {

@@ -67,23 +67,19 @@ std::string to_string(const Schedule& schedule);
 /// A tensor of the call. Strides are read by the kernels in the axis order sequence, token (of states before chunks:
 /// chunk), head, rest.
 struct TensorSlot {
-    enum class Kind : std::uint8_t { Input, Head, Output, InitialState, FinalState, ChunkState } kind = Kind::Input;
+    using Kind = runtime::TensorKind;
+    Kind kind = Kind::Input;
     std::string name;
     ir::Type type;  ///< as declared, symbolic; states without the head axis
     double pad = 0;
     std::optional<Dim> heads = {};  ///< of a state that holds the last rows of an input: that input's
 };
 
-/// Tensors of the call that hold what prev_token of an input reads before the first token, and the same for the next
-/// call.
-struct LastRowSlots {
-    int input = 0, initial = 0, final = 0;
-};
+using runtime::LastRowSlots;
 
 /// A value that passes from kernel to kernel through the workspace, whole even where scans take parts of it.
 struct SpillSlot {
-    /// One block for each, and each head; or for each of the blocks of threads that have tiles in global memory.
-    enum class Per : std::uint8_t { Chunk, Segment, Sequence, Worker };
+    using Per = runtime::Per;
     std::string name;
     ir::Type type;  ///< of a block, symbolic
     std::vector<std::int64_t> strides;

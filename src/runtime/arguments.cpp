@@ -9,113 +9,81 @@
 #include "support/checked.h"
 
 namespace forge::runtime {
-
-using plan::Plan;
-using plan::TensorSlot;
-using Kind = TensorSlot::Kind;
-
 namespace {
 
 std::int64_t magnitude(std::int64_t stride) {
     return stride == std::numeric_limits<std::int64_t>::min() ? support::Checked::kMost : std::abs(stride);
 }
 
+std::string shown_strides(const View& view) { return shown(view.strides, view.strides ? view.rank : 0); }
+
+/// `name` is called where there is something to say: texts are made of what is wrong alone.
+template <class Name>
+void refuse_extremes(const Callable& callable, const Name& name, const View& view) {
+    for (int axis = 0; axis < view.rank; ++axis)
+        if (view.shape[axis] < 0) refuse_argument(callable, name(), "sizes of at least 0", shown(view));
+    const auto bytes = static_cast<std::int64_t>(size_in_bytes(view.dtype));
+    support::Checked elements = bytes, extent = bytes;
+    for (int axis = 0; axis < view.rank; ++axis) elements = elements * std::max<std::int64_t>(1, view.shape[axis]);
+    if (!elements.at_most()) refuse_argument(callable, name(), "fewer than 2^63 bytes", shown(view));
+    for (int axis = 0; axis < view.rank; ++axis)
+        if (view.shape[axis] > 1)
+            extent = extent + support::Checked(view.shape[axis] - 1) * magnitude(view.stride(axis)) * bytes;
+    if (!extent.at_most())
+        refuse_argument(callable, name(), "strides within 2^63 bytes",
+                        fmt::format("{} of {}", shown_strides(view), shown(view)));
+    if (reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(bytes) != 0)  // NOLINT: of an address
+        refuse_argument(callable, name(), fmt::format("an address that is a multiple of {} bytes", bytes),
+                        fmt::format("{}", view.data));
+}
+
 }  // namespace
 
-void refuse_argument(const Plan& plan, const std::string& argument, const std::string& expected,
+std::int64_t View::stride(int axis) const {
+    if (strides) return strides[axis];
+    support::Checked dense = 1;
+    for (int later = axis + 1; later < rank; ++later) dense = dense * shape[later];
+    return dense.saturated();
+}
+
+bool View::is_empty() const { return std::find(shape, shape + rank, 0) != shape + rank; }
+
+void refuse_argument(const Callable& callable, const std::string& argument, const std::string& expected,
                      const std::string& got) {
-    throw RuntimeError(
-        fmt::format("{}: argument '{}': expected {}, got {}", plan.definition.name, argument, expected, got));
+    throw RuntimeError(fmt::format("{}: argument '{}': expected {}, got {}", callable.name, argument, expected, got));
 }
 
-std::string shown(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
-bool is_state(const TensorSlot& slot) {
-    return slot.kind == Kind::InitialState || slot.kind == Kind::FinalState || slot.kind == Kind::ChunkState;
+std::string shown(const std::int64_t* numbers, int count) {
+    return fmt::format("[{}]", fmt::join(numbers, numbers + count, ", "));
 }
 
-bool has_tokens(const TensorSlot& slot) { return slot.kind == Kind::Input || slot.kind == Kind::Output; }
+std::string shown(const View& view) { return shown(view.shape, view.rank); }
 
-std::string argument_name(const TensorSlot& slot) {
-    if (slot.kind == Kind::InitialState) return "initial_states." + slot.name;
-    if (slot.kind == Kind::FinalState) return "final_states." + slot.name;
-    if (slot.kind == Kind::ChunkState) return "chunk_states." + slot.name;
-    return slot.name;
-}
-
-const TensorView* find_argument(const Plan& plan, const Call& call, const TensorSlot& slot) {
-    const auto& from = slot.kind == Kind::InitialState ? call.initial_states
-                       : slot.kind == Kind::FinalState ? call.final_states
-                       : slot.kind == Kind::ChunkState ? call.chunk_states
-                                                       : call.tensors;
-    const auto it = from.find(slot.name);
-    if (it != from.end()) return &it->second;
-    if (!is_state(slot)) refuse_argument(plan, slot.name, fmt::format("a tensor {}", to_string(slot.type)), "nothing");
-    return nullptr;
-}
-
-const std::optional<TensorView>& slots_for(const Call& call, const TensorSlot& slot) {
-    return slot.kind == Kind::InitialState ? call.initial_slots : call.final_slots;
-}
-
-std::int64_t element_of(const TensorView& integers, std::int64_t n) {
-    const std::int64_t at = n * (integers.strides.empty() ? 1 : integers.strides[0]);
+std::int64_t element_of(const View& integers, std::int64_t n) {
+    const std::int64_t at = n * integers.stride(0);
     return integers.dtype == DType::I32 ? static_cast<const std::int32_t*>(integers.data)[at]
                                         : static_cast<const std::int64_t*>(integers.data)[at];
 }
 
-void refuse_unknown(const Plan& plan, const Call& call) {
-    const auto check = [&](const std::map<std::string, TensorView>& given, const char* prefix, auto wanted) {
-        for (const auto& [name, view] : given) {
-            std::vector<std::string> known;
-            for (const TensorSlot& s : plan.tensors)
-                if (wanted(s)) known.push_back(s.name);
-            if (std::find(known.begin(), known.end(), name) == known.end())
-                refuse_argument(plan, prefix + name, fmt::format("one of {}", fmt::join(known, ", ")),
-                                "an unknown name");
-        }
-    };
-    check(call.tensors, "", [](const TensorSlot& s) { return !is_state(s); });
-    check(call.initial_states, "initial_states.", [](const TensorSlot& s) { return s.kind == Kind::InitialState; });
-    check(call.final_states, "final_states.", [](const TensorSlot& s) { return s.kind == Kind::FinalState; });
-    const auto has_chunk_state = [](const TensorSlot& s) { return s.kind == Kind::ChunkState; };
-    if (!call.chunk_states.empty() && std::none_of(plan.tensors.begin(), plan.tensors.end(), has_chunk_state))
-        refuse_argument(plan, "chunk_states", "a variant that was compiled with chunk_states", "one without");
-    check(call.chunk_states, "chunk_states.", has_chunk_state);
-    for (const auto& [name, value] : call.scalars)
-        if (std::find(plan.scalars.begin(), plan.scalars.end(), name) == plan.scalars.end())
-            refuse_argument(plan, name, fmt::format("one of the scalars {}", fmt::join(plan.scalars, ", ")),
-                            "an unknown name");
+void refuse_missing(const Callable& callable, const Arguments& call) {
+    for (std::size_t i = 0; i < callable.tensors.size(); ++i) {
+        const TensorOfCall& tensor = callable.tensors[i];
+        if (!call.tensors[i].is_given() && !tensor.is_state())
+            refuse_argument(callable, tensor.name,
+                            fmt::format("a tensor {}{}", to_string(tensor.dtype), to_string(tensor.shape)), "nothing");
+    }
 }
 
-void refuse_extremes(const Plan& plan, const Call& call) {
-    const auto check = [&](const std::string& name, const TensorView& view) {
-        if (std::any_of(view.shape.begin(), view.shape.end(), [](auto n) { return n < 0; }))
-            refuse_argument(plan, name, "sizes of at least 0", shown(view.shape));
-        const auto bytes = static_cast<std::int64_t>(size_in_bytes(view.dtype));
-        support::Checked elements = bytes, extent = bytes;
-        for (std::size_t axis = 0; axis < view.shape.size(); ++axis) {
-            elements = elements * std::max<std::int64_t>(1, view.shape[axis]);
-            if (axis < view.strides.size() && view.shape[axis] > 1)
-                extent = extent + support::Checked(view.shape[axis] - 1) * magnitude(view.strides[axis]) * bytes;
-        }
-        if (!elements.at_most()) refuse_argument(plan, name, "fewer than 2^63 bytes", shown(view.shape));
-        if (!extent.at_most())
-            refuse_argument(plan, name, "strides within 2^63 bytes",
-                            fmt::format("{} of {}", shown(view.strides), shown(view.shape)));
-        if (reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(bytes) != 0)  // NOLINT
-            refuse_argument(plan, name, fmt::format("an address that is a multiple of {} bytes", bytes),
-                            fmt::format("{}", static_cast<const void*>(view.data)));
+void refuse_extremes(const Callable& callable, const Arguments& call) {
+    const auto check = [&](const auto& name, const View& view) {
+        if (view.is_given()) refuse_extremes(callable, name, view);
     };
-    const auto check_all = [&](const std::map<std::string, TensorView>& group, const char* prefix) {
-        for (const auto& [name, view] : group) check(prefix + name, view);
-    };
-    check_all(call.tensors, ""), check_all(call.initial_states, "initial_states."),
-        check_all(call.final_states, "final_states."), check_all(call.chunk_states, "chunk_states.");
-    if (call.cu_seqlens) check("cu_seqlens", *call.cu_seqlens);
-    if (call.initial_slots) check("initial_slots", *call.initial_slots);
-    if (call.final_slots) check("final_slots", *call.final_slots);
-    if (call.has_initial_state) check("has_initial_state", *call.has_initial_state);
+    for (std::size_t i = 0; i < callable.tensors.size(); ++i)
+        check([&] { return callable.tensors[i].argument(); }, call.tensors[i]);
+    check([] { return "cu_seqlens"; }, call.cu_seqlens);
+    check([] { return "initial_slots"; }, call.initial_slots);
+    check([] { return "final_slots"; }, call.final_slots);
+    check([] { return "has_initial_state"; }, call.has_initial_state);
 }
 
 }  // namespace forge::runtime

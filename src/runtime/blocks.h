@@ -8,11 +8,11 @@ namespace forge::runtime {
 
 /// RuntimeError unless there are so few tokens and heads that blocks of them can be counted, in parts too, and so few
 /// sequences that int numbers them.
-void check_magnitude(const plan::Plan& plan, const Bounds& of);
+void check_magnitude(const Callable& callable, const Bounds& of);
 
 /// From the length of every sequence.
-void count_blocks(const plan::Plan& plan, Bound& bound);
+void count_blocks(const Callable& callable, Bound& bound);
 /// As many as there can be, whatever the lengths of packed sequences; each has one at least.
-void bound_blocks(const plan::Plan& plan, Bound& bound);
+void bound_blocks(const Callable& callable, Bound& bound);
 
 }  // namespace forge::runtime

@@ -44,7 +44,7 @@ CudaDevice open_device(int index) {
         cuda.check(cuda.device_attribute(value, attribute, index), "reading a device's attributes");
     device.shared_bytes = shared;
     device.memory_bandwidth = 2.0 * kilohertz * 1e3 * bits / 8;  // double data rate
-    target::check_capability(device, fmt::format("device cuda:{}", index));
+    check_capability(device, fmt::format("device cuda:{}", index));
     cuda.check(cuda.primary_context_retain(&device.context, index), "retaining a device's context");
     return device;
 }

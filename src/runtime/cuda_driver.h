@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "target/gpu_facts.h"
+#include "runtime/gpu_facts.h"
 
 namespace forge::runtime {
 
@@ -94,7 +94,7 @@ class CudaDriver {
 };
 
 /// One GPU with its primary context, which PyTorch and the CUDA runtime use too.
-struct CudaDevice : target::GpuFacts {
+struct CudaDevice : GpuFacts {
     int index = 0;
     CudaContext context = nullptr;
 };

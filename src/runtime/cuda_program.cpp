@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "emit/cuda/emit_cuda.h"
-#include "emit/last_rows.h"
 #include "forge/error.h"
 #include "runtime/prepared_call.h"
 
@@ -12,58 +10,53 @@ namespace {
 
 constexpr int kMaxDynamicSharedBytes = 8;  ///< CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
-std::size_t workspace_of(const plan::Plan& plan, const Call& call) {
-    return device_workspace_bytes(plan, bind(plan, call, Lengths::OnDevice));
+std::size_t workspace_of(const Callable& callable, const Arguments& call) {
+    return device_workspace_bytes(callable, bind(callable, call, Lengths::OnDevice));
 }
 
-std::size_t workspace_of(const plan::Plan& plan, const Bounds& bounds) {
-    return device_workspace_bytes(plan, bind(plan, bounds));
+std::size_t workspace_of(const Callable& callable, const Bounds& bounds) {
+    return device_workspace_bytes(callable, bind(callable, bounds));
 }
 
 }  // namespace
 
-void AbsentGpuKernels::run(const Call&) const {
-    throw RuntimeError(fmt::format("{}: {}", plan_.definition.name, obstacle_));
+void AbsentGpuKernels::run(const Arguments&) const {
+    throw RuntimeError(fmt::format("{}: {}", callable_.name, obstacle_));
 }
 
-std::size_t AbsentGpuKernels::workspace_bytes(const Call& call) const { return workspace_of(plan_, call); }
-std::size_t AbsentGpuKernels::workspace_bytes(const Bounds& bounds) const { return workspace_of(plan_, bounds); }
+std::size_t AbsentGpuKernels::workspace_bytes(const Arguments& call) const { return workspace_of(callable_, call); }
+std::size_t AbsentGpuKernels::workspace_bytes(const Bounds& bounds) const { return workspace_of(callable_, bounds); }
 
-CudaProgram::CudaProgram(const plan::Plan& plan, const std::string& cubin, const CudaDevice& device)
-    : plan_(plan), device_(device) {
+CudaProgram::CudaProgram(const Callable& callable, const std::string& cubin, const CudaDevice& device)
+    : callable_(callable), device_(device) {
     const CudaDriver& cuda = CudaDriver::get();
     const CudaScope scope(device_);
     cuda.check(cuda.module_load(&module_, cubin.data()), "loading kernels");
-    for (const plan::Kernel& kernel : plan.kernels) {
-        Kernel loaded;
-        loaded.how = emit::launch_of(plan, kernel);
-        cuda.check(cuda.module_function(&loaded.function, module_, emit::kernel_symbol(kernel).c_str()),
-                   "finding a kernel");
-        cuda.check(
-            cuda.function_set(loaded.function, kMaxDynamicSharedBytes, static_cast<int>(loaded.how.shared_bytes)),
-            "reserving shared memory for a kernel");
-        kernels_.push_back(loaded);
+    for (const KernelOfCall& kernel : callable.kernels) {
+        CudaFunction& function = kernels_.emplace_back();
+        cuda.check(cuda.module_function(&function, module_, kernel.symbol.c_str()), "finding a kernel");
+        cuda.check(cuda.function_set(function, kMaxDynamicSharedBytes, static_cast<int>(kernel.how.shared_bytes)),
+                   "reserving shared memory for a kernel");
     }
-    if (!plan.last_rows.empty())
-        cuda.check(cuda.module_function(&last_rows_, module_, emit::last_rows_symbol(plan).c_str()),
-                   "finding a kernel");
+    if (!callable.last_rows_symbol.empty())
+        cuda.check(cuda.module_function(&last_rows_, module_, callable.last_rows_symbol.c_str()), "finding a kernel");
 }
 
 CudaProgram::~CudaProgram() {
     if (module_) CudaDriver::get().module_unload(module_);
 }
 
-void CudaProgram::run(const Call& call) const {
-    const PreparedCall prepared(plan_, *this, call);
-    check_workspace(plan_, call, prepared.workspace_bytes(), kDeviceAlignment);
-    prepared.launch(addresses_of(plan_, call));
+void CudaProgram::run(const Arguments& call) const {
+    const PreparedCall prepared(callable_, *this, call);
+    check_workspace(callable_, call, prepared.workspace_bytes(), kDeviceAlignment);
+    prepared.launch(addresses_of(callable_, call));
 }
 
-std::shared_ptr<const PreparedCall> CudaProgram::prepare(const Call& call) const {
-    return std::make_shared<const PreparedCall>(plan_, *this, call);
+std::shared_ptr<const PreparedCall> CudaProgram::prepare(const Arguments& call) const {
+    return std::make_shared<const PreparedCall>(callable_, *this, call);
 }
 
-std::size_t CudaProgram::workspace_bytes(const Call& call) const { return workspace_of(plan_, call); }
-std::size_t CudaProgram::workspace_bytes(const Bounds& bounds) const { return workspace_of(plan_, bounds); }
+std::size_t CudaProgram::workspace_bytes(const Arguments& call) const { return workspace_of(callable_, call); }
+std::size_t CudaProgram::workspace_bytes(const Bounds& bounds) const { return workspace_of(callable_, bounds); }
 
 }  // namespace forge::runtime

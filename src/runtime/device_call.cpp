@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/beside.h"
+#include "runtime/beside.h"
 
 namespace forge::runtime {
 namespace {
@@ -13,128 +13,125 @@ static_assert(sizeof(cuda::Call) + sizeof(cuda::TensorMaps) <= 32764, "CUDA's li
 using support::Checked;
 
 /// Of a spill that chunks or segments have a block of.
-Checked floats_of(const plan::SpillSlot& spill, const Bound& bound) {
-    const std::int64_t units = spill.per == plan::SpillSlot::Per::Segment ? bound.summaries : bound.chunks;
+Checked floats_of(const Spill& spill, const Bound& bound) {
+    const std::int64_t units = spill.per == Per::Segment ? bound.summaries : bound.chunks;
     return Checked(units) * bound.heads * spill.floats;
 }
 
 /// Sequences, chunks, segments or summaries, as many as there can be.
-std::int64_t units_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
-    if (how.unit_rows > 0) return bound.blocks(how.unit_rows);
-    const plan::Loop loop = kernel.graph.loop;
-    return loop == plan::Loop::Chunks      ? bound.chunks
-           : loop == plan::Loop::Summaries ? bound.summaries
-           : loop == plan::Loop::Segments  ? bound.segments
-                                           : bound.sequences;
+std::int64_t units_of(const KernelOfCall& kernel, const Bound& bound) {
+    if (kernel.how.unit_rows > 0) return bound.blocks(kernel.how.unit_rows);
+    return kernel.loop == Loop::Chunks      ? bound.chunks
+           : kernel.loop == Loop::Summaries ? bound.summaries
+           : kernel.loop == Loop::Segments  ? bound.segments
+                                            : bound.sequences;
 }
 
-std::int64_t tasks_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
-    return (Checked(units_of(kernel, how, bound)) * bound.heads * how.parts).saturated();
+std::int64_t tasks_of(const KernelOfCall& kernel, const Bound& bound) {
+    return (Checked(units_of(kernel, bound)) * bound.heads * kernel.how.parts).saturated();
 }
 
-Checked exchange_bytes_of(const plan::Kernel& kernel, const emit::Launch& how, const Bound& bound) {
+Checked exchange_bytes_of(const KernelOfCall& kernel, const Bound& bound) {
+    const Launch& how = kernel.how;
     if (how.exchange_bytes == 0) return 0;
-    return (Checked(how.exchange_header_bytes) + Checked(tasks_of(kernel, how, bound)) * how.exchange_bytes)
+    return (Checked(how.exchange_header_bytes) + Checked(tasks_of(kernel, bound)) * how.exchange_bytes)
         .rounded_up(kDeviceAlignment);
 }
 
 /// Where each spill and each kernel's exchange begins, spills first, and where the last ends.
 struct Workspace {
-    std::vector<std::size_t> spills, exchanges;
+    List<std::size_t> spills, exchanges;
     std::size_t bytes = 0;
 
-    Workspace(const plan::Plan& plan, const Bound& bound) {
+    Workspace(const Callable& callable, const Bound& bound) : spills(bound.memory()), exchanges(bound.memory()) {
         Checked end = 0;
         const auto take = [&](Checked size) {
-            const std::size_t begin = workspace_size(plan, end);
+            const std::size_t begin = workspace_size(callable, end);
             end = end + size;
             return begin;
         };
-        for (const plan::SpillSlot& spill : plan.spills) {
-            const bool per_worker = spill.per == plan::SpillSlot::Per::Worker;
-            const Checked floats = per_worker ? Checked(workers(plan, bound)) * spill.floats : floats_of(spill, bound);
+        spills.reserve(callable.spills.size()), exchanges.reserve(callable.kernels.size());
+        for (const Spill& spill : callable.spills) {
+            const bool per_worker = spill.per == Per::Worker;
+            const Checked floats =
+                per_worker ? Checked(workers(callable, bound)) * spill.floats : floats_of(spill, bound);
             spills.push_back(take((floats * sizeof(float)).rounded_up(kDeviceAlignment)));
         }
-        for (const plan::Kernel& kernel : plan.kernels)
-            exchanges.push_back(take(exchange_bytes_of(kernel, emit::launch_of(plan, kernel), bound)));
-        bytes = workspace_size(plan, end);
+        for (const KernelOfCall& kernel : callable.kernels) exchanges.push_back(take(exchange_bytes_of(kernel, bound)));
+        bytes = workspace_size(callable, end);
     }
 
   private:
-    static std::int64_t workers(const plan::Plan& plan, const Bound& bound) {
+    static std::int64_t workers(const Callable& callable, const Bound& bound) {
         std::int64_t most = 0;
-        for (const plan::Kernel& kernel : plan.kernels)
-            if (const emit::Launch how = emit::launch_of(plan, kernel); how.most_blocks > 0)
-                most = std::max(most, std::min<std::int64_t>(how.most_blocks, tasks_of(kernel, how, bound)));
+        for (const KernelOfCall& kernel : callable.kernels)
+            if (kernel.how.most_blocks > 0)
+                most = std::max(most, std::min<std::int64_t>(kernel.how.most_blocks, tasks_of(kernel, bound)));
         return most;
     }
 };
 
 }  // namespace
 
-std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound) { return Workspace(plan, bound).bytes; }
+std::size_t device_workspace_bytes(const Callable& callable, const Bound& bound) {
+    return Workspace(callable, bound).bytes;
+}
 
-Addresses addresses_of(const plan::Plan& plan, const Call& call) {
-    using Slot = plan::TensorSlot::Kind;
+Addresses addresses_of(const Callable& callable, const Arguments& call) {
     Addresses addresses{};
-    for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-        const Slot kind = plan.tensors[i].kind;
-        const auto& group = kind == Slot::InitialState ? call.initial_states
-                            : kind == Slot::FinalState ? call.final_states
-                            : kind == Slot::ChunkState ? call.chunk_states
-                                                       : call.tensors;
-        const auto view = group.find(plan.tensors[i].name);
-        addresses.tensors[i] = view == group.end() ? nullptr : view->second.data;
-    }
-    for (std::size_t i = 0; i < plan.scalars.size(); ++i) addresses.scalars[i] = call.scalars.at(plan.scalars[i]);
-    const auto data = [](const std::optional<TensorView>& view) { return view ? view->data : nullptr; };
-    addresses.offsets = data(call.cu_seqlens);
-    addresses.initial_slots = data(call.initial_slots);
-    addresses.final_slots = data(call.final_slots);
-    addresses.has_initial_state = static_cast<const unsigned char*>(data(call.has_initial_state));
+    for (std::size_t i = 0; i < callable.tensors.size(); ++i) addresses.tensors[i] = call.tensors[i].data;
+    std::copy(call.scalars, call.scalars + callable.scalars.size(), addresses.scalars);
+    addresses.offsets = call.cu_seqlens.data;
+    addresses.initial_slots = call.initial_slots.data;
+    addresses.final_slots = call.final_slots.data;
+    addresses.has_initial_state = static_cast<const unsigned char*>(call.has_initial_state.data);
     addresses.workspace = static_cast<char*>(call.workspace);
     addresses.stream = call.stream;
     return addresses;
 }
 
-DeviceLayout::DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound, int multiprocessors)
-    : tensors_(bound.tensors.size()), scalars_(plan.scalars.size()) {
+DeviceLayout::DeviceLayout(const Callable& callable, const Arguments& call, const Bound& bound, int multiprocessors)
+    : tensors_(bound.tensors.size()),
+      scalars_(callable.scalars.size()),
+      spills_(bound.memory()),
+      kernels_(bound.memory()) {
     std::copy(bound.tensors.begin(), bound.tensors.end(), common_.tensors);
-    if (call.cu_seqlens) {
-        common_.offsets_stride = call.cu_seqlens->strides.empty() ? 1 : call.cu_seqlens->strides[0];
-        common_.wide_offsets = call.cu_seqlens->dtype == DType::I64;
+    if (call.cu_seqlens.is_given()) {
+        common_.offsets_stride = call.cu_seqlens.stride(0);
+        common_.wide_offsets = call.cu_seqlens.dtype == DType::I64;
     }
     common_.slots.wide = bound.slots.wide;
     common_.tokens = bound.length;
-    common_.chunk_rows = plan.schedule.chunk;
+    common_.chunk_rows = callable.chunk;
     common_.segment_rows = bound.segment_rows, common_.summary_rows = bound.summary_rows;
     common_.sequences = bound.sequences;
     common_.heads = bound.heads;
-    const Workspace workspace(plan, bound);
+    Workspace workspace(callable, bound);
     workspace_bytes_ = workspace.bytes;
-    spills_ = workspace.spills;
-    for (std::size_t k = 0; k < plan.kernels.size(); ++k) {
-        const emit::Launch how = emit::launch_of(plan, plan.kernels[k]);
+    spills_ = std::move(workspace.spills);
+    kernels_.reserve(callable.kernels.size());
+    for (std::size_t k = 0; k < callable.kernels.size(); ++k) {
+        const Launch& how = callable.kernels[k].how;
         KernelCall kernel;
-        kernel.tasks = tasks_of(plan.kernels[k], how, bound), kernel.parts = how.parts;
+        kernel.tasks = tasks_of(callable.kernels[k], bound), kernel.parts = how.parts;
         kernel.blocks = how.resident_blocks > 0
                             ? std::min<std::int64_t>(kernel.tasks, std::int64_t{how.resident_blocks} * multiprocessors)
                         : how.most_blocks > 0 ? std::min<std::int64_t>(kernel.tasks, how.most_blocks)
                                               : kernel.tasks;
         kernel.exchange = workspace.exchanges[k],
-        kernel.exchange_bytes = static_cast<std::size_t>(exchange_bytes_of(plan.kernels[k], how, bound).saturated());
+        kernel.exchange_bytes = static_cast<std::size_t>(exchange_bytes_of(callable.kernels[k], bound).saturated());
         kernels_.push_back(kernel);
     }
-    const bool wanted = std::any_of(plan.last_rows.begin(), plan.last_rows.end(), [&](const plan::LastRowSlots& slots) {
-        return bound.tensors[static_cast<std::size_t>(slots.final)].data != nullptr;
-    });
+    const bool wanted =
+        std::any_of(callable.last_rows.begin(), callable.last_rows.end(), [&](const LastRowSlots& slots) {
+            return bound.tensors[static_cast<std::size_t>(slots.final)].data != nullptr;
+        });
     last_rows_.parts = 1;
     last_rows_.tasks = last_rows_.blocks = wanted ? bound.sequences * bound.heads : 0;
     for (std::size_t k = 0; k + 1 < kernels_.size(); ++k) {
-        if (!emit::launch_of(plan, plan.kernels[k]).beside) continue;
-        const plan::WorkBeside work{kernels_[k].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
-        const plan::BesideBlocks placed =
-            plan::place_beside(work, kernels_[k + 1].tasks, kernels_[k + 1].parts, multiprocessors);
+        if (!callable.kernels[k].how.beside) continue;
+        const WorkBeside work{kernels_[k].tasks, callable.beside_groups, callable.beside_steps};
+        const BesideBlocks placed = place_beside(work, kernels_[k + 1].tasks, kernels_[k + 1].parts, multiprocessors);
         kernels_[k].blocks = placed.blocks, kernels_[k].common = placed.common,
         kernels_[k].staying = kernels_[k + 1].staying = placed.staying;
     }

@@ -1,10 +1,9 @@
-/// A call in the terms of a plan's kernels on a GPU: the arguments that each is launched with, where its part of the
+/// A call in the terms of kernels on a GPU: the arguments that each is launched with, where its part of the
 /// workspace lies, how many tasks it has. Plain data; nothing is launched. What follows from shapes, strides and types
 /// is worked out once, in a DeviceLayout; each launch adds its Addresses.
 #pragma once
 
 #include "device/cuda/portable/call.h"
-#include "emit/cuda/launch.h"
 #include "runtime/binding.h"
 
 namespace forge::runtime {
@@ -12,12 +11,12 @@ namespace forge::runtime {
 /// Of a workspace on a GPU.
 inline constexpr std::size_t kDeviceAlignment = 256;
 
-std::size_t device_workspace_bytes(const plan::Plan& plan, const Bound& bound);
+std::size_t device_workspace_bytes(const Callable& callable, const Bound& bound);
 
 /// What differs between launches of one layout. They must fit the layout: a tensor that was given when it was
 /// made is given again, and none that was not.
 struct Addresses {
-    void* tensors[cuda::kMaxTensors];  ///< in the order of the plan's; null: absent
+    void* tensors[cuda::kMaxTensors];  ///< in the order of the callable's; null: absent
     double scalars[cuda::kMaxScalars];
     const void* offsets;  ///< of packed sequences
     const void* initial_slots;
@@ -26,11 +25,11 @@ struct Addresses {
     char* workspace;
     void* stream;  ///< CUstream
 };
-Addresses addresses_of(const plan::Plan& plan, const Call& call);
+Addresses addresses_of(const Callable& callable, const Arguments& call);
 
 class DeviceLayout {
   public:
-    /// What one kernel of the plan is launched with, beside what all of them share.
+    /// What one kernel is launched with, beside what all of them share.
     struct KernelCall {
         std::int64_t tasks = 0, parts = 0;
         std::int64_t blocks = 0;               ///< of threads
@@ -39,14 +38,15 @@ class DeviceLayout {
                     exchange_bytes = 0;  ///< its part of the workspace, to be filled with 0xFF before the kernel starts
     };
 
-    DeviceLayout(const plan::Plan& plan, const Call& call, const Bound& bound, int multiprocessors);
+    /// Its lists lie in the memory of `bound`.
+    DeviceLayout(const Callable& callable, const Arguments& call, const Bound& bound, int multiprocessors);
 
     /// What all kernels of a call with these addresses are launched with.
     [[nodiscard]] cuda::Call with(const Addresses& addresses) const;
     /// Makes `call` that of one kernel.
     static void select(cuda::Call& call, const KernelCall& kernel, const Addresses& addresses);
 
-    [[nodiscard]] const std::vector<KernelCall>& kernels() const { return kernels_; }
+    [[nodiscard]] const List<KernelCall>& kernels() const { return kernels_; }
     /// After them, the kernel that stores the last rows of inputs; no tasks if the call has no place for any.
     [[nodiscard]] const KernelCall& last_rows() const { return last_rows_; }
     [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
@@ -54,8 +54,8 @@ class DeviceLayout {
   private:
     cuda::Call common_{};
     std::size_t tensors_, scalars_;
-    std::vector<std::size_t> spills_;  ///< offsets in the workspace
-    std::vector<KernelCall> kernels_;
+    List<std::size_t> spills_;  ///< offsets in the workspace
+    List<KernelCall> kernels_;
     KernelCall last_rows_;
     std::size_t workspace_bytes_ = 0;
 };

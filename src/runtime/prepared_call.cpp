@@ -14,9 +14,8 @@ CudaPointer pointer(const void* data) {
 }
 
 /// How many blocks share each of a kernel's tasks: as many as have tokens, with all tasks at once.
-unsigned cluster_of(const CudaProgram::Kernel& kernel, std::int64_t tasks, std::int64_t tokens) {
+unsigned cluster_of(const Launch& how, CudaFunction function, std::int64_t tasks, std::int64_t tokens) {
     const CudaDriver& cuda = CudaDriver::get();
-    const emit::Launch& how = kernel.how;
     for (int blocks = how.cluster_blocks; blocks > 1; --blocks) {
         if ((blocks - 1) * how.cluster_rows >= tokens) continue;
         CudaLaunchAttribute cluster{CudaLaunchAttribute::kClusters, {blocks, 1, 1}};
@@ -25,7 +24,7 @@ unsigned cluster_of(const CudaProgram::Kernel& kernel, std::int64_t tasks, std::
         launch.shared_bytes = static_cast<unsigned>(how.shared_bytes);
         launch.attributes = &cluster, launch.attribute_count = 1;
         int at_once = 0;
-        cuda.check(cuda.clusters_at_once(&at_once, kernel.function, &launch), "asking how many clusters fit");
+        cuda.check(cuda.clusters_at_once(&at_once, function, &launch), "asking how many clusters fit");
         if (at_once >= tasks) return static_cast<unsigned>(blocks);
     }
     return 1;
@@ -33,36 +32,40 @@ unsigned cluster_of(const CudaProgram::Kernel& kernel, std::int64_t tasks, std::
 
 }  // namespace
 
-PreparedCall::PreparedCall(const plan::Plan& plan, const CudaProgram& program, const Call& call)
-    : device_(program.device()), layout_(plan, call, bind(plan, call, Lengths::OnDevice), device_.multiprocessors) {
-    const cuda::Call arguments = layout_.with(addresses_of(plan, call));
+PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program, const Arguments& call, Memory* memory)
+    : device_(program.device()),
+      layout_(callable, call, bind(callable, call, Lengths::OnDevice, memory), device_.multiprocessors),
+      starts_(memory),
+      cleared_(memory) {
+    const cuda::Call arguments = layout_.with(addresses_of(callable, call));
     const CudaScope scope(device_);
-    for (std::size_t k = 0; k < plan.kernels.size(); ++k) {
-        const emit::Launch& how = program.kernels()[k].how;
+    starts_.reserve(callable.kernels.size() + 1);
+    for (std::size_t k = 0; k < callable.kernels.size(); ++k) {
+        const Launch& how = callable.kernels[k].how;
         const DeviceLayout::KernelCall& layout = layout_.kernels()[k];
         if (layout.tasks == 0) continue;
         if (layout.tasks > std::numeric_limits<int>::max())
             throw RuntimeError(
-                fmt::format("{}: the call has {} tasks, more than a grid holds", plan.definition.name, layout.tasks));
+                fmt::format("{}: the call has {} tasks, more than a grid holds", callable.name, layout.tasks));
         Start start;
-        start.function = program.kernels()[k].function;
-        start.cluster = cluster_of(program.kernels()[k], layout.tasks, arguments.tokens);
+        start.function = program.kernels()[k];
+        start.cluster = cluster_of(how, start.function, layout.tasks, arguments.tokens);
         start.blocks = static_cast<unsigned>(how.cluster_rows > 0 ? layout.tasks * start.cluster : layout.blocks);
         start.threads = static_cast<unsigned>(how.threads),
         start.shared_bytes = static_cast<unsigned>(how.shared_bytes);
         start.may_overlap = how.waits && !starts_.empty() && CudaDriver::get().kernels_overlap;
-        start.call = layout, start.maps = MapLayout(plan, how, arguments);
-        starts_.push_back(std::move(start));
+        start.call = layout, start.maps = MapLayout(callable, how, arguments);
+        starts_.push_back(start);
     }
     if (layout_.last_rows().tasks > 0) {
         Start start;
         start.function = program.last_rows();
         start.blocks = static_cast<unsigned>(layout_.last_rows().blocks);
-        start.threads = static_cast<unsigned>(plan.schedule.block_threads);
+        start.threads = static_cast<unsigned>(callable.block_threads);
         start.call = layout_.last_rows();
-        starts_.push_back(std::move(start));
+        starts_.push_back(start);
     }
-    if (call.initial_slots || call.final_slots) cleared_ = dense_outputs(plan, call);
+    if (call.initial_slots.is_given() || call.final_slots.is_given()) cleared_ = dense_outputs(callable, call, memory);
 }
 
 void PreparedCall::launch(const Addresses& addresses) const {

@@ -11,8 +11,10 @@ namespace forge::runtime {
 
 class PreparedCall {
   public:
-    /// RuntimeError for a call that is wrong in anything but its workspace. The program must outlive this.
-    PreparedCall(const plan::Plan& plan, const CudaProgram& program, const Call& call);
+    /// RuntimeError for a call that is wrong in anything but its workspace. The program must outlive this, and so must
+    /// the memory, where all lists lie.
+    PreparedCall(const Callable& callable, const CudaProgram& program, const Arguments& call,
+                 Memory* memory = std::pmr::get_default_resource());
 
     [[nodiscard]] std::size_t workspace_bytes() const { return layout_.workspace_bytes(); }
     /// Launches only. The addresses keep to the layout, and the workspace is large enough.
@@ -28,8 +30,8 @@ class PreparedCall {
     };
     const CudaDevice& device_;
     DeviceLayout layout_;
-    std::vector<Start> starts_;
-    std::vector<OutputMemory> cleared_;  ///< before the kernels, as some sequences may be skipped
+    List<Start> starts_;
+    List<OutputMemory> cleared_;  ///< before the kernels, as some sequences may be skipped
 };
 
 }  // namespace forge::runtime

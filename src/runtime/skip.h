@@ -6,13 +6,13 @@
 
 namespace forge::runtime {
 
-void clear_skipped(const plan::Plan& plan, const Bound& bound);
+void clear_skipped(const Callable& callable, const Bound& bound);
 
-/// An output's place in the plan's tensors and its size; RuntimeError if it is not dense. Empty ones are left out.
+/// An output's place among the tensors and its size; RuntimeError if it is not dense. Empty ones are left out.
 struct OutputMemory {
     std::size_t tensor;
     std::size_t bytes;
 };
-std::vector<OutputMemory> dense_outputs(const plan::Plan& plan, const Call& call);
+List<OutputMemory> dense_outputs(const Callable& callable, const Arguments& call, Memory* memory);
 
 }  // namespace forge::runtime

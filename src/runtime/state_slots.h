@@ -9,6 +9,6 @@ namespace forge::runtime {
 /// Fills in the slots and, on the host, takes their tokens from the sequences that are skipped. RuntimeError for slots
 /// of another type or shape and, on the host, for slots outside the pool, a slot that two sequences write, and one that
 /// a sequence reads and another one writes.
-void bind_slots(const plan::Plan& plan, const Call& call, Lengths lengths, Bound& bound);
+void bind_slots(const Callable& callable, const Arguments& call, Lengths lengths, Bound& bound);
 
 }  // namespace forge::runtime

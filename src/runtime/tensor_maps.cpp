@@ -20,12 +20,11 @@ void* some_aligned(void* data) {
     return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(data) / kPiece * kPiece);
 }  // NOLINT: numbers
 
-bool encode(void* map, const plan::TensorSlot& slot, std::int64_t columns, const cuda::Call& call,
-            const device::CallTensor& t) {
+bool encode(void* map, const TensorOfCall& tensor, const cuda::Call& call, const device::CallTensor& t) {
     const bool packed = call.offsets != nullptr;
     const auto size = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-    const std::array<std::uint64_t, 4> sizes = {size(columns), size(call.tokens), size(call.heads / t.group),
-                                                size(packed ? 1 : call.sequences)};
+    const std::array<std::uint64_t, 4> sizes = {size(tensor.axes.back().number), size(call.tokens),
+                                                size(call.heads / t.group), size(packed ? 1 : call.sequences)};
     // An axis of one element needs no stride of its own.
     const auto stride = [&](std::int64_t elements, std::uint64_t count) {
         return count == 1 ? size(kPiece) : size(elements * kHalfBytes);
@@ -38,21 +37,18 @@ bool encode(void* map, const plan::TensorSlot& slot, std::int64_t columns, const
     for (const std::uint64_t s : strides)
         if (s == 0 || s % kPiece != 0) return false;
     const std::array<std::uint32_t, 4> box = {kBox, kBox, 1, 1}, steps = {1, 1, 1, 1};
-    return CudaDriver::get().encode_map(map, slot.type.dtype == DType::BF16 ? kBF16 : kF16, 4, some_aligned(t.data),
+    return CudaDriver::get().encode_map(map, tensor.dtype == DType::BF16 ? kBF16 : kF16, 4, some_aligned(t.data),
                                         sizes.data(), strides.data(), box.data(), steps.data(), 0, kSwizzle128,
                                         kPromote256, 0) == 0;
 }
 
 }  // namespace
 
-MapLayout::MapLayout(const plan::Plan& plan, const emit::Launch& how, const cuda::Call& call) : tensors_(how.maps) {
+MapLayout::MapLayout(const Callable& callable, const Launch& how, const cuda::Call& call) : tensors_(how.maps) {
     maps_.usable = tensors_.empty() ? 0 : 1;
     for (std::size_t n = 0; n < tensors_.size() && maps_.usable; ++n) {
         const auto tensor = static_cast<std::size_t>(tensors_[n]);
-        const plan::TensorSlot& slot = plan.tensors[tensor];
-        const Dim& last = slot.type.shape.back();
-        const std::int64_t columns = last.factor * (last.is_constant() ? 1 : plan.sizes.at(last.symbol));
-        if (!encode(maps_.map[n], slot, columns, call, call.tensors[tensor])) maps_.usable = 0;
+        if (!encode(maps_.map[n], callable.tensors[tensor], call, call.tensors[tensor])) maps_.usable = 0;
     }
 }
 

@@ -2,23 +2,24 @@
 /// launch puts its addresses into them.
 #pragma once
 
+#include <span>
+
 #include "device/cuda/portable/call.h"
-#include "emit/cuda/launch.h"
-#include "plan/plan.h"
+#include "runtime/callable.h"
 
 namespace forge::runtime {
 
 class MapLayout {
   public:
     MapLayout() = default;
-    /// `call`: any call of the layout.
-    MapLayout(const plan::Plan& plan, const emit::Launch& how, const cuda::Call& call);
+    /// `how`: of one of the kernels, which must outlive this. `call`: any call of the layout.
+    MapLayout(const Callable& callable, const Launch& how, const cuda::Call& call);
 
     /// Not usable if a tensor's address or strides are no multiples of 16 bytes, or its columns are not dense.
     [[nodiscard]] cuda::TensorMaps with(const cuda::Call& call) const;
 
   private:
-    std::vector<int> tensors_;  ///< of each map
+    std::span<const int> tensors_;  ///< of each map
     cuda::TensorMaps maps_{};
 };
 

@@ -14,8 +14,6 @@
 namespace forge::runtime {
 namespace {
 
-using Body = std::function<void(std::int64_t, int)>;
-
 constexpr std::int64_t kTurns = 32;  ///< of each thread, at least, if there are as many tasks: turns even out
 
 class Pool {
@@ -29,13 +27,13 @@ class Pool {
         for (std::thread& t : workers_) t.join();
     }
 
-    void run(std::int64_t tasks, int threads, const Body& fn) {
+    void run(std::int64_t tasks, int threads, Body fn) {
         const std::lock_guard one_loop(loop_);
         {
             const std::lock_guard lock(mutex_);
             while (static_cast<int>(workers_.size()) < threads - 1)
                 workers_.emplace_back([this, id = static_cast<int>(workers_.size()) + 1] { work(id); });
-            fn_ = &fn;
+            fn_ = fn;
             tasks_ = tasks;
             grain_ = std::max<std::int64_t>(1, tasks / (kTurns * threads));
             next_.store(0);
@@ -76,9 +74,9 @@ class Pool {
     }
 
     /// Of many tasks, each thread takes several at a time: neighbours share what the caches hold.
-    void drain(const Body& fn, std::int64_t tasks, std::int64_t grain, int worker) {
+    void drain(Body fn, std::int64_t tasks, std::int64_t grain, int worker) {
         for (std::int64_t begin = next_.fetch_add(grain); begin < tasks; begin = next_.fetch_add(grain))
-            for (std::int64_t t = begin; t < std::min(tasks, begin + grain); ++t) fn(t, worker);
+            for (std::int64_t t = begin; t < std::min(tasks, begin + grain); ++t) fn.run(fn.data, t, worker);
     }
 
     void work(int id) {
@@ -89,7 +87,7 @@ class Pool {
             wake_.wait(lock, [&] { return stop_ || (generation_.load() != seen && id <= helpers_); });
             if (stop_) return;
             seen = generation_.load();
-            const Body& fn = *fn_;
+            Body fn = fn_;
             const std::int64_t tasks = tasks_, grain = grain_;
             lock.unlock();
             drain(fn, tasks, grain, id);
@@ -101,7 +99,7 @@ class Pool {
     std::mutex loop_, mutex_;
     std::condition_variable wake_, done_;
     std::vector<std::thread> workers_;
-    const Body* fn_ = nullptr;
+    Body fn_;
     std::int64_t tasks_ = 0, grain_ = 1;
     std::atomic<std::int64_t> next_{0};
     int helpers_ = 0;
@@ -135,10 +133,10 @@ const ThePool kThePool;
 
 }  // namespace
 
-void parallel_for(std::int64_t tasks, int threads, const Body& fn) {
+void run_in_parallel(std::int64_t tasks, int threads, Body fn) {
     if (threads > tasks) threads = static_cast<int>(tasks);
     if (threads > 1) return ThePool::get().run(tasks, threads, fn);
-    for (std::int64_t t = 0; t < tasks; ++t) fn(t, 0);
+    for (std::int64_t t = 0; t < tasks; ++t) fn.run(fn.data, t, 0);
 }
 
 }  // namespace forge::runtime

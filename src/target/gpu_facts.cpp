@@ -17,8 +17,6 @@
 namespace forge::target {
 namespace {
 
-constexpr int kOldestMajor = 8;
-
 std::string trimmed(const std::string& text) {
     const std::size_t begin = text.find_first_not_of(" \t\r");
     return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
@@ -62,22 +60,6 @@ const std::map<std::string, Key>& keys() {
 }
 
 }  // namespace
-
-std::string GpuFacts::arch() const { return fmt::format("sm_{}{}{}", major, minor, major == 9 ? "a" : ""); }
-
-std::string GpuFacts::tuning_class() const { return fmt::format("{} x {}", name, multiprocessors); }
-
-std::string to_string(const GpuFacts& f) {
-    return fmt::format(
-        "{}: compute capability {}.{}, {} multiprocessors, {} bytes of shared memory per block, {:.0f} GB/s of memory",
-        f.name, f.major, f.minor, f.multiprocessors, f.shared_bytes, f.memory_bandwidth * 1e-9);
-}
-
-void check_capability(const GpuFacts& facts, const std::string& where) {
-    if (facts.major < kOldestMajor)
-        throw RuntimeError(fmt::format("{} ({}): expected compute capability {}.0 or later, got {}.{}", where,
-                                       facts.name, kOldestMajor, facts.major, facts.minor));
-}
 
 GpuFacts parse_facts(const std::string& text, const std::string& file) {
     GpuFacts facts;

@@ -146,6 +146,12 @@ Database load(const std::string& cache_dir) {
     return parse(support::read_file(file).value_or(""), file.string());
 }
 
+Database load_file(const std::string& file) {
+    const auto text = support::read_file(file);
+    if (!text) throw RuntimeError(fmt::format("database: expected a file that forge tune wrote, got '{}'", file));
+    return parse(*text, file);
+}
+
 void append(const std::string& cache_dir, const std::vector<Entry>& entries) {
     std::string text;
     for (const Entry& e : entries) text += print(e) + "\n";

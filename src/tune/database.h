@@ -44,6 +44,8 @@ Database parse(const std::string& text, const std::string& file = "tuning.jsonl"
 
 /// An absent file is an empty database.
 Database load(const std::string& cache_dir);
+/// The same of a file of one's own, which must be there; RuntimeError else.
+Database load_file(const std::string& file);
 /// Adds lines at the end of the file. RuntimeError if it cannot be written.
 void append(const std::string& cache_dir, const std::vector<Entry>& entries);
 /// Appends the measurements of one key, but not those under load where quiet ones are known, unless forced. Returns

@@ -7,12 +7,14 @@
 #include "build/cuda_binary.h"
 #include "check/check.h"
 #include "check/suite.h"
+#include "emit/callable.h"
 #include "emit/cuda/emit_cuda.h"
 #include "emit/last_rows.h"
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "graph/pipeline.h"
 #include "runtime/device_call.h"
+#include "runtime/named_arguments.h"
 #include "support/environment.h"
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/kernels.h"
@@ -137,18 +139,21 @@ class EmulatedKernel {
 
     /// `blocks`: that take the tiles, or of each cluster.
     void run(Call call, int blocks, unsigned seed) const {
-        const runtime::Bound bound = runtime::bind(plan_, call, runtime::Lengths::OnDevice);
+        const runtime::Callable callable = emit::callable_of(plan_);
+        const runtime::Bound bound =
+            runtime::bind(callable, runtime::NamedArguments(callable, call), runtime::Lengths::OnDevice);
         std::vector<std::max_align_t> workspace(
-            runtime::device_workspace_bytes(plan_, bound) / sizeof(std::max_align_t) + 1);
+            runtime::device_workspace_bytes(callable, bound) / sizeof(std::max_align_t) + 1);
         call.workspace = workspace.data();
-        const runtime::DeviceLayout layout(plan_, call, bound, blocks);
+        const runtime::NamedArguments named(callable, call);
+        const runtime::DeviceLayout layout(callable, named, bound, blocks);
         const runtime::DeviceLayout::KernelCall& kernel = layout.kernels()[0];
         if (kernel.tasks == 0) return;
-        const runtime::Addresses addresses = runtime::addresses_of(plan_, call);
+        const runtime::Addresses addresses = runtime::addresses_of(callable, named);
         cuda::Call arguments = layout.with(addresses);
         runtime::DeviceLayout::select(arguments, kernel, addresses);
         if (kernel.exchange_bytes > 0) std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
-        const emit::Launch how = emit::launch_of(plan_, plan_.kernels[0]);
+        const runtime::Launch& how = callable.kernels[0].how;
         const int cluster = plan_.schedule.clusters ? blocks : 1,
                   all = plan_.schedule.clusters ? static_cast<int>(kernel.tasks) * cluster : blocks;
         emulated::run(library_.machine(), {all, how.threads, cluster, static_cast<std::size_t>(how.shared_bytes), seed},

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "check/problem.h"
+#include "emit/callable.h"
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "runtime/device_call.h"
+#include "runtime/named_arguments.h"
 #include "target/channels/channels.h"
 #include "target/hopper/warp_groups.h"
 #include "target/simt/shared_memory.h"
@@ -46,7 +48,8 @@ std::vector<plan::Plan> plans_of(const variants::Entry& entry) {
 
 std::size_t within(const plan::Plan& plan, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
                    bool packed) {
-    return runtime::device_workspace_bytes(plan, runtime::bind(plan, Bounds{sequences, tokens, heads, packed}));
+    const runtime::Callable callable = emit::callable_of(plan);
+    return runtime::device_workspace_bytes(callable, runtime::bind(callable, Bounds{sequences, tokens, heads, packed}));
 }
 
 class Workspace : public testing::TestWithParam<variants::Entry> {};
@@ -60,8 +63,11 @@ TEST_P(Workspace, OfBoundsIsEnoughForCalls) {
                     .B = 3, .T = T, .H = 2, .sizes = {{"K", 64}, {"V", 64}, {"D", 64}}, .dtype = BF16};
                 if (packed) problem.lengths = {T, 0, 7};
                 check::Buffers buffers(def, problem);
+                const runtime::Callable callable = emit::callable_of(plan);
+                const Call call = buffers.call();
+                const runtime::NamedArguments arguments(callable, call);
                 const std::size_t used = runtime::device_workspace_bytes(
-                    plan, runtime::bind(plan, buffers.call(), runtime::Lengths::OnDevice));
+                    callable, runtime::bind(callable, arguments, runtime::Lengths::OnDevice));
                 EXPECT_LE(used, within(plan, 3, packed ? T + 7 : T, 2, packed))
                     << to_string(plan.schedule) << ", " << T << " tokens";
             }

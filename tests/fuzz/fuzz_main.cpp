@@ -4,9 +4,10 @@
 ///   fuzz KIND [--minutes N | --inputs N] [--seed S] [--out DIR]
 ///   fuzz KIND --replay FILE
 ///
-/// KIND: parser, passes, pipeline or capi (targets.h). Inputs have seeds from S on. Each is in DIR/KIND-S.input while
-/// it runs, so that a crash, or an input that takes more than a minute of a core, or half an hour altogether, leaves it
-/// there; other faults leave theirs in DIR/KIND-SEED.fault. The exit status says whether nothing was found.
+/// KIND: parser, passes, pipeline, capi or package (targets.h). Inputs have seeds from S on. Each is in
+/// DIR/KIND-S.input while it runs, so that a crash, or an input that takes more than a minute of a core, or half an
+/// hour altogether, leaves it there; other faults leave theirs in DIR/KIND-SEED.fault. The exit status says whether
+/// nothing was found.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -25,8 +25,11 @@ struct Row {
     const char* name;
     std::unique_ptr<Target> (*make)();
 };
-constexpr Row kTargets[] = {
-    {"parser", parser_target}, {"passes", passes_target}, {"pipeline", pipeline_target}, {"capi", capi_target}};
+constexpr Row kTargets[] = {{"parser", parser_target},
+                            {"passes", passes_target},
+                            {"pipeline", pipeline_target},
+                            {"capi", capi_target},
+                            {"package", package_target}};
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-/// What is fuzzed: the parser, the graph passes, planning and emission, and the C ABI. An input is a text and a seed
-/// for all else that is chosen, so that a file of it says the whole. A target takes an input or refuses it in words;
-/// whatever else happens is a fault.
+/// What is fuzzed: the parser, the graph passes, planning and emission, the C ABI, and manifests of packages. An input
+/// is a text and a seed for all else that is chosen, so that a file of it says the whole. A target takes an input or
+/// refuses it in words; whatever else happens is a fault.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ class Target {
     [[nodiscard]] virtual bool has_options() const { return false; }
 };
 
-/// parser, passes, pipeline, capi.
+/// parser, passes, pipeline, capi, package.
 const std::vector<std::string>& target_names();
 /// RuntimeError for an unknown name.
 std::unique_ptr<Target> make_target(const std::string& name);
@@ -53,5 +53,6 @@ std::unique_ptr<Target> parser_target();
 std::unique_ptr<Target> passes_target();
 std::unique_ptr<Target> pipeline_target();
 std::unique_ptr<Target> capi_target();
+std::unique_ptr<Target> package_target();
 
 }  // namespace forge::fuzz

@@ -32,7 +32,7 @@ TEST_P(Targets, AcceptOrRefuse) {
 
 INSTANTIATE_TEST_SUITE_P(Fuzz, Targets,
                          testing::Values(Row{"parser", 10000}, Row{"passes", 200}, Row{"pipeline", 60},
-                                         Row{"capi", 200}),
+                                         Row{"capi", 200}, Row{"package", 500}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // tests/fuzz/found/KIND-what.txt

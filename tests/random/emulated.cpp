@@ -3,10 +3,12 @@
 #include <cstring>
 
 #include "compile/driver.h"
+#include "emit/callable.h"
 #include "emit/cuda/emit_cuda.h"
 #include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "runtime/device_call.h"
+#include "runtime/named_arguments.h"
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/random/gpu_plans.h"
@@ -43,19 +45,22 @@ std::string next_name() {
 }
 
 void run_channels(const plan::Plan& plan, const emulated::Library& library, Call call, unsigned order) {
-    const runtime::Bound bound = runtime::bind(plan, call, runtime::Lengths::OnDevice);
-    std::vector<std::max_align_t> workspace(runtime::device_workspace_bytes(plan, bound) / sizeof(std::max_align_t) +
-                                            1);
+    const runtime::Callable callable = emit::callable_of(plan);
+    const runtime::Bound bound =
+        runtime::bind(callable, runtime::NamedArguments(callable, call), runtime::Lengths::OnDevice);
+    std::vector<std::max_align_t> workspace(
+        runtime::device_workspace_bytes(callable, bound) / sizeof(std::max_align_t) + 1);
     call.workspace = workspace.data();
+    const runtime::NamedArguments named(callable, call);
     const int blocks = plan.schedule.clusters ? 3 : 1 + 2 * static_cast<int>(order - 1);
-    const runtime::DeviceLayout layout(plan, call, bound, blocks);
+    const runtime::DeviceLayout layout(callable, named, bound, blocks);
     const runtime::DeviceLayout::KernelCall& kernel = layout.kernels()[0];
     if (kernel.tasks == 0) return;
-    const runtime::Addresses addresses = runtime::addresses_of(plan, call);
+    const runtime::Addresses addresses = runtime::addresses_of(callable, named);
     cuda::Call arguments = layout.with(addresses);
     runtime::DeviceLayout::select(arguments, kernel, addresses);
     if (kernel.exchange_bytes > 0) std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
-    const emit::Launch how = emit::launch_of(plan, plan.kernels[0]);
+    const runtime::Launch& how = callable.kernels[0].how;
     const int cluster = plan.schedule.clusters ? blocks : 1,
               all = plan.schedule.clusters ? static_cast<int>(kernel.tasks) * cluster : blocks;
     const auto function =

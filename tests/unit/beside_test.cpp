@@ -1,12 +1,12 @@
 /// Where work beside a scan runs, against a simulation of every task and step.
-#include "plan/beside.h"
+#include "runtime/beside.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-namespace forge::plan {
+namespace forge::runtime {
 namespace {
 
 constexpr int kMultiprocessors = 132;
@@ -73,4 +73,4 @@ TEST(WorkBeside, MayBeNothing) {
 }
 
 }  // namespace
-}  // namespace forge::plan
+}  // namespace forge::runtime

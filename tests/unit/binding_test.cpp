@@ -174,8 +174,8 @@ TEST_F(Binding, Extremes) {
             for (auto& [name, view] : c.tensors) view.shape[axis] = n;
         };
     };
-    expect_refused(all_shapes(0, -1), "'g': expected sizes of at least 0, got [-1, 5, 2]");
-    expect_refused(all_shapes(1, kMost), "'g': expected fewer than 2^63 bytes, got [2, 9223372036854775807, 2]");
+    expect_refused(all_shapes(0, -1), "'q': expected sizes of at least 0, got [-1, 5, 2, 8]");
+    expect_refused(all_shapes(1, kMost), "'q': expected fewer than 2^63 bytes, got [2, 9223372036854775807, 2, 8]");
     expect_refused([](Call& c) { c.tensors["q"].strides[1] = std::numeric_limits<std::int64_t>::min(); },
                    "'q': expected strides within 2^63 bytes, got [80, -9223372036854775808, 8, 1] of [2, 5, 2, 8]");
     expect_refused([](Call& c) { c.tensors["q"].strides[0] = kMost / 2; },

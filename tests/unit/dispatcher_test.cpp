@@ -1,6 +1,5 @@
-/// One definition, several programs: a module analyses each once, and a dispatcher finds what was compiled for a call,
-/// or has it compiled.
-#include "runtime/dispatcher.h"
+/// One definition, several programs: a module analyses each once, and a dispatcher has each compiled once.
+#include "compile/dispatcher.h"
 
 #include <gtest/gtest.h>
 
@@ -8,39 +7,10 @@
 #include "program/module.h"
 #include "variants/variants.h"
 
-namespace forge::runtime {
+namespace forge::compiler {
 namespace {
 
 const Dispatcher::Key kForward = {"forward", BF16, {{"K", 64}}};
-
-Bounds calls(std::int64_t sequences, std::int64_t tokens, bool packed = false) {
-    return {sequences, tokens, 4, packed};
-}
-
-TEST(Dispatcher, TakesTheFirstThatIsForCallsAsLarge) {
-    const auto few = std::make_shared<const Executable>(), many = std::make_shared<const Executable>(),
-               other = std::make_shared<const Executable>();
-    Dispatcher dispatcher;
-    dispatcher.add(kForward, few, calls(8, 100));
-    dispatcher.add(kForward, many, calls(8, 5000, true));
-    dispatcher.add({"forward", F16, {{"K", 64}}}, other);
-    EXPECT_EQ(dispatcher.at(kForward, calls(8, 100)), few);
-    EXPECT_EQ(dispatcher.at(kForward, calls(1, 101)), many);
-    EXPECT_EQ(dispatcher.at(kForward, calls(1, 50, true)), many) << "the first is not for packed sequences";
-    EXPECT_EQ(dispatcher.at({"forward", F16, {{"K", 64}}}, calls(1000, 5000)), other);
-}
-
-TEST(Dispatcher, SaysWhatItHasNot) {
-    Dispatcher dispatcher;
-    dispatcher.add(kForward, std::make_shared<const Executable>(), calls(8, 100));
-    for (const Dispatcher::Key& key : {kForward, {"decode", BF16, {{"K", 64}}}, {"forward", BF16, {{"K", 128}}}}) try {
-            static_cast<void>(dispatcher.at(key, calls(9, 100)));
-            ADD_FAILURE() << key.entry;
-        } catch (const RuntimeError& error) {
-            EXPECT_NE(std::string(error.what()).find(key.entry + ", bf16, K = "), std::string::npos) << error.what();
-            EXPECT_NE(std::string(error.what()).find("9 sequences of 100 tokens"), std::string::npos) << error.what();
-        }
-}
 
 TEST(Dispatcher, CompilesOnDemandAndOnce) {
     int compiled = 0;
@@ -49,11 +19,11 @@ TEST(Dispatcher, CompilesOnDemandAndOnce) {
         if (key.entry == "decode") throw RuntimeError("not this one");
         return std::make_shared<const Executable>();
     });
-    const auto first = dispatcher.at(kForward, calls(1, 1));
-    EXPECT_EQ(dispatcher.at(kForward, calls(1000, 1 << 20)), first);
+    const auto first = dispatcher.at(kForward);
+    EXPECT_EQ(dispatcher.at(kForward), first);
     EXPECT_EQ(compiled, 1);
-    EXPECT_THROW(static_cast<void>(dispatcher.at({"decode", BF16, {}}, calls(1, 1))), RuntimeError);
-    EXPECT_EQ(dispatcher.at(kForward, calls(2, 2)), first) << "what failed leaves the others as they are";
+    EXPECT_THROW(static_cast<void>(dispatcher.at({"decode", BF16, {}})), RuntimeError);
+    EXPECT_EQ(dispatcher.at(kForward), first) << "what failed leaves the others as they are";
 }
 
 TEST(Module, AnalysesAnEntryPointOnce) {
@@ -78,4 +48,4 @@ TEST(Attention, HasTheOtherProgramsOfItsDefinition) {
 }
 
 }  // namespace
-}  // namespace forge::runtime
+}  // namespace forge::compiler

@@ -1,5 +1,5 @@
-/// How a kernel is started on a GPU, as plain data: what the emitter promises the runtime. One function answers for
-/// every engine; nothing is launched here.
+/// How a kernel is started on a GPU: what the emitter promises the runtime. One function answers for every engine;
+/// nothing is launched here.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,7 @@
 
 namespace forge::emit {
 
-struct Launch {
-    int threads = 256;              ///< per block
-    std::int64_t shared_bytes = 0;  ///< dynamic
-    /// Tasks per unit of work and head. A unit is a sequence, chunk or segment, as the kernel's loop says; or the
-    /// `unit_rows` tokens of a segment that is the engine's own, where that is not 0.
-    std::int64_t parts = 1;
-    std::int64_t unit_rows = 0;
-    /// 0: one block of threads per task. Otherwise at most so many blocks per multiprocessor, which take tasks in
-    /// order, unless they are clusters.
-    int resident_blocks = 0;
-    int most_blocks = 0;  ///< of the launch, if not 0, which take tasks in order
-    bool beside = false;  ///< the next kernel runs beside it; blocks take tasks one after the other
-    /// A task may be shared by up to so many blocks, a cluster, each of which has `cluster_rows` of its tokens at a
-    /// time.
-    int cluster_blocks = 1;
-    std::int64_t cluster_rows = 0;
-    /// It may start before the plan's kernel ahead of it has ended, and waits for that itself before it reads results.
-    bool waits = false;
-    /// Tensors of the call that the kernel moves by tensor copies, in the order of their maps.
-    std::vector<int> maps = {};
-    /// Workspace in which the tasks of one launch leave each other results: set to 0xFF, in the stream, before each
-    /// launch.
-    std::int64_t exchange_bytes = 0;         ///< per task
-    std::int64_t exchange_header_bytes = 0;  ///< and once
-};
+using runtime::Launch;
 
 /// What the text of a source defines, so that its kernels take no more of a call's tensors than the plan has.
 std::string define_of_call(const plan::Plan& plan);

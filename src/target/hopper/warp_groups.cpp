@@ -5,7 +5,7 @@
 #include "emit/cuda/emit_cuda.h"
 #include "graph/saved_states.h"
 #include "graph/transition.h"
-#include "plan/beside.h"
+#include "runtime/beside.h"
 #include "target/gpu_target.h"
 #include "target/hopper/scan_times.h"
 #include "tile/fragments.h"
@@ -160,9 +160,9 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
     if (!two || plan.tiles(plan.kernels[0]) != 1 || !plan.kernels[1].tiles.roles) return s;
     const double steps =
         microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
-    const plan::WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
-                                groups_beside(plan.kernels[0], memory), steps};
-    if (plan::place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, memory.multiprocessors).staying > 0)
+    const runtime::WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
+                                   groups_beside(plan.kernels[0], memory), steps};
+    if (runtime::place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, memory.multiprocessors).staying > 0)
         s.beside_groups = work.groups, s.beside_steps = steps;
     return s;
 }

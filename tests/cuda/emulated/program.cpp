@@ -4,10 +4,12 @@
 
 #include <memory>
 
+#include "emit/callable.h"
 #include "emit/cuda/emit_cuda.h"
 #include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "runtime/device_call.h"
+#include "runtime/named_arguments.h"
 #include "runtime/tensor_maps.h"
 #include "tests/cuda/emulated/warps.h"
 
@@ -20,8 +22,11 @@ class Launches {
     Launches(const plan::Plan& plan, const Library& library, const Call& call, unsigned seed, int multiprocessors)
         : plan_(plan),
           library_(library),
-          addresses_(runtime::addresses_of(plan, call)),
-          layout_(plan, call, runtime::bind(plan, call, runtime::Lengths::OnDevice), multiprocessors),
+          callable_(emit::callable_of(plan)),
+          arguments_(callable_, call),
+          addresses_(runtime::addresses_of(callable_, arguments_)),
+          layout_(callable_, arguments_, runtime::bind(callable_, arguments_, runtime::Lengths::OnDevice),
+                  multiprocessors),
           seed_(seed) {
         for (const auto* list : {&call.tensors, &call.initial_states, &call.final_states, &call.chunk_states})
             for (const auto& [name, x] : *list) global_.add(x);
@@ -31,7 +36,7 @@ class Launches {
     /// The kernel and all before it; one that may start early does.
     void run(std::size_t k) const {
         const plan::Kernel& kernel = plan_.kernels[k];
-        const emit::Launch how = emit::launch_of(plan_, kernel);
+        const runtime::Launch& how = callable_.kernels[k].how;
         const runtime::DeviceLayout::KernelCall& part = layout_.kernels()[k];
         const bool waits = how.waits && k > 0 && part.tasks > 0;
         const std::function<void()> before = [&] { run(k - 1); };
@@ -39,7 +44,7 @@ class Launches {
         if (part.tasks == 0) return;
         cuda::Call arguments = layout_.with(addresses_);
         runtime::DeviceLayout::select(arguments, part, addresses_);
-        const cuda::TensorMaps maps = runtime::MapLayout(plan_, how, arguments).with(arguments);
+        const cuda::TensorMaps maps = runtime::MapLayout(callable_, how, arguments).with(arguments);
         void* const function = library_.kernel(emit::kernel_symbol(kernel));
         const WarpGrid grid{static_cast<int>(part.blocks),
                             how.threads,
@@ -70,6 +75,8 @@ class Launches {
   private:
     const plan::Plan& plan_;
     const Library& library_;
+    runtime::Callable callable_;
+    runtime::NamedArguments arguments_;
     runtime::Addresses addresses_;
     runtime::DeviceLayout layout_;
     unsigned seed_;
@@ -108,8 +115,9 @@ void Program::run(Call call, unsigned seed, int multiprocessors) const {
     open_recorder();
     connect(library_);
     constexpr std::size_t kAlignment = 256;
-    call.workspace_size =
-        runtime::device_workspace_bytes(plan_, runtime::bind(plan_, call, runtime::Lengths::OnDevice));
+    const runtime::Callable callable = emit::callable_of(plan_);
+    call.workspace_size = runtime::device_workspace_bytes(
+        callable, runtime::bind(callable, runtime::NamedArguments(callable, call), runtime::Lengths::OnDevice));
     std::vector<std::byte> workspace(*call.workspace_size + kAlignment, static_cast<std::byte>(SharedMemory::kPoison));
     void* aligned = workspace.data();
     std::size_t space = workspace.size();

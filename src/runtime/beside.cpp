@@ -1,8 +1,8 @@
-#include "plan/beside.h"
+#include "runtime/beside.h"
 
 #include <algorithm>
 
-namespace forge::plan {
+namespace forge::runtime {
 
 double end_of_scan(const WorkBeside& work, std::int64_t rounds, std::int64_t asked_per_step, std::int64_t staying,
                    std::int64_t multiprocessors) {
@@ -39,4 +39,4 @@ BesideBlocks place_beside(const WorkBeside& work, std::int64_t scan_tasks, std::
     return placed;
 }
 
-}  // namespace forge::plan
+}  // namespace forge::runtime

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace forge::plan {
+namespace forge::runtime {
 
 struct WorkBeside {
     std::int64_t tasks = 0;
@@ -29,4 +29,4 @@ BesideBlocks place_beside(const WorkBeside& work, std::int64_t scan_tasks, std::
 double end_of_scan(const WorkBeside& work, std::int64_t rounds, std::int64_t asked_per_step, std::int64_t staying,
                    std::int64_t multiprocessors);
 
-}  // namespace forge::plan
+}  // namespace forge::runtime
