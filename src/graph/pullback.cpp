@@ -118,12 +118,18 @@ ValueId Pullback::reduced_to(ValueId v,
     return v;
 }
 
-/// dy * factor, in the operand's shape.
+/// dy * factor, in the operand's shape. Where dy is 0 outside a triangle, so is the product, though an exponential be
+/// infinite there.
 ValueId Pullback::times(ValueId v, const Expression& factor, ValueId operand) {
     if (factor.is(0)) return kNoValue;
     const Expression dy = as_expression(v), product = dy * factor;
     const Expression safe = is_singular(op_.code) ? where(dy == 0.0, 0.0, product) : product;
-    return reduced_to(safe.value_in(out_, op_.where), type(operand).shape);
+    ValueId made = safe.value_in(out_, op_.where);
+    const Op from = out_.op(v);
+    const bool triangle = from.code == Opcode::Tril || from.code == Opcode::Triu;
+    if (triangle && out_.op(factor.value_in(out_, op_.where)).code == Opcode::Exp)
+        made = emit(from.code, {made}, from.attrs);
+    return reduced_to(made, type(operand).shape);
 }
 
 Gradients Pullback::elementwise() {
