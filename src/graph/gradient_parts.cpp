@@ -53,8 +53,7 @@ class Parts {
         merge_running_sums();
         ValueId total = parts_[0];
         for (std::size_t i = 1; i < parts_.size(); ++i) total = emit(Opcode::Add, {total, parts_[i]});
-        return condition_ == kNoValue ? total
-                                      : emit(Opcode::Where, {condition_, ir::emit_constant(out_, 0), total});
+        return condition_ == kNoValue ? total : emit(Opcode::Where, {condition_, ir::emit_constant(out_, 0), total});
     }
 
   private:

@@ -163,8 +163,8 @@ class Forms {
         return all_alike() && results_[index(v)] == 0 && !users.empty() &&
                std::all_of(users.begin(), users.end(), [&](ValueId u) {
                    const Op& op = fn_.op(u);
-                   const bool decays = is_decay_apply(u) || (op.code == Opcode::DecayMatmul &&
-                                                             is_fragment(decay_product(u)));
+                   const bool decays =
+                       is_decay_apply(u) || (op.code == Opcode::DecayMatmul && is_fragment(decay_product(u)));
                    if (decays) return op.args[0] != v && op.args[1] != v;
                    return is_sum(u) || is_running_sum(u) || (ir::is_elementwise(op.code) && is_matrix(u));
                });
@@ -208,9 +208,8 @@ class Forms {
     /// Whether several loops had better work out a matrix each from the same fragment than hold it in registers too.
     [[nodiscard]] bool is_cheap_again(ValueId v, const std::set<ValueId>& users) const {
         return all_alike() && is_matrix(v) && !costly(fn_.op(v).code) && fragments_read(v).size() == 1 &&
-               std::all_of(users.begin(), users.end(), [&](ValueId u) {
-                   return is_sum(u) || fn_.op(u).type.shape == fn_.op(v).type.shape;
-               });
+               std::all_of(users.begin(), users.end(),
+                           [&](ValueId u) { return is_sum(u) || fn_.op(u).type.shape == fn_.op(v).type.shape; });
     }
 
     /// The fragments that the value's loop reads.
@@ -218,7 +217,8 @@ class Forms {
         std::set<ValueId> found;
         for (const ValueId a : fn_.op(v).args) {
             if (is_fragment(form_[index(a)])) found.insert(a);
-            else if (form_[index(a)] == Space::Reg && ir::is_elementwise(fn_.op(a).code)) found.merge(fragments_read(a));
+            else if (form_[index(a)] == Space::Reg && ir::is_elementwise(fn_.op(a).code))
+                found.merge(fragments_read(a));
         }
         return found;
     }

@@ -517,8 +517,7 @@ class Arrivals {
     /// The same input once more, for its later readers.
     ValueId again(const In& in) {
         const ValueId copy = fn_.add(Op(fn_.op(in.value)));
-        for (const ValueId u : in.users)
-            std::replace(fn_.op(u).args.begin(), fn_.op(u).args.end(), in.value, copy);
+        for (const ValueId u : in.users) std::replace(fn_.op(u).args.begin(), fn_.op(u).args.end(), in.value, copy);
         return copy;
     }
 

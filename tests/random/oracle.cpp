@@ -250,7 +250,9 @@ std::string describe(const check::Problem& p) {
                                          : fmt::format("lengths {}", fmt::join(p.lengths, " ")),
                        p.H, p.HV == 0 ? p.H : p.HV, sizes.empty() ? "" : " ", fmt::join(sizes, " "),
                        p.initial_state ? ", initial states" : "", p.strided ? ", strided" : "") +
-           (p.gate == 1 ? "" : std::isinf(p.gate) ? ", some gates extreme" : fmt::format(", gates x {}", p.gate));
+           (p.gate == 1          ? ""
+            : std::isinf(p.gate) ? ", some gates extreme"
+                                 : fmt::format(", gates x {}", p.gate));
 }
 
 }  // namespace forge::fuzz

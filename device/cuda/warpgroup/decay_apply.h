@@ -2,10 +2,11 @@
 /// to token: what the gradients of decay_products need. Decays are those of GateSums, products those of tf32.
 ///
 /// With S the running sums of the log decays within a block of 16 rows and T_b the total of block b, a warp makes the
-/// rows of one block. What comes from rows j of an earlier block b is p_ij x_j exp2(T_b - S_j), and decays by T of every
-/// block in between and by S_i; what comes from its own block is p_ij x_j exp2(-S_j), times exp2(S_i). In reverse, rows
-/// i of a later block give p_ij x_i exp2(S_i), which decays to the end of j's block, and by exp2(T_b - S_j). No factor
-/// exceeds 1 but the inverse of a decay within a block; where that is out of range, its entries are summed one by one.
+/// rows of one block. What comes from rows j of an earlier block b is p_ij x_j exp2(T_b - S_j), and decays by T of
+/// every block in between and by S_i; what comes from its own block is p_ij x_j exp2(-S_j), times exp2(S_i). In
+/// reverse, rows i of a later block give p_ij x_i exp2(S_i), which decays to the end of j's block, and by exp2(T_b -
+/// S_j). No factor exceeds 1 but the inverse of a decay within a block; where that is out of range, its entries are
+/// summed one by one.
 #pragma once
 
 #include "decay_products.h"
@@ -25,7 +26,12 @@ struct DecayApply {
     int own, row, col;  ///< the block of this warp's rows; within 8 x 8 of a fragment, the lane's row and first column
 
     FORGE_DEVICE DecayApply(const float* matrix, const X& rows, const Sums& gates)
-        : p(matrix), x(rows), sums(gates), own(uniform(thread() % 128 / kLanes)), row(lane() / 4), col(lane() % 4 * 2) {}
+        : p(matrix),
+          x(rows),
+          sums(gates),
+          own(uniform(thread() % 128 / kLanes)),
+          row(lane() / 4),
+          col(lane() % 4 * 2) {}
 
     /// p's entry for an own row and another row, rounded up for tf32.
     FORGE_DEVICE float entry(int mine, int other) const {
@@ -61,8 +67,7 @@ struct DecayApply {
 #pragma unroll
         for (int h = 0; h < 2; ++h)
 #pragma unroll
-            for (int n = 0; n < 4; ++n)
-                a[h][n] = __float_as_uint(entry(mine + n % 2 * 8, other + h * 8 + n / 2));
+            for (int n = 0; n < 4; ++n) a[h][n] = __float_as_uint(entry(mine + n % 2 * 8, other + h * 8 + n / 2));
 #pragma unroll
         for (int tile = 0; tile < K / kTile; ++tile) {
             float(&y)[4] = reinterpret_cast<float(*)[4]>(f.x)[tile];

@@ -65,7 +65,8 @@ FORGE_DEVICE float running_sum_of_lanes(float x, float& all) {
     const int row = REVERSE ? 7 - lane() / 4 : lane() / 4;
 #pragma unroll
     for (int rows = 1; rows < 8; rows *= 2) {
-        const float before = REVERSE ? __shfl_down_sync(kAllLanes, x, 4 * rows) : __shfl_up_sync(kAllLanes, x, 4 * rows);
+        const float before =
+            REVERSE ? __shfl_down_sync(kAllLanes, x, 4 * rows) : __shfl_up_sync(kAllLanes, x, 4 * rows);
         if (row >= rows) x += before;
     }
     all = __shfl_sync(kAllLanes, x, (REVERSE ? 0 : 28) + lane() % 4);

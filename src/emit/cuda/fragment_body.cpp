@@ -174,8 +174,7 @@ void FragmentBody::decay_group(const tile::DecayGroup& group) {
 /// What decays from token to token: the sums of the gates, then the product.
 void FragmentBody::decay_apply(ValueId v) {
     const Op& op = fn_.op(v);
-    const kernel::Accesses room =
-        Context::floats_at(c_.kernel.tiles.work.at(v), tile::fragment_work_floats(fn_, v));
+    const kernel::Accesses room = Context::floats_at(c_.kernel.tiles.work.at(v), tile::fragment_work_floats(fn_, v));
     c_.next("sum_gates " + c_.name(v), c_.memory(op.args[2]), room);
     decays_.sum_gates_of(v);
     kernel::Accesses reads = room;

@@ -21,9 +21,9 @@ class FragmentInputs {
           fn_(context.fn),
           maps_(mapped_tensors(plan_, context.kernel)) {}
 
-    void declare();       ///< the functions `start` and `make_vectors`
-    void declare_rows();  ///< where the walk through chunks begins, and how many rows a chunk has
-    void start_first();   ///< issues the copies of the first chunks' inputs
+    void declare();                  ///< the functions `start` and `make_vectors`
+    void declare_rows();             ///< where the walk through chunks begins, and how many rows a chunk has
+    void start_first();              ///< issues the copies of the first chunks' inputs
     void start_late(ir::ValueId v);  ///< … of one that arrives late (tile::arrives_late)
     void make_first_vectors();
     /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Then the next one's vectors.

@@ -115,10 +115,11 @@ class FragmentLoop {
             case Space::Spill:
                 if (op.attrs.role == ir::Role::Spill)
                     return fmt::format("{}.{}({}, {})", n, in_fragment() ? "at" : "four_at", variable(0), variable(1));
-                return fmt::format("{}({}, rows, {}, {})", in_fragment() ? "pair_where_it_lies" : "four_where_they_lie",
-                                   FragmentInputs::token_matrix(
-                                       c_.plan, op.attrs.name, c_.plan.tensor(plan::TensorSlot::Kind::Input, op.attrs.name)),
-                                   variable(0), variable(1));
+                return fmt::format(
+                    "{}({}, rows, {}, {})", in_fragment() ? "pair_where_it_lies" : "four_where_they_lie",
+                    FragmentInputs::token_matrix(c_.plan, op.attrs.name,
+                                                 c_.plan.tensor(plan::TensorSlot::Kind::Input, op.attrs.name)),
+                    variable(0), variable(1));
             case Space::Tile:
             case Space::Reg:
                 break;
