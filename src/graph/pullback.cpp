@@ -74,6 +74,7 @@ class Pullback {
     }
 
     ValueId reduced_to(ValueId v, Shape shape);
+    [[nodiscard]] ValueId triangle_of(ValueId v) const;
     ValueId times(ValueId v, const Expression& factor, ValueId operand);
     Gradients elementwise();
     Gradients chosen();
@@ -118,6 +119,15 @@ ValueId Pullback::reduced_to(ValueId v,
     return v;
 }
 
+/// The `tril` or `triu` outside of which a value is 0, as itself or a factor of it.
+ValueId Pullback::triangle_of(ValueId v) const {
+    const Op& op = out_.op(v);
+    if (op.code == Opcode::Tril || op.code == Opcode::Triu) return v;
+    if (op.code != Opcode::Mul || type(op.args[0]).shape != type(op.args[1]).shape) return kNoValue;
+    const ValueId left = triangle_of(op.args[0]);
+    return left != kNoValue ? left : triangle_of(op.args[1]);
+}
+
 /// dy * factor, in the operand's shape. Where dy is 0 outside a triangle, so is the product, though an exponential be
 /// infinite there.
 ValueId Pullback::times(ValueId v, const Expression& factor, ValueId operand) {
@@ -125,10 +135,9 @@ ValueId Pullback::times(ValueId v, const Expression& factor, ValueId operand) {
     const Expression dy = as_expression(v), product = dy * factor;
     const Expression safe = is_singular(op_.code) ? where(dy == 0.0, 0.0, product) : product;
     ValueId made = safe.value_in(out_, op_.where);
-    const Op from = out_.op(v);
-    const bool triangle = from.code == Opcode::Tril || from.code == Opcode::Triu;
-    if (triangle && out_.op(factor.value_in(out_, op_.where)).code == Opcode::Exp)
-        made = emit(from.code, {made}, from.attrs);
+    const ValueId triangle = triangle_of(v);
+    if (triangle != kNoValue && out_.op(factor.value_in(out_, op_.where)).code == Opcode::Exp)
+        made = emit(out_.op(triangle).code, {made}, Attrs(out_.op(triangle).attrs));
     return reduced_to(made, type(operand).shape);
 }
 

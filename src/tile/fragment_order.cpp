@@ -413,7 +413,7 @@ class Arrivals {
     }
 
   private:
-    static constexpr std::int64_t kTwoTasks = 100 * 256;  ///< floats of each, beside a few vectors
+    static constexpr std::int64_t kTwoTasks = std::int64_t{100} * 256;  ///< floats of each, beside a few vectors
     /// What is read by `users`, from `at` on, up to `last`; the operations that they are part of.
     struct In {
         ValueId value, at, last;
