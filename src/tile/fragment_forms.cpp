@@ -234,6 +234,14 @@ class Forms {
         return Space::Reg;
     }
 
+    /// Whether one of the operations on decays reads a matrix as an operand: neither as gates nor as a triangle.
+    [[nodiscard]] bool decays_operand(ValueId user, ValueId v) const {
+        const Op& op = fn_.op(user);
+        if (op.code == Opcode::DecayRows) return op.args[1] != v;
+        if (op.code == Opcode::DecayMatmul) return is_fragment(form_[index(user)]) && op.args[2] != v;
+        return is_decay_apply(user) && op.args[0] != v && op.args[2] != v;
+    }
+
     /// The form that suits the users of an elementwise matrix.
     [[nodiscard]] Space wanted(ValueId v) const {
         bool operand = false;
@@ -254,14 +262,10 @@ class Forms {
                     else if (i == first_operand(form_[index(u)])) as_fragment = first;
                     else operand = true;
                 }
-            } else if (user.code == Opcode::DecayMatmul && is_fragment(form_[index(u)]) && user.args[2] != v) {
-                operand = true;
-            } else if (user.code == Opcode::DecayRows && user.args[1] != v) {
+            } else if (decays_operand(u, v)) {
                 operand = true;
             } else if (is_sum(u) || is_running_sum(u)) {
                 as_fragment = Space::Fragment;
-            } else if (is_decay_apply(u) && user.args[0] != v && user.args[2] != v) {
-                operand = true;
             } else if (!ir::is_elementwise(user.code) || !is_fragment(evaluated(u))) {
                 return Space::Tile;
             } else if (users_[index(v)].size() > 1) {

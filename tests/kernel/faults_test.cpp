@@ -28,6 +28,7 @@ const char *const kPortable = "scalar_gla, portable, one-pass, bf16, 128 x 128, 
                   *const kAlone = "scalar_gla, warp groups, one-pass, bf16, 128 x 128, 512 tasks",
                   *const kBeside = "gated_delta_net, warp groups, one-pass, bf16, 64 x 64, 32 tasks",
                   *const kSegmented = "gated_delta_net, warp groups, segmented, bf16, 64 x 64, 32 tasks",
+                  *const kBackward = "scalar_gla, warp groups, backward, bf16, 128 x 128",
                   *const kLookBack = "hgrn, channels, bf16, 256 threads, 1024 channels, look back",
                   *const kClusters = "hgrn, channels, bf16, 256 threads, 1024 channels, clusters";
 
@@ -269,6 +270,20 @@ std::vector<Fault> faults_alone() {
          })},
         {"HaveABufferTooFew", kAlone,
          all([](List& list) { each_access(list, [](Access& a) { a.depth = std::max(1, a.depth - 1); }); })},
+        {"WaitForALateCopyTooFew", kBackward, all([](List& list) {
+             const auto in_body = [&](const Place& place) { return place.size() > 2; };
+             std::vector<Place> waits = places_of(list, of_kind(Kind::CopyWait));
+             std::erase_if(waits, [&](const Place& place) { return !in_body(place); });
+             ASSERT_FALSE(waits.empty());
+             ++at(list, waits.back()).pending;
+         })},
+        {"AskForAnInputWhereAnotherIsStillRead", kBackward, all([](List& list) {
+             std::vector<Place> late = places_of(list, of_kind(Kind::Copy));
+             ASSERT_FALSE(late.empty());
+             const Statement copy = at(list, late.back());
+             const Place body(late.back().begin(), late.back().begin() + 1);
+             at(list, body).body.insert(at(list, body).body.begin(), copy);
+         })},
         {"KeepAProductTooFew", kAlone,
          all([](List& list) { change_first(list, of_kind(Kind::Finish), [](Statement& s) { ++s.pending; }); })},
         {"PackAStateWhileItIsMade", kAlone,

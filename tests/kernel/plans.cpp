@@ -70,6 +70,25 @@ void each_other_entry(const Entry& entry, const UsePlan& use) {
     }
 }
 
+/// Backward passes in kernels for warp groups: of all inputs that have tokens.
+void each_backward_plan(const Entry& entry, const UsePlan& use) {
+    const ir::Definition def = frontend::with_own_axes(frontend::with_dtype(entry.make().define(), BF16));
+    std::string inputs;
+    for (const ir::InputDecl& in : def.inputs)
+        if (in.role == ir::Role::Input) inputs += (inputs.empty() ? "" : ", ") + in.name;
+    const program::EntryPoint point = program::entry_named("backward of " + inputs, def);
+    const Joined j{point.tensors, point.optimised};
+    for (const Sizes s : {Sizes{64, 64}, {128, 128}}) {
+        const check::Problem problem{.sizes = {{"K", s.k}, {"V", s.v}}};
+        const tile::Sizes sizes = frontend::own_sizes(def, check::sizes_for(entry.make().define(), problem));
+        plan_if_fit(j, sizes, fmt::format("{}, warp groups, backward, bf16, {} x {}", entry.name, s.k, s.v), use, [&] {
+            target::FitWishes wishes;
+            wishes.strategy = plan::Strategy::Fused, wishes.expected_tasks = kFewTasks, wishes.chunk = point.chunk;
+            return target::fit_warp_groups(j.definition, j.program, sizes, kHopper, wishes);
+        });
+    }
+}
+
 }  // namespace
 
 void each_portable_plan(const Entry& entry, const UsePlan& use) {
@@ -93,6 +112,7 @@ void each_portable_plan(const Entry& entry, const UsePlan& use) {
 }
 
 void each_warp_group_plan(const Entry& entry, const UsePlan& use) {
+    each_backward_plan(entry, use);
     for (const DType dtype : {BF16, F16})
         for (const bool keeps_states : {false, true}) {
             if (dtype == F16 && keeps_states) continue;
