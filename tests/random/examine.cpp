@@ -72,7 +72,9 @@ std::optional<Fault> examine(std::uint64_t seed, const Decisions::Forced& forced
         ++tally["refused: " + error.diagnostics()[0].what];
         if (at != "definition" && at != "semantics") return fault({std::string("refused late: ") + error.what()});
     } catch (const std::exception& error) {
-        return fault({std::string("exception: ") + error.what()});
+        const bool too_many = std::string(error.what()).find("tensors on a GPU") != std::string::npos;  // of one call
+        if (!too_many) return fault({std::string("exception: ") + error.what()});
+        ++tally["refused: more tensors than a GPU call has"];
     }
     return std::nullopt;
 }
