@@ -35,6 +35,8 @@ ir::Function overlapped(const ir::Function& fn, bool alone, const Roles* roles);
 ir::Function thrifty(const ir::Function& fn);
 /// An order that needs few registers, for tasks of a single chunk with so many inputs that shared memory is theirs.
 ir::Function frugal(const ir::Function& fn);
+/// The same operations with the loads of inputs where there is room for them, some of them more than once.
+ir::Function with_arrivals(ir::Function fn);
 
 /// Memory for tiles and operands, and which vectors one warp makes ahead.
 TileKernel with_memory(ir::Function fn, int stages, std::optional<Roles> roles);
