@@ -113,15 +113,10 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<128, 64, false>(t_k_rows + (row + 64) * 2 * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 128, 64, 64>(t_k, t_k_rows + row * 2 * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows * 2, 0.0f);
-        prefetch_rows<128, 64, false>(t_v_rows + (row + 64) * 2 * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 128, 64, 64>(t_v, t_v_rows + row * 2 * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows * 2, 0.0f);
-        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        prefetch_rows<128, 1, false>(t_beta_rows + (row + 64) * 2 * call.tensors[4].token, call.tensors[4].token);
         load_vector<bf16, 128>(t_beta, t_beta_rows + row * 2 * call.tensors[4].token, call.tensors[4].token, rows * 2, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         cumsum<64, false, false>(t_g, v7);
         decay_mask<64, 64, false>(t_g, v9);
@@ -140,6 +135,7 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
         repeat_rows<64, 128, 128, 128, 2>(v11, v12);
         transpose<128, 64, 64, 128>(t_k, v14);
         matmul<128, 128, 64, 64, 1, 128, 128, Acc::Set, Tri::OutLower>(t_k, v14, v15);
+        prefetch_rows<128, 64, false>(t_k_rows + (row + 64) * 2 * call.tensors[1].token, call.tensors[1].token);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 const auto v8_j = broadcast(t_beta[i0]);
@@ -169,6 +165,7 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
             }
         }
         matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set, Tri::ALower>(v21, v22, v23);
+        prefetch_rows<128, 64, false>(t_v_rows + (row + 64) * 2 * call.tensors[2].token, call.tensors[2].token);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v7_j = load(v7 + j);
@@ -191,7 +188,9 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
         }
         matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set, Tri::ALower>(v21, v28, v29);
         matmul<128, 64, 64, 64, 1, 64, 64, Acc::Sub>(v29, t_prev_s, v30);
+        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         matmul<64, 128, 64, 64, 1, 128, 128, Acc::Set>(t_q, v14, v31);
+        prefetch_rows<128, 1, false>(t_beta_rows + (row + 64) * 2 * call.tensors[4].token, call.tensors[4].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 128; j += kWidth) {
@@ -214,6 +213,7 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
             }
         }
         matmul<64, 64, 128, 128, 1, 64, 64, Acc::Add>(v32, v30, v36);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {

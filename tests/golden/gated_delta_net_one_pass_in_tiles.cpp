@@ -71,17 +71,15 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
     float* const v25 = call.spills[3] + block * 4096;
     float* const t_q = call.spills[5] + block * 4096;
     float* const v29 = call.spills[6] + block * 4096;
-    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-    prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
     load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-    prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
     load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
-    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
     cumsum<64, false, false>(t_g, v4);
     transpose<64, 64, 64, 64>(t_k, v7);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v7, v8);
+    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+    prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
     decay_mask<64, 64, false>(t_g, v9);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
@@ -122,6 +120,7 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v15, v19, v20);
+    prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
     fill<1>(v21, sum<64>(t_g));
     cumsum<64, true, true>(t_g, v22);
     {
@@ -148,6 +147,7 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
     }
     copy_floats<16>(call.spills[4] + block * 16, v26);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v7, v27);
+    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             int j = 0;
@@ -221,22 +221,13 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
         const float* const v2 = call.spills[0] + block * 4096;
-        prefetch_rows<64, 64, false>(v2 + call.heads * 4096, 64);
         const float* const v3 = call.spills[1] + block * 64;
-        prefetch_rows<1, 64, false>(v3 + call.heads * 64, 0);
         const float* const v4 = call.spills[2] + block * 4096;
-        prefetch_rows<64, 64, false>(v4 + call.heads * 4096, 64);
         const float* const v5 = call.spills[3] + block * 4096;
-        prefetch_rows<64, 64, false>(v5 + call.heads * 4096, 64);
         const float* const v7 = call.spills[4] + block * 16;
-        prefetch_rows<1, 1, false>(v7 + call.heads * 16, 0);
         const float* const t_q = call.spills[5] + block * 4096;
-        prefetch_rows<64, 64, false>(t_q + call.heads * 4096, 64);
         const float* const v10 = call.spills[6] + block * 4096;
-        prefetch_rows<64, 64, false>(v10 + call.heads * 4096, 64);
-        prefetch_rows<64, 32, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 32, 32>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
         load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -249,8 +240,17 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             }
         }
         matmul<64, 32, 64, 64, 1, 32, 32, Acc::Set, Tri::ALower>(v2, v12, v13);
+        prefetch_rows<32, 64, false>(v2 + call.heads * 4096, 64);
+        prefetch_rows<32, 64, false>(v2 + call.heads * 4096 + 2048, 64);
+        prefetch_rows<1, 64, false>(v3 + call.heads * 64, 0);
         matmul<64, 32, 64, 64, 1, 32, 32, Acc::Sub>(v4, t_prev_s, v15);
+        prefetch_rows<32, 64, false>(v4 + call.heads * 4096, 64);
+        prefetch_rows<32, 64, false>(v4 + call.heads * 4096 + 2048, 64);
+        prefetch_rows<32, 64, false>(v5 + call.heads * 4096, 64);
         matmul<64, 32, 64, 64, 1, 32, 32, Acc::Set>(t_q, t_prev_s, v16);
+        prefetch_rows<32, 64, false>(v5 + call.heads * 4096 + 2048, 64);
+        prefetch_rows<1, 1, false>(v7 + call.heads * 16, 0);
+        prefetch_rows<32, 64, false>(t_q + call.heads * 4096, 64);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v14_j = broadcast(v3[i0]);
@@ -262,6 +262,9 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             }
         }
         matmul<64, 32, 64, 64, 1, 32, 32, Acc::Add, Tri::ALower>(v10, v15, v18);
+        prefetch_rows<32, 64, false>(t_q + call.heads * 4096 + 2048, 64);
+        prefetch_rows<32, 64, false>(v10 + call.heads * 4096, 64);
+        prefetch_rows<32, 64, false>(v10 + call.heads * 4096 + 2048, 64);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 32; j += kWidth) {
@@ -284,6 +287,8 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             }
         }
         matmul<64, 32, 64, 1, 64, 32, 32, Acc::Add>(v5, v15, v21);
+        prefetch_rows<64, 32, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
     }
     if (!at.last) {
         copy_tile<64, 32, 64, 32>(call.spills[7] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32, t_prev_s);

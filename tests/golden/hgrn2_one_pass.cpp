@@ -69,11 +69,8 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<float, 64, 64, 64>(t_g, t_g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             {
@@ -109,7 +106,9 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v11, t_v, v12);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v9, t_prev_s, v13);
+        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -152,6 +151,7 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
             }
         }
         matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v18, t_v, t_s);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     }
     if (float* const final = state_block<float>(call, 5, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[5].dim[0], call.tensors[5].dim[1], t_prev_s, 64);

@@ -82,12 +82,9 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
         token_mask<64>(t_token_mask, rows);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             const auto v7_j = -broadcast(t_slope);
@@ -100,6 +97,7 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
         cumsum<64, false, false>(v8, v9);
         transpose<64, 64, 64, 64>(t_k, v11);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v11, v12);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         decay_mask<64, 64, false>(v8, v13);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -122,6 +120,7 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v18);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v17_j = broadcast(v16[i0]);
@@ -133,6 +132,7 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v15, t_v, v20);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {

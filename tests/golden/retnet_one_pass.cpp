@@ -81,12 +81,9 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
         token_mask<64>(t_token_mask, rows);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             for (int j = 0; j < 64; j += kWidth) {
@@ -98,6 +95,7 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
         cumsum<64, false, false>(v7, v8);
         transpose<64, 64, 64, 64>(t_k, v10);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v10, v11);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         decay_mask<64, 64, false>(v7, v12);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -120,6 +118,7 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v17);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v16_j = broadcast(v15[i0]);
@@ -131,6 +130,7 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v14, t_v, v19);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
