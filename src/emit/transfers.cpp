@@ -168,9 +168,10 @@ void Transfers::ask_for_next(const ir::Type& type, int tensor, const std::string
     if (c_.dialect.cooperative || type.rank() > 2) return;
     const std::string stride = fmt::format("call.tensors[{}].token", tensor);
     const std::int64_t factor = slot(tensor).type.shape[0].factor;
-    std::string line = fmt::format("prefetch_rows<{}, {}, {}>({} + (row {} {}) * {}{}, {});", size_of(type, 0),
-                                   type.rank() == 2 ? size_of(type, 1) : 1, write, pointer, onwards(),
-                                   plan_.schedule.chunk, factor == 1 ? "" : fmt::format("{} * ", factor), stride, stride);
+    std::string line =
+        fmt::format("prefetch_rows<{}, {}, {}>({} + (row {} {}) * {}{}, {});", size_of(type, 0),
+                    type.rank() == 2 ? size_of(type, 1) : 1, write, pointer, onwards(), plan_.schedule.chunk,
+                    factor == 1 ? "" : fmt::format("{} * ", factor), stride, stride);
     if (write) out_.put(line);
     else request(std::move(line));
 }

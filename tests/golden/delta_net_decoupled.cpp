@@ -125,8 +125,7 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
         float* const v4 = call.spills[3] + block * 4096;
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
         copy_floats<4096>(call.spills[2] + block * 4096, t_prev_s);
-        copy_tile<64, 64, 64, 64>(v4, v1);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v2, t_prev_s, v4);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Sub, 64, -1>(v2, t_prev_s, v4, v1, nullptr);
         prefetch_rows<32, 64, false>(v1 + call.heads * 4096, 64);
         prefetch_rows<32, 64, false>(v1 + call.heads * 4096 + 2048, 64);
         prefetch_rows<32, 64, false>(v2 + call.heads * 4096, 64);

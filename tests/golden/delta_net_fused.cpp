@@ -105,8 +105,7 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v12, v15, v16);
-        copy_tile<64, 64, 64, 64>(v17, v14);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v16, t_prev_s, v17);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Sub, 64, -1>(v16, t_prev_s, v17, v14, nullptr);
         prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(t_k, v17, v18);
     }

@@ -153,8 +153,7 @@ FORGE_KERNEL void forge_delta_net_carries(const Call& call, Size task, float* sc
         const float* const v1 = call.spills[0] + block * 4096;
         const float* const v2 = call.spills[1] + block * 4096;
         copy_floats<4096>(call.spills[2] + block * 4096, t_s);
-        copy_tile<64, 64, 64, 64>(v3, v1);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v2, t_s, v3);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Add, 64, -1>(v2, t_s, v3, v1, nullptr);
         prefetch_rows<32, 64, false>(v1 + call.heads * 4096, 64);
         prefetch_rows<32, 64, false>(v1 + call.heads * 4096 + 2048, 64);
         prefetch_rows<32, 64, false>(v2 + call.heads * 4096, 64);

@@ -30,7 +30,7 @@ using namespace forge::device;
 //   %17: f32[64, 64] = mul(%k, %16) @ tile(0, [64, 1])
 //   %18: f32[64] = exp(%14) @ tile(20480, [1])
 //   %19: f32[64, 1] = unsqueeze(%18) {dim=1} @ tile(20480, [1, 0])
-//   %20: f32[64, 64] = mul(%prev_s, %19) @ tile(12288, [64, 1])
+//   %20: f32[64, 64] = mul(%prev_s, %19) @ reg
 //   %s: f32[64, 64] = matmul_add(%17, %v, %20) {trans_a=true} @ tile(12288, [64, 1])
 //   return input "o" = %o, state "s" = %s
 // }
@@ -53,7 +53,6 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
     float* const v15 = scratch + 24640;  // [64, 64]
     float* const v17 = scratch + 0;  // [64, 64]
     float* const v18 = scratch + 20480;  // [64]
-    float* const v20 = scratch + 12288;  // [64, 64]
     float* const t_s = scratch + 12288;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
@@ -139,17 +138,7 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
                 store(v18 + j, v18_j);
             }
         }
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v19_j = broadcast(v18[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v20_j = t_prev_s_j * v19_j;
-                    store(v20 + i0 * 64 + j, v20_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v17, t_v, t_s);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 1>(v17, t_v, t_s, t_prev_s, v18);
         prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     }
     if (float* const final = state_block<float>(call, 6, at)) {

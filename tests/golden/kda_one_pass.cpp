@@ -44,7 +44,7 @@ using namespace forge::device;
 //   %31: f32[64, 64] = mul(%k, %30) @ tile(0, [64, 1])
 //   %32: f32[64] = exp(%28) @ tile(20544, [1])
 //   %33: f32[64, 1] = unsqueeze(%32) {dim=1} @ tile(20544, [1, 0])
-//   %34: f32[64, 64] = mul(%prev_s, %33) @ tile(12352, [64, 1])
+//   %34: f32[64, 64] = mul(%prev_s, %33) @ reg
 //   %35: f32[64, 64] = matmul_add(%31, %22, %34) {trans_a=true} @ tile(12352, [64, 1])
 //   return input "o" = %o, state "s" = %35
 // }
@@ -76,7 +76,6 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
     float* const v29 = scratch + 20608;  // [64, 64]
     float* const v31 = scratch + 0;  // [64, 64]
     float* const v32 = scratch + 20544;  // [64]
-    float* const v34 = scratch + 12352;  // [64, 64]
     float* const v35 = scratch + 12352;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
@@ -196,17 +195,7 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
                 store(v32 + j, v32_j);
             }
         }
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v33_j = broadcast(v32[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v34_j = t_prev_s_j * v33_j;
-                    store(v34 + i0 * 64 + j, v34_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v31, v22, v35);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 1>(v31, v22, v35, t_prev_s, v32);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);
