@@ -182,7 +182,7 @@ class Deriver {
         const auto visit = [&](auto&& self, ValueId v) -> void {
             if (!reads(v, state) || forms.is_read(v) || seen[static_cast<std::size_t>(v)]++ > 0) return;
             const Op& op = step_.op(v);
-            if (v == after(state) || op.code == Opcode::Param || (forms.is_state(v) && forms.is_whole(v)))
+            if (v == after(state) || op.code == Opcode::Param)
                 throw CompileError(Diagnostic{
                     fmt::format("derive: the state '{}' is used whole, or read along the axis that is written", state),
                     "reads of it with a key: matmul(key, state)", "", op.where,

@@ -132,10 +132,14 @@ ValueId MatrixChunk::scores(ValueId key, const Exponents& at, ValueId write_key,
 
 ValueId MatrixChunk::applied(ValueId scores, ValueId values) {
     if (g_value_ != kNone) return out_.matmul(scores, out_.mul(values, out_.exp(out_.neg(out_.cumsum(g_value_)))));
+    return are_ones(values) ? out_.unsqueeze(out_.sum(scores, 1), 1) : out_.matmul(scores, values);
+}
+
+/// What vectors are written with: sums do for products with ones.
+bool MatrixChunk::are_ones(ValueId values) const {
     const ir::Op& op = out_.fn.op(values);
-    const bool ones = vector_ && op.code == Opcode::Unsqueeze && out_.fn.op(op.args[0]).code == Opcode::Expand &&
-                      out_.is_number(out_.fn.op(op.args[0]).args[0], 1);
-    return ones ? out_.unsqueeze(out_.sum(scores, 1), 1) : out_.matmul(scores, values);
+    return vector_ && op.code == Opcode::Unsqueeze && out_.fn.op(op.args[0]).code == Opcode::Expand &&
+           out_.is_number(out_.fn.op(op.args[0]).args[0], 1);
 }
 
 ValueId MatrixChunk::negative(TokenRow coefficient) {
@@ -376,7 +380,9 @@ ChunkResult MatrixChunk::result() {
         }
         ValueId values = w.value;
         if (g_value_ != kNone) values = out_.mul(values, out_.exp(out_.sub(out_.sum(g_value_), out_.cumsum(g_value_))));
-        contribution = out_.add(contribution, out_.matmul(out_.transpose(to_end(w)), values));
+        const ValueId keys_at_end = to_end(w);
+        contribution = out_.add(contribution, are_ones(values) ? out_.unsqueeze(out_.sum(keys_at_end), 1)
+                                                               : out_.matmul(out_.transpose(keys_at_end), values));
     }
     if (std::any_of(keys.begin(), keys.end(), [](ValueId v) { return v != kNone; })) {
         for (ValueId& k : keys)

@@ -50,6 +50,7 @@ class MatrixChunk {
     ir::ValueId from_start(const StateForm& form, Decay::Axis axis, ir::ValueId total);
     Exponents exponents(const StateForm& form);
     ir::ValueId scores(ir::ValueId key, const Exponents& at, ir::ValueId write_key, std::int64_t rows);
+    [[nodiscard]] bool are_ones(ir::ValueId values) const;
     ir::ValueId applied(ir::ValueId scores, ir::ValueId values);
     ir::ValueId decayed_key(ir::ValueId key, const Exponents& at, bool number);
     ir::ValueId known_rows(TokenRow x);                      ///< [C, V] of a vector along the value axis
@@ -87,6 +88,8 @@ class ElementwiseChunk {
     };
     Affine affine(ir::ValueId v);
     TokenRow apply(ir::Opcode code, TokenRow a, ir::ValueId a_like, TokenRow b, ir::ValueId b_like, const ir::Op& op);
+    TokenRow aligned(TokenRow x, const Shape& shape, const Shape& result);
+    ir::ValueId one_later(ir::ValueId rows);
     ir::ValueId within(bool exclusive);
     ir::ValueId decay_from_start(bool exclusive);
     [[nodiscard]] bool decays() const { return d_ != ir::kNoValue; }

@@ -1,6 +1,8 @@
 // h' = d ∘ h + x: a scan over the tokens of the chunk, and what is left of the state before it.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "forge/error.h"
 #include "graph/derive_chunk.h"
 
@@ -33,14 +35,19 @@ ElementwiseChunk::ElementwiseChunk(const ir::Function& step, ChunkWriter& out, K
     const Affine all = affine(after);
     Shape rows = core_;
     rows.insert(rows.begin(), Dim(ir::kChunkSymbol));
-    const auto expanded = [&](TokenRow x) { return out_.expand(out_.per_token(x), rows); };
+    const auto expanded = [&](TokenRow x) {
+        if (!x.tokens) return out_.expand(x.v, rows);
+        while (out_.type(x.v).rank() < static_cast<int>(rows.size()))
+            x.v = out_.unsqueeze(x.v, out_.type(x.v).rank());
+        return out_.expand(x.v, rows);
+    };
     if (all.addend.v != kZero) x_ = expanded(out_.masked(all.addend, 0));
     const TokenRow d = all.factor.v != kZero ? all.factor : TokenRow{out_.constant(0), false};
     if (out_.is_number(d.v, 1)) return;
     if (const auto log = logarithm(out_, d)) {
         log_ = out_.per_token(out_.masked(*log, 0));
         d_ = expanded({out_.exp(log_), true});
-        log_ = out_.expand(log_, rows);
+        log_ = expanded({log_, true});
     } else {
         d_ = expanded(out_.masked(d, 1));
     }
@@ -50,6 +57,18 @@ TokenRow ElementwiseChunk::apply(Opcode code, TokenRow a, ValueId a_like, TokenR
     const ir::Function none;
     return TokenRows(none, out_).pointwise(code, {a, b}, {step_.op(a_like).type.shape, step_.op(b_like).type.shape},
                                            op.type.shape, {}, op.where);
+}
+
+/// With axes of size 1 where the result has others.
+TokenRow ElementwiseChunk::aligned(TokenRow x, const Shape& shape, const Shape& result) {
+    const std::vector<int> wide = wide_axes(result);
+    std::vector<int> own = wide_axes(shape);
+    for (int& axis : own) axis += static_cast<int>(result.size() - shape.size());
+    if (own.empty() && !x.tokens) return x;
+    for (std::size_t w = 0; w < wide.size(); ++w)
+        if (std::count(own.begin(), own.end(), wide[w]) == 0)
+            x.v = out_.unsqueeze(x.v, static_cast<std::int64_t>(w) + (x.tokens ? 1 : 0));
+    return x;
 }
 
 ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
@@ -85,7 +104,8 @@ ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
                 const Affine a = affine(op.args[i]);
                 const TokenRow f = known_.known(op.args[1 - i]);
                 const auto by = [&](TokenRow x) {
-                    if (x.v == kZero || (one(x) && op.code == Opcode::Mul)) return x.v == kZero ? x : f;
+                    if (x.v == kZero || (one(x) && op.code == Opcode::Mul))
+                        return x.v == kZero ? x : aligned(f, step_.op(op.args[1 - i]).type.shape, op.type.shape);
                     return apply(op.code, x, op.args[i], f, op.args[1 - i], op);
                 };
                 return {by(a.factor), by(a.addend)};
@@ -120,9 +140,26 @@ ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
 ValueId ElementwiseChunk::within(bool exclusive) {
     if (x_ == kZero) return kZero;
     if (!decays()) return out_.cumsum(x_, exclusive);
-    Attrs attrs;
-    attrs.exclusive = exclusive;
-    return out_.emit(Opcode::LinearScan, {d_, x_}, attrs);
+    const ValueId scan = out_.emit(Opcode::LinearScan, {d_, x_});
+    return exclusive ? one_later(scan) : scan;
+}
+
+/// Rows moved to the token after: by a matrix of zeros and ones, since phases have no other way.
+ValueId ElementwiseChunk::one_later(ValueId rows) {
+    const Dim chunk(ir::kChunkSymbol);
+    if (core_.size() > 1)
+        throw CompileError(Diagnostic{fmt::format("derive: the state '{}' is read before the token's own update, element "
+                                                  "by element",
+                                                  state_.name),
+                                      "reads of the state after the token", "", state_.where, ""});
+    const auto below = [&](std::int64_t diagonal) {
+        Attrs attrs;
+        attrs.diagonal = diagonal;
+        return out_.emit(Opcode::Tril, {out_.expand(out_.constant(1), {chunk, chunk})}, attrs);
+    };
+    const ValueId shift = out_.sub(below(-1), below(-2));
+    if (!core_.empty()) return out_.matmul(shift, rows);
+    return out_.at(Opcode::Squeeze, out_.matmul(shift, out_.unsqueeze(rows, 1)), 1);
 }
 
 ValueId ElementwiseChunk::decay_from_start(bool exclusive) {

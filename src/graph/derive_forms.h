@@ -77,8 +77,6 @@ class StateForms {
     ReadForm read(ir::ValueId v);
     /// Whether v, which is not known, has the state's axes (else it is a vector along the value axis).
     [[nodiscard]] bool is_state(ir::ValueId v) const;
-    /// Whether v is a form of the state: it reads the state, and has its axes.
-    [[nodiscard]] bool is_whole(ir::ValueId v) const { return !known_.is_known(v) && is_state(v); }
     /// Whether the operation contracts the state's key axis with something known: such a read is a vector for the rest.
     [[nodiscard]] bool is_read(ir::ValueId v) const;
 

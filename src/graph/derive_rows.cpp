@@ -29,6 +29,18 @@ int wide_index(const Shape& shape, std::int64_t axis) {
     return it == wide.end() ? -1 : static_cast<int>(it - wide.begin());
 }
 
+std::optional<double> pointwise_of(Opcode code, double x, double b) {
+    switch (code) {
+#define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc)
+#define FORGE_UNARY(Enum, name, formula, linear, cost, doc) \
+    case Opcode::Enum:                                      \
+        return formula;
+#include "forge/ops.def"
+        default:
+            return ir::formula_of(code, x, b);
+    }
+}
+
 std::int64_t normal(std::int64_t axis, const Shape& shape) {
     return axis < 0 ? axis + static_cast<std::int64_t>(shape.size()) : axis;
 }
@@ -139,6 +151,9 @@ ValueId ChunkWriter::transpose(ValueId v) {
 
 ValueId ChunkWriter::repeat(ValueId v, std::int64_t count, std::int64_t dim) {
     if (count == 1) return v;
+    const Op op = fn.op(v);
+    if (dim == 0 && op.code == Opcode::Unsqueeze && op.attrs.dim > 0)
+        return unsqueeze(repeat(op.args[0], count), op.attrs.dim);
     Attrs attrs;
     attrs.dim = dim;
     attrs.count = count;
@@ -216,7 +231,7 @@ std::optional<double> ChunkWriter::padding(ValueId v) const {
                            ir::info(op.code).kind == ir::OpInfo::Kind::Binary;
     if (pointwise) {
         const auto a = arg(0), b = op.args.size() > 1 ? arg(1) : std::optional(0.0);
-        return a && b ? ir::formula_of(op.code, *a, *b) : std::nullopt;
+        return a && b ? pointwise_of(op.code, *a, *b) : std::nullopt;
     }
     if (op.code == Opcode::To || op.code == Opcode::Expand || ir::is_view(op.code)) return arg(0);
     if (op.code == Opcode::RepeatInterleave) return arg(0);
