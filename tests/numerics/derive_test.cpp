@@ -12,6 +12,7 @@
 #include "interp/semantics.h"
 #include "ir/text.h"
 #include "program/backward.h"
+#include "tests/novel/recurrences.h"
 #include "tests/numerics/numerics.h"
 
 namespace forge::tests {
@@ -141,6 +142,28 @@ class Signature {
     std::map<ir::ValueId, std::string> made_;
     std::map<std::string, std::string> numbers_;
 };
+
+class Recurrence : public testing::TestWithParam<Entry> {};
+
+TEST_P(Recurrence, NeedsNothingButItsStep) {
+    const ir::Definition derived = graph::with_phases(GetParam().make().define());
+    expect_right(derived);
+    expect_right_gradients(derived);
+}
+
+/// The kernels that programs with phases by hand have: several warp groups where states are matrices.
+TEST_P(Recurrence, HasKernels) {
+    const ir::Definition def = GetParam().make().define();
+    const std::vector<check::Case> cases = few_cases(F32, {{"K", 24}, {"V", 16}});
+    std::vector<Prepared> prepared = prepare(graph::with_phases(def), cases);
+    CompileOptions options;
+    options.dtype = F32;
+    options.sizes = check::sizes_for(graph::with_phases(def), cases[0].problem);
+    const Attention attention = compile(def, options);
+    for (Prepared& p : prepared) expect_agreement(attention, p);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Recurrence, testing::ValuesIn(novel::recurrences()), name_of);
 
 class DerivedVariant : public testing::TestWithParam<Entry> {};
 
