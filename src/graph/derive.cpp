@@ -160,6 +160,9 @@ class Deriver {
                     check_reads(s.name, *solved.forms);
                     solved_[s.name] = std::move(solved);
                     return;
+                } catch (const NegativeFactor&) {
+                    if (rank == 2) throw;
+                    break;
                 } catch (const CompileError& refused) {
                     if (!first) first = refused;
                 }

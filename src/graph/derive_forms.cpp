@@ -215,6 +215,13 @@ void StateForms::refuse(const Op& op, const std::string& why) const {
         ir::info(op.code).name, op.where, "write the phases chunk, decay and merge by hand, or a step of that form"});
 }
 
+void StateForms::refuse_sign(const Op& op) const {
+    throw NegativeFactor(
+        Diagnostic{fmt::format("derive: the state '{}' is multiplied by a factor that may be negative", name_),
+                   "a factor that is not negative: exp(g), sigmoid(x), an input, or one whose range is declared",
+                   ir::info(op.code).name, op.where, "write decays as exp(g), or declare the ranges of inputs"});
+}
+
 bool StateForms::is_state(ValueId v) const { return wide_axes(shape(v)).size() == rank_; }
 
 /// The wide axes of v, as axes of the state; `of`: the shape that v is aligned with.
@@ -372,11 +379,7 @@ Decay StateForms::decay(ValueId factor, const Op& op, bool inverse) {
     const std::vector<int> axes = axes_in(factor, op.type.shape);
     if (axes.size() == 2 || (rank_ == 2 && axes.size() > 1)) refuse(op, "it decays by a factor for every element");
     const auto log = logarithm(out_, f);
-    if (!log)
-        throw CompileError(Diagnostic{
-            fmt::format("derive: the state '{}' is multiplied by a factor that may be negative", name_),
-            "a factor that is not negative: exp(g), sigmoid(x), an input, or one whose range is declared",
-            ir::info(op.code).name, op.where, "write decays as exp(g), or declare the ranges of inputs"});
+    if (!log) refuse_sign(op);
     return {axes.empty() ? Axis::None : axes[0] == key_axis_ ? Axis::Key : Axis::Value, f, *log};
 }
 
@@ -425,7 +428,7 @@ StateForm StateForms::summed(StateForm a, const StateForm& b, bool minus, const 
     for (const Outer& o : b.outers) append(a.outers, o, minus);
     if (b.state.empty()) return a;
     if (a.state.empty()) {
-        if (minus) refuse(op, "it is multiplied by a negative number");
+        if (minus) refuse_sign(op);
         a.state = b.state;
         a.scale = b.scale;
         return a;
@@ -446,7 +449,7 @@ StateForm StateForms::summed(StateForm a, const StateForm& b, bool minus, const 
         refuse(op, "it is added to itself with factors of both axes");
     Decay sum{std::max(x.axis, y.axis), plus(out_, x.factor, y.factor, minus), {}};
     const auto log = logarithm(out_, sum.factor);
-    if (!log) refuse(op, "it is multiplied by a factor that may be negative");
+    if (!log) refuse_sign(op);
     sum.log = *log;
     a.scale = {sum};
     return a;
@@ -471,7 +474,7 @@ StateForm StateForms::transformed(ValueId matrix, const std::shared_ptr<const St
             StateForm diagonal = *form;
             const TokenRow f = known_.known(m.args[1 - i]);
             const auto log = logarithm(out_, f);
-            if (!log) refuse(m, "it is multiplied by a factor that may be negative");
+            if (!log) refuse_sign(m);
             const bool number = wide_axes(shape(m.args[1 - i])).empty();
             if (!diagonal.state.empty()) diagonal.scale.push_back({number ? Axis::None : Axis::Key, f, *log});
             for (Outer& o : diagonal.outers) o.key = times(out_, o.key, f);

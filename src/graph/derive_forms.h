@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "forge/error.h"
 #include "graph/derive_rows.h"
 
 namespace forge::graph {
@@ -19,6 +20,12 @@ struct Decay {
     friend bool operator==(const Decay& a, const Decay& b) { return a.axis == b.axis && a.log.v == b.log.v; }
 };
 using Scale = std::vector<Decay>;
+
+/// A matrix decays by a factor that may be negative. It has a form over a chunk, elementwise, but one that no matrix
+/// product helps with: users would rather know.
+class NegativeFactor : public CompileError {
+    using CompileError::CompileError;
+};
 
 struct StateForm;
 
@@ -98,6 +105,7 @@ class StateForms {
     /// The operands (state, key) of a read.
     [[nodiscard]] std::optional<std::pair<ir::ValueId, ir::ValueId>> read_operands(ir::ValueId v) const;
     [[noreturn]] void refuse(const ir::Op& op, const std::string& why) const;
+    [[noreturn]] void refuse_sign(const ir::Op& op) const;
     [[nodiscard]] const Shape& shape(ir::ValueId v) const { return step_.op(v).type.shape; }
 
     const ir::Function& step_;

@@ -143,6 +143,14 @@ class Signature {
     std::map<std::string, std::string> numbers_;
 };
 
+/// Kernels on a GPU with matrix units. For others these refuse what they would refuse of phases by hand: states without
+/// the values' axis, matrices of the token before, or no products.
+const std::map<std::string, std::string> kEngines = {{"rwkv7", "warp-groups"},
+                                                     {"longhorn", "warp-groups"},
+                                                     {"comba", "warp-groups"},
+                                                     {"householder_paths", "warp-groups"},
+                                                     {"min_gru", "channels"}};
+
 class Recurrence : public testing::TestWithParam<Entry> {};
 
 TEST_P(Recurrence, NeedsNothingButItsStep) {
@@ -151,7 +159,6 @@ TEST_P(Recurrence, NeedsNothingButItsStep) {
     expect_right_gradients(derived);
 }
 
-/// The kernels that programs with phases by hand have: several warp groups where states are matrices.
 TEST_P(Recurrence, HasKernels) {
     const ir::Definition def = GetParam().make().define();
     const std::vector<check::Case> cases = few_cases(F32, {{"K", 24}, {"V", 16}});
@@ -161,6 +168,17 @@ TEST_P(Recurrence, HasKernels) {
     options.sizes = check::sizes_for(graph::with_phases(def), cases[0].problem);
     const Attention attention = compile(def, options);
     for (Prepared& p : prepared) expect_agreement(attention, p);
+}
+
+TEST_P(Recurrence, TakesTheFastPath) {
+    const ir::Definition def = GetParam().make().define();
+    check::Problem problem;
+    problem.sizes = {{"K", 64}, {"V", 128}, {"M", 64}};
+    CompileOptions options{.device = "cuda", .on = "h200", .load = false};
+    options.sizes = check::sizes_for(graph::with_phases(def), problem);
+    const Attention attention = compile(def, options);
+    const auto expected = kEngines.find(def.name);
+    EXPECT_EQ(attention.engine(), expected == kEngines.end() ? "portable" : expected->second);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Recurrence, testing::ValuesIn(novel::recurrences()), name_of);
