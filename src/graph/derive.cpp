@@ -6,6 +6,7 @@
 
 #include "forge/error.h"
 #include "graph/derive_chunk.h"
+#include "graph/derive_coupled.h"
 #include "graph/derive_phases.h"
 #include "graph/passes.h"
 #include "ir/infer.h"
@@ -54,10 +55,13 @@ class Deriver {
 
     ir::Definition run() {
         std::map<std::string, Derived> made;
-        for (const ir::StateDecl* s : in_order()) {
-            solve(*s);
-            const ChunkResult r = solved_.at(s->name).result();
-            made[s->name] = {r.next, r.contribution};
+        for (const std::vector<const ir::StateDecl*>& group : in_order()) {
+            if (group.size() == 1) solve(*group[0]);
+            else solve_together(group);
+            for (const ir::StateDecl* s : group) {
+                const ChunkResult r = solved_.at(s->name).result(s->name);
+                made[s->name] = {r.next, r.contribution};
+            }
         }
         std::vector<std::pair<std::string, ValueId>> outputs;
         for (const ir::OutputDecl& o : def_.outputs) outputs.emplace_back(o.name, output(o));
@@ -78,13 +82,15 @@ class Deriver {
     /// What forms of one state take for granted: everything that does not read it.
     class Known final : public KnownValues {
       public:
-        Known(Deriver& deriver, std::string state) : deriver_(deriver), state_(std::move(state)) {}
-        [[nodiscard]] bool is_known(ValueId v) const override { return !deriver_.reads(v, state_); }
+        Known(Deriver& deriver, std::vector<std::string> states) : deriver_(deriver), states_(std::move(states)) {}
+        [[nodiscard]] bool is_known(ValueId v) const override {
+            return std::none_of(states_.begin(), states_.end(), [&](const auto& s) { return deriver_.reads(v, s); });
+        }
         TokenRow known(ValueId v) override { return deriver_.value(v); }
 
       private:
         Deriver& deriver_;
-        std::string state_;
+        std::vector<std::string> states_;
     };
 
     /// A state whose values over the chunk are known.
@@ -93,35 +99,116 @@ class Deriver {
         std::unique_ptr<StateForms> forms;
         std::unique_ptr<MatrixChunk> matrix;
         std::unique_ptr<ElementwiseChunk> elementwise;
-        ChunkResult result() { return matrix ? matrix->result() : elementwise->result(); }
+        std::shared_ptr<CoupledChunk> coupled;  ///< which its members share
+        ChunkResult result(const std::string& state) {
+            return coupled ? coupled->result(state) : matrix ? matrix->result() : elementwise->result();
+        }
+        TokenRow read(ValueId v) {
+            const ReadForm form = forms->read(v);
+            const Read& read = form.reads[0];
+            return coupled ? coupled->read(read.key, *read.of) : matrix->read(read.key, *read.of);
+        }
     };
 
     ValueId after(const std::string& state) const { return step_.result(state, Role::State); }
 
-    /// States after those that they read.
-    std::vector<const ir::StateDecl*> in_order() {
-        std::vector<const ir::StateDecl*> order;
-        std::set<std::string> done;
-        while (order.size() < def_.states.size()) {
-            const std::size_t before = order.size();
-            for (const ir::StateDecl& s : def_.states) {
-                const std::set<std::string>& needs = reads_of(after(s.name));
-                const bool ready = std::all_of(needs.begin(), needs.end(), [&](const std::string& n) {
-                    return n == s.name || done.contains(n);
+    /// States after those that they read, and together those that need one another or are added to one another whole.
+    std::vector<std::vector<const ir::StateDecl*>> in_order() {
+        std::vector<std::vector<const ir::StateDecl*>> groups;
+        for (const ir::StateDecl& s : def_.states) {
+            std::vector<const ir::StateDecl*> group;
+            for (auto it = groups.begin(); it != groups.end();) {
+                const bool together = std::any_of(it->begin(), it->end(), [&](const ir::StateDecl* other) {
+                    return are_together(s, *other) || are_together(*other, s);
                 });
-                if (done.contains(s.name) || !ready) continue;
-                done.insert(s.name);
-                order.push_back(&s);
+                if (together) group.insert(group.end(), it->begin(), it->end());
+                it = together ? groups.erase(it) : it + 1;
             }
-            if (order.size() > before) continue;
-            for (const ir::StateDecl& s : def_.states)
-                if (!done.contains(s.name))
-                    throw CompileError(Diagnostic{
-                        fmt::format("derive: the state '{}' and another need one another's values before a token", s.name),
-                        "states of which each reads itself and those that do not read it", "",
-                        step_.op(after(s.name)).where, "write the phases chunk, decay and merge by hand"});
+            group.push_back(&s);
+            groups.push_back(std::move(group));
+        }
+        std::vector<std::vector<const ir::StateDecl*>> order;
+        std::set<std::string> done;
+        while (!groups.empty()) {
+            const auto ready = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+                return std::all_of(group.begin(), group.end(), [&](const ir::StateDecl* s) {
+                    const std::set<std::string>& needs = reads_of(after(s->name));
+                    return std::all_of(needs.begin(), needs.end(), [&](const std::string& n) {
+                        return done.contains(n) || std::any_of(group.begin(), group.end(),
+                                                               [&](const ir::StateDecl* o) { return o->name == n; });
+                    });
+                });
+            });
+            if (ready == groups.end()) {
+                const std::string& name = groups[0][0]->name;
+                throw CompileError(Diagnostic{
+                    fmt::format("derive: the state '{}' and others need one another's values before a token", name),
+                    "states of which each reads itself and those that do not read it, or matrices", "",
+                    step_.op(after(name)).where, "write the phases chunk, decay and merge by hand"});
+            }
+            for (const ir::StateDecl* s : *ready) done.insert(s->name);
+            order.push_back(std::move(*ready));
+            groups.erase(ready);
         }
         return order;
+    }
+
+    /// Whether matrix `s` takes `other` whole, or both read one another.
+    bool are_together(const ir::StateDecl& s, const ir::StateDecl& other) {
+        if (wide_axes(s.type.shape).size() != 2 || wide_axes(other.type.shape).size() != 2) return false;
+        return reads(after(s.name), other.name) && (reads(after(other.name), s.name) || takes(s, other));
+    }
+
+    /// Whether `other`, a matrix, stands whole in what `s` becomes, not only in what is read of it.
+    bool takes(const ir::StateDecl& s, const ir::StateDecl& other) {
+        Known known(*this, {other.name});
+        const StateForms rows(step_, writer_, known, other.name, other.type.shape, 0),
+            columns(step_, writer_, known, other.name, other.type.shape, 1);
+        std::vector<int> seen(step_.ops.size(), 0);
+        const auto whole = [&](auto&& self, ValueId v) -> bool {
+            if (!reads(v, other.name) || rows.is_read(v) || columns.is_read(v)) return false;
+            if (v == params_.at(other.name) || v == after(other.name)) return true;
+            if (seen[static_cast<std::size_t>(v)]++ > 0) return false;
+            const Op& op = step_.op(v);
+            return std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return self(self, a); });
+        };
+        return whole(whole, after(s.name));
+    }
+
+    void solve_together(std::vector<const ir::StateDecl*> group) {
+        // Those that take no other whole first.
+        std::stable_sort(group.begin(), group.end(), [&](const ir::StateDecl* a, const ir::StateDecl* b) {
+            return takes(*b, *a) && !takes(*a, *b);
+        });
+        std::vector<std::string> names;
+        for (const ir::StateDecl* s : group) names.push_back(s->name);
+        std::optional<CompileError> first;
+        for (const int key_axis : {0, 1}) {
+            try {
+                std::map<std::string, Solved> solved;
+                std::vector<CoupledChunk::Member> members;
+                for (const ir::StateDecl* s : group) {
+                    Solved& one = solved[s->name];
+                    std::map<ValueId, std::string> others;
+                    for (const ir::StateDecl* o : group)
+                        if (o != s) others[after(o->name)] = o->name;
+                    one.known = std::make_unique<Known>(*this, names);
+                    one.forms = std::make_unique<StateForms>(step_, writer_, *one.known, s->name, s->type.shape, key_axis,
+                                                             std::move(others));
+                    members.push_back({s, one.forms->state(after(s->name))});
+                }
+                const auto chunk = std::make_shared<CoupledChunk>(writer_, members, key_axis);
+                for (const ir::StateDecl* s : group) {
+                    check_reads(s->name, *solved[s->name].forms, names);
+                    solved[s->name].coupled = chunk;
+                }
+                for (auto& [name, one] : solved) solved_[name] = std::move(one);
+                return;
+            } catch (const CompileError& refused) {
+                if (!first) first = refused;
+            }
+        }
+        throw *first;
     }
 
     /// Whether everything outside reads the state through contractions only, of which there is one.
@@ -150,7 +237,7 @@ class Deriver {
         if (rank == 1 || rank == 2)
             for (int key_axis = 0; key_axis < static_cast<int>(rank); ++key_axis) {
                 Solved solved;
-                solved.known = std::make_unique<Known>(*this, s.name);
+                solved.known = std::make_unique<Known>(*this, std::vector{s.name});
                 solved.forms =
                     std::make_unique<StateForms>(step_, writer_, *solved.known, s.name, s.type.shape, key_axis);
                 if (rank == 1 && !is_contracted(s.name, *solved.forms)) break;
@@ -169,7 +256,7 @@ class Deriver {
             }
         try {
             Solved solved;
-            solved.known = std::make_unique<Known>(*this, s.name);
+            solved.known = std::make_unique<Known>(*this, std::vector{s.name});
             solved.elementwise =
                 std::make_unique<ElementwiseChunk>(step_, writer_, *solved.known, s, after(s.name));
             solved_[s.name] = std::move(solved);
@@ -180,7 +267,7 @@ class Deriver {
     }
 
     /// That outputs and other states read the state along the axis of its keys.
-    void check_reads(const std::string& state, StateForms& forms) {
+    void check_reads(const std::string& state, StateForms& forms, const std::vector<std::string>& within = {}) {
         std::vector<int> seen(step_.ops.size(), 0);
         const auto visit = [&](auto&& self, ValueId v) -> void {
             if (!reads(v, state) || forms.is_read(v) || seen[static_cast<std::size_t>(v)]++ > 0) return;
@@ -193,7 +280,8 @@ class Deriver {
             for (const ValueId a : op.args) self(self, a);
         };
         for (const ir::Result& r : step_.results)
-            if (r.role != Role::State || r.name != state) visit(visit, r.value);
+            if (r.role != Role::State || (r.name != state && !std::count(within.begin(), within.end(), r.name)))
+                visit(visit, r.value);
     }
 
     /// A value of `step` for all tokens, where the states that it reads are solved.
@@ -213,10 +301,7 @@ class Deriver {
             Solved& s = it->second;
             if (s.elementwise && v == after(name)) return s.elementwise->after();
             if (s.elementwise && v == params_.at(name)) return s.elementwise->before();
-            if (s.matrix && s.forms->is_read(v)) {
-                const ReadForm form = s.forms->read(v);
-                return s.matrix->read(form.reads[0].key, *form.reads[0].of);
-            }
+            if (s.forms && s.forms->is_read(v)) return s.read(v);
         }
         if (op.code == Opcode::Param && op.attrs.role == Role::State)
             throw CompileError(Diagnostic{

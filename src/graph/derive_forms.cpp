@@ -200,13 +200,14 @@ TokenRow plus(ChunkWriter& out, TokenRow a, TokenRow b, bool minus) {
 }
 
 StateForms::StateForms(const ir::Function& step, ChunkWriter& out, KnownValues& known, std::string name,
-                       const Shape& shape, int key_axis)
+                       const Shape& shape, int key_axis, std::map<ValueId, std::string> others)
     : step_(step),
       out_(out),
       known_(known),
       name_(std::move(name)),
       rank_(wide_axes(shape).size()),
-      key_axis_(key_axis) {}
+      key_axis_(key_axis),
+      others_(std::move(others)) {}
 
 void StateForms::refuse(const Op& op, const std::string& why) const {
     throw CompileError(Diagnostic{
@@ -248,9 +249,11 @@ StateForm StateForms::made(ValueId v) {
     if (known_.is_known(v)) return of_known(v);
     const auto known = [&](std::size_t i) { return known_.is_known(op.args[i]); };
     const auto whole = [&](std::size_t i) { return !known(i) && is_state(op.args[i]); };
+    if (const auto other = others_.find(v); other != others_.end()) return {"", {}, {}, {{other->second, true, {}}}};
     switch (op.code) {
         case Opcode::Param:
-            return {name_, {}, {}, op.where};
+            if (op.attrs.name != name_) return {"", {}, {}, {{op.attrs.name, false, {}}}};
+            return {name_, {}, {}};
         case Opcode::Add:
         case Opcode::Sub:
             if (is_state(op.args[0]) && is_state(op.args[1]))
@@ -390,6 +393,10 @@ StateForm StateForms::scaled(StateForm form, ValueId factor, const Op& op, bool 
     const std::vector<int> axes = axes_in(factor, op.type.shape);
     if (axes.size() == 2) refuse(op, "it decays by a factor for every element");
     if (!form.state.empty()) form.scale.push_back(decay(factor, op, inverse));
+    for (Coupling& c : form.couplings) {
+        if (!axes.empty()) refuse(op, "another matrix is added to it with a factor per row or column");
+        c.coefficient = times(out_, c.coefficient, f);
+    }
     for (Outer& o : form.outers) {
         if (axes.empty() || axes[0] == key_axis_) {
             o.key = times(out_, o.key, f);
@@ -426,6 +433,10 @@ void StateForms::append(std::vector<Outer>& outers, const Outer& added, bool min
 
 StateForm StateForms::summed(StateForm a, const StateForm& b, bool minus, const Op& op) {
     for (const Outer& o : b.outers) append(a.outers, o, minus);
+    for (Coupling c : b.couplings) {
+        if (minus) c.coefficient = times(out_, c.coefficient, {out_.constant(-1), false});
+        a.couplings.push_back(std::move(c));
+    }
     if (b.state.empty()) return a;
     if (a.state.empty()) {
         if (minus) refuse_sign(op);
@@ -476,6 +487,9 @@ StateForm StateForms::transformed(ValueId matrix, const std::shared_ptr<const St
             const auto log = logarithm(out_, f);
             if (!log) refuse_sign(m);
             const bool number = wide_axes(shape(m.args[1 - i])).empty();
+            if (!number && !diagonal.couplings.empty())
+                refuse(m, "another matrix is added to it with a factor per row or column");
+            for (Coupling& c : diagonal.couplings) c.coefficient = times(out_, c.coefficient, f);
             if (!diagonal.state.empty()) diagonal.scale.push_back({number ? Axis::None : Axis::Key, f, *log});
             for (Outer& o : diagonal.outers) o.key = times(out_, o.key, f);
             return diagonal;

@@ -49,11 +49,19 @@ struct Outer {
     [[nodiscard]] bool is_known() const { return value->reads.empty(); }
 };
 
+/// A number times another matrix that is derived together with this one, before or after the token.
+struct Coupling {
+    std::string state;
+    bool after = false;
+    TokenRow coefficient;  ///< kNoValue: 1
+};
+
 struct StateForm {
-    std::string state;            ///< whose value before the token is decayed; empty: none
+    std::string state;  ///< whose value before the token is decayed; empty: none
     Scale scale;
     std::vector<Outer> outers;
-    Location where;
+    std::vector<Coupling> couplings = {};
+    Location where = {};
 };
 
 /// Logarithm of a factor that is not negative; nullopt if that cannot be seen.
@@ -75,9 +83,10 @@ class KnownValues {
 
 class StateForms {
   public:
-    /// Of the state `name` of the given shape; `key_axis`: 0 or 1.
+    /// Of the state `name` of the given shape; `key_axis`: 0 or 1. `others`: the values after the token of those that
+    /// are derived together with it.
     StateForms(const ir::Function& step, ChunkWriter& out, KnownValues& known, std::string name, const Shape& shape,
-               int key_axis);
+               int key_axis, std::map<ir::ValueId, std::string> others = {});
 
     /// CompileError with the operation that is none of these.
     std::shared_ptr<const StateForm> state(ir::ValueId v);
@@ -114,6 +123,7 @@ class StateForms {
     std::string name_;
     std::size_t rank_;
     int key_axis_;
+    std::map<ir::ValueId, std::string> others_;
     std::map<ir::ValueId, std::shared_ptr<const StateForm>> forms_;
     std::set<const ReadForm*> solved_;  ///< read again after they were written: no longer to be added to
 };

@@ -184,6 +184,36 @@ LinearAttention min_gru() {
     return a;
 }
 
+/// Titans' linear memory: a gradient step of |Sᵀ k - v|² with momentum, and forgetting:
+/// M = η M - θ k (Sᵀ k - v)ᵀ, S = e^g S + M, of which the one reads the other.
+LinearAttention momentum_memory() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a = with_heads("momentum_memory");
+    a.input("g", F32, {T, H}, kLogDecays).input("eta", F32, {T, H}).input("theta", BF16, {T, H}, kZeroToOne);
+    a.state("m", F32, {K, V});
+    a.step({"q", "k", "v", "g", "eta", "theta", "prev_s", "prev_m"},
+           [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor eta, Tensor theta, Tensor s, Tensor m) -> Results {
+               Tensor surprise = matmul(k, s) - v, momentum = m * sigmoid(eta) - outer(k, surprise * theta);
+               Tensor next = s * exp(g) + momentum;
+               return {{"s", next}, {"m", momentum}, {"o", matmul(q, next)}};
+           });
+    return a;
+}
+
+/// Polyak's momentum of plain linear attention, and a memory of what momentum was: S takes M as it was before the token.
+LinearAttention heavy_ball() {
+    auto [H, K, V] = dims("H", "K", "V");
+    LinearAttention a = with_heads("heavy_ball");
+    a.head_input("rate", F32, {H}, kZeroToOne).state("m", F32, {K, V}).state("average", F32, {K, V});
+    a.step({"q", "k", "v", "rate", "prev_s", "prev_m", "prev_average"},
+           [](Tensor q, Tensor k, Tensor v, Tensor rate, Tensor s, Tensor m, Tensor average) -> Results {
+               Tensor next_m = m * rate + outer(k, v), next = s + 0.5 * m;
+               Tensor next_average = average * 0.9 + next * 0.1;
+               return {{"s", next}, {"m", next_m}, {"average", next_average}, {"o", matmul(q, next_average + next_m)}};
+           });
+    return a;
+}
+
 }  // namespace
 
 const std::vector<variants::Entry>& recurrences() {
@@ -201,6 +231,10 @@ const std::vector<variants::Entry>& recurrences() {
          rotary_retention},
         {"rebased", "o = Sᵀ φ(q) / zᵀ φ(q), φ(x) = (γ x + β)²", "Aksenov et al. 2024, arXiv:2402.10644", rebased},
         {"trapezoidal", "S = α S + β k' v'ᵀ + γ k vᵀ", "Lahoti et al. 2026, Mamba-3, arXiv:2603.15569", trapezoidal},
+        {"momentum_memory", "M = η M - θ k (Sᵀ k - v)ᵀ, S = e^g S + M", "Behrouz et al. 2024, arXiv:2501.00663",
+         momentum_memory},
+        {"heavy_ball", "M = μ M + k vᵀ, S = S + M / 2, A = 0.9 A + 0.1 S", "Polyak 1964; Nguyen et al. 2022, "
+         "arXiv:2208.00579", heavy_ball},
         {"min_gru", "h = (1 - z) h + z c", "Feng et al. 2024, arXiv:2410.01201", min_gru},
     };
     return kAll;
