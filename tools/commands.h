@@ -61,6 +61,12 @@ struct CheckCompileOptions {
 };
 int check_compile(const CheckCompileOptions& options);
 
+struct DeriveOptions {
+    std::string variant;
+};
+/// Prints the definition with phases derived from its step, whatever phases it has.
+int derive_phases(const DeriveOptions& options);
+
 struct OptOptions {
     std::string file;
     std::vector<std::string> passes;

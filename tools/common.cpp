@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "graph/derive.h"
 #include "ir/text.h"
 #include "variants/variants.h"
 
@@ -61,7 +62,8 @@ std::string read_file(const std::string& path) {
 
 ir::Definition find_variant(const std::string& name_or_path) {
     if (const variants::Entry* entry = variants::find(name_or_path)) return entry->make().define();
-    if (std::ifstream(name_or_path).good()) return ir::parse_definition(read_file(name_or_path), name_or_path);
+    if (std::ifstream(name_or_path).good())
+        return graph::with_phases(ir::parse_definition(read_file(name_or_path), name_or_path));
     throw RuntimeError(fmt::format(
         "'{}' is neither a variant nor a file with a definition; `forge list` prints the variants", name_or_path));
 }

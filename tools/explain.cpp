@@ -8,7 +8,9 @@
 #include "build/hand_over.h"
 #include "check/bisect.h"
 #include "commands.h"
+#include "graph/derive.h"
 #include "graph/pipeline.h"
+#include "ir/text.h"
 #include "json.h"
 #include "rt/package.h"
 
@@ -100,6 +102,11 @@ int check_compile(const CheckCompileOptions& options) {
         table.row(
             {r.kernel, std::to_string(r.registers), std::to_string(r.spill_bytes), std::to_string(r.stack_bytes)});
     fmt::print("{}", table.text());
+    return 0;
+}
+
+int derive_phases(const DeriveOptions& options) {
+    fmt::print("{}", ir::print(graph::derive(find_variant(options.variant))));
     return 0;
 }
 

@@ -156,6 +156,7 @@ struct AllOptions {
     ExplainOptions explain;
     EmitOptions emit;
     CheckCompileOptions check_compile;
+    DeriveOptions derive;
     OptOptions opt;
     BenchOptions bench;
     TuneOptions tune;
@@ -295,6 +296,13 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     on_parse_with_device(*compile, chosen, o.check_compile, check_compile);
 }
 
+void add_derive(CLI::App& app, DeriveOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "derive", "Print a definition with phases derived from its step, the recurrence of one token",
+                              "forge derive kda");
+    add_variant(*c, o.variant);
+    on_parse(*c, chosen, o, derive_phases);
+}
+
 void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {
     CLI::App* c = add_command(app, "opt", "Run graph passes over a function in text form; for tests of passes",
                               "forge opt program.ir --passes=canonicalize,cse");
@@ -383,6 +391,7 @@ int run(int argc, char** argv) {
     add_check(app, options.check, chosen);
     add_bench(app, options.bench, chosen);
     add_tune(app, options.tune, chosen);
+    add_derive(app, options.derive, chosen);
     add_opt(app, options.opt, chosen);
     add_package(app, options.package, chosen);
     add_cache(app, options.cache, chosen);

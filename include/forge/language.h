@@ -169,7 +169,8 @@ class LinearAttention {
                                 Here here = Here::current());
     LinearAttention& scalar(const std::string& name, std::optional<Range> range = {}, Here here = Here::current());
     LinearAttention& state(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
-    /// Default: one output "o", shaped as merge's result, in the element type of the first token input.
+    /// Default: one output "o", shaped as merge's result (of a step alone, all that it gives), in the element type of the
+    /// first token input.
     LinearAttention& output(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
 
     /// Fixes the tokens per chunk (16, 32, 64 or 128) of a definition whose results depend on it: one that looks a
@@ -194,7 +195,10 @@ class LinearAttention {
         return phase(Phase::Merge, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);
     }
     /// The specification: one token of the recurrence. Inputs lose the token axis; returns the states after the token
-    /// and the outputs, by name; what has several rows per token has them as its first axis.
+    /// and the outputs, by name; what has several rows per token has them as its first axis. Alone it is a definition
+    /// where it is affine in the states: compilation derives the other three from it (docs/internals.md says how), or
+    /// says in words what it is not. Outputs that are not declared then are those of `step`, in the type of the first
+    /// token input.
     template <class Fn>
     LinearAttention& step(std::vector<std::string> args, Fn fn, Here here = Here::current()) {
         return phase(Phase::Step, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);

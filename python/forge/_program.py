@@ -160,13 +160,14 @@ def _called(phase: str) -> str:
 
 
 class Program:
-    """The phases of a variant, traced. `text` is its definition. `chunk`: the tokens per chunk if they are fixed, else
+    """The phases of a variant, traced, or its step alone. `text` is its definition. `chunk`: the tokens per chunk if they are fixed, else
     0."""
 
     def __init__(self, name: str, meta: Meta, phases: Mapping[str, Callable[..., Any] | None], chunk: int = 0) -> None:
         self.name, self.meta = name, meta
         self._cached: dict[str, str] = {}  #: types of what earlier phases cached
         self._outputs: dict[str, str] = {}
+        self._step_alone = [phase for phase, fn in phases.items() if fn is not None] == ["step"]
         functions = [self._phase(phase, fn) for phase, fn in phases.items() if fn is not None]
         for cached in self._cached:  # cached values may stand in input_meta, but are not the caller's to give
             meta.inputs.pop(cached, None)
@@ -214,7 +215,7 @@ class Program:
 
     def _phase(self, phase: str, fn: Callable[..., Any]) -> str:
         trace, where = Trace(phase, self.meta.sizes), Location.of_function(fn)
-        if phase == "merge":
+        if phase == "merge" or self._step_alone:
             self._merge_at = where
         parameters = inspect.signature(fn).parameters.values()
         arguments = {}
@@ -327,11 +328,17 @@ class Program:
                 x = named[name] = trace.op("expand", [trace.constant(x)], own=f"f32[{', '.join(dims)}]")
             if not isinstance(x, Tensor):
                 raise error(where, f"{_called(phase)}: expected a traced tensor as {name!r}, got {x!r}")
-            if phase != "step" and name in states and dims_of(x.type) != self.meta.states[name].dims:
+            if (phase != "step" or self._step_alone) and name in states and dims_of(x.type) != self.meta.states[name].dims:
                 raise error(where, f"{_called(phase)}: state {name!r} has another shape than declared\n    expected: "
                                    f"[{', '.join(self.meta.states[name].dims)}]\n    got:      {x.type}")  # fmt: skip
         if phase == "merge":
             self._outputs = {name: x.type for name, x in named.items()}
+        elif self._step_alone:  # a token's outputs, for every token
+            self._outputs = {
+                name: f"f32[{', '.join(['C', *dims_of(x.type)])}]" for name, x in named.items() if name not in states
+            }
+            if not self._outputs:
+                raise error(where, "step: there is no output\n    expected: (next state, output)")
         named = {
             name: x.to("f32") if name in states and x.dtype != "f32" else x for name, x in named.items()
         }  # as it is carried

@@ -16,13 +16,16 @@ from .attention import Attention
 
 
 class LinearAttention(Attention):
-    """A variant from three functions over one chunk of tokens of one head, and, to check against, its recurrence.
+    """A variant from its recurrence, or from three functions over one chunk of tokens of one head.
+
+    `step` alone is enough where it is affine in the states: the three functions are derived from it (docs/python.md says
+    what that takes). Those that are written by hand are held against `step`, if there is one.
 
     input_meta    name -> SymbTensor, or a number for a scalar with a default; 'prev_s' or 'prev_<name>': the states
     chunk_mode    inputs -> the chunk's own contribution to the state
     decay_mode    prev_s, chunk_state, inputs -> the state after the chunk
     merge_mode    inputs, chunk_state (the state before the chunk) -> the output
-    step          optional: inputs of one token, prev_s -> (next state, output): what `check` holds the rest to
+    step          inputs of one token, prev_s -> (next state, output): alone, or what `check` holds the rest to
     chunk         optional: the tokens per chunk (16, 32, 64, 128), if results depend on it; else Forge chooses
     enable_aot    compile now, for every combination of the values of ConstExpr, and keep the sources in `code_dir`
     code_dir      where generated sources and compiled kernels are kept (default: the cache directory)
@@ -44,9 +47,17 @@ class LinearAttention(Attention):
         name: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        for phase, fn in {"chunk_mode": chunk_mode, "decay_mode": decay_mode, "merge_mode": merge_mode}.items():
-            if not callable(fn):
-                raise TypeError(f"LinearAttention: argument '{phase}': expected a function, got {fn!r}")
+        by_hand = {"chunk_mode": chunk_mode, "decay_mode": decay_mode, "merge_mode": merge_mode}
+        step_alone = callable(step) and all(fn is None for fn in by_hand.values())
+        for phase, fn in by_hand.items():
+            if not callable(fn) and not step_alone:
+                raise TypeError(
+                    f"LinearAttention: argument '{phase}': expected a function (all three, or step alone), got {fn!r}"
+                )
+        if step is not None and not callable(step):
+            raise TypeError(f"LinearAttention: argument 'step': expected a function, got {step!r}")
+        if step_alone and chunk is not None:
+            raise ValueError("LinearAttention: argument 'chunk': a step alone has results of no chunk; leave it out")
         if name is not None and not is_name(name):
             raise ValueError(
                 f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}"
@@ -59,7 +70,7 @@ class LinearAttention(Attention):
             raise ValueError(f"LinearAttention: argument 'chunk': expected 16, 32, 64 or 128 tokens, got {chunk!r}")
         meta = Meta(input_meta, Location.of_caller())
         phases = {"chunk": chunk_mode, "decay": decay_mode, "merge": merge_mode, "step": step}
-        program = Program(name or _name_of(chunk_mode), meta, phases, chunk or 0)
+        program = Program(name or _name_of(step if step_alone else chunk_mode), meta, phases, chunk or 0)
         chosen = {**({"cache_dir": str(Path(code_dir) / "cache")} if code_dir else {}), **(options or {})}
         defaults = {i.name: i.default for i in meta.inputs.values() if i.default is not None}
         super().__init__(program.text, options=chosen, defaults=defaults, allowed=meta.constants)
@@ -86,7 +97,8 @@ class LinearAttention(Attention):
                     (folder / name).write_text(text, encoding="utf-8")
 
 
-def _name_of(chunk_mode: Callable[..., Any] | None) -> str:
-    """scalar_gla for scalar_gla_chunk or chunk_scalar_gla; "attention" for functions named after their phase alone."""
-    name = re.sub(r"(^|_)chunk(_mode|_fn|_fwd)?(?=_|$)", "", getattr(chunk_mode, "__name__", "")).strip("_")
+def _name_of(function: Callable[..., Any] | None) -> str:
+    """scalar_gla for scalar_gla_chunk, chunk_scalar_gla or scalar_gla_step; "attention" for functions named after their
+    phase alone."""
+    name = re.sub(r"(^|_)(chunk|step)(_mode|_fn|_fwd)?(?=_|$)", "", getattr(function, "__name__", "")).strip("_")
     return name if is_name(name) else "attention"

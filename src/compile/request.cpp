@@ -7,6 +7,7 @@
 #include "compile/question.h"
 #include "frontend/axes.h"
 #include "frontend/join.h"
+#include "graph/derive.h"
 #include "interp/semantics.h"
 #include "ir/infer.h"
 #include "ir/text.h"
@@ -115,7 +116,7 @@ CompileOptions settled(CompileOptions options, const program::EntryPoint& entry)
 
 void verify(const ir::Definition& declared, const CompileOptions& options) {
     check_options(options);
-    const ir::Definition def = frontend::with_dtype(declared, options.dtype);
+    const ir::Definition def = frontend::with_dtype(graph::with_phases(declared), options.dtype);
     check_known(def, options.sizes);
     check_meaning(def);
     settled(options, program::entry_named(options.entry, frontend::with_own_axes(def)));

@@ -249,6 +249,27 @@ void check_declarations(const ir::Definition& def) {
     throw_if_any(std::move(found));
 }
 
+/// Without phases and declarations every output of `step` is one, in the first token input's type, with the last one's
+/// heads.
+std::vector<ir::OutputDecl> outputs_of_step(const ir::Definition& def) {
+    const ir::InputDecl *first = nullptr, *last = nullptr;
+    for (const auto& in : def.inputs)
+        if (in.role == Role::Input) {
+            if (!first) first = &in;
+            last = &in;
+        }
+    std::vector<ir::OutputDecl> outputs;
+    for (const ir::Result& r : def.step->results) {
+        if (r.role != Role::Input) continue;
+        Shape shape = def.step->op(r.value).type.shape;
+        shape.insert(shape.begin(), {Dim(ir::kTokenSymbol), last->type.shape[1]});
+        outputs.push_back({r.name, {first->type.dtype, std::move(shape)}, def.where});
+    }
+    if (outputs.empty())
+        throw CompileError(Diagnostic{"step: there is no output", "a result that is no state: {\"o\", value}", "", def.where, ""});
+    return outputs;
+}
+
 /// Without a declaration the output is merge's result, in the first token input's type, with the last one's heads.
 ir::OutputDecl default_output(const ir::Definition& def) {
     const ir::InputDecl *first = nullptr, *last = nullptr;
@@ -322,20 +343,25 @@ LinearAttention& LinearAttention::phase(Phase which, std::vector<std::string> ar
 ir::Definition LinearAttention::define() const {
     ir::Definition def = declared_->decls;
     check_declarations(def);
+    const auto has = [&](Phase p) { return declared_->phases[static_cast<std::size_t>(p)].has_value(); };
+    const bool step_alone = has(Phase::Step) && !has(Phase::Chunk) && !has(Phase::Decay) && !has(Phase::Merge);
     std::vector<Diagnostic> missing;
     for (const Phase p : {Phase::Chunk, Phase::Decay, Phase::Merge})
-        if (!declared_->phases[static_cast<std::size_t>(p)])
+        if (!has(p) && !step_alone)
             missing.push_back({fmt::format("'{}' has no {} phase", def.name, phase_name(p)),
-                               fmt::format("{}(names, function)", phase_name(p)), "", def.where, ""});
+                               fmt::format("{}(names, function), or a step alone", phase_name(p)), "", def.where, ""});
     throw_if_any(std::move(missing));
     const auto trace = [&](Phase p) {
         return PhaseTracer(def, p).run(*declared_->phases[static_cast<std::size_t>(p)]);
     };
-    def.chunk = trace(Phase::Chunk);
-    def.decay = trace(Phase::Decay);
-    def.merge = trace(Phase::Merge);
-    if (def.outputs.empty()) def.outputs.push_back(default_output(def));
-    if (declared_->phases[static_cast<std::size_t>(Phase::Step)]) def.step = trace(Phase::Step);
+    if (!step_alone) {
+        def.chunk = trace(Phase::Chunk);
+        def.decay = trace(Phase::Decay);
+        def.merge = trace(Phase::Merge);
+        if (def.outputs.empty()) def.outputs.push_back(default_output(def));
+    }
+    if (has(Phase::Step)) def.step = trace(Phase::Step);
+    if (def.outputs.empty()) def.outputs = outputs_of_step(def);
     throw_if_any(ir::check_names_and_constants(def));
     throw_if_any(ir::last_rows_conflicts(def));
     return def;

@@ -23,6 +23,10 @@ const InputDecl* Definition::input(const std::string& wanted) const { return fin
 const StateDecl* Definition::state(const std::string& wanted) const { return find(states, wanted); }
 const OutputDecl* Definition::output(const std::string& wanted) const { return find(outputs, wanted); }
 
+bool is_step_alone(const Definition& def) {
+    return def.step && def.chunk.ops.empty() && def.decay.ops.empty() && def.merge.ops.empty();
+}
+
 bool is_chunk_size(std::int64_t tokens) { return tokens == 16 || tokens == 32 || tokens == 64 || tokens == 128; }
 
 std::vector<LastRows> last_rows(const Definition& def) {

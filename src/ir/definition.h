@@ -54,6 +54,9 @@ struct Definition {
     [[nodiscard]] const OutputDecl* output(const std::string& name) const;
 };
 
+/// Whether it has no phases: they are to be derived from `step` (graph/derive.h) before anything else is made of it.
+bool is_step_alone(const Definition& def);
+
 /// The sizes of chunks that kernels are made for.
 bool is_chunk_size(std::int64_t tokens);
 

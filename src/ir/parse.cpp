@@ -30,10 +30,16 @@ class Parser : private TextReader {
         if (at_word("loc")) def.where = location();
         punct("{");
         while (!at_word("func")) declaration(def);
-        def.chunk = named_function("chunk");
-        def.decay = named_function("decay");
-        def.merge = named_function("merge");
-        if (at_word("func")) def.step = named_function("step");
+        const Token first = lex_.peek();
+        Function phase = function();
+        if (phase.name == "step") {  // alone: the phases are derived from it
+            def.step = std::move(phase);
+        } else {
+            def.chunk = named("chunk", std::move(phase), first);
+            def.decay = named_function("decay");
+            def.merge = named_function("merge");
+            if (at_word("func")) def.step = named_function("step");
+        }
         punct("}");
         end();
         check_derived(def);
@@ -97,10 +103,13 @@ class Parser : private TextReader {
 
     Function named_function(const std::string& name) {
         const Token at = lex_.peek();
-        Function fn = function();
+        return named(name, function(), at);
+    }
+
+    Function named(const std::string& name, Function fn, const Token& at) {
         if (fn.name != name)
             lex_.fail(at, fmt::format("function @{} stands where @{} should", fn.name, name),
-                      "the phases in the order chunk, decay, merge, step");
+                      "the phases in the order chunk, decay, merge, step, or step alone");
         return fn;
     }
 

@@ -139,7 +139,8 @@ std::string print(const Definition& def, PrintOptions options) {
         text += fmt::format("  state {}: {} of {}\n", last.name, to_string(last.type), last.input);
     for (const OutputDecl& o : def.outputs)
         text += fmt::format("  output {}: {}{}\n", o.name, to_string(o.type), where(o.where));
-    for (const Function* fn : {&def.chunk, &def.decay, &def.merge}) text += function_text(*fn, "  ", options);
+    if (!is_step_alone(def))
+        for (const Function* fn : {&def.chunk, &def.decay, &def.merge}) text += function_text(*fn, "  ", options);
     if (def.step) text += function_text(*def.step, "  ", options);
     return text + "}\n";
 }

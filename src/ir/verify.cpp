@@ -26,9 +26,11 @@ class Verifier {
         if (!found_.empty()) return std::move(found_);
         declarations();
         if (!found_.empty()) return std::move(found_);  // the phases' types follow from them
-        phase(def_.chunk, Phase::Chunk);
-        phase(def_.decay, Phase::Decay);
-        phase(def_.merge, Phase::Merge);
+        if (!is_step_alone(def_)) {
+            phase(def_.chunk, Phase::Chunk);
+            phase(def_.decay, Phase::Decay);
+            phase(def_.merge, Phase::Merge);
+        }
         if (def_.step) phase(*def_.step, Phase::Step);
         if (found_.empty()) found_ = last_rows_conflicts(def_);
         return std::move(found_);
