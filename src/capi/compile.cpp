@@ -123,6 +123,19 @@ const char* forge_explain(const forge_attention* attention) {
     return status == FORGE_OK ? attention->explanation.c_str() : nullptr;
 }
 
+forge_status forge_cost(const forge_attention* attention, const char* form, char** text) {
+    return guarded([&] {
+        const std::string asked = required(form, "form");
+        const auto print = asked == "json"   ? forge::cost_json
+                           : asked == "text" ? forge::cost_text
+                           : asked == "html" ? forge::cost_page
+                                             : nullptr;
+        if (!print) throw forge::RuntimeError("form: expected json, text or html, got '" + asked + "'");
+        char*& out = *required(text, "text");
+        out = new_text(print({required(attention, "attention")->attention.cost()}));
+    });
+}
+
 forge_status forge_source(const forge_attention* attention, size_t index, const char** name, const char** text) {
     return guarded([&] {
         const auto& sources = required(attention, "attention")->attention.sources();
