@@ -2,12 +2,11 @@
 """Holds what `forge cost` predicts against what was measured on a GPU.
 
     bench/cost_against_measured.py bench/results/2026-11-22-h200-vs-fla.csv [--forge build/forge] [--on h200] [--markdown]
-    bench/cost_against_measured.py --portable bench/results/2026-11-21-h200-portable-one-pass.csv
     bench/cost_against_measured.py --models ../shared/anchors/models_h200.csv
 
-The first file is what bench/vs_fla.py --csv wrote, the second what gpu_check --time did of portable kernels, the third has
-shapes of models. Prints predicted, measured and their ratio, row by row. The heads and sizes of the first two files are
-those in their headers. Needs neither a GPU nor packages."""
+The first file is what bench/vs_fla.py --csv wrote, whose heads and sizes stand in its header; the second has shapes of
+models, of which packed sequences are left out. Prints predicted, measured and their ratio, row by row. Needs neither a GPU
+nor packages."""
 
 import argparse
 import csv
@@ -15,12 +14,13 @@ import json
 import math
 import re
 import subprocess
+from pathlib import Path
 
 VARIANTS = {
     "simple_gla": "scalar_gla",
     "linear": "linear_attention",
     "gla": "gla",
-    "hgrn": "hgrn",
+    "hgrn": str(Path(__file__).parent / "gated_scan.ir"),  # what forge.ops compiles, gates in bf16
     "gdn": "gated_delta_net",
     "delta": "delta_net",
     "kda": "kda",
@@ -39,15 +39,15 @@ def rows_of(path):
     return list(csv.DictReader(line for line in lines if not line.startswith("#"))), header
 
 
-def predicted(forge, on, variant, shape, *more):
+def predicted(forge, on, variant, shape):
     """What `forge cost` says of the forward pass, as JSON."""
     sizes = [word for name, n in shape.items() for word in ((f"--size=D={n}",) if name == "D" else (f"--{name}", str(n)))]
-    command = [forge, "cost", variant, "--on", on, "--entry", "forward", "--json", "--untuned", *sizes, *more]
+    command = [forge, "cost", variant, "--on", on, "--entry", "forward", "--json", "--untuned", *sizes]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)[0]
 
 
 def of_operators(path):
-    """(what, variant, shape, microseconds, options) of bench/vs_fla.py's file."""
+    """(what, variant, shape, microseconds) of bench/vs_fla.py's file."""
     rows, header = rows_of(path)
     shape = {name: int(n) for name, n in re.findall(r"\b([BH])=(\d+)", header)}
     size = int(re.search(r"K=V=(\d+)", header).group(1))
@@ -56,16 +56,7 @@ def of_operators(path):
             continue
         vector = {"B": shape["B"], "H": 1, "D": 1024}  # hgrn there: one head of 1024 channels
         full = vector if r["op"] == "hgrn" else {**shape, "K": size, "V": size}
-        yield r["op"], VARIANTS[r["op"]], {"T": int(r["T"]), **full}, float(r["forge_graph_us"]), ()
-
-
-def of_portable(path):
-    rows, _ = rows_of(path)
-    for r in rows:
-        vector = r["variant"] in ("hgrn", "hawk")
-        shape = {"H": 1, "D": 1024} if vector else {"H": 32, "K": 128, "V": 128}
-        options = ("--engine", "portable", "--strategy", r["strategy"], "--chunk", r["chunk"])
-        yield r["variant"], r["variant"], {"T": int(r["T"]), **shape}, float(r["median_us"]), options
+        yield r["op"], VARIANTS[r["op"]], {"T": int(r["T"]), **full}, float(r["forge_graph_us"])
 
 
 def of_models(path):
@@ -79,13 +70,12 @@ def of_models(path):
             shape["D"] = int(r["V"])
         else:
             shape |= {"HV": int(r["HV"]), "K": int(r["K"]), "V": int(r["V"])}
-        yield r["case"], variant, shape, float(r["forge_us"]), ()
+        yield r["case"], variant, shape, float(r["forge_us"])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="?", help="of bench/vs_fla.py")
-    parser.add_argument("--portable")
     parser.add_argument("--models")
     parser.add_argument("--forge", default="build/forge")
     parser.add_argument("--on", default="h200")
@@ -93,7 +83,7 @@ def main():
     parser.add_argument("--markdown", action="store_true")
     o = parser.parse_args()
     cases = []
-    for path, read in ((o.results, of_operators), (o.portable, of_portable), (o.models, of_models)):
+    for path, read in ((o.results, of_operators), (o.models, of_models)):
         if path:
             cases += read(path)
     form = "| {} | {} | {} | {} | {} | {} |" if o.markdown else "{:24} {:>7} {:>11} {:>11} {:>8}  {}"
@@ -101,10 +91,10 @@ def main():
     if o.markdown:
         print("|---|---|---|---|---|---|")
     errors = []
-    for what, variant, shape, microseconds, options in sorted(cases, key=lambda c: (c[0], c[2]["T"])):
+    for what, variant, shape, microseconds in sorted(cases, key=lambda c: (c[0], c[2]["T"])):
         if o.tokens and shape["T"] not in o.tokens:
             continue
-        cost = predicted(o.forge, o.on, variant, shape, *options)
+        cost = predicted(o.forge, o.on, variant, shape)
         ratio = cost["seconds"] * 1e6 / microseconds
         errors.append(abs(math.log(ratio)))
         print(form.format(what, shape["T"], f"{cost['seconds'] * 1e6:.1f}", f"{microseconds:.1f}", f"{ratio:.2f}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import warnings
@@ -446,6 +447,14 @@ class Attention:
         """Every stage of the compiler and the schedule with its reasons: of the last call. Options as those of
         `compile` change what is explained: explain(on="h200")."""
         return self._chosen(options).explain()
+
+    def cost(self, **options: Any) -> _measure.Cost:
+        """What a call costs, kernel by kernel: operations, bytes, tasks, the time that each resource takes, the time
+        predicted, and what it is bound by. Of the last call, with the changes of options as those of `compile`:
+        cost(on="h200", tokens=8192, heads=32, K=128, V=128). On a GPU that need not be there nothing is compiled."""
+        compiled = self._chosen(options)
+        call = json.loads(compiled.cost("json"))[0]
+        return _measure.Cost(**call, text=compiled.cost("text"), html=compiled.cost("html"))
 
     def source(self, **options: Any) -> str:
         """The generated source code: of the last call, with the changes of options as those of `compile`."""

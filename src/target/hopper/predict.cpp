@@ -1,6 +1,7 @@
 // What calls by warp groups take, by the times of hopper/fitted.h. Schedules do not depend on it.
 #include <algorithm>
 
+#include "graph/saved_states.h"
 #include "runtime/beside.h"
 #include "support/divide.h"
 #include "target/gpu_target.h"
@@ -34,10 +35,26 @@ double factor_of_sizes(const ir::Function& fn) {
     return products > 0 ? sum / products : 1;
 }
 
+/// As microseconds_of_chunk, of the values that this scan reads: a backward pass has several scans.
+double microseconds_of_products(const ir::Function& scan) {
+    double sum = 0;
+    for (const ir::Op& op : scan.ops) sum += ir::is_matmul(op.code) ? kH200.beside_product : 0;
+    return sum;
+}
+double microseconds_of_spills(const plan::Plan& plan, const plan::Kernel& kernel) {
+    double sum = 0;
+    for (const ir::Op& op : kernel.graph.fn.ops) {
+        if (op.code != ir::Opcode::Param || op.attrs.role != ir::Role::Spill) continue;
+        const auto spill = static_cast<std::size_t>(plan.spill(op.attrs.name));
+        sum += kH200.beside_kilobyte * static_cast<double>(plan.spills[spill].floats) * sizeof(float) / 1024;
+    }
+    return sum;
+}
+
 /// A chunk of a scan with roles that has its multiprocessor to itself.
 double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
     if (kernel.graph.loop == plan::Loop::Summaries) return kH200.summary_chunk;
-    if (has_work_ahead(plan)) return microseconds_of_chunk(plan, kernel.tiles.fn);
+    if (has_work_ahead(plan)) return microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel);
     FitWishes wishes;
     wishes.expected_tokens = problem.tokens, wishes.expected_tasks = problem.sequences * problem.heads;
     return segment_times(plan.definition, kernel.graph.fn, problem.sizes, wishes).chunk;
@@ -92,6 +109,8 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
     if (plan.schedule.summaries > 0) cost.seconds += kMicro * kH200.join;
     cost.seconds += kMicro * kH200Calls.start;
     cost.basis = "times of warp groups' operations, measured on an NVIDIA H200";
+    // Long kernels whose registers do not suffice (docs/performance.md).
+    if (graph::has_saved_states(plan.program)) cost.basis += "; backward passes took up to six times that";
 }
 
 }  // namespace forge::target
