@@ -8,14 +8,11 @@ namespace forge::tools {
 
 int list_variants(const ListOptions& options) {
     if (options.json) {
-        std::vector<variants::Entry> entries = variants::all();
-        entries.insert(entries.end(), variants::objectives().begin(), variants::objectives().end());
-        fmt::print("{}\n", json_of(entries));
+        fmt::print("{}\n", json_of(variants::listed()));
         return 0;
     }
     Table table({"variant", "recurrence", "source"});
-    for (const auto* list : {&variants::all(), &variants::objectives()})
-        for (const variants::Entry& entry : *list) table.row({entry.name, entry.summary, entry.source});
+    for (const variants::Entry& entry : variants::listed()) table.row({entry.name, entry.summary, entry.source});
     fmt::print("{}", table.text());
     return 0;
 }

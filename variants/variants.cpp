@@ -1,5 +1,7 @@
 #include "variants/variants.h"
 
+#include <algorithm>
+
 namespace forge::variants {
 
 const std::vector<Entry>& all() {
@@ -41,11 +43,18 @@ const std::vector<Entry>& objectives() {
     return kObjectives;
 }
 
+const std::vector<Entry>& listed() {
+    static const std::vector<Entry> kListed = [] {
+        std::vector<Entry> entries = all();
+        entries.insert(entries.end(), objectives().begin(), objectives().end());
+        return entries;
+    }();
+    return kListed;
+}
+
 const Entry* find(const std::string& name) {
-    for (const auto* list : {&all(), &objectives()})
-        for (const Entry& entry : *list)
-            if (entry.name == name) return &entry;
-    return nullptr;
+    const auto it = std::find_if(listed().begin(), listed().end(), [&](const Entry& e) { return e.name == name; });
+    return it == listed().end() ? nullptr : &*it;
 }
 
 }  // namespace forge::variants

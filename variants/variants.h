@@ -21,7 +21,9 @@ const std::vector<Entry>& all();
 /// Those beyond regression on the token's own value: other objectives, and other ways to descend on one. They lie in
 /// `variants/objectives/`, have a list of their own, and are found by name like the others.
 const std::vector<Entry>& objectives();
-/// Of either list; nullptr if there is none of that name.
+/// all(), then objectives(): what `forge list` prints.
+const std::vector<Entry>& listed();
+/// Of these; nullptr if there is none of that name.
 const Entry* find(const std::string& name);
 
 LinearAttention linear_attention();

@@ -23,7 +23,7 @@ namespace {
 const std::map<std::string, std::string>& variant_texts() {
     static const std::map<std::string, std::string> kTexts = [] {
         std::map<std::string, std::string> texts;
-        for (const auto& entry : forge::variants::all())
+        for (const auto& entry : forge::variants::listed())
             texts[entry.name] = forge::ir::print(entry.make().define(), {.locations = true});
         return texts;
     }();
@@ -41,11 +41,11 @@ std::string lowered(const forge::ir::Definition& definition, const std::string& 
 }  // namespace
 
 const char* forge_variant_name(size_t index) {
-    return index < forge::variants::all().size() ? forge::variants::all()[index].name.c_str() : nullptr;
+    return index < forge::variants::listed().size() ? forge::variants::listed()[index].name.c_str() : nullptr;
 }
 
 const char* forge_variant_summary(size_t index) {
-    return index < forge::variants::all().size() ? forge::variants::all()[index].summary.c_str() : nullptr;
+    return index < forge::variants::listed().size() ? forge::variants::listed()[index].summary.c_str() : nullptr;
 }
 
 forge_status forge_variant_definition(const char* name, const char** text) {

@@ -115,9 +115,7 @@ TEST(Cost, IsTheSchedulersOnACpu) {
 }
 
 TEST(Cost, OfEveryVariantAndEntryPointIsPositiveAndAboveItsRoofline) {
-    std::vector<variants::Entry> entries = variants::all();
-    entries.insert(entries.end(), variants::objectives().begin(), variants::objectives().end());
-    for (const auto& entry : entries)
+    for (const auto& entry : variants::listed())
         for (const char* point : {"forward", "backward", "decode"})
             for (const char* gpu : {"h200", "a100"}) {
                 if (point == std::string("decode") && !program::has_decode(entry.make().define())) continue;

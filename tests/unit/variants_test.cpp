@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, Program, testing::ValuesIn(variants::object
 INSTANTIATE_TEST_SUITE_P(Novel, Program, testing::ValuesIn(novel::all()), name_of);
 
 TEST(Registry, FindsEveryVariantByTheNameItsDefinitionHas) {
-    for (const auto* list : {&variants::all(), &variants::objectives()}) for (const Entry& entry : *list) {
+    for (const Entry& entry : variants::listed()) {
         EXPECT_EQ(variants::find(entry.name), &entry);
         EXPECT_EQ(entry.make().name(), entry.name);
     }
@@ -90,9 +90,7 @@ TEST(Registry, FindsEveryVariantByTheNameItsDefinitionHas) {
 // What the naive chunk forms cannot bear in any precision, and every kernel must: gates of 0, -1000 and -inf.
 TEST(Optimized, FollowsTheStepForEveryGate) {
     const double gates[] = {0, -1000, -std::numeric_limits<double>::infinity(), -0.3, -20};
-    std::vector<Entry> entries = variants::all();
-    entries.insert(entries.end(), variants::objectives().begin(), variants::objectives().end());
-    for (const Entry& entry : entries) {
+    for (const Entry& entry : variants::listed()) {
         const ir::Definition def = entry.make().define();
         const interp::Sizes sizes = interp::small_sizes(def, 8);
         interp::Sequence sequence = interp::random_sequence(def, sizes, 19, 17);
