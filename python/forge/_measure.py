@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 QUIET = 0.05  #: the share of the cores that others may have without spoiling a measurement
@@ -74,8 +74,8 @@ class Cost:
     beside: bool  #: the first kernel runs while the second does
     basis: str  #: what the prediction rests on
     kernels: list[dict[str, Any]]  #: name, tasks, hops, flops, bytes, …, seconds, bound of each (forge/cost.h)
-    text: str  #: the table
-    html: str  #: a page with a picture of the same
+    text: str = field(repr=False)  #: the table
+    html: str = field(repr=False)  #: a page with a picture of the same
 
     def __str__(self) -> str:
         return self.text

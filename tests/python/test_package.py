@@ -152,7 +152,9 @@ def test_what_a_call_costs():
     assert cost.state_bytes == 4 * 128 * 128 and cost.seconds > cost.roofline_seconds > 0
     assert cost.flops == sum(k["flops"] for k in cost.kernels) and cost.bound in str(cost) and "<svg" in cost.html
     assert attn.cost(on="h200", tokens=32768, heads=32, K=128, V=128).seconds > 3 * cost.seconds
-    assert attn.cost(on="h200", entry="decode", heads=32, sequences=64, K=128, V=128).bound == "memory"
+    decoding = forge.variants.gated_delta_net.cost(on="h200", entry="decode", heads=32, sequences=64, K=128, V=128)
+    assert decoding.bound == "memory" and decoding.tokens == 1
+    assert attn.cost(on="h200", tokens=6000, heads=32, K=128, V=128).tokens == 6000
     with pytest.raises(TypeError, match="K, V"):
         PROGRAMS["gated_delta_net"]().cost(dtype="f32")
 
