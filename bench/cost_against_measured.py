@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Holds what `forge cost` predicts against what was measured on a GPU.
 
-    bench/cost_against_measured.py bench/results/2026-11-22-h200-vs-fla.csv [--forge build/forge] [--on h200] [--markdown]
+    bench/cost_against_measured.py bench/results/2026-11-22-h200-vs-fla.csv [--forge build/forge] [--on h200]
     bench/cost_against_measured.py --models ../shared/anchors/models_h200.csv
 
-The first file is what bench/vs_fla.py --csv wrote, whose heads and sizes stand in its header; the second has shapes of
-models, of which packed sequences are left out. Prints predicted, measured and their ratio, row by row. Needs neither a GPU
-nor packages."""
+The first file is what bench/vs_fla.py --csv wrote, whose heads and sizes stand in its header; the second has shapes
+of models, of which packed sequences are left out. Prints predicted, measured and their ratio, row by row. Needs
+neither a GPU nor packages."""
 
 import argparse
 import csv
@@ -41,7 +41,9 @@ def rows_of(path):
 
 def predicted(forge, on, variant, shape):
     """What `forge cost` says of the forward pass, as JSON."""
-    sizes = [word for name, n in shape.items() for word in ((f"--size=D={n}",) if name == "D" else (f"--{name}", str(n)))]
+    sizes = [
+        word for name, n in shape.items() for word in ((f"--size=D={n}",) if name == "D" else (f"--{name}", str(n)))
+    ]
     command = [forge, "cost", variant, "--on", on, "--entry", "forward", "--json", "--untuned", *sizes]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)[0]
 

@@ -273,10 +273,11 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_device_or_facts(*explain, o.explain.build);
     on_parse_with_device(*explain, chosen, o.explain, explain_variant);
 
-    CLI::App* cost = add_command(app, "cost",
-                                 "Say what calls cost, kernel by kernel, before anything is compiled: operations, bytes, "
-                                 "tasks,\nwhat each resource takes, the predicted time, and what it is bound by",
-                                 "forge cost gated_delta_net --on h200 --T 32768 --H 32");
+    CLI::App* cost =
+        add_command(app, "cost",
+                    "Say what calls cost, kernel by kernel, before anything is compiled: operations, bytes, "
+                    "tasks,\nwhat each resource takes, the predicted time, and what it is bound by",
+                    "forge cost gated_delta_net --on h200 --T 32768 --H 32");
     add_variant(*cost, o.cost.variant);
     cost->add_flag("--json", o.cost.json, "print JSON");
     cost->add_option("--html", o.cost.html, "write it with pictures, as a page, to this file");

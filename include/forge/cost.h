@@ -20,18 +20,18 @@ const char* to_string(Bound bound);
 
 struct StageCost {
     std::string name;
-    std::string task;             ///< what one does, in words
-    std::int64_t tasks = 0;       ///< that can run at the same time
-    std::int64_t hops = 0;        ///< chunks, or segments, that each of them processes one after the other
-    double flops = 0;             ///< useful operations of products and inverses, a multiply-add is two
-    double elementwise = 0;       ///< other operations, number by number; an exponential counts as several
-    double bytes = 0;             ///< from and to memory, each byte once
-    double memory_seconds = 0;    ///< of the bytes alone, at the rate that memory is known to reach
-    double matrix_seconds = 0;    ///< of the products alone, at the matrix units' peak
+    std::string task;               ///< what one does, in words
+    std::int64_t tasks = 0;         ///< that can run at the same time
+    std::int64_t hops = 0;          ///< chunks, or segments, that each of them processes one after the other
+    double flops = 0;               ///< useful operations of products and inverses, a multiply-add is two
+    double elementwise = 0;         ///< other operations, number by number; an exponential counts as several
+    double bytes = 0;               ///< from and to memory, each byte once
+    double memory_seconds = 0;      ///< of the bytes alone, at the rate that memory is known to reach
+    double matrix_seconds = 0;      ///< of the products alone, at the matrix units' peak
     double arithmetic_seconds = 0;  ///< of the elementwise operations alone, at the peak; where the machine's times of
                                     ///< such kernels were measured, by these
-    double latency_seconds = 0;   ///< of the chain of hops
-    double seconds = 0;           ///< predicted
+    double latency_seconds = 0;     ///< of the chain of hops
+    double seconds = 0;             ///< predicted
     Bound bound = Bound::Memory;
 };
 
@@ -40,16 +40,16 @@ struct CallCost {
     std::string name, entry, device, schedule, engine;
     std::int64_t tokens = 0, sequences = 0, heads = 0;  ///< tokens per sequence
     double flops = 0, elementwise = 0, bytes = 0;       ///< of all kernels
-    double floor_bytes = 0;      ///< of arguments and results alone, read once and written once
-    double workspace_bytes = 0;  ///< what passes between kernels
-    double state_bytes = 0;      ///< of the carried states of one sequence and head
-    std::int64_t tasks = 0;      ///< of the kernel that takes longest
+    double floor_bytes = 0;                             ///< of arguments and results alone, read once and written once
+    double workspace_bytes = 0;                         ///< what passes between kernels
+    double state_bytes = 0;                             ///< of the carried states of one sequence and head
+    std::int64_t tasks = 0;                             ///< of the kernel that takes longest
     /// No kernels of these chunks can be faster: the larger of floor_bytes at memory's rate and flops at the peak.
     double roofline_seconds = 0;
-    double seconds = 0;          ///< predicted
+    double seconds = 0;  ///< predicted
     Bound bound = Bound::Memory;
-    bool beside = false;         ///< the first kernel runs while the second does
-    std::string basis;           ///< what the prediction rests on, in a sentence
+    bool beside = false;  ///< the first kernel runs while the second does
+    std::string basis;    ///< what the prediction rests on, in a sentence
     std::vector<StageCost> kernels;
 };
 

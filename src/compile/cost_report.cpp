@@ -19,7 +19,8 @@ std::string seconds_in_words(double s) {
 }
 
 std::string quantity(double x, const char* unit) {
-    constexpr std::array<std::pair<double, const char*>, 4> kUnits = {{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
+    constexpr std::array<std::pair<double, const char*>, 4> kUnits = {
+        {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
     for (const auto& [size, letter] : kUnits)
         if (x >= size) return fmt::format("{:.3g} {}{}", x / size, letter, unit);
     return fmt::format("{:.3g} {}", x, unit);
@@ -66,9 +67,9 @@ std::string bar(double share) {
 }
 
 std::string text_of(const CallCost& call, double width) {
-    std::string text = fmt::format("{}\n{}\n\n  {:<28} {:>7} {:>7} {:>10} {:>11} {:>10} {:>10}  {}\n", title_of(call),
-                                   call.schedule, "kernel", "tasks", "hops", "products", "elementwise", "memory",
-                                   "predicted", "bound by");
+    std::string text =
+        fmt::format("{}\n{}\n\n  {:<28} {:>7} {:>7} {:>10} {:>11} {:>10} {:>10}  {}\n", title_of(call), call.schedule,
+                    "kernel", "tasks", "hops", "products", "elementwise", "memory", "predicted", "bound by");
     for (const StageCost& k : call.kernels)
         text += fmt::format("  {:<28} {:>7} {:>7} {:>10} {:>11} {:>10} {:>10}  {}\n", k.name, k.tasks, k.hops,
                             quantity(k.flops, "F"), quantity(k.elementwise, "op"), quantity(k.bytes, "B"),
@@ -186,9 +187,9 @@ std::string cost_page(const std::vector<CallCost>& calls) {
                             compiler::escaped(call.schedule), compiler::escaped(summary_of(call)),
                             compiler::escaped(call.basis));
         for (const StageCost& k : call.kernels)
-            page += fmt::format("<h3>{}</h3><p>{}: {} tasks of {} hops; bound by {}.</p>{}\n",
-                                compiler::escaped(k.name), k.task, k.tasks, k.hops, to_string(k.bound),
-                                picture_of(k, widest({call})));
+            page +=
+                fmt::format("<h3>{}</h3><p>{}: {} tasks of {} hops; bound by {}.</p>{}\n", compiler::escaped(k.name),
+                            k.task, k.tasks, k.hops, to_string(k.bound), picture_of(k, widest({call})));
         page += "</section>\n";
     }
     return page + "</main></body></html>\n";

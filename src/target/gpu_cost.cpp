@@ -110,7 +110,7 @@ double bodies(const plan::Plan& plan, const plan::Kernel& kernel, const Extent& 
 }
 
 StageCost count_kernel(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem,
-                        const GpuPeaks& peaks) {
+                       const GpuPeaks& peaks) {
     const Extent e = extent(plan, kernel, problem);
     const auto tasks = static_cast<double>(e.tasks), hops = static_cast<double>(e.hops);
     const tile::Sizes sizes = sizes_of_chunk(plan);
@@ -205,8 +205,8 @@ void find_bounds(CallCost& cost) {
     const StageCost* most = nullptr;
     double inside = 0;
     for (StageCost& k : cost.kernels) {
-        const double launch = k.seconds - std::max({k.memory_seconds, k.matrix_seconds, k.arithmetic_seconds,
-                                                    k.latency_seconds});
+        const double launch =
+            k.seconds - std::max({k.memory_seconds, k.matrix_seconds, k.arithmetic_seconds, k.latency_seconds});
         k.bound = longest(k.memory_seconds, k.matrix_seconds, k.arithmetic_seconds, k.latency_seconds, launch);
         inside += k.seconds;
         if (!most || k.seconds > most->seconds) most = &k;

@@ -1,5 +1,5 @@
-/// The cost of a plan's kernels on a GPU: what is counted (operations, bytes, tasks, hops), what each resource would take
-/// alone at its peak, and what the kernels are predicted to take, by the engine that they are made for. Nothing is
+/// The cost of a plan's kernels on a GPU: what is counted (operations, bytes, tasks, hops), what each resource would
+/// take alone at its peak, and what the kernels are predicted to take, by the engine that they are made for. Nothing is
 /// chosen by it.
 #pragma once
 

@@ -49,17 +49,18 @@ std::vector<Row> rows_of(const std::string& file) {
 
 // Predictions of 8K and of 32K tokens are within a quarter of what an H200 took.
 TEST(Cost, IsNearWhatWasMeasured) {
-    const std::map<std::string, std::string> variant = {{"simple_gla", "scalar_gla"}, {"linear", "linear_attention"},
-                                                        {"gla", "gla"},               {"gdn", "gated_delta_net"},
-                                                        {"delta", "delta_net"},       {"kda", "kda"}};
+    const std::map<std::string, std::string> variant = {
+        {"simple_gla", "scalar_gla"}, {"linear", "linear_attention"}, {"gla", "gla"},
+        {"gdn", "gated_delta_net"},   {"delta", "delta_net"},         {"kda", "kda"}};
     int compared = 0;
     for (const Row& row : rows_of("bench/results/2026-11-22-h200-vs-fla.csv")) {
         if (row.tokens != 8192 && row.tokens != 32768) continue;
         const bool vectors = row.op == "hgrn";
         CompileOptions o = on("h200", row.tokens, vectors ? 1 : 32);
         if (vectors) o.sizes = {{"D", 1024}};
-        const ir::Definition def = vectors ? ir::parse_definition(read_file(root() / "bench/gated_scan.ir"), "gated_scan.ir")
-                                           : named(variant.at(row.op));
+        const ir::Definition def =
+            vectors ? ir::parse_definition(read_file(root() / "bench/gated_scan.ir"), "gated_scan.ir")
+                    : named(variant.at(row.op));
         const double ratio = compile(def, o).cost().seconds * 1e6 / row.microseconds;
         EXPECT_TRUE(ratio > 0.75 && ratio < 1.25) << row.op << ", " << row.tokens << " tokens: " << ratio;
         ++compared;
@@ -67,8 +68,8 @@ TEST(Cost, IsNearWhatWasMeasured) {
     EXPECT_EQ(compared, 14);
 }
 
-// Counted by hand: 64 tokens of linear attention with K = V = 128 multiply q kᵀ and (q kᵀ) v in a triangle, q S and kᵀ v
-// whole, and every token moves q, k, v and o.
+// Counted by hand: 64 tokens of linear attention with K = V = 128 multiply q kᵀ and (q kᵀ) v in a triangle, q S and kᵀ
+// v whole, and every token moves q, k, v and o.
 TEST(Cost, CountsOperationsAndBytes) {
     CompileOptions o = on("h200", 4096, 4);
     o.strategy = "one-pass";

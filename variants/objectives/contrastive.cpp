@@ -1,12 +1,13 @@
-/// A contrastive objective, by its gradient at the state before the chunk: tokens are drawn to their own value and pushed
-/// off what the memory answers for their key already. Within a chunk of 64 tokens that begins with the state B,
-/// S_t = S_{t-1} + β_t/64 k_t (v_t - Bᵀ k_t)ᵀ, o_t = scale S_tᵀ q_t; the state after the last token is the next chunk's B.
-/// The two terms are those of contrastive Hebbian learning, Movellan, "Contrastive Hebbian Learning in the Continuous
-/// Hopfield Model", 1991; gradients at the state before a chunk are those of Sun et al., "Learning to (Learn at Test
-/// Time)", 2024, arXiv:2407.04620, section 2.4. As all tokens of a chunk take the gradient at B there is nothing to solve.
+/// A contrastive objective, by its gradient at the state before the chunk: tokens are drawn to their own value and
+/// pushed off what the memory answers for their key already. Within a chunk of 64 tokens that begins with the state B,
+/// S_t = S_{t-1} + β_t/64 k_t (v_t - Bᵀ k_t)ᵀ, o_t = scale S_tᵀ q_t; the state after the last token is the next chunk's
+/// B. The two terms are those of contrastive Hebbian learning, Movellan, "Contrastive Hebbian Learning in the
+/// Continuous Hopfield Model", 1991; gradients at the state before a chunk are those of Sun et al., "Learning to (Learn
+/// at Test Time)", 2024, arXiv:2407.04620, section 2.4. As all tokens of a chunk take the gradient at B there is
+/// nothing to solve.
 ///
-/// The definition lags by a chunk, so that it fixes the chunk's length, and has no `step`: where a chunk begins is not in
-/// the state.
+/// The definition lags by a chunk, so that it fixes the chunk's length, and has no `step`: where a chunk begins is not
+/// in the state.
 #include "variants/variants.h"
 
 namespace forge::variants {

@@ -1,8 +1,9 @@
 /// Regression at test time with momentum: Y_t = e^{m_t} Y_{t-1} + (1 - e^{m_t}) β_t k_t (v_t - Sᵀ k_t)ᵀ with
-/// S = e^{g_t} S_{t-1}, S_t = S + Y_t, o_t = scale S_tᵀ q_t. The delta rule's gradient goes into an average Y, which decays
-/// by e^m, and that into the state: Behrouz et al., "Titans: Learning to Memorize at Test Time", 2024, arXiv:2501.00663,
-/// section 3.1, for a memory that is one matrix. The two states are coupled. With D_g and D_m the decays between two
-/// tokens, a gradient reaches a later state with the weight (D_g D_m): one solve with these weights is the chunk form.
+/// S = e^{g_t} S_{t-1}, S_t = S + Y_t, o_t = scale S_tᵀ q_t. The delta rule's gradient goes into an average Y, which
+/// decays by e^m, and that into the state: Behrouz et al., "Titans: Learning to Memorize at Test Time", 2024,
+/// arXiv:2501.00663, section 3.1, for a memory that is one matrix. The two states are coupled. With D_g and D_m the
+/// decays between two tokens, a gradient reaches a later state with the weight (D_g D_m): one solve with these weights
+/// is the chunk form.
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -49,14 +50,14 @@ LinearAttention momentum_delta() {
                 Tensor carried = matmul(wide, s) * unsqueeze(exp(cumsum(g, 0)), 1);
                 return (within + carried + matmul(wide, y) * unsqueeze(average, 1)) * scale;
             });
-    a.step({"q", "k", "v", "g", "m", "beta", "prev_s", "prev_y", "scale"},
-           [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor m, Tensor beta, Tensor s, Tensor y,
-              Tensor scale) -> Results {
-               Tensor decayed = s * exp(g);
-               Tensor next_y = y * exp(m) + outer(k, (v - matmul(k, decayed)) * (beta * (1.0 - exp(m))));
-               Tensor next_s = decayed + next_y;
-               return {{"s", next_s}, {"y", next_y}, {"o", matmul(q, next_s) * scale}};
-           });
+    a.step(
+        {"q", "k", "v", "g", "m", "beta", "prev_s", "prev_y", "scale"},
+        [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor m, Tensor beta, Tensor s, Tensor y, Tensor scale) -> Results {
+            Tensor decayed = s * exp(g);
+            Tensor next_y = y * exp(m) + outer(k, (v - matmul(k, decayed)) * (beta * (1.0 - exp(m))));
+            Tensor next_s = decayed + next_y;
+            return {{"s", next_s}, {"y", next_y}, {"o", matmul(q, next_s) * scale}};
+        });
     return a;
 }
 

@@ -1,8 +1,9 @@
 /// Values that are worth more or less: each comes with a precision p ≥ 0, the inverse of its variance. The information
-/// about S is kept as in a Kalman filter's information form, its matrix by its diagonal: Λ_t = e^{g_t} Λ_{t-1} + p_t k_t²,
-/// S_t = e^{g_t} S_{t-1} + p_t k_t v_tᵀ, and what is read is the estimate, o_t = scale S_tᵀ (q_t / (1 + Λ_t)), with a
-/// prior of precision 1. Weighted least squares as in Wang et al., "Test-time regression", 2025, arXiv:2501.12352; with
-/// decays e^g, least squares that forget. An initial Λ below 0, which is no precision, counts as 0.
+/// about S is kept as in a Kalman filter's information form, its matrix by its diagonal: Λ_t = e^{g_t} Λ_{t-1} + p_t
+/// k_t², S_t = e^{g_t} S_{t-1} + p_t k_t v_tᵀ, and what is read is the estimate, o_t = scale S_tᵀ (q_t / (1 + Λ_t)),
+/// with a prior of precision 1. Weighted least squares as in Wang et al., "Test-time regression", 2025,
+/// arXiv:2501.12352; with decays e^g, least squares that forget. An initial Λ below 0, which is no precision, counts as
+/// 0.
 #include "variants/variants.h"
 
 namespace forge::variants {

@@ -1,9 +1,10 @@
-/// The delta rule with a diagonal preconditioner: z_t = e^{g_t} z_{t-1} + k_t², w_t = k_t / (1 + z_t), S = e^{g_t} S_{t-1},
-/// S_t = S + β_t w_t (v_t - Sᵀ k_t)ᵀ, o_t = scale S_tᵀ q_t. The objective is the delta rule's, β/2 |v - Sᵀ k|²; the step
-/// is divided, channel by channel, by the second moment of the keys so far plus 1: Duchi et al., "Adaptive Subgradient
-/// Methods", JMLR 2011, section 1.1 (without the square root, as for a quadratic objective), within the frame of Wang et
-/// al., "Test-time regression", 2025, arXiv:2501.12352. What is written, w, is not what reads, k; and it needs z before
-/// the chunk, so that the solve is on the path from state to state. An initial z below 0, which is no moment, counts as 0.
+/// The delta rule with a diagonal preconditioner: z_t = e^{g_t} z_{t-1} + k_t², w_t = k_t / (1 + z_t), S = e^{g_t}
+/// S_{t-1}, S_t = S + β_t w_t (v_t - Sᵀ k_t)ᵀ, o_t = scale S_tᵀ q_t. The objective is the delta rule's, β/2 |v - Sᵀ
+/// k|²; the step is divided, channel by channel, by the second moment of the keys so far plus 1: Duchi et al.,
+/// "Adaptive Subgradient Methods", JMLR 2011, section 1.1 (without the square root, as for a quadratic objective),
+/// within the frame of Wang et al., "Test-time regression", 2025, arXiv:2501.12352. What is written, w, is not what
+/// reads, k; and it needs z before the chunk, so that the solve is on the path from state to state. An initial z below
+/// 0, which is no moment, counts as 0.
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -20,8 +21,7 @@ LinearAttention preconditioned_delta() {
         Tensor G = cumsum(g, 0);
         Tensor decay = cache_result(tril(exp(unsqueeze(G, 1) - unsqueeze(G, 0))), "decay");  // [C, C]
         Tensor squares = cache_result(square(k.to(F32)), "squares");
-        return {{"s", full(squares, {keys, values}, 0)},
-                {"z", sum(squares * unsqueeze(exp(sum(g, 0) - G), 1), 0)}};
+        return {{"s", full(squares, {keys, values}, 0)}, {"z", sum(squares * unsqueeze(exp(sum(g, 0) - G), 1), 0)}};
     });
     a.decay({"prev_s", "chunk_s", "prev_z", "chunk_z", "k", "v", "g", "beta", "decay", "squares"},
             [](Tensor s, Tensor chunk_s, Tensor z, Tensor chunk_z, Tensor k, Tensor v, Tensor g, Tensor beta,

@@ -1,9 +1,10 @@
 /// Spectral filtering: rows and columns of the state turn at frequencies of their own, so that a pair of channels on
-/// either side keeps what comes at its frequency: S_t = e^{g_t} R S_{t-1} Pᵀ + k_t v_tᵀ, o_t = scale S_tᵀ q_t, with R and P
-/// rotations of the first and second half of the channels against each other, by 2^-⌊j/4⌋ per token for channel j. The
-/// diagonal complex recurrences of Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences", 2023,
-/// arXiv:2303.06349, on both sides of a matrix. What is carried is M = R⁻ⁿ S P⁻ⁿᵀ after n tokens, to which a token adds its
-/// key and value turned back; outputs are turned on again. Angles repeat after 1024 tokens, which keeps them exact.
+/// either side keeps what comes at its frequency: S_t = e^{g_t} R S_{t-1} Pᵀ + k_t v_tᵀ, o_t = scale S_tᵀ q_t, with R
+/// and P rotations of the first and second half of the channels against each other, by 2^-⌊j/4⌋ per token for channel
+/// j. The diagonal complex recurrences of Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences",
+/// 2023, arXiv:2303.06349, on both sides of a matrix. What is carried is M = R⁻ⁿ S P⁻ⁿᵀ after n tokens, to which a
+/// token adds its key and value turned back; outputs are turned on again. Angles repeat after 1024 tokens, which keeps
+/// them exact.
 #include "variants/variants.h"
 
 namespace forge::variants {

@@ -1,8 +1,8 @@
-/// Temporal differences: S predicts from a key what is still to come, the values summed with a discount γ per head. With
-/// k' = k_{t-1}, the key before, S_t = S_{t-1} + β_t k' (v_t + γ S_{t-1}ᵀ k_t - S_{t-1}ᵀ k')ᵀ, o_t = scale S_tᵀ q_t; keys
-/// have unit length. TD(0) of Sutton, "Learning to Predict by the Methods of Temporal Differences", 1988; in attention:
-/// Wang et al., "Transformers Learn Temporal Difference Methods for In-Context Reinforcement Learning", 2024,
-/// arXiv:2405.13861. The chunk form is the delta rule's, with k' written and k' - γ k read.
+/// Temporal differences: S predicts from a key what is still to come, the values summed with a discount γ per head.
+/// With k' = k_{t-1}, the key before, S_t = S_{t-1} + β_t k' (v_t + γ S_{t-1}ᵀ k_t - S_{t-1}ᵀ k')ᵀ, o_t = scale S_tᵀ
+/// q_t; keys have unit length. TD(0) of Sutton, "Learning to Predict by the Methods of Temporal Differences", 1988; in
+/// attention: Wang et al., "Transformers Learn Temporal Difference Methods for In-Context Reinforcement Learning",
+/// 2024, arXiv:2405.13861. The chunk form is the delta rule's, with k' written and k' - γ k read.
 #include "variants/variants.h"
 
 namespace forge::variants {

@@ -48,7 +48,7 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
 namespace {
 
 /// Held against bench/results/2026-11-22-h200-vs-fla.csv by bench/cost_against_measured.py.
-constexpr double kStart = 7e-6;   ///< launch, first loads, exchanges and last stores
+constexpr double kStart = 7e-6;    ///< launch, first loads, exchanges and last stores
 constexpr double kReached = 0.87;  ///< of what other kernels reach of the memory's rate
 
 }  // namespace

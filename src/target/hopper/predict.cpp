@@ -60,8 +60,8 @@ double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, c
     return segment_times(plan.definition, kernel.graph.fn, problem.sizes, wishes).chunk;
 }
 
-/// Tasks that go through chunks in order. The table's summaries are two to a multiprocessor. Alone on a multiprocessor a task waits for itself; several share what it can
-/// issue.
+/// Tasks that go through chunks in order. The table's summaries are two to a multiprocessor. Alone on a multiprocessor
+/// a task waits for itself; several share what it can issue.
 void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem,
                   int multiprocessors) {
     const bool summaries = kernel.graph.loop == plan::Loop::Summaries;
@@ -77,8 +77,8 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
 
 /// Tasks of single chunks fill the GPU.
 void predict_chunks(StageCost& k, const plan::Kernel& kernel, int multiprocessors) {
-    k.arithmetic_seconds =
-        kMicro * factor_of_sizes(kernel.tiles.fn) * microseconds_ahead(kernel.tiles.fn) * static_cast<double>(k.tasks) / multiprocessors;
+    k.arithmetic_seconds = kMicro * factor_of_sizes(kernel.tiles.fn) * microseconds_ahead(kernel.tiles.fn) *
+                           static_cast<double>(k.tasks) / multiprocessors;
     k.seconds = std::max({k.memory_seconds, k.matrix_seconds, k.arithmetic_seconds});
 }
 
@@ -105,7 +105,9 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
         else predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
         cost.seconds += k.seconds;
     }
-    if (cost.beside) cost.seconds = std::max(seconds_beside(cost, plan, problem, gpu.multiprocessors), cost.bytes / (kH200.bytes_per_microsecond / kMicro));
+    if (cost.beside)
+        cost.seconds = std::max(seconds_beside(cost, plan, problem, gpu.multiprocessors),
+                                cost.bytes / (kH200.bytes_per_microsecond / kMicro));
     if (plan.schedule.summaries > 0) cost.seconds += kMicro * kH200.join;
     cost.seconds += kMicro * kH200Calls.start;
     cost.basis = "times of warp groups' operations, measured on an NVIDIA H200";

@@ -8,8 +8,8 @@ namespace forge::target {
 namespace {
 
 /// What a block of threads takes per chunk, alone on its multiprocessor: set by hand to measurements of an H200
-/// (bench/results/2026-11-21-h200-portable-one-pass.csv, when these kernels made all in one scan), so within a factor of
-/// two rather than a few percent.
+/// (bench/results/2026-11-21-h200-portable-one-pass.csv, when these kernels made all in one scan), so within a factor
+/// of two rather than a few percent.
 struct TileTimes {
     double start;        ///< microseconds of a call: launch, first loads and last stores
     double step;         ///< … of an operation with barriers around it
@@ -39,8 +39,8 @@ constexpr std::int64_t kAtOnce = 2;
 
 void predict_tiles_kernel(StageCost& k, const plan::Kernel& kernel, const GpuFacts& gpu) {
     const double runs = static_cast<double>(k.tasks * std::max<std::int64_t>(1, k.hops));
-    const double hop = kTiles.step * steps_of(kernel.tiles.fn) + kTiles.decays * decays_of(kernel.tiles.fn) + k.flops / runs / kTiles.flops +
-                       k.elementwise / runs / kTiles.elementwise;
+    const double hop = kTiles.step * steps_of(kernel.tiles.fn) + kTiles.decays * decays_of(kernel.tiles.fn) +
+                       k.flops / runs / kTiles.flops + k.elementwise / runs / kTiles.elementwise;
     const double chain = 1e-6 * hop * static_cast<double>(k.hops);
     k.latency_seconds = chain;
     k.arithmetic_seconds = chain * static_cast<double>(k.tasks) / static_cast<double>(kAtOnce * gpu.multiprocessors);
