@@ -68,6 +68,9 @@ class Sums(forge.nn.DeltaNet):
         return forge.ops.chunk_linear_attn(q, k, v, normalize=False, **states)
 
 
+OWN = {"Sums": Sums}  #: layers that forge.nn has not
+
+
 class Model(nn.Module):
     """Tokens [B, T] to logits of the next one at the places of a mask [B, T]."""
 
@@ -103,7 +106,7 @@ def train(name: str, o: argparse.Namespace) -> dict:
     """{"step": […], "seconds": […], "loss": […], "accuracy": […], "newer": […], "parameters": n}: accuracies of
     sequences that were not trained on, of all queries and of those for a rewritten key."""
     torch.manual_seed(o.seed)
-    made = Sums if name == "Sums" else getattr(forge.nn, name)
+    made = OWN.get(name) or getattr(forge.nn, name)
     sizes = {"heads": o.heads, "key": o.head, "value": o.head} | ({} if name == "RWKV6" else {"conv": 4})
     model = Model(1 + 2 * o.symbols, [made(o.size, **sizes) for _ in range(o.depth)], o.size)
     task = (o.pairs, o.rewritten, o.length, o.symbols)

@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 #define FORGE_ABI_MAJOR 1
-#define FORGE_ABI_MINOR 3
+#define FORGE_ABI_MINOR 4
 #define FORGE_ABI_VERSION ((uint32_t)FORGE_ABI_MAJOR << 16 | FORGE_ABI_MINOR)
 
 /// major << 16 | minor of the library.
@@ -147,6 +147,14 @@ FORGE_API forge_status forge_package(const char* const* definitions, size_t defi
 FORGE_API const char* forge_describe(const forge_attention* attention);
 /// Every stage of the compiler, and the schedule with its reasons; NULL after an error.
 FORGE_API const char* forge_explain(const forge_attention* attention);
+/// What calls of the expected shape (expected_tokens, …) cost on the machine that is compiled for, also one of the
+/// option `on`: JSON [{"name", "entry", "device", "schedule", "engine", "tokens", "sequences", "heads", "flops",
+/// "elementwise", "bytes", "floor_bytes", "workspace_bytes", "state_bytes", "tasks", "roofline_seconds", "seconds",
+/// "bound", "beside", "basis", "kernels": [{"name", "task", "tasks", "hops", "flops", "elementwise", "bytes",
+/// "memory_seconds", "matrix_seconds", "arithmetic_seconds", "latency_seconds", "seconds", "bound"}]}], of one element;
+/// forge/cost.h says what each is. Counted and predicted; nothing runs. "bound": memory, matrix units, arithmetic,
+/// latency or launch. `form`: json, text (a table and bars) or html (a page). Since ABI 1.4. forge_free(*text).
+FORGE_API forge_status forge_cost(const forge_attention* attention, const char* form, char** text);
 /// The generated sources, by index from 0: *text is NULL past the last.
 FORGE_API forge_status forge_source(const forge_attention* attention, size_t index, const char** name,
                                     const char** text);

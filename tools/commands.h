@@ -46,6 +46,15 @@ struct ExplainOptions {
 };
 int explain_variant(const ExplainOptions& options);
 
+struct CostOptions {
+    std::string variant, html;
+    std::vector<std::string> entries;  ///< empty: all that the definition has
+    bool json = false;
+    ShapeOptions shape;
+    BuildOptions build;
+};
+int cost_variant(const CostOptions& options);
+
 struct EmitOptions {
     std::string variant, directory;
     PassOptions passes;

@@ -70,6 +70,28 @@ int explain_variant(const ExplainOptions& options) {
     return 0;
 }
 
+int cost_variant(const CostOptions& options) {
+    const bool all = options.entries.empty();
+    std::vector<CallCost> calls;
+    std::string without;
+    for (const std::string& entry : all ? std::vector<std::string>{"forward", "backward", "decode"} : options.entries) {
+        BuildOptions build = options.build;
+        ShapeOptions shape = options.shape;
+        build.entry = entry;
+        if (entry == "decode" && all) shape.T = 1;  // what is decoded at a time
+        try {
+            calls.push_back(planned(options.variant, shape, build).cost());
+        } catch (const std::exception& error) {  // not every definition has gradients, or can be decoded
+            if (!all || entry == "forward") throw;
+            without += fmt::format("\nno {}: {}\n", entry, error.what());
+        }
+    }
+    if (!options.html.empty()) write_file("", options.html, cost_page(calls));
+    else if (options.json) fmt::print("{}\n", cost_json(calls));
+    else fmt::print("{}{}", cost_text(calls), without);
+    return 0;
+}
+
 int emit_sources(const EmitOptions& options) {
     const ir::Definition definition = find_variant(options.variant);
     if (options.passes.any()) return show_passes(definition, options.shape, options.build, options.passes);

@@ -154,6 +154,7 @@ struct AllOptions {
     RunOptions run;
     CheckOptions check;
     ExplainOptions explain;
+    CostOptions cost;
     EmitOptions emit;
     CheckCompileOptions check_compile;
     DeriveOptions derive;
@@ -272,6 +273,27 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     add_build(*explain, o.explain.build);
     add_device_or_facts(*explain, o.explain.build);
     on_parse_with_device(*explain, chosen, o.explain, explain_variant);
+
+    CLI::App* cost =
+        add_command(app, "cost",
+                    "Say what calls cost, kernel by kernel, before anything is compiled: operations, bytes, "
+                    "tasks,\nwhat each resource takes, the predicted time, and what it is bound by",
+                    "forge cost gated_delta_net --on h200 --T 32768 --H 32");
+    add_variant(*cost, o.cost.variant);
+    cost->add_flag("--json", o.cost.json, "print JSON");
+    cost->add_option("--html", o.cost.html, "write it with pictures, as a page, to this file");
+    add_shape(*cost, o.cost.shape, false);
+    add_dtype(*cost, o.cost.shape.dtype);
+    add_build(*cost, o.cost.build);
+    add_device_or_facts(*cost, o.cost.build);
+    cost->get_option("--entry")->default_str("forward, backward and decode");
+    cost->callback([&o, &chosen, cost] {
+        CostOptions& c = o.cost;
+        if (cost->get_option("--entry")->count() > 0) c.entries = {c.build.entry};
+        if (!c.build.on.empty()) c.build.device = "cuda";
+        if (c.build.device != "cpu" && cost->get_option("--dtype")->count() == 0) c.shape.dtype = "bf16";
+        chosen = [&c] { return cost_variant(c); };
+    });
 
     CLI::App* emit = add_command(app, "emit", "Write the generated sources of a variant", "forge emit kda -o /tmp/kda");
     add_variant(*emit, o.emit.variant);

@@ -26,9 +26,35 @@ const std::vector<Entry>& all() {
     return kAll;
 }
 
+const std::vector<Entry>& objectives() {
+    static const std::vector<Entry> kObjectives = {
+        {"preconditioned_delta", "z = e^g z + k², S = e^g S, S += β k/(1 + z) (v - Sᵀ k)ᵀ",
+         "Duchi et al. 2011; Wang et al. 2025, arXiv:2501.12352", preconditioned_delta},
+        {"precision_weighted", "Λ = e^g Λ + p k², S = e^g S + p k vᵀ, o = Sᵀ (q / (1 + Λ))",
+         "Wang et al. 2025, arXiv:2501.12352", precision_weighted},
+        {"temporal_difference", "S += β k' (v + γ Sᵀ k - Sᵀ k')ᵀ, k' the key before",
+         "Wang et al. 2024, arXiv:2405.13861", temporal_difference},
+        {"contrastive", "S += β/64 k (v - Bᵀ k)ᵀ, B the state before the chunk", "Sun et al. 2024, arXiv:2407.04620",
+         contrastive},
+        {"spectral", "S = e^g R S Pᵀ + k vᵀ, R and P rotations", "Orvieto et al. 2023, arXiv:2303.06349", spectral},
+        {"momentum_delta", "Y = e^m Y + (1 - e^m) β k (v - e^g Sᵀ k)ᵀ, S = e^g S + Y",
+         "Behrouz et al. 2024, arXiv:2501.00663", momentum_delta},
+    };
+    return kObjectives;
+}
+
+const std::vector<Entry>& listed() {
+    static const std::vector<Entry> kListed = [] {
+        std::vector<Entry> entries = all();
+        entries.insert(entries.end(), objectives().begin(), objectives().end());
+        return entries;
+    }();
+    return kListed;
+}
+
 const Entry* find(const std::string& name) {
-    const auto it = std::find_if(all().begin(), all().end(), [&](const Entry& e) { return e.name == name; });
-    return it == all().end() ? nullptr : &*it;
+    const auto it = std::find_if(listed().begin(), listed().end(), [&](const Entry& e) { return e.name == name; });
+    return it == listed().end() ? nullptr : &*it;
 }
 
 }  // namespace forge::variants

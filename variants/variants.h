@@ -18,7 +18,12 @@ struct Entry {
 
 /// All variants, in the README's order.
 const std::vector<Entry>& all();
-/// nullptr if there is none of that name.
+/// Those beyond regression on the token's own value: other objectives, and other ways to descend on one. They lie in
+/// `variants/objectives/`, have a list of their own, and are found by name like the others.
+const std::vector<Entry>& objectives();
+/// all(), then objectives(): what `forge list` prints.
+const std::vector<Entry>& listed();
+/// Of these; nullptr if there is none of that name.
 const Entry* find(const std::string& name);
 
 LinearAttention linear_attention();
@@ -34,5 +39,12 @@ LinearAttention delta_net();
 LinearAttention gated_delta_net();
 LinearAttention delta_product();
 LinearAttention kda();
+
+LinearAttention preconditioned_delta();
+LinearAttention precision_weighted();
+LinearAttention temporal_difference();
+LinearAttention contrastive();
+LinearAttention spectral();
+LinearAttention momentum_delta();
 
 }  // namespace forge::variants

@@ -5,6 +5,7 @@ model of bytes.
     python3 bench/quality/quality.py recall --csv bench/results/DATE-cpu-recall.csv
     python3 bench/quality/quality.py recall --rewritten 6 --pairs 12 --csv bench/results/DATE-cpu-recall-rewritten.csv
     python3 bench/quality/quality.py language --csv bench/results/DATE-cpu-language.csv
+    python3 bench/quality/quality.py recall --layers Preconditioned Momentum --csv bench/results/DATE-cpu-objectives.csv
     python3 bench/quality/quality.py plot bench/results/DATE-cpu-recall.csv docs/recall.svg
 
 `recall` is the task of examples/train_recall.py, with its model of one layer: multi-query associative recall (Arora et
@@ -14,7 +15,8 @@ file, by name, is held out, and its loss is in bits per byte. Two blocks of a la
 with a norm before each; weights are tied. All layers have the same sizes of heads, the same convolution (RWKV-6, which
 mixes with the token before instead, none), the same sequences and the same choice of learning rates, of which tables
 and pictures have the one that ends best. What gates and projections add is in the column `parameters`. `Sums` is
-DeltaNet with sums in place of the delta rule.
+DeltaNet with sums in place of the delta rule. --layers also takes those of objectives.py: Preconditioned,
+PrecisionWeighted, TemporalDifference, Contrastive, Spectral, Momentum.
 
 The CSV has a row per layer, learning rate, seed and test, and above them when, where, with what and by which command;
 `seconds` are those of training, without tests, and say nothing where `others`, the share of the cores that other
@@ -40,11 +42,13 @@ from torch.nn import functional
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "bench")]
 import backward_cpu  # noqa: E402
+import objectives  # noqa: E402
 import train_recall  # noqa: E402
 
 import forge  # noqa: E402
 
 LAYERS = ["Sums", "LinearAttention", "RetNet", "Mamba2", "GLA", "HGRN2", "RWKV6", "DeltaNet", "GatedDeltaNet", "KDA"]
+train_recall.OWN.update(objectives.LAYERS)  # --layers takes them too
 COLUMNS = ["task", "layer", "rate", "seed", "parameters", "step", "seconds", "loss", "result", "unit", "others"]
 RECALL = {"steps": 1000, "batch": 32, "pairs": 16, "rewritten": 0, "length": 64, "symbols": 64, "depth": 1, "size": 64,
           "heads": 2, "head": 16, "every": 50}  # fmt: skip
@@ -54,7 +58,7 @@ RATES = {"recall": [1e-2, 3e-3], "language": [3e-3]}
 
 def made(name: str, o: SimpleNamespace) -> nn.Module:
     conv = {} if name == "RWKV6" else {"conv": 4}
-    layer = train_recall.Sums if name == "Sums" else getattr(forge.nn, name)
+    layer = train_recall.OWN.get(name) or getattr(forge.nn, name)
     return layer(o.size, heads=o.heads, key=o.head, value=o.head, **conv)
 
 

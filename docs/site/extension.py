@@ -20,7 +20,7 @@ PAGE = """# {name}
 
 ## Its definition
 
-```{{literalinclude}} /variants/{name}.cpp
+```{{literalinclude}} /{file}
 :language: cpp
 ```
 
@@ -70,8 +70,10 @@ def _between(text: str, begin: str, end: str) -> str:
 def _page(variant: dict) -> str:
     # A GPU's schedule does not depend on the machine that builds the site.
     explained = _run("explain", variant["name"], "--on", "h200", "--T", "32768", "--H", "32")
+    file = next((ROOT / "variants").rglob(f"{variant['name']}.cpp")).relative_to(ROOT)
     return PAGE.format(
         **variant,
+        file=file,
         program=_between(explained, "// Optimised, with its slices.", "\n// Upper bounds"),
         schedule=_between(explained, "// The engine:", "\n// Kernel"),
     )

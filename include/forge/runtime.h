@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "forge/cost.h"
 #include "forge/language.h"
 #include "forge/refusal.h"
 
@@ -164,6 +165,9 @@ class Attention {
     [[nodiscard]] double flops_per_token() const;
     /// The definition, the joined program, every kernel at graph and at tile level, the schedule with its reasons.
     [[nodiscard]] std::string explain() const;
+    /// What a call of the expected shape costs on the machine that this is compiled for, kernel by kernel. Counted and
+    /// predicted; nothing is run, and CompileOptions::load may be false.
+    [[nodiscard]] CallCost cost() const;
     [[nodiscard]] double build_seconds() const;  ///< of a checked definition, to loaded kernels
     [[nodiscard]] bool from_cache() const;
     /// Of a GPU's kernels, in the order of launches; empty on the CPU. For CompileOptions::on this is what compiles

@@ -19,7 +19,7 @@ from typing import Any
 
 from ._suggest import suggestion
 
-ABI_MAJOR, ABI_MINOR = 1, 3
+ABI_MAJOR, ABI_MINOR = 1, 4
 
 #: Names of element types in the text form, and their numbers in the C ABI.
 DTYPES = {"i32": 1, "i64": 2, "f16": 3, "bf16": 4, "f32": 5, "f64": 6}
@@ -107,6 +107,7 @@ _PROTOTYPES = {
     "forge_destroy": (None, [c_void_p]),
     "forge_describe": (c_char_p, [c_void_p]),
     "forge_explain": (c_char_p, [c_void_p]),
+    "forge_cost": (c_int32, [c_void_p, c_char_p, POINTER(c_void_p)]),
     "forge_source": (c_int32, [c_void_p, c_size_t, POINTER(c_char_p), POINTER(c_char_p)]),
     "forge_resources": (c_int32, [c_void_p, POINTER(c_void_p)]),
     "forge_check": (c_int32, [c_void_p, POINTER(c_void_p)]),
@@ -380,6 +381,12 @@ class Compiled:
         if text is None:
             raise InternalError(library().forge_error().decode())
         return text.decode()
+
+    def cost(self, form: str) -> str:
+        """What forge_cost says: json, text or html."""
+        text = c_void_p()
+        check(library().forge_cost(self._handle, form.encode(), byref(text)))
+        return _taken(text)
 
     def sources(self) -> dict[str, str]:
         """The generated files by name."""

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 QUIET = 0.05  #: the share of the cores that others may have without spoiling a measurement
@@ -47,6 +47,41 @@ class CheckReport:
         return "\n".join([*lines, "ok" if self.ok else "FAILED"])
 
     __repr__ = __str__
+
+
+@dataclass
+class Cost:
+    """What a call of one shape costs on a machine: counted and predicted, not measured. str() is a table with bars."""
+
+    name: str
+    entry: str
+    device: str
+    schedule: str
+    engine: str
+    tokens: int  #: per sequence
+    sequences: int
+    heads: int
+    flops: float  #: of products and inverses, a multiply-add is two
+    elementwise: float  #: other operations; an exponential counts as several
+    bytes: float  #: from and to memory, by all kernels
+    floor_bytes: float  #: of arguments and results alone
+    workspace_bytes: float  #: what passes between kernels
+    state_bytes: float  #: of one sequence and head
+    tasks: int  #: of the kernel that takes longest
+    roofline_seconds: float  #: no kernels of such chunks take less
+    seconds: float  #: predicted
+    bound: str  #: memory, matrix units, arithmetic, latency or launch
+    beside: bool  #: the first kernel runs while the second does
+    basis: str  #: what the prediction rests on
+    kernels: list[dict[str, Any]]  #: name, tasks, hops, flops, bytes, …, seconds, bound of each (forge/cost.h)
+    text: str = field(repr=False)  #: the table
+    html: str = field(repr=False)  #: a page with a picture of the same
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return self.html
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import warnings
@@ -21,6 +22,13 @@ from ._types import DTypeLike, dtype_name
 
 _MOST_PLANS = 4096
 _CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
+
+
+def _request_of(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What `Attention.compile` takes, as `_compiled_for` does."""
+    known = ("device", "dtype", "sequences", "tokens", "heads", "on", "entry")
+    named = {name: request[name] for name in known}
+    return {**named, "sizes": {name: n for name, n in request.items() if name not in known}}
 
 
 class _WantsGradients(Exception):
@@ -446,6 +454,18 @@ class Attention:
         """Every stage of the compiler and the schedule with its reasons: of the last call. Options as those of
         `compile` change what is explained: explain(on="h200")."""
         return self._chosen(options).explain()
+
+    def cost(self, **options: Any) -> _measure.Cost:
+        """What a call costs, kernel by kernel: operations, bytes, tasks, the time that each resource takes, the time
+        predicted, and what it is bound by. Of the last call, with the changes of options as those of `compile`:
+        cost(on="h200", tokens=8192, heads=32, K=128, V=128). On a GPU that need not be there nothing is compiled."""
+        compiled = self._chosen(options)
+        asked = {**compiled.request, **{n: options[n] for n in ("tokens", "sequences") if n in options}}
+        if asked["entry"] != "decode":  # calls of about one length share kernels; costs are of the very one
+            exact = {"expected_tokens": asked["tokens"], "expected_sequences": max(1, asked["sequences"])}
+            compiled = self._compiled_for(**_request_of(asked), more=exact)
+        call = json.loads(compiled.cost("json"))[0]
+        return _measure.Cost(**call, text=compiled.cost("text"), html=compiled.cost("html"))
 
     def source(self, **options: Any) -> str:
         """The generated source code: of the last call, with the changes of options as those of `compile`."""

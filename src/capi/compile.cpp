@@ -24,7 +24,7 @@ namespace {
 const std::map<std::string, std::string>& variant_texts() {
     static const std::map<std::string, std::string> kTexts = [] {
         std::map<std::string, std::string> texts;
-        for (const auto& entry : forge::variants::all())
+        for (const auto& entry : forge::variants::listed())
             texts[entry.name] = forge::ir::print(entry.make().define(), {.locations = true});
         return texts;
     }();
@@ -42,11 +42,11 @@ std::string lowered(const forge::ir::Definition& definition, const std::string& 
 }  // namespace
 
 const char* forge_variant_name(size_t index) {
-    return index < forge::variants::all().size() ? forge::variants::all()[index].name.c_str() : nullptr;
+    return index < forge::variants::listed().size() ? forge::variants::listed()[index].name.c_str() : nullptr;
 }
 
 const char* forge_variant_summary(size_t index) {
-    return index < forge::variants::all().size() ? forge::variants::all()[index].summary.c_str() : nullptr;
+    return index < forge::variants::listed().size() ? forge::variants::listed()[index].summary.c_str() : nullptr;
 }
 
 forge_status forge_variant_definition(const char* name, const char** text) {
@@ -124,6 +124,19 @@ const char* forge_explain(const forge_attention* attention) {
         std::call_once(attention->explained, [&] { attention->explanation = attention->attention.explain(); });
     });
     return status == FORGE_OK ? attention->explanation.c_str() : nullptr;
+}
+
+forge_status forge_cost(const forge_attention* attention, const char* form, char** text) {
+    return guarded([&] {
+        const std::string asked = required(form, "form");
+        const auto print = asked == "json"   ? forge::cost_json
+                           : asked == "text" ? forge::cost_text
+                           : asked == "html" ? forge::cost_page
+                                             : nullptr;
+        if (!print) throw forge::RuntimeError("form: expected json, text or html, got '" + asked + "'");
+        char*& out = *required(text, "text");
+        out = new_text(print({required(attention, "attention")->attention.cost()}));
+    });
 }
 
 forge_status forge_source(const forge_attention* attention, size_t index, const char** name, const char** text) {

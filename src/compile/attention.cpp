@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "build/cuda_binary.h"
+#include "compile/cost.h"
 #include "compile/dispatcher.h"
 #include "compile/driver.h"
 #include "compile/explain.h"
@@ -106,6 +107,8 @@ std::vector<KernelResources> Attention::resources() const {
 std::string Attention::explain() const {
     return compiler::explain(impl_->family->module, impl_->entry, *impl_->executable);
 }
+
+CallCost Attention::cost() const { return compiler::cost_of(*impl_->executable, impl_->entry); }
 
 Attention compile(const ir::Definition& definition, const CompileOptions& options) {
     compiler::check_options(options);

@@ -457,6 +457,11 @@ static void test_facts(void) {
     EXPECT(forge_compile(text, NULL, options, 5, &attention) == FORGE_OK);
     EXPECT(strstr(forge_describe(attention), "\"on\":\"h200\"") && strstr(forge_describe(attention), "\"arch\":\"sm_90a\""));
     EXPECT(strstr(forge_explain(attention), "NVIDIA H200: compute capability 9.0") != NULL);
+    char* cost = NULL;
+    EXPECT(forge_cost(attention, "json", &cost) == FORGE_OK && strstr(cost, "\"device\": \"NVIDIA H200\"") != NULL);
+    forge_free(cost);
+    EXPECT(forge_cost(attention, "xml", &cost) == FORGE_RUNTIME_ERROR);
+    EXPECT(strstr(forge_error(), "form: expected json, text or html, got 'xml'") != NULL);
     EXPECT(strstr(forge_describe(attention), "\"engine\":\"portable\"") != NULL);
     EXPECT(strstr(forge_describe(attention), "{\"engine\":\"warp-groups\",\"reason\":\"NoHalves\",\"why\":\"all inputs are of 32 bits\"") != NULL);
     EXPECT(strstr(forge_explain(attention), "not warp-groups: all inputs are of 32 bits; way out: ") != NULL);

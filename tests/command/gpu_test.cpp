@@ -10,6 +10,7 @@
 
 #include "build/cuda_binary.h"
 #include "tests/command/command.h"
+#include "tests/support/directory.h"
 
 namespace forge {
 namespace {
@@ -56,6 +57,26 @@ TEST(CommandOn, PlansAndEmitsWithoutADriver) {
     }
     const auto json = forge_command({"explain", "gla", "--on", "h200", "--json"}, false);
     EXPECT_EQ(nlohmann::json::parse(json.output)["isa"], "sm_90a");
+}
+
+TEST(CommandOn, PricesEveryEntryPoint) {
+    const auto priced = [](std::vector<std::string> more) {
+        more.insert(more.begin(), {"cost", "gated_delta_net", "--on", "h200", "--T", "8192", "--H", "32"});
+        return forge_command(more, false);
+    };
+    const auto calls = nlohmann::json::parse(priced({"--json"}).output);
+    ASSERT_EQ(calls.size(), 3);
+    EXPECT_TRUE(calls[0]["entry"] == "forward" && calls[1]["entry"] == "backward" && calls[2]["entry"] == "decode");
+    EXPECT_TRUE(calls[0]["tokens"] == 8192 && calls[2]["tokens"] == 1) << "decoding is priced for one token";
+    const auto text = priced({"--entry", "forward"});
+    EXPECT_TRUE(contains(text.output, "bound by latency") && contains(text.output, "█")) << text.output;
+    const tests::Directory folder("cost");
+    fs::create_directories(folder.path());
+    const std::string page = folder.path() + "/cost.html";
+    EXPECT_EQ(priced({"--html", page}).status, 0);
+    EXPECT_TRUE(contains(std::string(std::istreambuf_iterator<char>(std::ifstream(page).rdbuf()), {}), "<svg")) << page;
+    const auto alone = forge_command({"cost", "gla", "--on", "h300"}, false);
+    EXPECT_TRUE(alone.status == 1 && contains(alone.output, "on: expected a100, h200, rtx4090")) << alone.output;
 }
 
 TEST(CommandOn, SaysWhyAProgramIsOffTheFastPathAndWhatBringsItBack) {

@@ -145,6 +145,20 @@ def test_looking_inside():
     assert timing.seconds > 0 and "tokens/s" in str(timing)
 
 
+def test_what_a_call_costs():
+    attn = PROGRAMS["gated_delta_net"]()
+    cost = attn.cost(on="h200", tokens=8192, heads=32, K=128, V=128)
+    assert (cost.device, cost.tokens, cost.heads, cost.entry) == ("NVIDIA H200", 8192, 32, "forward")
+    assert cost.state_bytes == 4 * 128 * 128 and cost.seconds > cost.roofline_seconds > 0
+    assert cost.flops == sum(k["flops"] for k in cost.kernels) and cost.bound in str(cost) and "<svg" in cost.html
+    assert attn.cost(on="h200", tokens=32768, heads=32, K=128, V=128).seconds > 3 * cost.seconds
+    decoding = forge.variants.gated_delta_net.cost(on="h200", entry="decode", heads=32, sequences=64, K=128, V=128)
+    assert decoding.bound == "memory" and decoding.tokens == 1
+    assert attn.cost(on="h200", tokens=6000, heads=32, K=128, V=128).tokens == 6000
+    with pytest.raises(TypeError, match="K, V"):
+        PROGRAMS["gated_delta_net"]().cost(dtype="f32")
+
+
 def test_looking_inside_for_a_gpu_that_is_not_there():
     attn = PROGRAMS["gated_delta_net"]()
     assert "NVIDIA H200: compute capability 9.0" in attn.explain(

@@ -30,6 +30,7 @@ def test_names_are_what_is_public():
         "benchmark",
         "check",
         "compile",
+        "cost",
         "decode",
         "definition",
         "explain",

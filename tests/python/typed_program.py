@@ -43,6 +43,7 @@ x: dict[str, Any] = {n: np.zeros((1, 10, 2, 64), np.float32) for n in "qkv"}
 o, state = attn(**x, g=np.zeros((1, 10, 2), np.float32), output_final_state=True)
 name: str = attn.name
 text: str = attn.explain(on="h200", V=64)
+predicted: float = attn.cost(on="h200", V=64).seconds
 report: bool = attn.check(V=32).ok
 seconds: float = attn.benchmark(T=64, V=64).seconds
 ready: Attention = forge.variants.gated_delta_net

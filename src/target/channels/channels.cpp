@@ -1,5 +1,7 @@
 #include "target/channels/channels.h"
 
+#include <algorithm>
+
 #include "device/cuda/channels/sizes.h"
 #include "emit/cuda/emit_cuda.h"
 #include "graph/token_program.h"
@@ -41,6 +43,25 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
                       : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads
                                                                             : kFewThreads;
     return s;
+}
+
+namespace {
+
+/// Held against bench/results/2026-11-22-h200-vs-fla.csv by bench/cost_against_measured.py.
+constexpr double kStart = 7e-6;    ///< launch, first loads, exchanges and last stores
+constexpr double kReached = 0.87;  ///< of what other kernels reach of the memory's rate
+
+}  // namespace
+
+void predict_channels(CallCost& cost) {
+    cost.seconds = kStart;
+    for (StageCost& k : cost.kernels) {
+        k.hops = 1;  // tokens are shared out over threads, which exchange their maps
+        k.memory_seconds /= kReached;
+        k.seconds = std::max({k.memory_seconds, k.arithmetic_seconds});
+        cost.seconds += k.seconds;
+    }
+    cost.basis = "the rate at which kernels of channels pass over memory, measured on an NVIDIA H200";
 }
 
 const Target& channels_target() {

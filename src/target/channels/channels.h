@@ -1,7 +1,8 @@
 /// Schedules for kernels in which a thread has a few channels of a vector state and walks over tokens (a GPU's engine
-/// Channels). A pure function of plain data.
+/// Channels), and what these take. Pure functions of plain data.
 #pragma once
 
+#include "forge/cost.h"
 #include "target/simt/shared_memory.h"
 
 namespace forge::target {
@@ -11,5 +12,8 @@ namespace forge::target {
 /// any other.
 plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                             const FitWishes& wishes, int threads, int multiprocessors);
+
+/// The times of the kernel and of the call, in a cost in which everything is counted.
+void predict_channels(CallCost& cost);
 
 }  // namespace forge::target

@@ -48,4 +48,13 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .beside_product = 0.2,
                              .beside_kilobyte = 0.008};
 
+/// What predictions of whole calls need besides (`forge cost`); schedules do not depend on these.
+struct CallTimes {
+    double start;    ///< launch, first loads and last stores
+    double crowded;  ///< what a chunk takes of a multiprocessor that several scans share, beside one that has it alone
+};
+
+/// Held against the measurements by bench/cost_against_measured.py.
+constexpr CallTimes kH200Calls = {.start = 9, .crowded = 1.46};
+
 }  // namespace forge::target

@@ -29,6 +29,16 @@ double bytes_of_chunk(const ir::Definition& definition, const tile::Sizes& sizes
     return bytes;
 }
 
+/// Operations of a chunk, and what they take a scan with roles that makes all itself.
+void count(const ir::Function& fn, const tile::Sizes& of_chunk, SegmentTimes& times) {
+    for (const ir::Op& op : fn.ops) {
+        if (ir::is_matmul(op.code)) ++times.products;
+        else if (ir::is_elementwise(op.code) && tile::is_block_matrix(tile::with_sizes(op.type, of_chunk)))
+            ++times.matrices;
+    }
+    times.chunk = times.products * kH200.product + times.matrices * kH200.matrix;
+}
+
 }  // namespace
 
 double SegmentTimes::in_segments() const {
@@ -45,12 +55,7 @@ SegmentTimes segment_times(const ir::Definition& definition, const ir::Function&
     tile::Sizes of_chunk = sizes;
     of_chunk[ir::kChunkSymbol] = kBlock;
     SegmentTimes times;
-    for (const ir::Op& op : program.ops) {
-        if (ir::is_matmul(op.code)) ++times.products;
-        else if (ir::is_elementwise(op.code) && tile::is_block_matrix(tile::with_sizes(op.type, of_chunk)))
-            ++times.matrices;
-    }
-    times.chunk = times.products * kH200.product + times.matrices * kH200.matrix;
+    count(program, of_chunk, times);
     times.memory =
         static_cast<double>(wishes.expected_tasks) * bytes_of_chunk(definition, sizes) / kH200.bytes_per_microsecond;
     times.chunks = wishes.expected_tokens / kBlock;

@@ -1,7 +1,10 @@
 /// What scans by warp groups take, chunk by chunk or in segments, and the work ahead of them: by
-/// hopper/fitted.h. Schedules follow from ratios of these alone.
+/// hopper/fitted.h. Schedules follow from ratios of these alone; what calls are said to cost, from the times.
 #pragma once
 
+#include "forge/cost.h"
+#include "target/cpu/cost.h"
+#include "target/gpu_facts.h"
 #include "target/simt/shared_memory.h"
 
 namespace forge::target {
@@ -29,5 +32,8 @@ double microseconds_ahead(const ir::Function& ahead);
 
 /// What a chunk takes the scan for which a plan has work ahead.
 double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan);
+
+/// The times of all kernels and of the call, in a cost in which everything is counted.
+void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& problem, const GpuFacts& gpu);
 
 }  // namespace forge::target

@@ -1,0 +1,118 @@
+// What calls by warp groups take, by the times of hopper/fitted.h. Schedules do not depend on it.
+#include <algorithm>
+
+#include "graph/saved_states.h"
+#include "runtime/beside.h"
+#include "support/divide.h"
+#include "target/gpu_target.h"
+#include "target/hopper/fitted.h"
+#include "target/hopper/scan_times.h"
+#include "target/simt/tile_times.h"
+#include "tile/fragments.h"
+
+namespace forge::target {
+namespace {
+
+constexpr double kMicro = 1e-6;
+
+bool has_work_ahead(const plan::Plan& plan) {
+    return std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                       [](const plan::Kernel& k) { return k.graph.loop == plan::Loop::Chunks; });
+}
+
+/// The table's products are of keys of 128 numbers: what larger ones take beside those, on average.
+double factor_of_sizes(const ir::Function& fn) {
+    constexpr double kUsual = 2;  // blocks of 64 x 64 x 64
+    double products = 0, sum = 0;
+    for (const ir::Op& op : fn.ops) {
+        if (!ir::is_matmul(op.code)) continue;
+        const auto size = [](const ir::Type& type, int axis) {
+            return static_cast<double>(tile::size_of(type, axis)) / tile::kBlock;
+        };
+        const double inner = size(fn.op(op.args[0]).type, op.attrs.trans_a ? 0 : 1);
+        products += 1, sum += std::max(1.0, size(op.type, 0) * size(op.type, 1) * inner / kUsual);
+    }
+    return products > 0 ? sum / products : 1;
+}
+
+/// As microseconds_of_chunk, of the values that this scan reads: a backward pass has several scans.
+double microseconds_of_products(const ir::Function& scan) {
+    double sum = 0;
+    for (const ir::Op& op : scan.ops) sum += ir::is_matmul(op.code) ? kH200.beside_product : 0;
+    return sum;
+}
+double microseconds_of_spills(const plan::Plan& plan, const plan::Kernel& kernel) {
+    double sum = 0;
+    for (const ir::Op& op : kernel.graph.fn.ops) {
+        if (op.code != ir::Opcode::Param || op.attrs.role != ir::Role::Spill) continue;
+        const auto spill = static_cast<std::size_t>(plan.spill(op.attrs.name));
+        sum += kH200.beside_kilobyte * static_cast<double>(plan.spills[spill].floats) * sizeof(float) / 1024;
+    }
+    return sum;
+}
+
+/// A chunk of a scan with roles that has its multiprocessor to itself.
+double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
+    if (kernel.graph.loop == plan::Loop::Summaries) return kH200.summary_chunk;
+    if (has_work_ahead(plan)) return microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel);
+    FitWishes wishes;
+    wishes.expected_tokens = problem.tokens, wishes.expected_tasks = problem.sequences * problem.heads;
+    return segment_times(plan.definition, kernel.graph.fn, problem.sizes, wishes).chunk;
+}
+
+/// Tasks that go through chunks in order. The table's summaries are two to a multiprocessor. Alone on a multiprocessor
+/// a task waits for itself; several share what it can issue.
+void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem,
+                  int multiprocessors) {
+    const bool summaries = kernel.graph.loop == plan::Loop::Summaries;
+    if (const std::int64_t parts = plan.schedule.summaries; summaries && parts > 1)
+        k.tasks *= parts, k.hops = support::divide_up(k.hops, parts);
+    const double hop = kMicro * factor_of_sizes(kernel.tiles.fn) * microseconds_of_hop(plan, kernel, problem),
+                 chain = static_cast<double>(k.hops) * hop;
+    const std::int64_t at_once = summaries ? 2 : 1, each = support::divide_up(k.tasks, at_once * multiprocessors);
+    if (each == 1) k.latency_seconds = chain;
+    else k.arithmetic_seconds = static_cast<double>(each) * (summaries ? 1 : kH200Calls.crowded) * chain;
+    k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
+}
+
+/// Tasks of single chunks fill the GPU.
+void predict_chunks(StageCost& k, const plan::Kernel& kernel, int multiprocessors) {
+    k.arithmetic_seconds = kMicro * factor_of_sizes(kernel.tiles.fn) * microseconds_ahead(kernel.tiles.fn) *
+                           static_cast<double>(k.tasks) / multiprocessors;
+    k.seconds = std::max({k.memory_seconds, k.matrix_seconds, k.arithmetic_seconds});
+}
+
+/// When a scan ends beside which its work ahead is done.
+double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Problem& problem, int multiprocessors) {
+    const std::int64_t lanes = problem.sequences * problem.heads, tasks = lanes * plan.schedule.tiles;
+    const runtime::WorkBeside work{cost.kernels[0].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
+    const runtime::BesideBlocks placed = runtime::place_beside(work, tasks, plan.schedule.tiles, multiprocessors);
+    const std::int64_t a_round = multiprocessors * work.groups, rounds = support::divide_up(placed.common, a_round);
+    const std::int64_t staying = tasks < multiprocessors ? multiprocessors - tasks : multiprocessors;
+    return runtime::end_of_scan(work, rounds, lanes, staying, multiprocessors) * kMicro *
+           microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
+}
+
+}  // namespace
+
+void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& problem, const GpuFacts& gpu) {
+    cost.seconds = 0;
+    for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
+        const plan::Kernel& kernel = plan.kernels[i];
+        StageCost& k = cost.kernels[i];
+        if (kernel.engine == plan::Engine::Tiles) predict_tiles_kernel(k, kernel, gpu);
+        else if (kernel.graph.loop == plan::Loop::Chunks) predict_chunks(k, kernel, gpu.multiprocessors);
+        else predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
+        cost.seconds += k.seconds;
+    }
+    if (cost.beside)
+        cost.seconds = std::max(seconds_beside(cost, plan, problem, gpu.multiprocessors),
+                                cost.bytes / (kH200.bytes_per_microsecond / kMicro));
+    if (plan.schedule.summaries > 0) cost.seconds += kMicro * kH200.join;
+    cost.seconds += kMicro * kH200Calls.start;
+    cost.basis = "times of warp groups' operations, measured on an NVIDIA H200";
+    // Long kernels whose registers do not suffice (docs/performance.md).
+    if (graph::has_saved_states(plan.program)) cost.basis += "; backward passes took up to six times that";
+}
+
+}  // namespace forge::target
