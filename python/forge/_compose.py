@@ -68,7 +68,7 @@ class _Parts:
         if chosen["decay"] in shapes:
             self.meta["g"] = SymbTensor(shapes[chosen["decay"]], range=gate_range)
         if chosen["features"] == "rotary":
-            self.meta["theta"] = SymbTensor(["H", "K"], range=(0, 1))
+            self.meta["theta"] = SymbTensor(["H", "K"], range=(0, 1 / 16))  # places times larger ones round
         if chosen["features"] == "rotary-data":
             self.meta["theta"] = SymbTensor(["T", "H", "K"])
         if chosen["update"] in ("delta", "householder", "momentum"):
@@ -84,7 +84,9 @@ class _Parts:
             self.meta["prev_m"] = SymbTensor(["NS", "H", keys, "V"])
         if chosen["normalise"] == "sum":
             self.meta["prev_z"] = SymbTensor(["NS", "H", keys])
-        if rotary:
+        if chosen["features"] == "rotary":
+            self.meta["prev_place"] = SymbTensor(["NS", "H"])
+        if chosen["features"] == "rotary-data":
             self.meta["prev_angle"] = SymbTensor(["NS", "H", "K"])
 
     def features(self, x: Any, angle: Any) -> Any:
@@ -117,6 +119,8 @@ class _Parts:
         angle = None
         if "prev_angle" in a:
             angle = results["angle"] = a["prev_angle"] + a["theta"]
+        if "prev_place" in a:
+            angle, results["place"] = a["prev_place"] * a["theta"], a["prev_place"] + 1
         q = self.features(a["q"], angle)
         kept = state * factor
         if chosen["update"] in ("householder", "mimo"):

@@ -160,8 +160,8 @@ def _called(phase: str) -> str:
 
 
 class Program:
-    """The phases of a variant, traced, or its step alone. `text` is its definition. `chunk`: the tokens per chunk if they are fixed, else
-    0."""
+    """The phases of a variant, traced, or its step alone. `text` is its definition. `chunk`: the tokens per chunk if
+    they are fixed, else 0."""
 
     def __init__(self, name: str, meta: Meta, phases: Mapping[str, Callable[..., Any] | None], chunk: int = 0) -> None:
         self.name, self.meta = name, meta
