@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention",
-    "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "compose", "fla", "float16", "float32",
-    "float64", "int32", "int64", "nn", "ops", "variants",
+    "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "compose", "fla", "float16",
+    "float32", "float64", "int32", "int64", "nn", "ops", "variants",
 ]  # fmt: skip
 __all__ += _functions.__all__
 

@@ -44,7 +44,7 @@ def refusal(**chosen: str) -> str | None:
             f"normalise='sum' needs weights that are not negative, and features={chosen['features']!r} are of any sign"
         )
     if discretise != "euler" and update != "additive":
-        return f"discretise={discretise!r} is a rule for an input that is added, and update={update!r} is a rule of its own"
+        return f"discretise={discretise!r} is a rule for an input that is added, and update={update!r} has its own"
     if discretise != "euler" and decay in ("none", "value"):
         return f"discretise={discretise!r} follows from a decay of keys, and decay={decay!r}"
     if discretise == "trapezoidal" and chosen["features"] in ("rotary", "rotary-data"):
@@ -184,13 +184,13 @@ def compose(
     decay       what the state is multiplied by: none, head (a constant g per head), scalar, vector (per key channel) or
                 value (per value channel), all data-dependent but head
     gate        what g is: log, the logarithm of the decay, or raw, before a sigmoid
-    features    of queries and keys: identity, elu (elu(x) + 1), softmax, cosine (unit length), squared, rotary (turned by
-                the place times theta per head), rotary-data (turned by the sum of theta so far)
+    features    of queries and keys: identity, elu (elu(x) + 1), softmax, cosine (unit length), squared, rotary (turned
+                by the place times theta per head), rotary-data (turned by the sum of theta so far)
     update      additive; delta; householder (two delta steps per token, on rows 2t and 2t + 1 of k, v and beta); dplr
                 (S - rate p pᵀ S + k vᵀ); mimo (two keys and values per token); momentum (mu before a sigmoid)
     read        queries read the state after the token, or before it
     normalise   none, or sum: outputs are divided by what queries read of the sum of keys
-    discretise  euler; zero-order-hold (keys times 1 - decay); trapezoidal (this token's input and the last one's, by mix)
+    discretise  euler; zero-order-hold (keys times 1 - decay); trapezoidal (this token's input and the last one's)
 
     ValueError for what there is not, and for choices that make no variant together, with the reason.
     """
