@@ -319,8 +319,9 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
 }
 
 void add_derive(CLI::App& app, DeriveOptions& o, Command& chosen) {
-    CLI::App* c = add_command(app, "derive", "Print a definition with phases derived from its step, the recurrence of one token",
-                              "forge derive kda");
+    CLI::App* c =
+        add_command(app, "derive", "Print a definition with phases derived from its step, the recurrence of one token",
+                    "forge derive kda");
     add_variant(*c, o.variant);
     on_parse(*c, chosen, o, derive_phases);
 }

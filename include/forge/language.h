@@ -169,8 +169,8 @@ class LinearAttention {
                                 Here here = Here::current());
     LinearAttention& scalar(const std::string& name, std::optional<Range> range = {}, Here here = Here::current());
     LinearAttention& state(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
-    /// Default: one output "o", shaped as merge's result (of a step alone, all that it gives), in the element type of the
-    /// first token input.
+    /// Default: one output "o", shaped as merge's result (of a step alone, all that it gives), in the element type of
+    /// the first token input.
     LinearAttention& output(const std::string& name, DType dtype, Shape shape, Here here = Here::current());
 
     /// Fixes the tokens per chunk (16, 32, 64 or 128) of a definition whose results depend on it: one that looks a

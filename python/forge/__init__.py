@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _functions
 from ._c import CompileError, Error, InternalError, PerformanceWarning, RuntimeError  # noqa: A004
+from ._compose import compose
 from ._functions import *  # noqa: F403
 from ._package import build
 from ._tensor import Tensor
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention",
-    "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "fla", "float16", "float32",
-    "float64", "int32", "int64", "nn", "ops", "variants",
+    "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "compose", "fla", "float16",
+    "float32", "float64", "int32", "int64", "nn", "ops", "variants",
 ]  # fmt: skip
 __all__ += _functions.__all__
 

@@ -160,8 +160,8 @@ def _called(phase: str) -> str:
 
 
 class Program:
-    """The phases of a variant, traced, or its step alone. `text` is its definition. `chunk`: the tokens per chunk if they are fixed, else
-    0."""
+    """The phases of a variant, traced, or its step alone. `text` is its definition. `chunk`: the tokens per chunk if
+    they are fixed, else 0."""
 
     def __init__(self, name: str, meta: Meta, phases: Mapping[str, Callable[..., Any] | None], chunk: int = 0) -> None:
         self.name, self.meta = name, meta
@@ -328,7 +328,11 @@ class Program:
                 x = named[name] = trace.op("expand", [trace.constant(x)], own=f"f32[{', '.join(dims)}]")
             if not isinstance(x, Tensor):
                 raise error(where, f"{_called(phase)}: expected a traced tensor as {name!r}, got {x!r}")
-            if (phase != "step" or self._step_alone) and name in states and dims_of(x.type) != self.meta.states[name].dims:
+            if (
+                (phase != "step" or self._step_alone)
+                and name in states
+                and dims_of(x.type) != self.meta.states[name].dims
+            ):
                 raise error(where, f"{_called(phase)}: state {name!r} has another shape than declared\n    expected: "
                                    f"[{', '.join(self.meta.states[name].dims)}]\n    got:      {x.type}")  # fmt: skip
         if phase == "merge":

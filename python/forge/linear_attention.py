@@ -18,8 +18,8 @@ from .attention import Attention
 class LinearAttention(Attention):
     """A variant from its recurrence, or from three functions over one chunk of tokens of one head.
 
-    `step` alone is enough where it is affine in the states: the three functions are derived from it (docs/python.md says
-    what that takes). Those that are written by hand are held against `step`, if there is one.
+    `step` alone is enough where it is affine in the states: the three functions are derived from it (docs/python.md
+    says what that takes). Those that are written by hand are held against `step`, if there is one.
 
     input_meta    name -> SymbTensor, or a number for a scalar with a default; 'prev_s' or 'prev_<name>': the states
     chunk_mode    inputs -> the chunk's own contribution to the state

@@ -59,8 +59,7 @@ forge_status forge_variant_definition(const char* name, const char** text) {
 
 forge_status forge_lower(const char* definition, const char* dtype, const char* stage, char** text) {
     return guarded([&] {
-        const auto parsed =
-            forge::graph::with_phases(forge::ir::parse_definition(required(definition, "definition")));
+        const auto parsed = forge::graph::with_phases(forge::ir::parse_definition(required(definition, "definition")));
         const auto typed = forge::frontend::with_dtype(parsed, forge::capi::parse_dtype(required(dtype, "dtype")));
         char*& out = *required(text, "text");  // before there is anything to hand over
         out = new_text(lowered(typed, required(stage, "stage")));
@@ -91,9 +90,8 @@ forge_status forge_compile(const char* definition, const char* file, const forge
         required(attention, "attention");
         if (option_count > 0) required(options, "options");
         const forge::CompileOptions parsed = forge::capi::parse_options(options, option_count);
-        forge::ir::Definition declared =
-            forge::graph::with_phases(
-                forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"));
+        forge::ir::Definition declared = forge::graph::with_phases(
+            forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"));
         forge::compiler::check_known(declared, parsed.sizes);
         forge::Attention compiled = forge::compile(declared, parsed);
         auto slots = forge::capi::slots_of(compiled.definition(), parsed.chunk_states);

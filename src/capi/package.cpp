@@ -103,8 +103,8 @@ forge_status forge_package(const char* const* definitions, size_t definition_cou
         required(definitions, "definitions"), required(options, "options");
         Request request = request_of(options, option_count);
         for (std::size_t i = 0; i < definition_count; ++i)
-            request.definitions.push_back(forge::graph::with_phases(
-                forge::ir::parse_definition(required(definitions[i], "definition"))));
+            request.definitions.push_back(
+                forge::graph::with_phases(forge::ir::parse_definition(required(definitions[i], "definition"))));
         const auto summary =
             forge::package::build(request, [&](std::size_t done, std::size_t all, const std::string& what) {
                 if (progress) progress(context, done, all, what.c_str());

@@ -266,7 +266,8 @@ std::vector<ir::OutputDecl> outputs_of_step(const ir::Definition& def) {
         outputs.push_back({r.name, {first->type.dtype, std::move(shape)}, def.where});
     }
     if (outputs.empty())
-        throw CompileError(Diagnostic{"step: there is no output", "a result that is no state: {\"o\", value}", "", def.where, ""});
+        throw CompileError(
+            Diagnostic{"step: there is no output", "a result that is no state: {\"o\", value}", "", def.where, ""});
     return outputs;
 }
 

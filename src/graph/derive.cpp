@@ -8,6 +8,7 @@
 #include "graph/derive_chunk.h"
 #include "graph/derive_coupled.h"
 #include "graph/derive_phases.h"
+#include "graph/derive_rows_apart.h"
 #include "graph/passes.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
@@ -22,8 +23,9 @@ using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 
-/// `step` in one form: float32, transposes as operations of their own, equal operations once.
-Function prepared(const Function& step) {
+/// `step` in one form: float32, rows of a token one by one, transposes as operations of their own, equal operations
+/// once.
+Function prepared(const Function& step, const ir::Definition& def) {
     Function plain = ir::rebuild(widen(step), [](Function& out, const Op& op, std::vector<ValueId> args) -> ValueId {
         if (op.code != Opcode::Matmul || (!op.attrs.trans_a && !op.attrs.trans_b))
             return ir::keep(out, op, std::move(args));
@@ -33,13 +35,13 @@ Function prepared(const Function& step) {
         if (op.attrs.trans_b) args[1] = ir::emit(out, Opcode::Permute, {args[1]}, swap, op.where);
         return ir::emit(out, Opcode::Matmul, std::move(args), {}, op.where, op.name);
     });
-    return dce(cse(plain));
+    return dce(cse(rows_apart(dce(cse(plain)), def)));
 }
 
 class Deriver {
   public:
     explicit Deriver(const ir::Definition& def)
-        : def_(def), step_(prepared(*def.step)), writer_(def), rows_(step_, writer_) {
+        : def_(def), step_(prepared(*def.step, def)), writer_(def), rows_(step_, writer_) {
         reads_.resize(step_.ops.size());
         for (ValueId v = 0; v < step_.size(); ++v) {
             const Op& op = step_.op(v);
@@ -193,8 +195,8 @@ class Deriver {
                     for (const ir::StateDecl* o : group)
                         if (o != s) others[after(o->name)] = o->name;
                     one.known = std::make_unique<Known>(*this, names);
-                    one.forms = std::make_unique<StateForms>(step_, writer_, *one.known, s->name, s->type.shape, key_axis,
-                                                             std::move(others));
+                    one.forms = std::make_unique<StateForms>(step_, writer_, *one.known, s->name, s->type.shape,
+                                                             key_axis, std::move(others));
                     members.push_back({s, one.forms->state(after(s->name))});
                 }
                 const auto chunk = std::make_shared<CoupledChunk>(writer_, members, key_axis);
@@ -257,8 +259,7 @@ class Deriver {
         try {
             Solved solved;
             solved.known = std::make_unique<Known>(*this, std::vector{s.name});
-            solved.elementwise =
-                std::make_unique<ElementwiseChunk>(step_, writer_, *solved.known, s, after(s.name));
+            solved.elementwise = std::make_unique<ElementwiseChunk>(step_, writer_, *solved.known, s, after(s.name));
             solved_[s.name] = std::move(solved);
         } catch (const CompileError&) {
             if (first) throw *first;
@@ -295,18 +296,18 @@ class Deriver {
         for (const std::string& name : reads_of(v)) {
             const auto it = solved_.find(name);
             if (it == solved_.end())
-                throw CompileError(Diagnostic{fmt::format("derive: {} needs the state '{}' before it is there",
-                                                          ir::info(op.code).name, name),
-                                              "states that follow one from the other", "", op.where, ""});
+                throw CompileError(Diagnostic{
+                    fmt::format("derive: {} needs the state '{}' before it is there", ir::info(op.code).name, name),
+                    "states that follow one from the other", "", op.where, ""});
             Solved& s = it->second;
             if (s.elementwise && v == after(name)) return s.elementwise->after();
             if (s.elementwise && v == params_.at(name)) return s.elementwise->before();
             if (s.forms && s.forms->is_read(v)) return s.read(v);
         }
         if (op.code == Opcode::Param && op.attrs.role == Role::State)
-            throw CompileError(Diagnostic{
-                fmt::format("derive: the matrix '{}' is used whole for every token", op.attrs.name),
-                "reads of it with a key: matmul(key, state)", "", op.where, ""});
+            throw CompileError(
+                Diagnostic{fmt::format("derive: the matrix '{}' is used whole for every token", op.attrs.name),
+                           "reads of it with a key: matmul(key, state)", "", op.where, ""});
         std::vector<TokenRow> args;
         for (const ValueId a : op.args) args.push_back(value(a));
         return rows_.operation(v, args);
@@ -320,8 +321,9 @@ class Deriver {
         Shape per_token{wanted.begin() + 1, wanted.end()};
         if (count > 1) per_token.insert(per_token.begin(), Dim(count));
         if (op.type.shape != per_token)
-            throw CompileError(Diagnostic{fmt::format("step: output '{}' has another shape than declared", declared.name),
-                                          to_string(per_token), to_string(op.type.shape), op.where, ""});
+            throw CompileError(
+                Diagnostic{fmt::format("step: output '{}' has another shape than declared", declared.name),
+                           to_string(per_token), to_string(op.type.shape), op.where, ""});
         ValueId rows = ir::kNoValue;
         if (count == 1) {
             rows = writer_.per_token(value(v));
@@ -329,9 +331,9 @@ class Deriver {
             const bool joined = (op.code == Opcode::Concat || op.code == Opcode::Interleave) && op.attrs.dim == 0 &&
                                 static_cast<std::int64_t>(op.args.size()) == count;
             if (!joined)
-                throw CompileError(Diagnostic{
-                    fmt::format("derive: output '{}' has several rows per token", declared.name),
-                    "stack({row, …}, 0) of its rows", ir::info(op.code).name, op.where, ""});
+                throw CompileError(
+                    Diagnostic{fmt::format("derive: output '{}' has several rows per token", declared.name),
+                               "stack({row, …}, 0) of its rows", ir::info(op.code).name, op.where, ""});
             std::vector<ValueId> parts;
             for (const ValueId a : op.args) parts.push_back(writer_.per_token(value(a)));
             rows = writer_.interleave(parts);

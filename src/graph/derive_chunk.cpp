@@ -45,7 +45,8 @@ MatrixChunk::MatrixChunk(ChunkWriter& out, const ir::StateDecl& state, int key_a
     }
     before_ = out_.param(state.name, ir::Role::State, state.type, state.where);
     for (std::size_t axis = state.type.shape.size(); axis-- > 0;)
-        if (state.type.shape[axis] == Dim(1)) before_ = out_.at(Opcode::Squeeze, before_, static_cast<std::int64_t>(axis));
+        if (state.type.shape[axis] == Dim(1))
+            before_ = out_.at(Opcode::Squeeze, before_, static_cast<std::int64_t>(axis));
     if (vector_) before_ = out_.unsqueeze(before_, 1);
     if (key_axis_ == 1) before_ = out_.transpose(before_);
     g_number_ = gate(Axis::None), g_key_ = gate(Axis::Key), g_value_ = gate(Axis::Value);
@@ -55,7 +56,8 @@ MatrixChunk::MatrixChunk(ChunkWriter& out, const ir::StateDecl& state, int key_a
         if (o.is_known()) {
             w.value = known_rows(o.value->known);
         } else {
-            const auto it = std::find_if(unknowns_.begin(), unknowns_.end(), [&](const auto& u) { return u == o.value; });
+            const auto it =
+                std::find_if(unknowns_.begin(), unknowns_.end(), [&](const auto& u) { return u == o.value; });
             w.unknown = static_cast<int>(it - unknowns_.begin());
         }
         // Padding must write nothing.
@@ -125,8 +127,7 @@ ValueId MatrixChunk::scores(ValueId key, const Exponents& at, ValueId write_key,
     const ValueId right = g_key_ == kNone ? write_key : out_.mul(write_key, out_.exp(out_.neg(out_.cumsum(g_key_))));
     const ValueId products = out_.matmul(left, out_.transpose(right));
     if (g_number_ == kNone) return products;
-    const ValueId between =
-        out_.exp(out_.sub(out_.unsqueeze(at.number, 1), out_.unsqueeze(out_.cumsum(g_number_), 0)));
+    const ValueId between = out_.exp(out_.sub(out_.unsqueeze(at.number, 1), out_.unsqueeze(out_.cumsum(g_number_), 0)));
     return out_.mul(products, rows == 1 ? between : out_.repeat(out_.tril(between, false), rows, 1));
 }
 
@@ -169,7 +170,11 @@ ValueId MatrixChunk::sum_of_reads(const StateForm& form, ValueId key, bool known
                     const auto r = static_cast<std::int64_t>(keys.size());
                     ValueId s = scores(key, at, out_.interleave(keys), r);
                     if (r == 1) s = out_.tril(s, strict);
-                    else if (g_number_ == kNone || strict) s = out_.mul(s, out_.repeat(out_.tril(out_.expand(out_.constant(1), {Dim(ir::kChunkSymbol), Dim(ir::kChunkSymbol)}), strict), r, 1));
+                    else if (g_number_ == kNone || strict)
+                        s = out_.mul(s, out_.repeat(out_.tril(out_.expand(out_.constant(1), {Dim(ir::kChunkSymbol),
+                                                                                             Dim(ir::kChunkSymbol)}),
+                                                              strict),
+                                                    r, 1));
                     rows = applied(s, updates_);
                     sum = out_.add(sum, rows);
                 }
@@ -249,8 +254,9 @@ ValueId MatrixChunk::system_of_rows() {
         if (w.unknown >= 0) write_keys.push_back(w.key);
     for (const auto& u : unknowns_)
         if (has_known)
-            known.push_back(known_rows(u->known.v == kNone ? TokenRow{out_.expand(out_.constant(0), {state_.type.shape.back()}), false}
-                                                           : u->known));
+            known.push_back(known_rows(u->known.v == kNone
+                                           ? TokenRow{out_.expand(out_.constant(0), {state_.type.shape.back()}), false}
+                                           : u->known));
     const Exponents at = exponents(*unknowns_[0]->reads[0].of);
     const ValueId key = out_.interleave(keys), b = r == 1 ? coefficients[0] : out_.interleave(coefficients);
     ValueId A;
@@ -290,7 +296,8 @@ ValueId MatrixChunk::system() {
         for (const Read& read : unknowns_[j]->reads) {
             const ValueId key = out_.per_token(read.key), c = negative(read.coefficient);
             const auto index = [&](const Outer& o) {
-                return static_cast<std::size_t>(std::find(unknowns_.begin(), unknowns_.end(), o.value) - unknowns_.begin());
+                return static_cast<std::size_t>(std::find(unknowns_.begin(), unknowns_.end(), o.value) -
+                                                unknowns_.begin());
             };
             if (!read.of->state.empty()) {
                 const Exponents at = exponents(*read.of);

@@ -43,9 +43,10 @@ CoupledChunk::CoupledChunk(ChunkWriter& out, std::vector<Member> members, int ke
         for (const Outer& o : members_[i].after->outers) {
             Write w{i, o, kNone, kNone, -1};
             if (o.is_known()) w.value = out_.per_token(o.value->known);
-            else w.unknown = static_cast<int>(std::find(unknowns_.begin(), unknowns_.end(), o.value) - unknowns_.begin());
-            const bool zero =
-                out_.padding(o.key.v) == 0.0 || (w.unknown < 0 && out_.padding(o.value->known.v) == 0.0);
+            else
+                w.unknown =
+                    static_cast<int>(std::find(unknowns_.begin(), unknowns_.end(), o.value) - unknowns_.begin());
+            const bool zero = out_.padding(o.key.v) == 0.0 || (w.unknown < 0 && out_.padding(o.value->known.v) == 0.0);
             w.key = out_.per_token(zero ? o.key : out_.masked(o.key, 0));
             writes_.push_back(std::move(w));
         }
@@ -53,13 +54,15 @@ CoupledChunk::CoupledChunk(ChunkWriter& out, std::vector<Member> members, int ke
 }
 
 std::size_t CoupledChunk::index(const std::string& state) const {
-    const auto it = std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.state->name == state; });
+    const auto it =
+        std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.state->name == state; });
     if (it == members_.end()) throw InternalError("derive: a coupling with a state that is not derived together");
     return static_cast<std::size_t>(it - members_.begin());
 }
 
 ValueId CoupledChunk::gate(const StateForm& form) {
-    if (form.state.empty()) refuse_coupled(form.couplings.empty() ? "?" : form.couplings[0].state, "it is replaced", form.where);
+    if (form.state.empty())
+        refuse_coupled(form.couplings.empty() ? "?" : form.couplings[0].state, "it is replaced", form.where);
     TokenRow sum;
     for (const Decay& d : form.scale) sum = plus(out_, sum, d.log);
     return sum.v == kNone ? kNone : out_.per_token(out_.masked(sum, 0));
@@ -176,14 +179,16 @@ ValueId CoupledChunk::value_of(const Outer& outer) {
 void CoupledChunk::solve() {
     const std::size_t r = unknowns_.size();
     if (r == 0) return;
-    std::vector<std::vector<ValueId>> blocks(r, std::vector<ValueId>(r, kNone)), start(members_.size(), std::vector<ValueId>(r, kNone));
+    std::vector<std::vector<ValueId>> blocks(r, std::vector<ValueId>(r, kNone)),
+        start(members_.size(), std::vector<ValueId>(r, kNone));
     std::vector<ValueId> right(r, kNone);
     for (std::size_t j = 0; j < r; ++j) {
         if (unknowns_[j]->known.v != kNone) right[j] = out_.per_token(unknowns_[j]->known);
         for (const Read& read : unknowns_[j]->reads) {
             const ValueId key = out_.per_token(read.key);
             const ValueId c = times(out_, read.coefficient, {out_.constant(-1), false}).v;
-            const bool whole = std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.after == read.of; });
+            const bool whole =
+                std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.after == read.of; });
             for (const Part& part : parts(*read.of)) {
                 for (std::size_t w = 0; w < writes_.size(); ++w) {
                     const ValueId s = scores(key, part, w);
@@ -197,7 +202,8 @@ void CoupledChunk::solve() {
                 }
                 for (std::size_t l = 0; l < members_.size(); ++l)
                     if (const ValueId at = starts(part.member, l, part.after); at != kNone)
-                        start[l][j] = out_.add(start[l][j], rows_times(rows_times(rows_times(key, at), part.factor), c));
+                        start[l][j] =
+                            out_.add(start[l][j], rows_times(rows_times(rows_times(key, at), part.factor), c));
             }
             for (const Outer& o : read.of->outers) {
                 if (whole) break;
@@ -206,7 +212,8 @@ void CoupledChunk::solve() {
                     right[j] = out_.sub(right[j], rows_times(out_.mul(own, value_of(o)), c));
                     continue;
                 }
-                const auto i = static_cast<std::size_t>(std::find(unknowns_.begin(), unknowns_.end(), o.value) - unknowns_.begin());
+                const auto i = static_cast<std::size_t>(std::find(unknowns_.begin(), unknowns_.end(), o.value) -
+                                                        unknowns_.begin());
                 blocks[j][i] = out_.add(blocks[j][i], rows_times(out_.mul(out_.identity(kChunk), own), c));
             }
         }
@@ -243,7 +250,8 @@ TokenRow CoupledChunk::read(TokenRow key_row, const StateForm& form) {
             if (const ValueId at = starts(part.member, l, part.after); at != kNone)
                 sum = out_.add(sum, rows_times(rows_times(out_.matmul(key, before_[l]), at), part.factor));
     }
-    const bool whole = std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.after.get() == &form; });
+    const bool whole =
+        std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.after.get() == &form; });
     for (const Outer& o : form.outers)
         if (!whole) sum = out_.add(sum, out_.mul(dot(key, out_.per_token(o.key)), value_of(o)));
     return {sum, true};

@@ -16,11 +16,12 @@ using ir::ValueId;
 constexpr ValueId kZero = ir::kNoValue;
 
 [[noreturn]] void refuse_elementwise(const std::string& state, const Op& op) {
-    throw CompileError(Diagnostic{fmt::format("derive: the state '{}' has no chunk form: {} is not affine in it, or mixes "
-                                              "its elements",
-                                              state, ir::info(op.code).name),
-                                  "h' = d * h + x with d and x that do not read it", ir::info(op.code).name, op.where,
-                                  "write the phases chunk, decay and merge by hand, or a step of that form"});
+    throw CompileError(
+        Diagnostic{fmt::format("derive: the state '{}' has no chunk form: {} is not affine in it, or mixes "
+                               "its elements",
+                               state, ir::info(op.code).name),
+                   "h' = d * h + x with d and x that do not read it", ir::info(op.code).name, op.where,
+                   "write the phases chunk, decay and merge by hand, or a step of that form"});
 }
 
 }  // namespace
@@ -30,15 +31,16 @@ ElementwiseChunk::ElementwiseChunk(const ir::Function& step, ChunkWriter& out, K
     : step_(step), out_(out), known_(known), state_(state) {
     before_ = out_.param(state.name, ir::Role::State, state.type, state.where);
     for (std::size_t axis = state.type.shape.size(); axis-- > 0;)
-        if (state.type.shape[axis] == Dim(1)) before_ = out_.at(Opcode::Squeeze, before_, static_cast<std::int64_t>(axis));
-    for (const int axis : wide_axes(state.type.shape)) core_.push_back(state.type.shape[static_cast<std::size_t>(axis)]);
+        if (state.type.shape[axis] == Dim(1))
+            before_ = out_.at(Opcode::Squeeze, before_, static_cast<std::int64_t>(axis));
+    for (const int axis : wide_axes(state.type.shape))
+        core_.push_back(state.type.shape[static_cast<std::size_t>(axis)]);
     const Affine all = affine(after);
     Shape rows = core_;
     rows.insert(rows.begin(), Dim(ir::kChunkSymbol));
     const auto expanded = [&](TokenRow x) {
         if (!x.tokens) return out_.expand(x.v, rows);
-        while (out_.type(x.v).rank() < static_cast<int>(rows.size()))
-            x.v = out_.unsqueeze(x.v, out_.type(x.v).rank());
+        while (out_.type(x.v).rank() < static_cast<int>(rows.size())) x.v = out_.unsqueeze(x.v, out_.type(x.v).rank());
         return out_.expand(x.v, rows);
     };
     if (all.addend.v != kZero) x_ = expanded(out_.masked(all.addend, 0));
@@ -55,8 +57,9 @@ ElementwiseChunk::ElementwiseChunk(const ir::Function& step, ChunkWriter& out, K
 
 TokenRow ElementwiseChunk::apply(Opcode code, TokenRow a, ValueId a_like, TokenRow b, ValueId b_like, const Op& op) {
     const ir::Function none;
-    return TokenRows(none, out_).pointwise(code, {a, b}, {step_.op(a_like).type.shape, step_.op(b_like).type.shape},
-                                           op.type.shape, {}, op.where);
+    return TokenRows(none, out_)
+        .pointwise(code, {a, b}, {step_.op(a_like).type.shape, step_.op(b_like).type.shape}, op.type.shape, {},
+                   op.where);
 }
 
 /// With axes of size 1 where the result has others.
@@ -121,9 +124,10 @@ ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
                     return out_.fn.op(row.v).code == Opcode::Constant ? Shape{} : step_.op(op.args[i]).type.shape;
                 };
                 x = x.v == kZero ? zero : x, y = y.v == kZero ? zero : y;
-                return TokenRows(none, out_).pointwise(
-                    Opcode::Where, {known_.known(op.args[0]), x, y},
-                    {step_.op(op.args[0]).type.shape, shape(x, 1), shape(y, 2)}, op.type.shape, {}, op.where);
+                return TokenRows(none, out_)
+                    .pointwise(Opcode::Where, {known_.known(op.args[0]), x, y},
+                               {step_.op(op.args[0]).type.shape, shape(x, 1), shape(y, 2)}, op.type.shape, {},
+                               op.where);
             };
             return {pick(a.factor, b.factor), pick(a.addend, b.addend)};
         }
@@ -148,10 +152,11 @@ ValueId ElementwiseChunk::within(bool exclusive) {
 ValueId ElementwiseChunk::one_later(ValueId rows) {
     const Dim chunk(ir::kChunkSymbol);
     if (core_.size() > 1)
-        throw CompileError(Diagnostic{fmt::format("derive: the state '{}' is read before the token's own update, element "
-                                                  "by element",
-                                                  state_.name),
-                                      "reads of the state after the token", "", state_.where, ""});
+        throw CompileError(
+            Diagnostic{fmt::format("derive: the state '{}' is read before the token's own update, element "
+                                   "by element",
+                                   state_.name),
+                       "reads of the state after the token", "", state_.where, ""});
     const auto below = [&](std::int64_t diagonal) {
         Attrs attrs;
         attrs.diagonal = diagonal;
@@ -187,8 +192,7 @@ TokenRow ElementwiseChunk::before() {
 
 ChunkResult ElementwiseChunk::result() {
     ValueId next = before_, contribution = kZero;
-    if (x_ != kZero)
-        contribution = decays() ? out_.at(Opcode::Select, within(false), 0, -1) : out_.sum(x_);
+    if (x_ != kZero) contribution = decays() ? out_.at(Opcode::Select, within(false), 0, -1) : out_.sum(x_);
     if (decays())
         next = out_.mul(next, log_ != kZero ? out_.exp(out_.sum(log_))
                                             : out_.at(Opcode::Select, out_.at(Opcode::Cumprod, d_, 0), 0, -1));

@@ -56,8 +56,7 @@ Range bounds(const ChunkWriter& out, ValueId v) {
         case Opcode::Mul: {
             const Range a = arg(0), b = arg(1);
             if (op.args[0] == op.args[1]) return {0, kInf};
-            if (a.low >= 0 && b.low >= 0)
-                return {a.low * b.low, a.high > 0 && b.high > 0 ? a.high * b.high : 0};
+            if (a.low >= 0 && b.low >= 0) return {a.low * b.low, a.high > 0 && b.high > 0 ? a.high * b.high : 0};
             return {-kInf, kInf};
         }
         case Opcode::Div:
@@ -273,7 +272,8 @@ StateForm StateForms::made(ValueId v) {
             break;
         case Opcode::Matmul:
             if (known(0) == known(1)) refuse(op, "a product of two values that read it");
-            if (shape(op.args[0])[1] == Dim(1)) return outer_of(op.args[known(0) ? 0 : 1], op.args[known(0) ? 1 : 0], op);
+            if (shape(op.args[0])[1] == Dim(1))
+                return outer_of(op.args[known(0) ? 0 : 1], op.args[known(0) ? 1 : 0], op);
             if (whole(known(0) ? 1 : 0) && rank_ == 2 && key_axis_ == (known(0) ? 0 : 1))
                 return transformed(op.args[known(0) ? 0 : 1], state(op.args[known(0) ? 1 : 0]), op);
             break;
@@ -321,7 +321,8 @@ std::vector<std::pair<TokenRow, TokenRow>> StateForms::outers_of(ValueId v, cons
                     return {{known_.known(op.args[i]), factor}};
                 if (wide_axes(shape(op.args[i])).size() != 2) continue;
                 auto all = outers_of(op.args[i], user);
-                for (auto& [x, y] : all) (axes == std::vector<int>{1} ? y : x) = times(out_, axes == std::vector<int>{1} ? y : x, factor);
+                for (auto& [x, y] : all)
+                    (axes == std::vector<int>{1} ? y : x) = times(out_, axes == std::vector<int>{1} ? y : x, factor);
                 return all;
             }
             break;
@@ -340,14 +341,16 @@ std::vector<std::pair<TokenRow, TokenRow>> StateForms::outers_of(ValueId v, cons
         default:
             break;
     }
-    refuse(op.code == Opcode::Param ? user : op, "a matrix that is no sum of outer products is added to it or multiplied with it");
+    refuse(op.code == Opcode::Param ? user : op,
+           "a matrix that is no sum of outer products is added to it or multiplied with it");
 }
 
 StateForm StateForms::of_known(ValueId v) {
     const Op& op = step_.op(v);
     StateForm form;
     if (out_.is_number(known_.known(v).v, 0)) return form;
-    if (op.code == Opcode::Expand && step_.op(op.args[0]).code == Opcode::Constant && step_.op(op.args[0]).attrs.value == 0)
+    if (op.code == Opcode::Expand && step_.op(op.args[0]).code == Opcode::Constant &&
+        step_.op(op.args[0]).attrs.value == 0)
         return form;
     if (rank_ == 1) {
         form.outers.push_back(outer(known_.known(v), {{out_.constant(1), false}, {}}));
@@ -478,7 +481,8 @@ StateForm StateForms::transformed(ValueId matrix, const std::shared_ptr<const St
     if (m.code == Opcode::Mul)
         for (const std::size_t i : {0U, 1U}) {
             const bool identity = step_.op(m.args[i]).code == Opcode::Identity;
-            if (wide_axes(shape(m.args[1 - i])).size() > (identity ? 1U : 0U) || wide_axes(shape(m.args[i])).size() != 2)
+            if (wide_axes(shape(m.args[1 - i])).size() > (identity ? 1U : 0U) ||
+                wide_axes(shape(m.args[i])).size() != 2)
                 continue;
             if (!identity) return scaled(transformed(m.args[i], form, op), m.args[1 - i], m, false);
             // A diagonal of factors: rows of the state decay by them, whichever axis of the identity they lie along.
@@ -529,7 +533,8 @@ std::optional<std::pair<ValueId, ValueId>> StateForms::read_operands(ValueId v) 
     if (product.code != Opcode::Mul) return std::nullopt;
     const std::vector<int> all = wide_axes(product.type.shape);
     const auto dim = static_cast<int>(op.attrs.dim < 0 ? op.attrs.dim + product.type.rank() : op.attrs.dim);
-    if (static_cast<std::size_t>(std::find(all.begin(), all.end(), dim) - all.begin()) != static_cast<std::size_t>(key_axis_))
+    if (static_cast<std::size_t>(std::find(all.begin(), all.end(), dim) - all.begin()) !=
+        static_cast<std::size_t>(key_axis_))
         return std::nullopt;
     for (const std::size_t i : {0U, 1U}) {
         const ValueId s = product.args[i], key = product.args[1 - i];

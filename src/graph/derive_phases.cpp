@@ -68,7 +68,8 @@ class Phases {
 
     static bool is_cheap(const Op& op) {
         return op.code == Opcode::Param || op.code == Opcode::Constant || op.code == Opcode::PrevToken ||
-               op.code == Opcode::To || op.code == Opcode::Identity || op.code == Opcode::Expand || ir::is_view(op.code);
+               op.code == Opcode::To || op.code == Opcode::Identity || op.code == Opcode::Expand ||
+               ir::is_view(op.code);
     }
 
     ValueId cached(std::size_t phase, ValueId v) {
@@ -81,8 +82,8 @@ class Phases {
             Function& fn = phases_[phase].fn;
             Attrs attrs;
             attrs.name = name;
-            const ValueId made = ir::emit(fn, Opcode::CacheResult, {phases_[phase].made.at(v)}, attrs,
-                                          program_.op(v).where, name);
+            const ValueId made =
+                ir::emit(fn, Opcode::CacheResult, {phases_[phase].made.at(v)}, attrs, program_.op(v).where, name);
             fn.results.push_back({name, Role::Cached, made});
         }
         Op param{Opcode::Param, program_.op(v).type, {}, {}, name, program_.op(v).where, std::nullopt};
@@ -108,8 +109,7 @@ void cut_into_phases(const Function& program, const std::vector<Derived>& states
     for (std::size_t i = 0; i < states.size(); ++i) {
         const ir::StateDecl& s = def.states[i];
         const ValueId v = states[i].contribution;
-        contributes.push_back(v != ir::kNoValue && !phases.reads_state(v) &&
-                              program.op(v).type.shape == s.type.shape);
+        contributes.push_back(v != ir::kNoValue && !phases.reads_state(v) && program.op(v).type.shape == s.type.shape);
         if (contributes.back()) {
             phases.result(s.name, Role::Chunk, phases.make(v));
             continue;
@@ -123,7 +123,8 @@ void cut_into_phases(const Function& program, const std::vector<Derived>& states
     phases.begin("decay");
     for (std::size_t i = 0; i < states.size(); ++i) {
         if (!contributes[i] || states[i].contribution == states[i].next) continue;
-        Op param{Opcode::Param, def.states[i].type, {}, {}, ir::chunk_name(def, def.states[i]), def.states[i].where, {}};
+        Op param{
+            Opcode::Param, def.states[i].type, {}, {}, ir::chunk_name(def, def.states[i]), def.states[i].where, {}};
         param.attrs.name = def.states[i].name;
         param.attrs.role = Role::Chunk;
         phases.see(states[i].contribution, std::move(param));

@@ -100,9 +100,7 @@ ValueId ChunkWriter::identity(const Dim& n) {
     return known_or_added({Opcode::Identity, {DType::F32, {n, n}}, {}, {}, "", {}, {}});
 }
 
-ValueId ChunkWriter::mask() {
-    return param(ir::kTokenMaskName, Role::Mask, {DType::F32, {Dim(ir::kChunkSymbol)}}, {});
-}
+ValueId ChunkWriter::mask() { return param(ir::kTokenMaskName, Role::Mask, {DType::F32, {Dim(ir::kChunkSymbol)}}, {}); }
 
 ValueId ChunkWriter::add(ValueId a, ValueId b) {
     if (a == ir::kNoValue || b == ir::kNoValue) return a == ir::kNoValue ? b : a;
@@ -182,9 +180,9 @@ ValueId ChunkWriter::merged(const std::vector<ValueId>& parts) {
     };
     if (first.code == Opcode::Slice) {
         const bool whole = first.attrs.dim == 0 && same([&](const Op& op, std::size_t i) {
-            return op.args == first.args && op.attrs.start == static_cast<std::int64_t>(i) && op.attrs.step == count &&
-                   op.attrs.length == 0 && op.attrs.dim == 0;
-        });
+                               return op.args == first.args && op.attrs.start == static_cast<std::int64_t>(i) &&
+                                      op.attrs.step == count && op.attrs.length == 0 && op.attrs.dim == 0;
+                           });
         return whole ? first.args[0] : ir::kNoValue;
     }
     const bool of_rows = ir::is_elementwise(first.code) && ir::along(first.code) == Along::Pointwise;
@@ -227,8 +225,8 @@ std::optional<double> ChunkWriter::padding(ValueId v) const {
         const auto a = arg(1), b = arg(2);
         return a && b && *a == *b ? a : std::nullopt;
     }
-    const bool pointwise = ir::info(op.code).kind == ir::OpInfo::Kind::Unary ||
-                           ir::info(op.code).kind == ir::OpInfo::Kind::Binary;
+    const bool pointwise =
+        ir::info(op.code).kind == ir::OpInfo::Kind::Unary || ir::info(op.code).kind == ir::OpInfo::Kind::Binary;
     if (pointwise) {
         const auto a = arg(0), b = op.args.size() > 1 ? arg(1) : std::optional(0.0);
         return a && b ? pointwise_of(op.code, *a, *b) : std::nullopt;
@@ -255,7 +253,8 @@ TokenRow ChunkWriter::masked(TokenRow x, double value) {
     const std::optional<double> now = padding(x.v);
     if (x.tokens && now == value) return x;
     ValueId valid = mask();
-    for (int axis = x.tokens ? 1 : 0; axis < type(x.v).rank(); ++axis) valid = unsqueeze(valid, axis + (x.tokens ? 0 : 1));
+    for (int axis = x.tokens ? 1 : 0; axis < type(x.v).rank(); ++axis)
+        valid = unsqueeze(valid, axis + (x.tokens ? 0 : 1));
     const bool finite = now ? std::isfinite(*now) : !x.tokens;  // else 0 * inf might be among them
     if (value == 0 && finite) return {mul(x.v, valid), true};
     Attrs attrs;
@@ -264,7 +263,8 @@ TokenRow ChunkWriter::masked(TokenRow x, double value) {
     return {emit(Opcode::Where, {there, x.v, constant(value)}), true};
 }
 
-// -- operations for all tokens ------------------------------------------------------------------------------------------
+// -- operations for all tokens
+// ------------------------------------------------------------------------------------------
 
 TokenRow TokenRows::parameter(const Op& op) {
     if (op.attrs.role == Role::Mask) return {out_.mask(), true};
@@ -285,15 +285,16 @@ TokenRow TokenRows::parameter(const Op& op) {
 }
 
 void TokenRows::refuse(const Op& op) const {
-    throw CompileError(Diagnostic{
-        fmt::format("derive: no form of {} for all tokens of a chunk", ir::info(op.code).name),
-        "elementwise operations, sums and products over a token's own axes, and their views", ir::info(op.code).name,
-        op.where, "write the phases chunk, decay and merge by hand"});
+    throw CompileError(
+        Diagnostic{fmt::format("derive: no form of {} for all tokens of a chunk", ir::info(op.code).name),
+                   "elementwise operations, sums and products over a token's own axes, and their views",
+                   ir::info(op.code).name, op.where, "write the phases chunk, decay and merge by hand"});
 }
 
 void TokenRows::refuse_rows(const Op& op) const {
-    throw CompileError(Diagnostic{fmt::format("derive: {} of an input with several rows per token", ir::info(op.code).name),
-                                  "select(x, 0, row), a row at a time", ir::info(op.code).name, op.where, ""});
+    throw CompileError(
+        Diagnostic{fmt::format("derive: {} of an input with several rows per token", ir::info(op.code).name),
+                   "select(x, 0, row), a row at a time", ir::info(op.code).name, op.where, ""});
 }
 
 TokenRow TokenRows::pointwise(Opcode code, const std::vector<TokenRow>& args, const std::vector<Shape>& shapes,
@@ -313,9 +314,8 @@ TokenRow TokenRows::pointwise(Opcode code, const std::vector<TokenRow>& args, co
             else if (!leading) {
                 // Position among what the operand has by now.
                 const auto before = static_cast<std::int64_t>(
-                    std::count_if(wide.begin(), wide.begin() + static_cast<std::ptrdiff_t>(w), [&](int a) {
-                        return !args[i].tokens ? a >= (own.empty() ? 0 : own[0]) : true;
-                    }));
+                    std::count_if(wide.begin(), wide.begin() + static_cast<std::ptrdiff_t>(w),
+                                  [&](int a) { return !args[i].tokens ? a >= (own.empty() ? 0 : own[0]) : true; }));
                 v = out_.unsqueeze(v, before + (args[i].tokens ? 1 : 0));
             }
         }
@@ -356,7 +356,8 @@ TokenRow TokenRows::rearranged(const Op& op, const std::vector<TokenRow>& args) 
         case Opcode::Expand: {
             Shape shape;
             if (x.tokens) shape.emplace_back(ir::kChunkSymbol);
-            for (const int axis : wide_axes(op.type.shape)) shape.push_back(op.type.shape[static_cast<std::size_t>(axis)]);
+            for (const int axis : wide_axes(op.type.shape))
+                shape.push_back(op.type.shape[static_cast<std::size_t>(axis)]);
             // Axes that the operand lacks are put in by an addition to zeros of the result's shape.
             const TokenRow zeros{out_.expand(out_.constant(0), {shape.begin() + first, shape.end()}), false};
             const TokenRow wide = pointwise(Opcode::Add, {x, zeros}, {from, op.type.shape}, op.type.shape);
@@ -369,7 +370,8 @@ TokenRow TokenRows::rearranged(const Op& op, const std::vector<TokenRow>& args) 
             if (index < 0) return x;
             attrs.dim = index + first;
             const ValueId v = out_.emit(op.code, {x.v}, attrs, op.where);
-            const bool one = op.code != Opcode::Select && out_.type(v).shape[static_cast<std::size_t>(attrs.dim)] == kOne;
+            const bool one =
+                op.code != Opcode::Select && out_.type(v).shape[static_cast<std::size_t>(attrs.dim)] == kOne;
             return {one ? out_.at(Opcode::Squeeze, v, attrs.dim) : v, x.tokens};
         }
         case Opcode::RepeatInterleave: {
@@ -407,8 +409,7 @@ TokenRow TokenRows::product(const Op& op, TokenRow a, TokenRow b) {
         if (m || a.tokens) return {out_.emit(op.code, {a.v, b.v}, {}, op.where), a.tokens};
         return {out_.at(Opcode::Squeeze, out_.matmul(out_.unsqueeze(a.v, 0), b.v), 0), false};
     }
-    if (!a.tokens && m && !n && b.tokens)
-        return {out_.matmul(b.v, out_.transpose(a.v)), true};
+    if (!a.tokens && m && !n && b.tokens) return {out_.matmul(b.v, out_.transpose(a.v)), true};
     // Else a sum of products, [m, k, 1] * [1, k, n].
     Shape la = left, lb = right, all{left[0], left[1], right[1]};
     la.emplace_back(1);
@@ -424,8 +425,9 @@ TokenRow TokenRows::operation(ValueId v, const std::vector<TokenRow>& args) {
         if (!args[i].tokens || out_.type(args[i].v).shape[0].factor == 1 || op.code == Opcode::PrevToken) continue;
         const std::int64_t count = out_.type(args[i].v).shape[0].factor;
         if (op.code != Opcode::Select || normal(op.attrs.dim, shape(op.args[i])) != 0) refuse_rows(op);
-        return {out_.at(Opcode::Slice, args[i].v, 0, normal(op.attrs.start, Shape(static_cast<std::size_t>(count))), count),
-                true};
+        return {
+            out_.at(Opcode::Slice, args[i].v, 0, normal(op.attrs.start, Shape(static_cast<std::size_t>(count))), count),
+            true};
     }
     switch (ir::along(op.code)) {
         case Along::Leaf:
@@ -476,6 +478,14 @@ TokenRow TokenRows::operation(ValueId v, const std::vector<TokenRow>& args) {
             return {x, true};
         }
         case Along::Triangle:
+            if (args[0].tokens && wide_axes(op.type.shape).size() == 2 && op.type.rank() == 2) {
+                Attrs there;
+                there.dtype = DType::Bool;
+                const ValueId ones = out_.expand(out_.constant(1), op.type.shape);
+                const ValueId kept = out_.emit(Opcode::To, {out_.emit(op.code, {ones}, op.attrs, op.where)}, there);
+                return {out_.emit(Opcode::Where, {kept, args[0].v, out_.constant(0)}, {}, op.where), true};
+            }
+            [[fallthrough]];
         case Along::Matrix:
             if (!args[0].tokens && wide_axes(op.type.shape).size() == 2)
                 return {out_.emit(op.code, {args[0].v}, op.attrs, op.where), false};

@@ -7,7 +7,8 @@
 namespace forge::program {
 
 Module::Module(const ir::Definition& declared, DType dtype)
-    : definition_(frontend::with_dtype(graph::with_phases(declared), dtype)), own_(frontend::with_own_axes(definition_)) {}
+    : definition_(frontend::with_dtype(graph::with_phases(declared), dtype)),
+      own_(frontend::with_own_axes(definition_)) {}
 
 const EntryPoint& Module::entry(const std::string& name) const {
     const std::lock_guard lock(mutex_);

@@ -200,7 +200,8 @@ LinearAttention momentum_memory() {
     return a;
 }
 
-/// Polyak's momentum of plain linear attention, and a memory of what momentum was: S takes M as it was before the token.
+/// Polyak's momentum of plain linear attention, and a memory of what momentum was: S takes M as it was before the
+/// token.
 LinearAttention heavy_ball() {
     auto [H, K, V] = dims("H", "K", "V");
     LinearAttention a = with_heads("heavy_ball");
@@ -233,8 +234,10 @@ const std::vector<variants::Entry>& recurrences() {
         {"trapezoidal", "S = α S + β k' v'ᵀ + γ k vᵀ", "Lahoti et al. 2026, Mamba-3, arXiv:2603.15569", trapezoidal},
         {"momentum_memory", "M = η M - θ k (Sᵀ k - v)ᵀ, S = e^g S + M", "Behrouz et al. 2024, arXiv:2501.00663",
          momentum_memory},
-        {"heavy_ball", "M = μ M + k vᵀ, S = S + M / 2, A = 0.9 A + 0.1 S", "Polyak 1964; Nguyen et al. 2022, "
-         "arXiv:2208.00579", heavy_ball},
+        {"heavy_ball", "M = μ M + k vᵀ, S = S + M / 2, A = 0.9 A + 0.1 S",
+         "Polyak 1964; Nguyen et al. 2022, "
+         "arXiv:2208.00579",
+         heavy_ball},
         {"min_gru", "h = (1 - z) h + z c", "Feng et al. 2024, arXiv:2410.01201", min_gru},
     };
     return kAll;

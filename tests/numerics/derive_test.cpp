@@ -24,7 +24,6 @@ using interp::Outcome;
 const std::map<std::string, std::string> kRefused = {
     {"squashed", "has no step"},
     {"running_maximum", "maximum is not affine"},
-    {"several_rows", "several rows per token"},
 };
 
 ir::Definition step_alone(ir::Definition def) {
@@ -70,11 +69,11 @@ void expect_right_gradients(const ir::Definition& derived) {
         }
     };
     given(forwards.outputs, all.inputs), given(forwards.states, all.initial_states);
-    const Outcome expected = interp::run_step_gradient(
-        {derived, by_step.interface, by_step.program, by_step.adjoint}, all, sizes);
-    expect_same(interp::run_program_gradient({derived, by_chunks.interface, by_chunks.program, by_chunks.adjoint}, all,
-                                             sizes),
-                expected, "gradients");
+    const Outcome expected =
+        interp::run_step_gradient({derived, by_step.interface, by_step.program, by_step.adjoint}, all, sizes);
+    expect_same(
+        interp::run_program_gradient({derived, by_chunks.interface, by_chunks.program, by_chunks.adjoint}, all, sizes),
+        expected, "gradients");
 }
 
 class Derived : public testing::TestWithParam<Entry> {};
