@@ -2,10 +2,9 @@
 tokens gives."""
 
 import re
-
-import ml_dtypes
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
