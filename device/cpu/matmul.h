@@ -1,4 +1,5 @@
-/// Matrix product of tiles: c[M, N] = a·b, c += a·b or c -= a·b, in fp32.
+/// Matrix product of tiles: c[M, N] = a·b, c += a·b or c -= a·b, in fp32; or on top of another tile, times a number or
+/// a number per row: c = scale x + a·b, as states take up a chunk.
 ///
 /// A(i, k) = a[i * AI + k * AK], so a transposed left operand costs nothing; b [K, N] and c [M, N]
 /// are row-major with strides LDB and LDC. Columns go by whole vectors: b is read, and c written,
@@ -6,6 +7,8 @@
 /// the register block. Operands do not overlap the result. One product, one thread: no packing and
 /// no scratch memory.
 #pragma once
+
+#include <type_traits>
 
 #include "vec.h"
 
@@ -16,6 +19,23 @@ enum class Acc { Set, Add, Sub };
 /// OutLower: only c(i, j) with j <= i + DIAG is wanted; the rest of c is unspecified.
 /// ALower: A(i, k) = 0 for k > i + DIAG. AUpper: A(i, k) = 0 for k < i + DIAG.
 enum class Tri { None, OutLower, ALower, AUpper };
+
+/// What a product is added to: the result itself, or rows of LD floats, each times scale[r * STEP]; STEP -1: as they
+/// are. `x` may be the result.
+struct InPlace {};
+template <int LD, int STEP>
+struct Onto {
+    const float* x;
+    const float* scale;
+
+    FORGE_INLINE Onto at(int row, int column) const {
+        return {x + row * LD + column, STEP < 0 ? scale : scale + row * STEP};
+    }
+    FORGE_INLINE vec load_row(int r, int column) const {
+        const vec row = load(x + r * LD + column);
+        return STEP < 0 ? row : broadcast(scale[r * STEP]) * row;
+    }
+};
 
 namespace detail {
 
@@ -32,11 +52,9 @@ constexpr int block_rows(int v) { return max(1, min(12, kRegisters == 32 ? 24 / 
 // The rows of b that stay in the L1 cache while all rows of a pass over them.
 constexpr int kBlockDepth = 64;
 
-// c[R, V] (op)= sum over k in [0, depth) of a(r, k) b(k, v); `more` continues a Set begun by an
-// earlier stretch of k.
-template <int R, int V, int AI, int AK, int LDB, int LDC, Acc ACC>
-__attribute__((noinline)) void matmul_block(const float* a, const float* b, float* c, int depth, bool more) {
-    vec sum[R][V];
+// sum[R, V] = sum over k in [0, depth) of a(r, k) b(k, v).
+template <int R, int V, int AI, int AK, int LDB>
+FORGE_INLINE void multiply(const float* a, const float* b, int depth, vec (&sum)[R][V]) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
@@ -52,6 +70,13 @@ __attribute__((noinline)) void matmul_block(const float* a, const float* b, floa
             for (int v = 0; v < V; ++v) sum[r][v] += left * row[v];
         }
     }
+}
+
+// c[R, V] (op)= the block's sums; `more` continues a Set begun by an earlier stretch of k.
+template <int R, int V, int AI, int AK, int LDB, int LDC, Acc ACC>
+__attribute__((noinline)) void matmul_block(const float* a, const float* b, float* c, int depth, bool more) {
+    vec sum[R][V];
+    multiply<R, V, AI, AK, LDB>(a, b, depth, sum);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 16
@@ -68,6 +93,21 @@ __attribute__((noinline)) void matmul_block(const float* a, const float* b, floa
     }
 }
 
+// c[R, V] = what the base has there, + or - the block's sums.
+template <int R, int V, int AI, int AK, int LDB, int LDC, Acc ACC, class Base>
+__attribute__((noinline)) void matmul_block_onto(const float* a, const float* b, float* c, int depth, Base base) {
+    vec sum[R][V];
+    multiply<R, V, AI, AK, LDB>(a, b, depth, sum);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+        for (int v = 0; v < V; ++v) {
+            const vec row = base.load_row(r, v * kWidth);
+            store(c + r * LDC + v * kWidth, ACC == Acc::Sub ? row - sum[r][v] : row + sum[r][v]);
+        }
+    }
+}
+
 // As matmul_block for the first `count` of V vectors: what a row block needs of a lower triangle.
 template <int R, int V, int AI, int AK, int LDB, int LDC, Acc ACC>
 FORGE_INLINE void matmul_block_upto(int count, const float* a, const float* b, float* c, int depth, bool more) {
@@ -78,8 +118,10 @@ FORGE_INLINE void matmul_block_upto(int count, const float* a, const float* b, f
 }
 
 // The walk over the blocks of one product.
-template <int M, int N, int K, int AI, int AK, int LDB, int LDC, Acc ACC, Tri TRI, int DIAG>
+template <int M, int N, int K, int AI, int AK, int LDB, int LDC, Acc ACC, Tri TRI, int DIAG, class Base = InPlace>
 struct Product {
+    static constexpr bool kInPlace = std::is_same_v<Base, InPlace>;
+
     // Panels of columns and blocks of rows are as even as their number allows: none is too thin to
     // fill the pipeline.
     static constexpr int kPanels = pieces(vectors(N), block_vectors(M));
@@ -90,6 +132,7 @@ struct Product {
     const float* a;
     const float* b;
     float* c;
+    Base base{};
 
     template <int R, int V>
     FORGE_INLINE void block(int i, int j, int k0, int k1) const {
@@ -97,12 +140,15 @@ struct Product {
         if (TRI == Tri::ALower) k1 = min(k1, i + R + DIAG);
         if (TRI == Tri::AUpper) k0 = max(k0, i + DIAG);
         if (k0 >= k1) {
-            if (more || ACC != Acc::Set) return;
+            if (more || (ACC != Acc::Set && kInPlace)) return;
             k1 = k0 = 0;  // an empty sum is stored all the same
         }
         const float* left = a + int64_t(i) * AI + int64_t(k0) * AK;
         const float* right = b + k0 * LDB + j;
         float* out = c + i * LDC + j;
+        if constexpr (!kInPlace) {
+            if (!more) return matmul_block_onto<R, V, AI, AK, LDB, LDC, ACC>(left, right, out, k1 - k0, base.at(i, j));
+        }
         if constexpr (TRI == Tri::OutLower) {
             const int wanted = i + R + DIAG - j;  // columns of this panel up to the diagonal in the last row
             const int count = wanted > 0 ? vectors(wanted) : 0;
@@ -140,6 +186,14 @@ struct Product {
 template <int M, int N, int K, int AI, int AK, int LDB, int LDC, Acc ACC = Acc::Set, Tri TRI = Tri::None, int DIAG = 0>
 __attribute__((noinline)) void matmul(const float* a, const float* b, float* c) {
     detail::Product<M, N, K, AI, AK, LDB, LDC, ACC, TRI, DIAG>{a, b, c}.run();
+}
+
+template <int M, int N, int K, int AI, int AK, int LDB, int LDC, Acc ACC, int LDX, int STEP, Tri TRI = Tri::None,
+          int DIAG = 0>
+__attribute__((noinline)) void matmul_onto(const float* a, const float* b, float* c, const float* x,
+                                           const float* scale) {
+    using Base = Onto<LDX, STEP>;
+    detail::Product<M, N, K, AI, AK, LDB, LDC, ACC, TRI, DIAG, Base>{a, b, c, {x, scale}}.run();
 }
 
 }  // namespace forge::cpu

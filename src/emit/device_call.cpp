@@ -103,16 +103,14 @@ class DeviceCall {
 
     void matmul(const char* acc) {
         const ValueId a = op_.args[0], b = op_.args[1];
-        if (op_.args.size() == 3 && !tile::same_buffer(fn_, op_.args[2], v_)) {
-            if (c_.dialect.cooperative) c_.next("copy_tile", c_.memory(op_.args[2]), c_.memory(v_));
+        if (op_.args.size() == 3 && c_.dialect.cooperative && !tile::same_buffer(fn_, op_.args[2], v_)) {
+            c_.next("copy_tile", c_.memory(op_.args[2]), c_.memory(v_));
             out_.line("copy_tile<{}, {}, {}, {}>({}, {});", size_of(op_.type, 0), size_of(op_.type, 1), row_stride(v_),
                       row_stride(op_.args[2]), result_, pointer(2));
-            if (c_.dialect.cooperative) {
-                out_.add(group_barrier());
-                kernel::Accesses reads = c_.memory(a);
-                kernel::append(reads, c_.memory(b)), kernel::append(reads, c_.memory(v_));
-                c_.next("matmul", reads, c_.memory(v_));
-            }
+            out_.add(group_barrier());
+            kernel::Accesses reads = c_.memory(a);
+            kernel::append(reads, c_.memory(b)), kernel::append(reads, c_.memory(v_));
+            c_.next("matmul", reads, c_.memory(v_));
         }
         const int rows = op_.attrs.trans_a ? 1 : 0, depth = 1 - rows;
         std::string tri;
@@ -132,9 +130,28 @@ class DeviceCall {
         if (!tri.empty() && op_.attrs.diagonal != 0) tri += fmt::format(", {}", op_.attrs.diagonal);
         const std::string right =
             c_.dialect.cooperative ? fmt::format("{}, {}", stride(b, 0), stride(b, 1)) : std::to_string(row_stride(b));
-        out_.line("matmul<{}, {}, {}, {}, {}, {}, {}{}, Acc::{}{}>({}, {}, {});", size_of(op_.type, 0),
-                  size_of(op_.type, 1), size_of(type(0), depth), stride(a, rows), stride(a, depth), right,
-                  row_stride(v_), precision(), acc, tri, pointer(0), pointer(1), result_);
+        const std::string sizes = fmt::format("{}, {}, {}, {}, {}, {}, {}{}, Acc::{}", size_of(op_.type, 0),
+                                              size_of(op_.type, 1), size_of(type(0), depth), stride(a, rows),
+                                              stride(a, depth), right, row_stride(v_), precision(), acc);
+        if (op_.args.size() == 3 && !c_.dialect.cooperative && !tile::same_buffer(fn_, op_.args[2], v_))
+            return matmul_onto(sizes, tri);
+        out_.line("matmul<{}{}>({}, {}, {});", sizes, tri, pointer(0), pointer(1), result_);
+    }
+
+    /// On top of what lies elsewhere, or is to be scaled on the way.
+    void matmul_onto(const std::string& sizes, const std::string& tri) {
+        const ValueId base = tile::base_of(fn_, op_);
+        std::string scale = "nullptr";
+        std::int64_t step = -1;
+        if (base != op_.args[2]) {
+            const Op& scaled = fn_.op(op_.args[2]);
+            const ValueId s = scaled.args[static_cast<std::size_t>(1 - tile::scaled_operand(fn_, scaled))];
+            const ir::Type& t = fn_.op(s).type;
+            scale = tile_pointer(fn_, s, c_.names);
+            step = t.rank() == 0 || size_of(t, 0) == 1 ? 0 : stride(s, 0);
+        }
+        out_.line("matmul_onto<{}, {}, {}{}>({}, {}, {}, {}, {});", sizes, row_stride(base), step, tri, pointer(0),
+                  pointer(1), result_, tile_pointer(fn_, base, c_.names), scale);
     }
 
     void cumsum() {

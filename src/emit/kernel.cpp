@@ -50,6 +50,7 @@ class KernelWriter {
         before_chunks();
         choose_ahead();
         begin_chunk();
+        transfers_.spread_requests(products());
         declare_spills();
         chunk_body();
         if (plan::in_order(loop_)) {
@@ -290,6 +291,7 @@ class KernelWriter {
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
             else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.made_in_spill(v)) && !ir::is_view(op.code))
                 compute(v);
+            if (ir::is_matmul(op.code)) transfers_.after_product();
             store_results(v);
         }
         for (const ir::Result& r : fn_.results)
@@ -356,6 +358,11 @@ class KernelWriter {
         } else {
             write_device_call(c_, v);
         }
+    }
+
+    [[nodiscard]] std::size_t products() const {
+        return static_cast<std::size_t>(
+            std::count_if(fn_.ops.begin(), fn_.ops.end(), [](const Op& op) { return ir::is_matmul(op.code); }));
     }
 
     /// What a product is added to, where threads share the work, before they multiply.

@@ -162,13 +162,28 @@ void Transfers::store_rows(const ir::Result& r, const std::string& name) {
               rows_arguments(r.value, r.name, plan_.tensor(SlotKind::Output, r.name)));
 }
 
+const char* Transfers::onwards() const { return c_.kernel.graph.reverse ? "-" : "+"; }
+
 void Transfers::ask_for_next(const ir::Type& type, int tensor, const std::string& pointer, bool write) {
     if (c_.dialect.cooperative || type.rank() > 2) return;
     const std::string stride = fmt::format("call.tensors[{}].token", tensor);
     const std::int64_t factor = slot(tensor).type.shape[0].factor;
-    out_.line("prefetch_rows<{}, {}, {}>({} + (row + {}) * {}{}, {});", size_of(type, 0),
-              type.rank() == 2 ? size_of(type, 1) : 1, write, pointer, plan_.schedule.chunk,
-              factor == 1 ? "" : fmt::format("{} * ", factor), stride, stride);
+    std::string line =
+        fmt::format("prefetch_rows<{}, {}, {}>({} + (row {} {}) * {}{}, {});", size_of(type, 0),
+                    type.rank() == 2 ? size_of(type, 1) : 1, write, pointer, onwards(), plan_.schedule.chunk,
+                    factor == 1 ? "" : fmt::format("{} * ", factor), stride, stride);
+    if (write) out_.put(line);
+    else request(std::move(line));
+}
+
+void Transfers::request(std::string line) {
+    if (products_ == 0) return out_.put(line);
+    requests_.push_back(std::move(line));
+}
+
+void Transfers::after_product() {
+    ++computed_;
+    for (; written_ * products_ < requests_.size() * computed_; ++written_) out_.put(requests_[written_]);
 }
 
 void Transfers::load_tokens(ValueId v) {
@@ -385,8 +400,12 @@ void Transfers::declare_spill(ValueId v, const std::string& spill) {
     if (!plan::in_order(c_.kernel.graph.loop)) return;
     const std::int64_t columns = op.type.rank() == 0 ? 1 : size_of(op.type, op.type.rank() - 1),
                        stride = op.type.rank() < 2 ? 0 : row_stride(op.layout->strides);
-    out_.line("prefetch_rows<{}, {}, false>({} + call.heads * {}, {});", op.type.rank() < 2 ? 1 : row_count(op.type),
-              columns, c_.name(v), spill_slot(spill).floats, stride);
+    constexpr std::int64_t kAtOnce = 32;
+    const std::int64_t rows = op.type.rank() < 2 ? 1 : row_count(op.type);
+    for (std::int64_t row = 0; row < rows; row += kAtOnce)
+        request(fmt::format("prefetch_rows<{}, {}, false>({} {} call.heads * {}{}, {});", std::min(kAtOnce, rows - row),
+                            columns, c_.name(v), onwards(), spill_slot(spill).floats,
+                            row == 0 ? "" : fmt::format(" + {}", row * stride), stride));
 }
 
 /// The tile of a value and its part of a spill, one to the other.

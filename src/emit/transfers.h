@@ -52,6 +52,10 @@ class Transfers {
     [[nodiscard]] std::string spill_pointer(const std::string& spill, const char* block) const;
     void declare_spill(ir::ValueId v, const std::string& spill);  ///< that is read where it lies
     void load_spill(ir::ValueId v, const std::string& spill, const char* block);
+    /// What the next chunk reads is asked for between the products of this one, after each a share: all at once, it
+    /// would keep the memory busy while nothing is computed. `products`: how many there are; none: asked for at once.
+    void spread_requests(std::size_t products) { products_ = products; }
+    void after_product();
     void store_spill(const std::string& spill, ir::ValueId v, const char* block);
 
   private:
@@ -66,9 +70,12 @@ class Transfers {
     };
     void transfer(Block b);
     void copy_spill(const std::string& spill, ir::ValueId v, const char* block, bool load);
-    /// The next chunk's rows are on their way while this one is computed; threads take neighbouring chunks.
     void load_shifted(ir::ValueId v, Block block);
+    /// The sign of the way to the next chunk: scans of adjoint states go from the last chunk to the first.
+    const char* onwards() const;
+    /// The next chunk's rows are on their way while this one is computed; threads take neighbouring chunks.
     void ask_for_next(const ir::Type& type, int tensor, const std::string& pointer, bool write);
+    void request(std::string line);
     /// The arguments that both ends of a row loop's tensor share.
     [[nodiscard]] std::string rows_arguments(ir::ValueId v, const std::string& tensor, int slot) const;
     [[nodiscard]] Block ahead(ir::ValueId v, const Place& place) const;
@@ -86,6 +93,8 @@ class Transfers {
     Writer& out_;
     const plan::Plan& plan_;
     const ir::Function& fn_;
+    std::size_t products_ = 0, computed_ = 0, written_ = 0;  ///< of the chunk's products, of the requests
+    std::vector<std::string> requests_;
 };
 
 }  // namespace forge::emit

@@ -41,6 +41,15 @@ bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>
     return bool_valued || fn.op(*distinct.begin()).type.shape == op.type.shape || !costly(op.code);
 }
 
+/// Whether a value is made by the product that is added to it: a matrix times a number, or a number per row, both kept.
+bool scaled_in_product(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result) {
+    const Op& op = fn.op(v);
+    if (op.code != Opcode::Mul || op.type.rank() != 2 || is_result || users.size() != 1) return false;
+    const Op& product = fn.op(users.front());
+    if (!ir::is_matmul(product.code) || product.args.size() != 3 || product.args[2] != v) return false;
+    return scaled_operand(fn, op) >= 0;
+}
+
 constexpr int kForever = 1 << 30;
 
 using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
@@ -93,7 +102,9 @@ class Allocator {
             fn_.op(v).layout = Layout{};
             const Stream* const stream = stream_of(v);
             const bool in_place =
-                stream ? in_registers(*stream, v, users[i]) : computed_in_place(fn_, v, users[i], results[i] > 0);
+                stream ? in_registers(*stream, v, users[i])
+                       : computed_in_place(fn_, v, users[i], results[i] > 0) ||
+                             (!rules_.shared_memory && scaled_in_product(fn_, v, users[i], results[i] > 0));
             if (!in_place) fn_.op(v).layout->space = Space::Tile;
             if (stream && is_scan(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i]))
                 rolling_.insert(v);
@@ -174,7 +185,7 @@ class Allocator {
         const Op& op = fn_.op(v);
         if (stream_of(v)) return ir::kNoValue;
         if (op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub) {
-            const ValueId c = op.args[2], base = buffer_of(fn_, c);
+            const ValueId c = base_of(fn_, op), base = buffer_of(fn_, c);
             const bool shared = buffer_of(fn_, op.args[0]) == base || buffer_of(fn_, op.args[1]) == base;
             return c == base && dies_at(c, v) && !shared ? c : ir::kNoValue;
         }
@@ -273,6 +284,23 @@ Allocator allocated(const Streamed& streamed, const SpillStrides& spills, const 
 }
 
 }  // namespace
+
+int scaled_operand(const Function& fn, const Op& mul) {
+    const auto kept = [&](ValueId v) { return fn.op(buffer_of(fn, v)).layout->space != Space::Reg; };
+    for (int n = 0; n < 2; ++n) {
+        const ValueId x = mul.args[static_cast<std::size_t>(n)], scale = mul.args[static_cast<std::size_t>(1 - n)];
+        const ir::Type &of_x = fn.op(x).type, &of_scale = fn.op(scale).type;
+        const bool per_row = of_scale.rank() == 0 || (of_scale.rank() == 2 && size_of(of_scale, 1) == 1);
+        if (per_row && of_x.shape == mul.type.shape && !ir::is_view(fn.op(x).code) && kept(x) && kept(scale)) return n;
+    }
+    return -1;
+}
+
+ValueId base_of(const Function& fn, const Op& product) {
+    const Op& c = fn.op(product.args[2]);
+    const bool scaled = c.code == Opcode::Mul && c.layout->space == Space::Reg;
+    return scaled ? c.args[static_cast<std::size_t>(scaled_operand(fn, c))] : product.args[2];
+}
 
 ir::ValueId buffer_of(const Function& fn, ValueId v) {
     while (ir::is_view(fn.op(v).code)) v = fn.op(v).args[0];

@@ -57,6 +57,11 @@ ir::Type with_sizes(ir::Type type, const Sizes& sizes);
 ir::ValueId buffer_of(const ir::Function& fn, ir::ValueId v);
 /// Whether two values begin at the same place.
 bool same_buffer(const ir::Function& fn, ir::ValueId a, ir::ValueId b);
+/// Of a product that is added to something: the matrix, which it may have to scale first.
+ir::ValueId base_of(const ir::Function& fn, const ir::Op& product);
+/// Which operand of a multiplication is a matrix that is kept, the other being one kept number, or one per row; -1:
+/// neither.
+int scaled_operand(const ir::Function& fn, const ir::Op& mul);
 /// The buffers that evaluating v reads, through values that are computed in place.
 std::vector<ir::ValueId> tiles_read_by(const ir::Function& fn, ir::ValueId v);
 

@@ -47,14 +47,12 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
     float* const v13 = call.spills[0] + block * 4096;
     float* const v15 = call.spills[1] + block * 4096;
-    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-    prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
     load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-    prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
     load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
     transpose<64, 64, 64, 64>(t_k, v5);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v5, v6);
+    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             const auto v3_j = broadcast(t_beta[i0]);
@@ -82,6 +80,7 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v11, v12, v13);
+    prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             const auto v3_j = broadcast(t_beta[i0]);
@@ -93,6 +92,7 @@ FORGE_KERNEL void forge_delta_net_chunks(const Call& call, Size task, float* scr
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v11, v14, v15);
+    prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
 }
 
 // delta_net_states: chunks in order, one task per sequence, head and tile.
@@ -121,16 +121,17 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
         const float* const v1 = call.spills[0] + block * 4096;
-        prefetch_rows<64, 64, false>(v1 + call.heads * 4096, 64);
         const float* const v2 = call.spills[1] + block * 4096;
-        prefetch_rows<64, 64, false>(v2 + call.heads * 4096, 64);
         float* const v4 = call.spills[3] + block * 4096;
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
         copy_floats<4096>(call.spills[2] + block * 4096, t_prev_s);
-        copy_tile<64, 64, 64, 64>(v4, v1);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v2, t_prev_s, v4);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Sub, 64, -1>(v2, t_prev_s, v4, v1, nullptr);
+        prefetch_rows<32, 64, false>(v1 + call.heads * 4096, 64);
+        prefetch_rows<32, 64, false>(v1 + call.heads * 4096 + 2048, 64);
+        prefetch_rows<32, 64, false>(v2 + call.heads * 4096, 64);
         matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(t_k, v4, v5);
+        prefetch_rows<32, 64, false>(v2 + call.heads * 4096 + 2048, 64);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);
@@ -172,12 +173,11 @@ FORGE_KERNEL void forge_delta_net_outputs(const Call& call, Size task, float* sc
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
     const float* const t_prev_s = call.spills[2] + block * 4096;
     const float* const v2 = call.spills[3] + block * 4096;
-    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
     transpose<64, 64, 64, 64>(t_k, v6);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v6, v7);
+    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             int j = 0;
@@ -190,6 +190,7 @@ FORGE_KERNEL void forge_delta_net_outputs(const Call& call, Size task, float* sc
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v8, v2, v9);
+    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(t_q, t_prev_s, v10);
     {
         for (int i0 = 0; i0 < 64; ++i0) {

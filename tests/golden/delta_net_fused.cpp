@@ -59,15 +59,13 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
         float* const v17 = call.spills[1] + block * 4096;
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
         copy_floats<4096>(call.spills[0] + block * 4096, t_prev_s);
         transpose<64, 64, 64, 64>(t_k, v6);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v6, v7);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v4_j = broadcast(t_beta[i0]);
@@ -95,6 +93,7 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v12, v13, v14);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v4_j = broadcast(t_beta[i0]);
@@ -106,8 +105,8 @@ FORGE_KERNEL void forge_delta_net_states(const Call& call, Size task, float* scr
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v12, v15, v16);
-        copy_tile<64, 64, 64, 64>(v17, v14);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v16, t_prev_s, v17);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Sub, 64, -1>(v16, t_prev_s, v17, v14, nullptr);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(t_k, v17, v18);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
@@ -150,12 +149,11 @@ FORGE_KERNEL void forge_delta_net_outputs(const Call& call, Size task, float* sc
     [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
     const float* const t_prev_s = call.spills[0] + block * 4096;
     const float* const v2 = call.spills[1] + block * 4096;
-    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
     transpose<64, 64, 64, 64>(t_k, v6);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v6, v7);
+    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             int j = 0;
@@ -168,6 +166,7 @@ FORGE_KERNEL void forge_delta_net_outputs(const Call& call, Size task, float* sc
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v8, v2, v9);
+    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(t_q, t_prev_s, v10);
     {
         for (int i0 = 0; i0 < 64; ++i0) {

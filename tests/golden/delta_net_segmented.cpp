@@ -66,14 +66,12 @@ FORGE_KERNEL void forge_delta_net_summaries(const Call& call, Size task, float* 
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
         transpose<64, 64, 64, 64>(t_k, v7);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v7, v8);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v5_j = broadcast(t_beta[i0]);
@@ -112,8 +110,10 @@ FORGE_KERNEL void forge_delta_net_summaries(const Call& call, Size task, float* 
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v13, v16, v17);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v17, t_prev_s, v18);
         matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(t_k, v18, v19);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(v17, t_s_transition, v20);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -151,12 +151,13 @@ FORGE_KERNEL void forge_delta_net_carries(const Call& call, Size task, float* sc
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 1, block += call.heads) {
         const float* const v1 = call.spills[0] + block * 4096;
-        prefetch_rows<64, 64, false>(v1 + call.heads * 4096, 64);
         const float* const v2 = call.spills[1] + block * 4096;
-        prefetch_rows<64, 64, false>(v2 + call.heads * 4096, 64);
         copy_floats<4096>(call.spills[2] + block * 4096, t_s);
-        copy_tile<64, 64, 64, 64>(v3, v1);
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v2, t_s, v3);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Add, 64, -1>(v2, t_s, v3, v1, nullptr);
+        prefetch_rows<32, 64, false>(v1 + call.heads * 4096, 64);
+        prefetch_rows<32, 64, false>(v1 + call.heads * 4096 + 2048, 64);
+        prefetch_rows<32, 64, false>(v2 + call.heads * 4096, 64);
+        prefetch_rows<32, 64, false>(v2 + call.heads * 4096 + 2048, 64);
         copy_floats<4096>(t_s, v3);
     }
 }
@@ -224,16 +225,13 @@ FORGE_KERNEL void forge_delta_net_scan(const Call& call, Size task, float* scrat
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         transpose<64, 64, 64, 64>(t_k, v8);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v8, v9);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 const auto v6_j = broadcast(t_beta[i0]);
@@ -272,8 +270,10 @@ FORGE_KERNEL void forge_delta_net_scan(const Call& call, Size task, float* scrat
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v14, v17, v18);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v18, t_prev_s, v19);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v8, v20);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 int j = 0;
@@ -287,6 +287,7 @@ FORGE_KERNEL void forge_delta_net_scan(const Call& call, Size task, float* scrat
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v21, v19, v22);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(t_q, t_prev_s, v23);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {

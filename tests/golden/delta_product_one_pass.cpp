@@ -45,7 +45,7 @@ using namespace forge::device;
 //   %32: f32[64, 128] = mul(%31, %11) @ tile(69888, [128, 1])
 //   %33: f32[64, 1] = unsqueeze(%24) {dim=1} @ tile(24768, [1, 0])
 //   %34: f32[64, 64] = matmul(%q, %prev_s) @ tile(8192, [64, 1])
-//   %35: f32[64, 64] = mul(%34, %33) @ tile(8192, [64, 1])
+//   %35: f32[64, 64] = mul(%34, %33) @ reg
 //   %36: f32[64, 64] = matmul_add(%32, %30, %35) @ tile(8192, [64, 1])
 //   %o: f32[64, 64] = mul(%36, %scale) @ tile(8192, [64, 1])
 //   %38: f32[] = sum(%g) {dim=0} @ tile(24768, [])
@@ -55,7 +55,7 @@ using namespace forge::device;
 //   %42: f32[128, 1] = unsqueeze(%41) {dim=1} @ tile(24832, [1, 0])
 //   %43: f32[128, 64] = mul(%k, %42) @ tile(0, [64, 1])
 //   %44: f32[] = exp(%38) @ tile(24768, [])
-//   %45: f32[64, 64] = mul(%prev_s, %44) @ tile(16576, [64, 1])
+//   %45: f32[64, 64] = mul(%prev_s, %44) @ reg
 //   %46: f32[64, 64] = matmul_add(%43, %30, %45) {trans_a=true} @ tile(16576, [64, 1])
 //   return input "o" = %o, state "s" = %46
 // }
@@ -87,7 +87,6 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
     float* const v31 = scratch + 69888;  // [64, 128]
     float* const v32 = scratch + 69888;  // [64, 128]
     float* const v34 = scratch + 8192;  // [64, 64]
-    float* const v35 = scratch + 8192;  // [64, 64]
     float* const v36 = scratch + 8192;  // [64, 64]
     float* const t_o = scratch + 8192;  // [64, 64]
     float* const v38 = scratch + 24768;  // []
@@ -96,7 +95,6 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
     float* const v41 = scratch + 24832;  // [128]
     float* const v43 = scratch + 0;  // [128, 64]
     float* const v44 = scratch + 24768;  // []
-    float* const v45 = scratch + 16576;  // [64, 64]
     float* const v46 = scratch + 16576;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at, 2);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at, 2);
@@ -113,15 +111,10 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<128, 64, false>(t_k_rows + (row + 64) * 2 * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 128, 64, 64>(t_k, t_k_rows + row * 2 * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows * 2, 0.0f);
-        prefetch_rows<128, 64, false>(t_v_rows + (row + 64) * 2 * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 128, 64, 64>(t_v, t_v_rows + row * 2 * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows * 2, 0.0f);
-        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        prefetch_rows<128, 1, false>(t_beta_rows + (row + 64) * 2 * call.tensors[4].token, call.tensors[4].token);
         load_vector<bf16, 128>(t_beta, t_beta_rows + row * 2 * call.tensors[4].token, call.tensors[4].token, rows * 2, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         cumsum<64, false, false>(t_g, v7);
         decay_mask<64, 64, false>(t_g, v9);
@@ -140,6 +133,7 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
         repeat_rows<64, 128, 128, 128, 2>(v11, v12);
         transpose<128, 64, 64, 128>(t_k, v14);
         matmul<128, 128, 64, 64, 1, 128, 128, Acc::Set, Tri::OutLower>(t_k, v14, v15);
+        prefetch_rows<128, 64, false>(t_k_rows + (row + 64) * 2 * call.tensors[1].token, call.tensors[1].token);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 const auto v8_j = broadcast(t_beta[i0]);
@@ -169,6 +163,7 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
             }
         }
         matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set, Tri::ALower>(v21, v22, v23);
+        prefetch_rows<128, 64, false>(t_v_rows + (row + 64) * 2 * call.tensors[2].token, call.tensors[2].token);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v7_j = load(v7 + j);
@@ -191,7 +186,9 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
         }
         matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set, Tri::ALower>(v21, v28, v29);
         matmul<128, 64, 64, 64, 1, 64, 64, Acc::Sub>(v29, t_prev_s, v30);
+        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         matmul<64, 128, 64, 64, 1, 128, 128, Acc::Set>(t_q, v14, v31);
+        prefetch_rows<128, 1, false>(t_beta_rows + (row + 64) * 2 * call.tensors[4].token, call.tensors[4].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 128; j += kWidth) {
@@ -203,17 +200,8 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v34);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v33_j = broadcast(v24[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v34_j = load(v34 + i0 * 64 + j);
-                    const auto v35_j = v34_j * v33_j;
-                    store(v35 + i0 * 64 + j, v35_j);
-                }
-            }
-        }
-        matmul<64, 64, 128, 128, 1, 64, 64, Acc::Add>(v32, v30, v36);
+        matmul_onto<64, 64, 128, 128, 1, 64, 64, Acc::Add, 64, 1>(v32, v30, v36, v34, v24);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -250,17 +238,7 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
             const auto v44_j = exp(v38_j);
             store(v44 + 0, v44_j);
         }
-        {
-            const auto v44_j = broadcast(v44[0]);
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v45_j = t_prev_s_j * v44_j;
-                    store(v45 + i0 * 64 + j, v45_j);
-                }
-            }
-        }
-        matmul<64, 64, 128, 1, 64, 64, 64, Acc::Add>(v43, v30, v46);
+        matmul_onto<64, 64, 128, 1, 64, 64, 64, Acc::Add, 64, 0>(v43, v30, v46, t_prev_s, v44);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);

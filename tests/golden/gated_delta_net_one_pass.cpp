@@ -41,7 +41,7 @@ using namespace forge::device;
 //   %28: f32[64, 64] = mul(%27, %12) @ reg
 //   %29: f32[64, 64] = tril(%28) {diagonal=0} @ tile(28864, [64, 1])
 //   %30: f32[64, 64] = matmul(%q, %prev_s) @ tile(4096, [64, 1])
-//   %31: f32[64, 64] = mul(%30, %22) @ tile(4096, [64, 1])
+//   %31: f32[64, 64] = mul(%30, %22) @ reg
 //   %32: f32[64, 64] = matmul_add(%29, %26, %31) {tri=a_lower} @ tile(4096, [64, 1])
 //   %o: f32[64, 64] = mul(%32, %scale) @ tile(4096, [64, 1])
 //   %34: f32[] = sum(%g) {dim=0} @ tile(8256, [])
@@ -50,7 +50,7 @@ using namespace forge::device;
 //   %37: f32[64, 1] = unsqueeze(%36) {dim=1} @ tile(16512, [1, 0])
 //   %38: f32[64, 64] = mul(%k, %37) @ tile(0, [64, 1])
 //   %39: f32[] = exp(%34) @ tile(8256, [])
-//   %40: f32[64, 64] = mul(%prev_s, %39) @ tile(8320, [64, 1])
+//   %40: f32[64, 64] = mul(%prev_s, %39) @ reg
 //   %41: f32[64, 64] = matmul_add(%38, %26, %40) {trans_a=true} @ tile(8320, [64, 1])
 //   return input "o" = %o, state "s" = %41
 // }
@@ -78,7 +78,6 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     float* const v27 = scratch + 28864;  // [64, 64]
     float* const v29 = scratch + 28864;  // [64, 64]
     float* const v30 = scratch + 4096;  // [64, 64]
-    float* const v31 = scratch + 4096;  // [64, 64]
     float* const v32 = scratch + 4096;  // [64, 64]
     float* const t_o = scratch + 4096;  // [64, 64]
     float* const v34 = scratch + 8256;  // []
@@ -86,7 +85,6 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     float* const v36 = scratch + 16512;  // [64]
     float* const v38 = scratch + 0;  // [64, 64]
     float* const v39 = scratch + 8256;  // []
-    float* const v40 = scratch + 8320;  // [64, 64]
     float* const v41 = scratch + 8320;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
@@ -103,19 +101,15 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
         load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         cumsum<64, false, false>(t_g, v7);
         transpose<64, 64, 64, 64>(t_k, v10);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v10, v11);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         decay_mask<64, 64, false>(t_g, v12);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -146,6 +140,7 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v18, v19, v20);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v7_j = load(v7 + j);
@@ -167,7 +162,9 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v18, v24, v25);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v25, t_prev_s, v26);
+        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v10, v27);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 int j = 0;
@@ -182,17 +179,8 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v30);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v22_j = broadcast(v21[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v30_j = load(v30 + i0 * 64 + j);
-                    const auto v31_j = v30_j * v22_j;
-                    store(v31 + i0 * 64 + j, v31_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v29, v26, v32);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Add, 64, 1, Tri::ALower>(v29, v26, v32, v30, v21);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -228,17 +216,7 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             const auto v39_j = exp(v34_j);
             store(v39 + 0, v39_j);
         }
-        {
-            const auto v39_j = broadcast(v39[0]);
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v40_j = t_prev_s_j * v39_j;
-                    store(v40 + i0 * 64 + j, v40_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v38, v26, v41);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 0>(v38, v26, v41, t_prev_s, v39);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);

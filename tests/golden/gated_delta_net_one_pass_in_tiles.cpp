@@ -71,17 +71,15 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
     float* const v25 = call.spills[3] + block * 4096;
     float* const t_q = call.spills[5] + block * 4096;
     float* const v29 = call.spills[6] + block * 4096;
-    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
     load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-    prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
     load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-    prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
     load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
-    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
     cumsum<64, false, false>(t_g, v4);
     transpose<64, 64, 64, 64>(t_k, v7);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_k, v7, v8);
+    prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+    prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
     decay_mask<64, 64, false>(t_g, v9);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
@@ -122,6 +120,7 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
         }
     }
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v15, v19, v20);
+    prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
     fill<1>(v21, sum<64>(t_g));
     cumsum<64, true, true>(t_g, v22);
     {
@@ -148,6 +147,7 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
     }
     copy_floats<16>(call.spills[4] + block * 16, v26);
     matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v7, v27);
+    prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     {
         for (int i0 = 0; i0 < 64; ++i0) {
             int j = 0;
@@ -182,10 +182,10 @@ FORGE_KERNEL void forge_gated_delta_net_shared(const Call& call, Size task, floa
 //   %14: f32[64, 1] = unsqueeze(%3) {dim=1} @ spill(0, [1, 0])
 //   %15: f32[64, 32] = matmul_sub(%4, %prev_s, %13) @ tile(4160, [32, 1])
 //   %16: f32[64, 32] = matmul(%q, %prev_s) @ tile(0, [32, 1])
-//   %17: f32[64, 32] = mul(%16, %14) @ tile(0, [32, 1])
+//   %17: f32[64, 32] = mul(%16, %14) @ reg
 //   %18: f32[64, 32] = matmul_add(%10, %15, %17) {tri=a_lower} @ tile(0, [32, 1])
 //   %o: f32[64, 32] = mul(%18, %scale) @ tile(0, [32, 1])
-//   %20: f32[64, 32] = mul(%prev_s, %7) @ tile(2112, [32, 1])
+//   %20: f32[64, 32] = mul(%prev_s, %7) @ reg
 //   %21: f32[64, 32] = matmul_add(%5, %15, %20) {trans_a=true} @ tile(2112, [32, 1])
 //   return input "o" = %o, state "s" = %21
 // }
@@ -199,10 +199,8 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     float* const v13 = scratch + 4160;  // [64, 32]
     float* const v15 = scratch + 4160;  // [64, 32]
     float* const v16 = scratch + 0;  // [64, 32]
-    float* const v17 = scratch + 0;  // [64, 32]
     float* const v18 = scratch + 0;  // [64, 32]
     float* const t_o = scratch + 0;  // [64, 32]
-    float* const v20 = scratch + 2112;  // [64, 32]
     float* const v21 = scratch + 2112;  // [64, 32]
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at) + at.tile * 32 * call.tensors[2].dim[0];
     const bf16* const t_beta_rows = token_rows<const bf16>(call, 4, at);
@@ -221,22 +219,13 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
         const float* const v2 = call.spills[0] + block * 4096;
-        prefetch_rows<64, 64, false>(v2 + call.heads * 4096, 64);
         const float* const v3 = call.spills[1] + block * 64;
-        prefetch_rows<1, 64, false>(v3 + call.heads * 64, 0);
         const float* const v4 = call.spills[2] + block * 4096;
-        prefetch_rows<64, 64, false>(v4 + call.heads * 4096, 64);
         const float* const v5 = call.spills[3] + block * 4096;
-        prefetch_rows<64, 64, false>(v5 + call.heads * 4096, 64);
         const float* const v7 = call.spills[4] + block * 16;
-        prefetch_rows<1, 1, false>(v7 + call.heads * 16, 0);
         const float* const t_q = call.spills[5] + block * 4096;
-        prefetch_rows<64, 64, false>(t_q + call.heads * 4096, 64);
         const float* const v10 = call.spills[6] + block * 4096;
-        prefetch_rows<64, 64, false>(v10 + call.heads * 4096, 64);
-        prefetch_rows<64, 32, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 32, 32>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
         load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -249,19 +238,21 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
             }
         }
         matmul<64, 32, 64, 64, 1, 32, 32, Acc::Set, Tri::ALower>(v2, v12, v13);
+        prefetch_rows<32, 64, false>(v2 + call.heads * 4096, 64);
+        prefetch_rows<32, 64, false>(v2 + call.heads * 4096 + 2048, 64);
+        prefetch_rows<1, 64, false>(v3 + call.heads * 64, 0);
         matmul<64, 32, 64, 64, 1, 32, 32, Acc::Sub>(v4, t_prev_s, v15);
+        prefetch_rows<32, 64, false>(v4 + call.heads * 4096, 64);
+        prefetch_rows<32, 64, false>(v4 + call.heads * 4096 + 2048, 64);
+        prefetch_rows<32, 64, false>(v5 + call.heads * 4096, 64);
         matmul<64, 32, 64, 64, 1, 32, 32, Acc::Set>(t_q, t_prev_s, v16);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v14_j = broadcast(v3[i0]);
-                for (int j = 0; j < 32; j += kWidth) {
-                    const auto v16_j = load(v16 + i0 * 32 + j);
-                    const auto v17_j = v16_j * v14_j;
-                    store(v17 + i0 * 32 + j, v17_j);
-                }
-            }
-        }
-        matmul<64, 32, 64, 64, 1, 32, 32, Acc::Add, Tri::ALower>(v10, v15, v18);
+        prefetch_rows<32, 64, false>(v5 + call.heads * 4096 + 2048, 64);
+        prefetch_rows<1, 1, false>(v7 + call.heads * 16, 0);
+        prefetch_rows<32, 64, false>(t_q + call.heads * 4096, 64);
+        matmul_onto<64, 32, 64, 64, 1, 32, 32, Acc::Add, 32, 1, Tri::ALower>(v10, v15, v18, v16, v3);
+        prefetch_rows<32, 64, false>(t_q + call.heads * 4096 + 2048, 64);
+        prefetch_rows<32, 64, false>(v10 + call.heads * 4096, 64);
+        prefetch_rows<32, 64, false>(v10 + call.heads * 4096 + 2048, 64);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 32; j += kWidth) {
@@ -273,17 +264,9 @@ FORGE_KERNEL void forge_gated_delta_net_scan(const Call& call, Size task, float*
         }
         prefetch_rows<64, 32, true>(t_o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
         store_tile<bf16, 64, 32, 32>(t_o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], t_o, rows);
-        {
-            const auto v7_j = broadcast(v7[0]);
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 32; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 32 + j);
-                    const auto v20_j = t_prev_s_j * v7_j;
-                    store(v20 + i0 * 32 + j, v20_j);
-                }
-            }
-        }
-        matmul<64, 32, 64, 1, 64, 32, 32, Acc::Add>(v5, v15, v21);
+        matmul_onto<64, 32, 64, 1, 64, 32, 32, Acc::Add, 32, 0>(v5, v15, v21, t_prev_s, v7);
+        prefetch_rows<64, 32, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
     }
     if (!at.last) {
         copy_tile<64, 32, 64, 32>(call.spills[7] + (at.sequence * call.heads + at.head) * 4096 + at.tile * 32, t_prev_s);

@@ -30,7 +30,7 @@ using namespace forge::device;
 //   %17: f32[64, 64] = mul(%k, %16) @ tile(0, [64, 1])
 //   %18: f32[64] = exp(%14) @ tile(20480, [1])
 //   %19: f32[64, 1] = unsqueeze(%18) {dim=1} @ tile(20480, [1, 0])
-//   %20: f32[64, 64] = mul(%prev_s, %19) @ tile(12288, [64, 1])
+//   %20: f32[64, 64] = mul(%prev_s, %19) @ reg
 //   %s: f32[64, 64] = matmul_add(%17, %v, %20) {trans_a=true} @ tile(12288, [64, 1])
 //   return input "o" = %o, state "s" = %s
 // }
@@ -53,7 +53,6 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
     float* const v15 = scratch + 24640;  // [64, 64]
     float* const v17 = scratch + 0;  // [64, 64]
     float* const v18 = scratch + 20480;  // [64]
-    float* const v20 = scratch + 12288;  // [64, 64]
     float* const t_s = scratch + 12288;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
@@ -69,13 +68,9 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_tile<float, 64, 64, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             {
@@ -108,7 +103,10 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v10, t_v, v11);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v8, t_prev_s, v12);
+        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -140,17 +138,8 @@ FORGE_KERNEL void forge_gla_scan(const Call& call, Size task, float* scratch) {
                 store(v18 + j, v18_j);
             }
         }
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v19_j = broadcast(v18[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v20_j = t_prev_s_j * v19_j;
-                    store(v20 + i0 * 64 + j, v20_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v17, t_v, t_s);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 1>(v17, t_v, t_s, t_prev_s, v18);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);

@@ -31,7 +31,7 @@ using namespace forge::device;
 //   %18: f32[64, 64] = mul(%6, %17) @ tile(16384, [64, 1])
 //   %19: f32[64] = exp(%15) @ tile(20480, [1])
 //   %20: f32[64, 1] = unsqueeze(%19) {dim=1} @ tile(20480, [1, 0])
-//   %21: f32[64, 64] = mul(%prev_s, %20) @ tile(8192, [64, 1])
+//   %21: f32[64, 64] = mul(%prev_s, %20) @ reg
 //   %s: f32[64, 64] = matmul_add(%18, %v, %21) {trans_a=true} @ tile(8192, [64, 1])
 //   return input "o" = %o, state "s" = %s
 // }
@@ -54,7 +54,6 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
     float* const v16 = scratch + 24640;  // [64, 64]
     float* const v18 = scratch + 16384;  // [64, 64]
     float* const v19 = scratch + 20480;  // [64]
-    float* const v21 = scratch + 8192;  // [64, 64]
     float* const t_s = scratch + 8192;  // [64, 64]
     const bf16* const t_v_rows = token_rows<const bf16>(call, 1, at);
     const float* const t_g_rows = token_rows<const float>(call, 2, at);
@@ -69,11 +68,8 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<float, 64, 64, 64>(t_g, t_g_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             {
@@ -109,7 +105,9 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v11, t_v, v12);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v9, t_prev_s, v13);
+        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -141,17 +139,8 @@ FORGE_KERNEL void forge_hgrn2_scan(const Call& call, Size task, float* scratch) 
                 store(v19 + j, v19_j);
             }
         }
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v20_j = broadcast(v19[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v21_j = t_prev_s_j * v20_j;
-                    store(v21 + i0 * 64 + j, v21_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v18, t_v, t_s);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 1>(v18, t_v, t_s, t_prev_s, v19);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     }
     if (float* const final = state_block<float>(call, 5, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[5].dim[0], call.tensors[5].dim[1], t_prev_s, 64);

@@ -44,7 +44,7 @@ using namespace forge::device;
 //   %31: f32[64, 64] = mul(%k, %30) @ tile(0, [64, 1])
 //   %32: f32[64] = exp(%28) @ tile(20544, [1])
 //   %33: f32[64, 1] = unsqueeze(%32) {dim=1} @ tile(20544, [1, 0])
-//   %34: f32[64, 64] = mul(%prev_s, %33) @ tile(12352, [64, 1])
+//   %34: f32[64, 64] = mul(%prev_s, %33) @ reg
 //   %35: f32[64, 64] = matmul_add(%31, %22, %34) {trans_a=true} @ tile(12352, [64, 1])
 //   return input "o" = %o, state "s" = %35
 // }
@@ -76,7 +76,6 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
     float* const v29 = scratch + 20608;  // [64, 64]
     float* const v31 = scratch + 0;  // [64, 64]
     float* const v32 = scratch + 20544;  // [64]
-    float* const v34 = scratch + 12352;  // [64, 64]
     float* const v35 = scratch + 12352;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
@@ -93,13 +92,9 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_tile<float, 64, 64, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
         load_vector<bf16, 64>(t_beta, t_beta_rows + row * call.tensors[4].token, call.tensors[4].token, rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             const auto t_v_in = rows_to_read<64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
@@ -146,7 +141,9 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
         }
         unit_lower_inverse<64, 64, 64>(v18, v19);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v19, v11, v20);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v19, v12, v21);
+        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Sub>(v21, t_prev_s, v22);
         {
             alignas(64) float work[decay_matmul_scratch<64, 64>()];
@@ -164,7 +161,9 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v24, v22, v25);
+        prefetch_rows<64, 1, false>(t_beta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v13, t_prev_s, v26);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -196,17 +195,7 @@ FORGE_KERNEL void forge_kda_scan(const Call& call, Size task, float* scratch) {
                 store(v32 + j, v32_j);
             }
         }
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v33_j = broadcast(v32[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v34_j = t_prev_s_j * v33_j;
-                    store(v34 + i0 * 64 + j, v34_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v31, v22, v35);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 1>(v31, v22, v35, t_prev_s, v32);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);

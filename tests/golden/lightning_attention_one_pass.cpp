@@ -29,7 +29,7 @@ using namespace forge::device;
 //   %16: f32[64] = exp(%9) @ tile(16448, [1])
 //   %17: f32[64, 1] = unsqueeze(%16) {dim=1} @ tile(16448, [1, 0])
 //   %18: f32[64, 64] = matmul(%q, %prev_s) @ tile(16512, [64, 1])
-//   %19: f32[64, 64] = mul(%18, %17) @ tile(16512, [64, 1])
+//   %19: f32[64, 64] = mul(%18, %17) @ reg
 //   %20: f32[64, 64] = matmul_add(%15, %v, %19) {tri=a_lower} @ tile(16512, [64, 1])
 //   %o: f32[64, 64] = mul(%20, %scale) @ tile(16512, [64, 1])
 //   %22: f32[] = sum(%8) {dim=0} @ tile(16448, [])
@@ -38,7 +38,7 @@ using namespace forge::device;
 //   %25: f32[64, 1] = unsqueeze(%24) {dim=1} @ tile(12352, [1, 0])
 //   %26: f32[64, 64] = mul(%k, %25) @ tile(0, [64, 1])
 //   %27: f32[] = exp(%22) @ tile(16448, [])
-//   %28: f32[64, 64] = mul(%prev_s, %27) @ tile(8256, [64, 1])
+//   %28: f32[64, 64] = mul(%prev_s, %27) @ reg
 //   %s: f32[64, 64] = matmul_add(%26, %v, %28) {trans_a=true} @ tile(8256, [64, 1])
 //   return input "o" = %o, state "s" = %s
 // }
@@ -58,7 +58,6 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
     float* const v15 = scratch + 20608;  // [64, 64]
     float* const v16 = scratch + 16448;  // [64]
     float* const v18 = scratch + 16512;  // [64, 64]
-    float* const v19 = scratch + 16512;  // [64, 64]
     float* const v20 = scratch + 16512;  // [64, 64]
     float* const t_o = scratch + 16512;  // [64, 64]
     float* const v22 = scratch + 16448;  // []
@@ -66,7 +65,6 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
     float* const v24 = scratch + 12352;  // [64]
     float* const v26 = scratch + 0;  // [64, 64]
     float* const v27 = scratch + 16448;  // []
-    float* const v28 = scratch + 8256;  // [64, 64]
     float* const t_s = scratch + 8256;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
@@ -82,12 +80,9 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
         token_mask<64>(t_token_mask, rows);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             const auto v7_j = -broadcast(t_slope);
@@ -100,6 +95,7 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
         cumsum<64, false, false>(v8, v9);
         transpose<64, 64, 64, 64>(t_k, v11);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v11, v12);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         decay_mask<64, 64, false>(v8, v13);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -122,17 +118,9 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v18);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v17_j = broadcast(v16[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v18_j = load(v18 + i0 * 64 + j);
-                    const auto v19_j = v18_j * v17_j;
-                    store(v19 + i0 * 64 + j, v19_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v15, t_v, v20);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Add, 64, 1, Tri::ALower>(v15, t_v, v20, v18, v16);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -168,17 +156,7 @@ FORGE_KERNEL void forge_lightning_attention_scan(const Call& call, Size task, fl
             const auto v27_j = exp(v22_j);
             store(v27 + 0, v27_j);
         }
-        {
-            const auto v27_j = broadcast(v27[0]);
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v28_j = t_prev_s_j * v27_j;
-                    store(v28 + i0 * 64 + j, v28_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v26, t_v, t_s);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 0>(v26, t_v, t_s, t_prev_s, v27);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);

@@ -52,14 +52,12 @@ FORGE_KERNEL void forge_linear_attention_scan(const Call& call, Size task, float
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         transpose<64, 64, 64, 64>(t_k, v6);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v6, v7);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 int j = 0;
@@ -72,7 +70,9 @@ FORGE_KERNEL void forge_linear_attention_scan(const Call& call, Size task, float
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::ALower>(v8, t_v, v9);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(t_q, t_prev_s, v10);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {

@@ -28,7 +28,7 @@ using namespace forge::device;
 //   %15: f32[64] = exp(%8) @ tile(16448, [1])
 //   %16: f32[64, 1] = unsqueeze(%15) {dim=1} @ tile(16448, [1, 0])
 //   %17: f32[64, 64] = matmul(%q, %prev_s) @ tile(16512, [64, 1])
-//   %18: f32[64, 64] = mul(%17, %16) @ tile(16512, [64, 1])
+//   %18: f32[64, 64] = mul(%17, %16) @ reg
 //   %19: f32[64, 64] = matmul_add(%14, %v, %18) {tri=a_lower} @ tile(16512, [64, 1])
 //   %o: f32[64, 64] = mul(%19, %scale) @ tile(16512, [64, 1])
 //   %21: f32[] = sum(%7) {dim=0} @ tile(16448, [])
@@ -37,7 +37,7 @@ using namespace forge::device;
 //   %24: f32[64, 1] = unsqueeze(%23) {dim=1} @ tile(12352, [1, 0])
 //   %25: f32[64, 64] = mul(%k, %24) @ tile(0, [64, 1])
 //   %26: f32[] = exp(%21) @ tile(16448, [])
-//   %27: f32[64, 64] = mul(%prev_s, %26) @ tile(8256, [64, 1])
+//   %27: f32[64, 64] = mul(%prev_s, %26) @ reg
 //   %s: f32[64, 64] = matmul_add(%25, %v, %27) {trans_a=true} @ tile(8256, [64, 1])
 //   return input "o" = %o, state "s" = %s
 // }
@@ -57,7 +57,6 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
     float* const v14 = scratch + 20608;  // [64, 64]
     float* const v15 = scratch + 16448;  // [64]
     float* const v17 = scratch + 16512;  // [64, 64]
-    float* const v18 = scratch + 16512;  // [64, 64]
     float* const v19 = scratch + 16512;  // [64, 64]
     float* const t_o = scratch + 16512;  // [64, 64]
     float* const v21 = scratch + 16448;  // []
@@ -65,7 +64,6 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
     float* const v23 = scratch + 12352;  // [64]
     float* const v25 = scratch + 0;  // [64, 64]
     float* const v26 = scratch + 16448;  // []
-    float* const v27 = scratch + 8256;  // [64, 64]
     float* const t_s = scratch + 8256;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
@@ -81,12 +79,9 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
         token_mask<64>(t_token_mask, rows);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         {
             for (int j = 0; j < 64; j += kWidth) {
@@ -98,6 +93,7 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
         cumsum<64, false, false>(v7, v8);
         transpose<64, 64, 64, 64>(t_k, v10);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v10, v11);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         decay_mask<64, 64, false>(v7, v12);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -120,17 +116,9 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v17);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v16_j = broadcast(v15[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v17_j = load(v17 + i0 * 64 + j);
-                    const auto v18_j = v17_j * v16_j;
-                    store(v18 + i0 * 64 + j, v18_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v14, t_v, v19);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Add, 64, 1, Tri::ALower>(v14, t_v, v19, v17, v15);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -166,17 +154,7 @@ FORGE_KERNEL void forge_retnet_scan(const Call& call, Size task, float* scratch)
             const auto v26_j = exp(v21_j);
             store(v26 + 0, v26_j);
         }
-        {
-            const auto v26_j = broadcast(v26[0]);
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v27_j = t_prev_s_j * v26_j;
-                    store(v27 + i0 * 64 + j, v27_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v25, t_v, t_s);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 0>(v25, t_v, t_s, t_prev_s, v26);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);

@@ -26,7 +26,7 @@ using namespace forge::device;
 //   %13: f32[64, 64] = mul(%12, %k) @ tile(16384, [64, 1])
 //   %14: f32[64] = sum(%13) {dim=1} @ tile(28736, [1])
 //   %15: f32[64, 1] = unsqueeze(%14) {dim=1} @ tile(28736, [1, 0])
-//   %16: f32[64, 64] = mul(%15, %v) @ tile(16384, [64, 1])
+//   %16: f32[64, 64] = mul(%15, %v) @ reg
 //   %17: f32[64, 64] = matmul_add(%11, %v, %16) {tri=a_lower} @ tile(16384, [64, 1])
 //   %18: f32[64, 64] = matmul_add(%9, %prev_s, %17) @ tile(16384, [64, 1])
 //   %o: f32[64, 64] = mul(%18, %scale) @ tile(16384, [64, 1])
@@ -36,7 +36,7 @@ using namespace forge::device;
 //   %23: f32[64, 64] = mul(%k, %22) @ tile(0, [64, 1])
 //   %24: f32[64] = exp(%20) @ tile(28736, [1])
 //   %25: f32[64, 1] = unsqueeze(%24) {dim=1} @ tile(28736, [1, 0])
-//   %26: f32[64, 64] = mul(%prev_s, %25) @ tile(12288, [64, 1])
+//   %26: f32[64, 64] = mul(%prev_s, %25) @ reg
 //   %s: f32[64, 64] = matmul_add(%23, %v, %26) {trans_a=true} @ tile(12288, [64, 1])
 //   return input "o" = %o, state "s" = %s
 // }
@@ -55,7 +55,6 @@ FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) 
     float* const v11 = scratch + 24640;  // [64, 64]
     float* const v13 = scratch + 16384;  // [64, 64]
     float* const v14 = scratch + 28736;  // [64]
-    float* const v16 = scratch + 16384;  // [64, 64]
     float* const v17 = scratch + 16384;  // [64, 64]
     float* const v18 = scratch + 16384;  // [64, 64]
     float* const t_o = scratch + 16384;  // [64, 64]
@@ -63,7 +62,6 @@ FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) 
     float* const v21 = scratch + 24640;  // [64, 64]
     float* const v23 = scratch + 0;  // [64, 64]
     float* const v24 = scratch + 28736;  // [64]
-    float* const v26 = scratch + 12288;  // [64, 64]
     float* const t_s = scratch + 12288;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
@@ -80,13 +78,9 @@ FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) 
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_tile<float, 64, 64, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, call.tensors[3].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         cumsum_rows<64, 64, 64, 64, false, true>(t_g, v7);
         {
@@ -128,18 +122,11 @@ FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) 
             }
         }
         sum_cols<64, 64, 64>(v13, v14);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v15_j = broadcast(v14[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_v_j = load(t_v + i0 * 64 + j);
-                    const auto v16_j = v15_j * t_v_j;
-                    store(v16 + i0 * 64 + j, v16_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v11, t_v, v17);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Add, 64, 1, Tri::ALower>(v11, t_v, v17, t_v, v14);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add>(v9, t_prev_s, v18);
+        prefetch_rows<64, 64, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -171,17 +158,8 @@ FORGE_KERNEL void forge_rwkv6_scan(const Call& call, Size task, float* scratch) 
                 store(v24 + j, v24_j);
             }
         }
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v25_j = broadcast(v24[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v26_j = t_prev_s_j * v25_j;
-                    store(v26 + i0 * 64 + j, v26_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v23, t_v, t_s);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 1>(v23, t_v, t_s, t_prev_s, v24);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);

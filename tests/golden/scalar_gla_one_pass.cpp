@@ -26,7 +26,7 @@ using namespace forge::device;
 //   %13: f32[64] = exp(%6) @ tile(16448, [1])
 //   %14: f32[64, 1] = unsqueeze(%13) {dim=1} @ tile(16448, [1, 0])
 //   %15: f32[64, 64] = matmul(%q, %prev_s) @ tile(16512, [64, 1])
-//   %16: f32[64, 64] = mul(%15, %14) @ tile(16512, [64, 1])
+//   %16: f32[64, 64] = mul(%15, %14) @ reg
 //   %17: f32[64, 64] = matmul_add(%12, %v, %16) {tri=a_lower} @ tile(16512, [64, 1])
 //   %o: f32[64, 64] = mul(%17, %scale) @ tile(16512, [64, 1])
 //   %19: f32[] = sum(%g) {dim=0} @ tile(16448, [])
@@ -35,7 +35,7 @@ using namespace forge::device;
 //   %22: f32[64, 1] = unsqueeze(%21) {dim=1} @ tile(12352, [1, 0])
 //   %23: f32[64, 64] = mul(%k, %22) @ tile(0, [64, 1])
 //   %24: f32[] = exp(%19) @ tile(16448, [])
-//   %25: f32[64, 64] = mul(%prev_s, %24) @ tile(8256, [64, 1])
+//   %25: f32[64, 64] = mul(%prev_s, %24) @ reg
 //   %s: f32[64, 64] = matmul_add(%23, %v, %25) {trans_a=true} @ tile(8256, [64, 1])
 //   return input "o" = %o, state "s" = %s
 // }
@@ -54,7 +54,6 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
     float* const v12 = scratch + 20608;  // [64, 64]
     float* const v13 = scratch + 16448;  // [64]
     float* const v15 = scratch + 16512;  // [64, 64]
-    float* const v16 = scratch + 16512;  // [64, 64]
     float* const v17 = scratch + 16512;  // [64, 64]
     float* const t_o = scratch + 16512;  // [64, 64]
     float* const v19 = scratch + 16448;  // []
@@ -62,7 +61,6 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
     float* const v21 = scratch + 12352;  // [64]
     float* const v23 = scratch + 0;  // [64, 64]
     float* const v24 = scratch + 16448;  // []
-    float* const v25 = scratch + 8256;  // [64, 64]
     float* const t_s = scratch + 8256;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at);
@@ -78,17 +76,14 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
     Size block = at.block;
     for (Size row = at.row; row < at.end; row += 64, block += call.heads) {
         [[maybe_unused]] const int rows = static_cast<int>(at.tokens - row < 64 ? at.tokens - row : 64);
-        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         load_tile<bf16, 64, 64, 64>(t_k, t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
         load_tile<bf16, 64, 64, 64>(t_v, t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows, 0.0f);
-        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         load_vector<float, 64>(t_g, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, 0.0f);
-        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         cumsum<64, false, false>(t_g, v6);
         transpose<64, 64, 64, 64>(t_k, v8);
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set, Tri::OutLower>(t_q, v8, v9);
+        prefetch_rows<64, 64, false>(t_k_rows + (row + 64) * call.tensors[1].token, call.tensors[1].token);
         decay_mask<64, 64, false>(t_g, v10);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
@@ -111,17 +106,9 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
             }
         }
         matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v15);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v14_j = broadcast(v13[i0]);
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto v15_j = load(v15 + i0 * 64 + j);
-                    const auto v16_j = v15_j * v14_j;
-                    store(v16 + i0 * 64 + j, v16_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Add, Tri::ALower>(v12, t_v, v17);
+        prefetch_rows<64, 64, false>(t_v_rows + (row + 64) * call.tensors[2].token, call.tensors[2].token);
+        matmul_onto<64, 64, 64, 64, 1, 64, 64, Acc::Add, 64, 1, Tri::ALower>(v12, t_v, v17, v15, v13);
+        prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
@@ -157,17 +144,8 @@ FORGE_KERNEL void forge_scalar_gla_scan(const Call& call, Size task, float* scra
             const auto v24_j = exp(v19_j);
             store(v24 + 0, v24_j);
         }
-        {
-            const auto v24_j = broadcast(v24[0]);
-            for (int i0 = 0; i0 < 64; ++i0) {
-                for (int j = 0; j < 64; j += kWidth) {
-                    const auto t_prev_s_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v25_j = t_prev_s_j * v24_j;
-                    store(v25 + i0 * 64 + j, v25_j);
-                }
-            }
-        }
-        matmul<64, 64, 64, 1, 64, 64, 64, Acc::Add>(v23, t_v, t_s);
+        matmul_onto<64, 64, 64, 1, 64, 64, 64, Acc::Add, 64, 0>(v23, t_v, t_s, t_prev_s, v24);
+        prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
     }
     if (float* const final = state_block<float>(call, 6, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[6].dim[0], call.tensors[6].dim[1], t_prev_s, 64);
