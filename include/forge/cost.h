@@ -35,7 +35,7 @@ struct StageCost {
     Bound bound = Bound::Memory;
 };
 
-/// The cost of one call.
+/// The cost of one call. Tensors are counted with as many heads as the one that has most.
 struct CallCost {
     std::string name, entry, device, schedule, engine;
     std::int64_t tokens = 0, sequences = 0, heads = 0;  ///< tokens per sequence

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -60,7 +61,7 @@ std::string summary_of(const CallCost& call) {
 
 std::string bar(double share) {
     constexpr int kWidth = 40;
-    const int full = std::clamp(static_cast<int>(share * kWidth + 0.5), share > 0 ? 1 : 0, kWidth);
+    const int full = std::clamp(static_cast<int>(std::lround(share * kWidth)), share > 0 ? 1 : 0, kWidth);
     std::string text;
     for (int i = 0; i < full; ++i) text += "█";
     return text + std::string(static_cast<std::size_t>(kWidth - full), ' ');

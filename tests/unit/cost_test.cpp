@@ -75,7 +75,7 @@ TEST(Cost, CountsOperationsAndBytes) {
     o.strategy = "one-pass";
     const CallCost cost = compile(named("linear_attention"), o).cost();
     ASSERT_EQ(cost.kernels.size(), 1);
-    const double chunks = 4096 / 64 * 4, triangle = 64 * 65 / 2;
+    const double chunks = 4096.0 / 64 * 4, triangle = 64.0 * 65 / 2;
     const double flops = 2 * (triangle * 128 * 2 + 2 * 64 * 128 * 128);
     const double again = 2 * triangle * 128;  // each of the two tiles of V makes q kᵀ
     EXPECT_NEAR(cost.flops, chunks * (flops + again), 0.02 * cost.flops);

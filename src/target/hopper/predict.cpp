@@ -87,7 +87,8 @@ double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Proble
     const std::int64_t lanes = problem.sequences * problem.heads, tasks = lanes * plan.schedule.tiles;
     const runtime::WorkBeside work{cost.kernels[0].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
     const runtime::BesideBlocks placed = runtime::place_beside(work, tasks, plan.schedule.tiles, multiprocessors);
-    const std::int64_t a_round = multiprocessors * work.groups, rounds = support::divide_up(placed.common, a_round);
+    const std::int64_t a_round = std::int64_t{multiprocessors} * work.groups,
+                       rounds = support::divide_up(placed.common, a_round);
     const std::int64_t staying = tasks < multiprocessors ? multiprocessors - tasks : multiprocessors;
     return runtime::end_of_scan(work, rounds, lanes, staying, multiprocessors) * kMicro *
            microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
