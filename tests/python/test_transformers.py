@@ -49,8 +49,8 @@ MODELS = {
     "BambaForCausalLM": ("bamba", COMMON | MAMBA | dict(num_hidden_layers=2, attn_layer_indices=[1])),
     "FalconH1ForCausalLM": ("falcon_h1", COMMON | MAMBA | dict(num_hidden_layers=2, mamba_d_ssm=64)),
     "Zamba2ForCausalLM": ("zamba2", dict(
-        vocab_size=VOCABULARY, hidden_size=32, num_attention_heads=2, intermediate_size=32, n_mamba_heads=4, mamba_ngroups=2,
-        mamba_d_state=16, num_hidden_layers=2, layers_block_type=["linear_attention", "hybrid"], initializer_range=0.2,
+        vocab_size=VOCABULARY, hidden_size=32, num_attention_heads=2, intermediate_size=32, n_mamba_heads=4,
+        mamba_ngroups=2, mamba_d_state=16, num_hidden_layers=2, layers_block_type=["linear_attention", "hybrid"], initializer_range=0.2,
         eos_token_id=None)),
     "GraniteMoeHybridForCausalLM": ("granitemoehybrid", COMMON | MAMBA | dict(
         num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], num_local_experts=2,
@@ -63,7 +63,7 @@ MODELS = {
 
 @pytest.fixture(autouse=True, scope="module")
 def own_kernels():
-    """The library's own path is PyTorch's here: where flash-linear-attention is installed, it needs a GPU and Triton."""
+    """The library's own path is PyTorch's here: flash-linear-attention, where it is installed, needs a GPU."""
     hidden = {name: sys.modules.get(name) for name in ("fla", "mamba_ssm", "causal_conv1d")}
     sys.modules.update(dict.fromkeys(hidden))
     yield

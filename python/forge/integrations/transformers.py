@@ -140,8 +140,8 @@ def _per_head(name: str, x: Any, axes: int) -> Any:
     for _ in range(axes):
         if x.shape[-1] != 1 and x.stride(-1) != 0:
             raise NotImplementedError(
-                f"mamba2_selective_state_update: argument {name!r}: expected one number per head, expanded, got strides "
-                f"{list(x.stride())}"
+                f"mamba2_selective_state_update: argument {name!r}: expected one number per head, expanded, got "
+                f"strides {list(x.stride())}"
             )
         x = x[..., 0]
     return x
