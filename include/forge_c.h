@@ -118,7 +118,7 @@ typedef void (*forge_progress)(void* context, size_t done, size_t all, const cha
 /// NULL. Since ABI 1.3. Options:
 ///   output, name         the folder to write, and the package's name, an identifier
 ///   targets              sm_90a,sm_80,sm_89,x86-64,x86-64-v3,x86-64-v4: some of these, or an architecture that
-///                        FORGE_FACTS has a GPU of
+///                        FORGE_FACTS has a GPU of, or native: this machine's CPU
 ///   entries              forward;decode (default), also backward; separated by semicolons
 ///   dtypes               bf16 (default), f16, f32: one or more
 ///   size.<symbol>        its values, size.K = 64,128; of size.K=V both have the same. All choices are made with all

@@ -320,7 +320,7 @@ void add_package(CLI::App& app, PackageOptions& o, Command& chosen) {
     names->excludes(c->add_flag("--all", o.all, "every variant of `forge list`"));
     c->add_option("-o,--output", o.output, "the folder to write")->required();
     c->add_option("--name", o.name, "of the package; default: the folder's");
-    c->add_option("--targets", o.targets, "sm_90a, sm_80, sm_89, x86-64, x86-64-v3, x86-64-v4")
+    c->add_option("--targets", o.targets, "sm_90a, sm_80, sm_89, x86-64, x86-64-v3, x86-64-v4; native: this CPU's")
         ->delimiter(',')
         ->required();
     c->add_option("--entries", o.entries, "programs: forward, decode, backward, 'backward of q'")->delimiter(',');

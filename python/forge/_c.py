@@ -162,10 +162,15 @@ def _load() -> ctypes.CDLL:
 _EXCEPTIONS = {1: CompileError, 2: RuntimeError, 3: ValueError, 4: MemoryError, 6: RuntimeError}
 
 
+def exception_of(status: int) -> type[Exception]:
+    """What a status other than 0 stands for."""
+    return _EXCEPTIONS.get(status, InternalError)
+
+
 def check(status: int) -> None:
     """Raises what a status other than 0 stands for."""
     if status:
-        raise _EXCEPTIONS.get(status, InternalError)(library().forge_error().decode())
+        raise exception_of(status)(library().forge_error().decode())
 
 
 def _taken(text: c_void_p) -> str:
@@ -302,16 +307,18 @@ _INITIAL_SLOTS, _FINAL_SLOTS = Args.initial_slots.offset // 8, Args.final_slots.
 
 
 class Launcher:
-    """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses."""
+    """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses.
+    `compiled`: a Compiled, or what stands for one (_packaged)."""
 
     def __init__(
-        self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes:
+        self, compiled: Any, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes:
         int = 0, wide_slots: bool = False,
     ) -> None:  # fmt: skip
         self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes, wide_slots
         entries = [*signature, offsets]
         self._places = [i for i, entry in enumerate(entries) if entry is not None]
         self._compiled, self._launch, self._handle = compiled, compiled._launch, compiled._handle
+        self._check = compiled._check
         self._free: list[Layout] = []
 
     def __call__(
@@ -340,7 +347,7 @@ class Launcher:
         self._free.append(layout)
         if status:
             try:
-                check(status)
+                self._check(status)
             except Exception as error:
                 error.at_launch = True  # type: ignore[attr-defined]  # not a refusal of the arguments: see forge.fla
                 raise
@@ -357,7 +364,7 @@ class Compiled:
         self._made_from = definition, dict(options), file
         self._handle: c_void_p | None = handle
         self._destroy = lib.forge_destroy
-        self._launch = lib.forge_launch
+        self._launch, self._check = lib.forge_launch, check
         self.request: dict[str, Any] = {}  #: what `Attention.compile` takes to have this again; set there
         self.info = json.loads(lib.forge_describe(handle))
         self.tensors = self.info["tensors"]

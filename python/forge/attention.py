@@ -6,6 +6,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from . import _c, _measure
@@ -20,6 +21,7 @@ from ._suggest import suggestion
 from ._types import DTypeLike, dtype_name
 
 _MOST_PLANS = 4096
+AHEAD = ("forward", "decode")  #: entry points of packages that calls come from
 _CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
 
 
@@ -57,11 +59,13 @@ class Attention:
         self.name = self.signature.name
         self._one_head = one_head
         self._allowed = dict(allowed or {})  #: the values that ConstExpr leave a symbol
+        self._ahead: tuple[Path, str] | None = None  #: a package whose kernels calls get, and for which kind of device
         self._forget()
 
     def _forget(self) -> None:
         """Begins without anything compiled."""
         self._compiled: dict[tuple[Any, ...], _c.Compiled] = {}
+        self._packages: dict[str, Any] = {}  #: the package, opened, by device
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._latest: tuple[Any, Plan | None] = (None, None)  #: the last call's key and plan
         self._backward_passes: dict[frozenset[str] | None, Backward] = {}
@@ -72,7 +76,9 @@ class Attention:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        of_this_process = ("_compiled", "_plans", "_latest", "_backward_passes", "_warned", "_last", "_lock")
+        of_this_process = (
+            "_compiled", "_packages", "_plans", "_latest", "_backward_passes", "_warned", "_last", "_lock",
+        )  # fmt: skip
         return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -333,6 +339,9 @@ class Attention:
             options["on"] = on
         key = tuple(options.items())
         with self._lock:
+            if key not in self._compiled and on is None and not more:
+                if ready := self._packaged(entry, device, dtype, sizes):
+                    self._compiled[key] = ready
             if key not in self._compiled:
                 with notice(
                     f"forge: compiling {self.name} for {on or device} "
@@ -350,6 +359,16 @@ class Attention:
                     **sizes,
                 )
         return self._compiled[key]
+
+    def _packaged(self, entry: str, device: str, dtype: str, sizes: Mapping[str, int]) -> Any:
+        """The package's kernels, in the place of compiled ones; None where it has none for such a call."""
+        if self._ahead is None or entry not in AHEAD or device.partition(":")[0] != self._ahead[1]:
+            return None
+        from ._packaged import Package
+
+        if device not in self._packages:
+            self._packages[device] = Package(self._ahead[0], device)
+        return self._packages[device].find(self.name, entry, dtype, sizes)
 
     def _warn_of(self, compiled: _c.Compiled) -> None:
         """Warns, once per reason, of portable kernels where the program could have better ones."""

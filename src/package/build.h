@@ -24,7 +24,7 @@ struct Request {
     std::string output;  ///< the folder to write
     std::vector<ir::Definition> definitions;
     std::vector<std::string> entries = {"forward", "decode"};
-    std::vector<std::string> targets;  ///< sm_90a, sm_80, …, x86-64, x86-64-v3, x86-64-v4
+    std::vector<std::string> targets;  ///< sm_90a, sm_80, …, x86-64, x86-64-v3, x86-64-v4; native: this CPU's
     std::vector<DType> dtypes = {BF16};
     std::vector<SizeAxis> sizes;  ///< all values with all; definitions without such a size leave it out
     /// The calls that kernels are chosen for, all with all: tokens per sequence (decoding: one), and sequences times

@@ -50,8 +50,8 @@ MODELS = {
     "FalconH1ForCausalLM": ("falcon_h1", COMMON | MAMBA | dict(num_hidden_layers=2, mamba_d_ssm=64)),
     "Zamba2ForCausalLM": ("zamba2", dict(
         vocab_size=VOCABULARY, hidden_size=32, num_attention_heads=2, intermediate_size=32, n_mamba_heads=4,
-        mamba_ngroups=2, mamba_d_state=16, num_hidden_layers=2, layers_block_type=["linear_attention", "hybrid"], initializer_range=0.2,
-        eos_token_id=None)),
+        mamba_ngroups=2, mamba_d_state=16, num_hidden_layers=2, layers_block_type=["linear_attention", "hybrid"],
+        initializer_range=0.2, eos_token_id=None)),
     "GraniteMoeHybridForCausalLM": ("granitemoehybrid", COMMON | MAMBA | dict(
         num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], num_local_experts=2,
         num_experts_per_tok=1, shared_intermediate_size=16)),
