@@ -102,7 +102,7 @@ struct PackageOptions {
     std::vector<std::int64_t> tokens = {512, 4096, 32768}, tasks = {8, 64, 512};
     std::string name, output, database, cache_dir;
     int threads = 0, jobs = 0;
-    bool all = false, shared = false;
+    bool all = false, shared = false, chunk_states = false, batch_invariant = false;
 };
 int build_package(const PackageOptions& options);
 

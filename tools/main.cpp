@@ -334,6 +334,8 @@ void add_package(CLI::App& app, PackageOptions& o, Command& chosen) {
     c->add_option("--jobs", o.jobs, "compilations at a time; 0: one for each core")->check(at_least(0));
     c->add_option("--cache", o.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge");
     c->add_flag("--shared", o.shared, "also write lib<name>.so, with everything in it");
+    c->add_flag("--chunk-states", o.chunk_states, "calls can have the states before chunks, in slots of a pool too");
+    c->add_flag("--batch-invariant", o.batch_invariant, "the bits of a sequence do not depend on others in a call");
     c->callback([&o, &chosen] {
         if (o.variants.empty() && !o.all) throw CLI::RequiredError("VARIANT or --all");
         chosen = [&o] { return build_package(o); };

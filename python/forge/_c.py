@@ -72,6 +72,7 @@ class Args(ctypes.Structure):
         ("final_slots", c_void_p),
         ("has_initial_state", c_void_p),
         ("wide_slots", c_int32),
+        ("chunk_slots", c_void_p),
     ]
 
 
@@ -256,7 +257,8 @@ def _likely_option(wrong: ValueError, options: Mapping[str, Any]) -> ValueError:
 class Layout:
     """The C structs of one signature, with places for addresses. Used by one launch at a time (see Launcher).
 
-    `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens.
+    `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens,
+    `chunk_slots` of the slots of states before chunks.
     `wide_slots`: whether slots, where a launch has them, are int64.
     """
 
@@ -267,11 +269,12 @@ class Layout:
         scalar_count: int,
         workspace_bytes: int = 0,
         wide_slots: bool = False,
+        chunk_slots: tuple[Any, ...] | None = None,
     ) -> None:
         count = len(signature)
-        entries = [*signature, offsets]
+        entries = [*signature, offsets, chunk_slots]
         self._axes = (c_int64 * max(1, sum(2 * len(e[1]) for e in entries if e)))()
-        self._tensors = (Tensor * (count + 1))()
+        self._tensors = (Tensor * len(entries))()
         axes, at = ctypes.addressof(self._axes), 0
         for tensor, entry in zip(self._tensors, entries):
             if entry is None:
@@ -289,6 +292,8 @@ class Layout:
         self.args.workspace_bytes, self.args.wide_slots = workspace_bytes, wide_slots
         if offsets is not None:
             self.args.cu_seqlens = ctypes.addressof(self._tensors) + count * ctypes.sizeof(Tensor)
+        if chunk_slots is not None:
+            self.args.chunk_slots = ctypes.addressof(self._tensors) + (count + 1) * ctypes.sizeof(Tensor)
         self.address = ctypes.addressof(self.args)
         # Writing machine words is several times faster than assigning fields.
         words = ctypes.sizeof(Tensor) // 8
@@ -312,10 +317,10 @@ class Launcher:
 
     def __init__(
         self, compiled: Any, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes:
-        int = 0, wide_slots: bool = False,
+        int = 0, wide_slots: bool = False, chunk_slots: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
-        self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes, wide_slots
-        entries = [*signature, offsets]
+        self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes, wide_slots, chunk_slots
+        entries = [*signature, offsets, chunk_slots]
         self._places = [i for i, entry in enumerate(entries) if entry is not None]
         self._compiled, self._launch, self._handle = compiled, compiled._launch, compiled._handle
         self._check = compiled._check
@@ -324,9 +329,9 @@ class Launcher:
     def __call__(
         self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0, slots: int = 0
     ) -> None:
-        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens last), the
-        scalars, the workspace's address, a CUstream, the address of the slots that states are read from and written to
-        (0: there are none). The caller keeps everything alive."""
+        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens and the slots
+        of chunks last), the scalars, the workspace's address, a CUstream, the address of the slots that states are read
+        from and written to (0: there are none). The caller keeps everything alive."""
         try:
             layout = self._free.pop()  # taking and giving back are atomic: no two threads share a layout
         except IndexError:

@@ -100,6 +100,7 @@ class Attention:
         output_final_state: bool = False,
         cu_seqlens: Any = None,
         return_intermediate_states: bool = False,
+        checkpoints: tuple[Any, Any] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
         """(output, final state): the outputs, and the states after the last tokens or None.
@@ -116,11 +117,21 @@ class Attention:
         With `return_intermediate_states` a third result: the states before every chunk of 64 tokens (or of
         `options["chunk"]`), float32 [B, chunks, heads, …], or [chunks, heads, …] where the inputs have no batch; packed
         sequences have theirs in a row, for which `cu_seqlens` is read on the host.
+
+        `checkpoints`: (pools, slots), where some of these states go instead, as caches of prefixes want them: pools as
+        of `decode`, float32 [slots, heads, …], and int32 or int64 [B, chunks], or [chunks] where the inputs have no
+        batch or are packed: the slot of the state before each chunk, -1 where it is not wanted. With the option
+        batch_invariant they are bit for bit what a call that stops there returns.
         """
         arguments = self._arguments["forward"]
         tensors, scalars = arguments.inputs(args, kwargs)
         initial = arguments.states(initial_state) if initial_state is not None else None
-        results = self._run(tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states)
+        if checkpoints is None:
+            results = self._run(tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states)
+        elif return_intermediate_states:
+            raise arguments.error("checkpoints", "expected no return_intermediate_states with it")
+        else:
+            results = self._run_with_checkpoints(tensors, scalars, initial, output_final_state, cu_seqlens, checkpoints)
         count = len(self.signature.outputs)
         outputs, states = results[:count], results[count:]
         output = _one_or_all(outputs)
@@ -226,6 +237,25 @@ class Attention:
             return run_with_gradients(self, tensors, scalars, initial, final, cu_seqlens)
         return plan.run(tensors, scalars, initial, cu_seqlens)
 
+    def _run_with_checkpoints(
+        self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any,
+        checkpoints: Any,
+    ) -> list[Any]:  # fmt: skip
+        arrays, arguments = library_of(tensors[0]), self._arguments["forward"]
+        if arrays is None:
+            raise arguments.strange_array(arrays, tensors, initial, cu_seqlens)
+        if not isinstance(checkpoints, (tuple, list)) or len(checkpoints) != 2:
+            raise arguments.error("checkpoints", f"expected (pools, slots), got {type(checkpoints).__name__}")
+        pools, slots = arguments.checkpoint_pools(arrays, tensors[0], checkpoints[0]), checkpoints[1]
+        arguments.check_checkpoint_slots(arrays, tensors[0], slots)
+        try:
+            plan = self._plan(arrays, tensors, initial, final, cu_seqlens, checkpoints=(pools, slots))
+        except _WantsGradients:
+            raise NotImplementedError(
+                f"{self.name}: checkpoints have no gradients; call it under torch.no_grad()"
+            ) from None
+        return plan.run(tensors, scalars, initial, cu_seqlens, checkpoints=(pools, slots))
+
     def _chunks(self, arrays: Library, first: Any, cu_seqlens: Any) -> int:
         """How many states before chunks a call has; `first`: its first tensor."""
         if cu_seqlens is not None:
@@ -245,7 +275,7 @@ class Attention:
 
     def _plan(
         self, arrays: Library | None, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any,
-        chunks: int | None = None, entry: str = "forward", slots: Any = None,
+        chunks: int | None = None, entry: str = "forward", slots: Any = None, checkpoints: Any = None,
     ) -> Plan:  # fmt: skip
         """What calls with arguments of these layouts run; _WantsGradients where it must be differentiable."""
         given = tensors
@@ -258,6 +288,8 @@ class Attention:
             key = entry, final, initial is None, cu_seqlens is None, slots is None, chunks, arrays.layouts(given)
         except AttributeError:
             raise arguments.strange_array(arrays, tensors, initial, cu_seqlens, slots) from None
+        if checkpoints is not None:
+            key = *key[:-1], (key[-1], arrays.layouts([*checkpoints[0], checkpoints[1]]))
         if arrays.wants_gradients(given):
             if entry != "decode":
                 raise _WantsGradients
@@ -267,14 +299,14 @@ class Attention:
         known, plan = self._latest
         if plan is None or key != known:  # comparing is faster than hashing
             plan = self._plans.get(key) or self._new_plan(
-                key, arrays, tensors, initial, final, cu_seqlens, chunks, entry, slots
+                key, arrays, tensors, initial, final, cu_seqlens, chunks, entry, slots, checkpoints
             )
             self._latest = key, plan
         return plan
 
     def _new_plan(
         self, key: tuple[Any, ...], arrays: Library, tensors: list[Any], initial: list[Any] | None, final: bool,
-        cu_seqlens: Any, chunks: int | None, entry: str, slots: Any,
+        cu_seqlens: Any, chunks: int | None, entry: str, slots: Any, checkpoints: Any = None,
     ) -> Plan:  # fmt: skip
         in_place = entry == "decode"
         arguments = self._arguments[entry]
@@ -292,19 +324,29 @@ class Attention:
         pools = Pools(self.name, list(self.signature.states), states) if in_place else None
         compiled = self._compiled_for(
             arrays.device(tensors[0]), dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes,
-            shape.sequences, shape.tokens, shape.most_heads, cu_seqlens is not None, more={} if chunks is None else
-            {"chunk_states": 1} if in_place else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
-            entry=entry,
+            shape.sequences, shape.tokens, shape.most_heads, cu_seqlens is not None, entry=entry,
+            more=self._of_chunks(entry) if chunks is not None or checkpoints is not None else {},
         )  # fmt: skip
         self._warn_of(compiled)
+
+        def entry_of(x: Any) -> Any:
+            return arrays.dtype(x), tuple(x.shape), arrays.strides(x)
+
         plan = Plan(
             compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets,
             self._one_head, chunks, conversions, pools, slots_entry,
+            checkpoints and ([entry_of(x) for x in checkpoints[0]], entry_of(checkpoints[1])),
         )  # fmt: skip
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[key] = plan
         return plan
+
+    def _of_chunks(self, entry: str) -> dict[str, Any]:
+        """Options of calls that have the states before chunks, or before tokens."""
+        if entry == "decode":
+            return {"chunk_states": 1}
+        return {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK}
 
     def _compiled_for(
         self,
@@ -334,6 +376,10 @@ class Attention:
             chosen = {"entry": entry, **{name: value for name, value in chosen.items() if name not in OF_SEQUENCES}}
         elif entry == "backward":
             chosen = {**chosen, "entry": entry}
+        elif chosen.get("batch_invariant"):  # the same kernels whether states before chunks are wanted or not
+            more = {**(more or {}), **self._of_chunks(entry)}
+        if chosen.get("batch_invariant"):
+            expected = {}
         options: dict[str, Any] = {"device": device, "dtype": dtype, **named, **expected, **chosen, **(more or {})}
         if on is not None:
             options["on"] = on

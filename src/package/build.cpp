@@ -283,6 +283,8 @@ class Builder {
                                             const Sizes& sizes) const {
         CompileOptions options;
         options.entry = entry, options.dtype = dtype, options.sizes = sizes;
+        options.chunk_states = request_.chunk_states && (entry == "forward" || entry == "decode");
+        options.batch_invariant = request_.batch_invariant;
         options.database = request_.database, options.cache_dir = request_.cache_dir;
         if (machine.is_gpu()) options.device = "cuda", options.on = machine.on;
         else options.isa = machine.isa, options.threads = request_.threads;

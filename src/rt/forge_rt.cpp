@@ -36,6 +36,7 @@ class Given {
             views_[i] = forge::rt::view_of(args.tensors[i], callable.tensors[i].name.c_str());
         arguments_.tensors = views_, arguments_.scalars = args.scalars;
         if (args.cu_seqlens) arguments_.cu_seqlens = forge::rt::view_of(*args.cu_seqlens, "cu_seqlens");
+        if (args.chunk_slots) arguments_.chunk_slots = forge::rt::view_of(*args.chunk_slots, "chunk_slots");
         place_slots(callable, args);
         arguments_.workspace = args.workspace, arguments_.workspace_bytes = args.workspace_bytes;
         arguments_.stream = args.stream;
