@@ -160,6 +160,7 @@ struct AllOptions {
     BenchOptions bench;
     TuneOptions tune;
     PackageOptions package;
+    ReplayOptions replay;
     DemoOptions demo;
     CacheOptions cache;
 };
@@ -216,7 +217,7 @@ void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
 void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
     CLI::App* c =
         add_command(app, "tune", "Measure the best schedules of a variant, and remember them for later compilations",
-                    "forge tune gated_delta_net --T 32768 --H 1");
+                    "forge tune gated_delta_net --T 512,4096,32768 --H 1,8,32 --database measured.jsonl");
     add_variant(*c, o.variant);
     c->add_option("--candidates", o.candidates, "how many to measure, beside the best of every strategy")
         ->check(at_least(1));
@@ -224,11 +225,21 @@ void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
     c->add_flag("--probe", o.probe, "measure the machine's peak and bandwidths again");
     c->add_flag("--force", o.force,
                 "store times even if other processes were busy and those of a quiet machine are known");
+    c->add_option("--database", o.database,
+                  "the file to add what was measured to, for `forge build --database`; default: the cache's");
     add_shape(*c, o.shape);
+    const auto several = [&](const char* name, std::vector<std::int64_t>& list, const char* what, int least) {
+        c->remove_option(c->get_option(name));
+        c->add_option(name, list, std::string(what) + "; several, with commas: all with all")
+            ->delimiter(',')
+            ->check(at_least(least))
+            ->group("Shape");
+    };
+    several("--B", o.B, "sequences", 0), several("--T", o.T, "tokens per sequence", 0), several("--H", o.H, "heads", 1);
     add_dtype(*c, o.shape.dtype);
     add_build(*c, o.build);
     add_device(*c, o.build);
-    on_parse_with_device(*c, chosen, o, tune_variant);
+    on_parse_with_device(*c, chosen, o, tune_shapes);
 }
 
 void add_demo(CLI::App& app, DemoOptions& o, Command& chosen) {
@@ -342,6 +353,18 @@ void add_package(CLI::App& app, PackageOptions& o, Command& chosen) {
     });
 }
 
+void add_replay(CLI::App& app, ReplayOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "replay",
+                              "Make a call again that forge_rt_dump_call, or FORGE_DUMP_CALLS, wrote to a file, and "
+                              "compare its results",
+                              "forge replay call-17-000000.forgecall --package zoo");
+    c->add_option("file", o.file, "the call")->required()->type_name("FILE");
+    c->add_option("--package", o.package,
+                  "whose kernels to call; default: the definition is compiled for this machine");
+    c->add_flag("--bits", o.bits, "fail unless all bits are the same, as those of the same kernels are");
+    on_parse(*c, chosen, o, replay_call);
+}
+
 void add_cache(CLI::App& app, CacheOptions& o, Command& chosen) {
     CLI::App* c = add_command(app, "cache", "List, verify or prune the directory of compiled kernels",
                               "forge cache prune --older-than 30 --max-size 500MB");
@@ -387,6 +410,7 @@ int run(int argc, char** argv) {
     add_tune(app, options.tune, chosen);
     add_opt(app, options.opt, chosen);
     add_package(app, options.package, chosen);
+    add_replay(app, options.replay, chosen);
     add_cache(app, options.cache, chosen);
     if (const auto unknown = unknown_command(app, argc, argv)) {
         fmt::print(stderr, "forge has no command '{}'; `forge --help` lists them\n", *unknown);

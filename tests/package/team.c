@@ -62,7 +62,10 @@ static void compute(graph* g, const forge_rt_entry* entry, int to, int64_t first
     given[4] = view_of(&o, 4, numbers[4][0], numbers[4][1]);
     given[5] = view_of(&s, 4, numbers[5][0], numbers[5][1]), given[6] = given[5];
     const double scale = 0.25;
-    forge_args args = {sizeof args, given, 7, &scale, 1};
+    forge_args args;
+    memset(&args, 0, sizeof args);
+    args.struct_size = sizeof args, args.tensors = given, args.tensor_count = 7;
+    args.scalars = &scale, args.scalar_count = 1;
     args.workspace = g->workspace, args.workspace_bytes = g->workspace_bytes;
     const forge_status status = nth ? forge_team_launch(&g->team, entry, &args, ith, nth) : forge_rt_launch(entry, &args);
     if (status != FORGE_OK && ith == 0) fail(g, "launch");
@@ -87,7 +90,9 @@ static void* run(void* data) {
 
 int main(int argc, char** argv) {
     static graph g;
-    const forge_rt_options options = {sizeof options, "cpu", THREADS};
+    forge_rt_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options, options.threads = THREADS;
     forge_rt_package* package = NULL;
     if (argc < 2 || forge_rt_open(argv[1], &options, &package) != FORGE_OK ||
         forge_rt_find(package, "scalar_gla", "forward", &g.forward) != FORGE_OK ||

@@ -106,3 +106,79 @@ def test_the_compiler_is_not_needed(package):
         [sys.executable, "-c", code, str(package)], env=env, capture_output=True, text=True, check=True
     ).stdout
     assert told == "<forge_rt.Entry scalar_gla.decode(q, k, v, g, scale)>\n"
+
+
+# ------------------------------------------------------------------------------------------------------------ replay
+
+COMMAND = LIBRARY.parent / "forge"
+
+
+def replayed(*arguments):
+    done = subprocess.run([COMMAND, "replay", *map(str, arguments)], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def dumped(forge_rt, package, tmp_path_factory):
+    """Files of a call of forward, with states in slots and checkpoints, and of one of decode."""
+    folder = tmp_path_factory.mktemp("calls")
+    loaded = forge_rt.open(package, dump_folder=folder)
+    pool, slots = np.random.default_rng(1).standard_normal((5, 2, 16, 16)).astype(np.float32), np.array([3, 1])
+    where = dict(initial_s=pool, final_s=pool, initial_slots=slots, final_slots=slots)
+    strided = {n: np.asfortranarray(a) for n, a in inputs().items()}
+    loaded.find("scalar_gla", "forward")(**strided, scale=0.5, **where)
+    loaded.find("scalar_gla", "decode")(**inputs(2, 3), scale=0.5, **where)
+    files = sorted(folder.iterdir())
+    assert len(files) == 2 and all(f.suffix == ".forgecall" for f in files)
+    return files
+
+
+@pytest.mark.skipif(not COMMAND.exists(), reason="the command is not built")
+def test_calls_are_replayed(dumped, package):
+    for file in dumped:
+        status, text = replayed(file, "--package", package, "--bits")
+        assert status == 0 and text.count("the same bits") == 2 and "the results agree" in text, text
+        status, text = replayed(file)  # compiled here
+        assert status == 0 and "compiled for" in text and "the results agree" in text, text
+
+
+@pytest.mark.skipif(not COMMAND.exists(), reason="the command is not built")
+def test_other_results_are_seen(dumped, tmp_path):
+    """By kernels that add the scale in place of multiplying with it."""
+    text = forge.variants.scalar_gla.definition
+    wrong = forge.Attention(text.replace("= mul(%22, %scale)", "= add(%22, %scale)"))
+    assert wrong.definition != text
+    forge.build(
+        wrong, tmp_path / "wrong", targets=["native"], sizes={"K=V": 16}, dtypes=["float32"], entries=["forward"],
+        tokens=[512], tasks=[8], chunk_states=True,
+    )  # fmt: skip
+    status, told = replayed(dumped[0], "--package", tmp_path / "wrong")
+    assert status == 1 and "the results differ" in told, told
+    assert "final_states.s           the same bits" in told and "o                        relative difference" in told
+    status, told = replayed(dumped[1], "--package", tmp_path / "wrong")
+    assert status == 1 and "decode" in told, told  # which this package has not
+
+
+@pytest.mark.skipif(not COMMAND.exists(), reason="the command is not built")
+def test_what_is_no_call_is_refused_in_words(dumped, tmp_path):
+    whole = dumped[0].read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for content, words in {
+        b"": "expected a call that Forge wrote; this is something else",
+        b"PK" + whole: "expected a call that Forge wrote",
+        whole[:-100]: "truncated or something else",
+        whole[: len(whole) // 3]: "truncated or something else",
+        bytes(flipped): "damaged: its content is not what its seal says",
+    }.items():
+        (tmp_path / "file").write_bytes(content)
+        status, text = replayed(tmp_path / "file")
+        assert status == 1 and words in text and str(tmp_path / "file") in text, text
+    status, text = replayed(tmp_path / "nowhere")
+    assert status == 1 and "cannot be read: No such file or directory" in text
+
+
+def test_a_folder_that_cannot_be_written_is_said(forge_rt, package, tmp_path):
+    entry = forge_rt.open(package, dump_folder=tmp_path / "nowhere").find("scalar_gla", "decode")
+    with pytest.raises(forge_rt.Error, match="cannot be written: No such file"):
+        entry(**inputs(1, 1), scale=0.5)
