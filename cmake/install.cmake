@@ -13,7 +13,7 @@ install(TARGETS forge_c EXPORT ForgeC LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR
 install(FILES include/forge_c.h include/forge_call.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT c)
 install(TARGETS forge_rt_shared forge_rt_static EXPORT ForgeRt LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT rt
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT rt)
-install(FILES include/forge_rt.h include/forge_call.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT rt)
+install(FILES include/forge_rt.h include/forge_team.h include/forge_call.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT rt)
 if(FORGE_COMMAND)
     install(TARGETS forge_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
 endif()

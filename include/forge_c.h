@@ -87,6 +87,9 @@ typedef struct forge_attention forge_attention;
 ///   expected_tokens, expected_sequences, expected_heads     the calls to come, for the scheduler only
 ///   chunk_states        1: calls can have the states before every chunk, of decode before every token; default 0. Set
 ///                       chunk too, but for decode, as it decides how many there are
+///   batch_invariant     1: the bits of a sequence's results follow from its own tokens and state alone, however many
+///                       others a call has and whether they are packed: one set of kernels for all calls, whatever is
+///                       expected, without segments; default 0
 ///   engine              of a GPU: auto (default), portable, or warp-groups (Hopper's matrix units, or an error)
 ///   isa                 of the CPU: auto (default), avx512, avx2, plain
 ///   rule                cost (default) or paper: what chooses the strategy
@@ -118,13 +121,14 @@ typedef void (*forge_progress)(void* context, size_t done, size_t all, const cha
 /// NULL. Since ABI 1.3. Options:
 ///   output, name         the folder to write, and the package's name, an identifier
 ///   targets              sm_90a,sm_80,sm_89,x86-64,x86-64-v3,x86-64-v4: some of these, or an architecture that
-///                        FORGE_FACTS has a GPU of
+///                        FORGE_FACTS has a GPU of, or native: this machine's CPU
 ///   entries              forward;decode (default), also backward; separated by semicolons
 ///   dtypes               bf16 (default), f16, f32: one or more
 ///   size.<symbol>        its values, size.K = 64,128; of size.K=V both have the same. All choices are made with all
 ///   tokens, tasks        of the calls to choose kernels for: tokens per sequence, sequences times heads
 ///   threads              of a CPU that is compiled for; default: as many as here
 ///   database             what `forge tune` measured on a machine with the target, a file
+///   chunk_states, batch_invariant    as above
 ///   jobs                 compilations at a time; default: one for each core
 ///   shared               1: also the shared library; default 0
 ///   cache_dir            as above

@@ -85,6 +85,12 @@ typedef struct forge_args {
     const void* final_slots;
     const unsigned char* has_initial_state; /* [N], 0: start from zeros; NULL: all have a state */
     int32_t wide_slots;
+    /* NULL, or i32 or i64 [B, chunks], or [chunks] when packed (those that each sequence begins, in a row) or for one
+       sequence: the states before chunks are then pools [slots, heads, …], and the one before chunk c of sequence b is
+       written to slot chunk_slots[b, c], or not at all if that is negative: checkpoints for a cache of prefixes. They
+       are the bits with which a call of the same kernels over these tokens alone ends. No slot may be there twice, nor
+       one that the call reads or writes otherwise. */
+    const forge_tensor* chunk_slots;
 } forge_args;
 
 /// Upper bounds of calls to come.

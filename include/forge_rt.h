@@ -40,10 +40,13 @@ FORGE_API const char* forge_rt_error(void);
 typedef struct forge_rt_package forge_rt_package;
 
 typedef struct forge_rt_options {
-    size_t struct_size; /* sizeof(forge_rt_options) */
-    const char* device; /* NULL or "cpu"; "cuda" or "cuda:<number>" */
-    int32_t threads;    /* that calls on the CPU run on; 0: one for each core. The caller's threads, too, see
-                           forge_args.parallel_for, are at most so many at a time */
+    size_t struct_size;      /* sizeof(forge_rt_options) */
+    const char* device;      /* NULL or "cpu"; "cuda" or "cuda:<number>" */
+    int32_t threads;         /* that calls on the CPU run on; 0: one for each core. The caller's threads, too, see
+                                forge_args.parallel_for, are at most so many at a time */
+    const char* dump_folder; /* NULL, or where every launch is written to a file, call-<process>-<number>.forgecall, as
+                                forge_rt_dump_call does; if NULL, FORGE_DUMP_CALLS of the environment says where. On the
+                                CPU; such launches allocate memory, and write */
 } forge_rt_options;
 
 /// Loads a package: the path of a folder that `forge build` wrote, or of a lib<name>.so. `options`: NULL for the CPU.
@@ -73,6 +76,9 @@ FORGE_API forge_status forge_rt_workspace_bytes(const forge_rt_entry* entry, con
                                                 const forge_bounds* bounds, size_t* bytes, size_t* alignment);
 /// Enqueues a call on args->stream, or runs it, on the CPU. The workspace must be there.
 FORGE_API forge_status forge_rt_launch(const forge_rt_entry* entry, const forge_args* args);
+/// Runs a call on the CPU, and writes it to a file for `forge replay`: definition, sizes, all tensors before the call,
+/// and its results. If the call fails or ends the process, the file is there without results.
+FORGE_API forge_status forge_rt_dump_call(const forge_rt_entry* entry, const forge_args* args, const char* path);
 
 // NOLINTEND(readability-identifier-naming)
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common.h"
+#include "tune/database.h"
 
 namespace forge::tools {
 
@@ -103,23 +104,35 @@ int bench_variants(const BenchOptions& options);
 
 struct TuneOptions {
     std::string variant;
-    std::int64_t candidates = 8;  ///< to compile and run, beside the best of every strategy
-    int runs = 9;                 ///< of each; the median counts
-    bool probe = false;           ///< measure the machine again
-    bool force = false;           ///< times under load may replace those of a quiet machine
+    std::int64_t candidates = 8;        ///< to compile and run, beside the best of every strategy
+    int runs = 9;                       ///< of each; the median counts
+    bool probe = false;                 ///< measure the machine again
+    bool force = false;                 ///< times under load may replace those of a quiet machine
+    std::vector<std::int64_t> B, T, H;  ///< shapes, all with all; those that are empty are the shape's
+    std::string database;               ///< a file to write to, for `forge build --database`; empty: the cache's
     ShapeOptions shape;
     BuildOptions build;
 };
+/// Every shape.
+int tune_shapes(const TuneOptions& options);
 int tune_variant(const TuneOptions& options);
+/// Where the options say; what became of it, in words.
+std::string remember(const TuneOptions& options, const std::string& cache_dir, const std::vector<tune::Entry>& entries);
 
 struct PackageOptions {
     std::vector<std::string> variants, entries = {"forward", "decode"}, targets, dtypes = {"bf16"}, sizes;
     std::vector<std::int64_t> tokens = {512, 4096, 32768}, tasks = {8, 64, 512};
     std::string name, output, database, cache_dir;
     int threads = 0, jobs = 0;
-    bool all = false, shared = false;
+    bool all = false, shared = false, chunk_states = false, batch_invariant = false;
 };
 int build_package(const PackageOptions& options);
+
+struct ReplayOptions {
+    std::string file, package;
+    bool bits = false;
+};
+int replay_call(const ReplayOptions& options);
 
 struct DemoOptions {
     std::string text = "/usr/share/common-licenses/GPL-3", out = "report.html", dtype = "f32";

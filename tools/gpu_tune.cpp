@@ -113,7 +113,7 @@ int tune_on_gpu(const TuneOptions& options) {
     fmt::print("{} on {}, {}: {} candidates\n\n", declared.name, key.device, key.shape, trials.size());
     print(trials, unasked, unasked_s, arguments.bytes() / session.device().memory_bandwidth);
     const std::string cache_dir = o.cache_dir.empty() ? support::default_cache_dir() : o.cache_dir;
-    fmt::print("{}{}", gpu_warning(others), tune::remember(cache_dir, entries, options.force));
+    fmt::print("{}{}", gpu_warning(others), remember(options, cache_dir, entries));
     return entries.empty() ? 1 : 0;
 }
 

@@ -162,6 +162,7 @@ struct AllOptions {
     BenchOptions bench;
     TuneOptions tune;
     PackageOptions package;
+    ReplayOptions replay;
     DemoOptions demo;
     CacheOptions cache;
 };
@@ -218,7 +219,7 @@ void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
 void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
     CLI::App* c =
         add_command(app, "tune", "Measure the best schedules of a variant, and remember them for later compilations",
-                    "forge tune gated_delta_net --T 32768 --H 1");
+                    "forge tune gated_delta_net --T 512,4096,32768 --H 1,8,32 --database measured.jsonl");
     add_variant(*c, o.variant);
     c->add_option("--candidates", o.candidates, "how many to measure, beside the best of every strategy")
         ->check(at_least(1));
@@ -226,11 +227,21 @@ void add_tune(CLI::App& app, TuneOptions& o, Command& chosen) {
     c->add_flag("--probe", o.probe, "measure the machine's peak and bandwidths again");
     c->add_flag("--force", o.force,
                 "store times even if other processes were busy and those of a quiet machine are known");
+    c->add_option("--database", o.database,
+                  "the file to add what was measured to, for `forge build --database`; default: the cache's");
     add_shape(*c, o.shape);
+    const auto several = [&](const char* name, std::vector<std::int64_t>& list, const char* what, int least) {
+        c->remove_option(c->get_option(name));
+        c->add_option(name, list, std::string(what) + "; several, with commas: all with all")
+            ->delimiter(',')
+            ->check(at_least(least))
+            ->group("Shape");
+    };
+    several("--B", o.B, "sequences", 0), several("--T", o.T, "tokens per sequence", 0), several("--H", o.H, "heads", 1);
     add_dtype(*c, o.shape.dtype);
     add_build(*c, o.build);
     add_device(*c, o.build);
-    on_parse_with_device(*c, chosen, o, tune_variant);
+    on_parse_with_device(*c, chosen, o, tune_shapes);
 }
 
 void add_demo(CLI::App& app, DemoOptions& o, Command& chosen) {
@@ -351,7 +362,7 @@ void add_package(CLI::App& app, PackageOptions& o, Command& chosen) {
     names->excludes(c->add_flag("--all", o.all, "every variant of `forge list`"));
     c->add_option("-o,--output", o.output, "the folder to write")->required();
     c->add_option("--name", o.name, "of the package; default: the folder's");
-    c->add_option("--targets", o.targets, "sm_90a, sm_80, sm_89, x86-64, x86-64-v3, x86-64-v4")
+    c->add_option("--targets", o.targets, "sm_90a, sm_80, sm_89, x86-64, x86-64-v3, x86-64-v4; native: this CPU's")
         ->delimiter(',')
         ->required();
     c->add_option("--entries", o.entries, "programs: forward, decode, backward, 'backward of q'")->delimiter(',');
@@ -365,10 +376,24 @@ void add_package(CLI::App& app, PackageOptions& o, Command& chosen) {
     c->add_option("--jobs", o.jobs, "compilations at a time; 0: one for each core")->check(at_least(0));
     c->add_option("--cache", o.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge");
     c->add_flag("--shared", o.shared, "also write lib<name>.so, with everything in it");
+    c->add_flag("--chunk-states", o.chunk_states, "calls can have the states before chunks, in slots of a pool too");
+    c->add_flag("--batch-invariant", o.batch_invariant, "the bits of a sequence do not depend on others in a call");
     c->callback([&o, &chosen] {
         if (o.variants.empty() && !o.all) throw CLI::RequiredError("VARIANT or --all");
         chosen = [&o] { return build_package(o); };
     });
+}
+
+void add_replay(CLI::App& app, ReplayOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "replay",
+                              "Make a call again that forge_rt_dump_call, or FORGE_DUMP_CALLS, wrote to a file, and "
+                              "compare its results",
+                              "forge replay call-17-000000.forgecall --package zoo");
+    c->add_option("file", o.file, "the call")->required()->type_name("FILE");
+    c->add_option("--package", o.package,
+                  "whose kernels to call; default: the definition is compiled for this machine");
+    c->add_flag("--bits", o.bits, "fail unless all bits are the same, as those of the same kernels are");
+    on_parse(*c, chosen, o, replay_call);
 }
 
 void add_cache(CLI::App& app, CacheOptions& o, Command& chosen) {
@@ -417,6 +442,7 @@ int run(int argc, char** argv) {
     add_derive(app, options.derive, chosen);
     add_opt(app, options.opt, chosen);
     add_package(app, options.package, chosen);
+    add_replay(app, options.replay, chosen);
     add_cache(app, options.cache, chosen);
     if (const auto unknown = unknown_command(app, argc, argv)) {
         fmt::print(stderr, "forge has no command '{}'; `forge --help` lists them\n", *unknown);

@@ -27,6 +27,7 @@ int build_package(const PackageOptions& options) {
     request.threads = options.threads, request.jobs = options.jobs;
     request.database = options.database, request.cache_dir = options.cache_dir;
     request.shared = options.shared;
+    request.chunk_states = options.chunk_states, request.batch_invariant = options.batch_invariant;
     request.build = FORGE_VERSION " (" __VERSION__ ")";
     const auto begin = std::chrono::steady_clock::now();
     const package::Summary made =

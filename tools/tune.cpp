@@ -177,8 +177,39 @@ int tune_variant(const TuneOptions& options) {
         if (t.error.empty()) entries.push_back({asked.key, declared.name, {t.candidate.schedule, t.seconds, others}});
     print(choice, trials, chosen_s);
     if (const std::string warning = Contention::warning(others); !warning.empty()) fmt::print("\n{}", warning);
-    fmt::print("{}", tune::remember(cache_dir, entries, options.force));
+    fmt::print("{}", remember(options, cache_dir, entries));
     return entries.empty() ? 1 : 0;
+}
+
+std::string remember(const TuneOptions& options, const std::string& cache_dir,
+                     const std::vector<tune::Entry>& entries) {
+    if (entries.empty()) return "";
+    return options.database.empty() ? tune::remember(cache_dir, entries, options.force)
+                                    : tune::remember_in(options.database, entries, options.force);
+}
+
+int tune_shapes(const TuneOptions& options) {
+    const auto or_else = [](const std::vector<std::int64_t>& list, std::int64_t usual) {
+        return list.empty() ? std::vector<std::int64_t>{usual} : list;
+    };
+    const ShapeOptions& shape = options.shape;
+    const auto batches = or_else(options.B, shape.B), tokens = or_else(options.T, shape.T),
+               heads = or_else(options.H, shape.H);
+    const std::size_t all = batches.size() * tokens.size() * heads.size();
+    std::size_t done = 0;
+    int failed = 0;
+    for (const std::int64_t B : batches)
+        for (const std::int64_t T : tokens)
+            for (const std::int64_t H : heads) {
+                TuneOptions one = options;
+                one.shape.B = B, one.shape.T = T, one.shape.H = H;
+                if (all > 1)
+                    fmt::print("{}[{}/{}] B = {}, T = {}, H = {}\n\n", done ? "\n" : "", done + 1, all, B, T, H);
+                ++done;
+                one.probe = options.probe && done == 1;
+                failed = std::max(failed, tune_variant(one));
+            }
+    return failed;
 }
 
 }  // namespace forge::tools

@@ -13,7 +13,8 @@ struct CallTensor {
     Size token;     ///< stride between rows of the token axis
     Size head;
     Size dim[4];  ///< strides of the remaining axes
-    Size group;   ///< of states before chunks: how many of them there are
+    Size group;   ///< of states before chunks: how many of them there are; in a pool `sequence` is their number per
+                  ///< sequence
 };
 
 /// Where the states of sequences lie in a pool: sequence n has slot n of it, or those that `initial` and `final` say
@@ -23,6 +24,10 @@ struct StateSlots {
     const void* final;
     const unsigned char* has_initial;  ///< per sequence: 0 starts from zeros; null: all have a state
     int wide;
+    /// The slot of each state before a chunk, where those lie in a pool: [sequences, chunks], or of all packed ones in
+    /// a row (i32, or i64 if `wide_chunks`; null: they lie in this order themselves). Negative: it is not written.
+    const void* chunks;
+    int wide_chunks;
 };
 
 /// Whether a state is read (a pointer to const) or written.

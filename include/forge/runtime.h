@@ -55,6 +55,11 @@ struct CompileOptions {
     /// Whether calls can have the states before every chunk (Call::chunk_states). The schedule is chosen among those
     /// that keep them; set `chunk` too, as it decides how many there are.
     bool chunk_states = false;
+    /// Whether the bits of a sequence's results are to follow from its own tokens and state alone, not from how many
+    /// others there are, how long they are, or whether they are packed: every call has the same kernels, chosen for
+    /// calls of medium size rather than for those expected, and no segments, whose length is that of the longest
+    /// sequence.
+    bool batch_invariant = false;
     bool tuned = true;  ///< whether to use what `forge tune` measured on this machine
     /// The file with what was measured, if not the cache's own: of the machine that is compiled for.
     std::string database = {};
@@ -93,6 +98,10 @@ struct Call {
     /// of Attention::chunk() tokens that a sequence begins, of packed ones those of all in a row; an empty one has
     /// none, and of a skipped one nothing is written. Only if compiled with chunk_states.
     std::map<std::string, TensorView> chunk_states = {};
+    /// i32 or i64 [B, chunks], or [chunks] when packed or for one sequence: chunk_states then are pools [slots, heads,
+    /// …], and the state before chunk c of sequence b goes to slot chunk_slots[b, c], or nowhere if that is negative.
+    /// No slot twice, and none that the call reads or writes otherwise.
+    std::optional<TensorView> chunk_slots = {};
     /// States in a pool [slots, heads, …]: sequence n reads slot initial_slots[n] and writes slot final_slots[n] (i32
     /// or i64 [N], dense; absent: slot n). They may be the same slots of the same pool. A sequence with a negative slot
     /// is skipped: its outputs are zero, and its states stay. has_initial_state (bool [N]): whether a sequence has a

@@ -5,7 +5,8 @@
 
 Arrays are NumPy's or PyTorch's; neither is needed to import this package, and importing it compiles and loads nothing.
 `forge.variants` are ready-made variants, `forge.ops` operators with flash-linear-attention's names and arguments,
-`forge.nn` PyTorch modules of them; `forge.fla` puts them under an installed flash-linear-attention.
+`forge.nn` PyTorch modules of them; `forge.fla` puts them under an installed flash-linear-attention, and
+`forge.integrations.transformers` under models of transformers.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from .attention import Attention
 from .linear_attention import LinearAttention
 
 if TYPE_CHECKING:
-    from . import fla, nn, ops, variants
+    from . import fla, integrations, nn, ops, variants
 
 __all__ = [
     "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention",
     "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "compose", "fla", "float16",
-    "float32", "float64", "int32", "int64", "nn", "ops", "variants",
+    "float32", "float64", "int32", "int64", "integrations", "nn", "ops", "variants",
 ]  # fmt: skip
 __all__ += _functions.__all__
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("fla", "nn", "ops", "variants"):  # forge.ops imports PyTorch where there is one
+    if name in ("fla", "integrations", "nn", "ops", "variants"):  # forge.ops imports PyTorch where there is one
         import importlib
 
         return importlib.import_module(f".{name}", __name__)

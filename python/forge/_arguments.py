@@ -12,7 +12,7 @@ from ._suggest import suggestion
 
 #: What every variant takes besides its inputs, states first: of calls, and of `decode`.
 KEYWORDS = {
-    "forward": ("initial_state", "output_final_state", "cu_seqlens", "return_intermediate_states"),
+    "forward": ("initial_state", "output_final_state", "cu_seqlens", "return_intermediate_states", "checkpoints"),
     "decode": ("state", "slots", "cu_seqlens", "return_intermediate_states"),
 }
 _FLOATS = ("f32", "bf16", "f16", "f64")
@@ -201,6 +201,28 @@ class Arguments:
             (entries.get(count), entries.get(count + 1)),
             tuple(conversions),
         )
+
+    def checkpoint_pools(self, arrays: Library, first: Any, pools: Any) -> list[Any]:
+        """The pools of a call's checkpoints, one for each state, which kernels can write; `first`: its first tensor."""
+        given, names = list(pools) if isinstance(pools, (tuple, list)) else [pools], list(self.signature.states)
+        if len(given) != len(names):
+            raise self.error("checkpoints", f"expected pools of {', '.join(names)}, got {len(given)}")
+        for name, x in zip(names, given):
+            if library_of(x) is not arrays:
+                raise self.error("checkpoints", f"{name}: expected an array as the inputs are, got {type(x).__name__}")
+            if arrays.dtype(x) != "f32" or arrays.refusal_in_place(x) or arrays.device(x) != arrays.device(first):
+                raise self.error(
+                    "checkpoints",
+                    f"{name}: expected a pool of float32 on {arrays.device(first)} that can be written, got {x.dtype} "
+                    f"on {arrays.device(x)}",
+                )
+        return given
+
+    def check_checkpoint_slots(self, arrays: Library, first: Any, slots: Any) -> None:
+        if library_of(slots) is not arrays or arrays.dtype(slots) not in ("i32", "i64"):
+            raise self.error("checkpoints", f"slots: expected an array of int32 or int64, got {type(slots).__name__}")
+        if arrays.device(slots) != arrays.device(first) or arrays.conversion(slots, dense=True) is not None:
+            raise self.error("checkpoints", f"slots: expected a dense array on {arrays.device(first)}")
 
     def check_sequences(self, sequences: int, states: Sequence[Entry], slots: Entry | None) -> None:
         """Errors for another number of states, or of slots where states are in place, than of sequences."""

@@ -72,6 +72,7 @@ class Args(ctypes.Structure):
         ("final_slots", c_void_p),
         ("has_initial_state", c_void_p),
         ("wide_slots", c_int32),
+        ("chunk_slots", c_void_p),
     ]
 
 
@@ -163,10 +164,15 @@ def _load() -> ctypes.CDLL:
 _EXCEPTIONS = {1: CompileError, 2: RuntimeError, 3: ValueError, 4: MemoryError, 6: RuntimeError}
 
 
+def exception_of(status: int) -> type[Exception]:
+    """What a status other than 0 stands for."""
+    return _EXCEPTIONS.get(status, InternalError)
+
+
 def check(status: int) -> None:
     """Raises what a status other than 0 stands for."""
     if status:
-        raise _EXCEPTIONS.get(status, InternalError)(library().forge_error().decode())
+        raise exception_of(status)(library().forge_error().decode())
 
 
 def _taken(text: c_void_p) -> str:
@@ -252,7 +258,8 @@ def _likely_option(wrong: ValueError, options: Mapping[str, Any]) -> ValueError:
 class Layout:
     """The C structs of one signature, with places for addresses. Used by one launch at a time (see Launcher).
 
-    `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens.
+    `signature` has (dtype, shape, strides) or None for each of a variant's tensors, `offsets` the same of cu_seqlens,
+    `chunk_slots` of the slots of states before chunks.
     `wide_slots`: whether slots, where a launch has them, are int64.
     """
 
@@ -263,11 +270,12 @@ class Layout:
         scalar_count: int,
         workspace_bytes: int = 0,
         wide_slots: bool = False,
+        chunk_slots: tuple[Any, ...] | None = None,
     ) -> None:
         count = len(signature)
-        entries = [*signature, offsets]
+        entries = [*signature, offsets, chunk_slots]
         self._axes = (c_int64 * max(1, sum(2 * len(e[1]) for e in entries if e)))()
-        self._tensors = (Tensor * (count + 1))()
+        self._tensors = (Tensor * len(entries))()
         axes, at = ctypes.addressof(self._axes), 0
         for tensor, entry in zip(self._tensors, entries):
             if entry is None:
@@ -285,6 +293,8 @@ class Layout:
         self.args.workspace_bytes, self.args.wide_slots = workspace_bytes, wide_slots
         if offsets is not None:
             self.args.cu_seqlens = ctypes.addressof(self._tensors) + count * ctypes.sizeof(Tensor)
+        if chunk_slots is not None:
+            self.args.chunk_slots = ctypes.addressof(self._tensors) + (count + 1) * ctypes.sizeof(Tensor)
         self.address = ctypes.addressof(self.args)
         # Writing machine words is several times faster than assigning fields.
         words = ctypes.sizeof(Tensor) // 8
@@ -303,24 +313,26 @@ _INITIAL_SLOTS, _FINAL_SLOTS = Args.initial_slots.offset // 8, Args.final_slots.
 
 
 class Launcher:
-    """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses."""
+    """Launches calls of one signature: C structs that are made once, into which a launch only writes addresses.
+    `compiled`: a Compiled, or what stands for one (_packaged)."""
 
     def __init__(
-        self, compiled: Compiled, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes:
-        int = 0, wide_slots: bool = False,
+        self, compiled: Any, signature: tuple[Any, ...], offsets: tuple[Any, ...] | None = None, workspace_bytes:
+        int = 0, wide_slots: bool = False, chunk_slots: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
-        self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes, wide_slots
-        entries = [*signature, offsets]
+        self._made_from = signature, offsets, len(compiled.scalars), workspace_bytes, wide_slots, chunk_slots
+        entries = [*signature, offsets, chunk_slots]
         self._places = [i for i, entry in enumerate(entries) if entry is not None]
         self._compiled, self._launch, self._handle = compiled, compiled._launch, compiled._handle
+        self._check = compiled._check
         self._free: list[Layout] = []
 
     def __call__(
         self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0, slots: int = 0
     ) -> None:
-        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens last), the
-        scalars, the workspace's address, a CUstream, the address of the slots that states are read from and written to
-        (0: there are none). The caller keeps everything alive."""
+        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens and the slots
+        of chunks last), the scalars, the workspace's address, a CUstream, the address of the slots that states are read
+        from and written to (0: there are none). The caller keeps everything alive."""
         try:
             layout = self._free.pop()  # taking and giving back are atomic: no two threads share a layout
         except IndexError:
@@ -341,7 +353,7 @@ class Launcher:
         self._free.append(layout)
         if status:
             try:
-                check(status)
+                self._check(status)
             except Exception as error:
                 error.at_launch = True  # type: ignore[attr-defined]  # not a refusal of the arguments: see forge.fla
                 raise
@@ -358,7 +370,7 @@ class Compiled:
         self._made_from = definition, dict(options), file
         self._handle: c_void_p | None = handle
         self._destroy = lib.forge_destroy
-        self._launch = lib.forge_launch
+        self._launch, self._check = lib.forge_launch, check
         self.request: dict[str, Any] = {}  #: what `Attention.compile` takes to have this again; set there
         self.info = json.loads(lib.forge_describe(handle))
         self.tensors = self.info["tensors"]

@@ -212,14 +212,17 @@ class Plan:
         self, compiled: _c.Compiled, shape: Shape, arrays: Library, like: Array, entries: list[Entry], initial:
         list[Entry] | None, final: bool, offsets: Entry | None, one_head: bool = False, chunks: int | None = None,
         conversions: tuple[tuple[int, Any], ...] = (), pools: Pools | None = None, slots: Entry | None = None,
+        checkpoints: tuple[list[Entry], Entry] | None = None,
     ) -> None:  # fmt: skip
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs,
         initial states (None: there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`:
         results are without the axis of heads. `chunks`: how many states before chunks are wanted, of each sequence or
         of all packed ones. `conversions`: (number, function) of arguments that kernels cannot read as they are, among
         inputs, initial states, cu_seqlens and slots; `entries` … are of what they become. `pools`: what initial states
-        are if they are written in place; `slots`: (dtype, shape, strides) of those, if there are any."""
+        are if they are written in place; `slots`: (dtype, shape, strides) of those, if there are any.
+        `checkpoints`: the same of pools for states before chunks, and of their slots."""
         self.compiled, self._conversions, self._pools = compiled, conversions, pools
+        checkpoint_pools = iter(checkpoints[0] if checkpoints else ())
         self._has_slots = slots is not None and shape.sequences > 0
         lead = () if shape.batch is None else (shape.batch,)
         outputs, final_states, chunk_states = [], [], []
@@ -243,6 +246,8 @@ class Plan:
                 if final:
                     final_states.append((without(size, 1) if one_head else size, "f32"))
                 places.append(("f32", size, dense_strides(size)) if final else None)
+            elif t["kind"] == "chunk_state" and chunks is None:
+                places.append(next(checkpoint_pools, None))
             elif t["kind"] == "chunk_state":
                 size = (*lead, chunks or 0, shape.most_heads, *shape.of(dims[2:]))
                 chunk_states.append((without(size, len(lead) + 1) if one_head else size, "f32"))
@@ -254,7 +259,10 @@ class Plan:
         self._size, self._allocator = workspace, arrays.allocator(device) if workspace else None
         self._spare = arrays.maker((workspace + 63,), "u8", like) if workspace and self._allocator is None else None
         self._current_device, self._index = arrays.current_device(device), int(device.partition(":")[2] or 0)
-        self._launch = _c.Launcher(compiled, tuple(places), offsets, workspace, slots is not None and slots[0] == "i64")
+        self._launch = _c.Launcher(
+            compiled, tuple(places), offsets, workspace, slots is not None and slots[0] == "i64",
+            checkpoints[1] if checkpoints else None,
+        )  # fmt: skip
 
     @property
     def converts(self) -> bool:
@@ -262,11 +270,12 @@ class Plan:
         return bool(self._conversions)
 
     def run(
-        self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any = None
-    ) -> list[Any]:
+        self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any = None,
+        checkpoints: tuple[list[Any], Any] | None = None,
+    ) -> list[Any]:  # fmt: skip
         """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
         if self._current_device is not None and self._current_device() != self._index:
-            return self._run_elsewhere(tensors, scalars, initial, cu_seqlens, slots)
+            return self._run_elsewhere(tensors, scalars, initial, cu_seqlens, slots, checkpoints)
         if self._conversions:
             tensors, initial, cu_seqlens, slots = self._converted(tensors, initial, cu_seqlens, slots)
         address = self._address
@@ -280,8 +289,12 @@ class Plan:
             if len(initial) > 1:
                 self._pools.check([address(x) for x in initial])
             given = [*tensors, *results[: self._outputs], *initial, *initial, *results[self._outputs :]]
+        if checkpoints is not None:
+            given = [*given, *checkpoints[0]]
         if cu_seqlens is not None:
             given.append(cu_seqlens)
+        if checkpoints is not None:
+            given.append(checkpoints[1])
         stream, at, slots_at = self._stream(), 0, address(slots) if self._has_slots else 0
         if self._allocator is not None:
             alloc, delete = self._allocator

@@ -143,6 +143,12 @@ def default_device() -> str:
     return f"cuda:{torch.cuda.current_device()}" if torch is not None and torch.cuda.is_available() else "cpu"
 
 
+def architecture(device: str) -> str:
+    """Of a GPU, as the targets of packages are called."""
+    major, minor = sys.modules["torch"].cuda.get_device_capability(device)
+    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
 def _arrays_of(device: str) -> Any:
     """(random, to, synchronize): normal numbers of a shape as float32, conversion, and waiting for the device."""
     if device == "cpu" and "torch" not in sys.modules:

@@ -22,6 +22,8 @@ def build(
     entries: Sequence[str] = ("forward", "decode"),
     name: str | None = None,
     shared: bool = False,
+    chunk_states: bool = False,
+    batch_invariant: bool = False,
     tokens: Sequence[int] | None = None,
     tasks: Sequence[int] | None = None,
     threads: int = 0,
@@ -35,6 +37,8 @@ def build(
     "sm_90a", "sm_80", "sm_89", "x86-64", "x86-64-v3", "x86-64-v4", none of which needs to be there. `sizes`: the values
     of each size, {"K": [64, 128], "V": 64}, all with all; "K=V" stands for two that are always the same. Lengths,
     batches and heads stay open. `shared` also writes lib<name>.so, with everything in it.
+    `chunk_states`: calls can have the states before chunks. `batch_invariant`: the bits of a sequence do not depend on
+    others in a call; lengths and tasks then choose no kernels.
 
     `tokens` (per sequence) and `tasks` (sequences times heads) are the calls that kernels are chosen for, by what
     `forge tune` measured (`database`: its file, from a machine with the target) and by the cost model; a table in the
@@ -51,6 +55,8 @@ def build(
         "entries": ";".join(entries),
         "dtypes": ",".join(dtype_name(dtype) for dtype in dtypes),
         "shared": shared,
+        "chunk_states": chunk_states,
+        "batch_invariant": batch_invariant,
         "threads": threads,
         "jobs": jobs,
     }

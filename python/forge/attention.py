@@ -7,6 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from . import _c, _measure
@@ -21,6 +22,7 @@ from ._suggest import suggestion
 from ._types import DTypeLike, dtype_name
 
 _MOST_PLANS = 4096
+AHEAD = ("forward", "decode")  #: entry points of packages that calls come from
 _CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
 
 
@@ -65,11 +67,13 @@ class Attention:
         self.name = self.signature.name
         self._one_head = one_head
         self._allowed = dict(allowed or {})  #: the values that ConstExpr leave a symbol
+        self._ahead: tuple[Path, str] | None = None  #: a package whose kernels calls get, and for which kind of device
         self._forget()
 
     def _forget(self) -> None:
         """Begins without anything compiled."""
         self._compiled: dict[tuple[Any, ...], _c.Compiled] = {}
+        self._packages: dict[str, Any] = {}  #: the package, opened, by device
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._latest: tuple[Any, Plan | None] = (None, None)  #: the last call's key and plan
         self._backward_passes: dict[frozenset[str] | None, Backward] = {}
@@ -80,7 +84,9 @@ class Attention:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        of_this_process = ("_compiled", "_plans", "_latest", "_backward_passes", "_warned", "_last", "_lock")
+        of_this_process = (
+            "_compiled", "_packages", "_plans", "_latest", "_backward_passes", "_warned", "_last", "_lock",
+        )  # fmt: skip
         return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -102,6 +108,7 @@ class Attention:
         output_final_state: bool = False,
         cu_seqlens: Any = None,
         return_intermediate_states: bool = False,
+        checkpoints: tuple[Any, Any] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
         """(output, final state): the outputs, and the states after the last tokens or None.
@@ -118,11 +125,21 @@ class Attention:
         With `return_intermediate_states` a third result: the states before every chunk of 64 tokens (or of
         `options["chunk"]`), float32 [B, chunks, heads, …], or [chunks, heads, …] where the inputs have no batch; packed
         sequences have theirs in a row, for which `cu_seqlens` is read on the host.
+
+        `checkpoints`: (pools, slots), where some of these states go instead, as caches of prefixes want them: pools as
+        of `decode`, float32 [slots, heads, …], and int32 or int64 [B, chunks], or [chunks] where the inputs have no
+        batch or are packed: the slot of the state before each chunk, -1 where it is not wanted. With the option
+        batch_invariant they are bit for bit what a call that stops there returns.
         """
         arguments = self._arguments["forward"]
         tensors, scalars = arguments.inputs(args, kwargs)
         initial = arguments.states(initial_state) if initial_state is not None else None
-        results = self._run(tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states)
+        if checkpoints is None:
+            results = self._run(tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states)
+        elif return_intermediate_states:
+            raise arguments.error("checkpoints", "expected no return_intermediate_states with it")
+        else:
+            results = self._run_with_checkpoints(tensors, scalars, initial, output_final_state, cu_seqlens, checkpoints)
         count = len(self.signature.outputs)
         outputs, states = results[:count], results[count:]
         output = _one_or_all(outputs)
@@ -228,6 +245,25 @@ class Attention:
             return run_with_gradients(self, tensors, scalars, initial, final, cu_seqlens)
         return plan.run(tensors, scalars, initial, cu_seqlens)
 
+    def _run_with_checkpoints(
+        self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any,
+        checkpoints: Any,
+    ) -> list[Any]:  # fmt: skip
+        arrays, arguments = library_of(tensors[0]), self._arguments["forward"]
+        if arrays is None:
+            raise arguments.strange_array(arrays, tensors, initial, cu_seqlens)
+        if not isinstance(checkpoints, (tuple, list)) or len(checkpoints) != 2:
+            raise arguments.error("checkpoints", f"expected (pools, slots), got {type(checkpoints).__name__}")
+        pools, slots = arguments.checkpoint_pools(arrays, tensors[0], checkpoints[0]), checkpoints[1]
+        arguments.check_checkpoint_slots(arrays, tensors[0], slots)
+        try:
+            plan = self._plan(arrays, tensors, initial, final, cu_seqlens, checkpoints=(pools, slots))
+        except _WantsGradients:
+            raise NotImplementedError(
+                f"{self.name}: checkpoints have no gradients; call it under torch.no_grad()"
+            ) from None
+        return plan.run(tensors, scalars, initial, cu_seqlens, checkpoints=(pools, slots))
+
     def _chunks(self, arrays: Library, first: Any, cu_seqlens: Any) -> int:
         """How many states before chunks a call has; `first`: its first tensor."""
         if cu_seqlens is not None:
@@ -247,7 +283,7 @@ class Attention:
 
     def _plan(
         self, arrays: Library | None, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any,
-        chunks: int | None = None, entry: str = "forward", slots: Any = None,
+        chunks: int | None = None, entry: str = "forward", slots: Any = None, checkpoints: Any = None,
     ) -> Plan:  # fmt: skip
         """What calls with arguments of these layouts run; _WantsGradients where it must be differentiable."""
         given = tensors
@@ -260,6 +296,8 @@ class Attention:
             key = entry, final, initial is None, cu_seqlens is None, slots is None, chunks, arrays.layouts(given)
         except AttributeError:
             raise arguments.strange_array(arrays, tensors, initial, cu_seqlens, slots) from None
+        if checkpoints is not None:
+            key = *key[:-1], (key[-1], arrays.layouts([*checkpoints[0], checkpoints[1]]))
         if arrays.wants_gradients(given):
             if entry != "decode":
                 raise _WantsGradients
@@ -269,14 +307,14 @@ class Attention:
         known, plan = self._latest
         if plan is None or key != known:  # comparing is faster than hashing
             plan = self._plans.get(key) or self._new_plan(
-                key, arrays, tensors, initial, final, cu_seqlens, chunks, entry, slots
+                key, arrays, tensors, initial, final, cu_seqlens, chunks, entry, slots, checkpoints
             )
             self._latest = key, plan
         return plan
 
     def _new_plan(
         self, key: tuple[Any, ...], arrays: Library, tensors: list[Any], initial: list[Any] | None, final: bool,
-        cu_seqlens: Any, chunks: int | None, entry: str, slots: Any,
+        cu_seqlens: Any, chunks: int | None, entry: str, slots: Any, checkpoints: Any = None,
     ) -> Plan:  # fmt: skip
         in_place = entry == "decode"
         arguments = self._arguments[entry]
@@ -294,19 +332,29 @@ class Attention:
         pools = Pools(self.name, list(self.signature.states), states) if in_place else None
         compiled = self._compiled_for(
             arrays.device(tensors[0]), dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes,
-            shape.sequences, shape.tokens, shape.most_heads, cu_seqlens is not None, more={} if chunks is None else
-            {"chunk_states": 1} if in_place else {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK},
-            entry=entry,
+            shape.sequences, shape.tokens, shape.most_heads, cu_seqlens is not None, entry=entry,
+            more=self._of_chunks(entry) if chunks is not None or checkpoints is not None else {},
         )  # fmt: skip
         self._warn_of(compiled)
+
+        def entry_of(x: Any) -> Any:
+            return arrays.dtype(x), tuple(x.shape), arrays.strides(x)
+
         plan = Plan(
             compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets,
             self._one_head, chunks, conversions, pools, slots_entry,
+            checkpoints and ([entry_of(x) for x in checkpoints[0]], entry_of(checkpoints[1])),
         )  # fmt: skip
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[key] = plan
         return plan
+
+    def _of_chunks(self, entry: str) -> dict[str, Any]:
+        """Options of calls that have the states before chunks, or before tokens."""
+        if entry == "decode":
+            return {"chunk_states": 1}
+        return {"chunk_states": 1, "chunk": self.options.get("chunk") or _CHUNK}
 
     def _compiled_for(
         self,
@@ -336,11 +384,18 @@ class Attention:
             chosen = {"entry": entry, **{name: value for name, value in chosen.items() if name not in OF_SEQUENCES}}
         elif entry == "backward":
             chosen = {**chosen, "entry": entry}
+        elif chosen.get("batch_invariant"):  # the same kernels whether states before chunks are wanted or not
+            more = {**(more or {}), **self._of_chunks(entry)}
+        if chosen.get("batch_invariant"):
+            expected = {}
         options: dict[str, Any] = {"device": device, "dtype": dtype, **named, **expected, **chosen, **(more or {})}
         if on is not None:
             options["on"] = on
         key = tuple(options.items())
         with self._lock:
+            if key not in self._compiled and on is None and not more:
+                if ready := self._packaged(entry, device, dtype, sizes):
+                    self._compiled[key] = ready
             if key not in self._compiled:
                 with notice(
                     f"forge: compiling {self.name} for {on or device} "
@@ -358,6 +413,16 @@ class Attention:
                     **sizes,
                 )
         return self._compiled[key]
+
+    def _packaged(self, entry: str, device: str, dtype: str, sizes: Mapping[str, int]) -> Any:
+        """The package's kernels, in the place of compiled ones; None where it has none for such a call."""
+        if self._ahead is None or entry not in AHEAD or device.partition(":")[0] != self._ahead[1]:
+            return None
+        from ._packaged import Package
+
+        if device not in self._packages:
+            self._packages[device] = Package(self._ahead[0], device)
+        return self._packages[device].find(self.name, entry, dtype, sizes)
 
     def _warn_of(self, compiled: _c.Compiled) -> None:
         """Warns, once per reason, of portable kernels where the program could have better ones."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from . import _measure
+from . import _c, _measure
 from ._location import Location
+from ._package import build
 from ._program import Meta, Program
 from ._types import SymbTensor, is_name
-from .attention import Attention
+from .attention import AHEAD, Attention
 
 
 class LinearAttention(Attention):
@@ -27,8 +29,10 @@ class LinearAttention(Attention):
     merge_mode    inputs, chunk_state (the state before the chunk) -> the output
     step          inputs of one token, prev_s -> (next state, output): alone, or what `check` holds the rest to
     chunk         optional: the tokens per chunk (16, 32, 64, 128), if results depend on it; else Forge chooses
-    enable_aot    compile now, for every combination of the values of ConstExpr, and keep the sources in `code_dir`
-    code_dir      where generated sources and compiled kernels are kept (default: the cache directory)
+    enable_aot    compile now, for every combination of the values of ConstExpr: calls and `decode` with these sizes, in
+                  the declared types, then compile nothing
+    code_dir      where compiled kernels are kept (default: the cache directory); with enable_aot as packages, which
+                  the next process finds there, and from which calls come without a compiler
     sp_group      a process group for sequence parallelism
     """
 
@@ -75,26 +79,30 @@ class LinearAttention(Attention):
         defaults = {i.name: i.default for i in meta.inputs.values() if i.default is not None}
         super().__init__(program.text, options=chosen, defaults=defaults, allowed=meta.constants)
         if enable_aot:
-            self._compile_all(code_dir)
+            self._compile_all(code_dir, options)
 
-    def _compile_all(self, code_dir: str | None) -> None:
-        device, dtype = (
-            _measure.default_device(),
-            next((i.dtype for i in self.signature.tensors if i.dtype in ("bf16", "f16")), "f32"),
-        )
+    def _compile_all(self, code_dir: str | None, options: Mapping[str, Any] | None) -> None:
         if missing := [s for s in self.signature.symbols if s not in self._allowed]:
             raise TypeError(f"{self.name}: enable_aot: expected a ConstExpr for {', '.join(missing)}")
+        device = _measure.default_device()
+        dtype = next((i.dtype for i in self.signature.tensors if i.dtype in ("bf16", "f16")), "f32")
+        sizes = {s: self._allowed[s] for s in self.signature.symbols}
+        if code_dir and not options:  # packages have the schedules that Forge chooses
+            self._ahead = self._package(Path(code_dir), device, dtype, sizes), device.partition(":")[0]
+            return
         heads = max((max(self._allowed.get(h, (4,))) for h in self.signature.head_symbols), default=4)
-        for values in product(*(self._allowed[s] for s in self.signature.symbols)):
-            sizes = dict(zip(self.signature.symbols, values))
-            compiled = self.compile(device, dtype, 1, 4096, heads, None, "forward", **sizes)
-            if code_dir:
-                folder = Path(code_dir) / "_".join(
-                    [self.name, *(f"{s}{n}" for s, n in sizes.items()), dtype, device.replace(":", "")]
-                )
-                folder.mkdir(parents=True, exist_ok=True)
-                for name, text in compiled.sources().items():
-                    (folder / name).write_text(text, encoding="utf-8")
+        for values in product(*sizes.values()):
+            self.compile(device, dtype, 1, 4096, heads, None, "forward", **dict(zip(sizes, values)))
+
+    def _package(self, code_dir: Path, device: str, dtype: str, sizes: Mapping[str, tuple[int, ...]]) -> Path:
+        """The folder of the package; built unless it is there, for all of this: its name says for what."""
+        target = "native" if device == "cpu" else _measure.architecture(device)
+        wanted = [self.definition, _c.library().forge_build().decode(), target, dtype, *map(str, sorted(sizes.items()))]
+        digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:12]
+        folder = code_dir / f"{self.name}-{dtype}-{target}-{digest}"
+        if not (folder / "manifest.json").exists():
+            build(self, folder, targets=[target], sizes=sizes, dtypes=[dtype], entries=AHEAD, name=self.name)
+        return folder
 
 
 def _name_of(function: Callable[..., Any] | None) -> str:

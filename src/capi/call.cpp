@@ -97,6 +97,7 @@ forge::Call call_of(const forge_attention& attention, const forge_args& args) {
             place(call, slot, view_of(tensor, slot.name));
     }
     if (args.cu_seqlens) call.cu_seqlens = view_of(*args.cu_seqlens, "cu_seqlens");
+    if (args.chunk_slots) call.chunk_slots = view_of(*args.chunk_slots, "chunk_slots");
     place_slots(call, attention, args);
     return call;
 }

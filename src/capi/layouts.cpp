@@ -52,7 +52,8 @@ bool Layouts::describe(const forge_args& args, Key& key) const {
         return false;
     key.clear();
     key.push_back((args.cu_seqlens ? 1 : 0) | (args.initial_slots ? 2 : 0) | (args.final_slots ? 4 : 0) |
-                  (args.has_initial_state ? 8 : 0) | (args.wide_slots ? 16 : 0));
+                  (args.has_initial_state ? 8 : 0) | (args.wide_slots ? 16 : 0) | (args.chunk_slots ? 32 : 0));
+    if (args.chunk_slots && !append(key, *args.chunk_slots)) return false;
     if (args.cu_seqlens && !append(key, *args.cu_seqlens)) return false;
     return std::all_of(args.tensors, args.tensors + tensors_,
                        [&](const forge_tensor& tensor) { return append(key, tensor); });
@@ -73,6 +74,7 @@ runtime::Addresses Layouts::addresses_of(const forge_args& args) const {
     addresses.initial_slots = args.initial_slots;
     addresses.final_slots = args.final_slots;
     addresses.has_initial_state = args.has_initial_state;
+    addresses.chunk_slots = args.chunk_slots ? args.chunk_slots->data : nullptr;
     addresses.workspace = static_cast<char*>(args.workspace);
     addresses.stream = args.stream;
     return addresses;

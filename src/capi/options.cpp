@@ -56,6 +56,8 @@ const std::map<std::string, Setter>& setters() {
         {"rule", text_of(&CompileOptions::rule)},
         {"tuned", [](CompileOptions& o, const std::string& name,
                      const std::string& value) { o.tuned = parse_number(name, value) != 0; }},
+        {"batch_invariant", [](CompileOptions& o, const std::string& name,
+                               const std::string& value) { o.batch_invariant = parse_number(name, value) != 0; }},
         {"chunk_states", [](CompileOptions& o, const std::string& name,
                             const std::string& value) { o.chunk_states = parse_number(name, value) != 0; }},
         {"cache_dir", text_of(&CompileOptions::cache_dir)},

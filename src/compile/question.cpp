@@ -51,7 +51,7 @@ Wishes wishes_of(const CompileOptions& options) {
     wishes.rule = target::rule_named(options.rule);
     wishes.chunk = options.chunk;
     wishes.tiles = options.tiles;
-    wishes.segments = options.segments;
+    wishes.segments = options.batch_invariant && options.entry != "decode" ? 1 : options.segments;
     if (options.device != "cpu") wishes.threads = options.threads;
     return wishes;
 }
@@ -68,7 +68,11 @@ CompileOptions asking_for(CompileOptions options, const target::Candidate& candi
     return options;
 }
 
-target::Problem expected_problem(const CompileOptions& options) {
+target::Problem expected_problem(const CompileOptions& given) {
+    CompileOptions options = given;
+    if (options.batch_invariant)
+        options.expected_tokens = options.entry == "decode" ? 1 : 4096, options.expected_sequences = 1,
+        options.expected_heads = 32;
     constexpr std::int64_t kMostLanes = 1 << 16, kMostTokens = std::int64_t{1} << 38;  // of all sequences and heads
     const auto least = [](std::int64_t n, std::int64_t most) { return std::min(n, std::max<std::int64_t>(1, most)); };
     target::Problem problem{options.sizes, 0, 0, least(options.expected_heads, kMostLanes)};

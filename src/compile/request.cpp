@@ -46,6 +46,11 @@ void check_options(const CompileOptions& o) {
     if (o.isa != "auto" && o.isa != "avx512" && o.isa != "avx2" && o.isa != "plain")
         throw RuntimeError(fmt::format("isa: expected auto, avx512, avx2 or plain, got '{}'", o.isa));
     static_cast<void>(wishes_of(o));  // strategy, engine, rule
+    if (o.batch_invariant && (o.segments > 1 || o.strategy == "segmented"))
+        throw RuntimeError(
+            "batch_invariant: expected a strategy without segments, whose length is that of the longest sequence, "
+            "got " +
+            (o.segments > 1 ? fmt::format("segments = {}", o.segments) : "strategy = segmented"));
     check_count("threads", o.threads, 1 << 16);
     check_count("tiles", o.tiles, 1 << 12);
     check_count("segments", o.segments, 1 << 20);

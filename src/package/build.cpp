@@ -46,7 +46,7 @@ Machine machine_of(const std::string& target) {
         {"x86-64", "plain"}, {"x86-64-v3", "avx2"}, {"x86-64-v4", "avx512"}};  // the least first
     std::vector<std::string> known;
     for (const auto& [name, isa] : kCpus) {
-        if (target == name) return {target, isa, ""};
+        if (target == name || (target == "native" && isa == support::machine_isa())) return {name, isa, ""};
         known.emplace_back(name);
     }
     for (const target::FactsFile& file : target::known_facts()) {
@@ -55,7 +55,7 @@ Machine machine_of(const std::string& target) {
         known.push_back(arch);
     }
     throw RuntimeError(
-        fmt::format("target: expected one of {}, or an architecture of which FORGE_FACTS has a GPU; got "
+        fmt::format("target: expected one of {}, an architecture of which FORGE_FACTS has a GPU, or native; got "
                     "'{}'",
                     fmt::join(known, ", "), target));
 }
@@ -283,6 +283,8 @@ class Builder {
                                             const Sizes& sizes) const {
         CompileOptions options;
         options.entry = entry, options.dtype = dtype, options.sizes = sizes;
+        options.chunk_states = request_.chunk_states && (entry == "forward" || entry == "decode");
+        options.batch_invariant = request_.batch_invariant;
         options.database = request_.database, options.cache_dir = request_.cache_dir;
         if (machine.is_gpu()) options.device = "cuda", options.on = machine.on;
         else options.isa = machine.isa, options.threads = request_.threads;

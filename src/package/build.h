@@ -24,7 +24,7 @@ struct Request {
     std::string output;  ///< the folder to write
     std::vector<ir::Definition> definitions;
     std::vector<std::string> entries = {"forward", "decode"};
-    std::vector<std::string> targets;  ///< sm_90a, sm_80, …, x86-64, x86-64-v3, x86-64-v4
+    std::vector<std::string> targets;  ///< sm_90a, sm_80, …, x86-64, x86-64-v3, x86-64-v4; native: this CPU's
     std::vector<DType> dtypes = {BF16};
     std::vector<SizeAxis> sizes;  ///< all values with all; definitions without such a size leave it out
     /// The calls that kernels are chosen for, all with all: tokens per sequence (decoding: one), and sequences times
@@ -33,9 +33,11 @@ struct Request {
     int threads = 0;       ///< of a CPU that is compiled for; 0: as many as this machine has
     std::string database;  ///< what `forge tune` measured on a machine with the target; empty: this machine's cache
     std::string cache_dir;
-    int jobs = 0;         ///< at the same time; 0: one for each core
-    bool shared = false;  ///< also lib<name>.so, with everything in it
-    std::string build;    ///< who builds: version and compiler
+    int jobs = 0;                  ///< at the same time; 0: one for each core
+    bool batch_invariant = false;  ///< CompileOptions::batch_invariant: one set of kernels for all lengths and tasks
+    bool chunk_states = false;     ///< whether calls can have the states before chunks
+    bool shared = false;           ///< also lib<name>.so, with everything in it
+    std::string build;             ///< who builds: version and compiler
 };
 
 struct Summary {

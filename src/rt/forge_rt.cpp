@@ -1,8 +1,15 @@
 // The C ABI of libforge_rt.
 #include "forge_rt.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+
 #include "rt/border.h"
+#include "rt/dump.h"
 #include "rt/package.h"
+#include "support/environment.h"
 
 using forge::rt::guarded;
 using forge::rt::known_part;
@@ -36,6 +43,7 @@ class Given {
             views_[i] = forge::rt::view_of(args.tensors[i], callable.tensors[i].name.c_str());
         arguments_.tensors = views_, arguments_.scalars = args.scalars;
         if (args.cu_seqlens) arguments_.cu_seqlens = forge::rt::view_of(*args.cu_seqlens, "cu_seqlens");
+        if (args.chunk_slots) arguments_.chunk_slots = forge::rt::view_of(*args.chunk_slots, "chunk_slots");
         place_slots(callable, args);
         arguments_.workspace = args.workspace, arguments_.workspace_bytes = args.workspace_bytes;
         arguments_.stream = args.stream;
@@ -84,6 +92,9 @@ forge_status forge_rt_open(const char* path, const forge_rt_options* given, forg
         if (options.threads < 0 || options.threads > 1 << 16)
             throw forge::rt::InvalidArgument("threads: expected 0 to 65536, got " + std::to_string(options.threads));
         *package = new forge_rt_package{{path, options.device ? options.device : "cpu", options.threads}};
+        const std::string folder =
+            options.dump_folder ? options.dump_folder : forge::support::environment("FORGE_DUMP_CALLS").value_or("");
+        if (!folder.empty()) (*package)->package.dump_calls(folder);
     });
 }
 
@@ -131,6 +142,18 @@ forge_status forge_rt_workspace_bytes(const forge_rt_entry* entry, const forge_a
 forge_status forge_rt_launch(const forge_rt_entry* entry, const forge_args* args) {
     return guarded([&] {
         const forge::rt::EntryPoint& point = entry_of(entry);
-        point.launch(Given(point, known_part(args, "args")).arguments());
+        const Given given(point, known_part(args, "args"));
+        if (point.dump_folder.empty()) return point.launch(given.arguments());
+        static std::atomic<unsigned> number{0};
+        forge::rt::dump_call(point, given.arguments(), forge_rt_build(),
+                             fmt::format("{}/call-{}-{:06}.forgecall", point.dump_folder, getpid(), number++));
+    });
+}
+
+forge_status forge_rt_dump_call(const forge_rt_entry* entry, const forge_args* args, const char* path) {
+    return guarded([&] {
+        const forge::rt::EntryPoint& point = entry_of(entry);
+        const Given given(point, known_part(args, "args"));
+        forge::rt::dump_call(point, given.arguments(), forge_rt_build(), required(path, "path"));
     });
 }

@@ -42,7 +42,7 @@ void GpuCalls::describe(const Arguments& call) {
         for (int axis = 0; axis < view.rank; ++axis) key_.push_back(view.stride(axis));
     };
     for (std::size_t i = 0; i < callable_.tensors.size(); ++i) add(call.tensors[i]);
-    add(call.cu_seqlens);
+    add(call.cu_seqlens), add(call.chunk_slots);
     const auto slots = [](const View& view) { return view.is_given() ? 1 + static_cast<std::int64_t>(view.dtype) : 0; };
     key_.push_back(slots(call.initial_slots) | slots(call.final_slots) << 8 | slots(call.has_initial_state) << 16);
 }

@@ -60,6 +60,14 @@ EntryPoint::EntryPoint(const Manifest& manifest, const Table& table, const std::
           return kernels.entry == table.entry && kernels.target == table.target;
       })) {}
 
+const std::string& EntryPoint::text() const {
+    return manifest_.definitions[static_cast<std::size_t>(entry_.definition)].text;
+}
+
+const std::string& EntryPoint::target() const {
+    return manifest_.targets[static_cast<std::size_t>(table_.target)].name;
+}
+
 const Loaded& EntryPoint::select(const Arguments& call) const {
     const Features features = features_of(entry_, any_, call);
     const std::size_t found = look_up(table_, features);
@@ -100,6 +108,10 @@ std::size_t EntryPoint::workspace_bytes(const Arguments* like, const Bounds& bou
 std::size_t EntryPoint::alignment() const {
     return is_gpu(manifest_.targets[static_cast<std::size_t>(table_.target)]) ? runtime::kDeviceAlignment
                                                                               : runtime::kHostAlignment;
+}
+
+void Package::dump_calls(const std::string& folder) {
+    for (EntryPoint& entry : entries_) entry.dump_folder = folder;
 }
 
 Package::Package(const std::string& path, const std::string& device, int threads)

@@ -27,11 +27,14 @@ class EntryPoint {
 
     [[nodiscard]] const Entry& entry() const { return entry_; }
     [[nodiscard]] const std::string& definition() const { return definition_; }
+    [[nodiscard]] const std::string& text() const;    ///< the definition's
+    [[nodiscard]] const std::string& target() const;  ///< whose kernels are called
     /// The tensors of its calls: of any of its kernels, as they differ in types and sizes only.
     [[nodiscard]] const runtime::Callable& callable() const { return any_.callable; }
     /// PackageError, with what there is, if the package has no kernels for such a call.
     [[nodiscard]] const Loaded& select(const runtime::Arguments& call) const;
     void launch(const runtime::Arguments& call) const;
+    std::string dump_folder;  ///< where launches are written to files; empty: nowhere
     /// `like`: a call of the element type and sizes that count; nullptr: all count.
     [[nodiscard]] std::size_t workspace_bytes(const runtime::Arguments* like, const Bounds& bounds) const;
     [[nodiscard]] std::size_t alignment() const;  ///< of workspaces
@@ -57,6 +60,7 @@ class Package {
     [[nodiscard]] const Target& target() const { return manifest_.targets[target_]; }
     /// PackageError, with what there is, if it is not in the package.
     [[nodiscard]] const EntryPoint& find(const std::string& definition, const std::string& entry) const;
+    void dump_calls(const std::string& folder);
 
   private:
     void load_for_cpu(int threads);

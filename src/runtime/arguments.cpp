@@ -84,6 +84,7 @@ void refuse_extremes(const Callable& callable, const Arguments& call) {
     check([] { return "initial_slots"; }, call.initial_slots);
     check([] { return "final_slots"; }, call.final_slots);
     check([] { return "has_initial_state"; }, call.has_initial_state);
+    check([] { return "chunk_slots"; }, call.chunk_slots);
 }
 
 }  // namespace forge::runtime

@@ -27,7 +27,7 @@ struct View {
 struct Arguments {
     const View* tensors = nullptr;    ///< as many as the callable has
     const double* scalars = nullptr;  ///< likewise
-    View cu_seqlens = {}, initial_slots = {}, final_slots = {}, has_initial_state = {};
+    View cu_seqlens = {}, initial_slots = {}, final_slots = {}, has_initial_state = {}, chunk_slots = {};
     void* workspace = nullptr;
     std::optional<std::size_t> workspace_bytes = {};  ///< if that is to be checked
     void* stream = nullptr;

@@ -34,6 +34,10 @@ class Binder {
         for (std::size_t i = 0; i < callable_.tensors.size(); ++i)
             bound_.tensors.push_back(bind(callable_.tensors[i], call_.tensors[i]));
         list_sequences();
+        if (call_.chunk_slots.is_given() &&
+            std::none_of(callable_.tensors.begin(), callable_.tensors.end(),
+                         [](const TensorOfCall& tensor) { return tensor.kind == Kind::ChunkState; }))
+            fail("chunk_slots", "a variant that was compiled with chunk_states", "one without");
         bind_slots(callable_, call_, lengths_, bound_);
         bound_.scalars.reserve(callable_.scalars.size());
         for (std::size_t i = 0; i < callable_.scalars.size(); ++i)
@@ -186,7 +190,10 @@ class Binder {
         if (view.dtype != wanted) fail(tensor.argument(), "element type " + to_string(wanted), to_string(view.dtype));
         if (tensor.kind != Kind::Input && tensor.kind != Kind::Head && tensor.kind != Kind::InitialState)
             check_written(tensor, view);
-        const std::int64_t chunks = tensor.kind == Kind::ChunkState ? check_chunks(tensor, view) : 0;
+        const bool in_pool = tensor.kind == Kind::ChunkState && call_.chunk_slots.is_given();
+        const std::int64_t chunks = in_pool                           ? check_chunk_slots(tensor, view)
+                                    : tensor.kind == Kind::ChunkState ? check_chunks(tensor, view)
+                                                                      : 0;
         if (tensor.kind != Kind::ChunkState) check_shape(tensor, view);
         if (!view.data && !view.is_empty()) fail(tensor.argument(), "a pointer", "null");
         t.data = view.data;
@@ -196,7 +203,8 @@ class Binder {
         const auto stride = [&] { return view.shape[axis] == 1 ? (++axis, 0) : view.stride(axis++); };
         const auto sequence = [&] { return is_packed() ? (++axis, 0) : stride(); };
         if (tensor.kind == Kind::ChunkState) {
-            if (view.rank == tensor.rank() + 3) t.sequence = sequence();
+            if (in_pool) t.sequence = is_packed() ? 0 : chunks;
+            else if (view.rank == tensor.rank() + 3) t.sequence = sequence();
             t.token = stride();
             t.head = stride();
             t.group = chunks;
@@ -223,25 +231,66 @@ class Binder {
     }
 
     /// How many states before chunks there are, of each sequence or of all packed ones. Where only the device knows the
-    /// lengths of packed ones, as many as the caller says: the kernels write no more.
-    [[nodiscard]] std::int64_t check_chunks(const TensorOfCall& tensor, const View& view) const {
+    /// lengths of packed ones, as many as the caller's `view` has along an axis: the kernels write no more.
+    [[nodiscard]] std::int64_t count_chunks(const View& view, int axis) const {
         const std::int64_t chunk = callable_.chunk;
-        const bool has_batch = view.rank == tensor.rank() + 3 || (!is_packed() && bound_.sequences != 1);
         std::int64_t chunks = (tokens_ + chunk - 1) / chunk;
         if (is_packed() && lengths_ == Lengths::OnHost) {
             chunks = 0;
             for (std::int64_t n = 0; n < bound_.sequences; ++n)
                 chunks += (element_of(call_.cu_seqlens, n + 1) - element_of(call_.cu_seqlens, n) + chunk - 1) / chunk;
-        } else if (is_packed() && view.rank > (has_batch ? 1 : 0)) {
-            chunks =
-                std::clamp<std::int64_t>(view.shape[has_batch ? 1 : 0], chunks, tokens_ / chunk + bound_.sequences);
+        } else if (is_packed() && view.rank > axis) {
+            chunks = std::clamp<std::int64_t>(view.shape[axis], chunks, tokens_ / chunk + bound_.sequences);
         }
+        return chunks;
+    }
+
+    [[nodiscard]] std::int64_t check_chunks(const TensorOfCall& tensor, const View& view) const {
+        const bool has_batch = view.rank == tensor.rank() + 3 || (!is_packed() && bound_.sequences != 1);
+        const std::int64_t chunks = count_chunks(view, has_batch ? 1 : 0);
         Wanted wanted;
         if (has_batch) wanted.add(is_packed() ? 1 : bound_.sequences);
         wanted.add(chunks), wanted.add(bound_.heads);
         for (const Axis& axis : tensor.axes) wanted.add(size_of(axis));
         expect_shape(tensor, view, wanted);
         return chunks;
+    }
+
+    /// The same, of states before chunks in a pool.
+    [[nodiscard]] std::int64_t check_chunk_slots(const TensorOfCall& tensor, const View& pool) const {
+        const View& slots = call_.chunk_slots;
+        const bool has_batch = slots.rank == 2 || (!is_packed() && bound_.sequences != 1);
+        const std::int64_t rows = is_packed() || !has_batch ? 1 : bound_.sequences;
+        const std::int64_t chunks = count_chunks(slots, has_batch ? 1 : 0);
+        if (slots.dtype != DType::I32 && slots.dtype != DType::I64)
+            fail("chunk_slots", "i32 or i64", to_string(slots.dtype));
+        const int last = slots.rank - 1;
+        if (slots.rank != (has_batch ? 2 : 1) || slots.shape[last] != chunks || (last == 1 && slots.shape[0] != rows))
+            fail("chunk_slots", has_batch ? fmt::format("shape [{}, {}]", rows, chunks) : fmt::format("[{}]", chunks),
+                 shown(slots));
+        if ((chunks > 1 && slots.stride(last) != 1) || (rows > 1 && slots.stride(0) != chunks))
+            fail("chunk_slots", "a dense array", "another one");
+        if (!slots.data && rows * chunks > 0) fail("chunk_slots", "a pointer", "null");
+        Wanted wanted;
+        wanted.add(pool.rank > 0 ? pool.shape[0] : 0), wanted.add(bound_.heads);
+        for (const Axis& axis : tensor.axes) wanted.add(size_of(axis));
+        expect_shape(tensor, pool, wanted);
+        if (lengths_ == Lengths::OnHost) check_slots_of_chunks(rows * chunks, pool.shape[0]);
+        return chunks;
+    }
+
+    /// Chunks are worked on at once, and few have a slot.
+    void check_slots_of_chunks(std::int64_t count, std::int64_t pool) const {
+        const View slots{call_.chunk_slots.data, &count, nullptr, 1, call_.chunk_slots.dtype};
+        for (std::int64_t c = 0; c < count; ++c) {
+            const std::int64_t slot = element_of(slots, c);
+            if (slot < 0) continue;
+            if (slot >= pool) fail("chunk_slots", fmt::format("slots below {}", pool), std::to_string(slot));
+            for (std::int64_t other = 0; other < c; ++other)
+                if (element_of(slots, other) == slot)
+                    fail("chunk_slots", "a slot of its own for every state that is written",
+                         fmt::format("slot {} for the chunks {} and {}", slot, other, c));
+        }
     }
 
     void check_shape(const TensorOfCall& tensor, const View& view) const {

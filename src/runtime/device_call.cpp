@@ -85,6 +85,7 @@ Addresses addresses_of(const Callable& callable, const Arguments& call) {
     addresses.initial_slots = call.initial_slots.data;
     addresses.final_slots = call.final_slots.data;
     addresses.has_initial_state = static_cast<const unsigned char*>(call.has_initial_state.data);
+    addresses.chunk_slots = call.chunk_slots.data;
     addresses.workspace = static_cast<char*>(call.workspace);
     addresses.stream = call.stream;
     return addresses;
@@ -100,7 +101,7 @@ DeviceLayout::DeviceLayout(const Callable& callable, const Arguments& call, cons
         common_.offsets_stride = call.cu_seqlens.stride(0);
         common_.wide_offsets = call.cu_seqlens.dtype == DType::I64;
     }
-    common_.slots.wide = bound.slots.wide;
+    common_.slots.wide = bound.slots.wide, common_.slots.wide_chunks = bound.slots.wide_chunks;
     common_.tokens = bound.length;
     common_.chunk_rows = callable.chunk;
     common_.segment_rows = bound.segment_rows, common_.summary_rows = bound.summary_rows;
@@ -147,6 +148,7 @@ cuda::Call DeviceLayout::with(const Addresses& addresses) const {
     call.slots.initial = addresses.initial_slots;
     call.slots.final = addresses.final_slots;
     call.slots.has_initial = addresses.has_initial_state;
+    call.slots.chunks = addresses.chunk_slots;
     return call;
 }
 

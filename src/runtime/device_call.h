@@ -21,6 +21,7 @@ struct Addresses {
     const void* offsets;  ///< of packed sequences
     const void* initial_slots;
     const void* final_slots;
+    const void* chunk_slots;
     const unsigned char* has_initial_state;
     char* workspace;
     void* stream;  ///< CUstream

@@ -72,6 +72,7 @@ NamedArguments::NamedArguments(const Callable& callable, const Call& call) {
     place(arguments_.initial_slots, "initial_slots", call.initial_slots);
     place(arguments_.final_slots, "final_slots", call.final_slots);
     place(arguments_.has_initial_state, "has_initial_state", call.has_initial_state);
+    place(arguments_.chunk_slots, "chunk_slots", call.chunk_slots);
     arguments_.tensors = tensors_.data(), arguments_.scalars = scalars_.data();
     arguments_.workspace = call.workspace, arguments_.workspace_bytes = call.workspace_size;
     arguments_.stream = call.stream;

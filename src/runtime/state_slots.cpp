@@ -119,9 +119,12 @@ void bind_slots(const Callable& callable, const Arguments& call, Lengths lengths
         refuse_argument(callable, "final_slots", to_string(call.initial_slots.dtype) + " as initial_slots",
                         to_string(call.final_slots.dtype));
     const View& any = call.initial_slots.is_given() ? call.initial_slots : call.final_slots;
-    bound.slots = {call.initial_slots.data, call.final_slots.data,
+    bound.slots = {call.initial_slots.data,
+                   call.final_slots.data,
                    static_cast<const unsigned char*>(call.has_initial_state.data),
-                   any.is_given() && any.dtype == DType::I64};
+                   any.is_given() && any.dtype == DType::I64,
+                   call.chunk_slots.data,
+                   call.chunk_slots.dtype == DType::I64};
     if (lengths == Lengths::OnDevice || !any.is_given()) return;
     skip_sequences(callable, call, bound);
     check_independence(callable, call, bound);

@@ -158,14 +158,31 @@ void append(const std::string& cache_dir, const std::vector<Entry>& entries) {
     build::Cache(cache_dir).append(tuning_file("").string(), text);
 }
 
-std::string remember(const std::string& cache_dir, const std::vector<Entry>& entries, bool force) {
+namespace {
+
+template <class Append>
+std::string remember_by(const Database& known, const std::vector<Entry>& entries, bool force,
+                        const Append& append_all) {
     const bool under_load =
         std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.measurement.under_load(); });
-    if (under_load && !force && load(cache_dir).has_quiet(entries.front().key))
+    if (under_load && !force && known.has_quiet(entries.front().key))
         return "Not stored: times of a quiet machine are known for this. Measure again when it is quiet, or store "
                "these with --force.\n";
-    append(cache_dir, entries);
+    append_all();
     return under_load ? "Stored, marked as measured under load: the next times of a quiet machine replace them.\n" : "";
+}
+
+}  // namespace
+
+std::string remember(const std::string& cache_dir, const std::vector<Entry>& entries, bool force) {
+    return remember_by(load(cache_dir), entries, force, [&] { append(cache_dir, entries); });
+}
+
+std::string remember_in(const std::string& file, const std::vector<Entry>& entries, bool force) {
+    std::string text;
+    for (const Entry& e : entries) text += print(e) + "\n";
+    return remember_by(parse(support::read_file(file).value_or(""), file), entries, force,
+                       [&] { support::append_to_file(file, text); });
 }
 
 std::optional<Device> load_device(const std::string& cache_dir, const std::string& isa, int threads) {

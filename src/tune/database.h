@@ -51,6 +51,8 @@ void append(const std::string& cache_dir, const std::vector<Entry>& entries);
 /// Appends the measurements of one key, but not those under load where quiet ones are known, unless forced. Returns
 /// what became of times under load, a sentence for people; nothing of quiet ones.
 std::string remember(const std::string& cache_dir, const std::vector<Entry>& entries, bool force);
+/// The same in a file of one's own, which need not be there yet.
+std::string remember_in(const std::string& file, const std::vector<Entry>& entries, bool force);
 
 /// The machine as `forge tune` measured it; nothing if it has not, or not for this instruction set and these threads.
 std::optional<target::Device> load_device(const std::string& cache_dir, const std::string& isa, int threads);

@@ -424,6 +424,8 @@ TEST(Launches, AskNothingOfTheSystem) {
         EXPECT_EQ(run("env -i PATH= " FORGE_QUIET " " + (built() / file).string()), 0) << file;
 }
 
+TEST(Launches, BySeveralThreadsTogether) { EXPECT_EQ(run(FORGE_TEAM " " + built().string()), 0); }
+
 // No shell, no compiler, no /proc, no home, nothing that can be written: what is there is the program and the package.
 TEST(Launches, RunWhereThereIsNothingElse) {
     const Copy copy(built());

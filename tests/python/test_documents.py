@@ -25,11 +25,12 @@ from forge import _c
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = ROOT / "build" / "forge"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: What Python blocks may need, in a comment before them. They run where NVRTC or nvcc is installed; where PyTorch is,
-#: by themselves; those that need flash-linear-attention, and a GPU with it, are compiled only.
+#: What Python blocks may need, in a comment before them. They run where NVRTC or nvcc is installed; where PyTorch or
+#: transformers is, by themselves; those that need flash-linear-attention, and a GPU with it, are compiled only.
 COMPILER, PYTORCH, FLA = "a CUDA compiler", "PyTorch", "flash-linear-attention"
+TRANSFORMERS = "transformers"
 _BLOCK = re.compile(
-    rf"(?:<!-- needs ({COMPILER}|{PYTORCH}|{FLA}) -->\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL
+    rf"(?:<!-- needs ({COMPILER}|{PYTORCH}|{FLA}|{TRANSFORMERS}) -->\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL
 )
 
 
@@ -105,12 +106,16 @@ def test_python(document, fresh, tmp_path):
     run(program, fresh, tmp_path)
 
 
-WITH_PYTORCH = [(d, n) for d in DOCUMENTS for n, (needs, _) in enumerate(blocks(d, "python")) if needs == PYTORCH]
+WITH_PYTORCH = [
+    (d, n) for d in DOCUMENTS for n, (needs, _) in enumerate(blocks(d, "python")) if needs in (PYTORCH, TRANSFORMERS)
+]
 
 
 @pytest.mark.parametrize(("document", "number"), WITH_PYTORCH, ids=lambda x: name_of(x) if isinstance(x, Path) else x)
 def test_python_with_pytorch(document, number, tmp_path):
     pytest.importorskip("torch")
+    if blocks(document, "python")[number][0] == TRANSFORMERS:
+        pytest.importorskip("transformers")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(folder).parent) for folder in forge.__path__)}
     done = subprocess.run(
         [sys.executable, "-c", blocks(document, "python")[number][1]],

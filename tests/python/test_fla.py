@@ -118,7 +118,7 @@ def test_for_a_while(fla):
 
 
 def test_what_is_refused_goes_to_fla_and_is_said_once(fla, caplog, monkeypatch):
-    monkeypatch.setattr("forge.fla._said", set())
+    monkeypatch.setattr("forge._patch.said", set())
     q, k, v, g = gla()
     with caplog.at_level(logging.INFO, "forge"), forge.fla.patched():
         attend = fla("layers").attend

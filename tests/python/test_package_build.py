@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,41 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
         forge.build("gla", tmp_path / "p", targets=["x86-64"], sizes={"V": 64})
     with pytest.raises(TypeError, match="dtype"):
         forge.build("gla", tmp_path / "p", targets=["x86-64"], sizes={"K=V": 64}, dtypes=["int7"])
+
+
+def test_a_grid_that_was_measured_decides(tmp_path: Path) -> None:
+    """forge tune over several shapes, into a file that forge build takes."""
+    command = Path(forge._c.library()._name).parent / "forge"
+    if not command.exists():
+        pytest.skip("the command is not built")
+
+    def run(*arguments: object) -> str:
+        return subprocess.run([command, *map(str, arguments)], capture_output=True, text=True, check=True).stdout
+
+    file, sizes = tmp_path / "measured.jsonl", ("--dtype", "f32")
+    shapes = (
+        "--T",
+        "64,128",
+        "--H",
+        "1,2",
+        "--K",
+        16,
+        "--V",
+        16,
+        "--candidates",
+        1,
+        "--runs",
+        1,
+        "--strategy",
+        "one-pass",
+    )
+    told = run("tune", "scalar_gla", *sizes, *shapes, "--database", file, "--cache", tmp_path / "cache")
+    assert "[1/4] B = 1, T = 64, H = 1" in told and "[4/4] B = 1, T = 128, H = 2" in told
+    measured = {json.loads(line)["shape"] for line in file.read_text().splitlines()}
+    assert len(measured) == 4 and not (tmp_path / "cache" / "tuning.jsonl").exists()
+    run(
+        "build", "scalar_gla", *sizes, "--size", "K=V=16", "--targets", "native", "--entries", "forward", "--tokens",
+        "64,128", "--tasks", "1,2", "--database", file, "-o", tmp_path / "p", "--cache", tmp_path / "cache",
+    )  # fmt: skip
+    rows = [line for line in run("explain", tmp_path / "p").splitlines() if "strategy" in line]
+    assert rows and all("(measured)" in row for row in rows)

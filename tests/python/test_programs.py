@@ -1,6 +1,11 @@
 """Programs of the paper's kind: right in every way of calling them, and the same program as the C++ definitions."""
 
+import os
+import pickle
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -146,13 +151,60 @@ def test_a_16_bit_chunk_state_is_rounded_but_carried_in_float32():
     assert relative_rms(o, wanted_o) < 8e-3 and relative_rms(final, wanted_final) < 8e-3
 
 
+AHEAD = dict(sizes={"H": 2, "K": [16, 32], "V": 16}, chunk_dtype="bfloat16", enable_aot=True)
+
+
 def test_ahead_of_time(tmp_path):
-    attn = PROGRAMS["scalar_gla"](sizes={"H": 2, "K": [16, 32], "V": 16}, enable_aot=True, code_dir=str(tmp_path))
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "attention_K16_V16_bf16_cpu",
-        "attention_K32_V16_bf16_cpu",
-        "cache",
-    ]
-    assert (tmp_path / "attention_K16_V16_bf16_cpu" / "attention.cpp").exists()
-    x = random_inputs("scalar_gla", 1, 40, 2, 32, 16)
-    assert relative_rms(attn(**x)[0], recurrence("scalar_gla", x)[0]) < 1e-5
+    """A package of all choices of sizes lands in code_dir; calls and decode come from it."""
+    attn = PROGRAMS["scalar_gla"](**AHEAD, code_dir=str(tmp_path))
+    (package,) = [p for p in tmp_path.iterdir() if p.name != "cache"]
+    assert re.fullmatch(r"attention-bf16-native-[0-9a-f]{12}", package.name)
+    assert {"manifest.json", "SEALS", "attention.h"} <= {p.name for p in package.iterdir()}
+    other = PROGRAMS["scalar_gla"](**{**AHEAD, "enable_aot": False})
+    for K in (16, 32):
+        x = cast(random_inputs("scalar_gla", 2, 100, 2, K, 16), "bfloat16")
+        o, state = attn(**x, output_final_state=True)
+        assert attn.info["engine"] == "package" and attn.info["sizes"] == {"K": K, "V": 16}
+        wanted, wanted_state = other(**x, output_final_state=True)
+        assert relative_rms(o, wanted) < 8e-3 and relative_rms(state, wanted_state) < 8e-3
+        token = {name: value[:, :1] if name != "scale" else value for name, value in x.items()}
+        pools = state.copy(), state.copy()
+        o, wanted = (a.decode(**token, state=pool) for a, pool in zip((attn, other), pools))
+        assert attn.info["engine"] == "package"
+        assert relative_rms(o, wanted) < 8e-3 and relative_rms(*pools) < 1e-3
+        copied = pickle.loads(pickle.dumps(attn))
+        assert np.array_equal(copied(**x)[0], attn(**x)[0]) and copied.info["engine"] == "package"
+    with pytest.raises(forge.RuntimeError, match="expected K = 16 or 32, as its ConstExpr says, got 8"):
+        attn(**random_inputs("scalar_gla", 1, 40, 2, 8, 16))
+
+
+def test_ahead_of_time_needs_no_compiler_later(tmp_path):
+    """Neither to begin nor to call: the next process finds the package."""
+    code = (
+        "import numpy as np, ml_dtypes, programs\n"
+        "attn = programs.PROGRAMS['scalar_gla'](sizes={'H': 2, 'K': 16, 'V': 16}, enable_aot=True, "
+        f"code_dir={str(tmp_path)!r}, chunk_dtype='bfloat16')\n"
+        "x = programs.random_inputs('scalar_gla', 1, 40, 2, 16, 16)\n"
+        "o = attn(**{n: v.astype(ml_dtypes.bfloat16) if n in 'qkv' else v for n, v in x.items()})[0]\n"
+        "print(attn.info['engine'], float(abs(o.astype(np.float32)).sum()))\n"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(forge.__file__).resolve().parents[1])])
+    env = {**os.environ, "PYTHONPATH": path, "FORGE_LIBRARY": str(_c.library()._name)}
+    told = []
+    for more in ({}, {"PATH": "/nowhere", "CXX": "/nowhere/c++", "FORGE_CACHE_DIR": str(tmp_path / "empty")}):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=env | more, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout)
+    assert told[0] == told[1] and told[0].startswith("package ")
+    assert not (tmp_path / "empty").exists()
+
+
+def test_a_damaged_package_is_refused(tmp_path):
+    PROGRAMS["scalar_gla"](**AHEAD, code_dir=str(tmp_path))
+    (seals,) = tmp_path.glob("attention-*/SEALS")
+    seals.write_text(seals.read_text()[:-3])
+    x = cast(random_inputs("scalar_gla", 1, 40, 2, 16, 16), "bfloat16")
+    with pytest.raises(forge.RuntimeError, match="SEALS"):
+        PROGRAMS["scalar_gla"](**AHEAD, code_dir=str(tmp_path))(**x)

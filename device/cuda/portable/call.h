@@ -219,11 +219,15 @@ FORGE_DEVICE Size chunks_packed_before(const Call& call, const Task& at, Size ch
     return chunks;
 }
 
-/// A state before a chunk, of which the tensor has `group` per sequence, or of all packed ones; null: none.
+/// A state before a chunk, of which the tensor has `group` per sequence, or of all packed ones; null: none, or it is
+/// not wanted.
 FORGE_DEVICE float* chunk_state(const Call& call, int tensor, const Task& at, Size chunk) {
     const CallTensor& t = call.tensors[tensor];
     if (!t.data || chunk >= t.group) return nullptr;
-    return static_cast<float*>(t.data) + at.sequence * t.sequence + chunk * t.token + at.head * t.head;
+    float* const first = static_cast<float*>(t.data) + at.head * t.head;
+    if (!call.slots.chunks) return first + at.sequence * t.sequence + chunk * t.token;
+    const Size slot = slot_of(call.slots.chunks, call.slots.wide_chunks, at.sequence * t.sequence + chunk);
+    return slot < 0 ? nullptr : first + slot * t.token;
 }
 
 /// The last rows of a token input that an earlier call has seen, or those for a later one: as a state, but with the

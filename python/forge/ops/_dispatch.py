@@ -78,6 +78,21 @@ class Request(NamedTuple):
     before_chunks: bool = False  #: whether the states before chunks are wanted
 
 
+def can_advance(*tensors: Any) -> bool:
+    """Whether `advanced` can write the last one, a state, in place: nothing looks at these tensors but the call."""
+    ordinary = all(type(x) in _ORDINARY for x in tensors) and not _is_compiling()
+    return ordinary and tensors[-1].dtype is torch.float32 and not _differentiable(tensors)
+
+
+def advanced(wanted: Request) -> Any:
+    """The output of the request. The final state lies in the place of the initial one, of which there must be one."""
+    tensors, states = [_tensor(x) for x in wanted.tensors], [_tensor(x) for x in wanted.initial or ()]
+    plan = program(wanted.key)._plan(
+        library_of(tensors[0]), tensors, states, False, wanted.cu_seqlens, entry="decode"
+    )  # fmt: skip
+    return plan.run(tensors, wanted.scalars, states, wanted.cu_seqlens)[0]
+
+
 #: The number of an argument, or a function and the numbers of the arguments that it makes a tensor of.
 _Origin = int | tuple[Callable[..., Any], tuple[int, ...]]
 
@@ -343,4 +358,4 @@ if torch is not None:
     _backward.register_fake(_fake_gradient)
     _backward.register_autograd(_no_gradient)
 
-__all__ = ["Made", "Request", "operator", "torch"]
+__all__ = ["Made", "Request", "advanced", "can_advance", "operator", "torch"]

@@ -106,7 +106,7 @@ class Enumeration {
     /// Asked for by name, segments are tried in any case: the plan's error names the op that stands in the way.
     void add_segments(Schedule s) {
         if (!composable_ && !wishes_.strategy) return;
-        if (wishes_.tiles > 1) return;
+        if (wishes_.tiles > 1 || (wishes_.segments == 1 && !wishes_.strategy)) return;
         for (const std::int64_t n : segments(s.chunk, problem_, device_, wishes_)) {
             s.segments = n;
             made_.push_back(s);
