@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gpu.h"
+#include "program/entry_point.h"
 
 namespace forge::tools {
 namespace {

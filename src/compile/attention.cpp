@@ -9,6 +9,7 @@
 #include "compile/explain.h"
 #include "compile/request.h"
 #include "forge/error.h"
+#include "graph/transition.h"
 #include "runtime/named_arguments.h"
 #include "runtime/prepared_call.h"
 #include "support/checked.h"
@@ -21,6 +22,8 @@ struct Attention::Family {
         : module(declared, asked.dtype), options(std::move(asked)), dispatcher([this](const auto& key) {
               CompileOptions of_key = options;
               of_key.entry = key.entry;
+              if (program::is_summary(key.entry) && key.entry != options.entry)  // what was asked is of the other program
+                  of_key.strategy = "auto", of_key.tiles = of_key.segments = 0, of_key.chunk_states = false;
               return compiler::build(module, of_key);
           }) {}
 
@@ -53,6 +56,8 @@ Attention::Attention(std::shared_ptr<Family> family, const std::string& entry) {
 
 Attention Attention::entry(const std::string& name) const { return {impl_->family, name}; }
 
+const std::string& Attention::entry() const { return impl_->entry; }
+
 void Attention::operator()(const Call& call) const {
     impl_->executable->kernels->run(runtime::NamedArguments(impl_->executable->callable, call));
 }
@@ -68,6 +73,31 @@ std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
     return impl_->executable->kernels->workspace_bytes(bounds);
 }
 const ir::Definition& Attention::definition() const { return impl_->definition; }
+std::vector<Carried> Attention::carried() const {
+    const compiler::Executable& made = *impl_->executable;
+    const auto names = program::carried_states(impl_->entry, impl_->family->module.own());
+    const auto sized = [&](const Shape& shape) {
+        std::vector<std::int64_t> sizes;
+        for (const Dim& d : shape) sizes.push_back(d.is_constant() ? d.factor : d.factor * made.plan.sizes.at(d.symbol));
+        return sizes;
+    };
+    std::vector<Carried> all;
+    for (const graph::Transition& t : graph::transitions(made.plan.program)) {
+        if (std::find(names.begin(), names.end(), t.state) == names.end()) continue;
+        Carried& c = all.emplace_back();
+        c.state = t.state, c.transition = to_string(t.cls);
+        c.shape = sized(made.plan.program.op(made.plan.program.result(t.state, ir::Role::State)).type.shape);
+        c.map_shape = sized(t.summary);
+        c.map = !t.composable()                                  ? Carried::Map::None
+                : t.cls == graph::TransitionClass::Identity      ? Carried::Map::Identity
+                : t.multiplies_left()                            ? Carried::Map::Left
+                : t.multiplies_right()                           ? Carried::Map::Right
+                                                                 : Carried::Map::Factors;
+        if (!t.composable()) c.obstacle = t.obstacle + (t.where.known() ? " at " + to_string(t.where) : "");
+    }
+    return all;
+}
+
 std::string Attention::strategy() const { return plan::to_string(impl_->executable->plan.schedule.strategy); }
 std::int64_t Attention::chunk() const { return impl_->executable->plan.schedule.chunk; }
 std::string Attention::isa() const { return impl_->executable->isa; }

@@ -1,0 +1,86 @@
+/// Every program over ranks, forwards and backwards, against the float64 recurrence of the whole sequences.
+#include <algorithm>
+
+#include "graph/gradient.h"
+#include "graph/transition.h"
+#include "program/entry_point.h"
+#include "tests/dist/ranks.h"
+
+namespace forge::tests {
+namespace {
+
+using dist::Scheme;
+using Shards = std::vector<std::int64_t>;
+
+struct Cut {
+    int size;
+    Shards shards;
+    dist::Options options = {};
+};
+
+/// B sequences over all ranks, uneven and with an empty part, and packed ones that cross borders.
+check::Problem batch() {
+    return {.B = 2, .T = 150, .H = 2, .sizes = {{"K", 12}, {"V", 8}}, .dtype = F32, .initial_state = true};
+}
+check::Problem packed() {
+    check::Problem problem = batch();
+    problem.B = 1, problem.lengths = {17, 0, 90, 1, 42};
+    return problem;
+}
+
+class Ranks : public testing::TestWithParam<Entry> {
+  protected:
+    Attention compiled(const std::string& entry, const check::Problem& problem) const {
+        CompileOptions options{.entry = entry, .dtype = F32, .sizes = check::sizes_for(def_, problem), .threads = 1};
+        options.tuned = false;
+        if (!def_.step) options.chunk = 64;
+        return compile(def_, options);
+    }
+
+    /// Where a definition depends on its chunks, parts are whole ones.
+    [[nodiscard]] bool by_chunks() const { return !def_.step || def_.fixed_chunk > 0; }
+
+    void expect_agreement(const std::string& entry, check::Problem problem, const std::vector<Cut>& cuts) {
+        const bool back = entry != "forward";
+        if (by_chunks() && problem.lengths.empty()) problem.T = 256;
+        const Attention attention = compiled(entry, problem);
+        check::Buffers buffers(program::tensors_of(entry, def_), problem);
+        const check::Reference reference = back ? check::backward_reference(buffers, def_, attention.chunk())
+                                                : check::reference(buffers, attention.chunk());
+        for (const Cut& cut : cuts) {
+            Shards shards = cut.shards;
+            if (by_chunks()) {  // every part of a sequence that goes on is whole chunks
+                if (!problem.lengths.empty()) continue;
+                shards = {0, 64, 64, 192, 256};
+            }
+            check::clear_results(buffers);
+            const int size = by_chunks() ? 4 : cut.size;
+            run_on_ranks(attention, buffers, def_, size, cut.options, shards);
+            const check::Report report = check::compare(buffers, reference);
+            for (const check::Difference& d : report.differences)
+                EXPECT_TRUE(d.ok) << entry << " on " << size << " ranks, " << to_string(cut.options.scheme) << ", "
+                                  << (problem.lengths.empty() ? "batch" : "packed") << ": " << d.name << ": relative RMS "
+                                  << d.relative_rms << " > " << report.tolerance << "; first at token " << d.first_bad_token
+                                  << ", head " << d.head << " of sequence " << d.sequence;
+        }
+    }
+
+    ir::Definition def_ = GetParam().make().define();
+};
+
+TEST_P(Ranks, HaveTheForwardPass) {
+    dist::Options messages;
+    messages.shared_memory = false;
+    expect_agreement("forward", batch(), {{2, {}}, {3, {0, 40, 40, 150}}, {4, {}, messages}, {8, {0, 0, 1, 30, 31, 90, 100, 150, 150}}});
+    expect_agreement("forward", packed(), {{2, {0, 17, 150}}, {3, {}}, {4, {0, 40, 41, 41, 150}}, {8, {}}});
+}
+
+TEST_P(Ranks, HaveTheBackwardPass) {
+    expect_agreement("backward", batch(), {{3, {0, 40, 40, 150}}, {4, {}}});
+    expect_agreement("backward", packed(), {{2, {}}, {4, {0, 40, 41, 41, 150}}});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Ranks, testing::ValuesIn(all_programs()), name_of);
+
+}  // namespace
+}  // namespace forge::tests
