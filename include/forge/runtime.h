@@ -168,8 +168,9 @@ class Attention {
     [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const;
 
     [[nodiscard]] const ir::Definition& definition() const;  ///< with the element types that were asked for
-    /// The states that pass from rank to rank (forge/dist.h): of a backward pass their gradients.
-    [[nodiscard]] std::vector<Carried> carried() const;
+    /// The states that pass from rank to rank (forge/dist.h), of this program or of another of the definition's: of a
+    /// backward pass their gradients. Nothing is compiled.
+    [[nodiscard]] std::vector<Carried> carried(const std::string& entry = {}) const;
     [[nodiscard]] std::string strategy() const;              ///< the one that was chosen
     [[nodiscard]] std::int64_t chunk() const;
     [[nodiscard]] std::string isa() const;  ///< of the kernels: avx512, …, on a GPU its architecture, such as sm_90

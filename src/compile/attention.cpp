@@ -9,6 +9,7 @@
 #include "compile/explain.h"
 #include "compile/request.h"
 #include "forge/error.h"
+#include "frontend/axes.h"
 #include "graph/transition.h"
 #include "runtime/named_arguments.h"
 #include "runtime/prepared_call.h"
@@ -73,27 +74,28 @@ std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
     return impl_->executable->kernels->workspace_bytes(bounds);
 }
 const ir::Definition& Attention::definition() const { return impl_->definition; }
-std::vector<Carried> Attention::carried() const {
-    const compiler::Executable& made = *impl_->executable;
-    const auto names = program::carried_states(impl_->entry, impl_->family->module.own());
+std::vector<Carried> Attention::carried(const std::string& entry) const {
+    const std::string& of = entry.empty() ? impl_->entry : entry;
+    const program::Module& module = impl_->family->module;
+    const ir::Function& program = module.entry(of).optimised;
+    const auto names = program::carried_states(of, module.own());
+    const auto sizes = frontend::own_sizes(module.own(), impl_->family->options.sizes);
     const auto sized = [&](const Shape& shape) {
-        std::vector<std::int64_t> sizes;
-        for (const Dim& d : shape) sizes.push_back(d.is_constant() ? d.factor : d.factor * made.plan.sizes.at(d.symbol));
-        return sizes;
+        std::vector<std::int64_t> found;
+        for (const Dim& d : shape) found.push_back(d.is_constant() ? d.factor : d.factor * sizes.at(d.symbol));
+        return found;
+    };
+    const auto map_of = [](const graph::Transition& t) {
+        if (!t.composable()) return Carried::Map::None;
+        if (t.is_matrix()) return t.multiplies_left() ? Carried::Map::Left : Carried::Map::Right;
+        return t.cls == graph::TransitionClass::Identity ? Carried::Map::Identity : Carried::Map::Factors;
     };
     std::vector<Carried> all;
-    for (const graph::Transition& t : graph::transitions(made.plan.program)) {
+    for (const graph::Transition& t : graph::transitions(program)) {
         if (std::find(names.begin(), names.end(), t.state) == names.end()) continue;
-        Carried& c = all.emplace_back();
-        c.state = t.state, c.transition = to_string(t.cls);
-        c.shape = sized(made.plan.program.op(made.plan.program.result(t.state, ir::Role::State)).type.shape);
-        c.map_shape = sized(t.summary);
-        c.map = !t.composable()                                  ? Carried::Map::None
-                : t.cls == graph::TransitionClass::Identity      ? Carried::Map::Identity
-                : t.multiplies_left()                            ? Carried::Map::Left
-                : t.multiplies_right()                           ? Carried::Map::Right
-                                                                 : Carried::Map::Factors;
-        if (!t.composable()) c.obstacle = t.obstacle + (t.where.known() ? " at " + to_string(t.where) : "");
+        const Shape& shape = program.op(program.result(t.state, ir::Role::State)).type.shape;
+        all.push_back({t.state, map_of(t), to_string(t.cls), sized(shape), sized(t.summary), {}});
+        if (!t.composable()) all.back().obstacle = t.obstacle + (t.where.known() ? " at " + to_string(t.where) : "");
     }
     return all;
 }

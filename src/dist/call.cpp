@@ -173,9 +173,9 @@ std::vector<Item> last_row_items(const ir::Definition& def, const Call& call) {
     return items;
 }
 
-std::vector<Item> carried_items(const Attention& attention, std::int64_t heads) {
+std::vector<Item> carried_items(const Attention& attention, const std::string& entry, std::int64_t heads) {
     std::vector<Item> items;
-    for (const Carried& c : attention.carried()) items.push_back({c.state, heads, c.shape, 0, c.map, c.map_shape});
+    for (const Carried& c : attention.carried(entry)) items.push_back({c.state, heads, c.shape, 0, c.map, c.map_shape});
     return items;
 }
 

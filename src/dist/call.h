@@ -55,7 +55,7 @@ void store_states(const std::map<std::string, TensorView>& wanted, const Item& i
 
 /// The last rows that a definition's calls carry, as items.
 std::vector<Item> last_row_items(const ir::Definition& def, const Call& call);
-/// The states that pass from rank to rank.
-std::vector<Item> carried_items(const Attention& attention, std::int64_t heads);
+/// The states that pass from rank to rank, of one of the definition's programs.
+std::vector<Item> carried_items(const Attention& attention, const std::string& entry, std::int64_t heads);
 
 }  // namespace forge::dist::detail

@@ -98,8 +98,9 @@ Scheme Exchange::scheme(const Space& space) const {
     const Scheme wanted = space.options().scheme;
     for (const Priced& p : price(volume, space.link())) {
         if (wanted == Scheme::Auto) return p.scheme;
-        const bool ring_of_two = wanted == Scheme::Ring && space.size() == 2 && p.scheme == Scheme::Direct;
-        if (p.scheme != wanted && !ring_of_two) continue;
+        const bool direct = space.size() == 2 && p.scheme == Scheme::Direct && p.why.empty() &&
+                            (wanted == Scheme::Ring || wanted == Scheme::ScatterScanGather);
+        if (p.scheme != wanted && !direct) continue;
         if (!p.why.empty())
             throw RuntimeError(fmt::format("scheme: expected one that these ranks and states can have, got {}: {}",
                                            to_string(wanted), p.why));
@@ -112,8 +113,8 @@ std::uint64_t Exchange::begin(Space& space, Scheme scheme) const {
     space.note(scheme);
     const auto ranks = static_cast<std::size_t>(space.size()), tiles = tiles_.size();
     std::size_t entries = 0, flags = tiles;
-    if (scheme == Scheme::ScatterScanGather) entries = ranks * ((tiles + ranks - 1) / ranks), flags += ranks * tiles;
-    if (scheme == Scheme::AllGather) entries = ranks * tiles, flags += ranks;
+    if (scheme == Scheme::ScatterScanGather) entries = ranks * ((tiles + ranks - 1) / ranks), flags += tiles;
+    if (scheme == Scheme::AllGather) entries = ranks * tiles;
     return space.begin(support::mix(plan_ ^ static_cast<std::uint64_t>(scheme)), total_ + entries * entry_,
                        std::max<std::size_t>(flags, 1));
 }
@@ -263,7 +264,6 @@ void Exchange::scatter_scan_gather(Space& space, const Summary& summary, const s
     const auto slot = [&](int from, std::size_t t) {
         return total_ + (static_cast<std::size_t>(from) * owned + t / ranks) * entry_;
     };
-    const auto flag = [&](int from, std::size_t t) { return tiles + static_cast<std::size_t>(from) * tiles + t; };
     std::vector<float> entry(entry_);
     for (int q = 0; q < P; ++q)
         if (q != p) space.wait_credit(at(space, q));
@@ -273,13 +273,13 @@ void Exchange::scatter_scan_gather(Space& space, const Summary& summary, const s
         pack(summary, tiles_[t], entry.data());
         space.put(owner, slot(p, t), entry.data(),
                   kHead + static_cast<std::size_t>(tiles_[t].count + tiles_[t].map_count));
-        space.signal(owner, flag(p, t));
+        space.signal(owner, tiles + t);
     }
     std::vector<float> sum;
     for (std::size_t t = static_cast<std::size_t>(p); t < tiles; t += ranks) {
         bool there = false;
         for (int s = 0; s < P - 1; ++s) {
-            space.wait(flag(s, t), at(space, s));
+            space.wait(tiles + t, at(space, s));
             there = fold(tiles_[t], space.ptr(space.rank(), slot(s, t)), there, sum);
             if (!there) continue;
             space.put(at(space, s + 1), tiles_[t].place, sum.data(), sum.size());
@@ -299,9 +299,9 @@ void Exchange::all_gather(Space& space, const Summary& summary, const std::vecto
     for (int q = p + 1; q < P; ++q) {
         space.wait_credit(at(space, q));
         space.put(at(space, q), slot(p, 0), packed.data(), packed.size());
-        space.signal(at(space, q), tiles + static_cast<std::size_t>(p));
+        space.signal(at(space, q), 0);
     }
-    for (int s = 0; s < p; ++s) space.wait(tiles + static_cast<std::size_t>(s), at(space, s));
+    for (int s = 0; s < p; ++s) space.wait(0, at(space, s));
     std::vector<float> sum;
     for (std::size_t t = 0; summary.receives && t < tiles; ++t) {
         bool there = false;

@@ -74,8 +74,10 @@ class Bordered {
     void run(const Attention& attention) const { attention(call_); }
 
     void take(const Items& items, std::int64_t row, States& states) const {
-        for (const Item& item : items)
-            states[item.name] = states_of(call_.final_states, item, row, geometry_.crossing());
+        for (const Item& item : items) {
+            const std::vector<float> values = states_of(call_.final_states, item, row, geometry_.crossing());
+            std::copy(values.begin(), values.end(), states.at(item.name).begin());  // where they are sent from
+        }
     }
 
   private:
@@ -98,19 +100,18 @@ class RankCall {
           space_(space),
           part_(part),
           back_(program::is_backward(attention.entry())),
-          forward_(back_ ? attention.entry("forward") : attention),
           geometry_(attention.definition(), call),
-          last_(last_row_items(forward_.definition(), call)),
-          states_(carried_items(forward_, geometry_.heads)) {
-        if (back_) gradients_ = carried_items(attention, geometry_.heads);
+          last_(last_row_items(attention.definition(), call)),
+          states_(carried_items(attention, "forward", geometry_.heads)) {
+        if (back_) gradients_ = carried_items(attention, attention.entry(), geometry_.heads);
     }
 
     void run() {
         const Leg forwards = leg(false), backwards = leg(true);
         exchange_last_rows(forwards);
-        if (!back_) return pass(attention_, states_, forwards, states_before_, [&](States* out) { forward(out); });
-        pass(forward_, states_, forwards, states_before_, [&](States* out) { forward_again(out); });
-        pass(attention_, gradients_, backwards, gradients_after_, [&](States* out) { backward(out); });
+        if (!back_) return pass(states_, forwards, states_before_, [&](States* out) { forward(out); });
+        pass(states_, forwards, states_before_, [&](States* out) { forward_again(out); });
+        pass(gradients_, backwards, gradients_after_, [&](States* out) { backward(out); });
     }
 
   private:
@@ -120,12 +121,12 @@ class RankCall {
         return made;
     }
 
-    [[nodiscard]] Exchange exchange_of(const Items& items, const Attention& attention, const char* what, bool reverse) const {
+    [[nodiscard]] Exchange exchange_of(const Items& items, const char* what, bool reverse) const {
         std::vector<Field> fields;
         for (const Item& item : items)
             fields.push_back({item.map, item.shape, item.map_shape, item.heads * geometry_.crossing()});
         const std::uint64_t plan =
-            support::mix(support::mix(support::mix(1, attention.definition().name), attention.entry()), what);
+            support::mix(support::mix(support::mix(1, attention_.definition().name), attention_.entry()), what);
         return {std::move(fields), plan, reverse};
     }
 
@@ -153,24 +154,24 @@ class RankCall {
         if (last_.empty()) return;
         const bool tokens = leg.sends && geometry_.token_count(leg.out_row) > 0;
         States mine = tokens || leg.carries() || !leg.sends ? room_for(last_) : given(last_, leg.out_row);
-        const auto declared = ir::last_rows(forward_.definition());
+        const auto declared = ir::last_rows(attention_.definition());
         Summary summary{tokens || !leg.carries(), leg.receives, leg.sends, {}, {}};
         for (std::size_t i = 0; i < last_.size(); ++i) {
             std::vector<float>& rows = mine.at(last_[i].name);
-            if (tokens) rows = last_rows_of(declared[i], forward_.definition(), call_, geometry_, leg.out_row);
+            if (tokens) rows = last_rows_of(declared[i], attention_.definition(), call_, geometry_, leg.out_row);
             else if (leg.carries()) std::fill(rows.begin(), rows.end(), 0.0F);  // what came goes on
             summary.states.push_back(rows.data()), summary.maps.push_back(nullptr);
         }
-        exchange_of(last_, forward_, "last rows", false).scan(space_, summary, pointers(last_before_, last_));
+        exchange_of(last_, "last rows", false).scan(space_, summary, pointers(last_before_, last_));
     }
 
     /// The exchange of a program's states. `compute` is called when those that come are in `came`; it leaves those to
     /// send where it is told to, if it is.
     template <class Compute>
-    void pass(const Attention& program, const Items& items, const Leg& leg, States& came, const Compute& compute) {
+    void pass(const Items& items, const Leg& leg, States& came, const Compute& compute) {
         came = room_for(items);
         if (items.empty()) return compute(nullptr);
-        Exchange exchange = exchange_of(items, program, "states", leg.reverse);
+        Exchange exchange = exchange_of(items, "states", leg.reverse);
         const bool summed = exchange.summed() && geometry_.heads == geometry_.input_heads;
         if (!summed || exchange.scheme(space_) == Scheme::Serial) {
             States out = room_for(items);
@@ -179,7 +180,7 @@ class RankCall {
             return;
         }
         States states = leg.carries() || !leg.sends ? room_for(items) : given(items, leg.out_row), maps;
-        if (leg.sends) summarise(program, items, leg, states, maps);
+        if (leg.sends) summarise(items, leg, states, maps);
         Summary summary{!leg.carries(), leg.receives, leg.sends, {}, {}};
         for (const Item& item : items) {
             const auto map = maps.find(graph::transition_name(item.name));
@@ -191,14 +192,14 @@ class RankCall {
     }
 
     /// From the states before the part that is sent to those after it, and their transitions.
-    void summarise(const Attention& program, const Items& items, const Leg& leg, States& states, States& maps) const {
+    void summarise(const Items& items, const Leg& leg, States& states, States& maps) const {
         const Items transitions = transitions_of(items);
         for (const Item& item : items)
             if (has_transition(item))
                 maps[graph::transition_name(item.name)] = neutral(item, geometry_.crossing());
         if (geometry_.token_count(leg.out_row) == 0) return;
-        const Attention summary = program.entry(leg.reverse ? "summary of backward" : "summary");
-        Call part = inputs_of(program.definition(), call_, geometry_, leg.out_row);
+        const Attention summary = attention_.entry(leg.reverse ? "summary of backward" : "summary");
+        Call part = inputs_of(summary.definition(), call_, geometry_, leg.out_row);
         States last = leg.reverse || leg.carries() ? last_before_ : given(last_, leg.out_row), before = states_before_;
         States begun = states, first = maps;
         const auto add = [](std::map<std::string, TensorView>& to, States& from, const Items& of) {
@@ -227,7 +228,8 @@ class RankCall {
     /// The forward pass, for its states alone: of programs that have no summary.
     void forward_again(States* out) const {
         if (!out) return;
-        const ir::Definition& def = forward_.definition();
+        const Attention attention = attention_.entry("forward");
+        const ir::Definition& def = attention.definition();
         Call again;
         again.scalars = call_.scalars, again.cu_seqlens = call_.cu_seqlens, again.parallel_for = call_.parallel_for;
         for (const ir::InputDecl& in : def.inputs)
@@ -245,7 +247,7 @@ class RankCall {
                     again.initial_states[item.name] = found->second;
         Bordered call(std::move(again), geometry_);
         if (part_.has_prev) call.begin(states_, 0, states_before_), call.begin(last_, 0, last_before_);
-        finish(call, forward_, states_, geometry_.row_of(true), out);
+        finish(call, attention, states_, geometry_.row_of(true), out);
     }
 
     static void finish(Bordered& call, const Attention& attention, const Items& items, std::int64_t row, States* out) {
@@ -258,8 +260,7 @@ class RankCall {
     const Call& call_;
     Space& space_;
     Part part_;
-    bool back_;
-    Attention forward_;
+    bool back_;  ///< whether it is a backward pass
     Geometry geometry_;
     Items last_, states_, gradients_;
     States last_before_, states_before_, gradients_after_;
@@ -280,6 +281,13 @@ void check_call(const Attention& attention, const Call& call, const Part& part, 
     static_cast<void>(attention.workspace_bytes(call));  // checks all arguments
     const bool borders = part.has_prev || part.has_next;
     if (size == 1 && borders) refuse("has_prev", "no borders with one rank", "some");
+    // Where results depend on chunks, those of all ranks are the chunks of the whole sequence.
+    const Geometry geometry(attention.definition(), call);
+    const std::int64_t chunk = attention.definition().fixed_chunk;
+    if (chunk > 0 && part.has_next && geometry.sequences > 0)
+        if (const std::int64_t tokens = geometry.token_count(geometry.row_of(true)); tokens % chunk != 0)
+            refuse("has_next", fmt::format("whole chunks of {} tokens, which the definition fixes, of a sequence that goes on", chunk),
+                   fmt::format("{} tokens", tokens));
     if (borders && call.cu_seqlens && call.cu_seqlens->shape[0] < 2)
         refuse("cu_seqlens", "the sequence that crosses the border, if only with 0 tokens", "no sequence");
 }

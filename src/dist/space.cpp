@@ -92,14 +92,16 @@ void Space::until(int from, const Ready& ready) {
 }
 
 void Space::watch(int from, Clock::time_point since) {
-    for (int r = 0; r < size(); ++r) {
-        if (r == rank()) continue;
-        const Control::Operation& theirs = control(r).operations[epoch_ % kOps];
-        const std::uint64_t epoch = theirs.epoch.load(std::memory_order_acquire), plan = theirs.plan.load();
-        if (epoch == epoch_ && theirs.epoch.load() == epoch && plan != plan_) fail(Failure::Mismatch, r);
-    }
+    for (int r = 0; r < size(); ++r) compare_plan(r);
     if (!lives(processes_[static_cast<std::size_t>(from)])) fail(Failure::Died, from);
     if (options_.timeout.count() > 0 && Clock::now() - since > options_.timeout) fail(Failure::Late, from);
+}
+
+/// Whether the rank, if it has come so far, makes the same call.
+void Space::compare_plan(int of) {
+    const Control::Operation& theirs = control(of).operations[epoch_ % kOps];
+    const std::uint64_t epoch = theirs.epoch.load(std::memory_order_acquire), plan = theirs.plan.load();
+    if (epoch == epoch_ && theirs.epoch.load() == epoch && plan != plan_) fail(Failure::Mismatch, of);
 }
 
 void Space::tell(std::uint64_t word) {
@@ -197,7 +199,7 @@ void Space::reserve(std::size_t floats, std::size_t flags) {
     }
     if (flags > flag_count_) {
         flag_count_ = (flags + kGrain - 1) / kGrain * kGrain;
-        grow(flags_, flag_count_ * kLine);
+        grow(flags_, static_cast<std::size_t>(size()) * flag_count_ * kLine);
     }
 }
 
@@ -230,19 +232,20 @@ void Space::put(int to, std::size_t offset, const float* data, std::size_t count
     std::memcpy(ptr(to, offset), data, count * sizeof(float));
 }
 
-namespace {
-std::atomic<std::uint64_t>& flag_at(const Region& flags, int rank, std::size_t flag) {
-    return *reinterpret_cast<std::atomic<std::uint64_t>*>(flags.at(rank) + flag * kLine);
-}
-}  // namespace
-
-void Space::signal(int to, std::size_t flag) {
-    flag_at(flags_, to, flag).store(epoch_, std::memory_order_release);
+/// Each rank has flags of its own on every other: between two exchanges the same flag may be another rank's.
+std::atomic<std::uint64_t>& Space::flag(int to, int from, std::size_t number) const {
+    const std::size_t at = static_cast<std::size_t>(from) * flag_count_ + number;
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(flags_.at(to) + at * kLine);
 }
 
-void Space::wait(std::size_t flag, int from) {
-    const std::atomic<std::uint64_t>& mine = flag_at(flags_, rank(), flag);
+void Space::signal(int to, std::size_t number) {
+    flag(to, rank(), number).store(epoch_, std::memory_order_release);
+}
+
+void Space::wait(std::size_t number, int from) {
+    const std::atomic<std::uint64_t>& mine = flag(rank(), from, number);
     until(from, [&] { return mine.load(std::memory_order_acquire) >= epoch_; });
+    compare_plan(from);
 }
 
 void Space::gather(const void* in, void* out, std::size_t bytes) { bootstrap_.allgather(in, out, bytes); }

@@ -54,7 +54,7 @@ class Space {
     void wait_credit(int to);
     void put(int to, std::size_t offset, const float* data, std::size_t count);
     void signal(int to, std::size_t flag);
-    /// `from`: who signals, for messages.
+    /// Until `from` has signalled.
     void wait(std::size_t flag, int from);
     /// By the launcher; all ranks with as many bytes.
     void gather(const void* in, void* out, std::size_t bytes);
@@ -71,6 +71,8 @@ class Space {
     template <class Ready>
     void until(int from, const Ready& ready);
     void watch(int from, std::chrono::steady_clock::time_point since);
+    void compare_plan(int of);
+    [[nodiscard]] std::atomic<std::uint64_t>& flag(int to, int from, std::size_t number) const;
     [[noreturn]] void fail(Failure failure, int peer);
     [[noreturn]] void raise(std::uint64_t word) const;
     void tell(std::uint64_t word);
@@ -82,7 +84,7 @@ class Space {
     Options options_;
     bool shared_ = false;
     Region controls_, data_, flags_;
-    std::size_t floats_ = 0, flag_count_ = 0;  ///< of a half; of all
+    std::size_t floats_ = 0, flag_count_ = 0;  ///< of a half of a window; of a sender
     std::uint64_t epoch_ = 0, plan_ = 0, mails_ = 0;
     std::vector<long> processes_;
     std::atomic<std::uint64_t> failed_{0};  ///< a failure and its rank; 0: none
