@@ -48,7 +48,9 @@ class Attention:
         defaults: Mapping[str, float] | None = None,
         allowed: Mapping[str, tuple[int, ...]] | None = None,
         one_head: bool = False,
+        sp_group: Any = None,
     ) -> None:
+        self._sp_group = sp_group
         self.options = {name: value for name, value in dict(options or {}).items() if value is not None}
         _c.verify(definition, self.options)
         self.definition = definition
@@ -94,6 +96,7 @@ class Attention:
         output_final_state: bool = False,
         cu_seqlens: Any = None,
         return_intermediate_states: bool = False,
+        partition: Any = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
         """(output, final state): the outputs, and the states after the last tokens or None.
@@ -110,11 +113,23 @@ class Attention:
         With `return_intermediate_states` a third result: the states before every chunk of 64 tokens (or of
         `options["chunk"]`), float32 [B, chunks, heads, …], or [chunks, heads, …] where the inputs have no batch; packed
         sequences have theirs in a row, for which `cu_seqlens` is read on the host.
+
+        With `sp_group` the arrays have this rank's tokens of every sequence. `partition`
+        (forge.distributed.partition) takes the place of `cu_seqlens` for packed sequences: what crosses the borders of
+        the rank's part goes on. Initial states enter where sequences begin, and final states are those after the
+        rank's last token. All ranks call alike, and differentiate alike.
         """
         arguments = self._arguments["forward"]
         tensors, scalars = arguments.inputs(args, kwargs)
         initial = arguments.states(initial_state) if initial_state is not None else None
-        results = self._run(tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states)
+        border = None
+        if self._sp_group is not None or partition is not None:
+            from .distributed import border_of
+
+            border, cu_seqlens = border_of(self.name, self._sp_group, partition, cu_seqlens)
+        results = self._run(
+            tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states, border
+        )
         count = len(self.signature.outputs)
         outputs, states = results[:count], results[count:]
         output = _one_or_all(outputs)
@@ -205,9 +220,10 @@ class Attention:
         final: bool,
         cu_seqlens: Any,
         before_chunks: bool = False,
+        border: Any = None,
     ) -> list[Any]:
         """The outputs, then the final states if `final`, then the states before chunks. All arguments, and what
-        `initial` has, in the order of declaration."""
+        `initial` has, in the order of declaration. `border`: of a call of several ranks."""
         arrays = library_of(tensors[0])
         chunks = self._chunks(arrays, tensors[0], cu_seqlens) if before_chunks and arrays is not None else None
         try:
@@ -217,8 +233,10 @@ class Attention:
                 raise NotImplementedError(
                     f"{self.name}: return_intermediate_states has no gradients; call it under torch.no_grad()"
                 ) from None
-            return run_with_gradients(self, tensors, scalars, initial, final, cu_seqlens)
-        return plan.run(tensors, scalars, initial, cu_seqlens)
+            return run_with_gradients(self, tensors, scalars, initial, final, cu_seqlens, border)
+        if border is None:
+            return plan.run(tensors, scalars, initial, cu_seqlens)
+        return plan.run(tensors, scalars, initial, cu_seqlens, border=border)
 
     def _chunks(self, arrays: Library, first: Any, cu_seqlens: Any) -> int:
         """How many states before chunks a call has; `first`: its first tensor."""
