@@ -71,7 +71,9 @@ int explain_variant(const ExplainOptions& options) {
     if (options.ranks > 0) {
         const check::Problem problem = problem_of(options.shape);
         const std::int64_t lanes = problem.sequences() * std::max(problem.H, problem.HV);
-        const std::string link = !options.link.empty() ? options.link : on_gpu(options.build) ? "nvlink" : "shared-memory";
+        const std::string link = !options.link.empty()   ? options.link
+                                 : on_gpu(options.build) ? "nvlink"
+                                                         : "shared-memory";
         fmt::print("{}", dist::explain(attention, options.ranks, lanes, dist::link_named(link)));
     }
     return 0;

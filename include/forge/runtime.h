@@ -171,7 +171,7 @@ class Attention {
     /// The states that pass from rank to rank (forge/dist.h), of this program or of another of the definition's: of a
     /// backward pass their gradients. Nothing is compiled.
     [[nodiscard]] std::vector<Carried> carried(const std::string& entry = {}) const;
-    [[nodiscard]] std::string strategy() const;              ///< the one that was chosen
+    [[nodiscard]] std::string strategy() const;  ///< the one that was chosen
     [[nodiscard]] std::int64_t chunk() const;
     [[nodiscard]] std::string isa() const;  ///< of the kernels: avx512, …, on a GPU its architecture, such as sm_90
     [[nodiscard]] std::string schedule() const;  ///< all that was chosen, as text

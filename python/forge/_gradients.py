@@ -176,7 +176,12 @@ def _function() -> Any:
             signature, outputs = ctx.attention.signature, len(ctx.attention.signature.outputs)
             needed = frozenset(i.name for i, need in zip(signature.tensors, ctx.needs_input_grad[6:]) if need)
             made = ctx.attention._backward(needed).run(
-                tensors, ctx.scalars, initial or None, ctx.cu_seqlens, list(grads[:outputs]), list(grads[outputs:]),
+                tensors,
+                ctx.scalars,
+                initial or None,
+                ctx.cu_seqlens,
+                list(grads[:outputs]),
+                list(grads[outputs:]),
                 ctx.border,
             )
             names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial)]]

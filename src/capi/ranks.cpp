@@ -47,9 +47,7 @@ dist::Options group_options(const forge_option* options, std::size_t count) {
         if (name == "timeout_ms") parsed.timeout = std::chrono::milliseconds(forge::capi::parse_number(name, value));
         else if (name == "scheme") parsed.scheme = dist::scheme_named(value);
         else if (name == "shared_memory") parsed.shared_memory = forge::capi::parse_number(name, value) != 0;
-        else
-            throw InvalidArgument(
-                fmt::format("option '{}': expected one of scheme, shared_memory, timeout_ms", name));
+        else throw InvalidArgument(fmt::format("option '{}': expected one of scheme, shared_memory, timeout_ms", name));
     }
     return parsed;
 }

@@ -23,7 +23,8 @@ struct Attention::Family {
         : module(declared, asked.dtype), options(std::move(asked)), dispatcher([this](const auto& key) {
               CompileOptions of_key = options;
               of_key.entry = key.entry;
-              if (program::is_summary(key.entry) && key.entry != options.entry)  // what was asked is of the other program
+              if (program::is_summary(key.entry) &&
+                  key.entry != options.entry)  // what was asked is of the other program
                   of_key.strategy = "auto", of_key.tiles = of_key.segments = 0, of_key.chunk_states = false;
               return compiler::build(module, of_key);
           }) {}

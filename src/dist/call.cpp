@@ -127,7 +127,8 @@ std::vector<float> last_rows_of(const ir::LastRows& last, const ir::Definition& 
     const ir::InputDecl& in = *def.input(last.input);
     const TensorView& view = tensor(call, last.input);
     const std::size_t axis = token_axis(in, view);
-    const std::int64_t rows = in.type.shape[0].factor, heads = view.shape[axis + 1], width = product_of(view.shape, axis + 2);
+    const std::int64_t rows = in.type.shape[0].factor, heads = view.shape[axis + 1],
+                       width = product_of(view.shape, axis + 2);
     const std::int64_t first = (geometry.first_token(row) + geometry.token_count(row) - 1) * rows;
     std::vector<float> found;
     for (std::int64_t b = 0; b < geometry.crossing(); ++b)
@@ -156,7 +157,8 @@ void store_states(const std::map<std::string, TensorView>& wanted, const Item& i
     const auto found = wanted.find(item.name);
     if (found == wanted.end()) return;
     for (std::size_t i = 0; i < values.size(); ++i)
-        std::memcpy(at(found->second, 0, row * item.block() + static_cast<std::int64_t>(i), 0), &values[i], sizeof(float));
+        std::memcpy(at(found->second, 0, row * item.block() + static_cast<std::int64_t>(i), 0), &values[i],
+                    sizeof(float));
 }
 
 std::vector<Item> last_row_items(const ir::Definition& def, const Call& call) {
@@ -167,7 +169,8 @@ std::vector<Item> last_row_items(const ir::Definition& def, const Call& call) {
         const std::size_t axis = token_axis(in, view);
         Item item{last.name, view.shape[axis + 1], {}, static_cast<float>(in.pad)};
         if (in.type.shape[0].factor > 1) item.shape.push_back(in.type.shape[0].factor);
-        item.shape.insert(item.shape.end(), view.shape.begin() + static_cast<std::ptrdiff_t>(axis) + 2, view.shape.end());
+        item.shape.insert(item.shape.end(), view.shape.begin() + static_cast<std::ptrdiff_t>(axis) + 2,
+                          view.shape.end());
         items.push_back(std::move(item));
     }
     return items;

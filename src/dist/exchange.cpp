@@ -48,7 +48,8 @@ void apply_factors(const std::vector<std::int64_t>& shape, const std::vector<std
 }
 
 /// c = a @ b + c; [rows, inner] and [inner, columns].
-void multiply_add(const float* a, const float* b, std::int64_t rows, std::int64_t inner, std::int64_t columns, float* c) {
+void multiply_add(const float* a, const float* b, std::int64_t rows, std::int64_t inner, std::int64_t columns,
+                  float* c) {
     for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t k = 0; k < inner; ++k) {
             const float factor = a[i * inner + k];
@@ -68,7 +69,8 @@ Exchange::Exchange(std::vector<Field> fields, std::uint64_t plan, bool reverse)
         const std::int64_t block = field.block(), map = field.map_block();
         const std::int64_t rows = field.shape.empty() ? 1 : field.shape[0], width = rows > 0 ? block / rows : 0;
         const std::int64_t most =
-            is_matrix(field.map) ? rows : std::clamp<std::int64_t>(kTileFloats / std::max<std::int64_t>(1, width), 1, rows);
+            is_matrix(field.map) ? rows
+                                 : std::clamp<std::int64_t>(kTileFloats / std::max<std::int64_t>(1, width), 1, rows);
         const bool map_has_rows = map > 0 && !is_matrix(field.map) && !field.shape.empty() && field.map_shape[0] != 1;
         for (std::int64_t lane = 0; lane < field.lanes; ++lane)
             for (std::int64_t row = 0; row < rows; row += most) {
@@ -165,7 +167,8 @@ void Exchange::scan(Space& space, const Summary& summary, const std::vector<floa
             scatter_scan_gather(space, summary, incoming);
             break;
         case Scheme::AllGather:
-            space.shares_memory() ? all_gather(space, summary, incoming) : all_gather_messages(space, summary, incoming);
+            space.shares_memory() ? all_gather(space, summary, incoming)
+                                  : all_gather_messages(space, summary, incoming);
             break;
         case Scheme::Serial:
         case Scheme::Auto:
@@ -240,7 +243,8 @@ bool Exchange::fold(const Tile& tile, const float* entry, bool there, std::vecto
         return true;
     }
     if (!there)
-        throw RuntimeError("has_prev: expected a rank whose first sequence goes on from the rank before, which ends one");
+        throw RuntimeError(
+            "has_prev: expected a rank whose first sequence goes on from the rank before, which ends one");
     std::vector<float> after(count);
     apply(tile, map, sum.data(), added, after.data());
     sum = std::move(after);
@@ -293,7 +297,9 @@ void Exchange::scatter_scan_gather(Space& space, const Summary& summary, const s
 void Exchange::all_gather(Space& space, const Summary& summary, const std::vector<float*>& incoming) {
     const int p = position(space), P = space.size();
     const std::size_t tiles = tiles_.size();
-    const auto slot = [&](int from, std::size_t t) { return total_ + (static_cast<std::size_t>(from) * tiles + t) * entry_; };
+    const auto slot = [&](int from, std::size_t t) {
+        return total_ + (static_cast<std::size_t>(from) * tiles + t) * entry_;
+    };
     std::vector<float> packed(tiles * entry_);
     for (std::size_t t = 0; t < tiles; ++t) pack(summary, tiles_[t], packed.data() + t * entry_);
     for (int q = p + 1; q < P; ++q) {
@@ -320,7 +326,8 @@ void Exchange::all_gather_messages(Space& space, const Summary& summary, const s
     for (std::size_t t = 0; summary.receives && t < tiles; ++t) {
         bool there = false;
         for (int s = 0; s < p; ++s)
-            there = fold(tiles_[t], all.data() + static_cast<std::size_t>(at(space, s)) * each + t * entry_, there, sum);
+            there =
+                fold(tiles_[t], all.data() + static_cast<std::size_t>(at(space, s)) * each + t * entry_, there, sum);
         if (there) std::copy(sum.begin(), sum.end(), incoming[tiles_[t].field] + tiles_[t].state);
     }
 }
@@ -354,7 +361,8 @@ void Exchange::serial(Space& space, bool receives, bool sends, const std::vector
         if (turn == p) compute();
         if (turn == P - 1) break;
         if (turn == p && sends)
-            each(outgoing, [&](const Tile& tile, const float* data) { std::copy_n(data, tile.count, mine.data() + tile.place); });
+            each(outgoing,
+                 [&](const Tile& tile, const float* data) { std::copy_n(data, tile.count, mine.data() + tile.place); });
         space.gather(mine.data(), all.data(), total_ * sizeof(float));
         if (turn != p - 1 || !receives) continue;
         const float* came = all.data() + static_cast<std::size_t>(at(space, turn)) * total_;

@@ -20,17 +20,17 @@ struct Field {
 /// What is computed and sent at a time: some rows of a lane's state, or, if its transition is a matrix, all of it.
 struct Tile {
     std::size_t field = 0;
-    std::int64_t state = 0, count = 0;      ///< the place among the field's states, and how many numbers
-    std::int64_t map = 0, map_count = 0;    ///< the same of transitions
-    std::int64_t rows = 0;                  ///< of the first axis
-    std::size_t place = 0;                  ///< among all states, in a window
+    std::int64_t state = 0, count = 0;    ///< the place among the field's states, and how many numbers
+    std::int64_t map = 0, map_count = 0;  ///< the same of transitions
+    std::int64_t rows = 0;                ///< of the first axis
+    std::size_t place = 0;                ///< among all states, in a window
 };
 
 /// A rank's part: its tokens turn a state S into D∘S + B.
 struct Summary {
-    bool fresh = true;     ///< what goes on to the next rank begins here: D is 0
-    bool receives = false; ///< a state comes from the rank before
-    bool sends = false;    ///< a state goes to the rank after
+    bool fresh = true;                       ///< what goes on to the next rank begins here: D is 0
+    bool receives = false;                   ///< a state comes from the rank before
+    bool sends = false;                      ///< a state goes to the rank after
     std::vector<const float*> states, maps;  ///< of each field: B and D (null: the identity)
 };
 

@@ -38,9 +38,9 @@ class Meeting {
         return true;
     }
     [[noreturn]] void late() const {
-        throw PeerTimeout(fmt::format("group: expected {} threads, of which some did not come within {} ms", size_,
-                                      timeout_.count()),
-                          -1, 0);
+        throw PeerTimeout(
+            fmt::format("group: expected {} threads, of which some did not come within {} ms", size_, timeout_.count()),
+            -1, 0);
     }
 
     std::mutex mutex_;
@@ -73,8 +73,7 @@ Mpi load() {
     Mpi mpi;
     const auto find = [&](auto& function, const char* name) {
         void* symbol = dlsym(library, name);
-        if (!symbol)
-            throw RuntimeError(fmt::format("mpi: expected Open MPI's library, found one without {}", name));
+        if (!symbol) throw RuntimeError(fmt::format("mpi: expected Open MPI's library, found one without {}", name));
         function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);  // NOLINT: dlsym
     };
     find(mpi.initialized, "MPI_Initialized"), find(mpi.finalized, "MPI_Finalized"), find(mpi.init, "MPI_Init");
@@ -127,7 +126,8 @@ Bootstrap mpi() {
     check_mpi(mpi.size(mpi.world, &made.size), "MPI_Comm_size");
     made.allgather = [&mpi](const void* in, void* out, std::size_t bytes) {
         constexpr std::size_t kMost = std::size_t{1} << 30U;
-        if (bytes > kMost) throw RuntimeError(fmt::format("mpi: expected at most {} bytes of a rank, got {}", kMost, bytes));
+        if (bytes > kMost)
+            throw RuntimeError(fmt::format("mpi: expected at most {} bytes of a rank, got {}", kMost, bytes));
         const int count = static_cast<int>(bytes);
         check_mpi(mpi.allgather(in, count, mpi.byte, out, count, mpi.byte, mpi.world), "MPI_Allgather");
     };

@@ -13,13 +13,15 @@ void check_offsets(std::span<const std::int64_t> cu_seqlens, std::span<const std
             throw RuntimeError(fmt::format("{}: expected 0 as the first offset, got {}", name, offsets.front()));
         const auto falls = std::adjacent_find(offsets.begin(), offsets.end(), std::greater<>());
         if (falls != offsets.end())
-            throw RuntimeError(fmt::format("{}: expected offsets that do not fall, got {} after {}", name, falls[1], *falls));
+            throw RuntimeError(
+                fmt::format("{}: expected offsets that do not fall, got {} after {}", name, falls[1], *falls));
     };
     if (cu_seqlens.empty()) throw RuntimeError("cu_seqlens: expected offsets of sequences, got none");
     check("cu_seqlens", cu_seqlens);
     if (shards.empty()) return;
     if (shards.size() != static_cast<std::size_t>(size) + 1)
-        throw RuntimeError(fmt::format("shard_offsets: expected {}, one more than ranks, got {}", size + 1, shards.size()));
+        throw RuntimeError(
+            fmt::format("shard_offsets: expected {}, one more than ranks, got {}", size + 1, shards.size()));
     check("shard_offsets", shards);
     if (shards.back() != cu_seqlens.back())
         throw RuntimeError(fmt::format("shard_offsets: expected the number of tokens, {}, as the last offset, got {}",

@@ -53,7 +53,8 @@ Memory map_other(const Offer& offer, std::size_t bytes) {
 bool Region::share(std::size_t bytes, const Bootstrap& ranks) {
     const auto size = static_cast<std::size_t>(ranks.size), self = static_cast<std::size_t>(ranks.rank);
     bases_.assign(size, nullptr);
-    Offer mine{process_token(), support::mix(process_token() ^ reinterpret_cast<std::uintptr_t>(this)), 0, getpid(), -1};
+    Offer mine{process_token(), support::mix(process_token() ^ reinterpret_cast<std::uintptr_t>(this)), 0, getpid(),
+               -1};
     const int file = memfd_create("forge", MFD_CLOEXEC);
     // Memory that is not there in the end would be a signal in the middle of an exchange: it is taken now.
     if (file >= 0 && posix_fallocate(file, 0, static_cast<off_t>(bytes)) == 0) bases_[self] = map_memory(file, bytes);

@@ -56,7 +56,8 @@ class Bordered {
     /// The states of the sequences that cross at `row` are these.
     void begin(const Items& items, std::int64_t row, const States& states) {
         for (const Item& item : items) {
-            std::vector<float>& all = buffers_.emplace_back(states_of(call_.initial_states, item, 0, geometry_.sequences));
+            std::vector<float>& all =
+                buffers_.emplace_back(states_of(call_.initial_states, item, 0, geometry_.sequences));
             const std::vector<float>& part = states.at(item.name);
             std::copy(part.begin(), part.end(), all.begin() + static_cast<std::ptrdiff_t>(row * item.block()));
             call_.initial_states[item.name] = view(all, item);
@@ -144,7 +145,8 @@ class RankCall {
     /// What the call has for sequences that begin on this rank.
     [[nodiscard]] States given(const Items& items, std::int64_t row) const {
         States found;
-        for (const Item& item : items) found[item.name] = states_of(call_.initial_states, item, row, geometry_.crossing());
+        for (const Item& item : items)
+            found[item.name] = states_of(call_.initial_states, item, row, geometry_.crossing());
         return found;
     }
 
@@ -195,8 +197,7 @@ class RankCall {
     void summarise(const Items& items, const Leg& leg, States& states, States& maps) const {
         const Items transitions = transitions_of(items);
         for (const Item& item : items)
-            if (has_transition(item))
-                maps[graph::transition_name(item.name)] = neutral(item, geometry_.crossing());
+            if (has_transition(item)) maps[graph::transition_name(item.name)] = neutral(item, geometry_.crossing());
         if (geometry_.token_count(leg.out_row) == 0) return;
         const Attention summary = attention_.entry(leg.reverse ? "summary of backward" : "summary");
         Call part = inputs_of(summary.definition(), call_, geometry_, leg.out_row);
@@ -286,8 +287,10 @@ void check_call(const Attention& attention, const Call& call, const Part& part, 
     const std::int64_t chunk = attention.definition().fixed_chunk;
     if (chunk > 0 && part.has_next && geometry.sequences > 0)
         if (const std::int64_t tokens = geometry.token_count(geometry.row_of(true)); tokens % chunk != 0)
-            refuse("has_next", fmt::format("whole chunks of {} tokens, which the definition fixes, of a sequence that goes on", chunk),
-                   fmt::format("{} tokens", tokens));
+            refuse(
+                "has_next",
+                fmt::format("whole chunks of {} tokens, which the definition fixes, of a sequence that goes on", chunk),
+                fmt::format("{} tokens", tokens));
     if (borders && call.cu_seqlens && call.cu_seqlens->shape[0] < 2)
         refuse("cu_seqlens", "the sequence that crosses the border, if only with 0 tokens", "no sequence");
 }

@@ -123,8 +123,8 @@ std::string explain(const Attention& attention, int ranks, std::int64_t lanes, c
         const bool has_map = matrix || c.map == Carried::Map::Factors;
         volume.state_bytes += bytes(c.shape), volume.map_bytes += has_map ? bytes(c.map_shape) : 0;
         volume.matrices = volume.matrices || matrix, volume.summed = volume.summed && c.map != Carried::Map::None;
-        text += fmt::format("//   {}: {:.0f} bytes at a border, its transition ({}) {:.0f}{}\n", c.state, bytes(c.shape),
-                            c.transition, has_map ? bytes(c.map_shape) : 0,
+        text += fmt::format("//   {}: {:.0f} bytes at a border, its transition ({}) {:.0f}{}\n", c.state,
+                            bytes(c.shape), c.transition, has_map ? bytes(c.map_shape) : 0,
                             c.obstacle.empty() ? "" : "; no summary because of " + c.obstacle);
     }
     if (ranks == 1) return text + "//   one rank exchanges nothing\n";

@@ -48,7 +48,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "ranks of several
 
 Space::Space(const Bootstrap& bootstrap, const Options& options) : bootstrap_(bootstrap), options_(options) {
     if (bootstrap.size < 1 || bootstrap.rank < 0 || bootstrap.rank >= bootstrap.size)
-        throw RuntimeError(fmt::format("group: expected a rank from 0 to {}, got {}", bootstrap.size - 1, bootstrap.rank));
+        throw RuntimeError(
+            fmt::format("group: expected a rank from 0 to {}, got {}", bootstrap.size - 1, bootstrap.rank));
     if (bootstrap.size == 1) return;
     if (!bootstrap.allgather) throw RuntimeError("group: expected an all-gather of the launcher's, got none");
     // What all must agree on, once.
@@ -126,9 +127,9 @@ void Space::raise(std::uint64_t word) const {
         case Failure::Died:
             throw PeerTimeout(fmt::format("group: the process of rank {} ended, {}", peer, at), peer, epoch_);
         case Failure::Late:
-            throw PeerTimeout(fmt::format("group: rank {} did not come within {} ms, {}", peer,
-                                          options_.timeout.count(), at),
-                              peer, epoch_);
+            throw PeerTimeout(
+                fmt::format("group: rank {} did not come within {} ms, {}", peer, options_.timeout.count(), at), peer,
+                epoch_);
         case Failure::Mismatch:
             throw PlanMismatch(fmt::format("group: expected the same calls on all ranks, got another one, or other "
                                            "sizes, on rank {}, {}",
@@ -238,9 +239,7 @@ std::atomic<std::uint64_t>& Space::flag(int to, int from, std::size_t number) co
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(flags_.at(to) + at * kLine);
 }
 
-void Space::signal(int to, std::size_t number) {
-    flag(to, rank(), number).store(epoch_, std::memory_order_release);
-}
+void Space::signal(int to, std::size_t number) { flag(to, rank(), number).store(epoch_, std::memory_order_release); }
 
 void Space::wait(std::size_t number, int from) {
     const std::atomic<std::uint64_t>& mine = flag(rank(), from, number);

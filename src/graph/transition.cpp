@@ -412,9 +412,8 @@ Function with_transitions(const Function& program) {
 
 Function rank_summary(const Function& program, const std::vector<std::string>& carried) {
     std::vector<Transition> all = transitions(program);
-    std::erase_if(all, [&](const Transition& t) {
-        return std::find(carried.begin(), carried.end(), t.state) == carried.end();
-    });
+    std::erase_if(
+        all, [&](const Transition& t) { return std::find(carried.begin(), carried.end(), t.state) == carried.end(); });
     check_composable(all, "summary", "ranks pass such states on one after the other: scheme = serial");
     Function out = program;
     out.name = program.name + "_summary";

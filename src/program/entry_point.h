@@ -39,8 +39,8 @@ bool is_backward(const std::string& entry);
 /// the identity. CompileError where a transition has no summary, with the op and its place.
 EntryPoint summary(const ir::Definition& def, const ir::PassRunner& passes = {}, const std::string& name = "summary");
 bool is_summary(const std::string& entry);
-/// The states that pass from rank to rank: the definition's, or in a backward pass their gradients and those of the last
-/// rows of inputs.
+/// The states that pass from rank to rank: the definition's, or in a backward pass their gradients and those of the
+/// last rows of inputs.
 std::vector<std::string> carried_states(const std::string& entry, const ir::Definition& def);
 
 /// The tensors of an entry point's calls, with a definition's own spelling.

@@ -41,10 +41,10 @@ Chain random_chain(int size, std::uint64_t seed) {
     std::normal_distribution<float> normal;
     Chain chain;
     const auto lanes = static_cast<std::int64_t>(1 + random() % 3);
-    chain.fields = {{Map::Identity, {3, 5}, {}, lanes},        {Map::Factors, {70, 90}, {1, 1}, lanes},
-                    {Map::Factors, {70, 90}, {70, 1}, lanes},  {Map::Factors, {4, 3, 5}, {1, 3, 1}, lanes},
-                    {Map::Factors, {9}, {9}, lanes},           {Map::Left, {6, 5}, {6, 6}, lanes},
-                    {Map::Right, {6, 5}, {5, 5}, lanes},       {Map::Factors, {}, {}, lanes}};
+    chain.fields = {{Map::Identity, {3, 5}, {}, lanes},       {Map::Factors, {70, 90}, {1, 1}, lanes},
+                    {Map::Factors, {70, 90}, {70, 1}, lanes}, {Map::Factors, {4, 3, 5}, {1, 3, 1}, lanes},
+                    {Map::Factors, {9}, {9}, lanes},          {Map::Left, {6, 5}, {6, 6}, lanes},
+                    {Map::Right, {6, 5}, {5, 5}, lanes},      {Map::Factors, {}, {}, lanes}};
     for (int r = 0; r < size; ++r) {
         auto& states = chain.states.emplace_back();
         auto& maps = chain.maps.emplace_back();
@@ -141,7 +141,8 @@ TEST(Exchange, NeedsNotWaitForWhatIsForgotten) {
     Chain chain = random_chain(3, 1);
     chain.open = {true, true, true}, chain.fresh = {true, false, true};
     chain.fields = {{Map::Factors, {9}, {9}, 1}};
-    for (std::size_t r = 0; r < 3; ++r) chain.states[r] = {std::vector<float>(9, 1)}, chain.maps[r] = {std::vector<float>(9, 0)};
+    for (std::size_t r = 0; r < 3; ++r)
+        chain.states[r] = {std::vector<float>(9, 1)}, chain.maps[r] = {std::vector<float>(9, 0)};
     chain.fresh[2] = false;
     std::atomic<bool> last_has = false;
     rethrow(on_ranks(3, {.scheme = Scheme::Ring}, [&](dist::Group& group) {
@@ -160,9 +161,10 @@ TEST(Exchange, NeedsNotWaitForWhatIsForgotten) {
 /// FORGE_EXCHANGES=100000 runs as many.
 TEST(Exchange, HoldsUnderStress) {
     const char* asked = std::getenv("FORGE_EXCHANGES");
-    const int count = asked ? std::atoi(asked) : 1500;
+    const int count = asked ? std::atoi(asked) : 10000;
     const auto number = [](int e, int rank, std::size_t i) {
-        return static_cast<float>(support::mix(static_cast<std::uint64_t>(e) * 64 + static_cast<std::uint64_t>(rank)) % 97) +
+        return static_cast<float>(support::mix(static_cast<std::uint64_t>(e) * 64 + static_cast<std::uint64_t>(rank)) %
+                                  97) +
                static_cast<float>(i % 5);
     };
     const std::vector<dist::Bootstrap> other = dist::threads(3);
@@ -210,18 +212,20 @@ void expect_all(const std::vector<std::exception_ptr>& thrown, const std::string
 void scan_once(dist::Group& group, std::int64_t size) {
     std::vector<float> state(static_cast<std::size_t>(size), 1), incoming(state.size());
     Exchange({{Map::Identity, {size}, {}, 1}}, 3, false)
-        .scan(group.space(), {group.rank() == 0, group.rank() > 0, group.rank() + 1 < group.size(), {state.data()}, {nullptr}},
+        .scan(group.space(),
+              {group.rank() == 0, group.rank() > 0, group.rank() + 1 < group.size(), {state.data()}, {nullptr}},
               {incoming.data()});
 }
 
 TEST(Exchange, TimesOutWhereARankStalls) {
     for (const Scheme scheme : kSummed) {
-        const auto thrown = on_ranks(3, {.timeout = std::chrono::milliseconds(60), .scheme = scheme}, [&](dist::Group& group) {
-            scan_once(group, 8);
-            if (group.rank() == 0) return;
-            EXPECT_THROW(scan_once(group, 8), dist::PeerTimeout);
-            scan_once(group, 8);  // the group is of no more use
-        });
+        const auto thrown =
+            on_ranks(3, {.timeout = std::chrono::milliseconds(60), .scheme = scheme}, [&](dist::Group& group) {
+                scan_once(group, 8);
+                if (group.rank() == 0) return;
+                EXPECT_THROW(scan_once(group, 8), dist::PeerTimeout);
+                scan_once(group, 8);  // the group is of no more use
+            });
         expect_all<dist::PeerTimeout>(thrown, "did not come within 60 ms", 0);
     }
 }

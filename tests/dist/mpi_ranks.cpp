@@ -14,7 +14,8 @@ using namespace forge;         // NOLINT: a program
 using namespace forge::tests;  // NOLINT
 
 const check::Problem& problem() {
-    static const check::Problem kProblem{.T = 130, .H = 2, .sizes = {{"K", 20}, {"V", 12}}, .dtype = F32, .initial_state = true};
+    static const check::Problem kProblem{
+        .T = 130, .H = 2, .sizes = {{"K", 20}, {"V", 12}}, .dtype = F32, .initial_state = true};
     return kProblem;
 }
 
@@ -28,7 +29,8 @@ bool computes(const Attention& attention, const ir::Definition& def, dist::Group
     check::Buffers together(def, problem());
     RankBuffers mine(together, def, group->rank(), group->size(), {});
     dist::run(attention, mine.call(), *group, mine.part());
-    const auto part = dist::SeqPartition::build(std::vector<std::int64_t>{0, problem().T}, group->rank(), group->size());
+    const auto part =
+        dist::SeqPartition::build(std::vector<std::int64_t>{0, problem().T}, group->rank(), group->size());
     double square = 0, error = 0;
     for (const auto& [name, x] : together.outputs) {
         const std::int64_t row = x.count() / problem().T;
@@ -48,7 +50,8 @@ int run(bool kill) {
             dist::Group group(ranks, {.scheme = scheme, .shared_memory = shared});
             for (const char* name : {"gla", "gated_delta_net", "shifted_pairs"}) {
                 const ir::Definition def = program_named(name).make().define();
-                const Attention attention = compile(def, {.dtype = F32, .sizes = check::sizes_for(def, problem()), .chunk = 32});
+                const Attention attention =
+                    compile(def, {.dtype = F32, .sizes = check::sizes_for(def, problem()), .chunk = 32});
                 if (computes(attention, def, &group)) continue;
                 std::printf("rank %d: %s differs, %s\n", group.rank(), name, group.describe().c_str());
                 return 1;
@@ -69,7 +72,8 @@ int run(bool kill) {
         std::printf("rank %d: learnt nothing\n", group.rank());
     } catch (const dist::PeerTimeout& e) {
         whole = whole && computes(attention, def, nullptr);
-        std::printf("rank %d: %s rank %d: %s\n", group.rank(), whole ? "goes on without" : "differs without", e.peer, e.what());
+        std::printf("rank %d: %s rank %d: %s\n", group.rank(), whole ? "goes on without" : "differs without", e.peer,
+                    e.what());
     }
     std::fflush(stdout);
     _exit(0);  // MPI cannot be finalised without all ranks

@@ -117,8 +117,7 @@ TEST(Partition, RefusesOffsetsThatFall) {
     EXPECT_EQ(message({0, 5, 3}, {}), "cu_seqlens: expected offsets that do not fall, got 3 after 5");
     EXPECT_EQ(message({1, 5}, {}), "cu_seqlens: expected 0 as the first offset, got 1");
     EXPECT_EQ(message({0, 5}, {0, 5}), "shard_offsets: expected 3, one more than ranks, got 2");
-    EXPECT_EQ(message({0, 5}, {0, 2, 4}),
-              "shard_offsets: expected the number of tokens, 5, as the last offset, got 4");
+    EXPECT_EQ(message({0, 5}, {0, 2, 4}), "shard_offsets: expected the number of tokens, 5, as the last offset, got 4");
 }
 
 }  // namespace

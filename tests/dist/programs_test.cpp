@@ -60,9 +60,10 @@ class Ranks : public testing::TestWithParam<Entry> {
             const check::Report report = check::compare(buffers, reference);
             for (const check::Difference& d : report.differences)
                 EXPECT_TRUE(d.ok) << entry << " on " << size << " ranks, " << to_string(cut.options.scheme) << ", "
-                                  << (problem.lengths.empty() ? "batch" : "packed") << ": " << d.name << ": relative RMS "
-                                  << d.relative_rms << " > " << report.tolerance << "; first at token " << d.first_bad_token
-                                  << ", head " << d.head << " of sequence " << d.sequence;
+                                  << (problem.lengths.empty() ? "batch" : "packed") << ": " << d.name
+                                  << ": relative RMS " << d.relative_rms << " > " << report.tolerance
+                                  << "; first at token " << d.first_bad_token << ", head " << d.head << " of sequence "
+                                  << d.sequence;
         }
     }
 
@@ -72,11 +73,13 @@ class Ranks : public testing::TestWithParam<Entry> {
 TEST_P(Ranks, HaveTheForwardPass) {
     dist::Options messages;
     messages.shared_memory = false;
-    expect_agreement("forward", batch(17, 9), {{2, {}}, {3, {0, 40, 40, 150}}, {4, {}, messages}, {8, {0, 0, 1, 30, 31, 90, 100, 150, 150}}});
+    expect_agreement("forward", batch(17, 9),
+                     {{2, {}}, {3, {0, 40, 40, 150}}, {4, {}, messages}, {8, {0, 0, 1, 30, 31, 90, 100, 150, 150}}});
     expect_agreement("forward", packed(17, 9), {{2, {0, 17, 150}}, {3, {}}, {4, {0, 40, 41, 41, 150}}, {8, {}}});
 }
 
-/// The sizes and strategies of tests/numerics/gradient_test, in float32. FORGE_ALL=1 takes all programs, otherwise they take turns.
+/// The sizes and strategies of tests/numerics/gradient_test, in float32. FORGE_ALL=1 takes all programs, otherwise they
+/// take turns.
 TEST_P(Ranks, HaveTheBackwardPass) {
     if (!std::getenv("FORGE_ALL") && GetParam().name.size() % 2 == 0) GTEST_SKIP() << "not without FORGE_ALL";
     expect_agreement("backward", batch(20, 12), {{3, {0, 40, 40, 150}}, {4, {}}});

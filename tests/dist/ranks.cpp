@@ -82,8 +82,8 @@ bool RankBuffers::is_sum(const std::string& state) const {
 TensorView RankBuffers::tokens_of(const OwnedTensor& x, std::int64_t factor) const {
     TensorView view = x.view();
     const std::size_t axis = packed_ ? 0 : 1;
-    view.data = static_cast<std::byte*>(view.data) + partition_.begin * factor * view.strides[axis] *
-                                                         static_cast<std::int64_t>(size_in_bytes(x.dtype));
+    view.data = static_cast<std::byte*>(view.data) +
+                partition_.begin * factor * view.strides[axis] * static_cast<std::int64_t>(size_in_bytes(x.dtype));
     view.shape[axis] = (partition_.end - partition_.begin) * factor;
     return view;
 }
@@ -129,7 +129,8 @@ void RankBuffers::merge() {
                        ends = !partition_.has_next || (packed_ && n + 1 < rows);
             if (!is_sum(name) && !(gradient ? begins : ends)) continue;
             for (std::int64_t i = 0; i < row; ++i)
-                all.set((first + n) * row + i, mine.at(n * row + i) + (is_sum(name) ? all.at((first + n) * row + i) : 0));
+                all.set((first + n) * row + i,
+                        mine.at(n * row + i) + (is_sum(name) ? all.at((first + n) * row + i) : 0));
         }
     }
 }

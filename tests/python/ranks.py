@@ -71,9 +71,7 @@ def packed_sequences(group: forge.distributed.Group) -> None:
     """Packed ones that cross borders, by forge.ops with cp_context, its own and of FLA's form."""
     given, weights = inputs(), torch.randn(B, T, H, V, generator=torch.Generator().manual_seed(9))
     cu_seqlens = torch.tensor([0, 20, 60, T])
-    expected, gradients = differentiated(
-        lambda *x: forge.ops.chunk_gla(*x, cu_seqlens=cu_seqlens)[0], given, weights
-    )
+    expected, gradients = differentiated(lambda *x: forge.ops.chunk_gla(*x, cu_seqlens=cu_seqlens)[0], given, weights)
     for shards in (None, [0, 30, 30, T]):
         part = forge.distributed.partition(cu_seqlens, group, shards)
         contexts = [part]

@@ -20,8 +20,11 @@ def test_ranks_of_torch_distributed(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [
         subprocess.Popen(
-            [*command, str(rank), str(size), str(tmp_path / "store")], env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [*command, str(rank), str(size), str(tmp_path / "store")],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )  # fmt: skip
         for rank in range(size)
     ]
