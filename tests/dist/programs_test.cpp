@@ -26,7 +26,7 @@ check::Problem packed(std::int64_t K, std::int64_t V) {
     return problem;
 }
 
-class Ranks : public testing::TestWithParam<Entry> {
+class RanksOf : public testing::TestWithParam<Entry> {
   protected:
     Attention compiled(const std::string& entry, const check::Problem& problem) const {
         CompileOptions options{.entry = entry, .dtype = F32, .sizes = check::sizes_for(def_, problem)};
@@ -70,7 +70,7 @@ class Ranks : public testing::TestWithParam<Entry> {
     ir::Definition def_ = GetParam().make().define();
 };
 
-TEST_P(Ranks, HaveTheForwardPass) {
+TEST_P(RanksOf, HaveTheForwardPass) {
     dist::Options messages;
     messages.shared_memory = false;
     expect_agreement("forward", batch(17, 9),
@@ -80,13 +80,61 @@ TEST_P(Ranks, HaveTheForwardPass) {
 
 /// The sizes and strategies of tests/numerics/gradient_test, in float32. FORGE_ALL=1 takes all programs, otherwise they
 /// take turns.
-TEST_P(Ranks, HaveTheBackwardPass) {
+TEST_P(RanksOf, HaveTheBackwardPass) {
     if (!std::getenv("FORGE_ALL") && GetParam().name.size() % 2 == 0) GTEST_SKIP() << "not without FORGE_ALL";
     expect_agreement("backward", batch(20, 12), {{3, {0, 40, 40, 150}}, {4, {}}});
     expect_agreement("backward", packed(20, 12), {{2, {}}, {4, {0, 40, 41, 41, 150}}});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Ranks, testing::ValuesIn(all_programs()), name_of);
+/// Rows that prev_token reads cross borders as the numbers that they are.
+TEST(Ranks, HoldIn16Bits) {
+    const ir::Definition def = program_named("shifted_pairs").make().define();
+    for (const DType dtype : {BF16, F16}) {
+        check::Problem problem = batch(17, 9);
+        problem.dtype = dtype, problem.strided = true;
+        const Attention attention = compile(def, {.dtype = dtype, .sizes = check::sizes_for(def, problem)});
+        check::Buffers buffers(def, problem);
+        const check::Reference reference = check::reference(buffers, attention.chunk());
+        check::clear_results(buffers);
+        run_on_ranks(attention, buffers, def, 3, {}, {0, 40, 40, 150});
+        const check::Report report = check::compare(buffers, reference);
+        EXPECT_TRUE(report.ok) << to_string(dtype) << ": " << report.worst();
+    }
+}
+
+/// What ranks do not have is refused before anything is exchanged: the group stays whole.
+TEST(Ranks, RefuseInWords) {
+    const ir::Definition def = program_named("gla").make().define();
+    check::Problem problem = batch(17, 9);
+    const Attention attention = compile(def, {.dtype = F32, .sizes = check::sizes_for(def, problem)});
+    check::Buffers buffers(def, problem);
+    const auto message = [&](const Attention& of, const Call& call, const dist::Part& part) -> std::string {
+        dist::Group group(dist::threads(1)[0]);
+        try {
+            dist::run(of, call, group, part);
+        } catch (const RuntimeError& error) {
+            group.check();
+            return error.what();
+        }
+        return "";
+    };
+    Call call = buffers.call();
+    EXPECT_EQ(message(attention, call, {}), "");
+    EXPECT_EQ(message(attention, call, {.has_prev = true}),
+              "gla: argument 'has_prev': expected no borders with one rank, got some");
+    EXPECT_EQ(message(attention.entry("decode"), call, {}),
+              "gla: argument 'entry': expected forward or backward, which ranks share, got decode");
+    call.initial_slots = dense(nullptr, DType::I32, {2});
+    EXPECT_EQ(message(attention, call, {}),
+              "gla: argument 'initial_slots': expected states of the call's own over ranks, got slots of a pool");
+    const Attention planned =
+        compile(def, {.device = "cuda", .on = "h200", .dtype = BF16, .sizes = {{"K", 64}, {"V", 64}}});
+    EXPECT_EQ(
+        message(planned, call, {}),
+        "gla: argument 'device': expected cpu: ranks do not exchange states on GPUs yet, got warp-groups kernels");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RanksOf, testing::ValuesIn(all_programs()), name_of);
 
 }  // namespace
 }  // namespace forge::tests
