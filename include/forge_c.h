@@ -79,7 +79,8 @@ typedef struct forge_attention forge_attention;
 ///                       the last token; coming out, of the initial one) and grad_<input> of inputs per head and of
 ///                       numbers, [N, heads, …], sums over tokens on top of what goes in. Gradients are per head of the
 ///                       outputs, for the caller to sum where fewer heads share an input, and of the inputs' types.
-///                       backward of q, k: of the gradients of inputs only these, and none that they do not need
+///                       backward of q, k: of the gradients of inputs only these, and none that they do not need.
+///                       summary, summary of backward: what a rank's tokens do to the states (forge/dist.h)
 ///   dtype               bf16 (default), f16 or f32: replaces the definition's 16-bit types
 ///   size.<symbol>       the size of every symbol but T and the heads: size.K = 128
 ///   strategy            auto (default), one-pass, fused, decoupled, segmented
@@ -181,6 +182,54 @@ FORGE_API forge_status forge_workspace_bytes(const forge_attention* attention, c
                                              size_t* bytes, size_t* alignment);
 /// Enqueues a call on args->stream, or runs it, on the CPU. See the promises at the top.
 FORGE_API forge_status forge_launch(const forge_attention* attention, const forge_args* args);
+
+/* ------------------------------------------------------------------------------- several ranks, since ABI 1.4 */
+
+/// One sequence, or packed sequences in a row, over several ranks, each of which has a contiguous part of the tokens:
+/// threads, processes of a machine, or processes anywhere (docs/distributed.md). All calls with one group are
+/// collective: every rank makes the same ones in the same order. On the CPU.
+typedef struct forge_group forge_group;
+
+/// An all-gather of the launcher's: every rank gives `bytes` bytes and gets those of all ranks in order. Returns 0, or
+/// what failed. Called within forge_group_create, and within launches where ranks share no memory.
+typedef int32_t (*forge_allgather)(void* context, const void* in, void* out, size_t bytes);
+
+/// Options, the same on all ranks:
+///   timeout_ms           after which a rank that waits for another gives up; default 30000, 0: never
+///   scheme               auto (default), direct, ring, scatter-scan-gather, all-gather, serial
+///   shared_memory        1 (default), or 0: only the launcher's all-gather
+/// With one rank `allgather` may be NULL.
+FORGE_API forge_status forge_group_create(int32_t rank, int32_t size, forge_allgather allgather, void* context,
+                                          const forge_option* options, size_t option_count, forge_group** group);
+/// Of the ranks that mpirun or srun started. Open MPI's library is found at run time, and initialised if it is not.
+FORGE_API forge_status forge_group_create_mpi(const forge_option* options, size_t option_count, forge_group** group);
+/// NULL is allowed. Of this rank alone.
+FORGE_API void forge_group_destroy(forge_group* group);
+/// FORGE_OK, or what made the group useless.
+FORGE_API forge_status forge_group_check(const forge_group* group);
+/// From any thread: all ranks that wait, or will wait, return FORGE_GROUP_ABORTED.
+FORGE_API forge_status forge_group_abort(forge_group* group);
+FORGE_API int32_t forge_group_rank(const forge_group* group);
+FORGE_API int32_t forge_group_size(const forge_group* group);
+/// In words; valid until the next time.
+FORGE_API const char* forge_group_describe(forge_group* group);
+
+/// forge_launch of a rank, of an entry forward, backward or "backward of" inputs. `has_prev`: the first sequence has
+/// begun on a rank before; its initial state, and its last rows, come from there. `has_next`: the last one goes on on a
+/// rank after. Without cu_seqlens all sequences go over all ranks: has_prev on all but the first, has_next on all but
+/// the last. Final states are those after the rank's last token. Gradients of inputs per head and of numbers are sums
+/// over the rank's tokens.
+FORGE_API forge_status forge_launch_ranks(const forge_attention* attention, const forge_args* args, forge_group* group,
+                                          int32_t has_prev, int32_t has_next);
+/// A rank's part of packed sequences: JSON {"begin", "end", "cu_seqlens", "sequences", "has_prev", "has_next",
+/// "first_rank", "last_rank"}. `count` offsets; `shard_offsets`: size + 1 offsets in tokens, or NULL for equal parts.
+/// forge_free(*json).
+FORGE_API forge_status forge_partition(const int64_t* cu_seqlens, size_t count, int32_t rank, int32_t size,
+                                       const int64_t* shard_offsets, char** json);
+/// The exchange of calls of `lanes` sequences times heads over so many ranks: states, bytes, schemes by price. `link`:
+/// shared-memory (NULL), messages or nvlink, which is modelled only. forge_free(*text).
+FORGE_API forge_status forge_explain_ranks(const forge_attention* attention, int32_t ranks, int64_t lanes,
+                                           const char* link, char** text);
 
 #ifdef __cplusplus
 }

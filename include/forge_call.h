@@ -32,7 +32,13 @@ typedef enum forge_status {
     /// A bug in Forge.
     FORGE_INTERNAL_ERROR = 5,
     /// A package is damaged, something else or of a newer format, or has no kernels for this machine or this call.
-    FORGE_PACKAGE_ERROR = 6
+    FORGE_PACKAGE_ERROR = 6,
+    /// Several ranks: one died, or did not come within the timeout. The group is of no more use, as after the next two.
+    FORGE_PEER_TIMEOUT = 7,
+    /// Several ranks: they made different calls.
+    FORGE_PLAN_MISMATCH = 8,
+    /// Several ranks: one gave up.
+    FORGE_GROUP_ABORTED = 9
 } forge_status;
 
 typedef enum forge_dtype {

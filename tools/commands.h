@@ -41,6 +41,8 @@ struct PassOptions {
 struct ExplainOptions {
     std::string variant;
     bool json = false;
+    int ranks = 0;     ///< what so many exchange, too; 0: not asked for
+    std::string link;  ///< what joins them
     PassOptions passes;
     ShapeOptions shape;
     BuildOptions build;

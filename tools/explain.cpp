@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -8,6 +9,8 @@
 #include "build/hand_over.h"
 #include "check/bisect.h"
 #include "commands.h"
+#include "forge/dist.h"
+#include "gpu.h"
 #include "graph/derive.h"
 #include "graph/pipeline.h"
 #include "ir/text.h"
@@ -67,6 +70,14 @@ int explain_variant(const ExplainOptions& options) {
     if (options.passes.any()) return show_passes(definition, options.shape, options.build, options.passes);
     const Attention attention = planned(options.variant, options.shape, options.build);
     fmt::print("{}\n", options.json ? json_of(attention) : attention.explain());
+    if (options.ranks > 0) {
+        const check::Problem problem = problem_of(options.shape);
+        const std::int64_t lanes = problem.sequences() * std::max(problem.H, problem.HV);
+        const std::string link = !options.link.empty()   ? options.link
+                                 : on_gpu(options.build) ? "nvlink"
+                                                         : "shared-memory";
+        fmt::print("{}", dist::explain(attention, options.ranks, lanes, dist::link_named(link)));
+    }
     return 0;
 }
 

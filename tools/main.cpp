@@ -278,6 +278,10 @@ void add_single_variant_commands(CLI::App& app, AllOptions& o, Command& chosen) 
     explain->add_flag("--json", o.explain.json, "print JSON");
     explain->add_option("--html", o.explain.passes.html, "write the levels side by side, as a page, to this file")
         ->group("Passes");
+    explain
+        ->add_option("--ranks", o.explain.ranks, "also what so many ranks exchange, each with a part of the sequence")
+        ->check(CLI::Range(1, 65536));
+    explain->add_option("--link", o.explain.link, "what joins the ranks: shared-memory, messages or nvlink (modelled)");
     add_passes(*explain, o.explain.passes);
     add_shape(*explain, o.explain.shape, false);
     add_dtype(*explain, o.explain.shape.dtype);

@@ -39,6 +39,9 @@ struct CompileOptions {
     /// rows too) and grad_<input> of inputs per head and of numbers, sums over the tokens that begin with what goes in.
     /// Gradients are per head of the outputs, for the caller to sum where fewer heads share an input, and of the
     /// inputs' types. "backward of q, k" has the gradients of these inputs only, and computes no others but states'.
+    /// "summary" and "summary of backward" have no outputs: they are what a rank's tokens do to the states
+    /// (forge/dist.h). Beside a state s, which starts from zeros there, stands transition_s, which starts from ones, or
+    /// if it is a matrix from the identity: a part of a sequence that begins with S ends with transition_s ∘ S + s.
     std::string entry = "forward";
     DType dtype = BF16;  ///< replaces the definition's 16-bit type: BF16, F16 or F32
     /// Every symbol but T and the head axes, e.g. {{"K", 128}, {"V", 128}}.
@@ -140,12 +143,29 @@ struct KernelResources {
     int stack_bytes = 0;  ///< of a thread
 };
 
+/// How a part of a sequence changes a state, S -> D∘S + B: what ranks exchange where each has such a part.
+struct Carried {
+    enum class Map : std::uint8_t {
+        Identity,  ///< S + B
+        Factors,   ///< D * S + B; an axis of length 1 of D counts for the whole axis of S
+        Left,      ///< D @ S + B
+        Right,     ///< S @ D + B
+        None,      ///< not affine, or with other states: nothing sums a part up
+    };
+    std::string state;
+    Map map = Map::None;
+    std::string transition;                      ///< its class, in words
+    std::vector<std::int64_t> shape, map_shape;  ///< of S and D, without sequences and heads
+    std::string obstacle;                        ///< None: the operation that stands in the way, and its source line
+};
+
 /// A compiled variant. Calls are thread-safe as long as they use distinct workspaces and outputs.
 class Attention {
   public:
     /// The same definition with the same options, but another of its programs: forward or decode
     /// (CompileOptions::entry). It is compiled when it is first asked for, of this Attention or of a copy.
     [[nodiscard]] Attention entry(const std::string& name) const;
+    [[nodiscard]] const std::string& entry() const;  ///< which of them this is
 
     /// Throws RuntimeError naming the argument, what was expected and what came.
     void operator()(const Call& call) const;
@@ -158,7 +178,10 @@ class Attention {
     [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const;
 
     [[nodiscard]] const ir::Definition& definition() const;  ///< with the element types that were asked for
-    [[nodiscard]] std::string strategy() const;              ///< the one that was chosen
+    /// The states that pass from rank to rank (forge/dist.h), of this program or of another of the definition's: of a
+    /// backward pass their gradients. Nothing is compiled.
+    [[nodiscard]] std::vector<Carried> carried(const std::string& entry = {}) const;
+    [[nodiscard]] std::string strategy() const;  ///< the one that was chosen
     [[nodiscard]] std::int64_t chunk() const;
     [[nodiscard]] std::string isa() const;  ///< of the kernels: avx512, …, on a GPU its architecture, such as sm_90
     [[nodiscard]] std::string schedule() const;  ///< all that was chosen, as text

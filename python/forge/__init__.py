@@ -25,18 +25,18 @@ from .attention import Attention
 from .linear_attention import LinearAttention
 
 if TYPE_CHECKING:
-    from . import fla, integrations, nn, ops, variants
+    from . import distributed, fla, integrations, nn, ops, variants
 
 __all__ = [
     "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention",
-    "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "compose", "fla", "float16",
-    "float32", "float64", "int32", "int64", "integrations", "nn", "ops", "variants",
+    "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "compose", "distributed", "fla",
+    "float16", "float32", "float64", "int32", "int64", "integrations", "nn", "ops", "variants",
 ]  # fmt: skip
 __all__ += _functions.__all__
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("fla", "integrations", "nn", "ops", "variants"):  # forge.ops imports PyTorch where there is one
+    if name in ("distributed", "fla", "integrations", "nn", "ops", "variants"):  # forge.ops imports PyTorch where there is one
         import importlib
 
         return importlib.import_module(f".{name}", __name__)

@@ -42,12 +42,31 @@ class InternalError(Error):
     """A bug in Forge."""
 
 
+class GroupError(RuntimeError):
+    """A group of ranks failed, and is of no more use: make another one."""
+
+
+class PeerTimeout(GroupError):
+    """A rank died, or did not come within the timeout."""
+
+
+class PlanMismatch(GroupError):
+    """Ranks made different calls."""
+
+
+class GroupAborted(GroupError):
+    """A rank gave up: its call failed, or it called abort()."""
+
+
 class PerformanceWarning(UserWarning):
     """A program has slower kernels than its GPU could run, and would have them in another form: the message says
     which."""
 
 
-for _public in (Error, CompileError, RuntimeError, InternalError, PerformanceWarning):
+for _public in (
+    Error, CompileError, RuntimeError, InternalError, GroupError, PeerTimeout, PlanMismatch, GroupAborted,
+    PerformanceWarning,
+):  # fmt: skip
     _public.__module__ = "forge"  # where users find them: tracebacks begin with it
 
 
@@ -90,6 +109,8 @@ class Option(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("value", c_char_p)]
 
 
+#: An all-gather of bytes: (context, in, out, bytes) -> 0, or what failed.
+AllGather = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_size_t)
 Progress = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_size_t, c_char_p)
 
 
@@ -117,6 +138,19 @@ _PROTOTYPES = {
     "forge_package": (
         c_int32, [POINTER(c_char_p), c_size_t, POINTER(Option), c_size_t, Progress, c_void_p, POINTER(c_void_p)],
     ),
+    "forge_group_create": (
+        c_int32, [c_int32, c_int32, AllGather, c_void_p, POINTER(Option), c_size_t, POINTER(c_void_p)],
+    ),
+    "forge_group_create_mpi": (c_int32, [POINTER(Option), c_size_t, POINTER(c_void_p)]),
+    "forge_group_destroy": (None, [c_void_p]),
+    "forge_group_check": (c_int32, [c_void_p]),
+    "forge_group_abort": (c_int32, [c_void_p]),
+    "forge_group_rank": (c_int32, [c_void_p]),
+    "forge_group_size": (c_int32, [c_void_p]),
+    "forge_group_describe": (c_char_p, [c_void_p]),
+    "forge_launch_ranks": (c_int32, [c_void_p, c_void_p, c_void_p, c_int32, c_int32]),
+    "forge_partition": (c_int32, [POINTER(c_int64), c_size_t, c_int32, c_int32, POINTER(c_int64), POINTER(c_void_p)]),
+    "forge_explain_ranks": (c_int32, [c_void_p, c_int32, c_int64, c_char_p, POINTER(c_void_p)]),
 }  # fmt: skip
 
 _lock = threading.Lock()
@@ -161,7 +195,10 @@ def _load() -> ctypes.CDLL:
     return lib
 
 
-_EXCEPTIONS = {1: CompileError, 2: RuntimeError, 3: ValueError, 4: MemoryError, 6: RuntimeError}
+_EXCEPTIONS = {
+    1: CompileError, 2: RuntimeError, 3: ValueError, 4: MemoryError, 6: RuntimeError, 7: PeerTimeout, 8: PlanMismatch,
+    9: GroupAborted,
+}  # fmt: skip
 
 
 def exception_of(status: int) -> type[Exception]:
@@ -328,11 +365,13 @@ class Launcher:
         self._free: list[Layout] = []
 
     def __call__(
-        self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0, slots: int = 0
-    ) -> None:
-        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens and the slots
-        of chunks last), the scalars, the workspace's address, a CUstream, the address of the slots that states are read
-        from and written to (0: there are none). The caller keeps everything alive."""
+        self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0, slots: int = 0,
+        border: tuple[Any, int, int] | None = None,
+    ) -> None:  # fmt: skip
+        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens and the slots of chunks
+        last), the scalars, the workspace's address, a CUstream, the address of the slots that states are read from and written to
+        (0: there are none). `border`: a group's handle and whether sequences cross the part's borders, of a call of several
+        ranks. The caller keeps everything alive."""
         try:
             layout = self._free.pop()  # taking and giving back are atomic: no two threads share a layout
         except IndexError:
@@ -349,7 +388,10 @@ class Launcher:
         call[_STREAM] = stream
         if slots:
             call[_INITIAL_SLOTS] = call[_FINAL_SLOTS] = slots
-        status = self._launch(self._handle, layout.address)
+        if border is None:
+            status = self._launch(self._handle, layout.address)
+        else:
+            status = library().forge_launch_ranks(self._handle, layout.address, *border)
         self._free.append(layout)
         if status:
             try:
@@ -387,6 +429,12 @@ class Compiled:
 
     def __dir__(self) -> list[str]:
         return [n for n in object.__dir__(self) if not n.startswith("_")]
+
+    def explain_ranks(self, ranks: int, lanes: int = 1, link: str = "shared-memory") -> str:
+        """What calls of `lanes` sequences times heads exchange over so many ranks, and what each scheme costs."""
+        text = c_void_p()
+        check(library().forge_explain_ranks(self._handle, ranks, lanes, link.encode(), byref(text)))
+        return _taken(text)
 
     def explain(self) -> str:
         text = library().forge_explain(self._handle)

@@ -272,8 +272,11 @@ class Plan:
     def run(
         self, tensors: list[Any], scalars: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any = None,
         checkpoints: tuple[list[Any], Any] | None = None,
+        border: Any = None,
     ) -> list[Any]:  # fmt: skip
         """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
+        if border is not None and (self._current_device is not None or self._allocator is not None):
+            raise NotImplementedError("sp_group: expected arrays on the CPU: ranks do not exchange states on GPUs yet")
         if self._current_device is not None and self._current_device() != self._index:
             return self._run_elsewhere(tensors, scalars, initial, cu_seqlens, slots, checkpoints)
         if self._conversions:
@@ -307,7 +310,10 @@ class Plan:
         if self._spare is not None:
             memory = self._spare()  # it lives until this returns
             at = (address(memory) + 63) & ~63
-        self._launch(map(address, given), scalars, at, stream, slots_at)
+        if border is None:
+            self._launch(map(address, given), scalars, at, stream, slots_at)
+        else:
+            self._launch(map(address, given), scalars, at, stream, slots_at, border.of_launch)
         return results
 
     def _converted(self, tensors: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any) -> tuple[Any, ...]:

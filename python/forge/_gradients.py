@@ -58,7 +58,7 @@ class Backward:
 
     def run(
         self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, cu_seqlens: Any,
-        grad_outputs: list[Any], grad_final: list[Any],
+        grad_outputs: list[Any], grad_final: list[Any], border: Any = None,
     ) -> dict[str, Any]:  # fmt: skip
         """The gradients of the inputs and of all initial states, by name. Arguments are in the order of declaration;
         gradients that are None are zero."""
@@ -72,7 +72,7 @@ class Backward:
             given[name] if name in given else _zeros(first, self._state_size(shape, name, dims))
             for name, dims in self._attention.signature.states.items()
         ]  # fmt: skip
-        results = self._attention._run([*tensors, *outputs], scalars, states, True, cu_seqlens)
+        results = self._attention._run([*tensors, *outputs], scalars, states, True, cu_seqlens, border=border)
         names = [*self._attention.signature.outputs, *self._attention.signature.states]
         by_name = dict(zip(names, results))
         inputs = dict(zip((i.name for i in signature.tensors), tensors))
@@ -160,12 +160,13 @@ def _function() -> Any:
     class OfAttention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, attention: Attention, scalars: list[float], final: bool, cu_seqlens: Any, count: int,
-                    *given: Any) -> Any:  # fmt: skip
+                    border: Any, *given: Any) -> Any:  # fmt: skip
             tensors, initial = list(given[:count]), list(given[count:])
             ctx.attention, ctx.scalars, ctx.cu_seqlens, ctx.count = attention, scalars, cu_seqlens, count
+            ctx.border = border
             ctx.save_for_backward(*given)
             ctx.set_materialize_grads(False)
-            return tuple(attention._run(tensors, scalars, initial or None, final, cu_seqlens))
+            return tuple(attention._run(tensors, scalars, initial or None, final, cu_seqlens, border=border))
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
@@ -173,24 +174,30 @@ def _function() -> Any:
             saved = list(ctx.saved_tensors)  # read once: checkpoints compute them again for that
             tensors, initial = saved[: ctx.count], saved[ctx.count :]
             signature, outputs = ctx.attention.signature, len(ctx.attention.signature.outputs)
-            needed = frozenset(i.name for i, need in zip(signature.tensors, ctx.needs_input_grad[5:]) if need)
+            needed = frozenset(i.name for i, need in zip(signature.tensors, ctx.needs_input_grad[6:]) if need)
             made = ctx.attention._backward(needed).run(
-                tensors, ctx.scalars, initial or None, ctx.cu_seqlens, list(grads[:outputs]), list(grads[outputs:])
+                tensors,
+                ctx.scalars,
+                initial or None,
+                ctx.cu_seqlens,
+                list(grads[:outputs]),
+                list(grads[outputs:]),
+                ctx.border,
             )
             names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial)]]
             of_given = [
                 _converted(made[name], x) if wanted else None
-                for name, x, wanted in zip(names, saved, ctx.needs_input_grad[5:])
+                for name, x, wanted in zip(names, saved, ctx.needs_input_grad[6:])
             ]
-            return (None, None, None, None, None, *of_given)
+            return (None, None, None, None, None, None, *of_given)
 
     return OfAttention
 
 
 def run_with_gradients(
     attention: Attention, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool,
-    cu_seqlens: Any,
+    cu_seqlens: Any, border: Any = None,
 ) -> list[Any]:  # fmt: skip
     """Attention._run for tensors that require gradients."""
     given = [*tensors, *(initial or ())]
-    return list(_function().apply(attention, scalars, final, cu_seqlens, len(tensors), *given))
+    return list(_function().apply(attention, scalars, final, cu_seqlens, len(tensors), border, *given))

@@ -58,7 +58,9 @@ class Attention:
         defaults: Mapping[str, float] | None = None,
         allowed: Mapping[str, tuple[int, ...]] | None = None,
         one_head: bool = False,
+        sp_group: Any = None,
     ) -> None:
+        self._sp_group = sp_group
         self.options = {name: value for name, value in dict(options or {}).items() if value is not None}
         _c.verify(definition, self.options)
         self.definition = definition
@@ -109,6 +111,7 @@ class Attention:
         cu_seqlens: Any = None,
         return_intermediate_states: bool = False,
         checkpoints: tuple[Any, Any] | None = None,
+        partition: Any = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
         """(output, final state): the outputs, and the states after the last tokens or None.
@@ -130,14 +133,29 @@ class Attention:
         of `decode`, float32 [slots, heads, …], and int32 or int64 [B, chunks], or [chunks] where the inputs have no
         batch or are packed: the slot of the state before each chunk, -1 where it is not wanted. With the option
         batch_invariant they are bit for bit what a call that stops there returns.
+
+        With `sp_group` the arrays have this rank's tokens of every sequence. `partition`
+        (forge.distributed.partition) takes the place of `cu_seqlens` for packed sequences: what crosses the borders of
+        the rank's part goes on. Initial states enter where sequences begin, and final states are those after the
+        rank's last token. All ranks call alike, and differentiate alike.
         """
         arguments = self._arguments["forward"]
         tensors, scalars = arguments.inputs(args, kwargs)
         initial = arguments.states(initial_state) if initial_state is not None else None
+        border = None
+        if self._sp_group is not None or partition is not None:
+            from .distributed import border_of
+
+            if self._sp_group is None and self._ahead is not None:
+                raise arguments.error("partition", "expected sp_group= where the definition is compiled ahead of time")
+            border, cu_seqlens = border_of(self.name, self._sp_group, partition, cu_seqlens)
         if checkpoints is None:
-            results = self._run(tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states)
-        elif return_intermediate_states:
-            raise arguments.error("checkpoints", "expected no return_intermediate_states with it")
+            results = self._run(
+                tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states, border
+            )
+        elif return_intermediate_states or border is not None:
+            other = "sp_group" if border is not None else "return_intermediate_states"
+            raise arguments.error("checkpoints", f"expected no {other} with it")
         else:
             results = self._run_with_checkpoints(tensors, scalars, initial, output_final_state, cu_seqlens, checkpoints)
         count = len(self.signature.outputs)
@@ -230,9 +248,10 @@ class Attention:
         final: bool,
         cu_seqlens: Any,
         before_chunks: bool = False,
+        border: Any = None,
     ) -> list[Any]:
         """The outputs, then the final states if `final`, then the states before chunks. All arguments, and what
-        `initial` has, in the order of declaration."""
+        `initial` has, in the order of declaration. `border`: of a call of several ranks."""
         arrays = library_of(tensors[0])
         chunks = self._chunks(arrays, tensors[0], cu_seqlens) if before_chunks and arrays is not None else None
         try:
@@ -242,8 +261,10 @@ class Attention:
                 raise NotImplementedError(
                     f"{self.name}: return_intermediate_states has no gradients; call it under torch.no_grad()"
                 ) from None
-            return run_with_gradients(self, tensors, scalars, initial, final, cu_seqlens)
-        return plan.run(tensors, scalars, initial, cu_seqlens)
+            return run_with_gradients(self, tensors, scalars, initial, final, cu_seqlens, border)
+        if border is None:
+            return plan.run(tensors, scalars, initial, cu_seqlens)
+        return plan.run(tensors, scalars, initial, cu_seqlens, border=border)
 
     def _run_with_checkpoints(
         self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any,
@@ -415,8 +436,11 @@ class Attention:
         return self._compiled[key]
 
     def _packaged(self, entry: str, device: str, dtype: str, sizes: Mapping[str, int]) -> Any:
-        """The package's kernels, in the place of compiled ones; None where it has none for such a call."""
+        """The package's kernels, in the place of compiled ones; None where it has none for such a call, or for a group
+        of ranks, which also wants summaries."""
         if self._ahead is None or entry not in AHEAD or device.partition(":")[0] != self._ahead[1]:
+            return None
+        if self._sp_group is not None:
             return None
         from ._packaged import Package
 

@@ -33,7 +33,8 @@ class LinearAttention(Attention):
                   the declared types, then compile nothing
     code_dir      where compiled kernels are kept (default: the cache directory); with enable_aot as packages, which
                   the next process finds there, and from which calls come without a compiler
-    sp_group      a process group for sequence parallelism
+    sp_group      calls have this rank's tokens of sequences that go over all ranks of it: forge.distributed.Group, or a
+                  torch process group over gloo
     """
 
     def __init__(
@@ -66,9 +67,10 @@ class LinearAttention(Attention):
             raise ValueError(
                 f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}"
             )
-        if sp_group is not None:
-            raise NotImplementedError(
-                "LinearAttention: sequence parallelism (sp_group) is not available from Python yet"
+        if sp_group is not None and not (hasattr(sp_group, "rank") and hasattr(sp_group, "size")):
+            raise TypeError(
+                "LinearAttention: argument 'sp_group': expected forge.distributed.Group or a process group of "
+                f"torch.distributed, got {sp_group!r}"
             )
         if chunk is not None and chunk not in (16, 32, 64, 128):
             raise ValueError(f"LinearAttention: argument 'chunk': expected 16, 32, 64 or 128 tokens, got {chunk!r}")
@@ -77,7 +79,7 @@ class LinearAttention(Attention):
         program = Program(name or _name_of(step if step_alone else chunk_mode), meta, phases, chunk or 0)
         chosen = {**({"cache_dir": str(Path(code_dir) / "cache")} if code_dir else {}), **(options or {})}
         defaults = {i.name: i.default for i in meta.inputs.values() if i.default is not None}
-        super().__init__(program.text, options=chosen, defaults=defaults, allowed=meta.constants)
+        super().__init__(program.text, options=chosen, defaults=defaults, allowed=meta.constants, sp_group=sp_group)
         if enable_aot:
             self._compile_all(code_dir, options)
 

@@ -86,11 +86,10 @@ void place(Call& call, const Slot& slot, TensorView view) {
 using forge::capi::guarded;
 using forge::capi::required;
 
-namespace {
+namespace forge::capi {
 
-forge::Call call_of(const forge_attention& attention, const forge_args& args) {
-    using namespace forge::capi;
-    forge::Call call = call_without_tensors(attention, args);
+Call call_of(const forge_attention& attention, const forge_args& args) {
+    Call call = call_without_tensors(attention, args);
     for (std::size_t i = 0; i < args.tensor_count; ++i) {
         const Slot& slot = attention.slots[i];
         if (const forge_tensor& tensor = required(args.tensors, "tensors")[i]; tensor.rank != 0)
@@ -102,14 +101,14 @@ forge::Call call_of(const forge_attention& attention, const forge_args& args) {
     return call;
 }
 
-}  // namespace
+}  // namespace forge::capi
 
 forge_status forge_launch(const forge_attention* attention, const forge_args* given) {
     return guarded([&] {
         required(attention, "attention");
         const forge_args args = forge::capi::known_part(given, "args");
         if (attention->layouts.launch(args)) return;
-        const forge::Call call = call_of(*attention, args);
+        const forge::Call call = forge::capi::call_of(*attention, args);
         if (auto prepared = attention->attention.prepare(call)) {
             attention->layouts.remember(args, std::move(prepared));
             if (attention->layouts.launch(args)) return;  // not if the workspace does not do

@@ -13,6 +13,8 @@ TensorView view_of(const forge_tensor& tensor, const std::string& name);
 Call call_without_tensors(const forge_attention& attention, const forge_args& args);
 /// Puts a tensor where its slot says.
 void place(Call& call, const Slot& slot, TensorView view);
+/// All of a call.
+Call call_of(const forge_attention& attention, const forge_args& args);
 /// The slots of states, once the tensors are placed.
 void place_slots(Call& call, const forge_attention& attention, const forge_args& args);
 

@@ -10,6 +10,8 @@
 #include "compile/explain.h"
 #include "compile/request.h"
 #include "forge/error.h"
+#include "frontend/axes.h"
+#include "graph/transition.h"
 #include "runtime/named_arguments.h"
 #include "runtime/prepared_call.h"
 #include "support/checked.h"
@@ -22,6 +24,9 @@ struct Attention::Family {
         : module(declared, asked.dtype), options(std::move(asked)), dispatcher([this](const auto& key) {
               CompileOptions of_key = options;
               of_key.entry = key.entry;
+              if (program::is_summary(key.entry) &&
+                  key.entry != options.entry)  // what was asked is of the other program
+                  of_key.strategy = "auto", of_key.tiles = of_key.segments = 0, of_key.chunk_states = false;
               return compiler::build(module, of_key);
           }) {}
 
@@ -54,6 +59,8 @@ Attention::Attention(std::shared_ptr<Family> family, const std::string& entry) {
 
 Attention Attention::entry(const std::string& name) const { return {impl_->family, name}; }
 
+const std::string& Attention::entry() const { return impl_->entry; }
+
 void Attention::operator()(const Call& call) const {
     impl_->executable->kernels->run(runtime::NamedArguments(impl_->executable->callable, call));
 }
@@ -69,6 +76,32 @@ std::size_t Attention::workspace_bytes(const Bounds& bounds) const {
     return impl_->executable->kernels->workspace_bytes(bounds);
 }
 const ir::Definition& Attention::definition() const { return impl_->definition; }
+std::vector<Carried> Attention::carried(const std::string& entry) const {
+    const std::string& of = entry.empty() ? impl_->entry : entry;
+    const program::Module& module = impl_->family->module;
+    const ir::Function& program = module.entry(of).optimised;
+    const auto names = program::carried_states(of, module.own());
+    const auto sizes = frontend::own_sizes(module.own(), impl_->family->options.sizes);
+    const auto sized = [&](const Shape& shape) {
+        std::vector<std::int64_t> found;
+        for (const Dim& d : shape) found.push_back(d.is_constant() ? d.factor : d.factor * sizes.at(d.symbol));
+        return found;
+    };
+    const auto map_of = [](const graph::Transition& t) {
+        if (!t.composable()) return Carried::Map::None;
+        if (t.is_matrix()) return t.multiplies_left() ? Carried::Map::Left : Carried::Map::Right;
+        return t.cls == graph::TransitionClass::Identity ? Carried::Map::Identity : Carried::Map::Factors;
+    };
+    std::vector<Carried> all;
+    for (const graph::Transition& t : graph::transitions(program)) {
+        if (std::find(names.begin(), names.end(), t.state) == names.end()) continue;
+        const Shape& shape = program.op(program.result(t.state, ir::Role::State)).type.shape;
+        all.push_back({t.state, map_of(t), to_string(t.cls), sized(shape), sized(t.summary), {}});
+        if (!t.composable()) all.back().obstacle = t.obstacle + (t.where.known() ? " at " + to_string(t.where) : "");
+    }
+    return all;
+}
+
 std::string Attention::strategy() const { return plan::to_string(impl_->executable->plan.schedule.strategy); }
 std::int64_t Attention::chunk() const { return impl_->executable->plan.schedule.chunk; }
 std::string Attention::isa() const { return impl_->executable->isa; }

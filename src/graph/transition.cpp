@@ -254,19 +254,21 @@ Transition transition_of(const Function& fn, const Analysis& analysis, const ir:
 /// addend that does not depend on the state left out.
 class LinearPart {
   public:
-    LinearPart(const Function& program, Function& out) : program_(program), out_(out), analysis_(program) {}
+    enum class As : std::uint8_t { Transition, State };  ///< what carries factors and matrices: roles, or states
+    LinearPart(const Function& program, Function& out, As as = As::Transition)
+        : program_(program), out_(out), as_(as), analysis_(program) {}
 
     void append(const Transition& t, ValueId result) {
         if (t.cls == Class::Identity) return;
         Op start{Opcode::Param,           {DType::F32, t.summary},   {},          {},
                  t.state + "_transition", program_.op(result).where, std::nullopt};
-        start.attrs.name = t.state;
-        start.attrs.role = t.is_matrix() ? Role::Eye : Role::Ones;
+        start.attrs.name = as_ == As::State ? transition_name(t.state) : t.state;
+        start.attrs.role = as_ == As::State ? Role::State : t.is_matrix() ? Role::Eye : Role::Ones;
         carried_ = out_.add(start);
         map_.clear();
         ValueId d = linear(result);
         if (d == ir::kNoValue) d = ir::emit(out_, Opcode::Mul, {carried_, ir::emit_constant(out_, 0)});
-        out_.results.push_back({t.state, start.attrs.role, d});
+        out_.results.push_back({start.attrs.name, start.attrs.role, d});
     }
 
   private:
@@ -304,6 +306,7 @@ class LinearPart {
 
     const Function& program_;
     Function& out_;
+    As as_;
     Analysis analysis_;
     ValueId carried_ = ir::kNoValue;
     std::map<ValueId, ValueId> map_;
@@ -324,15 +327,20 @@ std::vector<ir::Result> state_results(const Function& program) {
     return results;
 }
 
-std::vector<Transition> composable_transitions(const Function& program) {
-    std::vector<Transition> all = transitions(program);
+/// CompileError if some of the transitions have no summary. `who` asks for summaries, `otherwise` does without them.
+void check_composable(const std::vector<Transition>& all, const char* who, const char* otherwise) {
     std::vector<Diagnostic> obstacles;
     for (const Transition& t : all)
         if (!t.composable())
-            obstacles.push_back({fmt::format("segments: the transition of state '{}' is {}", t.state, to_string(t.cls)),
-                                 "a decay that is affine in this state alone", t.obstacle, t.where,
-                                 "use a strategy that goes through the chunks in order: one-pass, fused or decoupled"});
+            obstacles.push_back({fmt::format("{}: the transition of state '{}' is {}", who, t.state, to_string(t.cls)),
+                                 "a decay that is affine in this state alone", t.obstacle, t.where, otherwise});
     if (!obstacles.empty()) throw CompileError(std::move(obstacles));
+}
+
+std::vector<Transition> composable_transitions(const Function& program) {
+    std::vector<Transition> all = transitions(program);
+    check_composable(all, "segments",
+                     "use a strategy that goes through the chunks in order: one-pass, fused or decoupled");
     return all;
 }
 
@@ -370,6 +378,8 @@ std::string transition_spill(const std::string& state) { return state + ".transi
 std::string input_spill(const std::string& state) { return state + ".input"; }
 std::string carry_spill(const std::string& state) { return state + ".carry"; }
 
+std::string transition_name(const std::string& state) { return "transition_" + state; }
+
 std::vector<Transition> transitions(const Function& program) {
     const Analysis analysis(program);
     std::vector<Transition> all;
@@ -397,6 +407,25 @@ Function with_transitions(const Function& program) {
     LinearPart linear(program, out);
     std::size_t i = 0;
     for (const ir::Result& r : state_results(program)) linear.append(all[i++], r.value);
+    return dce(cse(canonicalize(out)));
+}
+
+Function rank_summary(const Function& program, const std::vector<std::string>& carried) {
+    std::vector<Transition> all = transitions(program);
+    std::erase_if(
+        all, [&](const Transition& t) { return std::find(carried.begin(), carried.end(), t.state) == carried.end(); });
+    check_composable(all, "summary", "ranks pass such states on one after the other: scheme = serial");
+    Function out = program;
+    out.name = program.name + "_summary";
+    out.results.clear();
+    LinearPart linear(program, out, LinearPart::As::State);
+    for (const Transition& t : all) {
+        const ValueId result = program.result(t.state, Role::State);
+        out.results.push_back({t.state, Role::State, result});
+        linear.append(t, result);
+    }
+    for (const ir::Result& r : program.results)  // what a program that goes backwards makes again
+        if (r.role == Role::After) out.results.push_back(r);
     return dce(cse(canonicalize(out)));
 }
 

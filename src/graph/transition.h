@@ -58,6 +58,12 @@ ir::Function summary(const ir::Function& program);
 /// role Ones or Eye of `summary`, and all of its own. Throws CompileError with the obstacle.
 ir::Function with_transitions(const ir::Function& program);
 
+/// What a rank tells of its tokens: the program without its outputs, whose states from zero are B, and beside each of
+/// the states `carried` that has a factor or matrix a further state, transition_name(state), that is D if it starts
+/// from ones or from the identity. Other states, sums over tokens that nobody carries on, are left out. Throws
+/// CompileError with the obstacle.
+ir::Function rank_summary(const ir::Function& program, const std::vector<std::string>& carried);
+
 /// One step over a summary: from State `s` and the Spills `s.transition` and `s.input` to State `s`, with the incoming
 /// state as the Spill result `s.carry`.
 ir::Function carry(const ir::Function& program);
@@ -66,5 +72,7 @@ ir::Function carry(const ir::Function& program);
 std::string transition_spill(const std::string& state);
 std::string input_spill(const std::string& state);
 std::string carry_spill(const std::string& state);
+/// The state of a rank's summary that is another state's transition.
+std::string transition_name(const std::string& state);
 
 }  // namespace forge::graph

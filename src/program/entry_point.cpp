@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include "frontend/join.h"
 #include "graph/gradient.h"
 #include "graph/pipeline.h"
+#include "graph/transition.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
 #include "program/backward.h"
@@ -80,7 +82,25 @@ EntryPoint entry(std::string name, Join&& join, std::int64_t chunk, const ir::De
     return {std::move(name), std::move(joined), std::move(optimised), chunk, def};
 }
 
-const std::string kBackward = "backward", kBackwardOf = kBackward + " of ";
+const std::string kBackward = "backward", kBackwardOf = kBackward + " of ", kSummary = "summary",
+                  kSummaryOfBackward = kSummary + " of " + kBackward;
+
+/// The interface of what `summarised` is the summary of, as that of the summary.
+ir::Definition summary_interface(ir::Definition tensors, const std::vector<std::string>& carried,
+                                 const std::vector<graph::Transition>& transitions) {
+    tensors.outputs.clear();
+    std::vector<ir::StateDecl> further;
+    for (const graph::Transition& t : transitions) {
+        if (t.summary.empty() || std::find(carried.begin(), carried.end(), t.state) == carried.end()) continue;
+        const std::string name = graph::transition_name(t.state);
+        if (tensors.state(name) || tensors.input(name))
+            throw CompileError(Diagnostic{fmt::format("'{}' is the name of a transition", name), "another name", name,
+                                          tensors.where, "rename it to summarise the definition"});
+        further.push_back({name, {DType::F32, t.summary}, tensors.where});
+    }
+    tensors.states.insert(tensors.states.end(), further.begin(), further.end());
+    return tensors;
+}
 
 /// The inputs that a backward pass is asked for; nothing: all.
 std::optional<std::set<std::string>> wanted(const std::string& entry, const ir::Definition& def) {
@@ -119,7 +139,34 @@ EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes, con
     return {name, std::move(made.program), std::move(made.adjoint), def.fixed_chunk, std::move(made.interface)};
 }
 
+bool is_summary(const std::string& entry) { return entry == kSummary || entry == kSummaryOfBackward; }
+
+std::vector<std::string> carried_states(const std::string& entry, const ir::Definition& def) {
+    const bool back = is_backward(entry);
+    std::vector<std::string> names;
+    for (const ir::StateDecl& s : def.states) names.push_back(back ? graph::grad_name(s.name) : s.name);
+    if (back)
+        for (const ir::LastRows& last : ir::last_rows(def)) names.push_back(graph::grad_name(last.name));
+    return names;
+}
+
+EntryPoint summary(const ir::Definition& def, const ir::PassRunner& passes, const std::string& name) {
+    const std::string of = name == kSummaryOfBackward ? kBackward : "forward";
+    EntryPoint made = of == kBackward ? backward(def, passes) : forward(def, passes);
+    const std::vector<std::string> carried = carried_states(of, def);
+    const auto transitions = graph::transitions(made.optimised);
+    made.optimised = passes.run(ir::Pass::Summary, [&] { return graph::rank_summary(made.optimised, carried); });
+    ir::Definition tensors = std::move(made.tensors);
+    if (of == kBackward)  // sums over tokens are no part of it
+        std::erase_if(tensors.states, [&](const ir::StateDecl& s) {
+            return !def.state(s.name) && std::find(carried.begin(), carried.end(), s.name) == carried.end();
+        });
+    return {name, std::move(made.joined), std::move(made.optimised), made.chunk,
+            summary_interface(std::move(tensors), carried, transitions)};
+}
+
 ir::Definition tensors_of(const std::string& entry, const ir::Definition& def) {
+    if (is_summary(entry)) return summary(def, {}, entry).tensors;
     if (!is_backward(entry)) return def;
     const auto of = wanted(entry, def);
     return graph::gradient_interface(def, of ? &*of : nullptr);
@@ -129,8 +176,11 @@ EntryPoint entry_named(const std::string& name, const ir::Definition& def, const
     if (name == "forward") return forward(def, passes);
     if (name == "decode") return decode(def, passes);
     if (is_backward(name)) return backward(def, passes, name);
+    if (is_summary(name)) return summary(def, passes, name);
     throw RuntimeError(
-        fmt::format("entry: expected forward, decode, backward or 'backward of' inputs, got '{}'", name));
+        fmt::format("entry: expected forward, decode, backward, 'backward of' inputs, summary or summary of backward, "
+                    "got '{}'",
+                    name));
 }
 
 }  // namespace forge::program

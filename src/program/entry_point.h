@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ir/definition.h"
 #include "ir/pass.h"
@@ -10,7 +11,7 @@ namespace forge::program {
 
 /// A program of the family: what is planned, scheduled, emitted and called.
 struct EntryPoint {
-    std::string name;        ///< forward, decode, backward, or backward of some inputs
+    std::string name;        ///< forward, decode, backward, backward of some inputs, or a summary of one of these
     ir::Function joined;     ///< the work of one chunk of one head, as it was defined
     ir::Function optimised;  ///< … as it is planned
     std::int64_t chunk = 0;  ///< tokens per chunk that it is right for; 0: any that kernels are made for
@@ -32,6 +33,15 @@ EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes = {}
 /// "backward", or "backward of q, k, g": of the gradients of inputs those that are wanted. What nobody wants is not
 /// computed.
 bool is_backward(const std::string& entry);
+
+/// What a rank tells of its tokens (graph::rank_summary): "summary", of the forward pass, or "summary of backward". Its
+/// calls have the inputs of that program, no outputs, and transitions as further states, which start from ones or from
+/// the identity. CompileError where a transition has no summary, with the op and its place.
+EntryPoint summary(const ir::Definition& def, const ir::PassRunner& passes = {}, const std::string& name = "summary");
+bool is_summary(const std::string& entry);
+/// The states that pass from rank to rank: the definition's, or in a backward pass their gradients and those of the
+/// last rows of inputs.
+std::vector<std::string> carried_states(const std::string& entry, const ir::Definition& def);
 
 /// The tensors of an entry point's calls, with a definition's own spelling.
 ir::Definition tensors_of(const std::string& entry, const ir::Definition& def);

@@ -37,6 +37,12 @@ const char* to_string(forge_status status) {
             return "FORGE_INTERNAL_ERROR";
         case FORGE_PACKAGE_ERROR:
             return "FORGE_PACKAGE_ERROR";
+        case FORGE_PEER_TIMEOUT:
+            return "FORGE_PEER_TIMEOUT";
+        case FORGE_PLAN_MISMATCH:
+            return "FORGE_PLAN_MISMATCH";
+        case FORGE_GROUP_ABORTED:
+            return "FORGE_GROUP_ABORTED";
     }
     return "an unknown status";
 }

@@ -401,6 +401,92 @@ static void test_threads(forge_attention* attention) {
     for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
 }
 
+/* Two ranks, which are threads here: the launcher's all-gather is a barrier and an array that both see. */
+typedef struct Rank {
+    int32_t rank;
+    const forge_attention* attention;
+    Problem* problem; /* of all tokens, and for all results */
+} Rank;
+static pthread_barrier_t meeting;
+static unsigned char gathered[2][4096];
+
+static int32_t allgather(void* context, const void* in, void* out, size_t bytes) {
+    if (bytes > sizeof gathered[0]) return 1;
+    memcpy(gathered[((Rank*)context)->rank], in, bytes);
+    pthread_barrier_wait(&meeting);
+    for (size_t r = 0; r < 2; ++r) memcpy((unsigned char*)out + r * bytes, gathered[r], bytes);
+    pthread_barrier_wait(&meeting);
+    return 0;
+}
+
+/* The third sequence goes on on the second rank, after ten of its tokens. */
+static void* be_a_rank(void* context) {
+    enum { BORDER = 80 };
+    Rank* self = context;
+    Problem p = *self->problem;
+    const int64_t first = self->rank ? BORDER : 0, tokens = self->rank ? TOKENS - BORDER : BORDER, sequences = self->rank ? 1 : 3;
+    const int64_t offsets[4] = {0, self->rank ? tokens : 70, 70, BORDER};
+    memcpy(p.cu_seqlens, offsets, sizeof offsets);
+    p.shape_qk[0] = p.shape_v[0] = p.shape_g[0] = p.shape_o[0] = tokens, p.shape_state[0] = sequences, p.shape_cu[0] = sequences + 1;
+    const size_t mixed = (size_t)first * CHANNELS, row = self->rank ? (size_t)2 * H * K * V : 0;
+    const forge_tensor tensors[7] = {{self->problem->mixed + mixed, p.shape_qk, p.stride_mixed, 3, FORGE_F32},
+                                     {self->problem->mixed + mixed + K, p.shape_qk, p.stride_mixed, 3, FORGE_F32},
+                                     {self->problem->mixed + mixed + 2 * K, p.shape_v, p.stride_mixed, 3, FORGE_F32},
+                                     {self->problem->g + first * H, p.shape_g, NULL, 2, FORGE_F32},
+                                     {self->problem->o + first * H * V, p.shape_o, NULL, 3, FORGE_F32},
+                                     {self->problem->initial + row, p.shape_state, NULL, 4, FORGE_F32},
+                                     {p.final, p.shape_state, NULL, 4, FORGE_F32}};
+    const forge_tensor cu = {p.cu_seqlens, p.shape_cu, NULL, 1, FORGE_I64};
+    p.args.tensors = tensors, p.args.cu_seqlens = &cu, p.args.workspace = NULL, p.args.workspace_bytes = 0;
+    const forge_option options[] = {{"timeout_ms", "20000"}, {"scheme", "direct"}};
+    forge_group* group = NULL;
+    EXPECT(forge_group_create(self->rank, 2, allgather, self, options, 2, &group) == FORGE_OK);
+    EXPECT(forge_group_rank(group) == self->rank && forge_group_size(group) == 2);
+    give_workspace(&p, self->attention);
+    EXPECT(forge_launch_ranks(self->attention, &p.args, group, self->rank == 1, self->rank == 0) == FORGE_OK);
+    /* The last sequence ends on the second rank. */
+    memcpy(self->problem->final + row, p.final, (size_t)(self->rank ? 1 : 2) * H * K * V * sizeof(float));
+    EXPECT(strstr(forge_group_describe(group), "latest exchange: direct") != NULL);
+    EXPECT(forge_group_check(group) == FORGE_OK);
+    pthread_barrier_wait(&meeting);
+    if (self->rank == 0) EXPECT(forge_group_abort(group) == FORGE_OK);
+    pthread_barrier_wait(&meeting);
+    EXPECT(forge_launch_ranks(self->attention, &p.args, group, self->rank == 1, self->rank == 0) == FORGE_GROUP_ABORTED);
+    EXPECT(strstr(forge_error(), "rank 0 gave up") != NULL);
+    free(p.args.workspace);
+    forge_group_destroy(group);
+    return NULL;
+}
+
+static void test_ranks(const forge_attention* attention) {
+    Problem* p = new_problem(9);
+    forget_results(p);
+    Rank ranks[2] = {{0, attention, p}, {1, attention, p}};
+    pthread_t threads[2];
+    pthread_barrier_init(&meeting, NULL, 2);
+    for (int r = 0; r < 2; ++r) pthread_create(&threads[r], NULL, be_a_rank, &ranks[r]);
+    for (int r = 0; r < 2; ++r) pthread_join(threads[r], NULL);
+    EXPECT(worst_error(p) < 1e-5);
+    end_problem(p);
+    forge_group* group = NULL;
+    const forge_option unknown = {"colour", "red"};
+    EXPECT(forge_group_create(0, 1, NULL, NULL, &unknown, 1, &group) == FORGE_INVALID_ARGUMENT);
+    EXPECT(strstr(forge_error(), "option 'colour': expected one of scheme") != NULL);
+    EXPECT(forge_group_create(0, 2, NULL, NULL, NULL, 0, &group) == FORGE_RUNTIME_ERROR);
+    EXPECT(forge_group_create(0, 1, NULL, NULL, NULL, 0, &group) == FORGE_OK);
+    EXPECT(forge_launch_ranks(attention, NULL, group, 0, 0) == FORGE_INVALID_ARGUMENT);
+    forge_group_destroy(group);
+    forge_group_destroy(NULL);
+    const int64_t cu_seqlens[] = {0, 700, 1024};
+    char* json = NULL;
+    EXPECT(forge_partition(cu_seqlens, 3, 2, 4, NULL, &json) == FORGE_OK);
+    EXPECT(json && strstr(json, "\"cu_seqlens\": [0, 188, 256]") != NULL);
+    forge_free(json);
+    EXPECT(forge_explain_ranks(attention, 4, 8, NULL, &json) == FORGE_OK);
+    EXPECT(json && strstr(json, "ring") != NULL);
+    forge_free(json);
+}
+
 static DLTensor as_dlpack(forge_tensor* t) {
     DLTensor d;
     memset(&d, 0, sizeof d);
@@ -500,6 +586,7 @@ int main(void) {
     test_without_states(attention);
     test_nothing_to_do(attention);
     test_threads(attention);
+    test_ranks(attention);
     test_dlpack(attention);
     test_check(attention);
     test_facts();

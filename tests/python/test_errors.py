@@ -213,7 +213,7 @@ def test_arguments_of_the_constructor():
         LinearAttention(input_meta=META, chunk_mode=chunk, merge_mode=merge)
     with pytest.raises(TypeError, match="chunk_fn"):
         LinearAttention(input_meta=META, chunk_fn=chunk, decay_mode=decay, merge_mode=merge)
-    with pytest.raises(NotImplementedError, match="sp_group"):
+    with pytest.raises(TypeError, match="argument 'sp_group': expected forge.distributed.Group or a process group"):
         build(sp_group=object())
     with pytest.raises(TypeError, match="dtype: expected"):
         SymbTensor(["T", "H", "K"], dtype="int7")

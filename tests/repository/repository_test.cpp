@@ -45,7 +45,7 @@ TEST(Repository, NoVariantIsNamedInTheCompiler) {
 /// Folders of src/ from the ground up: each includes from itself and from those before it.
 const std::vector<std::string> kFolders = {"support", "runtime", "rt",      "ir",     "frontend", "graph", "program",
                                            "interp",  "tile",    "plan",    "kernel", "emit",     "build", "target",
-                                           "tune",    "compile", "package", "check",  "gpu",      "capi"};
+                                           "tune",    "compile", "package", "check",  "gpu",      "dist",  "capi"};
 
 TEST(Repository, FoldersIncludeOnlyFromThoseBelow) {
     std::map<std::string, std::size_t> height;

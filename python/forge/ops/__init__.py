@@ -8,6 +8,10 @@ the tensors' device) packs into a batch of 1; initial ones of any floating-point
 float32. `cu_seqlens_cpu` and `chunk_indices` are accepted and not needed, and so is `chunk_size`: Forge chooses its
 own. They return (o, final_state), the latter None unless output_final_state.
 
+All take `cp_context`, forge.distributed.partition(…) or flash-linear-attention's build_cp_context(…): the tensors are
+then this rank's part of packed sequences, whose `cu_seqlens` the context has. Unlike there, initial states may be given
+(they enter where sequences begin), final ones asked for (after the rank's last token), and parts be of any length.
+
 They take PyTorch tensors, under torch.compile(fullgraph=True) too (torch.ops.forge.attention, with a fake
 implementation and gradients), and NumPy arrays. Gradients have no gradients of their own.
 Unknown keywords are refused.

@@ -124,6 +124,8 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
     @wraps(request)
     def call(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, ...]:
         nonlocal latest
+        if "cp_context" in kwargs:
+            return _of_rank(request, args, kwargs)
         if torch is None or _is_compiling():
             return _answer(request(*args, **kwargs))
         values: tuple[Any, ...] = (*args, *kwargs.values())
@@ -160,6 +162,22 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
         return returns(plan.run(inputs, scalars, states, None if cu_seqlens is None else values[cu_seqlens]))
 
     return call
+
+
+def _of_rank(request: Callable[..., Request], args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """A call of several ranks, whose cu_seqlens are those of the context: this rank's."""
+    context = kwargs.pop("cp_context")
+    if context is None:
+        return _answer(request(*args, **kwargs))
+    if torch is not None and _is_compiling():
+        raise NotImplementedError("cp_context is not available under torch.compile")
+    from ..distributed import border_of_context
+
+    border, kwargs["cu_seqlens"] = border_of_context(getattr(request, "__name__", "operator"), context)
+    w = request(*args, **kwargs)
+    initial = None if w.initial is None else [_tensor(x) for x in w.initial]
+    tensors = [_tensor(x) for x in w.tensors]
+    return w.returns(program(w.key)._run(tensors, w.scalars, initial, w.final, w.cu_seqlens, w.before_chunks, border))
 
 
 def _from(origin: Any, values: tuple[Any, ...]) -> Any:
