@@ -168,9 +168,9 @@ std::vector<std::int64_t> numbers_in(const Json& json, std::int64_t least) {
     return list;
 }
 
-class Reader {
+class BlobReader {
   public:
-    explicit Reader(std::string_view blobs) : blobs_(blobs) {}
+    explicit BlobReader(std::string_view blobs) : blobs_(blobs) {}
 
     void read(DumpedTensor& tensor, const Json& json, int before) {
         tensor.name = json.at("name").as_text(), tensor.given = json.at("given").as_bool();
@@ -219,7 +219,7 @@ DumpedCall parsed_call(const Json& json, std::string_view blobs) {
     constexpr std::size_t kOthers = 5;
     if (tensors.size() < kOthers + 1) throw RuntimeError("tensors: expected some");
     call.tensors.resize(tensors.size() - kOthers);
-    Reader reader(blobs);
+    BlobReader reader(blobs);
     int number = 0;
     for (DumpedTensor* tensor : all_of(call)) {
         reader.read(*tensor, tensors[static_cast<std::size_t>(number)], number);
