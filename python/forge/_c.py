@@ -357,8 +357,8 @@ class Launcher:
     ) -> None:  # fmt: skip
         """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens last), the
         scalars, the workspace's address, a CUstream, the address of the slots that states are read from and written to
-        (0: there are none). `border`: a group's handle and whether sequences cross the part's borders, of a call of several
-        ranks. The caller keeps everything alive."""
+        (0: there are none). `border`: a group's handle and whether sequences cross the part's borders, of a call of
+        several ranks. The caller keeps everything alive."""
         try:
             layout = self._free.pop()  # taking and giving back are atomic: no two threads share a layout
         except IndexError:
