@@ -368,10 +368,10 @@ class Launcher:
         self, addresses: Any, scalars: Sequence[float] = (), workspace: int = 0, stream: int = 0, slots: int = 0,
         border: tuple[Any, int, int] | None = None,
     ) -> None:  # fmt: skip
-        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens and the slots of chunks
-        last), the scalars, the workspace's address, a CUstream, the address of the slots that states are read from and written to
-        (0: there are none). `border`: a group's handle and whether sequences cross the part's borders, of a call of several
-        ranks. The caller keeps everything alive."""
+        """Runs one call: the addresses of the tensors that the signature has, in its order (cu_seqlens and the slots
+        of chunks last), the scalars, the workspace's address, a CUstream, the address of the slots that states are
+        read from and written to (0: there are none). `border`: a group's handle and whether sequences cross the part's
+        borders, of a call of several ranks. The caller keeps everything alive."""
         try:
             layout = self._free.pop()  # taking and giving back are atomic: no two threads share a layout
         except IndexError:

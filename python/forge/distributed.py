@@ -1,6 +1,6 @@
 """Sequence parallelism: one sequence, or packed ones, over several ranks, each with a contiguous part of the tokens.
 
-    group = forge.distributed.group(process_group)     # of torch.distributed, over gloo; or forge.distributed.init(mpi=True)
+    group = forge.distributed.group(process_group)   # of torch.distributed, over gloo; or .init(mpi=True)
     attn = forge.LinearAttention(…, sp_group=group)
     o, state = attn(q, k, v, g, output_final_state=True)          # [B, T / ranks, H, …]: this rank's tokens
 
@@ -78,7 +78,7 @@ def _created(function: Any, *arguments: Any, keep: Any = None, **options: Any) -
 def init(
     mpi: bool = True, *, timeout: float | None = None, scheme: str | None = None, shared_memory: bool | None = None
 ) -> Group:
-    """The group of all ranks that mpirun or srun started, by Open MPI's library. Collective. For options see `group`."""
+    """The group of all ranks that mpirun or srun started, by Open MPI's library. Collective; options: see `group`."""
     if not mpi:
         raise ValueError("forge.distributed.init: expected mpi=True; of a torch process group forge.distributed.group")
     return _created(_c.library().forge_group_create_mpi, timeout_ms=_milliseconds(timeout), scheme=scheme,
@@ -114,8 +114,8 @@ def group(
             return known
     if "gloo" not in (backend := str(dist.get_backend(pg))) and "mpi" not in backend:
         raise NotImplementedError(
-            f"forge.distributed.group: expected a process group of gloo, got {backend}: ranks do not exchange states on "
-            "GPUs yet"
+            f"forge.distributed.group: expected a process group of gloo, got {backend}: ranks do not exchange states "
+            "on GPUs yet"
         )
     size, rank = dist.get_world_size(pg), dist.get_rank(pg)
 
@@ -178,8 +178,8 @@ class Partition:
 
 
 def partition(cu_seqlens: Any, group: Any = None, shard_offsets: Sequence[int] | None = None) -> Partition:
-    """The part of this rank: equal ones, or the tokens from shard_offsets[rank] to shard_offsets[rank + 1]. Parts may be
-    empty. `cu_seqlens`: offsets of all sequences, an array or a list. No rank asks another."""
+    """The part of this rank: equal ones, or the tokens from shard_offsets[rank] to shard_offsets[rank + 1]. Parts may
+    be empty. `cu_seqlens`: offsets of all sequences, an array or a list. No rank asks another."""
     of = as_group(group)
     offsets = [int(n) for n in (cu_seqlens.tolist() if hasattr(cu_seqlens, "tolist") else cu_seqlens)]
     shards = None if shard_offsets is None else [int(n) for n in shard_offsets]

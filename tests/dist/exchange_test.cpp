@@ -170,11 +170,11 @@ TEST(Exchange, HoldsUnderStress) {
     const std::vector<dist::Bootstrap> other = dist::threads(3);
     std::atomic<int> wrong = 0;
     rethrow(on_ranks(3, {}, [&](dist::Group& first) {
-        dist::Group second(other[static_cast<std::size_t>(first.rank())]);
+        const dist::Group second(other[static_cast<std::size_t>(first.rank())]);
         const int rank = first.rank();
         std::mt19937 random(static_cast<unsigned>(rank));
         for (int e = 0; e < count; ++e) {
-            dist::Group& group = e % 3 == 0 ? second : first;
+            const dist::Group& group = e % 3 == 0 ? second : first;
             const auto size = static_cast<std::int64_t>(e % 7 == 0 ? 9000 : 40);
             const bool zero = e % 5 == 0;
             std::vector<float> state(static_cast<std::size_t>(size)), map(1, zero ? 0 : 1), incoming(state.size());
@@ -257,7 +257,7 @@ TEST(Exchange, RefusesGroupsOfDifferentOptions) {
     for (std::size_t r = 0; r < 2; ++r)
         threads.emplace_back([&, r] {
             try {
-                dist::Group group(ranks[r], {.scheme = r == 0 ? Scheme::Ring : Scheme::AllGather});
+                const dist::Group group(ranks[r], {.scheme = r == 0 ? Scheme::Ring : Scheme::AllGather});
             } catch (...) {
                 thrown[r] = std::current_exception();
             }

@@ -80,6 +80,9 @@ TEST(Passes, RunInTheOrderOfTheTable) {
     CompileOptions backward = options_for(def, "cpu");
     backward.entry = "backward";
     look(compiler::steps_of(def, backward));
+    CompileOptions summary = options_for(def, "cpu");
+    summary.entry = "summary";
+    look(compiler::steps_of(def, summary));
     for (const Pass pass : ir::all_passes()) EXPECT_TRUE(seen.contains(pass)) << ir::info(pass).name;
 }
 

@@ -1,4 +1,4 @@
-"""A rank of test_distributed: python ranks.py RANK SIZE STORE. Prints what went wrong, and ends with 0 where nothing did.
+"""A rank of test_distributed: python ranks.py RANK SIZE STORE. Prints what went wrong; ends with 0 where nothing did.
 
 Every rank has all tokens, computes them alone, and holds its part of what all compute together against that.
 """
