@@ -150,10 +150,12 @@ TokenRow TokenRows::rearranged(const Op& op, const std::vector<TokenRow>& args) 
             return {one ? out_.at(Opcode::Squeeze, v, attrs.dim) : v, x.tokens};
         }
         case Opcode::RepeatInterleave: {
-            const int index = wide_index(from, normal(op.attrs.dim, from));
-            if (index < 0) refuse(op);
-            attrs.dim = index + first;
-            return {out_.emit(op.code, {x.v}, attrs, op.where), x.tokens};
+            const std::int64_t axis = normal(op.attrs.dim, from);
+            const std::vector<int> wide = wide_axes(from);
+            const bool one = wide_index(from, axis) < 0;
+            attrs.dim = first + std::count_if(wide.begin(), wide.end(), [&](int w) { return w < axis; });
+            const ValueId v = one ? out_.unsqueeze(x.v, attrs.dim) : x.v;
+            return {out_.emit(op.code, {v}, attrs, op.where), x.tokens};
         }
         default:
             refuse(op);
