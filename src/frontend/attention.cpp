@@ -350,7 +350,8 @@ ir::Definition LinearAttention::define() const {
     for (const Phase p : {Phase::Chunk, Phase::Decay, Phase::Merge})
         if (!has(p) && !step_alone)
             missing.push_back({fmt::format("'{}' has no {} phase", def.name, phase_name(p)),
-                               fmt::format("{}(names, function), or a step alone", phase_name(p)), "", def.where, ""});
+                               fmt::format("{}(names, function)", phase_name(p)), "", def.where,
+                               "or give step alone, from which all three are derived"});
     throw_if_any(std::move(missing));
     const auto trace = [&](Phase p) {
         return PhaseTracer(def, p).run(*declared_->phases[static_cast<std::size_t>(p)]);

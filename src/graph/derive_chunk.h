@@ -11,6 +11,8 @@
 
 namespace forge::graph {
 
+inline constexpr ir::ValueId kNone = ir::kNoValue;  ///< a value that is not there: 0 of sums, 1 of products
+
 /// A state over a chunk: what it is after it, and what of that the chunk alone contributes (kNoValue: nothing, or
 /// nothing that is free of states).
 struct ChunkResult {

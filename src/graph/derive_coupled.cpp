@@ -13,8 +13,7 @@ namespace {
 using ir::Attrs;
 using ir::Opcode;
 using ir::ValueId;
-constexpr ValueId kNone = ir::kNoValue;
-const Dim kChunk(ir::kChunkSymbol);
+const Dim kChunkAxis(ir::kChunkSymbol);
 
 [[noreturn]] void refuse_coupled(const std::string& state, const std::string& why, const Location& where) {
     throw CompileError(Diagnostic{fmt::format("derive: the state '{}' is derived together with others: {}", state, why),
@@ -79,7 +78,7 @@ void CoupledChunk::collect(const StateForm& form) {
 /// exp(G_i - G_j) for j <= i; before the token's own decay for j < i.
 ValueId CoupledChunk::decays(std::size_t member, bool after) {
     const ValueId g = gates_[member];
-    if (g == kNone) return out_.tril(ones({kChunk, kChunk}), !after);
+    if (g == kNone) return out_.tril(ones({kChunkAxis, kChunkAxis}), !after);
     const ValueId G = out_.cumsum(g), at = after ? G : out_.sub(G, g);
     return out_.tril(out_.exp(out_.sub(out_.unsqueeze(at, 1), out_.unsqueeze(G, 0))), !after);
 }
@@ -88,7 +87,7 @@ ValueId CoupledChunk::one_later(ValueId rows) {
     const auto below = [&](std::int64_t diagonal) {
         Attrs attrs;
         attrs.diagonal = diagonal;
-        return out_.emit(Opcode::Tril, {ones({kChunk, kChunk})}, attrs);
+        return out_.emit(Opcode::Tril, {ones({kChunkAxis, kChunkAxis})}, attrs);
     };
     return out_.matmul(out_.sub(below(-1), below(-2)), rows);
 }
@@ -126,7 +125,7 @@ ValueId CoupledChunk::starts(std::size_t member, std::size_t from, bool after) {
     ValueId made = kNone;
     if (member == from) {
         const ValueId g = gates_[member];
-        made = g == kNone ? ones({kChunk}) : out_.exp(after ? out_.cumsum(g) : out_.sub(out_.cumsum(g), g));
+        made = g == kNone ? ones({kChunkAxis}) : out_.exp(after ? out_.cumsum(g) : out_.sub(out_.cumsum(g), g));
     } else if (!after) {
         made = starts(member, from, true);
         if (made != kNone) made = out_.at(Opcode::Squeeze, one_later(out_.unsqueeze(made, 1)), 1);
@@ -214,14 +213,14 @@ void CoupledChunk::solve() {
                 }
                 const auto i = static_cast<std::size_t>(std::find(unknowns_.begin(), unknowns_.end(), o.value) -
                                                         unknowns_.begin());
-                blocks[j][i] = out_.add(blocks[j][i], rows_times(out_.mul(out_.identity(kChunk), own), c));
+                blocks[j][i] = out_.add(blocks[j][i], rows_times(out_.mul(out_.identity(kChunkAxis), own), c));
             }
         }
     }
     std::vector<ValueId> rows;
     for (auto& row : blocks) {
         for (ValueId& b : row)
-            if (b == kNone) b = out_.expand(out_.constant(0), {kChunk, kChunk});
+            if (b == kNone) b = out_.expand(out_.constant(0), {kChunkAxis, kChunkAxis});
         rows.push_back(out_.interleave(row, 1));
     }
     const ValueId A = out_.tril(out_.interleave(rows, 0), true);

@@ -13,7 +13,6 @@ using ir::Attrs;
 using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
-constexpr ValueId kZero = ir::kNoValue;
 
 [[noreturn]] void refuse_elementwise(const std::string& state, const Op& op) {
     throw CompileError(
@@ -43,8 +42,8 @@ ElementwiseChunk::ElementwiseChunk(const ir::Function& step, ChunkWriter& out, K
         while (out_.type(x.v).rank() < static_cast<int>(rows.size())) x.v = out_.unsqueeze(x.v, out_.type(x.v).rank());
         return out_.expand(x.v, rows);
     };
-    if (all.addend.v != kZero) x_ = expanded(out_.masked(all.addend, 0));
-    const TokenRow d = all.factor.v != kZero ? all.factor : TokenRow{out_.constant(0), false};
+    if (all.addend.v != kNone) x_ = expanded(out_.masked(all.addend, 0));
+    const TokenRow d = all.factor.v != kNone ? all.factor : TokenRow{out_.constant(0), false};
     if (out_.is_number(d.v, 1)) return;
     if (const auto log = logarithm(out_, d)) {
         log_ = out_.per_token(out_.masked(*log, 0));
@@ -78,10 +77,10 @@ ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
     const Op& op = step_.op(v);
     if (known_.is_known(v)) return {{}, known_.known(v)};
     if (op.code == Opcode::Param) return {{out_.constant(1), false}, {}};
-    const auto one = [&](TokenRow x) { return x.v != kZero && out_.is_number(x.v, 1); };
+    const auto one = [&](TokenRow x) { return x.v != kNone && out_.is_number(x.v, 1); };
     const auto sum = [&](TokenRow a, TokenRow b, Opcode code) -> TokenRow {
-        if (b.v == kZero) return a;
-        if (a.v == kZero) return code == Opcode::Sub ? TokenRow{out_.neg(b.v), b.tokens} : b;
+        if (b.v == kNone) return a;
+        if (a.v == kNone) return code == Opcode::Sub ? TokenRow{out_.neg(b.v), b.tokens} : b;
         return apply(code, a, op.args[0], b, op.args[1], op);
     };
     switch (op.code) {
@@ -89,14 +88,14 @@ ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
         case Opcode::Sub: {
             const Affine a = affine(op.args[0]), b = affine(op.args[1]);
             if (step_.op(op.args[0]).type.shape != step_.op(op.args[1]).type.shape &&
-                ((a.factor.v != kZero && step_.op(op.args[0]).type.shape != op.type.shape) ||
-                 (b.factor.v != kZero && step_.op(op.args[1]).type.shape != op.type.shape)))
+                ((a.factor.v != kNone && step_.op(op.args[0]).type.shape != op.type.shape) ||
+                 (b.factor.v != kNone && step_.op(op.args[1]).type.shape != op.type.shape)))
                 break;
             return {sum(a.factor, b.factor, op.code), sum(a.addend, b.addend, op.code)};
         }
         case Opcode::Neg: {
             const Affine a = affine(op.args[0]);
-            const auto negated = [&](TokenRow x) { return x.v == kZero ? x : TokenRow{out_.neg(x.v), x.tokens}; };
+            const auto negated = [&](TokenRow x) { return x.v == kNone ? x : TokenRow{out_.neg(x.v), x.tokens}; };
             return {negated(a.factor), negated(a.addend)};
         }
         case Opcode::Mul:
@@ -107,8 +106,8 @@ ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
                 const Affine a = affine(op.args[i]);
                 const TokenRow f = known_.known(op.args[1 - i]);
                 const auto by = [&](TokenRow x) {
-                    if (x.v == kZero || (one(x) && op.code == Opcode::Mul))
-                        return x.v == kZero ? x : aligned(f, step_.op(op.args[1 - i]).type.shape, op.type.shape);
+                    if (x.v == kNone || (one(x) && op.code == Opcode::Mul))
+                        return x.v == kNone ? x : aligned(f, step_.op(op.args[1 - i]).type.shape, op.type.shape);
                     return apply(op.code, x, op.args[i], f, op.args[1 - i], op);
                 };
                 return {by(a.factor), by(a.addend)};
@@ -123,7 +122,7 @@ ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
                 const auto shape = [&](TokenRow row, std::size_t i) {
                     return out_.fn.op(row.v).code == Opcode::Constant ? Shape{} : step_.op(op.args[i]).type.shape;
                 };
-                x = x.v == kZero ? zero : x, y = y.v == kZero ? zero : y;
+                x = x.v == kNone ? zero : x, y = y.v == kNone ? zero : y;
                 return TokenRows(none, out_)
                     .pointwise(Opcode::Where, {known_.known(op.args[0]), x, y},
                                {step_.op(op.args[0]).type.shape, shape(x, 1), shape(y, 2)}, op.type.shape, {},
@@ -142,7 +141,7 @@ ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
 
 /// The state from zeros: h of the chunk's tokens alone.
 ValueId ElementwiseChunk::within(bool exclusive) {
-    if (x_ == kZero) return kZero;
+    if (x_ == kNone) return kNone;
     if (!decays()) return out_.cumsum(x_, exclusive);
     const ValueId scan = out_.emit(Opcode::LinearScan, {d_, x_});
     return exclusive ? one_later(scan) : scan;
@@ -168,7 +167,7 @@ ValueId ElementwiseChunk::one_later(ValueId rows) {
 }
 
 ValueId ElementwiseChunk::decay_from_start(bool exclusive) {
-    if (log_ != kZero) return out_.exp(out_.cumsum(log_, exclusive));
+    if (log_ != kNone) return out_.exp(out_.cumsum(log_, exclusive));
     if (!exclusive) return out_.at(Opcode::Cumprod, d_, 0);
     // The product of those before: a scan that begins with 1 and is multiplied from then on.
     throw CompileError(Diagnostic{
@@ -191,12 +190,12 @@ TokenRow ElementwiseChunk::before() {
 }
 
 ChunkResult ElementwiseChunk::result() {
-    ValueId next = before_, contribution = kZero;
-    if (x_ != kZero) contribution = decays() ? out_.at(Opcode::Select, within(false), 0, -1) : out_.sum(x_);
+    ValueId next = before_, contribution = kNone;
+    if (x_ != kNone) contribution = decays() ? out_.at(Opcode::Select, within(false), 0, -1) : out_.sum(x_);
     if (decays())
-        next = out_.mul(next, log_ != kZero ? out_.exp(out_.sum(log_))
+        next = out_.mul(next, log_ != kNone ? out_.exp(out_.sum(log_))
                                             : out_.at(Opcode::Select, out_.at(Opcode::Cumprod, d_, 0), 0, -1));
-    if (contribution != kZero) contribution = as_declared(out_, contribution, state_.type.shape);
+    if (contribution != kNone) contribution = as_declared(out_, contribution, state_.type.shape);
     return {out_.add(as_declared(out_, next, state_.type.shape), contribution), contribution};
 }
 

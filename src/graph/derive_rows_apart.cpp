@@ -17,7 +17,7 @@ using ir::Role;
 using ir::ValueId;
 
 /// One value, or one for each row: the rows are its first axis, or its last where it was transposed.
-struct Rows {
+struct RowParts {
     ValueId whole = ir::kNoValue;
     std::vector<ValueId> parts = {};
     bool transposed = false;
@@ -31,7 +31,7 @@ class Apart {
     Function run() {
         for (ValueId v = 0; v < step_.size(); ++v) made_.push_back(make(step_.op(v)));
         for (const ir::Result& r : step_.results) {
-            Rows& rows = made_[static_cast<std::size_t>(r.value)];
+            RowParts& rows = made_[static_cast<std::size_t>(r.value)];
             const ir::OutputDecl* o = r.role == Role::Input ? def_.output(r.name) : nullptr;
             const std::int64_t count = o ? o->type.shape[0].factor : 1;
             if (count > 1 && !rows.apart() && out_.op(rows.whole).type.rank() > 0 &&
@@ -53,7 +53,7 @@ class Apart {
         return ir::emit(out_, code, {v}, attrs, out_.op(v).where);
     }
 
-    ValueId together(const Rows& rows) {
+    ValueId together(const RowParts& rows) {
         if (!rows.apart()) return rows.whole;
         std::vector<ValueId> parts;
         for (const ValueId p : rows.parts) parts.push_back(at(Opcode::Unsqueeze, p, rows.transposed ? 1 : 0));
@@ -63,37 +63,37 @@ class Apart {
     }
 
     /// The rows of an input, or of a stack.
-    Rows taken_apart(const Op& op, ValueId v) {
+    RowParts taken_apart(const Op& op, ValueId v) {
         const Op& source = op.code == Opcode::PrevToken ? out_.op(op.args[0]) : op;
         const ir::InputDecl* in = source.code == Opcode::Param ? def_.input(source.attrs.name) : nullptr;
         if (!in || in->role != Role::Input || in->type.shape[0].factor == 1) return {v};
-        Rows rows;
+        RowParts rows;
         for (std::int64_t i = 0; i < in->type.shape[0].factor; ++i) rows.parts.push_back(at(Opcode::Select, v, 0, i));
         return rows;
     }
 
-    Rows make(const Op& op) {
-        std::vector<const Rows*> args;
+    RowParts make(const Op& op) {
+        std::vector<const RowParts*> args;
         for (const ValueId a : op.args) args.push_back(&made_[static_cast<std::size_t>(a)]);
         if (op.code == Opcode::PrevToken) {  // of the input itself
             Op shifted = op;
             shifted.args[0] = inputs_.at(op.args[0]);
             return taken_apart(shifted, out_.add(shifted));
         }
-        if (std::any_of(args.begin(), args.end(), [](const Rows* r) { return r->apart(); }))
-            if (Rows rows = by_rows(op, args); rows.apart() || rows.whole != ir::kNoValue) return rows;
+        if (std::any_of(args.begin(), args.end(), [](const RowParts* r) { return r->apart(); }))
+            if (RowParts rows = by_rows(op, args); rows.apart() || rows.whole != ir::kNoValue) return rows;
         Op copy = op;
         for (std::size_t i = 0; i < args.size(); ++i) copy.args[i] = together(*args[i]);
         const ValueId v = out_.add(copy);
         if (op.code == Opcode::Param) inputs_[static_cast<ValueId>(made_.size())] = v;
-        return op.code == Opcode::Param ? taken_apart(copy, v) : Rows{v};
+        return op.code == Opcode::Param ? taken_apart(copy, v) : RowParts{v};
     }
 
     /// Nothing where the operation has no rows of its own.
-    Rows by_rows(const Op& op, const std::vector<const Rows*>& args) {
-        const Rows& first = *args[0];
+    RowParts by_rows(const Op& op, const std::vector<const RowParts*>& args) {
+        const RowParts& first = *args[0];
         const auto count = static_cast<std::int64_t>(
-            (*std::find_if(args.begin(), args.end(), [](const Rows* r) { return r->apart(); }))->parts.size());
+            (*std::find_if(args.begin(), args.end(), [](const RowParts* r) { return r->apart(); }))->parts.size());
         const std::int64_t rank = first.apart() ? out_.op(first.parts[0]).type.rank() + 1 : 0;
         const std::int64_t dim =
             op.attrs.dim < 0 ? op.attrs.dim + (op.code == Opcode::Unsqueeze ? rank + 1 : rank) : op.attrs.dim;
@@ -110,17 +110,17 @@ class Apart {
                         op.code == Opcode::Sum || op.code == Opcode::Amax || op.code == Opcode::L2norm ||
                         op.code == Opcode::Softmax || op.code == Opcode::Part || op.code == Opcode::Slice);
         if (!inner) return {};
-        Rows rows;
+        RowParts rows;
         Attrs attrs = op.attrs;
         attrs.dim = dim - 1;
         for (const ValueId p : first.parts) rows.parts.push_back(ir::emit(out_, op.code, {p}, attrs, op.where));
         return rows;
     }
 
-    Rows pointwise(const Op& op, const std::vector<const Rows*>& args, std::int64_t count) {
+    RowParts pointwise(const Op& op, const std::vector<const RowParts*>& args, std::int64_t count) {
         const int rank = op.type.rank();
         std::vector<std::vector<ValueId>> operands;
-        for (const Rows* r : args) {
+        for (const RowParts* r : args) {
             if (r->apart()) {
                 const int own = out_.op(r->parts[0]).type.rank() + 1;
                 if (r->transposed || own != rank || static_cast<std::int64_t>(r->parts.size()) != count) return {};
@@ -135,7 +135,7 @@ class Apart {
             }
             operands.push_back(std::move(rows));
         }
-        Rows rows;
+        RowParts rows;
         for (std::int64_t i = 0; i < count; ++i) {
             std::vector<ValueId> row;
             for (const auto& o : operands) row.push_back(o[static_cast<std::size_t>(i)]);
@@ -144,11 +144,11 @@ class Apart {
         return rows;
     }
 
-    /// Rows times a matrix are rows; columns times rows a sum of outer products.
-    Rows product(const Op& op, const std::vector<const Rows*>& args) {
-        const Rows &a = *args[0], &b = *args[1];
+    /// RowParts times a matrix are rows; columns times rows a sum of outer products.
+    RowParts product(const Op& op, const std::vector<const RowParts*>& args) {
+        const RowParts &a = *args[0], &b = *args[1];
         if (a.apart() && !a.transposed && !b.apart()) {
-            Rows rows;
+            RowParts rows;
             for (const ValueId p : a.parts) {
                 const ValueId row =
                     ir::emit(out_, Opcode::Matmul, {at(Opcode::Unsqueeze, p, 0), b.whole}, {}, op.where);
@@ -170,7 +170,7 @@ class Apart {
     const Function& step_;
     const ir::Definition& def_;
     Function out_;
-    std::vector<Rows> made_;
+    std::vector<RowParts> made_;
     std::map<ValueId, ValueId> inputs_;
 };
 

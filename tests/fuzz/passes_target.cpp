@@ -8,6 +8,7 @@
 #include "forge/error.h"
 #include "frontend/axes.h"
 #include "frontend/join.h"
+#include "graph/derive.h"
 #include "graph/passes.h"
 #include "graph/pipeline.h"
 #include "graph/slice.h"
@@ -131,7 +132,7 @@ class PassesTarget : public Target {
     [[nodiscard]] Input input(std::uint64_t seed) const override { return {seed, changed_definition(seed)}; }
 
     fuzz::Outcome run(const Input& input) override {
-        const ir::Definition parsed = ir::parse_definition(input.text);
+        const ir::Definition parsed = graph::with_phases(ir::parse_definition(input.text));
         const bool sound = interp::check_semantics(parsed).empty();
         const bool own_axes = input.seed % 2 == 1;  // which print without their primes
         const ir::Definition def = own_axes ? frontend::with_own_axes(parsed) : parsed;

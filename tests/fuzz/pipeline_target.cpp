@@ -9,6 +9,7 @@
 #include "forge/runtime.h"
 #include "frontend/axes.h"
 #include "frontend/join.h"
+#include "graph/derive.h"
 #include "graph/passes.h"
 #include "graph/pipeline.h"
 #include "interp/semantics.h"
@@ -144,7 +145,7 @@ class PipelineTarget : public Target {
 
     Outcome run(const Input& input) override {
         Dice dice(input.seed);
-        const ir::Definition def = ir::parse_definition(input.text);
+        const ir::Definition def = graph::with_phases(ir::parse_definition(input.text));
         CompileOptions options = random_options(def, dice);
         try {
             if (dice.one_in(3)) return on_cpu(def, options);

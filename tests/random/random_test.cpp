@@ -7,7 +7,11 @@
 #include <filesystem>
 
 #include "build/cuda_binary.h"
+#include "graph/derive.h"
+#include "interp/semantics.h"
 #include "tests/random/examine.h"
+#include "tests/random/oracle.h"
+#include "tests/random/program.h"
 #include "tests/support/expected.h"
 
 namespace forge::fuzz {
@@ -35,6 +39,28 @@ TEST_P(RandomPrograms, AreRightOnEveryEngine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixed, RandomPrograms, testing::Range(0, kGroups));
+
+/// A step is enough, or is refused in words: what is derived from it agrees with it in float64.
+TEST(RandomSteps, AreDerived) {
+    constexpr int kPrograms = 120;
+    int derived = 0;
+    for (std::uint64_t seed = 0; seed < kPrograms; ++seed) {
+        Decisions decisions(seed);
+        try {
+            Program program = make_program(decisions);
+            if (!program.def.step || !interp::check_semantics(program.def).empty()) continue;
+            program.def.chunk = program.def.decay = program.def.merge = {};
+            program.def = graph::derive(program.def);
+            for (const Diagnostic& d : interp::check_semantics(program.def)) ADD_FAILURE() << seed << ": " << d.what;
+            for (const std::string& fault : faults_in_float64(program, make_problem(decisions, program, "p0", 16), 16))
+                ADD_FAILURE() << seed << ": " << fault;
+            ++derived;
+        } catch (const CompileError&) {
+            continue;  // refused: by the language, or as not affine
+        }
+    }
+    EXPECT_GE(derived, kPrograms / 2);
+}
 
 TEST(RandomSources, Compile) {
     if (!build::has_cuda_compiler(build::CudaCompiler::Any))
