@@ -36,7 +36,14 @@ __all__ += _functions.__all__
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("distributed", "fla", "integrations", "nn", "ops", "variants"):  # forge.ops imports PyTorch where there is one
+    if name in (
+        "distributed",
+        "fla",
+        "integrations",
+        "nn",
+        "ops",
+        "variants",
+    ):  # forge.ops imports PyTorch where there is one
         import importlib
 
         return importlib.import_module(f".{name}", __name__)

@@ -549,7 +549,7 @@ class Attention:
         predicted, and what it is bound by. Of the last call, with the changes of options as those of `compile`:
         cost(on="h200", tokens=8192, heads=32, K=128, V=128). On a GPU that need not be there nothing is compiled."""
         compiled = self._chosen(options)
-        asked = {**compiled.request, **{n: options[n] for n in ("tokens", "sequences") if n in options}}
+        asked: dict[str, Any] = {**compiled.request, **{n: options[n] for n in ("tokens", "sequences") if n in options}}
         if asked["entry"] != "decode":  # calls of about one length share kernels; costs are of the very one
             exact = {"expected_tokens": asked["tokens"], "expected_sequences": max(1, asked["sequences"])}
             compiled = self._compiled_for(**_request_of(asked), more=exact)

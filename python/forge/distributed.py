@@ -234,7 +234,7 @@ def border_of_context(name: str, context: Any) -> tuple[Border, Any]:
     if getattr(context, "layout", "contiguous") != "contiguous":
         raise NotImplementedError(f"{name}: cp_context: expected the contiguous layout, got {context.layout!r}")
     if getattr(context, "cu_seqlens", None) is None or getattr(context, "is_first_rank", None) is None:
-        raise _c.RuntimeError(
+        raise TypeError(
             f"{name}: cp_context: expected forge.distributed.partition(…) or FLA's build_cp_context(…), got {context!r}"
         )
     return Border(as_group(context.group), not context.is_first_rank, not context.is_last_rank), context.cu_seqlens

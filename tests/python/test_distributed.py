@@ -40,7 +40,7 @@ def test_what_is_exchanged_is_explained():
 
 def test_contexts_of_other_kinds_are_refused():
     q = np.zeros((1, 4, 2, 8), np.float32)
-    with pytest.raises(forge.RuntimeError, match="expected forge.distributed.partition"):
+    with pytest.raises(TypeError, match="expected forge.distributed.partition"):
         forge.ops.chunk_linear_attn(q, q, q, cp_context=object())
     with pytest.raises(ValueError, match="expected mpi=True"):
         forge.distributed.init(mpi=False)

@@ -227,7 +227,7 @@ def test_arguments_of_the_constructor():
         (
             {"strateg": "fused"},
             ValueError,
-            "option 'strateg'; did you mean 'strategy'?: expected one of size.<symbol>, batch_invariant, cache_dir, chunk,",
+            "option 'strateg'; did you mean 'strategy'?: expected one of size.<symbol>, batch_invariant, cache_dir,",
         ),
         (
             {"strategy": "fsed"},

@@ -149,7 +149,7 @@ def test_mistakes_are_named():
             forge.RuntimeError,
             "argument 'initial_state': expected V = 8, as 'v' says",
         ),
-        ({"cp_context": object()}, NotImplementedError, "cp_context"),
+        ({"cp_context": object()}, TypeError, "cp_context: expected forge.distributed.partition"),
     ]:
         with pytest.raises(error, match=text):
             ops.chunk_gated_delta_rule(**x, **wrong)
