@@ -26,7 +26,7 @@ using ir::ValueId;
 /// `step` in one form: float32, rows of a token one by one, transposes as operations of their own, equal operations
 /// once.
 Function prepared(const Function& step, const ir::Definition& def) {
-    Function plain = ir::rebuild(widen(step), [](Function& out, const Op& op, std::vector<ValueId> args) -> ValueId {
+    const Function plain = ir::rebuild(widen(step), [](Function& out, const Op& op, std::vector<ValueId> args) -> ValueId {
         if (op.code != Opcode::Matmul || (!op.attrs.trans_a && !op.attrs.trans_b))
             return ir::keep(out, op, std::move(args));
         ir::Attrs swap;
@@ -314,7 +314,7 @@ class Deriver {
     }
 
     ValueId output(const ir::OutputDecl& declared) {
-        ValueId v = step_.result(declared.name, Role::Input);
+        const ValueId v = step_.result(declared.name, Role::Input);
         const Shape wanted = ir::phase_type(declared).shape;
         const std::int64_t count = wanted[0].factor;
         const Op& op = step_.op(v);

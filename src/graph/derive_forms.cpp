@@ -10,7 +10,6 @@
 namespace forge::graph {
 namespace {
 
-using ir::Attrs;
 using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
