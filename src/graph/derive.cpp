@@ -26,15 +26,16 @@ using ir::ValueId;
 /// `step` in one form: float32, rows of a token one by one, transposes as operations of their own, equal operations
 /// once.
 Function prepared(const Function& step, const ir::Definition& def) {
-    const Function plain = ir::rebuild(widen(step), [](Function& out, const Op& op, std::vector<ValueId> args) -> ValueId {
-        if (op.code != Opcode::Matmul || (!op.attrs.trans_a && !op.attrs.trans_b))
-            return ir::keep(out, op, std::move(args));
-        ir::Attrs swap;
-        swap.perm = {1, 0};
-        if (op.attrs.trans_a) args[0] = ir::emit(out, Opcode::Permute, {args[0]}, swap, op.where);
-        if (op.attrs.trans_b) args[1] = ir::emit(out, Opcode::Permute, {args[1]}, swap, op.where);
-        return ir::emit(out, Opcode::Matmul, std::move(args), {}, op.where, op.name);
-    });
+    const Function plain =
+        ir::rebuild(widen(step), [](Function& out, const Op& op, std::vector<ValueId> args) -> ValueId {
+            if (op.code != Opcode::Matmul || (!op.attrs.trans_a && !op.attrs.trans_b))
+                return ir::keep(out, op, std::move(args));
+            ir::Attrs swap;
+            swap.perm = {1, 0};
+            if (op.attrs.trans_a) args[0] = ir::emit(out, Opcode::Permute, {args[0]}, swap, op.where);
+            if (op.attrs.trans_b) args[1] = ir::emit(out, Opcode::Permute, {args[1]}, swap, op.where);
+            return ir::emit(out, Opcode::Matmul, std::move(args), {}, op.where, op.name);
+        });
     return dce(cse(rows_apart(dce(cse(plain)), def)));
 }
 
