@@ -23,6 +23,7 @@ from ._types import DTypeLike, dtype_name
 
 _MOST_PLANS = 4096
 AHEAD = ("forward", "decode")  #: entry points of packages that calls come from
+_FEW_TOKENS = 16  #: per sequence, up to which `decode` reads and writes states as fast as anything else
 _CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
 
 
@@ -249,13 +250,16 @@ class Attention:
         cu_seqlens: Any,
         before_chunks: bool = False,
         border: Any = None,
+        recurrent: bool = False,
     ) -> list[Any]:
         """The outputs, then the final states if `final`, then the states before chunks. All arguments, and what
-        `initial` has, in the order of declaration. `border`: of a call of several ranks."""
+        `initial` has, in the order of declaration. `border`: of a call of several ranks. `recurrent`: few tokens go one
+        by one, in one kernel; none of this is in place."""
         arrays = library_of(tensors[0])
         chunks = self._chunks(arrays, tensors[0], cu_seqlens) if before_chunks and arrays is not None else None
+        short = recurrent and final and self._is_short(arrays, tensors, initial, cu_seqlens)
         try:
-            plan = self._plan(arrays, tensors, initial, final, cu_seqlens, chunks)
+            plan = self._plan(arrays, tensors, initial, final, cu_seqlens, chunks, "decode" if short else "forward")
         except _WantsGradients:
             if before_chunks:
                 raise NotImplementedError(
@@ -265,6 +269,17 @@ class Attention:
         if border is None:
             return plan.run(tensors, scalars, initial, cu_seqlens)
         return plan.run(tensors, scalars, initial, cu_seqlens, border=border)
+
+    def _is_short(self, arrays: Library | None, tensors: list[Any], initial: Any, cu_seqlens: Any) -> bool:
+        """Whether a call without gradients has so few tokens per sequence that its states are most of its work, and
+        the kernel of `decode`, which converts no states, can take them."""
+        states = list(initial or ())
+        if arrays is None or arrays.wants_gradients([*tensors, *states]):
+            return False
+        if any(library_of(x) is not arrays or arrays.dtype(x) != "f32" or arrays.refusal_in_place(x) for x in states):
+            return False
+        sequences = cu_seqlens.shape[0] - 1 if cu_seqlens is not None and len(cu_seqlens.shape) == 1 else 1
+        return self._tokens(tensors[0]) <= _FEW_TOKENS * max(1, sequences)
 
     def _run_with_checkpoints(
         self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, final: bool, cu_seqlens: Any,
@@ -337,7 +352,7 @@ class Attention:
         self, key: tuple[Any, ...], arrays: Library, tensors: list[Any], initial: list[Any] | None, final: bool,
         cu_seqlens: Any, chunks: int | None, entry: str, slots: Any, checkpoints: Any = None,
     ) -> Plan:  # fmt: skip
-        in_place = entry == "decode"
+        in_place = entry == "decode" and not final
         arguments = self._arguments[entry]
         read, (offsets, slots_entry), conversions = arguments.read(arrays, tensors, initial, cu_seqlens, slots)
         inputs, states = read[: len(tensors)], read[len(tensors) :]

@@ -4,9 +4,9 @@
     with forge.fla.patched(): …             # or for a while
 
 `patch` puts forge.ops' functions in the place of FLA's of the same name, in `fla.ops` and wherever a module of FLA has
-imported them (fla.layers, fla.models), now or later. Shapes, types and conventions are FLA's. FLA's other operators,
-fused_recurrent_* among them (which its layers take for short sequences), stay as they are: the logger "forge" lists
-them. A call that Forge refuses before anything of it ran goes to FLA's own function, and the logger says why, once.
+imported them (fla.layers, fla.models), now or later. Shapes, types and conventions are FLA's. FLA's other operators
+stay as they are: the logger "forge" lists them. A call that Forge refuses before anything of it ran goes to FLA's own
+function, and the logger says why, once.
 
 On a CPU, where FLA has no kernels, the operators are Forge's alone; FLA's layers need Triton for their norms and
 convolutions there all the same. Importing this module loads neither PyTorch nor FLA.

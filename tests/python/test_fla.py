@@ -17,15 +17,15 @@ from programs import random_inputs
 #: File: text. `calls` has what ran in FLA's place for it.
 PACKAGE = {
     "fla/__init__.py": "__version__ = '0'\n",
-    "fla/ops/__init__.py": "from .gla import *\n__all__ = ['chunk_gla', 'fused_recurrent_gla']\n",
-    "fla/ops/gla/__init__.py": "from .chunk import chunk_gla\nfrom .recurrent import fused_recurrent_gla\n",
+    "fla/ops/__init__.py": "from .gla import *\n__all__ = ['chunk_gla', 'fused_recurrent_gsa']\n",
+    "fla/ops/gla/__init__.py": "from .chunk import chunk_gla\nfrom .recurrent import fused_recurrent_gsa\n",
     "fla/ops/gla/chunk.py": (
         "calls = []\ndef chunk_gla(*args, **kwargs):\n    calls.append(kwargs)\n    return 'of fla', None\n"
     ),
-    "fla/ops/gla/recurrent.py": "def fused_recurrent_gla(*args, **kwargs):\n    return 'recurrent', None\n",
+    "fla/ops/gla/recurrent.py": "def fused_recurrent_gsa(*args, **kwargs):\n    return 'recurrent', None\n",
     "fla/ops/gla/backend.py": "def chunk_gla(*args, **kwargs):\n    return 'a backend', None\n",
     "fla/ops/hgrn/__init__.py": "def chunk_hgrn(*args, **kwargs):\n    return 'of fla', None\n",
-    "fla/layers.py": "from fla.ops.gla import chunk_gla as attend, fused_recurrent_gla\nfrom fla.ops import gla\n",
+    "fla/layers.py": "from fla.ops.gla import chunk_gla as attend, fused_recurrent_gsa\nfrom fla.ops import gla\n",
     "fla/late.py": "from fla.ops.gla.chunk import chunk_gla\n",
 }
 
@@ -71,7 +71,7 @@ def test_functions_are_replaced_wherever_they_are(fla):
     assert not fla("ops.gla.chunk").calls
     assert backend.chunk_gla()[0] == "a backend"  # another function of the same name
     assert (
-        layers.fused_recurrent_gla is recurrent.fused_recurrent_gla and layers.fused_recurrent_gla()[0] == "recurrent"
+        layers.fused_recurrent_gsa is recurrent.fused_recurrent_gsa and layers.fused_recurrent_gsa()[0] == "recurrent"
     )
     assert layers.attend.__name__ == "chunk_gla" and layers.attend.__wrapped__(None)[0] == "of fla"
 
@@ -127,7 +127,7 @@ def test_what_is_refused_goes_to_fla_and_is_said_once(fla, caplog, monkeypatch):
         assert attend(q.astype(np.float64), k, v, g)[0] == "of fla"
     assert fla("ops.gla.chunk").calls == [{"xyzzy": True}, {}, {}, {}]
     summary, *refused = [r.getMessage() for r in caplog.records]
-    assert re.fullmatch(r"forge\.fla: 2 operators of FLA 0 .*; left alone: fused_recurrent_gla", summary)
+    assert re.fullmatch(r"forge\.fla: 2 operators of FLA 0 .*; left alone: fused_recurrent_gsa", summary)
     assert len(refused) == 3 and all(
         text.startswith("forge.fla: a call of chunk_gla is left to FLA") for text in refused
     )

@@ -48,7 +48,10 @@ __all__ = [
     "chunk_delta_rule", "chunk_gated_delta_product", "chunk_gated_delta_rule", "chunk_gdn", "chunk_gla", "chunk_hgrn",
     "chunk_kda", "chunk_lightning_attn", "chunk_linear_attn", "chunk_retention", "chunk_rwkv6", "chunk_simple_gla",
     "fused_chunk_delta_rule", "fused_chunk_gla", "fused_chunk_linear_attn", "fused_chunk_retention",
-    "fused_chunk_simple_gla", "parallel_retention", "parallel_simple_gla",
+    "fused_chunk_simple_gla", "fused_recurrent_delta_rule", "fused_recurrent_gated_delta_rule", "fused_recurrent_gdn",
+    "fused_recurrent_gla", "fused_recurrent_hgrn", "fused_recurrent_kda", "fused_recurrent_lightning_attn",
+    "fused_recurrent_linear_attn", "fused_recurrent_retention", "fused_recurrent_rwkv6", "fused_recurrent_simple_gla",
+    "parallel_retention", "parallel_simple_gla",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------- requests
@@ -503,6 +506,23 @@ def chunk_gated_delta_product(
     base = {1: "gated_delta_net", 2: "delta_product"}.get(num_householder, f"delta_product_of={num_householder}")
     key = base + (";l2norm" if use_qk_l2norm_in_kernel else "") + kind
     return _attend(key, [q, k, v, g, beta], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
+
+
+# -- token by token: made of the chunk operators' requests
+
+from ._recurrent import (  # noqa: E402
+    fused_recurrent_delta_rule,
+    fused_recurrent_gated_delta_rule,
+    fused_recurrent_gdn,
+    fused_recurrent_gla,
+    fused_recurrent_hgrn,
+    fused_recurrent_kda,
+    fused_recurrent_lightning_attn,
+    fused_recurrent_linear_attn,
+    fused_recurrent_retention,
+    fused_recurrent_rwkv6,
+    fused_recurrent_simple_gla,
+)
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -36,16 +36,17 @@ def run(
     final: bool,
     cu_seqlens: Any,
     before_chunks: bool = False,
+    recurrent: bool = False,
 ) -> list[Any]:
     """[outputs…, final states… if `final`, states before chunks…] of the program that `key` names, with its tensors and
-    scalars in their order."""
+    scalars in their order; `recurrent`: by the kernels of `decode` where there are few tokens."""
     kind = type(tensors[0])
     if before_chunks:
         if torch is not None and _is_compiling():
             raise NotImplementedError("return_intermediate_states is not available under torch.compile")
         return program(key)._run(tensors, scalars, initial, final, cu_seqlens, True)
     if (kind in _ORDINARY and not _is_compiling()) or torch is None or not issubclass(kind, torch.Tensor):
-        return program(key)._run(tensors, scalars, initial, final, cu_seqlens)
+        return program(key)._run(tensors, scalars, initial, final, cu_seqlens, recurrent=recurrent)
     return torch.ops.forge.attention(key, tensors, scalars, initial or [], final, cu_seqlens)
 
 
@@ -76,6 +77,7 @@ class Request(NamedTuple):
     cu_seqlens: object
     returns: Callable[[list[Any]], tuple[Any, ...]]
     before_chunks: bool = False  #: whether the states before chunks are wanted
+    recurrent: bool = False  #: whether few tokens go one by one
 
 
 def can_advance(*tensors: Any) -> bool:
@@ -190,7 +192,7 @@ def _answer(wanted: Request) -> tuple[Any, ...]:
     w = wanted
     tensors = [x.function(*x.arguments) if type(x) is Made else x for x in w.tensors]
     initial = None if w.initial is None else [_tensor(x) for x in w.initial]
-    return w.returns(run(w.key, tensors, w.scalars, initial, w.final, w.cu_seqlens, w.before_chunks))
+    return w.returns(run(w.key, tensors, w.scalars, initial, w.final, w.cu_seqlens, w.before_chunks, w.recurrent))
 
 
 class _Strange(Exception):
@@ -231,7 +233,10 @@ def _known(wanted: Request, values: tuple[Any, ...]) -> _Known | None:
         [_tensor(x) for x in wanted.tensors],
         None if wanted.initial is None else [_tensor(x) for x in wanted.initial],
     )
-    plan = program(wanted.key)._plan(library_of(tensors[0]), tensors, initial, wanted.final, wanted.cu_seqlens)
+    attention, arrays = program(wanted.key), library_of(tensors[0])
+    short = wanted.recurrent and wanted.final and attention._is_short(arrays, tensors, initial, wanted.cu_seqlens)
+    entry = "decode" if short else "forward"
+    plan = attention._plan(arrays, tensors, initial, wanted.final, wanted.cu_seqlens, entry=entry)
     states = wanted.initial or []
     origins = [
         _origin(x, made, places, plan) for x, made in zip([*wanted.tensors, *states], [*tensors, *(initial or [])])
