@@ -44,7 +44,7 @@ typedef struct forge_rt_options {
     const char* device;      /* NULL or "cpu"; "cuda" or "cuda:<number>" */
     int32_t threads;         /* that calls on the CPU run on; 0: one for each core. The caller's threads, too, see
                                 forge_args.parallel_for, are at most so many at a time */
-    const char* dump_folder; /* NULL, or where every launch is written to a file, call-<process>-<number>.forgecall, as
+    const char* dump_folder; /* NULL, or where every launch is written to a file, call-PROCESS-NUMBER.forgecall, as
                                 forge_rt_dump_call does; if NULL, FORGE_DUMP_CALLS of the environment says where. On the
                                 CPU; such launches allocate memory, and write */
 } forge_rt_options;
