@@ -424,7 +424,7 @@ def kernels_of(row: dict, on: str | None = None):
 
     run = attention.Attention._run
 
-    def captured(self, *given):
+    def captured(self, *given, recurrent=False):
         raise _Captured(self, given)
 
     attention.Attention._run = captured
