@@ -74,7 +74,9 @@ def test_opcheck(packed):
 def worked_out(monkeypatch) -> list:
     """The names of attentions whose plans were looked for."""
     names, plan = [], Attention._plan
-    monkeypatch.setattr(Attention, "_plan", lambda self, *args: (names.append(self.name), plan(self, *args))[1])
+    monkeypatch.setattr(
+        Attention, "_plan", lambda self, *args, **more: (names.append(self.name), plan(self, *args, **more))[1]
+    )
     return names
 
 
