@@ -7,7 +7,8 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import _c
@@ -50,8 +51,20 @@ class Patch:
         return self._exchange(self._ours)
 
     def take_back(self) -> None:
-        self.active = False
-        self._exchange({key: theirs for key, (_, theirs) in self._made.items()})
+        with self.lock:
+            self.active = False
+            self._exchange({key: theirs for key, (_, theirs) in self._made.items()})
+
+    @contextmanager
+    def during(self, patch: Callable[[], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+        """`patch`, and in the end what was before it: within another patch that one goes on."""
+        before = self.active
+        names = patch()
+        try:
+            yield names
+        finally:
+            if not before:
+                self.take_back()
 
     def _exchange(self, others: dict[int, Any]) -> int:
         """Puts others[id(x)] in the place of x in all modules of the package; in how many of them there was one."""

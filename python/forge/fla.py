@@ -15,8 +15,7 @@ convolutions there all the same. Importing this module loads neither PyTorch nor
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from . import _c
@@ -57,20 +56,12 @@ def patch() -> tuple[str, ...]:
 def unpatch() -> None:
     """Gives FLA's modules their own functions back; those that were imported meanwhile, too. Without a patch it does
     nothing. What others keep of the functions calls FLA's from now on."""
-    with _patch.lock:
-        _patch.take_back()
+    _patch.take_back()
 
 
-@contextmanager
-def patched() -> Iterator[tuple[str, ...]]:
+def patched() -> AbstractContextManager[tuple[str, ...]]:
     """`patch`, and in the end what was before it: within another patch that one goes on."""
-    before = _patch.active
-    names = patch()
-    try:
-        yield names
-    finally:
-        if not before:
-            unpatch()
+    return _patch.during(patch)
 
 
 def _imported(name: str) -> Any:

@@ -188,6 +188,43 @@ TEST(Matmul, SkipsTriangles) {
     check_matmul<100, 16, 60, false, Acc::Set, Tri::AUpper, -2>();
 }
 
+// STEP as of Onto. IN_PLACE: the result lies where what it is added to does.
+template <int M, int N, int K, bool TRANSPOSED, int STEP, bool IN_PLACE, Acc ACC, Tri TRI = Tri::None, int DIAG = 0>
+void check_matmul_onto() {
+    Tile<TRANSPOSED ? K : M, TRANSPOSED ? M : K> a;
+    Tile<K, N> b;
+    Tile<M, N> c, x, before;
+    Tile<1, M> scale;
+    const auto left = [&](int i, int k) -> float& { return TRANSPOSED ? a(k, i) : a(i, k); };
+    for (int i = 0; i < M; ++i) {
+        for (int k = 0; k < K; ++k) {
+            if ((TRI == Tri::ALower && k > i + DIAG) || (TRI == Tri::AUpper && k < i + DIAG)) left(i, k) = 0;
+        }
+    }
+    copy_tile<M, N, pad(N), pad(N)>(before, x);
+    constexpr int kAi = TRANSPOSED ? 1 : pad(K), kAk = TRANSPOSED ? pad(M) : 1;
+    float* const result = IN_PLACE ? x.data : c.data;
+    matmul_onto<M, N, K, kAi, kAk, pad(N), pad(N), ACC, pad(N), STEP, TRI, DIAG>(a, b, result, x, scale);
+    const auto want = [&](int i, int j) {
+        if (TRI == Tri::OutLower && j > i + DIAG) return double(IN_PLACE ? x(i, j) : c(i, j));
+        double sum = 0;
+        for (int k = 0; k < K; ++k) sum += double(left(i, k)) * b(k, j);
+        const double base = STEP < 0 ? before(i, j) : double(scale(0, STEP * i)) * before(i, j);
+        return ACC == Acc::Add ? base + sum : base - sum;
+    };
+    expect_close(M, N, IN_PLACE ? x : c, want, 1e-5);
+}
+
+TEST(Matmul, GoesOnTopOfOtherTiles) {
+    check_matmul_onto<1, 1, 1, false, -1, false, Acc::Add>();
+    check_matmul_onto<128, 100, 32, true, 0, true, Acc::Add>();
+    check_matmul_onto<60, 33, 130, false, 1, true, Acc::Sub>();  // several stretches of k
+    check_matmul_onto<17, 64, 200, true, 1, false, Acc::Add>();
+    check_matmul_onto<100, 16, 128, false, 0, false, Acc::Add, Tri::ALower, -1>();  // a first row without a product
+    check_matmul_onto<100, 17, 128, true, -1, false, Acc::Sub, Tri::AUpper, 1>();   // last rows without a first stretch
+    check_matmul_onto<33, 100, 17, true, 1, true, Acc::Add, Tri::OutLower, -1>();
+}
+
 template <int M, int N>
 void check_transpose() {
     Tile<M, N> src;

@@ -19,8 +19,8 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import _c
@@ -204,20 +204,12 @@ def patch() -> tuple[str, ...]:
 
 def unpatch() -> None:
     """Gives models their own functions back. Without a patch it does nothing."""
-    with _patch.lock:
-        _patch.take_back()
+    _patch.take_back()
 
 
-@contextmanager
-def patched() -> Iterator[tuple[str, ...]]:
+def patched() -> AbstractContextManager[tuple[str, ...]]:
     """`patch`, and in the end what was before it: within another patch that one goes on."""
-    before = _patch.active
-    names = patch()
-    try:
-        yield names
-    finally:
-        if not before:
-            unpatch()
+    return _patch.during(patch)
 
 
 def _standing_in(decorator: Callable[..., Any]) -> Callable[..., Any]:

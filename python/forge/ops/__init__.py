@@ -25,7 +25,6 @@ from typing import Any, NoReturn
 from .._arrays import Array
 from .._suggest import suggestion
 from ._arguments import (
-    attention_scores,
     beta_of,
     check_chunk_size,
     checked,
@@ -93,9 +92,10 @@ def _output_and_two_states(results: list[Any]) -> tuple[Any, ...]:
     return results[0], (results[1], results[2][:, None])
 
 
-def _no_context_parallelism(cp_context: Any) -> None:
+def _named_alone(cp_context: Any) -> None:
+    """By name it is taken before requests are made."""
     if cp_context is not None:
-        raise NotImplementedError("cp_context: context parallelism is not available in forge.ops yet")
+        raise TypeError("cp_context: expected by name, cp_context=…, got it by its place")
 
 
 # ----------------------------------------------------------------------------------------- without or with scalar decay
@@ -261,46 +261,6 @@ def fused_chunk_simple_gla(
     )
 
 
-def _with_scores(
-    name: str, o: Array, q: Array, k: Array, g: Array, scale: float | None, output_attentions: bool, cu_seqlens: Array,
-) -> tuple[Any, ...]:  # fmt: skip
-    """What parallel forms return."""
-    if not output_attentions:
-        return o, None
-    if cu_seqlens is not None:
-        raise ValueError(f"{name}: `output_attentions=True` is for sequences that are not packed, got `cu_seqlens`")
-    return o, attention_scores(q, k, g, scale_of(scale, k))
-
-
-@operator
-def _parallel_simple_gla(q: Array, k: Array, v: Array, g: Array, scale: float | None, cu_seqlens: Array) -> Request:
-    return _simple_gla("parallel_simple_gla", q, k, v, g, None, scale, None, False, cu_seqlens)
-
-
-def parallel_simple_gla(
-    q: Array, k: Array, v: Array, g: Array = None, scale: float | None = None, output_attentions: bool = False,
-    cu_seqlens: Array = None, cu_seqlens_cpu: Array = None,
-) -> tuple[Any, ...]:  # fmt: skip
-    """The output of chunk_simple_gla, by the same kernels, and None; or the attention scores [B, HV, T, T] if
-    output_attentions, which cost time and memory in proportion to T²."""
-    o, _ = _parallel_simple_gla(q, k, v, g, scale, cu_seqlens)
-    return _with_scores("parallel_simple_gla", o, q, k, g, scale, output_attentions, cu_seqlens)
-
-
-@operator
-def _parallel_retention(q: Array, k: Array, v: Array, scale: float | None, cu_seqlens: Array) -> Request:
-    return _constant_decay("parallel_retention", "retnet", q, k, v, (retention_gates,), scale, None, False, cu_seqlens)
-
-
-def parallel_retention(
-    q: Array, k: Array, v: Array, scale: float | None = None, output_attentions: bool = False, cu_seqlens: Array = None,
-) -> tuple[Any, ...]:  # fmt: skip
-    """The output of chunk_retention and None, or the attention scores, as parallel_simple_gla."""
-    o, _ = _parallel_retention(q, k, v, scale, cu_seqlens)
-    g = zeros(q.shape[:3], q) + constant(q, retention_gates, q.shape[2]) if output_attentions else None
-    return _with_scores("parallel_retention", o, q, k, g, scale, output_attentions, cu_seqlens)
-
-
 # ------------------------------------------------------------------------------------------------- vector decay
 
 
@@ -400,7 +360,7 @@ def chunk_gated_delta_rule(
     """
     v_first = v_first_of("chunk_gated_delta_rule", legacy, state_v_first)
     check_chunk_size(chunk_size, (16, 32, 64))
-    _no_context_parallelism(cp_context)
+    _named_alone(cp_context)
     given: dict[str, Any] = {
         "q": (q, "B T H K"),
         "k": (k, "B T H K"),
@@ -450,7 +410,7 @@ def chunk_kda(
     """
     v_first = v_first_of("chunk_kda", legacy, state_v_first)
     check_chunk_size(chunk_size, (32, 64))
-    _no_context_parallelism(cp_context)
+    _named_alone(cp_context)
     if safe_gate and use_gate_in_kernel:
         if lower_bound is None:
             raise ValueError("`lower_bound` must be given with `safe_gate=True` and `use_gate_in_kernel=True`")
@@ -490,7 +450,7 @@ def chunk_gated_delta_product(
 ) -> Request:  # fmt: skip
     """S = e^g S, then num_householder times S += β k (v - Sᵀ k)ᵀ, o = scale Sᵀ q; k, v, β have num_householder rows per
     token, [B, T * num_householder, H, …]; g [B, T, HV], or None for no decay."""
-    _no_context_parallelism(cp_context)
+    _named_alone(cp_context)
     rows = f"{num_householder}*T"
     given: dict[str, Any] = {
         "q": (q, "B T H K"),
@@ -508,8 +468,9 @@ def chunk_gated_delta_product(
     return _attend(key, [q, k, v, g, beta], [scale_of(scale, k)], initial_state, output_final_state, cu_seqlens)
 
 
-# -- token by token: made of the chunk operators' requests
+# -- made of the chunk operators' requests: by tokens, and with scores
 
+from ._parallel import parallel_retention, parallel_simple_gla  # noqa: E402
 from ._recurrent import (  # noqa: E402
     fused_recurrent_delta_rule,
     fused_recurrent_gated_delta_rule,
