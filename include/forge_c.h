@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 #define FORGE_ABI_MAJOR 1
-#define FORGE_ABI_MINOR 4
+#define FORGE_ABI_MINOR 5
 #define FORGE_ABI_VERSION ((uint32_t)FORGE_ABI_MAJOR << 16 | FORGE_ABI_MINOR)
 
 /// major << 16 | minor of the library.
@@ -88,6 +88,8 @@ typedef struct forge_attention forge_attention;
 ///   expected_tokens, expected_sequences, expected_heads     the calls to come, for the scheduler only
 ///   chunk_states        1: calls can have the states before every chunk, of decode before every token; default 0. Set
 ///                       chunk too, but for decode, as it decides how many there are
+///   state_dtype         of decode: f32 (default), bf16 or f16, what states are made of in memory; they are computed
+///                       with in float32. Those before tokens, and last rows, are f32
 ///   batch_invariant     1: the bits of a sequence's results follow from its own tokens and state alone, however many
 ///                       others a call has and whether they are packed: one set of kernels for all calls, whatever is
 ///                       expected, without segments; default 0
@@ -100,6 +102,15 @@ typedef struct forge_option {
     const char* name;
     const char* value;
 } forge_option;
+
+/// What a variant can be composed of: JSON [{"name", "meaning", "choices": [{"name", "meaning"}]}], a part each, with
+/// its default as the first choice. Since ABI 1.5. forge_free(*json).
+FORGE_API forge_status forge_composition_parts(char** json);
+/// The variant of these parts (forge/compose.h), as a definition in text form: a name and a choice each, {"update",
+/// "delta"}; also rank, the keys per token of updates with several, and name, the variant's. A FORGE_INVALID_ARGUMENT
+/// for what there is not, and for choices that make no variant together, with the reason. Since ABI 1.5.
+/// forge_free(*definition).
+FORGE_API forge_status forge_compose(const forge_option* choices, size_t choice_count, char** definition);
 
 /// The errors of forge_compile that depend neither on sizes nor on the machine: mistakes in the definition, options
 /// that there are not. Compiles and reads nothing. Since ABI 1.2.
@@ -129,7 +140,7 @@ typedef void (*forge_progress)(void* context, size_t done, size_t all, const cha
 ///   tokens, tasks        of the calls to choose kernels for: tokens per sequence, sequences times heads
 ///   threads              of a CPU that is compiled for; default: as many as here
 ///   database             what `forge tune` measured on a machine with the target, a file
-///   chunk_states, batch_invariant    as above
+///   chunk_states, batch_invariant, state_dtype    as above
 ///   jobs                 compilations at a time; default: one for each core
 ///   shared               1: also the shared library; default 0
 ///   cache_dir            as above

@@ -95,7 +95,7 @@ typedef struct forge_args {
        sequence: the states before chunks are then pools [slots, heads, …], and the one before chunk c of sequence b is
        written to slot chunk_slots[b, c], or not at all if that is negative: checkpoints for a cache of prefixes. They
        are the bits with which a call of the same kernels over these tokens alone ends. No slot may be there twice, nor
-       one that the call reads or writes otherwise. */
+       one that the call reads or writes otherwise: on the CPU such a call is refused. */
     const forge_tensor* chunk_slots;
 } forge_args;
 

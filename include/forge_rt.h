@@ -24,7 +24,7 @@ extern "C" {
 // NOLINTBEGIN(readability-identifier-naming): these are C's names
 
 #define FORGE_RT_ABI_MAJOR 1
-#define FORGE_RT_ABI_MINOR 0
+#define FORGE_RT_ABI_MINOR 1
 #define FORGE_RT_ABI_VERSION ((uint32_t)FORGE_RT_ABI_MAJOR << 16 | FORGE_RT_ABI_MINOR)
 
 /// major << 16 | minor of the library.
@@ -45,8 +45,11 @@ typedef struct forge_rt_options {
     int32_t threads;         /* that calls on the CPU run on; 0: one for each core. The caller's threads, too, see
                                 forge_args.parallel_for, are at most so many at a time */
     const char* dump_folder; /* NULL, or where every launch is written to a file, call-PROCESS-NUMBER.forgecall, as
-                                forge_rt_dump_call does; if NULL, FORGE_DUMP_CALLS of the environment says where. On the
-                                CPU; such launches allocate memory, and write */
+                                forge_rt_dump_call does; if NULL, FORGE_DUMP_CALLS of the environment says where. Such
+                                launches allocate memory, write, and on a GPU wait for the stream */
+    int32_t nvtx; /* 1: a range of NVTX around every launch, "DEFINITION ENTRY", on the thread that calls, for
+                     Nsight Systems; or FORGE_NVTX of the environment. FORGE_RUNTIME_ERROR where there is no
+                     libnvtx3interop.so.1 or libnvToolsExt.so.1. 0: launches know nothing of it */
 } forge_rt_options;
 
 /// Loads a package: the path of a folder that `forge build` wrote, or of a lib<name>.so. `options`: NULL for the CPU.
@@ -76,8 +79,9 @@ FORGE_API forge_status forge_rt_workspace_bytes(const forge_rt_entry* entry, con
                                                 const forge_bounds* bounds, size_t* bytes, size_t* alignment);
 /// Enqueues a call on args->stream, or runs it, on the CPU. The workspace must be there.
 FORGE_API forge_status forge_rt_launch(const forge_rt_entry* entry, const forge_args* args);
-/// Runs a call on the CPU, and writes it to a file for `forge replay`: definition, sizes, all tensors before the call,
-/// and its results. If the call fails or ends the process, the file is there without results.
+/// Runs a call, and writes it to a file for `forge replay`: definition, sizes, all tensors before the call, and its
+/// results. If the call fails or ends the process, the file is there without results. On a GPU it waits for the stream,
+/// before and after; not while that is being captured.
 FORGE_API forge_status forge_rt_dump_call(const forge_rt_entry* entry, const forge_args* args, const char* path);
 
 // NOLINTEND(readability-identifier-naming)

@@ -14,10 +14,13 @@ namespace {
 const std::vector<std::string> kDefaultVariants = {"linear_attention", "scalar_gla", "gla", "delta_net",
                                                    "gated_delta_net"};
 
-BenchRow measure(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options) {
+BenchRow measure(const ir::Definition& definition, check::Problem problem, const BuildOptions& options) {
     const Attention attention = build(definition, problem, options);
+    const bool in_place = options.entry == "decode";
+    problem.initial_state = in_place;
     const check::Buffers buffers(program::tensors_of(options.entry, definition), problem);
     Call call = buffers.call();
+    if (in_place) call.final_states = call.initial_states;
     const std::size_t bytes = attention.workspace_bytes(call);
     constexpr std::size_t kAlignment = 64;
     std::vector<std::byte> storage(bytes + kAlignment);
@@ -31,7 +34,7 @@ BenchRow measure(const ir::Definition& definition, const check::Problem& problem
     const auto tokens = static_cast<double>(problem.tokens()), heads = static_cast<double>(buffers.heads());
     row.tokens_per_second = tokens / row.seconds;
     row.gflops = attention.flops_per_token() * tokens * heads / row.seconds * 1e-9;
-    row.gbps = static_cast<double>(buffers.bytes()) / row.seconds * 1e-9;
+    row.gbps = static_cast<double>(buffers.bytes() + (in_place ? 2 * buffers.state_bytes() : 0)) / row.seconds * 1e-9;
     return row;
 }
 

@@ -28,8 +28,8 @@ std::vector<std::string> choices(const std::string& asked, std::vector<std::stri
     return asked == "all" ? std::move(all) : std::vector<std::string>{asked};
 }
 
-std::vector<std::string> strategies_of(const std::string& entry) {
-    if (entry == "decode") return {"one-pass"};
+std::vector<std::string> strategies_of(const std::string& entry, const ir::Definition& def) {
+    if (entry == "decode" || ir::is_sequential(def)) return {"one-pass"};
     if (program::is_backward(entry)) return {"one-pass", "fused", "decoupled"};
     return {"one-pass", "fused", "decoupled", "segmented"};
 }
@@ -101,11 +101,12 @@ class Examination {
 void examine(const ir::Definition& def, const std::string& dtype, const CheckOptions& options, const Caller& call,
              Progress& progress, CheckResult& result) {
     const bool backward = program::is_backward(options.build.entry);
-    const std::vector<std::string> strategies = choices(options.strategy, strategies_of(options.build.entry));
+    const std::vector<std::string> strategies = choices(options.strategy, strategies_of(options.build.entry, def));
     std::vector<check::Case> cases = cases_for(def, options, dtype);
     if (backward) std::erase_if(cases, [](const check::Case& c) { return c.problem.cut != 0; });  // it ends at the cut
     std::vector<std::optional<Attention>> built(strategies.size());
     std::vector<std::string> reasons(strategies.size());
+    std::vector<char> is_none(strategies.size(), 0);  // what the definition cannot have, and nobody asked for
     progress.step(fmt::format("{} {}: compiling", def.name, dtype));
     check::parallel_for(static_cast<std::int64_t>(strategies.size()), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
@@ -113,6 +114,9 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
         how.strategy = strategies[at];
         try {
             built[at] = build(def, cases.front().problem, how);
+        } catch (const CompileError& error) {  // segments, of transitions that are not affine
+            is_none[at] = options.strategy == "all" && strategies[at] == "segmented";
+            reasons[at] = error.what();
         } catch (const std::exception& error) {
             reasons[at] = error.what();
         }
@@ -140,7 +144,7 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
                      {},
                      true,
                      true};
-        row.ok = built[i].has_value();
+        row.ok = built[i].has_value() || is_none[i];
         if (built[i]) row.chunk = built[i]->chunk(), row.strategy = built[i]->strategy();
         Examination examination(std::move(row), result, call);
         if (built[i])
@@ -160,7 +164,10 @@ void print_rows(const CheckResult& result, bool each_tensor) {
         };
         if (row.worst.empty()) {
             table.row({row.variant, row.dtype, row.strategy, "", "", "", "", "", std::to_string(row.cases),
-                       row.ok ? "ok" : "FAIL", ""});
+                       !row.ok              ? "FAIL"
+                       : row.reason.empty() ? "ok"
+                                            : "none",
+                       ""});
             continue;
         }
         std::size_t worst = 0;

@@ -79,6 +79,16 @@ struct DeriveOptions {
 /// Prints the definition with phases derived from its step, whatever phases it has.
 int derive_phases(const DeriveOptions& options);
 
+struct ComposeOptions {
+    std::vector<std::pair<std::string, std::string>> chosen;  ///< parts and choices, rank and name
+    std::string output;                                       ///< a file; empty: printed
+    bool check = false, explain = false, list = false;
+    /// The variant as other commands take it.
+    [[nodiscard]] std::string variant() const;
+};
+/// Prints, writes, checks or explains the variant of these parts.
+int compose_variant(const ComposeOptions& options);
+
 struct OptOptions {
     std::string file;
     std::vector<std::string> passes;
@@ -124,7 +134,7 @@ std::string remember(const TuneOptions& options, const std::string& cache_dir, c
 struct PackageOptions {
     std::vector<std::string> variants, entries = {"forward", "decode"}, targets, dtypes = {"bf16"}, sizes;
     std::vector<std::int64_t> tokens = {512, 4096, 32768}, tasks = {8, 64, 512};
-    std::string name, output, database, cache_dir;
+    std::string name, output, database, cache_dir, state_dtype = "f32";
     int threads = 0, jobs = 0;
     bool all = false, shared = false, chunk_states = false, batch_invariant = false;
 };

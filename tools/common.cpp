@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "forge/compose.h"
 #include "graph/derive.h"
 #include "ir/text.h"
 #include "variants/variants.h"
@@ -31,6 +32,19 @@ std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
     if (const auto read = std::from_chars(begin, end, value); read.ec != std::errc() || read.ptr != end) value = 0;
     if (value <= 0) throw RuntimeError(fmt::format("--size: expected SYMBOL=NUMBER, such as D=64; got '{}'", text));
     return {text.substr(0, equals), value};
+}
+
+/// A variant of named parts: compose:decay=vector,update=delta.
+ir::Definition composed(const std::string& spec) {
+    std::vector<std::pair<std::string, std::string>> chosen;
+    std::istringstream list(spec.substr(kComposed.size()));
+    for (std::string item; std::getline(list, item, ',');) {
+        const std::size_t equals = item.find('=');
+        if (equals == std::string::npos)
+            throw RuntimeError(fmt::format("{}: expected PART=CHOICE, such as update=delta; got '{}'", spec, item));
+        chosen.emplace_back(item.substr(0, equals), item.substr(equals + 1));
+    }
+    return compose(composition_of(chosen)).define();
 }
 
 constexpr double kQuiet = target::Measurement::kQuiet;
@@ -62,6 +76,7 @@ std::string read_file(const std::string& path) {
 
 ir::Definition find_variant(const std::string& name_or_path) {
     if (const variants::Entry* entry = variants::find(name_or_path)) return entry->make().define();
+    if (name_or_path.starts_with(kComposed)) return graph::with_phases(composed(name_or_path));
     if (std::ifstream(name_or_path).good())
         return graph::with_phases(ir::parse_definition(read_file(name_or_path), name_or_path));
     throw RuntimeError(fmt::format(

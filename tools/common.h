@@ -35,7 +35,10 @@ struct BuildOptions {
     bool load = true;  ///< whether kernels are compiled, to be called; no option of users, but of the command
 };
 
-/// A name of the zoo or the path of a definition in text form; RuntimeError if it is neither.
+/// What begins the name of a variant of parts.
+inline const std::string kComposed = "compose:";
+/// A name of the zoo, parts of a variant (compose:decay=vector,update=delta), or the path of a definition in text form;
+/// RuntimeError if it is none of these.
 ir::Definition find_variant(const std::string& name_or_path);
 std::string read_file(const std::string& path);  ///< RuntimeError if it cannot be read
 DType dtype_named(const std::string& name);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "commands.h"
+#include "forge/compose.h"
 #include "program/entry_point.h"
 
 namespace forge::tools {
@@ -18,7 +19,8 @@ using Command = std::function<int()>;
 const char* const kAbout =
     "Forge compiles variants of linear attention, each written as three short functions,\n"
     "into fast kernels for this machine.\n\n"
-    "A VARIANT is a name that `forge list` prints, or a file with a definition in text form.\n"
+    "A VARIANT is a name that `forge list` prints, parts (compose:decay=vector,update=delta) or a file with a\n"
+    "definition in text form.\n"
     "Start with:  forge demo";
 
 /// CLI11's own range checks print the largest double in full.
@@ -158,6 +160,7 @@ struct AllOptions {
     EmitOptions emit;
     CheckCompileOptions check_compile;
     DeriveOptions derive;
+    ComposeOptions compose;
     OptOptions opt;
     BenchOptions bench;
     TuneOptions tune;
@@ -341,6 +344,29 @@ void add_derive(CLI::App& app, DeriveOptions& o, Command& chosen) {
     on_parse(*c, chosen, o, derive_phases);
 }
 
+void add_compose(CLI::App& app, ComposeOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "compose",
+                              "Make a variant of the field's usual parts, and print its recurrence. Any command takes "
+                              "it as\ncompose:PART=CHOICE,…",
+                              "forge compose --decay vector --update delta -o mine.forge");
+    const auto add = [&](const std::string& name, const std::string& what, const std::string& usual) {
+        const auto take = [&o, name](const std::string& choice) { o.chosen.emplace_back(name, choice); };
+        c->add_option_function<std::string>("--" + name, take, what)->default_str(usual)->group("Parts");
+    };
+    for (const CompositionPart& part : composition_parts()) {
+        std::string choices;
+        for (const auto& choice : part.choices) choices += (choices.empty() ? "" : ", ") + choice.name;
+        add(part.name, part.meaning + ": " + choices, part.choices[0].name);
+    }
+    add("rank", "keys and values per token of updates that have several, 2 to 8", "2");
+    add("name", "of the variant", "the choices");
+    c->add_option("-o,--output", o.output, "the file to write to; default: print it");
+    c->add_flag("--check", o.check, "compile it, and hold it against its recurrence in float64");
+    c->add_flag("--explain", o.explain, "show what the compiler makes of it");
+    c->add_flag("--list", o.list, "list the choices, and what they mean");
+    on_parse(*c, chosen, o, compose_variant);
+}
+
 void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {
     CLI::App* c = add_command(app, "opt", "Run graph passes over a function in text form; for tests of passes",
                               "forge opt program.ir --passes=canonicalize,cse");
@@ -379,6 +405,7 @@ void add_package(CLI::App& app, PackageOptions& o, Command& chosen) {
     c->add_option("--threads", o.threads, "of a CPU that is compiled for; 0: as many as here")->check(at_least(0));
     c->add_option("--jobs", o.jobs, "compilations at a time; 0: one for each core")->check(at_least(0));
     c->add_option("--cache", o.cache_dir, "directory of compiled kernels; empty: ~/.cache/forge");
+    c->add_option("--state-dtype", o.state_dtype, "of decoding's states in memory: f32, bf16 or f16");
     c->add_flag("--shared", o.shared, "also write lib<name>.so, with everything in it");
     c->add_flag("--chunk-states", o.chunk_states, "calls can have the states before chunks, in slots of a pool too");
     c->add_flag("--batch-invariant", o.batch_invariant, "the bits of a sequence do not depend on others in a call");
@@ -444,6 +471,7 @@ int run(int argc, char** argv) {
     add_bench(app, options.bench, chosen);
     add_tune(app, options.tune, chosen);
     add_derive(app, options.derive, chosen);
+    add_compose(app, options.compose, chosen);
     add_opt(app, options.opt, chosen);
     add_package(app, options.package, chosen);
     add_replay(app, options.replay, chosen);

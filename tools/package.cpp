@@ -23,6 +23,7 @@ int build_package(const PackageOptions& options) {
     request.dtypes.clear();
     for (const std::string& name : options.dtypes) request.dtypes.push_back(dtype_named(name));
     for (const std::string& text : options.sizes) request.sizes.push_back(package::parse_size_axis(text));
+    request.state_dtype = dtype_named(options.state_dtype);
     request.tokens = options.tokens, request.tasks = options.tasks;
     request.threads = options.threads, request.jobs = options.jobs;
     request.database = options.database, request.cache_dir = options.cache_dir;

@@ -62,6 +62,8 @@ void call_compiled(const DumpedCall& dumped, Memory& memory) {
                                                                  : call.tensors;
         if (tensor.name.starts_with("chunk_states.")) options.chunk_states = true, options.chunk = dumped.chunk;
         if (!tensor.given) continue;
+        if (dumped.entry == "decode" && tensor.name.find("_states.") != std::string::npos && tensor.dtype != F32)
+            options.state_dtype = tensor.dtype;
         group[dot == std::string::npos ? tensor.name : tensor.name.substr(dot + 1)] = {
             element(memory.places()[i], tensor), tensor.dtype, tensor.shape, tensor.strides};
     }

@@ -22,6 +22,8 @@ const std::vector<Entry>& all() {
         {"delta_product", "S = e^g S, then twice S += β k (v - Sᵀ k)ᵀ", "Siems et al. 2025, arXiv:2502.10297",
          delta_product},
         {"kda", "S = diag(e^g) S, then S += β k (v - Sᵀ k)ᵀ", "Kimi Team 2025, arXiv:2510.26692", kda},
+        {"mamba3", "S = e^g Rᵀ (S + (1 - λ) Δ Σ k' v'ᵀ) + λ Δ Σ k vᵀ, R turns by θ, k' of the token before",
+         "Lahoti et al. 2026, arXiv:2603.15569", mamba3},
     };
     return kAll;
 }

@@ -39,6 +39,7 @@ LinearAttention delta_net();
 LinearAttention gated_delta_net();
 LinearAttention delta_product();
 LinearAttention kda();
+LinearAttention mamba3();
 
 LinearAttention preconditioned_delta();
 LinearAttention precision_weighted();

@@ -130,8 +130,10 @@ struct Part {
 /// Of calls whose sequences all go over all ranks, [B, T, heads, …].
 Part part_of(const Group& group);
 
-/// A call of a rank. Collective. `attention` is compiled of forward, or of backward or "backward of" inputs, on the
-/// CPU.
+/// A call of a rank. Collective. `attention` is compiled of forward, or of backward or "backward of" inputs. On a GPU,
+/// the same for all of a group's calls, it is launched on the call's stream, of which each rank has its own; what goes
+/// wrong there check() says once the stream has been waited for. The first call of a size is not to be captured in a
+/// graph, others may be unless sequences are packed; the group outlives the graph.
 ///
 /// Without cu_seqlens all sequences of the call go over all ranks, B the same on all and T each rank's own. With
 /// cu_seqlens the call has the rank's sequences (SeqPartition), of which only the first and the last cross borders. A

@@ -6,6 +6,7 @@
 ///     attention(call);                                        // forge/runtime.h
 #pragma once
 
+#include "forge/compose.h"
 #include "forge/error.h"
 #include "forge/language.h"
 #include "forge/runtime.h"

@@ -179,6 +179,10 @@ class LinearAttention {
     /// in two calls, joined by the state, is the sequence in one if the first call has whole chunks.
     LinearAttention& fixed_chunk(std::int64_t tokens);
 
+    /// Has a step alone run as it stands, token by token, with the states on chip: what is not affine in the states has
+    /// no form over chunks. Gradients keep the states before every token.
+    LinearAttention& sequential();
+
     /// The chunk's own contribution to each state. `args` names the inputs that `fn` takes, in order.
     template <class Fn>
     LinearAttention& chunk(std::vector<std::string> args, Fn fn, Here here = Here::current()) {
@@ -203,13 +207,18 @@ class LinearAttention {
     LinearAttention& step(std::vector<std::string> args, Fn fn, Here here = Here::current()) {
         return phase(Phase::Step, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);
     }
+    /// The same of a function that takes all arguments in one vector, in the order of their names.
+    using PhaseFn = std::function<Results(const std::vector<Tensor>&)>;
+    LinearAttention& step(std::vector<std::string> args, PhaseFn fn, Here here = Here::current()) {
+        const std::size_t count = args.size();
+        return phase(Phase::Step, std::move(args), std::move(fn), count, here);
+    }
 
     [[nodiscard]] const std::string& name() const;
     /// Traces and checks the phases; throws CompileError with every mistake of the first phase that has any.
     [[nodiscard]] ir::Definition define() const;
 
     enum class Phase : std::uint8_t { Chunk, Decay, Merge, Step };
-    using PhaseFn = std::function<Results(const std::vector<Tensor>&)>;
     struct Declared;
 
   private:

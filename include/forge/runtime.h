@@ -55,6 +55,9 @@ struct CompileOptions {
     std::int64_t tiles = 0;         ///< parts of the value axis: a divisor of its size; 0: chosen
     std::int64_t segments = 0;      ///< per sequence, for the segmented strategy; 0: chosen
     std::string rule = "cost";      ///< what chooses: cost, or paper (fused or decoupled, by Algorithm 1)
+    /// What states in memory are made of, for entry = "decode": F32, BF16 or F16. They are computed with in float32;
+    /// those before tokens, and last rows, are float32.
+    DType state_dtype = F32;
     /// Whether calls can have the states before every chunk (Call::chunk_states). The schedule is chosen among those
     /// that keep them; set `chunk` too, as it decides how many there are.
     bool chunk_states = false;
@@ -187,6 +190,7 @@ class Attention {
     [[nodiscard]] std::string schedule() const;  ///< all that was chosen, as text
     /// What the kernels are made for: channels, warp-groups or portable; cpu.
     [[nodiscard]] std::string engine() const;
+    [[nodiscard]] const std::string& device() const;  ///< as it was asked for: cpu, cuda, cuda:1
     /// Why engines that are faster where they can be had were not taken, in the order in which they were considered;
     /// roles: several warp groups per task. Empty for an engine that was asked for, and on the CPU.
     [[nodiscard]] const std::vector<Refusal>& refused() const;

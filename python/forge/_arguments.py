@@ -9,6 +9,7 @@ from . import _c
 from ._arrays import Library, library_of
 from ._calls import Entry, Signature
 from ._suggest import suggestion
+from ._types import HALF
 
 #: What every variant takes besides its inputs, states first: of calls, and of `decode`.
 KEYWORDS = {
@@ -256,8 +257,8 @@ class Arguments:
 
     def _refuse_conversion(self, arrays: Library, x: Any) -> None:
         """TypeError for a state that kernels cannot write where it lies."""
-        expected = "expected float32, written in place"
-        if arrays.dtype(x) != "f32":
-            raise self.error(self.state, f"{expected}, got {x.dtype}; keep states in float32")
+        expected = "expected float32, bfloat16 or float16, written in place"
+        if arrays.dtype(x) not in ("f32", *HALF):
+            raise self.error(self.state, f"{expected}, got {x.dtype}")
         if why := arrays.refusal_in_place(x):
             raise self.error(self.state, f"{expected}, got {why}")

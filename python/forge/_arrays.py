@@ -22,6 +22,20 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def wide(x: Array) -> Array:
+    """x in float32, as gates are."""
+    if hasattr(x, "float"):
+        return x.float()
+    return x.astype("float32", copy=False)
+
+
+def like(x: Array, other: Array) -> Array:
+    """x in the element type of another array."""
+    if x.dtype == other.dtype:
+        return x
+    return x.to(other.dtype) if hasattr(x, "float") else x.astype(other.dtype.newbyteorder("="), copy=False)
+
+
 class NumPy:
     """numpy.ndarray, with bfloat16 of ml_dtypes."""
 

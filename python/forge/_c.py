@@ -19,7 +19,7 @@ from typing import Any
 
 from ._suggest import suggestion
 
-ABI_MAJOR, ABI_MINOR = 1, 4
+ABI_MAJOR, ABI_MINOR = 1, 5
 
 #: Names of element types in the text form, and their numbers in the C ABI.
 DTYPES = {"i32": 1, "i64": 2, "f16": 3, "bf16": 4, "f32": 5, "f64": 6}
@@ -122,6 +122,8 @@ _PROTOTYPES = {
     "forge_variant_name": (c_char_p, [c_size_t]),
     "forge_variant_summary": (c_char_p, [c_size_t]),
     "forge_variant_definition": (c_int32, [c_char_p, POINTER(c_char_p)]),
+    "forge_composition_parts": (c_int32, [POINTER(c_void_p)]),
+    "forge_compose": (c_int32, [POINTER(Option), c_size_t, POINTER(c_void_p)]),
     "forge_lower": (c_int32, [c_char_p, c_char_p, c_char_p, POINTER(c_void_p)]),
     "forge_infer": (c_int32, [c_char_p, c_char_p, c_size_t]),
     "forge_verify": (c_int32, [c_char_p, c_char_p, POINTER(Option), c_size_t]),
@@ -239,6 +241,20 @@ def variant_definition(name: str) -> str:
     text = c_char_p()
     check(library().forge_variant_definition(name.encode(), byref(text)))
     return (text.value or b"").decode()
+
+
+def composition_parts() -> list[dict[str, Any]]:
+    """What there is to compose variants of: parts, with their choices."""
+    text = c_void_p()
+    check(library().forge_composition_parts(byref(text)))
+    return json.loads(_taken(text))
+
+
+def compose(choices: Mapping[str, Any]) -> str:
+    """The variant of these choices in text form; ValueError with the reason where there is none."""
+    text = c_void_p()
+    check(library().forge_compose(*_options(choices), byref(text)))
+    return _taken(text)
 
 
 def lower(definition: str, stage: str, dtype: str = "bf16") -> str:

@@ -275,10 +275,8 @@ class Plan:
         border: Any = None,
     ) -> list[Any]:  # fmt: skip
         """Outputs, then final states and states before chunks if they are wanted. Launches on the current stream."""
-        if border is not None and (self._current_device is not None or self._allocator is not None):
-            raise NotImplementedError("sp_group: expected arrays on the CPU: ranks do not exchange states on GPUs yet")
         if self._current_device is not None and self._current_device() != self._index:
-            return self._run_elsewhere(tensors, scalars, initial, cu_seqlens, slots, checkpoints)
+            return self._run_elsewhere(tensors, scalars, initial, cu_seqlens, slots, checkpoints, border)
         if self._conversions:
             tensors, initial, cu_seqlens, slots = self._converted(tensors, initial, cu_seqlens, slots)
         address = self._address
@@ -299,21 +297,19 @@ class Plan:
         if checkpoints is not None:
             given.append(checkpoints[1])
         stream, at, slots_at = self._stream(), 0, address(slots) if self._has_slots else 0
+        ranks = () if border is None else (border.of_launch,)
         if self._allocator is not None:
             alloc, delete = self._allocator
             at = alloc(self._size, stream)
             try:
-                self._launch(map(address, given), scalars, at, stream, slots_at)
+                self._launch(map(address, given), scalars, at, stream, slots_at, *ranks)
             finally:
                 delete(at)  # what comes later in the stream may have it
             return results
         if self._spare is not None:
             memory = self._spare()  # it lives until this returns
             at = (address(memory) + 63) & ~63
-        if border is None:
-            self._launch(map(address, given), scalars, at, stream, slots_at)
-        else:
-            self._launch(map(address, given), scalars, at, stream, slots_at, border.of_launch)
+        self._launch(map(address, given), scalars, at, stream, slots_at, *ranks)
         return results
 
     def _converted(self, tensors: list[Any], initial: list[Any] | None, cu_seqlens: Any, slots: Any) -> tuple[Any, ...]:

@@ -10,9 +10,9 @@ from . import _c
 #: Options that decide about passes over whole sequences: decoding has one kernel, which takes one token after the
 #: other.
 OF_SEQUENCES = ("strategy", "chunk", "tiles", "segments", "engine")
-_ELEMENT = 4  #: bytes of float32
+_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 
-Axes = tuple[tuple[int, int], ...]  #: (size, stride > 0) in elements, the longest stride first
+Axes = tuple[tuple[int, int], ...]  #: (size, stride > 0) in bytes, the longest stride first
 
 
 class Pools:
@@ -24,7 +24,7 @@ class Pools:
     def __init__(self, name: str, names: Sequence[str], entries: Sequence[Any]) -> None:
         """`name`: of the definition. `names`, `entries`: of its states, and (dtype, shape, strides)."""
         self._name, self._names = name, names
-        self._layouts = [_axes(shape, strides) for _, shape, strides in entries]
+        self._layouts = [_axes(*_in_bytes(*entry)) for entry in entries]
         self._apart: list[int] = []  #: addresses that were found to be apart
         for state, (axes, _), (_, shape, strides) in zip(names, self._layouts, entries):
             if any(stride < _extent(axes[place + 1 :]) for place, (_, stride) in enumerate(axes)) or _has_broadcast(
@@ -57,9 +57,7 @@ class Pools:
         """RuntimeError if pools at these addresses share elements."""
         if addresses == self._apart:
             return
-        placed = [
-            (a // _ELEMENT + first, axes, name) for a, (axes, first), name in zip(addresses, self._layouts, self._names)
-        ]
+        placed = [(a + first, axes, name) for a, (axes, first), name in zip(addresses, self._layouts, self._names)]
         for i, (at, axes, name) in enumerate(placed):
             for other_at, others, other in placed[:i]:
                 if share_elements(at, axes, other_at, others):
@@ -70,6 +68,22 @@ class Pools:
 
     def _fail(self, text: str) -> None:
         raise _c.RuntimeError(f"{self._name}: argument 'state': {text}")
+
+
+def _in_bytes(dtype: str, shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
+    size = _BYTES[dtype]
+    return [*shape, size], [*(stride * size for stride in strides), 1]
+
+
+def state_dtype_of(name: str, states: Sequence[str], carried: Sequence[str], entries: Sequence[Any]) -> str:
+    """What the pools of a call are made of: all alike, but for the last rows of inputs, which are float32."""
+    own = {entry[0] for state, entry in zip(states, entries) if state not in carried}
+    for state, (dtype, _, _) in zip(states, entries):
+        if state in carried and dtype != "f32":
+            raise TypeError(f"{name}: argument 'state': {state}: expected float32, got {dtype}")
+    if len(own) > 1:
+        raise TypeError(f"{name}: argument 'state': expected states of one type, got {' and '.join(sorted(own))}")
+    return own.pop() if own else "f32"
 
 
 def _axes(shape: Sequence[int], strides: Sequence[int]) -> tuple[Axes, int]:

@@ -24,6 +24,7 @@ def build(
     shared: bool = False,
     chunk_states: bool = False,
     batch_invariant: bool = False,
+    state_dtype: DTypeLike = "float32",
     tokens: Sequence[int] | None = None,
     tasks: Sequence[int] | None = None,
     threads: int = 0,
@@ -38,7 +39,8 @@ def build(
     of each size, {"K": [64, 128], "V": 64}, all with all; "K=V" stands for two that are always the same. Lengths,
     batches and heads stay open. `shared` also writes lib<name>.so, with everything in it.
     `chunk_states`: calls can have the states before chunks. `batch_invariant`: the bits of a sequence do not depend on
-    others in a call; lengths and tasks then choose no kernels.
+    others in a call; lengths and tasks then choose no kernels. `state_dtype`: what decoding's states are made of in
+    memory, float32, bfloat16 or float16.
 
     `tokens` (per sequence) and `tasks` (sequences times heads) are the calls that kernels are chosen for, by what
     `forge tune` measured (`database`: its file, from a machine with the target) and by the cost model; a table in the
@@ -57,6 +59,7 @@ def build(
         "shared": shared,
         "chunk_states": chunk_states,
         "batch_invariant": batch_invariant,
+        "state_dtype": dtype_name(state_dtype),
         "threads": threads,
         "jobs": jobs,
     }

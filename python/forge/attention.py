@@ -14,7 +14,7 @@ from . import _c, _measure
 from ._arguments import Arguments
 from ._arrays import Library, library_of
 from ._calls import Plan, Signature, chunks_of, dtype_of_call, factor_of, read_shapes, rounded_up, with_one_head
-from ._decode import OF_SEQUENCES, Pools
+from ._decode import OF_SEQUENCES, Pools, state_dtype_of
 from ._gradients import Backward, run_with_gradients
 from ._location import Location
 from ._notice import notice
@@ -181,8 +181,9 @@ class Attention:
         states are read and written in place. Several outputs come as a tuple.
 
         Inputs are those of a call, [B, T, heads, …] (T may be 1), or [T, heads, …] for one sequence or, with
-        `cu_seqlens`, packed ones. `state`: pools, float32 [slots, heads, …]: an array, or of several states a tuple in
-        the order of declaration or a dictionary. Those that follow from prev_token, last_x, are among them. Nothing is
+        `cu_seqlens`, packed ones. `state`: pools [slots, heads, …]: an array, or of several states a tuple in the order
+        of declaration or a dictionary; float32, or all bfloat16 or float16, which halves what decoding moves: they are
+        computed with in float32. Those that follow from prev_token, last_x, float32, are among them. Nothing is
         converted: an array that kernels cannot write where it lies is refused. `slots`: int32 or int64 [N] on the
         device of the inputs: the slot of each sequence, no slot twice. A sequence with slot -1 is skipped: its outputs
         are zero, no state changes. Without `slots` sequence n has slot n. On a GPU slots are not checked, and the
@@ -256,6 +257,8 @@ class Attention:
         `initial` has, in the order of declaration. `border`: of a call of several ranks. `recurrent`: few tokens go one
         by one, in one kernel; none of this is in place."""
         arrays = library_of(tensors[0])
+        if border is not None and getattr(tensors[0], "is_cuda", False) and not getattr(cu_seqlens, "is_cuda", True):
+            cu_seqlens = cu_seqlens.to(tensors[0].device)  # a partition's, made on the host
         chunks = self._chunks(arrays, tensors[0], cu_seqlens) if before_chunks and arrays is not None else None
         short = recurrent and final and self._is_short(arrays, tensors, initial, cu_seqlens)
         try:
@@ -366,10 +369,13 @@ class Attention:
         shape = read_shapes(self.signature, [size for _, size, _ in inputs], self._allowed, sequences)
         arguments.check_sequences(shape.sequences, read[len(tensors) :], slots_entry)
         pools = Pools(self.name, list(self.signature.states), states) if in_place else None
+        more = self._of_chunks(entry) if chunks is not None or checkpoints is not None else {}
+        if in_place:
+            stored = state_dtype_of(self.name, list(self.signature.states), self.signature.carried, states)
+            more = more if stored == "f32" else {**more, "state_dtype": stored}
         compiled = self._compiled_for(
             arrays.device(tensors[0]), dtype_of_call(self.signature, [d for d, _, _ in inputs]), shape.sizes,
-            shape.sequences, shape.tokens, shape.most_heads, cu_seqlens is not None, entry=entry,
-            more=self._of_chunks(entry) if chunks is not None or checkpoints is not None else {},
+            shape.sequences, shape.tokens, shape.most_heads, cu_seqlens is not None, entry=entry, more=more,
         )  # fmt: skip
         self._warn_of(compiled)
 

@@ -1,6 +1,6 @@
 """Sequence parallelism: one sequence, or packed ones, over several ranks, each with a contiguous part of the tokens.
 
-    group = forge.distributed.group(process_group)   # of torch.distributed, over gloo; or .init(mpi=True)
+    group = forge.distributed.group(process_group)   # of torch.distributed; or .init(mpi=True)
     attn = forge.LinearAttention(…, sp_group=group)
     o, state = attn(q, k, v, g, output_final_state=True)          # [B, T / ranks, H, …]: this rank's tokens
 
@@ -8,7 +8,8 @@
     o, _ = attn(q[part.tokens], …, partition=part)                # or forge.ops.chunk_gla(…, cp_context=part)
 
 All that ranks exchange is the state at their borders. Everything here is collective: every rank makes the same calls in
-the same order, backward passes among them. On the CPU.
+the same order, backward passes among them. On CPUs, and on GPUs of one machine that write into each other's memory;
+on a GPU calls are made on the current stream, and check() says what has gone wrong on it.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def group(
     process_group: Any = None, *, timeout: float | None = None, scheme: str | None = None,
     shared_memory: bool | None = None,
 ) -> Group:  # fmt: skip
-    """The group of a torch process group over gloo (None: the default one). Collective the first time, and again if the
-    group has failed since, or with other options.
+    """The group of a torch process group, over gloo or NCCL (None: the default one). Collective the first time, and
+    again if the group has failed since, or with other options.
 
     `timeout`: seconds after which a rank that waits for another gives up (30; 0: never). `scheme`: how states go from
     rank to rank: auto, direct, ring, scatter-scan-gather, all-gather, serial. `shared_memory`: False exchanges by the
@@ -112,22 +113,19 @@ def group(
             pass
         else:
             return known
-    if "gloo" not in (backend := str(dist.get_backend(pg))) and "mpi" not in backend:
-        raise NotImplementedError(
-            f"forge.distributed.group: expected a process group of gloo, got {backend}: ranks do not exchange states "
-            "on GPUs yet"
-        )
+    backends = str(dist.get_backend_config(pg))  # a group over NCCL alone gathers from GPUs
+    device = "cpu" if "gloo" in backends or "mpi" in backends else "cuda"
     size, rank = dist.get_world_size(pg), dist.get_rank(pg)
 
     def gather(_: Any, given: int, out: int, count: int) -> int:
         import torch
 
         try:
-            mine = torch.frombuffer(bytearray(ctypes.string_at(given, count)), dtype=torch.uint8)
+            mine = torch.frombuffer(bytearray(ctypes.string_at(given, count)), dtype=torch.uint8).to(device)
             parts = [torch.empty_like(mine) for _ in range(size)]
             dist.all_gather(parts, mine, group=pg)
-            for n, part in enumerate(parts):
-                ctypes.memmove(out + n * count, part.data_ptr(), count)
+            together = torch.cat(parts).cpu()  # kept until it is copied
+            ctypes.memmove(out, together.data_ptr(), size * count)
         except Exception:
             import traceback
 
@@ -199,7 +197,7 @@ def _like(numbers: list[int], given: Any) -> Any:
     if hasattr(given, "new_tensor"):
         import torch
 
-        return torch.tensor(numbers, dtype=torch.int64)
+        return torch.tensor(numbers, dtype=torch.int64, device=given.device)
     import numpy
 
     return numpy.asarray(numbers, numpy.int64)

@@ -28,6 +28,8 @@ class LinearAttention(Attention):
     decay_mode    prev_s, chunk_state, inputs -> the state after the chunk
     merge_mode    inputs, chunk_state (the state before the chunk) -> the output
     step          inputs of one token, prev_s -> (next state, output): alone, or what `check` holds the rest to
+    sequential    whether a step alone runs as it stands, token by token with the states on chip: what is not affine in
+                  the states has no form over chunks. Gradients keep the states before every token
     chunk         optional: the tokens per chunk (16, 32, 64, 128), if results depend on it; else Forge chooses
     enable_aot    compile now, for every combination of the values of ConstExpr: calls and `decode` with these sizes, in
                   the declared types, then compile nothing
@@ -49,6 +51,7 @@ class LinearAttention(Attention):
         *,
         step: Callable[..., Any] | None = None,
         chunk: int | None = None,
+        sequential: bool = False,
         name: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -63,6 +66,10 @@ class LinearAttention(Attention):
             raise TypeError(f"LinearAttention: argument 'step': expected a function, got {step!r}")
         if step_alone and chunk is not None:
             raise ValueError("LinearAttention: argument 'chunk': a step alone has results of no chunk; leave it out")
+        if sequential and not step_alone:
+            raise TypeError(
+                "LinearAttention: argument 'sequential': expected step alone with it, got other functions too"
+            )
         if name is not None and not is_name(name):
             raise ValueError(
                 f"LinearAttention: argument 'name': expected letters, digits and _, no digit first, got {name!r}"
@@ -76,7 +83,9 @@ class LinearAttention(Attention):
             raise ValueError(f"LinearAttention: argument 'chunk': expected 16, 32, 64 or 128 tokens, got {chunk!r}")
         meta = Meta(input_meta, Location.of_caller())
         phases = {"chunk": chunk_mode, "decay": decay_mode, "merge": merge_mode, "step": step}
-        program = Program(name or _name_of(step if step_alone else chunk_mode), meta, phases, chunk or 0)
+        program = Program(
+            name or _name_of(step if step_alone else chunk_mode), meta, phases, 1 if sequential else chunk or 0
+        )
         chosen = {**({"cache_dir": str(Path(code_dir) / "cache")} if code_dir else {}), **(options or {})}
         defaults = {i.name: i.default for i in meta.inputs.values() if i.default is not None}
         super().__init__(program.text, options=chosen, defaults=defaults, allowed=meta.constants, sp_group=sp_group)

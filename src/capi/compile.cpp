@@ -1,11 +1,13 @@
 // The part of the C ABI that works on definitions: the zoo, lowering, type rules, compiling and describing.
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "capi/guard.h"
 #include "capi/handle.h"
 #include "capi/options.h"
 #include "compile/request.h"
+#include "forge/compose.h"
 #include "frontend/join.h"
 #include "graph/derive.h"
 #include "graph/pipeline.h"
@@ -57,6 +59,35 @@ forge_status forge_variant_definition(const char* name, const char** text) {
     });
 }
 
+forge_status forge_composition_parts(char** json) {
+    return guarded([&] {
+        char*& out = *required(json, "json");
+        auto parts = nlohmann::ordered_json::array();
+        for (const forge::CompositionPart& part : forge::composition_parts()) {
+            auto choices = nlohmann::ordered_json::array();
+            for (const auto& c : part.choices) choices.push_back({{"name", c.name}, {"meaning", c.meaning}});
+            parts.push_back({{"name", part.name}, {"meaning", part.meaning}, {"choices", choices}});
+        }
+        out = new_text(parts.dump());
+    });
+}
+
+forge_status forge_compose(const forge_option* choices, size_t choice_count, char** definition) {
+    return guarded([&] {
+        char*& out = *required(definition, "definition");
+        if (choice_count > 0) required(choices, "choices");
+        std::vector<std::pair<std::string, std::string>> chosen;
+        for (size_t i = 0; i < choice_count; ++i)
+            chosen.emplace_back(required(choices[i].name, "choices: name"),
+                                required(choices[i].value, "choices: value"));
+        try {
+            out = new_text(forge::ir::print(forge::compose(forge::composition_of(chosen)).define()));
+        } catch (const forge::RuntimeError& refused) {
+            throw InvalidArgument(refused.what());
+        }
+    });
+}
+
 forge_status forge_lower(const char* definition, const char* dtype, const char* stage, char** text) {
     return guarded([&] {
         const auto parsed = forge::graph::with_phases(forge::ir::parse_definition(required(definition, "definition")));
@@ -94,7 +125,7 @@ forge_status forge_compile(const char* definition, const char* file, const forge
             forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"));
         forge::compiler::check_known(declared, parsed.sizes);
         forge::Attention compiled = forge::compile(declared, parsed);
-        auto slots = forge::capi::slots_of(compiled.definition(), parsed.chunk_states);
+        auto slots = forge::capi::slots_of(compiled.definition(), parsed.chunk_states, parsed.state_dtype);
         auto scalars = forge::capi::scalars_of(compiled.definition());
         std::string description = forge::capi::describe(compiled, parsed, slots, scalars);
         const std::size_t tensor_count = slots.size(), scalar_count = scalars.size();

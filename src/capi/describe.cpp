@@ -64,14 +64,14 @@ Json json_of(const check::Report& report, const std::string& name) {
 
 }  // namespace
 
-std::vector<Slot> slots_of(const ir::Definition& definition, bool chunk_states) {
+std::vector<Slot> slots_of(const ir::Definition& definition, bool chunk_states, DType state_dtype) {
     std::vector<Slot> slots;
     for (const ir::InputDecl& in : definition.inputs)
         if (in.role != ir::Role::Scalar)
             slots.push_back({in.role == ir::Role::Head ? Kind::Head : Kind::Input, in.name, in.type});
     for (const ir::OutputDecl& out : definition.outputs) slots.push_back({Kind::Output, out.name, out.type});
     for (const Kind kind : {Kind::InitialState, Kind::FinalState}) {
-        for (const ir::StateDecl& s : definition.states) slots.push_back({kind, s.name, {DType::F32, s.type.shape}});
+        for (const ir::StateDecl& s : definition.states) slots.push_back({kind, s.name, {state_dtype, s.type.shape}});
         for (const ir::LastRows& last : ir::last_rows(definition))
             slots.push_back({kind, last.name, last.type, last.heads});
     }

@@ -43,6 +43,8 @@ const std::map<std::string, Setter>& setters() {
         {"entry", text_of(&CompileOptions::entry)},
         {"dtype",
          [](CompileOptions& o, const std::string&, const std::string& value) { o.dtype = parse_dtype(value); }},
+        {"state_dtype", [](CompileOptions& o, const std::string&,
+                           const std::string& value) { o.state_dtype = parse_dtype(value, "state_dtype"); }},
         {"strategy", text_of(&CompileOptions::strategy)},
         {"chunk", number_of(&CompileOptions::chunk)},
         {"tiles", number_of(&CompileOptions::tiles)},
@@ -83,10 +85,10 @@ void set(CompileOptions& options, const std::string& name, const std::string& va
 
 }  // namespace
 
-DType parse_dtype(const std::string& name) {
+DType parse_dtype(const std::string& name, const char* option) {
     for (const DType dtype : {BF16, F16, F32})
         if (to_string(dtype) == name) return dtype;
-    throw InvalidArgument(fmt::format("option 'dtype': expected bf16, f16 or f32, got '{}'", name));
+    throw InvalidArgument(fmt::format("option '{}': expected bf16, f16 or f32, got '{}'", option, name));
 }
 
 CompileOptions parse_options(const forge_option* options, std::size_t count) {

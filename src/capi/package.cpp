@@ -69,6 +69,10 @@ const std::map<std::string, Set>& setters() {
              r.dtypes.clear();
              for (const std::string& part : parts_of(value, ',')) r.dtypes.push_back(forge::capi::parse_dtype(part));
          }},
+        {"state_dtype",
+         [](Request& r, const std::string&, const std::string& value) {
+             r.state_dtype = forge::capi::parse_dtype(value, "state_dtype");
+         }},
         {"batch_invariant", [](Request& r, const std::string& name,
                                const std::string& value) { r.batch_invariant = number_of(name, value) != 0; }},
         {"chunk_states", [](Request& r, const std::string& name,

@@ -291,6 +291,12 @@ std::size_t Buffers::bytes() const {
     return total;
 }
 
+std::size_t Buffers::state_bytes() const {
+    std::size_t total = 0;
+    for (const auto& [name, x] : final_states) total += static_cast<std::size_t>(x.count()) * size_in_bytes(x.dtype);
+    return total;
+}
+
 /// The rows of one sequence and head of a token tensor: [factor * tokens, …].
 interp::Value Buffers::rows(const OwnedTensor& x, std::int64_t factor, std::int64_t index, std::int64_t head) const {
     const std::size_t lead = problem_.lengths.empty() ? 3 : 2;  // axes up to the heads

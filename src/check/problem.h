@@ -83,7 +83,8 @@ class Buffers {
     [[nodiscard]] std::int64_t heads() const { return heads_; }
     [[nodiscard]] const Problem& problem() const { return problem_; }
     [[nodiscard]] const ir::Definition& definition() const { return def_; }
-    [[nodiscard]] std::size_t bytes() const;  ///< of inputs and outputs
+    [[nodiscard]] std::size_t bytes() const;        ///< of inputs and outputs
+    [[nodiscard]] std::size_t state_bytes() const;  ///< of final states; initial ones are as large
 
     /// One head's arguments and results, as the rounded numbers that the call sees.
     [[nodiscard]] interp::Sequence sequence(std::int64_t index, std::int64_t head) const;

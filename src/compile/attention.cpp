@@ -24,6 +24,7 @@ struct Attention::Family {
         : module(declared, asked.dtype), options(std::move(asked)), dispatcher([this](const auto& key) {
               CompileOptions of_key = options;
               of_key.entry = key.entry;
+              if (key.entry != "decode") of_key.state_dtype = F32;
               if (program::is_summary(key.entry) &&
                   key.entry != options.entry)  // what was asked is of the other program
                   of_key.strategy = "auto", of_key.tiles = of_key.segments = 0, of_key.chunk_states = false;
@@ -107,6 +108,7 @@ std::int64_t Attention::chunk() const { return impl_->executable->plan.schedule.
 std::string Attention::isa() const { return impl_->executable->isa; }
 std::string Attention::schedule() const { return plan::to_string(impl_->executable->plan.schedule); }
 std::string Attention::engine() const { return compiler::engine_of(*impl_->executable); }
+const std::string& Attention::device() const { return impl_->family->options.device; }
 const std::vector<Refusal>& Attention::refused() const { return impl_->executable->plan.schedule.refused; }
 std::vector<std::string> Attention::kernels() const {
     const runtime::Callable& callable = impl_->executable->callable;

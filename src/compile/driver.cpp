@@ -45,10 +45,12 @@ void check_limits(const plan::Plan& plan) {
 
 /// The reason for the choice stays out of the plan and so of the sources: the same kernels are the same text.
 plan::Plan plan_of(const ir::Definition& def, const ir::Function& program, const target::Choice& choice,
-                   const ir::PassRunner& passes) {
+                   DType state_dtype, const ir::PassRunner& passes) {
     plan::Schedule schedule = choice.schedule;
     schedule.reason.clear();
-    return plan::make_plan(def, program, choice.question.problem.sizes, schedule, passes);
+    plan::Plan plan = plan::make_plan(def, program, choice.question.problem.sizes, schedule, passes);
+    plan.state_dtype = state_dtype;
+    return plan;
 }
 
 std::vector<GeneratedSource> sources_of(const Executable& made, const ir::PassRunner& passes) {
@@ -66,7 +68,7 @@ void emit_for_gpu(Executable& made, const ir::Definition& def, const ir::Functio
         options.on.empty() ? target::GpuFacts(runtime::cuda_device(options.device)) : target::facts_of(options.on);
     made.isa = made.gpu->arch();
     made.choice = target::choose(def, program, ask(program, options, &*made.gpu).question);
-    made.plan = plan_of(def, program, made.choice, passes);
+    made.plan = plan_of(def, program, made.choice, options.state_dtype, passes);
     made.callable = emit::callable_of(made.plan);
     check_limits(made.plan);
     made.sources = sources_of(made, passes);
@@ -76,7 +78,7 @@ void emit_for_cpu(Executable& made, const ir::Definition& def, const ir::Functio
                   const CompileOptions& options, const ir::PassRunner& passes) {
     made.isa = options.isa == "auto" ? support::machine_isa() : options.isa;
     made.choice = target::choose(def, program, ask(program, options, nullptr).question);
-    made.plan = plan_of(def, program, made.choice, passes);
+    made.plan = plan_of(def, program, made.choice, options.state_dtype, passes);
     made.callable = emit::callable_of(made.plan);
     made.sources = sources_of(made, passes);
 }

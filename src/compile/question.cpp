@@ -91,9 +91,9 @@ Asked ask(const ir::Function& program, const CompileOptions& options, const targ
     target::Question& q = asked.question;
     q.problem = expected_problem(options);
     q.wishes = wishes_of(options);
-    q.walk = options.entry == "forward"            ? target::Walk::Forwards
-             : program::is_backward(options.entry) ? target::Walk::Backwards
-                                                   : target::Walk::Tokens;
+    const bool back = program::is_backward(options.entry) || options.entry == "summary of backward";
+    const bool by_token = options.entry == "decode" || options.chunk == 1;
+    q.walk = back ? target::Walk::Backwards : by_token ? target::Walk::Tokens : target::Walk::Forwards;
     if (gpu) q.machine = *gpu;
     else q.machine = cpu_of(options);
     asked.key = {support::hash(ir::print(program)), gpu ? gpu->tuning_class() : tune::device_class(q.cpu()),

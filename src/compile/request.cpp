@@ -43,6 +43,11 @@ void check_options(const CompileOptions& o) {
         throw RuntimeError(fmt::format("chunk: expected 16, 32, 64 or 128, got {}", o.chunk));
     if (o.dtype != F32 && !is_half(o.dtype))
         throw RuntimeError(fmt::format("dtype: expected bf16, f16 or f32, got {}", to_string(o.dtype)));
+    if (o.state_dtype != F32 && !is_half(o.state_dtype))
+        throw RuntimeError(fmt::format("state_dtype: expected f32, bf16 or f16, got {}", to_string(o.state_dtype)));
+    if (o.state_dtype != F32 && o.entry != "decode")
+        throw RuntimeError(fmt::format("state_dtype: expected entry = decode with {}, got entry = {}",
+                                       to_string(o.state_dtype), o.entry));
     if (o.isa != "auto" && o.isa != "avx512" && o.isa != "avx2" && o.isa != "plain")
         throw RuntimeError(fmt::format("isa: expected auto, avx512, avx2 or plain, got '{}'", o.isa));
     static_cast<void>(wishes_of(o));  // strategy, engine, rule
@@ -108,13 +113,14 @@ CompileOptions settled(CompileOptions options, const program::EntryPoint& entry)
     const std::string& name = entry.joined.name;
     if (options.chunk != 0 && options.chunk != entry.chunk)
         throw RuntimeError(fmt::format("{}: chunk: expected {}, which {} fixes, got {}; leave the option out", name,
-                                       entry.chunk, entry.chunk == 1 ? "decode" : "the definition", options.chunk));
+                                       entry.chunk, entry.name == "decode" ? "decode" : "the definition",
+                                       options.chunk));
     options.chunk = entry.chunk;
     if (entry.chunk > 1) return options;
     if (options.strategy != "auto" && options.strategy != "one-pass")
-        throw RuntimeError(
-            fmt::format("{}: strategy: expected one-pass, which decode has, got '{}'; leave the option out", name,
-                        options.strategy));
+        throw RuntimeError(fmt::format("{}: strategy: expected one-pass, which {} has, got '{}'; leave the option out",
+                                       name, entry.name == "decode" ? "decode" : "what runs token by token",
+                                       options.strategy));
     options.strategy = "one-pass";
     return options;
 }

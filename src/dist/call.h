@@ -4,6 +4,7 @@
 #include <map>
 
 #include "dist/exchange.h"
+#include "dist/store.h"
 #include "ir/definition.h"
 
 namespace forge::dist::detail {
@@ -19,15 +20,19 @@ struct Item {
 
     [[nodiscard]] std::int64_t block() const;  ///< numbers of a sequence's
 };
+using Items = std::vector<Item>;
 
-/// States of some sequences, by name: dense, [sequences, heads, …].
-using States = std::map<std::string, std::vector<float>>;
-/// They as a call takes them.
-std::map<std::string, TensorView> views_of(States& states, const std::vector<Item>& items);
+/// States of some sequences, by name: dense, [sequences, heads, …], in a Store.
+using States = std::map<std::string, float*>;
+/// One of them as a call takes it, and all.
+TensorView view_of(const float* states, const Item& item, std::int64_t sequences);
+std::map<std::string, TensorView> views_of(const States& states, const Items& items, std::int64_t sequences);
+/// Sequences [row, row + count) of a state as a call has it.
+TensorView rows_of(TensorView states, std::int64_t row, std::int64_t count);
 
 /// What a call's arguments say of its size.
 struct Geometry {
-    Geometry(const ir::Definition& def, const Call& call);
+    Geometry(const ir::Definition& def, const Call& call, Store& store);
 
     bool packed = false;
     std::int64_t sequences = 1, tokens = 0, heads = 1;  ///< tokens: of a sequence, or of all packed ones
@@ -44,18 +49,12 @@ struct Geometry {
 /// The tokens of the sequences that cross a border, as a call of their own without states and outputs.
 Call inputs_of(const ir::Definition& def, const Call& call, const Geometry& geometry, std::int64_t row);
 /// The rows of the last of these tokens, per head, of an input that prev_token reads.
-std::vector<float> last_rows_of(const ir::LastRows& last, const ir::Definition& def, const Call& call,
-                                const Geometry& geometry, std::int64_t row);
-/// Sequences [row, row + count) of states that a call has or has not: what is absent is as the item says.
-std::vector<float> states_of(const std::map<std::string, TensorView>& given, const Item& item, std::int64_t row,
-                             std::int64_t count);
-/// Writes them into states that a call wants, where it does.
-void store_states(const std::map<std::string, TensorView>& wanted, const Item& item, std::int64_t row,
-                  const std::vector<float>& values);
+TensorView last_rows_of(const ir::LastRows& last, const ir::Definition& def, const Call& call, const Geometry& geometry,
+                        std::int64_t row);
 
 /// The last rows that a definition's calls carry, as items.
-std::vector<Item> last_row_items(const ir::Definition& def, const Call& call);
+Items last_row_items(const ir::Definition& def, const Call& call);
 /// The states that pass from rank to rank, of one of the definition's programs.
-std::vector<Item> carried_items(const Attention& attention, const std::string& entry, std::int64_t heads);
+Items carried_items(const Attention& attention, const std::string& entry, std::int64_t heads);
 
 }  // namespace forge::dist::detail

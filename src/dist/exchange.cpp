@@ -90,7 +90,7 @@ bool Exchange::summed() const {
     return std::none_of(fields_.begin(), fields_.end(), [](const Field& f) { return f.map == Map::None; });
 }
 
-Scheme Exchange::scheme(const Space& space) const {
+Scheme Exchange::scheme(const Space& space, const Gpu* gpu) const {
     Volume volume{space.size(), 0, 0, false, summed()};
     for (const Field& f : fields_) {
         volume.state_bytes += 4.0 * static_cast<double>(f.lanes * f.block());
@@ -98,7 +98,7 @@ Scheme Exchange::scheme(const Space& space) const {
         volume.matrices = volume.matrices || is_matrix(f.map);
     }
     const Scheme wanted = space.options().scheme;
-    for (const Priced& p : price(volume, space.link())) {
+    for (const Priced& p : price(volume, gpu && gpu->reaches() ? link_named("nvlink") : space.link())) {
         if (wanted == Scheme::Auto) return p.scheme;
         const bool direct = space.size() == 2 && p.scheme == Scheme::Direct && p.why.empty() &&
                             (wanted == Scheme::Ring || wanted == Scheme::ScatterScanGather);
@@ -153,8 +153,36 @@ bool Exchange::is_zero(const Summary& summary, const Tile& tile) const {
     return std::all_of(map, map + tile.map_count, [](float x) { return x == 0; });
 }
 
-void Exchange::scan(Space& space, const Summary& summary, const std::vector<float*>& incoming) {
+std::size_t Exchange::size_of(std::size_t field) const {
+    return static_cast<std::size_t>(fields_[field].lanes * fields_[field].block());
+}
+
+void Exchange::scan(Space& space, Gpu* gpu, const Summary& summary, const std::vector<float*>& incoming) {
     if (space.size() == 1 || tiles_.empty()) return;
+    if (!gpu) return scan_on_host(space, summary, incoming);
+    if (!gpu->reaches()) return scan_staged(space, *gpu, summary, incoming);
+    // Where summaries are there, what goes from rank to rank in turn is a ring.
+    const Scheme wanted = scheme(space, gpu), taken = wanted == Scheme::Serial ? Scheme::Ring : wanted;
+    space.note(taken);
+    gpu->exchange(fields_, taken, reverse_, support::mix(plan_ ^ static_cast<std::uint64_t>(taken)), summary, incoming);
+}
+
+/// By way of the host, where ranks cannot write into each other's GPUs.
+void Exchange::scan_staged(Space& space, Gpu& gpu, const Summary& summary, const std::vector<float*>& incoming) {
+    HostCopies copies(gpu);
+    Summary staged = summary;
+    std::vector<float*> came;
+    for (std::size_t f = 0; f < fields_.size(); ++f) {
+        const auto maps = static_cast<std::size_t>(fields_[f].lanes * fields_[f].map_block());
+        if (summary.sends) staged.states[f] = copies.fetch(summary.states[f], size_of(f));
+        if (summary.sends && summary.maps[f]) staged.maps[f] = copies.fetch(summary.maps[f], maps);
+        came.push_back(copies.take(size_of(f)));
+    }
+    scan_on_host(space, staged, came);
+    for (std::size_t f = 0; summary.receives && f < fields_.size(); ++f) gpu.upload(came[f], size_of(f), incoming[f]);
+}
+
+void Exchange::scan_on_host(Space& space, const Summary& summary, const std::vector<float*>& incoming) {
     const Scheme taken = scheme(space);
     if (taken == Scheme::Serial) return scan_serially(space, summary, incoming);
     begin(space, taken);
@@ -183,7 +211,7 @@ void Exchange::scan_serially(Space& space, const Summary& summary, const std::ve
     std::vector<float*> outgoing;
     for (const Field& f : fields_)
         outgoing.push_back(sums.emplace_back(static_cast<std::size_t>(f.lanes * f.block())).data());
-    serial(space, summary.receives, summary.sends, incoming, outgoing, [&] {
+    serial_on_host(space, summary.receives, summary.sends, incoming, outgoing, [&] {
         for (const Tile& tile : tiles_) {
             if (!summary.sends) return;
             float* after = outgoing[tile.field] + tile.state;
@@ -332,8 +360,25 @@ void Exchange::all_gather_messages(Space& space, const Summary& summary, const s
     }
 }
 
-void Exchange::serial(Space& space, bool receives, bool sends, const std::vector<float*>& incoming,
+void Exchange::serial(Space& space, Gpu* gpu, bool receives, bool sends, const std::vector<float*>& incoming,
                       const std::vector<float*>& outgoing, const std::function<void()>& compute) {
+    if (!gpu) return serial_on_host(space, receives, sends, incoming, outgoing, compute);
+    space.note(Scheme::Serial);
+    const std::uint64_t plan = support::mix(plan_ ^ static_cast<std::uint64_t>(Scheme::Serial));
+    if (gpu->reaches()) return gpu->serial(fields_, reverse_, plan, receives, sends, incoming, outgoing, compute);
+    HostCopies copies(*gpu);
+    std::vector<float*> came, left;
+    for (std::size_t f = 0; f < fields_.size(); ++f)
+        came.push_back(copies.take(size_of(f))), left.push_back(copies.take(size_of(f)));
+    serial_on_host(space, receives, sends, came, left, [&] {
+        for (std::size_t f = 0; receives && f < fields_.size(); ++f) gpu->upload(came[f], size_of(f), incoming[f]);
+        compute();
+        for (std::size_t f = 0; sends && f < fields_.size(); ++f) gpu->download(outgoing[f], size_of(f), left[f]);
+    });
+}
+
+void Exchange::serial_on_host(Space& space, bool receives, bool sends, const std::vector<float*>& incoming,
+                              const std::vector<float*>& outgoing, const std::function<void()>& compute) {
     begin(space, Scheme::Serial);
     const int p = position(space), P = space.size();
     Summary in;

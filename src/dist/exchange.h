@@ -3,19 +3,10 @@
 /// same bits.
 #pragma once
 
+#include "dist/gpu.h"
 #include "dist/space.h"
 
 namespace forge::dist::detail {
-
-/// A state as it crosses borders: `lanes` blocks of `shape`, float32, dense.
-struct Field {
-    Carried::Map map = Carried::Map::Identity;
-    std::vector<std::int64_t> shape, map_shape;
-    std::int64_t lanes = 1;
-
-    [[nodiscard]] std::int64_t block() const;      ///< numbers of a lane's state
-    [[nodiscard]] std::int64_t map_block() const;  ///< … and of its transition; 0 if that is the identity
-};
 
 /// What is computed and sent at a time: some rows of a lane's state, or, if its transition is a matrix, all of it.
 struct Tile {
@@ -26,30 +17,31 @@ struct Tile {
     std::size_t place = 0;                ///< among all states, in a window
 };
 
-/// A rank's part: its tokens turn a state S into D∘S + B.
-struct Summary {
-    bool fresh = true;                       ///< what goes on to the next rank begins here: D is 0
-    bool receives = false;                   ///< a state comes from the rank before
-    bool sends = false;                      ///< a state goes to the rank after
-    std::vector<const float*> states, maps;  ///< of each field: B and D (null: the identity)
-};
-
 class Exchange {
   public:
     /// `plan`: what must be the same on all ranks.
     Exchange(std::vector<Field> fields, std::uint64_t plan, bool reverse);
 
-    /// Collective. `incoming` gets the state before the rank's part, of each field, if it receives one.
-    void scan(Space& space, const Summary& summary, const std::vector<float*>& incoming);
+    /// Collective. `incoming` gets the state before the rank's part, of each field, if it receives one. With a GPU all
+    /// states are in its memory, and what is done with them in the order of its stream.
+    void scan(Space& space, Gpu* gpu, const Summary& summary, const std::vector<float*>& incoming);
+    void scan(Space& space, const Summary& summary, const std::vector<float*>& incoming) {
+        scan(space, nullptr, summary, incoming);
+    }
     /// The same where nothing can be summed up: `compute` has the incoming states, and leaves those to send.
-    void serial(Space& space, bool receives, bool sends, const std::vector<float*>& incoming,
+    void serial(Space& space, Gpu* gpu, bool receives, bool sends, const std::vector<float*>& incoming,
                 const std::vector<float*>& outgoing, const std::function<void()>& compute);
     [[nodiscard]] const std::vector<Field>& fields() const { return fields_; }
     [[nodiscard]] bool summed() const;
     /// Which scheme these ranks take, and would take by themselves. RuntimeError if it cannot be had.
-    [[nodiscard]] Scheme scheme(const Space& space) const;
+    [[nodiscard]] Scheme scheme(const Space& space, const Gpu* gpu = nullptr) const;
 
   private:
+    void scan_on_host(Space& space, const Summary& summary, const std::vector<float*>& incoming);
+    void scan_staged(Space& space, Gpu& gpu, const Summary& summary, const std::vector<float*>& incoming);
+    void serial_on_host(Space& space, bool receives, bool sends, const std::vector<float*>& incoming,
+                        const std::vector<float*>& outgoing, const std::function<void()>& compute);
+    [[nodiscard]] std::size_t size_of(std::size_t field) const;
     void scan_serially(Space& space, const Summary& summary, const std::vector<float*>& incoming);
     void ring(Space& space, const Summary& summary, const std::vector<float*>& incoming);
     void scatter_scan_gather(Space& space, const Summary& summary, const std::vector<float*>& incoming);

@@ -15,13 +15,6 @@
 namespace forge::dist::detail {
 namespace {
 
-/// What tells processes apart whose numbers may be the same, as in containers.
-std::uint64_t process_token() {
-    static const std::uint64_t kToken = (std::uint64_t{std::random_device()()} << 32U) | std::random_device()();
-    static const long kProcess = getpid();
-    return kToken ^ static_cast<std::uint64_t>(kProcess == getpid() ? 0 : getpid());  // after a fork
-}
-
 /// What a rank tells of its memory.
 struct Offer {
     std::uint64_t process = 0, token = 0, address = 0;
@@ -49,6 +42,12 @@ Memory map_other(const Offer& offer, std::size_t bytes) {
 }
 
 }  // namespace
+
+std::uint64_t process_token() {
+    static const std::uint64_t kToken = (std::uint64_t{std::random_device()()} << 32U) | std::random_device()();
+    static const long kProcess = getpid();
+    return kToken ^ static_cast<std::uint64_t>(kProcess == getpid() ? 0 : getpid());  // after a fork
+}
 
 bool Region::share(std::size_t bytes, const Bootstrap& ranks) {
     const auto size = static_cast<std::size_t>(ranks.size), self = static_cast<std::size_t>(ranks.rank);

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
+#include <memory>
+#include <optional>
 
 #include "dist/call.h"
+#include "dist/gpu.h"
 #include "graph/gradient.h"
 #include "graph/transition.h"
 #include "program/entry_point.h"
@@ -15,7 +17,6 @@ namespace detail {
 namespace {
 
 using Map = Carried::Map;
-using Items = std::vector<Item>;
 
 /// The way of states over the borders in one direction: forwards, or backwards for gradients.
 struct Leg {
@@ -26,17 +27,6 @@ struct Leg {
     /// Whether what is sent is of the sequence that came.
     [[nodiscard]] bool carries() const { return receives && in_row == out_row; }
 };
-
-/// Transitions before the first token: ones, or identities.
-std::vector<float> neutral(const Item& item, std::int64_t sequences) {
-    std::int64_t count = item.heads * sequences;
-    for (const std::int64_t size : item.map_shape) count *= size;
-    std::vector<float> values(static_cast<std::size_t>(count), 1);
-    if (item.map == Map::Factors) return values;
-    const std::int64_t n = item.map_shape[0];
-    for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = i / n % n == i % n ? 1 : 0;
-    return values;
-}
 
 bool has_transition(const Item& item) { return item.map != Map::Identity && item.map != Map::None; }
 
@@ -51,16 +41,22 @@ Items transitions_of(const Items& items) {
 /// One of the calls that a rank's call is made of: `call` as it came, with other states at the borders.
 class Bordered {
   public:
-    Bordered(Call call, const Geometry& geometry) : call_(std::move(call)), geometry_(geometry) {}
+    Bordered(Call call, const Geometry& geometry, Store& store)
+        : call_(std::move(call)), geometry_(geometry), store_(store) {}
 
     /// The states of the sequences that cross at `row` are these.
     void begin(const Items& items, std::int64_t row, const States& states) {
         for (const Item& item : items) {
-            std::vector<float>& all =
-                buffers_.emplace_back(states_of(call_.initial_states, item, 0, geometry_.sequences));
-            const std::vector<float>& part = states.at(item.name);
-            std::copy(part.begin(), part.end(), all.begin() + static_cast<std::ptrdiff_t>(row * item.block()));
-            call_.initial_states[item.name] = view(all, item);
+            float* all = states.at(item.name);
+            if (geometry_.crossing() < geometry_.sequences) {
+                const auto given = call_.initial_states.find(item.name);
+                const auto count = static_cast<std::size_t>(geometry_.sequences * item.block());
+                all = store_.take(count);
+                if (given != call_.initial_states.end()) store_.read(given->second, all);
+                else store_.fill(all, count, item.absent);
+                store_.copy(states.at(item.name), static_cast<std::size_t>(item.block()), all + row * item.block());
+            }
+            call_.initial_states[item.name] = view_of(all, item, geometry_.sequences);
         }
     }
 
@@ -69,42 +65,44 @@ class Bordered {
         for (const Item& item : items)
             if (!call_.final_states.contains(item.name))
                 call_.final_states[item.name] =
-                    view(buffers_.emplace_back(states_of({}, item, 0, geometry_.sequences)), item);
+                    view_of(store_.take(static_cast<std::size_t>(geometry_.sequences * item.block())), item,
+                            geometry_.sequences);
     }
 
-    void run(const Attention& attention) const { attention(call_); }
+    /// `given`: as large as the call's workspace is.
+    void run(const Attention& attention, std::size_t given) {
+        const std::size_t needed = attention.workspace_bytes(call_);
+        if (!call_.workspace || needed > given) call_.workspace = store_.workspace(needed), call_.workspace_size = {};
+        attention(call_);
+    }
 
-    void take(const Items& items, std::int64_t row, States& states) const {
-        for (const Item& item : items) {
-            const std::vector<float> values = states_of(call_.final_states, item, row, geometry_.crossing());
-            std::copy(values.begin(), values.end(), states.at(item.name).begin());  // where they are sent from
-        }
+    void take(const Items& items, std::int64_t row, const States& states) const {
+        for (const Item& item : items)  // where they are sent from
+            store_.read(rows_of(call_.final_states.at(item.name), row, geometry_.crossing()), states.at(item.name));
     }
 
   private:
-    [[nodiscard]] TensorView view(std::vector<float>& values, const Item& item) const {
-        std::vector<std::int64_t> shape{geometry_.sequences, item.heads};
-        shape.insert(shape.end(), item.shape.begin(), item.shape.end());
-        return dense(values.data(), DType::F32, shape);
-    }
-
     Call call_;
     const Geometry& geometry_;
-    std::deque<std::vector<float>> buffers_;  ///< which stay where they are
+    Store& store_;
 };
 
 class RankCall {
   public:
-    RankCall(const Attention& attention, const Call& call, Space& space, const Part& part)
+    RankCall(const Attention& attention, const Call& call, const Geometry& geometry, Space& space, Store& store,
+             Gpu* gpu, const Part& part)
         : attention_(attention),
           call_(call),
           space_(space),
+          store_(store),
+          gpu_(gpu),
           part_(part),
           back_(program::is_backward(attention.entry())),
-          geometry_(attention.definition(), call),
+          geometry_(geometry),
           last_(last_row_items(attention.definition(), call)),
           states_(carried_items(attention, "forward", geometry_.heads)) {
         if (back_) gradients_ = carried_items(attention, attention.entry(), geometry_.heads);
+        if (call.workspace) workspace_ = attention.workspace_bytes(call);
     }
 
     void run() {
@@ -131,23 +129,35 @@ class RankCall {
         return {std::move(fields), plan, reverse};
     }
 
+    [[nodiscard]] std::size_t count_of(const Item& item) const {
+        return static_cast<std::size_t>(item.block() * geometry_.crossing());
+    }
     /// Room for the states of the sequences that cross a border.
     [[nodiscard]] States room_for(const Items& items) const {
         States room;
-        for (const Item& item : items) room[item.name] = states_of({}, item, 0, geometry_.crossing());
+        for (const Item& item : items) room[item.name] = store_.take(count_of(item));
         return room;
     }
-    static std::vector<float*> pointers(States& states, const Items& items) {
+    static std::vector<float*> pointers(const States& states, const Items& items) {
         std::vector<float*> found;
-        for (const Item& item : items) found.push_back(states.at(item.name).data());
+        for (const Item& item : items) found.push_back(states.at(item.name));
         return found;
     }
-    /// What the call has for sequences that begin on this rank.
-    [[nodiscard]] States given(const Items& items, std::int64_t row) const {
-        States found;
+    /// What the call has for sequences that begin on this rank, where it has something.
+    [[nodiscard]] std::map<std::string, TensorView> given(const Items& items, std::int64_t row) const {
+        std::map<std::string, TensorView> found;
         for (const Item& item : items)
-            found[item.name] = states_of(call_.initial_states, item, row, geometry_.crossing());
+            if (const auto state = call_.initial_states.find(item.name); state != call_.initial_states.end())
+                found[item.name] = rows_of(state->second, row, geometry_.crossing());
         return found;
+    }
+    /// The same as states of their own.
+    void fill(const States& states, const Items& items, const std::map<std::string, TensorView>& with) const {
+        for (const Item& item : items) {
+            const auto found = with.find(item.name);
+            if (found != with.end()) store_.read(found->second, states.at(item.name));
+            else store_.fill(states.at(item.name), count_of(item), item.absent);
+        }
     }
 
     /// What prev_token reads before a rank's first token. A rank that has tokens need not wait for the one before.
@@ -155,16 +165,18 @@ class RankCall {
         last_before_ = room_for(last_);
         if (last_.empty()) return;
         const bool tokens = leg.sends && geometry_.token_count(leg.out_row) > 0;
-        States mine = tokens || leg.carries() || !leg.sends ? room_for(last_) : given(last_, leg.out_row);
+        const States mine = room_for(last_);
         const auto declared = ir::last_rows(attention_.definition());
         Summary summary{tokens || !leg.carries(), leg.receives, leg.sends, {}, {}};
+        if (leg.sends && !tokens && !leg.carries()) fill(mine, last_, given(last_, leg.out_row));
         for (std::size_t i = 0; i < last_.size(); ++i) {
-            std::vector<float>& rows = mine.at(last_[i].name);
-            if (tokens) rows = last_rows_of(declared[i], attention_.definition(), call_, geometry_, leg.out_row);
-            else if (leg.carries()) std::fill(rows.begin(), rows.end(), 0.0F);  // what came goes on
-            summary.states.push_back(rows.data()), summary.maps.push_back(nullptr);
+            float* rows = mine.at(last_[i].name);
+            if (tokens)
+                store_.read(last_rows_of(declared[i], attention_.definition(), call_, geometry_, leg.out_row), rows);
+            else if (leg.carries()) store_.fill(rows, count_of(last_[i]), 0);  // what came goes on
+            summary.states.push_back(rows), summary.maps.push_back(nullptr);
         }
-        exchange_of(last_, "last rows", false).scan(space_, summary, pointers(last_before_, last_));
+        exchange_of(last_, "last rows", false).scan(space_, gpu_, summary, pointers(last_before_, last_));
     }
 
     /// The exchange of a program's states. `compute` is called when those that come are in `came`; it leaves those to
@@ -175,52 +187,80 @@ class RankCall {
         if (items.empty()) return compute(nullptr);
         Exchange exchange = exchange_of(items, "states", leg.reverse);
         const bool summed = exchange.summed() && geometry_.heads == geometry_.input_heads;
-        if (!summed || exchange.scheme(space_) == Scheme::Serial) {
+        if (!summed || exchange.scheme(space_, gpu_) == Scheme::Serial) {
             States out = room_for(items);
-            exchange.serial(space_, leg.receives, leg.sends, pointers(came, items), pointers(out, items),
+            exchange.serial(space_, gpu_, leg.receives, leg.sends, pointers(came, items), pointers(out, items),
                             [&] { compute(leg.sends ? &out : nullptr); });
             return;
         }
-        States states = leg.carries() || !leg.sends ? room_for(items) : given(items, leg.out_row), maps;
+        const States states = room_for(items);
+        std::map<std::string, const float*> maps;
         if (leg.sends) summarise(items, leg, states, maps);
         Summary summary{!leg.carries(), leg.receives, leg.sends, {}, {}};
         for (const Item& item : items) {
             const auto map = maps.find(graph::transition_name(item.name));
-            summary.states.push_back(states.at(item.name).data());
-            summary.maps.push_back(map == maps.end() ? nullptr : map->second.data());
+            summary.states.push_back(states.at(item.name));
+            summary.maps.push_back(map == maps.end() ? nullptr : map->second);
         }
-        exchange.scan(space_, summary, pointers(came, items));
+        exchange.scan(space_, gpu_, summary, pointers(came, items));
         compute(nullptr);
     }
 
-    /// From the states before the part that is sent to those after it, and their transitions.
-    void summarise(const Items& items, const Leg& leg, States& states, States& maps) const {
+    /// From the states before the part that is sent to those after it, and their transitions. What goes on from a rank
+    /// before begins with zeros here.
+    void summarise(const Items& items, const Leg& leg, const States& states,
+                   std::map<std::string, const float*>& maps) const {
         const Items transitions = transitions_of(items);
-        for (const Item& item : items)
-            if (has_transition(item)) maps[graph::transition_name(item.name)] = neutral(item, geometry_.crossing());
-        if (geometry_.token_count(leg.out_row) == 0) return;
-        const Attention summary = attention_.entry(leg.reverse ? "summary of backward" : "summary");
-        Call part = inputs_of(summary.definition(), call_, geometry_, leg.out_row);
-        States last = leg.reverse || leg.carries() ? last_before_ : given(last_, leg.out_row), before = states_before_;
-        States begun = states, first = maps;
-        const auto add = [](std::map<std::string, TensorView>& to, States& from, const Items& of) {
-            to.merge(views_of(from, of));
-        };
-        add(part.initial_states, begun, items), add(part.initial_states, first, transitions);
-        add(part.initial_states, last, last_);
-        if (leg.reverse) add(part.initial_states, before, states_);
-        add(part.final_states, states, items), add(part.final_states, maps, transitions);
-        summary(part);
+        std::map<std::string, TensorView> begun;
+        if (!leg.carries()) begun = given(items, leg.out_row);
+        for (const Item& item : items) {
+            if (!has_transition(item)) continue;
+            std::int64_t count = item.heads * geometry_.crossing();
+            for (const std::int64_t size : item.map_shape) count *= size;
+            maps[graph::transition_name(item.name)] =
+                store_.neutral(static_cast<std::size_t>(count), item.map == Map::Factors ? 0 : item.map_shape[0]);
+        }
+        if (geometry_.token_count(leg.out_row) == 0) return fill(states, items, begun);
+        std::vector<std::string> entries = {leg.reverse ? "summary of backward" : "summary"};
+        if (gpu_ && !leg.reverse) entries = {"states of summary", "transitions of summary"};
+        std::map<std::string, TensorView> initial = std::move(begun),
+                                          final = views_of(states, items, geometry_.crossing());
+        for (const Item& item : transitions) {
+            float* after = store_.take(count_of(item));
+            initial[item.name] = view_of(maps.at(item.name), item, geometry_.crossing());
+            final[item.name] = view_of(after, item, geometry_.crossing());
+            maps[item.name] = after;
+        }
+        initial.merge(leg.reverse || leg.carries() ? views_of(last_before_, last_, geometry_.crossing())
+                                                   : given(last_, leg.out_row));
+        if (leg.reverse) initial.merge(views_of(states_before_, states_, geometry_.crossing()));
+        for (const std::string& entry : entries) {
+            // What begins on this rank is what it is, whatever came before.
+            if (entry == "transitions of summary" && (transitions.empty() || !leg.carries())) continue;
+            const Attention summary = attention_.entry(entry);
+            Call part = inputs_of(summary.definition(), call_, geometry_, leg.out_row);
+            for (const auto& [name, view] : initial)
+                if (has_place(summary.definition(), name)) part.initial_states[name] = view;
+            for (const auto& [name, view] : final)
+                if (has_place(summary.definition(), name)) part.final_states[name] = view;
+            part.workspace = store_.workspace(summary.workspace_bytes(part));
+            summary(part);
+        }
+    }
+    static bool has_place(const ir::Definition& def, const std::string& state) {
+        const auto last = ir::last_rows(def);
+        return def.state(state) ||
+               std::any_of(last.begin(), last.end(), [&](const ir::LastRows& l) { return l.name == state; });
     }
 
     void forward(States* out) const {
-        Bordered call(call_, geometry_);
+        Bordered call(call_, geometry_, store_);
         if (part_.has_prev) call.begin(states_, 0, states_before_), call.begin(last_, 0, last_before_);
         finish(call, attention_, states_, geometry_.row_of(true), out);
     }
 
     void backward(States* out) const {
-        Bordered call(call_, geometry_);
+        Bordered call(call_, geometry_, store_);
         if (part_.has_prev) call.begin(states_, 0, states_before_), call.begin(last_, 0, last_before_);
         if (part_.has_next) call.begin(gradients_, geometry_.row_of(true), gradients_after_);
         finish(call, attention_, gradients_, 0, out);
@@ -233,67 +273,78 @@ class RankCall {
         const ir::Definition& def = attention.definition();
         Call again;
         again.scalars = call_.scalars, again.cu_seqlens = call_.cu_seqlens, again.parallel_for = call_.parallel_for;
+        again.stream = call_.stream;
         for (const ir::InputDecl& in : def.inputs)
             if (in.role != ir::Role::Scalar) again.tensors[in.name] = call_.tensors.at(in.name);
-        std::deque<std::vector<std::byte>> outputs;
         for (const ir::OutputDecl& o : def.outputs) {
             const TensorView& gradient = call_.tensors.at(graph::grad_name(o.name));
             std::size_t bytes = size_in_bytes(gradient.dtype);
             for (const std::int64_t n : gradient.shape) bytes *= static_cast<std::size_t>(n);
-            again.tensors[o.name] = dense(outputs.emplace_back(bytes).data(), gradient.dtype, gradient.shape);
+            again.tensors[o.name] = dense(store_.take((bytes + 3) / sizeof(float)), gradient.dtype, gradient.shape);
         }
         for (const Items* items : {&states_, &last_})
             for (const Item& item : *items)
                 if (const auto found = call_.initial_states.find(item.name); found != call_.initial_states.end())
                     again.initial_states[item.name] = found->second;
-        Bordered call(std::move(again), geometry_);
+        Bordered call(std::move(again), geometry_, store_);
         if (part_.has_prev) call.begin(states_, 0, states_before_), call.begin(last_, 0, last_before_);
         finish(call, attention, states_, geometry_.row_of(true), out);
     }
 
-    static void finish(Bordered& call, const Attention& attention, const Items& items, std::int64_t row, States* out) {
+    void finish(Bordered& call, const Attention& attention, const Items& items, std::int64_t row, States* out) const {
         if (out) call.want(items);
-        call.run(attention);
+        call.run(attention, workspace_);
         if (out) call.take(items, row, *out);
     }
 
     const Attention& attention_;
     const Call& call_;
     Space& space_;
+    Store& store_;
+    Gpu* gpu_;  ///< which the store is then
     Part part_;
     bool back_;  ///< whether it is a backward pass
-    Geometry geometry_;
+    const Geometry& geometry_;
+    std::size_t workspace_ = 0;  ///< bytes that the caller gave
     Items last_, states_, gradients_;
     States last_before_, states_before_, gradients_after_;
 };
 
-void check_call(const Attention& attention, const Call& call, const Part& part, int size) {
-    const auto refuse = [&](const std::string& argument, const std::string& expected, const std::string& got) {
-        throw RuntimeError(fmt::format("{}: argument '{}': expected {}, got {}", attention.definition().name, argument,
-                                       expected, got));
-    };
-    const std::string& entry = attention.entry();
-    if (entry != "forward" && !program::is_backward(entry))
-        refuse("entry", "forward or backward, which ranks share", entry);
-    if (attention.engine() != "cpu")
-        refuse("device", "cpu: ranks do not exchange states on GPUs yet", attention.engine() + " kernels");
-    if (call.initial_slots || call.final_slots || call.has_initial_state)
-        refuse("initial_slots", "states of the call's own over ranks", "slots of a pool");
-    static_cast<void>(attention.workspace_bytes(call));  // checks all arguments
-    const bool borders = part.has_prev || part.has_next;
-    if (size == 1 && borders) refuse("has_prev", "no borders with one rank", "some");
-    // Where results depend on chunks, those of all ranks are the chunks of the whole sequence.
-    const Geometry geometry(attention.definition(), call);
-    const std::int64_t chunk = attention.definition().fixed_chunk;
-    if (chunk > 0 && part.has_next && geometry.sequences > 0)
+class Refusals {
+  public:
+    explicit Refusals(const Attention& attention) : attention_(attention) {}
+
+    void check_arguments(const Call& call, const Part& part, int size) const {
+        const std::string& entry = attention_.entry();
+        if (entry != "forward" && !program::is_backward(entry))
+            refuse("entry", "forward or backward, which ranks share", entry);
+        if (call.initial_slots || call.final_slots || call.has_initial_state)
+            refuse("initial_slots", "states of the call's own over ranks", "slots of a pool");
+        static_cast<void>(attention_.workspace_bytes(call));  // checks all arguments
+        const bool borders = part.has_prev || part.has_next;
+        if (size == 1 && borders) refuse("has_prev", "no borders with one rank", "some");
+        if (borders && call.cu_seqlens && call.cu_seqlens->shape[0] < 2)
+            refuse("cu_seqlens", "the sequence that crosses the border, if only with 0 tokens", "no sequence");
+    }
+
+    /// Where results depend on chunks, those of all ranks are the chunks of the whole sequence.
+    void check_chunks(const Geometry& geometry, const Part& part) const {
+        const std::int64_t chunk = attention_.definition().fixed_chunk;
+        if (chunk == 0 || !part.has_next || geometry.sequences == 0) return;
         if (const std::int64_t tokens = geometry.token_count(geometry.row_of(true)); tokens % chunk != 0)
             refuse(
                 "has_next",
                 fmt::format("whole chunks of {} tokens, which the definition fixes, of a sequence that goes on", chunk),
                 fmt::format("{} tokens", tokens));
-    if (borders && call.cu_seqlens && call.cu_seqlens->shape[0] < 2)
-        refuse("cu_seqlens", "the sequence that crosses the border, if only with 0 tokens", "no sequence");
-}
+    }
+
+  private:
+    [[noreturn]] void refuse(const std::string& argument, const std::string& expected, const std::string& got) const {
+        throw RuntimeError(fmt::format("{}: argument '{}': expected {}, got {}", attention_.definition().name, argument,
+                                       expected, got));
+    }
+    const Attention& attention_;
+};
 
 }  // namespace
 }  // namespace detail
@@ -303,10 +354,25 @@ Part part_of(const Group& group) { return {group.rank() > 0, group.rank() + 1 < 
 void run(const Attention& attention, const Call& call, Group& group, const Part& part) {
     detail::Space& space = group.space();
     space.check();
-    detail::check_call(attention, call, part, group.size());
+    const detail::Refusals refusals(attention);
+    refusals.check_arguments(call, part, group.size());
     if (group.size() == 1) return attention(call);
+    std::unique_ptr<detail::HostStore> host;
+    std::optional<runtime::CudaScope> scope;
+    detail::Gpu* gpu = nullptr;
+    if (attention.device() == "cpu") {
+        host = std::make_unique<detail::HostStore>();
+    } else {
+        const runtime::CudaDevice& device = runtime::cuda_device(attention.device());
+        scope.emplace(device);
+        gpu = &space.gpu(device);
+        gpu->begin(static_cast<runtime::CudaStream>(call.stream));
+    }
+    detail::Store& store = gpu ? static_cast<detail::Store&>(*gpu) : *host;
+    const detail::Geometry geometry(attention.definition(), call, store);
+    refusals.check_chunks(geometry, part);
     try {
-        detail::RankCall(attention, call, space, part).run();
+        detail::RankCall(attention, call, geometry, space, store, gpu, part).run();
     } catch (const GroupError&) {
         throw;
     } catch (...) {

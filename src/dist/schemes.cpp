@@ -19,8 +19,7 @@ const std::vector<Link>& links() {
         // Not fitted: the order of magnitude of a hop between threads that yield and of one core's copies.
         {"shared-memory", true, 5, 5, 5000, 5, 5000, 400, "assumed, not measured"},
         {"messages", false, 0, 0, 0, 100, 1000, 400, "assumed, not measured"},
-        {"nvlink", true, 5.5, 2.3, 350e3, 30, 319e3, 3.3,
-         "fitted to prototypes on 4 x H200; the kernels that write peers' memory are not part of Forge yet"},
+        {"nvlink", true, 5.5, 2.3, 350e3, 30, 319e3, 3.3, "fitted to prototypes on 4 x H200"},
     };
     return kLinks;
 }

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <thread>
 
+#include "dist/gpu.h"
+
 namespace forge::dist::detail {
 namespace {
 
@@ -142,10 +144,28 @@ void Space::raise(std::uint64_t word) const {
     throw GroupAborted(fmt::format("group: rank {} gave up, {}", peer, at), peer, epoch_);
 }
 
-void Space::check() const {
+void Space::check() {
     if (const std::uint64_t word = failed_.load()) raise(word);
-    if (shared_)
-        if (const std::uint64_t word = control(rank()).failed.load()) raise(word);
+    if (size() == 1) return;
+    std::uint64_t word = failed().load();
+    if (word == 0) return;
+    const auto peer = static_cast<std::size_t>(word & 0xFFFFFFFFU);
+    if (word >> 32U == static_cast<std::uint64_t>(Failure::Late) && peer < processes_.size() &&
+        !lives(processes_[peer]))
+        word = static_cast<std::uint64_t>(Failure::Died) << 32U | peer;
+    tell(word);  // it may have been found by a kernel, which tells no other rank
+    raise(failed_.load());
+}
+
+std::atomic<std::uint64_t>& Space::failed() { return shared_ ? control(rank()).failed : failed_; }
+std::uint64_t Space::late() { return static_cast<std::uint64_t>(Failure::Late) << 32U; }
+
+Gpu& Space::gpu(const runtime::CudaDevice& device) {
+    if (!gpu_) gpu_ = std::make_unique<Gpu>(*this, device);
+    if (gpu_->device().index != device.index)
+        throw RuntimeError(fmt::format("group: expected calls on cuda:{}, as before, got one on cuda:{}",
+                                       gpu_->device().index, device.index));
+    return *gpu_;
 }
 
 void Space::abort() { tell(static_cast<std::uint64_t>(Failure::Aborted) << 32U | static_cast<std::uint64_t>(rank())); }
@@ -166,12 +186,30 @@ std::uint64_t Space::begin(std::uint64_t plan, std::size_t floats, std::size_t f
             if (plans[r] != plan) fail(Failure::Mismatch, static_cast<int>(r));
         return epoch_;
     }
-    Control::Operation& mine = control(rank()).operations[epoch_ % kOps];
-    mine.epoch.store(0);  // nobody takes the plan of another epoch for this one's
-    mine.plan.store(plan);
-    mine.epoch.store(epoch_, std::memory_order_release);
+    post();
     reserve(floats, flags);
     return epoch_;
+}
+
+/// What this rank calls, for others to see.
+void Space::post() {
+    Control::Operation& mine = control(rank()).operations[epoch_ % kOps];
+    mine.epoch.store(0);  // nobody takes the plan of another epoch for this one's
+    mine.plan.store(plan_);
+    mine.epoch.store(epoch_, std::memory_order_release);
+}
+
+/// Who comes last sees all others' plans. All meet once at a new plan, when all that it needs has been loaded: a GPU
+/// may not load a rank's kernels while another rank's wait on it.
+void Space::begin_elsewhere(std::uint64_t plan) {
+    check();
+    ++epoch_, plan_ = plan;
+    post();
+    end();  // of what lies in the host's memory
+    for (int r = 0; r < size(); ++r) compare_plan(r);
+    if (!known_plans_.insert(plan).second) return;
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(size()));
+    mail(&plan, all.data(), sizeof plan);
 }
 
 void Space::end() {
@@ -181,11 +219,10 @@ void Space::end() {
 /// All ranks have the same plans in the same order, and so grow their windows at the same time.
 void Space::reserve(std::size_t floats, std::size_t flags) {
     if (floats <= floats_ && flags <= flag_count_) return;
-    const Bootstrap by_mail{rank(), size(),
-                            [this](const void* in, void* out, std::size_t bytes) { mail(in, out, bytes); }};
+    const Bootstrap mails = by_mail();
     const auto grow = [&](Region& region, std::size_t bytes) {
         Region larger;  // flags that nobody waits for any more need not be kept: epochs only grow
-        if (larger.share(bytes, by_mail)) {
+        if (larger.share(bytes, mails)) {
             region = std::move(larger);
             return;
         }
@@ -217,6 +254,10 @@ void Space::mail(const void* in, void* out, std::size_t bytes) {
         until(r, [&] { return theirs.number.load(std::memory_order_acquire) >= number; });
         std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(r) * bytes, theirs.words.data(), bytes);
     }
+}
+
+Bootstrap Space::by_mail() {
+    return {rank(), size(), [this](const void* in, void* out, std::size_t bytes) { mail(in, out, bytes); }};
 }
 
 float* Space::ptr(int rank, std::size_t offset) const {

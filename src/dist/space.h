@@ -10,13 +10,19 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "forge/dist.h"
+#include "runtime/cuda_driver.h"
 
 namespace forge::dist::detail {
 
 struct Control;
+class Gpu;
+
+/// What tells processes apart whose numbers may be the same, as in containers.
+std::uint64_t process_token();
 
 /// Memory of all ranks: one's own, and the others' as they appear here.
 class Region {
@@ -56,10 +62,21 @@ class Space {
     void signal(int to, std::size_t flag);
     /// Until `from` has signalled.
     void wait(std::size_t flag, int from);
+    /// The same of an exchange that is done elsewhere: nobody waits here, but where the plan is a new one.
+    void begin_elsewhere(std::uint64_t plan);
+
+    /// This rank's GPU, collective the first time. It sees the group's failures, and may tell of one, in `failed`.
+    Gpu& gpu(const runtime::CudaDevice& device);
+    [[nodiscard]] std::atomic<std::uint64_t>& failed();
+    [[nodiscard]] static std::uint64_t late();  ///< what is left there by a rank that waited too long: with whom added
+    /// An all-gather of a few words among ranks that share memory. None goes on before all have come.
+    void mail(const void* in, void* out, std::size_t bytes);
+    [[nodiscard]] Bootstrap by_mail();
+
     /// By the launcher; all ranks with as many bytes.
     void gather(const void* in, void* out, std::size_t bytes);
 
-    void check() const;
+    void check();
     void abort();
     /// After an error that is not the group's: the other ranks shall not wait for this one.
     void give_up();
@@ -77,7 +94,7 @@ class Space {
     [[noreturn]] void raise(std::uint64_t word) const;
     void tell(std::uint64_t word);
     [[nodiscard]] Control& control(int rank) const;
-    void mail(const void* in, void* out, std::size_t bytes);
+    void post();
     void reserve(std::size_t floats, std::size_t flags);
 
     Bootstrap bootstrap_;
@@ -89,6 +106,8 @@ class Space {
     std::vector<long> processes_;
     std::atomic<std::uint64_t> failed_{0};  ///< a failure and its rank; 0: none
     Scheme latest_ = Scheme::Auto;
+    std::set<std::uint64_t> known_plans_;
+    std::unique_ptr<Gpu> gpu_;  ///< which is gone before what ranks share is
 };
 
 }  // namespace forge::dist::detail

@@ -54,6 +54,8 @@ runtime::Callable callable_of(const plan::Plan& plan) {
     made.name = plan.definition.name;
     for (const TensorSlot& slot : plan.tensors) {
         runtime::TensorOfCall tensor{slot.kind, slot.name, slot.type.dtype, slot.type.shape, {}};
+        if (Axes::is_state(slot))
+            tensor.dtype = slot.heads || slot.kind == TensorSlot::Kind::ChunkState ? F32 : plan.state_dtype;
         for (const Dim& d : slot.type.shape) tensor.axes.push_back(axes.axis(d));
         if (slot.heads) tensor.heads = axes.axis(*slot.heads);
         made.tensors.push_back(std::move(tensor));
@@ -65,7 +67,9 @@ runtime::Callable callable_of(const plan::Plan& plan) {
                                 kernel.tiles.scratch_floats,
                                 plan.schedule.shared_memory ? launch_of(plan, kernel) : Launch()});
     made.last_rows = plan.last_rows;
-    if (!plan.last_rows.empty()) made.last_rows_symbol = last_rows_symbol(plan);
+    for (const plan::LateState& state : plan.late_states)
+        made.last_rows.push_back({state.initial, state.initial, state.final});
+    if (plan.has_end()) made.last_rows_symbol = last_rows_symbol(plan);
     made.heads = axes.heads();
     made.chunk = plan.schedule.chunk, made.segments = plan.schedule.segments;
     made.summaries = plan.schedule.summaries, made.tiles = plan.schedule.tiles;

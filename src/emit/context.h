@@ -37,6 +37,14 @@ struct Context {
         return fn.op(v).layout->space == ir::Layout::Space::Fragment ||
                fn.op(v).layout->space == ir::Layout::Space::Transposed;
     }
+    /// Whether a kernel has so many matrices in registers, each a text of its own, that it is short of instruction
+    /// cache: 128 KB are 8000 instructions, and a kernel of gradients had 16000.
+    [[nodiscard]] bool long_text() const {
+        constexpr int kMany = 16;
+        int fragments = 0;
+        for (ir::ValueId v = 0; v < fn.size(); ++v) fragments += fn.op(v).layout && is_fragment(v);
+        return fragments >= kMany;
+    }
     [[nodiscard]] std::int64_t floats(ir::ValueId v) const {
         const ir::Op& op = fn.op(v);
         if (op.code == ir::Opcode::DecayMask && op.layout->strides.empty())

@@ -1,6 +1,7 @@
 #include "emit/kernel.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "emit/last_rows.h"
@@ -183,13 +184,20 @@ class KernelWriter {
         c_.next("fetch " + c_.name(v), transfers_.source(v), {kernel::registers(c_.name(v) + "_ahead")});
     }
 
-    /// One pointer per buffer, with its shape.
+    /// One pointer per buffer, with its shape. What has the place of a state is where the state is.
     void declare_tiles() {
+        std::map<std::int64_t, std::string> states;  // by offset
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
             if (!c_.in_tile(v) || ir::is_view(op.code)) continue;
-            out_.line("float* const {} = {};  // {}", c_.name(v), c_.place(op.layout->offset),
+            const auto state = states.find(op.layout->offset);
+            const bool stays = transfers_.stays_in_memory(v);
+            out_.line("float* const {} = {};  // {}", c_.name(v),
+                      stays                   ? transfers_.state_home(v)
+                      : state == states.end() ? c_.place(op.layout->offset)
+                                              : state->second,
                       forge::to_string(op.type.shape));
+            if (stays) states.emplace(op.layout->offset, c_.name(v));
         }
     }
 

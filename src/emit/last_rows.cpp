@@ -7,14 +7,28 @@
 namespace forge::emit {
 namespace {
 
-/// {rows, axes, {sizes}} of an input's token.
-std::string token_shape(const plan::Plan& plan, const ir::Type& type) {
+/// Of a type's axes from `first` on.
+std::vector<std::int64_t> sizes_of(const plan::Plan& plan, const ir::Type& type, std::size_t first) {
     std::vector<std::int64_t> sizes;
-    for (std::size_t axis = 2; axis < type.shape.size(); ++axis) {
+    for (std::size_t axis = first; axis < type.shape.size(); ++axis) {
         const Dim& d = type.shape[axis];
         sizes.push_back(d.is_constant() ? d.factor : d.factor * plan.sizes.at(d.symbol));
     }
+    return sizes;
+}
+
+/// {rows, axes, {sizes}} of an input's token.
+std::string token_shape(const plan::Plan& plan, const ir::Type& type) {
+    const std::vector<std::int64_t> sizes = sizes_of(plan, type, 2);
     return fmt::format("{{{}, {}, {{{}}}}}", type.shape[0].factor, sizes.size(), fmt::join(sizes, ", "));
+}
+
+void write_late_state(Writer& out, const plan::Plan& plan, const plan::LateState& state) {
+    const plan::SpillSlot& slot = plan.spills[static_cast<std::size_t>(state.spill)];
+    const std::vector<std::int64_t> sizes = sizes_of(plan, slot.type, 0);
+    out.line("store_late_state(call, {}, at, call.spills[{}] + {} * {}, {{{}, {{{}}}, {{{}}}}});", state.final,
+             state.spill, kSequenceBlock, slot.floats, sizes.size(), fmt::join(sizes, ", "),
+             fmt::join(slot.strides, ", "));
 }
 
 }  // namespace
@@ -28,9 +42,12 @@ int rows_before(const plan::Plan& plan, int input) {
 std::string last_rows_symbol(const plan::Plan& plan) { return "forge_" + plan.definition.name + "_last_rows"; }
 
 void write_last_rows(Writer& out, const Dialect& dialect, const plan::Plan& plan) {
-    if (plan.last_rows.empty()) return;
+    if (!plan.has_end()) return;
     out.put("");
-    out.line("// The last rows of inputs, for the next call.");
+    out.line("// {}, for the next call.", plan.late_states.empty() ? "The last rows of inputs"
+                                          : plan.last_rows.empty()
+                                              ? "States that every tile has computed"
+                                              : "The last rows of inputs, and states that every tile has computed");
     out.open(fmt::format("FORGE_KERNEL void {}({})", last_rows_symbol(plan), dialect.arguments));
     for (const std::string& line : dialect.prologue) out.put(line);
     out.line("const Task at = end_task(call, task);");
@@ -39,6 +56,7 @@ void write_last_rows(Writer& out, const Dialect& dialect, const plan::Plan& plan
         out.line("store_last_rows<{}>(call, {}, {}, {}, at, {}, {});", storage_type(input.type.dtype), slots.input,
                  slots.initial, slots.final, token_shape(plan, input.type), float_literal(input.pad));
     }
+    for (const plan::LateState& state : plan.late_states) write_late_state(out, plan, state);
     out.close();
 }
 

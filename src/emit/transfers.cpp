@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "emit/last_rows.h"
+#include "graph/transition.h"
 
 namespace forge::emit {
 namespace {
@@ -322,13 +323,41 @@ void Transfers::load_head(ValueId v) {
               memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
 }
 
+/// For few tokens, where moving states is most of the work: whole matrices of which no other tile has a part.
+bool Transfers::stays_in_memory(ValueId v) const {
+    const Op& op = fn_.op(v);
+    if (c_.dialect.cooperative || c_.kernel.graph.loop != plan::Loop::Scan || plan_.schedule.chunk != 1) return false;
+    if (plan_.state_dtype != F32) return false;
+    if (!c_.is_param(v, Role::State) || !c_.in_tile(v) || op.type.rank() != 2 || c_.kernel.graph.tiled) return false;
+    const std::int64_t columns = size_of(op.type, 1), floats = size_of(op.type, 0) * columns, begin = op.layout->offset;
+    if (columns % plan_.schedule.vector_width != 0 || op.layout->strides != std::vector<std::int64_t>{columns, 1})
+        return false;
+    for (ValueId other = 0; other < fn_.size(); ++other) {
+        if (!c_.in_tile(other) || ir::is_view(fn_.op(other).code)) continue;
+        const std::int64_t at = fn_.op(other).layout->offset, end = at + c_.floats(other);
+        if (at == begin ? end > begin + floats : at < begin + floats && end > begin) return false;
+    }
+    return true;
+}
+
+std::string Transfers::state_home(ValueId v) const {
+    const Op& op = fn_.op(v);
+    return fmt::format("state_home<{}, {}>(call, {}, {}, at, {})", size_of(op.type, 0), size_of(op.type, 1),
+                       plan_.tensor(SlotKind::InitialState, op.attrs.name),
+                       plan_.tensor(SlotKind::FinalState, op.attrs.name), c_.place(op.layout->offset));
+}
+
 void Transfers::load_initial_state(ValueId v) {
     const Op& op = fn_.op(v);
     const int tensor = plan_.tensor(SlotKind::InitialState, op.attrs.name);
     c_.writes(v);
-    out_.open(fmt::format("if (const float* const initial = state_block<const float>(call, {}, at))", tensor));
-    transfer({"float", c_.name(v), "initial" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
+    const std::string type = storage_type(plan_.state_dtype);
+    out_.open(fmt::format("if (const {0}* const initial = state_block<const {0}>(call, {1}, at))", type, tensor));
+    const bool stays = stays_in_memory(v);
+    if (stays) out_.open(fmt::format("if (initial != {})", c_.name(v)));
+    transfer({type, c_.name(v), "initial" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
               memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
+    if (stays) out_.close();
     out_.close("} else {");
     out_.line("    fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
     out_.line("}}");
@@ -337,9 +366,12 @@ void Transfers::load_initial_state(ValueId v) {
 void Transfers::store_final_state(const std::string& state, ValueId v) {
     const Op& op = fn_.op(v);
     const int tensor = plan_.tensor(SlotKind::FinalState, state);
+    if (plan_.late_state(tensor)) return store_spill(graph::final_spill(state), v, kSequenceBlock);
     c_.reads(v);
-    out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
-    transfer({"float", c_.name(v), "final" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
+    const std::string elsewhere = stays_in_memory(v) ? fmt::format("; final && final != {}", c_.name(v)) : "";
+    const std::string type = storage_type(plan_.state_dtype);
+    out_.open(fmt::format("if ({0}* const final = state_block<{0}>(call, {1}, at){2})", type, tensor, elsewhere));
+    transfer({type, c_.name(v), "final" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
               memory_strides(tensor, op.type.rank(), false), all_rows(op.type), ""});
     out_.close();
 }
@@ -352,8 +384,8 @@ void Transfers::declare_chunk_states() {
 
 std::string Transfers::chunk_state(const std::string& state) const {
     const int tensor = plan_.tensor(SlotKind::ChunkState, state);
-    return fmt::format("float* const before = chunk_state(call, {}, at, chunks_before + row / {})", tensor,
-                       plan_.schedule.chunk);
+    return fmt::format("float* const before = {}chunk_state(call, {}, at, chunks_before + row / {})",
+                       is_shared(slot(tensor).type) ? "at.tile > 0 ? nullptr : " : "", tensor, plan_.schedule.chunk);
 }
 
 void Transfers::store_chunk_state(const ir::Result& r) {
@@ -376,6 +408,7 @@ void Transfers::store_output(const ir::Result& r) {
     const std::string memory = fmt::format("{} + row{} * {}", global(r.name), scale, stride);
     c_.reads(r.value);
     ask_for_next(op.type, tensor, global(r.name), true);
+    const ByOne by_one(*this, t);
     if (op.type.rank() == 1)
         return out_.line("store_vector<{}, {}>({}, {}, {}, rows{});", storage_type(t.dtype), size_of(op.type, 0),
                          memory, stride, c_.name(r.value), scale);

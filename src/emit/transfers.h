@@ -41,6 +41,10 @@ class Transfers {
     }
     void load_head(ir::ValueId v);
     void load_initial_state(ir::ValueId v);
+    /// Whether a state can be worked on where it is stored at the end, if rows lie there as in its tile.
+    [[nodiscard]] bool stays_in_memory(ir::ValueId v) const;
+    /// The expression for where its tile is then.
+    [[nodiscard]] std::string state_home(ir::ValueId v) const;
     void store_output(const ir::Result& r);
     void store_final_state(const std::string& state, ir::ValueId v);
     /// For the caller: where the states before chunks begin, the place of this chunk's as a condition, and its store.
@@ -57,6 +61,25 @@ class Transfers {
     void spread_requests(std::size_t products) { products_ = products; }
     void after_product();
     void store_spill(const std::string& spill, ir::ValueId v, const char* block);
+
+    /// Whether all tiles of the kernel yield a value of this (symbolic) type.
+    [[nodiscard]] bool is_shared(const ir::Type& type) const { return plan_.is_shared(c_.kernel, type); }
+    /// What is stored of it while this lives, one tile stores.
+    class ByOne {
+      public:
+        ByOne(Transfers& transfers, const ir::Type& type) : out_(transfers.out_), is_(transfers.is_shared(type)) {
+            if (is_) out_.open("if (at.tile == 0)");
+        }
+        ~ByOne() {
+            if (is_) out_.close();
+        }
+        ByOne(const ByOne&) = delete;
+        ByOne& operator=(const ByOne&) = delete;
+
+      private:
+        Writer& out_;
+        bool is_;
+    };
 
   private:
     /// A tensor and a tile, axis by axis.

@@ -237,7 +237,7 @@ void check_declarations(const ir::Definition& def) {
             found.push_back({fmt::format("head input '{}': not per head", in.name), "{heads, …}",
                              to_string(in.type.shape), in.where, ""});
     }
-    if (!ir::is_chunk_size(def.fixed_chunk) && def.fixed_chunk != 0)
+    if (!ir::is_chunk_size(def.fixed_chunk) && def.fixed_chunk != 0 && def.fixed_chunk != 1)
         found.push_back({fmt::format("'{}' fixes its chunk at a size that there are no kernels for", def.name),
                          "16, 32, 64 or 128 tokens", std::to_string(def.fixed_chunk), def.where, ""});
     if (def.states.empty())
@@ -334,6 +334,8 @@ LinearAttention& LinearAttention::fixed_chunk(std::int64_t tokens) {
     return *this;
 }
 
+LinearAttention& LinearAttention::sequential() { return fixed_chunk(1); }
+
 LinearAttention& LinearAttention::phase(Phase which, std::vector<std::string> args, PhaseFn fn, std::size_t arity,
                                         Here here) {
     declared_->phases[static_cast<std::size_t>(which)] =
@@ -347,6 +349,9 @@ ir::Definition LinearAttention::define() const {
     const auto has = [&](Phase p) { return declared_->phases[static_cast<std::size_t>(p)].has_value(); };
     const bool step_alone = has(Phase::Step) && !has(Phase::Chunk) && !has(Phase::Decay) && !has(Phase::Merge);
     std::vector<Diagnostic> missing;
+    if (def.fixed_chunk == 1 && !step_alone)
+        missing.push_back({fmt::format("'{}' is sequential, and has other phases than step", def.name), "step alone",
+                           "", def.where, "leave out sequential, or the phases chunk, decay and merge"});
     for (const Phase p : {Phase::Chunk, Phase::Decay, Phase::Merge})
         if (!has(p) && !step_alone)
             missing.push_back({fmt::format("'{}' has no {} phase", def.name, phase_name(p)),

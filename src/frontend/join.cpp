@@ -76,6 +76,7 @@ class Joiner {
 }  // namespace
 
 Function join(const ir::Definition& def) {
+    if (ir::is_sequential(def)) return join_step(def);
     Joiner joiner(def);
     for (const Function* phase : {&def.chunk, &def.decay, &def.merge}) joiner.append(*phase);
     return joiner.finish(def);

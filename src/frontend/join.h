@@ -7,7 +7,10 @@
 
 namespace forge::frontend {
 
+/// Of a definition that runs token by token, the next.
 ir::Function join(const ir::Definition& def);
+/// `step` in the form of the joined phases, for chunks of one token.
+ir::Function join_step(const ir::Definition& def);
 
 /// The definition with its 16-bit type (f16 or bf16, wherever it stands) replaced by another.
 ir::Definition with_dtype(ir::Definition def, DType dtype);

@@ -126,10 +126,13 @@ RepeatedCall::RepeatedCall(const check::Buffers& pattern, const Extent& extent) 
         view.shape[0] = extent.sequences();
         const std::int64_t floats =
             std::accumulate(view.shape.begin(), view.shape.end(), std::int64_t{1}, std::multiplies<>());
-        view = dense(keep(Memory(static_cast<std::size_t>(floats) * sizeof(float))), view.dtype, view.shape);
-        tensors_.back().fill(0xFF);  // NaN
+        const std::size_t bytes = static_cast<std::size_t>(floats) * sizeof(float);
+        view = dense(keep(Memory(bytes)), view.dtype, view.shape);
+        tensors_.back().fill(extent.states_in_place ? 0 : 0xFF);  // NaN where nobody reads before it is written
+        if (extent.states_in_place) bytes_ += 2 * static_cast<double>(bytes);
     }
-    if (!extent.final_states) call_.final_states.clear();
+    if (extent.states_in_place) call_.initial_states = call_.final_states;
+    else if (!extent.final_states) call_.final_states.clear();
     if (extent.lengths.empty()) return;
     std::vector<std::int64_t> offsets{0};
     for (const std::int64_t length : extent.lengths) offsets.push_back(offsets.back() + length);

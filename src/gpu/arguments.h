@@ -32,20 +32,24 @@ struct Extent {
     std::int64_t B = 1, T = 0;
     std::vector<std::int64_t> lengths = {};  ///< packed sequences if not empty; B and T then do not count
     bool final_states = false;               ///< whether they are wanted
+    bool states_in_place = false;            ///< as when decoding: the initial ones, zeros at first, are the final ones
 
     [[nodiscard]] std::int64_t sequences() const;
     [[nodiscard]] std::int64_t tokens() const;  ///< of all sequences
 };
 
-/// A call without initial states whose token tensors repeat those of a pattern, on through all sequences: long ones
-/// would take minutes to make on the host. For measurements, and for calls larger than a host's memory.
+/// A call without initial states, unless they are in place, whose token tensors repeat those of a pattern, on through
+/// all sequences: long ones would take minutes to make on the host. For measurements, and for calls larger than a
+/// host's memory.
 class RepeatedCall {
   public:
     /// `pattern`: dense buffers of one sequence (see pattern_of).
     RepeatedCall(const check::Buffers& pattern, const Extent& extent);
     /// With a workspace for this attention, filled with NaN. Valid until the next one.
     const Call& call(const Attention& attention, const Stream& stream);
-    [[nodiscard]] double bytes() const { return bytes_; }  ///< of inputs and outputs
+    [[nodiscard]] double bytes() const {
+        return bytes_;
+    }  ///< of inputs and outputs, and of states in place, in and out
 
   private:
     void* keep(Memory memory);  ///< its address

@@ -34,8 +34,10 @@ class Session {
     void run(const Attention& attention, check::Buffers& buffers) const;
     /// `call` is on this session's stream.
     [[nodiscard]] Timing time(const Attention& attention, const Call& call, int runs = kRuns) const;
-    /// Seconds of every replay of what `launches` puts onto the stream.
-    [[nodiscard]] std::vector<double> replay_seconds(const std::function<void()>& launches, int runs = kRuns) const;
+    /// Seconds of every replay of what `launches` puts onto the stream; with a warm L2 cache another replay goes
+    /// before.
+    [[nodiscard]] std::vector<double> replay_seconds(const std::function<void()>& launches, int runs = kRuns,
+                                                     bool warm = false) const;
     /// Bytes per second, read and written, of a copy within the device's memory.
     [[nodiscard]] double copy_bandwidth() const;
 

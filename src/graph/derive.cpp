@@ -101,15 +101,19 @@ class Deriver {
         std::unique_ptr<Known> known;
         std::unique_ptr<StateForms> forms;
         std::unique_ptr<MatrixChunk> matrix;
-        std::unique_ptr<ElementwiseChunk> elementwise;
+        std::unique_ptr<TokenStates> values;
         std::shared_ptr<CoupledChunk> coupled;  ///< which its members share
         ChunkResult result(const std::string& state) {
-            return coupled ? coupled->result(state) : matrix ? matrix->result() : elementwise->result();
+            return coupled ? coupled->result(state) : matrix ? matrix->result() : values->result();
         }
         TokenRow read(ValueId v) {
             const ReadForm form = forms->read(v);
             const Read& read = form.reads[0];
             return coupled ? coupled->read(read.key, *read.of) : matrix->read(read.key, *read.of);
+        }
+        TokenRow read_across(ValueId v) {
+            const Read read = forms->across(v);
+            return matrix->read_across(read.key, *read.of);
         }
     };
 
@@ -202,7 +206,7 @@ class Deriver {
                 }
                 const auto chunk = std::make_shared<CoupledChunk>(writer_, members, key_axis);
                 for (const ir::StateDecl* s : group) {
-                    check_reads(s->name, *solved[s->name].forms, names);
+                    check_reads(s->name, *solved[s->name].forms, false, names);
                     solved[s->name].coupled = chunk;
                 }
                 for (auto& [name, one] : solved) solved_[name] = std::move(one);
@@ -237,8 +241,10 @@ class Deriver {
     void solve(const ir::StateDecl& s) {
         const std::size_t rank = wide_axes(s.type.shape).size();
         std::optional<CompileError> first;
-        if (rank == 1 || rank == 2)
-            for (int key_axis = 0; key_axis < static_cast<int>(rank); ++key_axis) {
+        // Reads along the axis of values cost more: only where there is no other way.
+        for (const bool across : {false, true})
+            for (int key_axis = 0; key_axis < static_cast<int>(rank) && rank <= 2; ++key_axis) {
+                if (across && rank == 1) break;
                 Solved solved;
                 solved.known = std::make_unique<Known>(*this, std::vector{s.name});
                 solved.forms =
@@ -247,7 +253,7 @@ class Deriver {
                 try {
                     solved.matrix =
                         std::make_unique<MatrixChunk>(writer_, s, key_axis, solved.forms->state(after(s.name)));
-                    check_reads(s.name, *solved.forms);
+                    check_reads(s.name, *solved.forms, across);
                     solved_[s.name] = std::move(solved);
                     return;
                 } catch (const NegativeFactor&) {
@@ -257,22 +263,28 @@ class Deriver {
                     if (!first) first = refused;
                 }
             }
+        Solved solved;
+        solved.known = std::make_unique<Known>(*this, std::vector{s.name});
         try {
-            Solved solved;
-            solved.known = std::make_unique<Known>(*this, std::vector{s.name});
-            solved.elementwise = std::make_unique<ElementwiseChunk>(step_, writer_, *solved.known, s, after(s.name));
-            solved_[s.name] = std::move(solved);
-        } catch (const CompileError&) {
-            if (first) throw *first;
-            throw;
+            solved.values = std::make_unique<ElementwiseChunk>(step_, writer_, *solved.known, s, after(s.name));
+        } catch (const CompileError& refused) {
+            if (!first) first = refused;
+            try {
+                solved.values = std::make_unique<MaximumChunk>(step_, writer_, *solved.known, s, after(s.name));
+            } catch (const CompileError&) {
+                throw *first;
+            }
         }
+        solved_[s.name] = std::move(solved);
     }
 
-    /// That outputs and other states read the state along the axis of its keys.
-    void check_reads(const std::string& state, StateForms& forms, const std::vector<std::string>& within = {}) {
+    /// That outputs and other states read the state along the axis of its keys, or `across` it too.
+    void check_reads(const std::string& state, StateForms& forms, bool across,
+                     const std::vector<std::string>& within = {}) {
         std::vector<int> seen(step_.ops.size(), 0);
         const auto visit = [&](auto&& self, ValueId v) -> void {
             if (!reads(v, state) || forms.is_read(v) || seen[static_cast<std::size_t>(v)]++ > 0) return;
+            if (across && forms.is_read_across(v)) return;
             const Op& op = step_.op(v);
             if (v == after(state) || op.code == Opcode::Param)
                 throw CompileError(Diagnostic{
@@ -301,9 +313,10 @@ class Deriver {
                     fmt::format("derive: {} needs the state '{}' before it is there", ir::info(op.code).name, name),
                     "states that follow one from the other", "", op.where, ""});
             Solved& s = it->second;
-            if (s.elementwise && v == after(name)) return s.elementwise->after();
-            if (s.elementwise && v == params_.at(name)) return s.elementwise->before();
+            if (s.values && v == after(name)) return s.values->after();
+            if (s.values && v == params_.at(name)) return s.values->before();
             if (s.forms && s.forms->is_read(v)) return s.read(v);
+            if (s.matrix && s.forms->is_read_across(v)) return s.read_across(v);
         }
         if (op.code == Opcode::Param && op.attrs.role == Role::State)
             throw CompileError(
@@ -361,6 +374,8 @@ ir::Definition derive(const ir::Definition& def) {
     return Deriver(def).run();
 }
 
-ir::Definition with_phases(ir::Definition def) { return ir::is_step_alone(def) ? derive(def) : def; }
+ir::Definition with_phases(ir::Definition def) {
+    return ir::is_step_alone(def) && !ir::is_sequential(def) ? derive(def) : def;
+}
 
 }  // namespace forge::graph

@@ -20,7 +20,7 @@ namespace forge::graph {
 /// place for what is not affine in the states, or has no form over a chunk.
 ir::Definition derive(const ir::Definition& def);
 
-/// `derive` where the definition is a `step` alone; others as they are.
+/// `derive` where the definition is a `step` alone that is not to run token by token; others as they are.
 ir::Definition with_phases(ir::Definition def);
 
 }  // namespace forge::graph

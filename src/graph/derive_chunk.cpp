@@ -126,8 +126,12 @@ ValueId MatrixChunk::scores(ValueId key, const Exponents& at, ValueId write_key,
     const ValueId right = g_key_ == kNone ? write_key : out_.mul(write_key, out_.exp(out_.neg(out_.cumsum(g_key_))));
     const ValueId products = out_.matmul(left, out_.transpose(right));
     if (g_number_ == kNone) return products;
-    const ValueId between = out_.exp(out_.sub(out_.unsqueeze(at.number, 1), out_.unsqueeze(out_.cumsum(g_number_), 0)));
-    return out_.mul(products, rows == 1 ? between : out_.repeat(out_.tril(between, false), rows, 1));
+    const ValueId decays = between(at);
+    return out_.mul(products, rows == 1 ? decays : out_.repeat(out_.tril(decays, false), rows, 1));
+}
+
+ValueId MatrixChunk::between(const Exponents& at) {
+    return out_.exp(out_.sub(out_.unsqueeze(at.number, 1), out_.unsqueeze(out_.cumsum(g_number_), 0)));
 }
 
 ValueId MatrixChunk::applied(ValueId scores, ValueId values) {
@@ -224,6 +228,36 @@ TokenRow MatrixChunk::read(TokenRow key_row, const StateForm& form) {
     if (sum == kNone) sum = out_.mul(out_.per_token(key_row), out_.constant(0));
     if (at.value != kNone) sum = out_.mul(sum, out_.exp(at.value));
     return {vector_ ? out_.at(Opcode::Squeeze, sum, 1) : sum, true};
+}
+
+/// `read` with keys and values in each other's place.
+TokenRow MatrixChunk::read_across(TokenRow values_row, const StateForm& form) {
+    const bool strict = !is_all(form);
+    ValueId values = out_.per_token(values_row), sum = kNone;
+    const ValueId own = values;
+    const auto back = [&](ValueId rows, ValueId g) {
+        return g == kNone ? rows : out_.mul(rows, out_.exp(out_.neg(g)));
+    };
+    const auto running = [&](ValueId g) { return g == kNone ? kNone : out_.cumsum(g); };
+    const Exponents at = form.state.empty() ? Exponents{} : exponents(form);
+    if (!form.state.empty()) {
+        if (at.value != kNone) values = out_.mul(values, out_.exp(at.value));
+        for (const Write& w : writes_) {
+            const ValueId written = back(value_of(w.outer), running(g_value_));
+            ValueId weights = out_.matmul(values, out_.transpose(written));
+            if (g_number_ != kNone) weights = out_.mul(weights, between(at));
+            sum = out_.add(sum, out_.matmul(out_.tril(weights, strict), back(w.key, running(g_key_))));
+        }
+        ValueId carried = out_.matmul(values, out_.transpose(before_));
+        if (at.number != kNone) carried = out_.mul(carried, out_.unsqueeze(out_.exp(at.number), 1));
+        sum = out_.add(sum, carried);
+    }
+    if (strict)
+        for (const Outer& o : form.outers)
+            sum = out_.add(sum, out_.mul(dot(own, value_of(o)), back(out_.per_token(o.key), at.key)));
+    if (sum == kNone) sum = out_.expand(out_.constant(0), {Dim(ir::kChunkSymbol), out_.type(before_).shape[0]});
+    if (at.key != kNone) sum = out_.mul(sum, out_.exp(at.key));
+    return {sum, true};
 }
 
 ValueId MatrixChunk::to_end(const Write& write) {

@@ -3,7 +3,8 @@
 ///
 ///     exp(G_i) bᵀ M₀ + Σ_{j <= i} exp(G_i - G_j) (b·a_j) u_j
 ///
-/// (before its decay: G_i - g_i for G_i, and j < i). Vectors u that read solve (I + A) u = y - W M₀, where A has those
+/// (before its decay: G_i - g_i for G_i, and j < i); with the other axis, of values, c it reads
+/// exp(G_i) M₀ c + Σ exp(G_i - G_j) (c·u_j) a_j. Vectors u that read solve (I + A) u = y - W M₀, where A has those
 /// scores below the diagonal. Exponents are written as differences; stabilize makes them safe.
 #pragma once
 
@@ -27,6 +28,8 @@ class MatrixChunk {
     ChunkResult result();
     /// What every token reads with its key of a form of the state: [C, value axis].
     TokenRow read(TokenRow key, const StateForm& form);
+    /// What every token reads of it along the axis of values: [C, key axis].
+    TokenRow read_across(TokenRow values, const StateForm& form);
 
   private:
     /// A write of every token: a yᵀ, or a times row `unknown` of what is solved for.
@@ -52,6 +55,7 @@ class MatrixChunk {
     ir::ValueId from_start(const StateForm& form, Decay::Axis axis, ir::ValueId total);
     Exponents exponents(const StateForm& form);
     ir::ValueId scores(ir::ValueId key, const Exponents& at, ir::ValueId write_key, std::int64_t rows);
+    ir::ValueId between(const Exponents& at);  ///< [C, C]: decays by numbers
     [[nodiscard]] bool are_ones(ir::ValueId values) const;
     ir::ValueId applied(ir::ValueId scores, ir::ValueId values);
     ir::ValueId decayed_key(ir::ValueId key, const Exponents& at, bool number);
@@ -74,15 +78,52 @@ class MatrixChunk {
     ir::ValueId u_ = ir::kNoValue, w_ = ir::kNoValue, updates_ = ir::kNoValue;  ///< rows by turns: [r C, …]
 };
 
+/// A state of which every token's value is known.
+class TokenStates {
+  public:
+    TokenStates() = default;
+    TokenStates(const TokenStates&) = delete;
+    TokenStates& operator=(const TokenStates&) = delete;
+    virtual ~TokenStates() = default;
+    virtual ChunkResult result() = 0;
+    virtual TokenRow before() = 0;  ///< every token's state before it, and after it
+    virtual TokenRow after() = 0;
+};
+
+/// A number whose logarithms of weights are compared: m' = max(f + m, x).
+class MaximumChunk final : public TokenStates {
+  public:
+    MaximumChunk(const ir::Function& step, ChunkWriter& out, KnownValues& known, const ir::StateDecl& state,
+                 ir::ValueId after);
+    ChunkResult result() override;
+    TokenRow before() override { return values(true); }
+    TokenRow after() override { return values(false); }
+
+  private:
+    struct Shifted {
+        TokenRow shift, floor;
+    };
+    Shifted shifted(ir::ValueId v);
+    TokenRow both(ir::Opcode code, TokenRow a, TokenRow b, const ir::Op& op);
+    ir::ValueId within(bool exclusive);
+    TokenRow values(bool exclusive);
+
+    const ir::Function& step_;
+    ChunkWriter& out_;
+    KnownValues& known_;
+    const ir::StateDecl& state_;
+    ir::ValueId before_, shift_ = ir::kNoValue, floor_ = ir::kNoValue;
+};
+
 /// A state that is multiplied and added to elementwise: h' = d ∘ h + x.
-class ElementwiseChunk {
+class ElementwiseChunk final : public TokenStates {
   public:
     ElementwiseChunk(const ir::Function& step, ChunkWriter& out, KnownValues& known, const ir::StateDecl& state,
                      ir::ValueId after);
 
-    ChunkResult result();
-    TokenRow before();  ///< every token's state before it, and after it
-    TokenRow after();
+    ChunkResult result() override;
+    TokenRow before() override;
+    TokenRow after() override;
 
   private:
     struct Affine {

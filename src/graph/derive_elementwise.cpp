@@ -20,7 +20,8 @@ using ir::ValueId;
                                "its elements",
                                state, ir::info(op.code).name),
                    "h' = d * h + x with d and x that do not read it", ir::info(op.code).name, op.where,
-                   "write the phases chunk, decay and merge by hand, or a step of that form"});
+                   "write the phases chunk, decay and merge by hand, or a step of that form, or have it run token by "
+                   "token (sequential)"});
 }
 
 }  // namespace

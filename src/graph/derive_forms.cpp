@@ -74,10 +74,12 @@ StateForms::StateForms(const ir::Function& step, ChunkWriter& out, KnownValues& 
       others_(std::move(others)) {}
 
 void StateForms::refuse(const Op& op, const std::string& why) const {
-    throw CompileError(Diagnostic{
-        fmt::format("derive: the state '{}' has no chunk form: {}", name_, why),
-        "S' = D * S + sum of outer(a, u): D scalar, per row or per column; u affine in reads matmul(b, S)",
-        ir::info(op.code).name, op.where, "write the phases chunk, decay and merge by hand, or a step of that form"});
+    throw CompileError(
+        Diagnostic{fmt::format("derive: the state '{}' has no chunk form: {}", name_, why),
+                   "S' = D * S + sum of outer(a, u): D scalar, per row or per column; u affine in reads matmul(b, S)",
+                   ir::info(op.code).name, op.where,
+                   "write the phases chunk, decay and merge by hand, or a step of that form, or have it run token by "
+                   "token (sequential)"});
 }
 
 void StateForms::refuse_sign(const Op& op) const {
@@ -380,13 +382,13 @@ Read StateForms::read_of(TokenRow key, std::shared_ptr<const StateForm> of) {
     return {{}, key, std::move(of)};
 }
 
-std::optional<std::pair<ValueId, ValueId>> StateForms::read_operands(ValueId v) const {
+std::optional<std::pair<ValueId, ValueId>> StateForms::read_operands(ValueId v, int axis) const {
     const Op& op = step_.op(v);
     const auto is_whole = [&](ValueId x) { return !known_.is_known(x) && is_state(x); };
     if (op.code == Opcode::Matmul) {
         for (const std::size_t i : {0U, 1U}) {
             const ValueId s = op.args[i], key = op.args[1 - i];
-            const bool contracts = rank_ == 1 || key_axis_ == (i == 0 ? 1 : 0);
+            const bool contracts = rank_ == 1 || axis == (i == 0 ? 1 : 0);
             if (is_whole(s) && known_.is_known(key) && contracts && wide_axes(shape(key)).size() == 1 &&
                 !(shape(op.args[0])[1] == Dim(1)))
                 return std::pair{s, key};
@@ -399,18 +401,26 @@ std::optional<std::pair<ValueId, ValueId>> StateForms::read_operands(ValueId v) 
     const std::vector<int> all = wide_axes(product.type.shape);
     const auto dim = static_cast<int>(op.attrs.dim < 0 ? op.attrs.dim + product.type.rank() : op.attrs.dim);
     if (static_cast<std::size_t>(std::find(all.begin(), all.end(), dim) - all.begin()) !=
-        static_cast<std::size_t>(key_axis_))
+        static_cast<std::size_t>(axis))
         return std::nullopt;
     for (const std::size_t i : {0U, 1U}) {
         const ValueId s = product.args[i], key = product.args[1 - i];
         if (is_whole(s) && known_.is_known(key) && all.size() == rank_ &&
-            axes_in(key, product.type.shape) == std::vector<int>{key_axis_})
+            axes_in(key, product.type.shape) == std::vector<int>{axis})
             return std::pair{s, key};
     }
     return std::nullopt;
 }
 
-bool StateForms::is_read(ValueId v) const { return read_operands(v).has_value(); }
+bool StateForms::is_read(ValueId v) const { return read_operands(v, key_axis_).has_value(); }
+
+bool StateForms::is_read_across(ValueId v) const { return rank_ == 2 && read_operands(v, 1 - key_axis_).has_value(); }
+
+Read StateForms::across(ValueId v) {
+    const auto operands = read_operands(v, 1 - key_axis_);
+    if (!operands) throw InternalError("derive: no read of values");
+    return {{}, known_.known(operands->second), state(operands->first)};
+}
 
 ReadForm StateForms::times_known(ReadForm form, TokenRow factor, const Op& op) {
     const bool number = out_.type(factor.v).rank() == (factor.tokens ? 1 : 0);
@@ -423,7 +433,7 @@ ReadForm StateForms::times_known(ReadForm form, TokenRow factor, const Op& op) {
 ReadForm StateForms::read(ValueId v) {
     if (known_.is_known(v)) return {known_.known(v), {}};
     const Op& op = step_.op(v);
-    if (const auto operands = read_operands(v)) {
+    if (const auto operands = read_operands(v, key_axis_)) {
         auto form = state(operands->first);
         return {{}, {read_of(known_.known(operands->second), std::move(form))}};
     }

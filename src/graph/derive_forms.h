@@ -95,6 +95,9 @@ class StateForms {
     [[nodiscard]] bool is_state(ir::ValueId v) const;
     /// Whether the operation contracts the state's key axis with something known: such a read is a vector for the rest.
     [[nodiscard]] bool is_read(ir::ValueId v) const;
+    /// Whether it contracts a matrix's other axis, that of values: such a read is no part of forms.
+    [[nodiscard]] bool is_read_across(ir::ValueId v) const;
+    Read across(ir::ValueId v);
 
   private:
     StateForm made(ir::ValueId v);
@@ -111,8 +114,8 @@ class StateForms {
     [[nodiscard]] std::vector<int> axes_in(ir::ValueId v, const Shape& of) const;
     /// (axis 0, axis 1) of a known matrix that is a sum of outer products.
     std::vector<std::pair<TokenRow, TokenRow>> outers_of(ir::ValueId v, const ir::Op& op);
-    /// The operands (state, key) of a read.
-    [[nodiscard]] std::optional<std::pair<ir::ValueId, ir::ValueId>> read_operands(ir::ValueId v) const;
+    /// The operands (state, key) of a read along an axis of the state.
+    [[nodiscard]] std::optional<std::pair<ir::ValueId, ir::ValueId>> read_operands(ir::ValueId v, int axis) const;
     [[noreturn]] void refuse(const ir::Op& op, const std::string& why) const;
     [[noreturn]] void refuse_sign(const ir::Op& op) const;
     [[nodiscard]] const Shape& shape(ir::ValueId v) const { return step_.op(v).type.shape; }

@@ -32,6 +32,9 @@ ir::Function move_signs(const ir::Function& fn);
 /// The row sums of x * (a b), times a scale of rows, are those of a * ((x scaled) b^T): where a gradient has the second
 /// product anyway, the first is not made.
 ir::Function share_products(const ir::Function& fn);
+/// Products with a vector are sums of elementwise products, those of two vectors elementwise products. After
+/// fuse_products, for back ends whose products are of matrices.
+ir::Function vector_products(const ir::Function& fn);
 /// t@b - (t@a)@s = t@(b - a@s). After fuse_products, for back ends that would store t@a.
 ir::Function late_factors(const ir::Function& fn);
 /// Scales of rows and columns leave the operands of products. After fuse_products, for back ends whose products read

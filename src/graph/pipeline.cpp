@@ -62,6 +62,7 @@ constexpr NamedPass kSingle[] = {
     {"canonicalize", canonicalize},
     {"cse", cse},
     {"dce", dce},
+    {"vector_products", vector_products},
     {"late_factors", late_factors},
     {"hoist_scales", [](const ir::Function& fn) { return hoist_scales(fn, value_axis(fn)); }},
     {"merge_scales", [](const ir::Function& fn) { return merge_scales(fn, value_axis(fn)); }},

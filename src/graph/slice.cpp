@@ -136,7 +136,7 @@ std::vector<bool> cheap(const Function& program) {
     return is_cheap;
 }
 
-std::vector<std::string> parallel_axes(const Function& program) {
+std::vector<std::string> parallel_axes(const Function& program, Whole whole) {
     std::vector<std::string> found;
     for (const ir::Result& r : program.results) {
         if (r.role != Role::State) continue;
@@ -144,9 +144,9 @@ std::vector<std::string> parallel_axes(const Function& program) {
         for (auto d = shape.rbegin(); d != shape.rend(); ++d) {
             if (d->is_constant() || std::count(found.begin(), found.end(), d->symbol)) continue;
             const auto parallel = [&](const Op& op) { return parallel_over(program, op, d->symbol); };
-            const auto whole = [&](const ir::Result& other) { return has(program.op(other.value).type, d->symbol); };
+            const auto has_axis = [&](const ir::Result& other) { return has(program.op(other.value).type, d->symbol); };
             if (std::all_of(program.ops.begin(), program.ops.end(), parallel) &&
-                std::all_of(program.results.begin(), program.results.end(), whole))
+                (whole == Whole::Some || std::all_of(program.results.begin(), program.results.end(), has_axis)))
                 found.push_back(d->symbol);
         }
     }

@@ -25,7 +25,10 @@ std::vector<bool> cheap(const ir::Function& program);
 
 /// Symbols along which every op works in parallel, so that a kernel may take a part of the axis at a time (the value
 /// axis of a matrix state, the channels of a vector state). In order of preference; empty if there is none.
-std::vector<std::string> parallel_axes(const ir::Function& program);
+/// Results that lack such an axis every part would yield, the same: there are none, unless `all` says that there may
+/// be.
+enum class Whole : std::uint8_t { All, Some };
+std::vector<std::string> parallel_axes(const ir::Function& program, Whole whole = Whole::All);
 
 /// The same of what carries states from chunk to chunk alone, but for sums.
 std::vector<std::string> scan_axes(const ir::Function& program);

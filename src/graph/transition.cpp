@@ -377,6 +377,7 @@ const char* to_string(TransitionClass cls) {
 std::string transition_spill(const std::string& state) { return state + ".transition"; }
 std::string input_spill(const std::string& state) { return state + ".input"; }
 std::string carry_spill(const std::string& state) { return state + ".carry"; }
+std::string final_spill(const std::string& state) { return state + ".final"; }
 
 std::string transition_name(const std::string& state) { return "transition_" + state; }
 

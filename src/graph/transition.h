@@ -72,6 +72,7 @@ ir::Function carry(const ir::Function& program);
 std::string transition_spill(const std::string& state);
 std::string input_spill(const std::string& state);
 std::string carry_spill(const std::string& state);
+std::string final_spill(const std::string& state);  ///< as the last task leaves it, for the end
 /// The state of a rank's summary that is another state's transition.
 std::string transition_name(const std::string& state);
 

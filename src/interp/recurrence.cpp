@@ -153,7 +153,8 @@ void drop_token_axis(const ir::Definition& def, Bindings& bound) {
 /// token have them as their first axis already.
 ir::Function with_token_axis(const ir::Definition& def, ir::Function step) {
     for (ir::Result& r : step.results) {
-        if (r.role != Role::Input || def.output(r.name)->type.shape[0].factor > 1) continue;
+        const ir::OutputDecl* output = r.role == Role::Input ? def.output(r.name) : nullptr;
+        if (!output || output->type.shape[0].factor > 1) continue;
         ir::Op op;
         op.code = ir::Opcode::Unsqueeze;
         op.args = {r.value};
@@ -183,6 +184,7 @@ Outcome run_steps(const ir::Definition& def, const Sequence& sequence, const Siz
 }
 
 Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes) {
+    if (ir::is_sequential(def)) return run_steps(def, sequence, sizes);
     Run run(def, sequence, sizes, chunk_size(sizes));
     for (; !run.done(); run.advance()) {
         Bindings bound = run.bindings(run.first());  // its states stay those before the chunk, which merge reads

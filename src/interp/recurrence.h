@@ -24,7 +24,8 @@ struct Outcome {
 };
 
 /// `sizes` gives the symbols of the shapes; "C" is the chunk size (`run_steps` does not need it). The last chunk may be
-/// ragged: rows past the end are each input's `pad`, `token_mask` is 0 there, and their outputs are dropped.
+/// ragged: rows past the end are each input's `pad`, `token_mask` is 0 there, and their outputs are dropped. What runs
+/// token by token has no phases: its steps are taken.
 Outcome run_steps(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
 Outcome run_phases(const ir::Definition& def, const Sequence& sequence, const Sizes& sizes);
 Outcome run_program(const ir::Function& program, const ir::Definition& def, const Sequence& sequence,

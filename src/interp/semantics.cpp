@@ -236,6 +236,7 @@ bool admits_gates(const ir::Definition& def, double x) {
         std::fill(data.begin(), data.end(), v.gate(x));
     }
     if (declared) return true;
+    if (ir::is_sequential(def)) return finite(run_steps(def, sequence, sizes));
     const ir::Function program = graph::optimize(frontend::join(def));
     return finite(run_program(program, def, sequence, sizes)) && (!def.step || finite(run_steps(def, sequence, sizes)));
 }

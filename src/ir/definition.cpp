@@ -27,6 +27,8 @@ bool is_step_alone(const Definition& def) {
     return def.step && def.chunk.ops.empty() && def.decay.ops.empty() && def.merge.ops.empty();
 }
 
+bool is_sequential(const Definition& def) { return def.fixed_chunk == 1 && is_step_alone(def); }
+
 bool is_chunk_size(std::int64_t tokens) { return tokens == 16 || tokens == 32 || tokens == 64 || tokens == 128; }
 
 std::vector<LastRows> last_rows(const Definition& def) {

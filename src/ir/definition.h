@@ -47,7 +47,7 @@ struct Definition {
     Function chunk, decay, merge;
     std::optional<Function> step;
     Location where;
-    std::int64_t fixed_chunk = 0;  ///< tokens per chunk, where results depend on it; 0: any will do
+    std::int64_t fixed_chunk = 0;  ///< tokens per chunk, where results depend on it; 0: any will do; 1: is_sequential
 
     [[nodiscard]] const InputDecl* input(const std::string& name) const;
     [[nodiscard]] const StateDecl* state(const std::string& name) const;
@@ -56,6 +56,9 @@ struct Definition {
 
 /// Whether it has no phases: they are to be derived from `step` (graph/derive.h) before anything else is made of it.
 bool is_step_alone(const Definition& def);
+
+/// Whether it runs token by token: a `step` alone, from which nothing is derived, on chunks of one token.
+bool is_sequential(const Definition& def);
 
 /// The sizes of chunks that kernels are made for.
 bool is_chunk_size(std::int64_t tokens);

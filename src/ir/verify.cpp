@@ -64,9 +64,9 @@ class Verifier {
             if (!has_tokens(out.type))
                 report(out.where, fmt::format("output '{}': has no token axis", out.name), "[T, heads, …]",
                        forge::to_string(out.type.shape));
-        if (def_.fixed_chunk != 0 && !is_chunk_size(def_.fixed_chunk))
+        if (def_.fixed_chunk != 0 && !is_chunk_size(def_.fixed_chunk) && !is_sequential(def_))
             report(def_.where, fmt::format("'{}' fixes its chunk at a size that there are no kernels for", def_.name),
-                   "16, 32, 64 or 128 tokens", std::to_string(def_.fixed_chunk));
+                   "16, 32, 64 or 128 tokens, or 1 of a step alone", std::to_string(def_.fixed_chunk));
         if (def_.states.empty())
             report(def_.where, fmt::format("'{}' has no state", def_.name), "at least one state", "none");
         if (def_.outputs.empty())

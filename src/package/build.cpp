@@ -284,6 +284,7 @@ class Builder {
         CompileOptions options;
         options.entry = entry, options.dtype = dtype, options.sizes = sizes;
         options.chunk_states = request_.chunk_states && (entry == "forward" || entry == "decode");
+        if (entry == "decode") options.state_dtype = request_.state_dtype;
         options.batch_invariant = request_.batch_invariant;
         options.database = request_.database, options.cache_dir = request_.cache_dir;
         if (machine.is_gpu()) options.device = "cuda", options.on = machine.on;

@@ -36,6 +36,7 @@ struct Request {
     int jobs = 0;                  ///< at the same time; 0: one for each core
     bool batch_invariant = false;  ///< CompileOptions::batch_invariant: one set of kernels for all lengths and tasks
     bool chunk_states = false;     ///< whether calls can have the states before chunks
+    DType state_dtype = F32;       ///< what decoding's states are made of in memory
     bool shared = false;           ///< also lib<name>.so, with everything in it
     std::string build;             ///< who builds: version and compiler
 };

@@ -202,6 +202,9 @@ class Placement {
         fn.name = fmt::format("{}_{}", program_.name, stages_[static_cast<std::size_t>(stage)].name);
         std::vector<ValueId> roots;
         for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)]) roots.push_back(r.value);
+        remade_.assign(program_.ops.size(), false);
+        if (!in_order(stages_[static_cast<std::size_t>(stage)].loop))
+            remade_ = made_of_what_is_read(needed_here(roots, stage), stage);
         const auto needed = needed_here(roots, stage);
         std::map<ValueId, ValueId> map;
         for (ValueId v = 0; v < program_.size(); ++v) {
@@ -227,7 +230,22 @@ class Placement {
 
     [[nodiscard]] bool foreign(ValueId v, int stage) const {
         const int home = homes_[static_cast<std::size_t>(v)];
-        return home != kEverywhere && home < stage;
+        return home != kEverywhere && home < stage && !remade_[static_cast<std::size_t>(v)];
+    }
+
+    /// What a kernel for all chunks at once makes again rather than read it too: what light elementwise operations make
+    /// of what it has (`needed`) anyway. A scan, whose steps wait for each other, reads it.
+    [[nodiscard]] std::vector<bool> made_of_what_is_read(const std::vector<bool>& needed, int stage) const {
+        std::vector<bool> remade(program_.ops.size()), at_hand(program_.ops.size());
+        for (ValueId v = 0; v < program_.size(); ++v) {
+            const auto i = static_cast<std::size_t>(v);
+            const Op& op = program_.op(v);
+            const auto is_at_hand = [&](ValueId a) { return at_hand[static_cast<std::size_t>(a)]; };
+            remade[i] = foreign(v, stage) && ir::is_elementwise(op.code) && ir::cost(op.code).again &&
+                        std::all_of(op.args.begin(), op.args.end(), is_at_hand);
+            at_hand[i] = needed[i] || remade[i] || homes_[i] == kEverywhere;
+        }
+        return remade;
     }
 
     /// The value as a parameter here, and as a result where it lives.
@@ -250,6 +268,7 @@ class Placement {
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
     std::set<std::string> sums_of_;
+    std::vector<bool> remade_;        ///< in the stage that is being extracted
     std::vector<bool> reads_before_;  ///< whether a value depends on states before the chunk
     int before_ = kNone, scan_ = 0, last_ = 0, sums_ = kNone;
 };

@@ -111,6 +111,17 @@ int Plan::scalar(const std::string& name) const {
     throw InternalError(fmt::format("plan: no scalar '{}'", name));
 }
 
+const LateState* Plan::late_state(int final) const {
+    const auto it = std::find_if(late_states.begin(), late_states.end(),
+                                 [&](const LateState& state) { return state.final == final; });
+    return it == late_states.end() ? nullptr : &*it;
+}
+
+bool Plan::is_shared(const Kernel& kernel, const ir::Type& type) const {
+    return tiles(kernel) > 1 && std::none_of(type.shape.begin(), type.shape.end(),
+                                             [&](const Dim& d) { return d.symbol == schedule.tile_axis; });
+}
+
 bool Plan::in_stretches() const {
     const bool back = std::any_of(kernels.begin(), kernels.end(), [](const Kernel& k) { return k.graph.reverse; });
     return schedule.stretch_bytes > 0 && schedule.strategy != Strategy::Segmented && kernels.size() > 1 && !back;
@@ -189,6 +200,7 @@ class Planning {
         for (KernelGraph& graph : kernels) add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
+        if (s.warp_groups() && tiled() && !graph::has_saved_states(plan_.program)) add_late_states();
         add_far_tiles();
         return std::move(plan_);
     }
@@ -198,7 +210,8 @@ class Planning {
 
     [[nodiscard]] ir::Function for_matrix_units(bool share) const {
         const std::string& axis = plan_.schedule.tile_axis;
-        ir::Function fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(plan_.program); });
+        ir::Function fn = passes_.run(ir::Pass::VectorProducts, [&] { return graph::vector_products(plan_.program); });
+        fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(fn); });
         fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis); });
         if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });
         return passes_.run(ir::Pass::DeepestLast, [&] { return graph::deepest_last(fn); });
@@ -256,6 +269,19 @@ class Planning {
         }
     }
 
+    void add_late_states() {
+        for (const auto& state : plan_.definition.states) {
+            const auto is_axis = [&](const Dim& d) { return d.symbol == plan_.schedule.tile_axis; };
+            if (std::any_of(state.type.shape.begin(), state.type.shape.end(), is_axis)) continue;
+            SpillSlot slot{graph::final_spill(state.name), state.type, {}, 0, SpillSlot::Per::Sequence, 0};
+            lay_out(slot);
+            plan_.late_states.push_back({static_cast<int>(plan_.spills.size()),
+                                         plan_.tensor(Kind::InitialState, state.name),
+                                         plan_.tensor(Kind::FinalState, state.name)});
+            plan_.spills.push_back(std::move(slot));
+        }
+    }
+
     [[nodiscard]] tile::TileKernel lowered(const KernelGraph& graph, const tile::Sizes& sizes, Engine engine) const {
         const ir::PassRunner passes = passes_.of(graph.name);
         switch (engine) {
@@ -306,6 +332,7 @@ Plan make_plan(const ir::Definition& definition, const ir::Function& program, co
               {},
               tensor_slots(definition, program),
               scalar_names(definition),
+              {},
               {},
               {}};
     plan.last_rows = last_row_slots(definition, plan.tensors);

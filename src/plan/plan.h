@@ -88,6 +88,13 @@ struct SpillSlot {
     int parts = 0;  ///< of an operand of the matrix units, which it is stored as; 0: stored as floats
 };
 
+/// A state that lacks the axis along which tasks of a scan take parts: each of them computes all of it, and leaves the
+/// final state in the workspace, the same numbers. After all kernels, as they may read the initial one where the final
+/// one goes, the last kernel stores it.
+struct LateState {
+    int spill = 0, initial = 0, final = 0;
+};
+
 /// Where work ahead of a scan that runs beside it says what it has made: a word per chunk and head.
 constexpr const char* kMadeSpill = "made";
 /// Tiles for which shared memory is too small; kernels have them one after the other.
@@ -117,7 +124,14 @@ struct Plan {
     /// Of every input that prev_token reads. After all kernels, as they may read what lies where these are written, one
     /// more stores them (emit/last_rows.h): it has a task for every sequence and head.
     std::vector<LastRowSlots> last_rows;
+    std::vector<LateState> late_states;  ///< this kernel stores them too
+    DType state_dtype = F32;             ///< of initial and final states in memory
 
+    [[nodiscard]] bool has_end() const { return !last_rows.empty() || !late_states.empty(); }
+    /// The late state whose final tensor it is; null: there is none.
+    [[nodiscard]] const LateState* late_state(int final) const;
+    /// Whether a kernel's tasks that take parts of an axis all yield such a value, of which one is stored.
+    [[nodiscard]] bool is_shared(const Kernel& kernel, const ir::Type& type) const;
     [[nodiscard]] int tensor(TensorSlot::Kind kind, const std::string& name) const;
     [[nodiscard]] int scalar(const std::string& name) const;
     [[nodiscard]] int spill(const std::string& name) const;

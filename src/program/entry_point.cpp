@@ -10,69 +10,15 @@
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/gradient.h"
+#include "graph/passes.h"
 #include "graph/pipeline.h"
 #include "graph/transition.h"
-#include "ir/infer.h"
-#include "ir/rebuild.h"
 #include "program/backward.h"
 
 namespace forge::program {
 namespace {
 
-using ir::Attrs;
 using ir::Function;
-using ir::Op;
-using ir::Opcode;
-using ir::Role;
-using ir::ValueId;
-
-/// A type of a chunk of one token.
-ir::Type of_one_token(ir::Type type) {
-    for (Dim& d : type.shape)
-        if (d.symbol == ir::kChunkSymbol) d = Dim(d.factor);
-    return type;
-}
-
-/// A parameter of `step` that has a value per token, as the rows of a chunk of one token.
-ValueId token_parameter(Function& out, const Op& op, Role role, const ir::InputDecl& input) {
-    Op param = op;
-    param.type = of_one_token(ir::phase_type(input));
-    param.attrs.role = role;
-    if (role == Role::Shifted) param.name = "prev_" + param.attrs.name;
-    const ValueId rows = out.add(std::move(param));
-    if (input.type.shape[0].factor > 1) return rows;  // `step` has several rows as a chunk does
-    return ir::emit(out, Opcode::Squeeze, {rows}, Attrs{}, op.where);
-}
-
-/// A token's output as such rows.
-ValueId as_rows(Function& out, ValueId v, const ir::OutputDecl& output) {
-    if (output.type.shape[0].factor > 1) return v;
-    const Op op = out.op(v);
-    return ir::emit(out, Opcode::Unsqueeze, {v}, Attrs{}, op.where, op.name);
-}
-
-/// `step` in the form of the joined phases, for chunks of one token.
-Function step_of_chunks(const ir::Definition& def) {
-    const Function& step = *def.step;
-    Function out = ir::rebuild(step, [&](Function& fn, const Op& op, std::vector<ValueId> args) -> ValueId {
-        const bool shifted = op.code == Opcode::PrevToken;
-        const Op& param = shifted ? step.op(op.args[0]) : op;
-        if (shifted || (op.code == Opcode::Param && op.attrs.role == Role::Input))
-            return token_parameter(fn, param, shifted ? Role::Shifted : Role::Input, *def.input(param.attrs.name));
-        if (op.code == Opcode::Param && op.attrs.role == Role::Mask)
-            return ir::emit_constant(fn, 1, op.where);  // a chunk of one token has no padding
-        return ir::keep(fn, op, std::move(args));
-    });
-    out.name = def.name;
-    const std::vector<ir::Result> results = std::exchange(out.results, {});
-    for (const Role role : {Role::Input, Role::State})  // outputs first, as in the joined phases
-        for (ir::Result r : results) {
-            if (r.role != role) continue;
-            if (role == Role::Input) r.value = as_rows(out, r.value, *def.output(r.name));
-            out.results.push_back(std::move(r));
-        }
-    return out;
-}
 
 template <class Join>
 EntryPoint entry(std::string name, Join&& join, std::int64_t chunk, const ir::Definition& def,
@@ -83,7 +29,8 @@ EntryPoint entry(std::string name, Join&& join, std::int64_t chunk, const ir::De
 }
 
 const std::string kBackward = "backward", kBackwardOf = kBackward + " of ", kSummary = "summary",
-                  kSummaryOfBackward = kSummary + " of " + kBackward;
+                  kSummaryOfBackward = kSummary + " of " + kBackward, kStates = "states of " + kSummary,
+                  kTransitions = "transitions of " + kSummary;
 
 /// The interface of what `summarised` is the summary of, as that of the summary.
 ir::Definition summary_interface(ir::Definition tensors, const std::vector<std::string>& carried,
@@ -128,7 +75,7 @@ EntryPoint decode(const ir::Definition& def, const ir::PassRunner& passes) {
         throw RuntimeError(
             fmt::format("{}: entry: decode needs a step, as the phases depend on chunks of {} tokens; add a step",
                         def.name, def.fixed_chunk));
-    return entry("decode", [&] { return def.step ? step_of_chunks(def) : frontend::join(def); }, 1, def, passes);
+    return entry("decode", [&] { return def.step ? frontend::join_step(def) : frontend::join(def); }, 1, def, passes);
 }
 
 bool is_backward(const std::string& entry) { return entry == kBackward || entry.starts_with(kBackwardOf); }
@@ -139,7 +86,9 @@ EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes, con
     return {name, std::move(made.program), std::move(made.adjoint), def.fixed_chunk, std::move(made.interface)};
 }
 
-bool is_summary(const std::string& entry) { return entry == kSummary || entry == kSummaryOfBackward; }
+bool is_summary(const std::string& entry) {
+    return entry == kSummary || entry == kSummaryOfBackward || entry == kStates || entry == kTransitions;
+}
 
 std::vector<std::string> carried_states(const std::string& entry, const ir::Definition& def) {
     const bool back = is_backward(entry);
@@ -161,8 +110,18 @@ EntryPoint summary(const ir::Definition& def, const ir::PassRunner& passes, cons
         std::erase_if(tensors.states, [&](const ir::StateDecl& s) {
             return !def.state(s.name) && std::find(carried.begin(), carried.end(), s.name) == carried.end();
         });
-    return {name, std::move(made.joined), std::move(made.optimised), made.chunk,
-            summary_interface(std::move(tensors), carried, transitions)};
+    tensors = summary_interface(std::move(tensors), carried, transitions);
+    if (name == kStates || name == kTransitions) {
+        const auto other = [&](const std::string& state) {
+            const bool own = std::find(carried.begin(), carried.end(), state) != carried.end();
+            return own != (name == kStates);
+        };
+        std::erase_if(made.optimised.results,
+                      [&](const ir::Result& r) { return r.role == ir::Role::State && other(r.name); });
+        made.optimised = graph::dce(made.optimised);
+        std::erase_if(tensors.states, [&](const ir::StateDecl& s) { return other(s.name); });
+    }
+    return {name, std::move(made.joined), std::move(made.optimised), made.chunk, std::move(tensors)};
 }
 
 ir::Definition tensors_of(const std::string& entry, const ir::Definition& def) {

@@ -18,7 +18,7 @@ struct EntryPoint {
     ir::Definition tensors;  ///< the tensors of its calls: the definition's, or graph::gradient_interface
 };
 
-/// Whole sequences: the three phases, chunk by chunk.
+/// Whole sequences: the three phases, chunk by chunk; of what runs token by token the step, as in decode.
 EntryPoint forward(const ir::Definition& def, const ir::PassRunner& passes = {});
 
 /// A few tokens of each of many sequences, one after the other: `step`, with a token axis. Of a definition without a
@@ -36,7 +36,8 @@ bool is_backward(const std::string& entry);
 
 /// What a rank tells of its tokens (graph::rank_summary): "summary", of the forward pass, or "summary of backward". Its
 /// calls have the inputs of that program, no outputs, and transitions as further states, which start from ones or from
-/// the identity. CompileError where a transition has no summary, with the op and its place.
+/// the identity. CompileError where a transition has no summary, with the op and its place. "states of summary" and
+/// "transitions of summary" are the two halves of "summary": on a GPU each can have the engine that it is made for.
 EntryPoint summary(const ir::Definition& def, const ir::PassRunner& passes = {}, const std::string& name = "summary");
 bool is_summary(const std::string& entry);
 /// The states that pass from rank to rank: the definition's, or in a backward pass their gradients and those of the

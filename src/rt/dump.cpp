@@ -12,9 +12,12 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "rt/json.h"
 #include "rt/seal.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/cuda_program.h"
 
 namespace forge::rt {
 namespace {
@@ -53,18 +56,43 @@ DumpedTensor described(std::string name, const View& view) {
     return tensor;
 }
 
-std::string memory_of(const DumpedTensor& tensor, const View& view) {
-    const std::size_t bytes = tensor.memory_bytes();
-    if (!tensor.given || bytes == 0) return {};
-    const auto* element = static_cast<const char*>(view.data);
-    return {element - tensor.first() * static_cast<std::int64_t>(size_in_bytes(tensor.dtype)), bytes};
-}
+/// Where a call's tensors lie: in this process's memory, or in a GPU's, behind what its stream still has to do.
+class Memory {
+  public:
+    Memory(const Loaded& loaded, void* stream) : stream_(stream) {
+        if (loaded.calls) scope_.emplace(dynamic_cast<const runtime::CudaProgram&>(*loaded.kernels).device());
+    }
 
-DumpedTensor with_contents(std::string name, const View& view) {
-    DumpedTensor tensor = described(std::move(name), view);
-    tensor.before = memory_of(tensor, view);
-    return tensor;
-}
+    void wait() const {
+        if (!scope_) return;
+        const auto& cuda = runtime::CudaDriver::get();
+        cuda.check(cuda.stream_synchronize(static_cast<runtime::CudaStream>(stream_)),
+                   "waiting for a stream, to write a call to a file (not while it is being captured)");
+    }
+
+    [[nodiscard]] std::string of(const DumpedTensor& tensor, const View& view) const {
+        const std::size_t bytes = tensor.memory_bytes();
+        if (!tensor.given || bytes == 0) return {};
+        const char* const lowest = static_cast<const char*>(view.data) -
+                                   tensor.first() * static_cast<std::int64_t>(size_in_bytes(tensor.dtype));
+        if (!scope_) return {lowest, bytes};
+        std::string content(bytes, '\0');
+        const auto& cuda = runtime::CudaDriver::get();
+        const auto from = reinterpret_cast<runtime::CudaPointer>(lowest);  // NOLINT: the driver's pointers are numbers
+        cuda.check(cuda.copy_to_host(content.data(), from, bytes), "copying from the device");
+        return content;
+    }
+
+    [[nodiscard]] DumpedTensor with_contents(std::string name, const View& view) const {
+        DumpedTensor tensor = described(std::move(name), view);
+        tensor.before = of(tensor, view);
+        return tensor;
+    }
+
+  private:
+    void* stream_;
+    std::optional<runtime::CudaScope> scope_;
+};
 
 bool is_result(const TensorOfCall& tensor) {
     using runtime::TensorKind;
@@ -253,9 +281,8 @@ void dump_call(const EntryPoint& entry, const Arguments& call, const std::string
     const runtime::Callable& callable = entry.callable();
     runtime::refuse_missing(callable, call), runtime::refuse_extremes(callable, call);
     const Loaded& loaded = entry.select(call);
-    if (loaded.calls)
-        throw RuntimeError(fmt::format("{}: calls on a GPU are not written to files: the package is open for {}",
-                                       callable.name, entry.target()));
+    const Memory memory(loaded, call.stream);
+    memory.wait();
     DumpedCall dumped;
     dumped.build = build, dumped.definition = entry.definition(), dumped.text = entry.text();
     dumped.entry = entry.entry().name, dumped.target = entry.target();
@@ -271,18 +298,19 @@ void dump_call(const EntryPoint& entry, const Arguments& call, const std::string
                 dumped.tensors[other].same_as < 0 && dumped.tensors[other].strides == tensor.strides &&
                 dumped.tensors[other].shape == tensor.shape)
                 tensor.same_as = static_cast<int>(other);
-        if (tensor.same_as < 0) tensor.before = memory_of(tensor, call.tensors[i]);
+        if (tensor.same_as < 0) tensor.before = memory.of(tensor, call.tensors[i]);
         dumped.tensors.push_back(std::move(tensor));
     }
-    dumped.cu_seqlens = with_contents("cu_seqlens", call.cu_seqlens);
-    dumped.initial_slots = with_contents("initial_slots", call.initial_slots);
-    dumped.final_slots = with_contents("final_slots", call.final_slots);
-    dumped.has_initial_state = with_contents("has_initial_state", call.has_initial_state);
-    dumped.chunk_slots = with_contents("chunk_slots", call.chunk_slots);
+    dumped.cu_seqlens = memory.with_contents("cu_seqlens", call.cu_seqlens);
+    dumped.initial_slots = memory.with_contents("initial_slots", call.initial_slots);
+    dumped.final_slots = memory.with_contents("final_slots", call.final_slots);
+    dumped.has_initial_state = memory.with_contents("has_initial_state", call.has_initial_state);
+    dumped.chunk_slots = memory.with_contents("chunk_slots", call.chunk_slots);
     write(text_of(dumped), path);  // before the call, which may end the process
     entry.launch(call);
+    memory.wait();
     for (std::size_t i = 0; i < callable.tensors.size(); ++i)
-        if (is_result(callable.tensors[i])) dumped.tensors[i].after = memory_of(dumped.tensors[i], call.tensors[i]);
+        if (is_result(callable.tensors[i])) dumped.tensors[i].after = memory.of(dumped.tensors[i], call.tensors[i]);
     write(text_of(dumped), path);
 }
 

@@ -1,5 +1,6 @@
 /// A call as a file: the definition, what it was compiled for, every tensor as it lay in memory before the call and, of
-/// results, after it. `forge replay` makes the call again. Calls on the CPU only.
+/// results, after it. `forge replay` makes the call again, on a CPU. A call on a GPU waits for its stream, before and
+/// after.
 ///
 /// The file is a header in JSON, a byte 0, the bytes of the tensors in the header's order, and a seal (rt/seal.h).
 #pragma once

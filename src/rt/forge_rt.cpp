@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 
 #include "rt/border.h"
 #include "rt/dump.h"
@@ -91,10 +92,14 @@ forge_status forge_rt_open(const char* path, const forge_rt_options* given, forg
         if (given) options = known_part(given, "options");
         if (options.threads < 0 || options.threads > 1 << 16)
             throw forge::rt::InvalidArgument("threads: expected 0 to 65536, got " + std::to_string(options.threads));
-        *package = new forge_rt_package{{path, options.device ? options.device : "cpu", options.threads}};
+        std::unique_ptr<forge_rt_package> opened(
+            new forge_rt_package{{path, options.device ? options.device : "cpu", options.threads}});
         const std::string folder =
             options.dump_folder ? options.dump_folder : forge::support::environment("FORGE_DUMP_CALLS").value_or("");
-        if (!folder.empty()) (*package)->package.dump_calls(folder);
+        if (!folder.empty()) opened->package.dump_calls(folder);
+        if (options.nvtx || !forge::support::environment("FORGE_NVTX").value_or("").empty())
+            opened->package.mark_launches();
+        *package = opened.release();
     });
 }
 
@@ -143,6 +148,7 @@ forge_status forge_rt_launch(const forge_rt_entry* entry, const forge_args* args
     return guarded([&] {
         const forge::rt::EntryPoint& point = entry_of(entry);
         const Given given(point, known_part(args, "args"));
+        const forge::rt::Range range(point.ranges, point.label);
         if (point.dump_folder.empty()) return point.launch(given.arguments());
         static std::atomic<unsigned> number{0};
         forge::rt::dump_call(point, given.arguments(), forge_rt_build(),

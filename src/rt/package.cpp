@@ -114,6 +114,12 @@ void Package::dump_calls(const std::string& folder) {
     for (EntryPoint& entry : entries_) entry.dump_folder = folder;
 }
 
+void Package::mark_launches() {
+    const Ranges ranges = load_ranges();
+    for (EntryPoint& entry : entries_)
+        entry.ranges = ranges, entry.label = entry.definition() + " " + entry.entry().name;
+}
+
 Package::Package(const std::string& path, const std::string& device, int threads)
     : files_(open_files(path)), text_(files_->read(kManifestFile)), manifest_(parsed(text_, path)) {
     loaded_.resize(manifest_.kernels.size());

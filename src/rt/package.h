@@ -9,6 +9,7 @@
 #include "rt/files.h"
 #include "rt/gpu_calls.h"
 #include "rt/manifest.h"
+#include "rt/ranges.h"
 #include "runtime/kernels.h"
 
 namespace forge::rt {
@@ -35,6 +36,8 @@ class EntryPoint {
     [[nodiscard]] const Loaded& select(const runtime::Arguments& call) const;
     void launch(const runtime::Arguments& call) const;
     std::string dump_folder;  ///< where launches are written to files; empty: nowhere
+    Ranges ranges;            ///< around launches
+    std::string label;        ///< what these are called
     /// `like`: a call of the element type and sizes that count; nullptr: all count.
     [[nodiscard]] std::size_t workspace_bytes(const runtime::Arguments* like, const Bounds& bounds) const;
     [[nodiscard]] std::size_t alignment() const;  ///< of workspaces
@@ -61,6 +64,8 @@ class Package {
     /// PackageError, with what there is, if it is not in the package.
     [[nodiscard]] const EntryPoint& find(const std::string& definition, const std::string& entry) const;
     void dump_calls(const std::string& folder);
+    /// RuntimeError where there is no library for it.
+    void mark_launches();
 
   private:
     void load_for_cpu(int threads);

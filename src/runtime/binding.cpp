@@ -186,8 +186,8 @@ class Binder {
     [[nodiscard]] CallTensor bind(const TensorOfCall& tensor, const View& view) const {
         CallTensor t{};
         if (!view.is_given()) return t;
-        const DType wanted = tensor.is_state() ? DType::F32 : tensor.dtype;
-        if (view.dtype != wanted) fail(tensor.argument(), "element type " + to_string(wanted), to_string(view.dtype));
+        if (view.dtype != tensor.dtype)
+            fail(tensor.argument(), "element type " + to_string(tensor.dtype), to_string(view.dtype));
         if (tensor.kind != Kind::Input && tensor.kind != Kind::Head && tensor.kind != Kind::InitialState)
             check_written(tensor, view);
         const bool in_pool = tensor.kind == Kind::ChunkState && call_.chunk_slots.is_given();

@@ -117,8 +117,9 @@ struct Callable {
     std::vector<std::string> scalars;
     std::vector<Spill> spills;
     std::vector<KernelOfCall> kernels;
-    /// Of every input that prev_token reads. After all kernels, as they may read what lies where these are written, one
-    /// more stores them: it has a task for every sequence and head.
+    /// Of every input that prev_token reads, and of every state that tasks leave to the end (`input` is its initial
+    /// one). After all kernels, as they may read what lies where these are written, one more stores them: it has a task
+    /// for every sequence and head.
     std::vector<LastRowSlots> last_rows;
     std::string last_rows_symbol;  ///< empty: there is no such kernel
     int heads = 0;                 ///< how many numbers of heads a call may have

@@ -12,9 +12,11 @@ static_assert(sizeof(cuda::Call) + sizeof(cuda::TensorMaps) <= 32764, "CUDA's li
 
 using support::Checked;
 
-/// Of a spill that chunks or segments have a block of.
+/// Of a spill that chunks, segments or sequences have a block of.
 Checked floats_of(const Spill& spill, const Bound& bound) {
-    const std::int64_t units = spill.per == Per::Segment ? bound.summaries : bound.chunks;
+    const std::int64_t units = spill.per == Per::Segment    ? bound.summaries
+                               : spill.per == Per::Sequence ? bound.sequences
+                                                            : bound.chunks;
     return Checked(units) * bound.heads * spill.floats;
 }
 

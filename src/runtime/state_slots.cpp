@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace forge::runtime {
@@ -108,6 +109,55 @@ void check_independence(const Callable& callable, const Arguments& call, const B
     }
 }
 
+/// Which slot of the pool of states before chunks the first slot of a call's own states is, where these are some of its
+/// slots. (Of one slot the stride is 0.)
+std::optional<std::int64_t> first_slot_in(const CallTensor& of_chunks, const CallTensor& states) {
+    constexpr std::int64_t kFloat = sizeof(float);
+    if (of_chunks.head != states.head ||
+        !std::equal(std::begin(of_chunks.dim), std::end(of_chunks.dim), std::begin(states.dim)))
+        return std::nullopt;
+    const std::int64_t apart = static_cast<const char*>(states.data) - static_cast<const char*>(of_chunks.data),
+                       slot = of_chunks.token * kFloat;
+    if (states.sequence != 0 && states.sequence != of_chunks.token) return std::nullopt;
+    if (apart == 0) return 0;
+    return slot > 0 && apart % slot == 0 ? std::optional(apart / slot) : std::nullopt;
+}
+
+/// A slot that some sequence reads or writes can take no state before a chunk: another sequence may not have read it
+/// yet, or write it later.
+void check_checkpoints(const Callable& callable, const Arguments& call, const Bound& bound) {
+    const View& slots = call.chunk_slots;
+    if (!slots.is_given()) return;
+    std::int64_t count = 1;
+    for (int axis = 0; axis < slots.rank; ++axis) count *= slots.shape[axis];
+    const View all{slots.data, &count, nullptr, 1, slots.dtype};
+    List<Writer> users(bound.memory());
+    const std::vector<TensorOfCall>& tensors = callable.tensors;
+    for (std::size_t of_chunks = 0; of_chunks < tensors.size(); ++of_chunks) {
+        if (tensors[of_chunks].kind != Kind::ChunkState || !bound.tensors[of_chunks].data) continue;
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            if (!tensors[i].is_state() || tensors[i].kind == Kind::ChunkState || !bound.tensors[i].data) continue;
+            const auto first = first_slot_in(bound.tensors[of_chunks], bound.tensors[i]);
+            if (!first) continue;
+            users.clear();
+            for (std::int64_t n = 0; n < bound.sequences; ++n)
+                if (!std::binary_search(bound.skipped.begin(), bound.skipped.end(), n))
+                    users.push_back({*first + slot_of(call.slots_for(tensors[i]), n), n});
+            std::sort(users.begin(), users.end());
+            for (std::int64_t c = 0; c < count; ++c) {
+                const std::int64_t slot = element_of(all, c);
+                const auto user = std::lower_bound(users.begin(), users.end(), Writer{slot, 0});
+                if (user == users.end() || user->slot != slot) continue;
+                refuse_argument(callable, "chunk_slots",
+                                "slots that no sequence has, as states before chunks are written to the pool of the "
+                                "call's own states",
+                                fmt::format("slot {} for the chunk {}, which sequence {} {}", slot, c, user->sequence,
+                                            tensors[i].kind == Kind::InitialState ? "reads" : "writes"));
+            }
+        }
+    }
+}
+
 }  // namespace
 
 void bind_slots(const Callable& callable, const Arguments& call, Lengths lengths, Bound& bound) {
@@ -125,9 +175,12 @@ void bind_slots(const Callable& callable, const Arguments& call, Lengths lengths
                    any.is_given() && any.dtype == DType::I64,
                    call.chunk_slots.data,
                    call.chunk_slots.dtype == DType::I64};
-    if (lengths == Lengths::OnDevice || !any.is_given()) return;
-    skip_sequences(callable, call, bound);
-    check_independence(callable, call, bound);
+    if (lengths == Lengths::OnDevice) return;
+    if (any.is_given()) {
+        skip_sequences(callable, call, bound);
+        check_independence(callable, call, bound);
+    }
+    check_checkpoints(callable, call, bound);
 }
 
 }  // namespace forge::runtime

@@ -62,7 +62,17 @@ class Forms {
     /// Whether the threads sum what they hold of a matrix.
     [[nodiscard]] bool is_sum(ValueId v) const {
         const Op& op = fn_.op(v);
-        return all_alike() && op.code == Opcode::Sum && is_matrix(op.args[0]);
+        if (op.code != Opcode::Sum || !is_matrix(op.args[0]) || ir::is_view(fn_.op(op.args[0]).code)) return false;
+        const Shape& shape = symbolic_.op(op.args[0]).type.shape;
+        if (all_alike()) return true;
+        return rules_.stages > 1 &&  // tasks of a single chunk have more of shared memory than of registers
+               std::none_of(shape.begin(), shape.end(), [&](const Dim& d) { return d.symbol == rules_.value_axis; });
+    }
+
+    /// Whether a value stands in the loop of such a sum.
+    [[nodiscard]] bool is_summed(ValueId v) const {
+        while (form_[index(v)] == Space::Reg && !users_[index(v)].empty()) v = users_[index(v)][0];
+        return is_sum(v);
     }
 
     /// Whether the threads make running sums, or what decays from token to token, of what they hold of a matrix.
@@ -139,8 +149,10 @@ class Forms {
             case Role::Input:
                 return input(v);
             case Role::Shifted:
-                if (op.type.rank() != 1) refuse(Reason::ShiftedRows, op.attrs.name);
-                return Space::Tile;
+                return is_matrix(v) && rules_.inputs.at(op.attrs.name).dtype == rules_.half &&
+                               rules_.inputs.at(op.attrs.name).pad == 0
+                           ? Space::Operand
+                           : Space::Tile;
             default:
                 return Space::Tile;
         }
@@ -358,7 +370,7 @@ class Copies {
         }
         const Space loop = forms_.evaluated(v);
         if (is_fragment(loop) && fn_.op(op.args[i]).code == Opcode::DecayMask && is_beside_products()) return loop;
-        if (is_fragment(loop) && now == Space::Operand) return forms_.all_alike() ? now : loop;
+        if (is_fragment(loop) && now == Space::Operand) return forms_.all_alike() || forms_.is_summed(v) ? now : loop;
         if (is_fragment(loop)) return now == Space::Tile || now == loop ? now : Space::Tile;
         return is_fragment(now) ? Space::Tile : now;
     }

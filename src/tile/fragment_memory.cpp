@@ -110,6 +110,8 @@ class Memory {
 
   private:
     static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
+    static constexpr std::int64_t kTwoTasks =
+        110 * kOperandFloats;  ///< with which, beside a few vectors, two tasks fit on a multiprocessor
     static std::int64_t rounded(std::int64_t floats) {
         return (floats + kOperandFloats - 1) / kOperandFloats * kOperandFloats;
     }
@@ -124,13 +126,15 @@ class Memory {
     [[nodiscard]] bool is_vector(ValueId v) const {
         return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end();
     }
-    [[nodiscard]] bool is_staged(ValueId v) const {
-        return stages_ > 1 && (is_param(v, Role::Input) || is_param(v, Role::Spill) || is_vector(v));
+    [[nodiscard]] bool is_staged(ValueId v) const { return stages_ > 1 && (arrives(v) || is_vector(v)); }
+    /// By copies that run beside computation.
+    [[nodiscard]] bool arrives(ValueId v) const {
+        const bool shifted = is_param(v, Role::Shifted) && fn_.op(v).layout->space == Space::Operand;
+        return is_param(v, Role::Input) || is_param(v, Role::Spill) || shifted;
     }
     /// Filled before the chunks, or, like what one warp makes ahead, before the first operation of one.
     [[nodiscard]] bool is_permanent(ValueId v) const {
-        return is_vector(v) || (fn_.op(v).code == Opcode::Param &&
-                                (stages_ > 1 || !(is_param(v, Role::Input) || is_param(v, Role::Spill))));
+        return is_vector(v) || (fn_.op(v).code == Opcode::Param && (stages_ > 1 || !arrives(v)));
     }
 
     /// Vectors that only other vectors are made from need no memory; all others do, those too that would otherwise be
@@ -207,24 +211,59 @@ class Memory {
             return a.floats * (a.to - a.from + 1) > b.floats * (b.to - b.from + 1);
         };
         settle(by_size), settle(by_life), settle(by_both);
+        if (large_floats_ > kTwoTasks && most_at_once() <= kTwoTasks) search();
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (ir::is_view(fn_.op(v).code)) place(v);
     }
     template <class Before>
     void settle(const Before& before) {
         std::stable_sort(stays_.begin(), stays_.end(), before);
+        settle_in_order();
+    }
+    /// Where a second task would fit but for the gaps: other orders, each the best one with one of its stays moved.
+    void search() {
+        constexpr int kTries = 4000;
+        std::uint32_t seed = 1;
+        const auto below = [&](std::size_t count) {
+            seed = seed * 1664525u + 1013904223u;
+            return static_cast<std::ptrdiff_t>((seed >> 8) % count);
+        };
+        std::int64_t least = settle_in_order();
+        for (int n = 0; n < kTries && large_floats_ > kTwoTasks; ++n) {
+            const std::vector<Stay> order = stays_;
+            const auto from = stays_.begin() + below(stays_.size()), to = stays_.begin() + below(stays_.size());
+            if (from < to) std::rotate(from, from + 1, to + 1);
+            else std::rotate(to, from, from + 1);
+            const std::int64_t end = settle_in_order();
+            if (end > least) stays_ = order;
+            else least = end;
+        }
+    }
+    [[nodiscard]] std::int64_t most_at_once() const {
+        std::int64_t most = 0;
+        for (const Stay& at : stays_) {
+            std::int64_t sum = 0;
+            for (const Stay& s : stays_)
+                if (s.from <= at.from && at.from <= s.to) sum += s.floats;
+            most = std::max(most, sum);
+        }
+        return most;
+    }
+    /// Returns what that takes, and keeps the places if nothing took less.
+    std::int64_t settle_in_order() {
         std::vector<std::int64_t> offsets;
         std::int64_t end = 0;
         for (std::size_t n = 0; n < stays_.size(); ++n) {
             offsets.push_back(lowest(n, offsets));
             end = std::max(end, offsets[n] + stays_[n].floats);
         }
-        if (end >= large_floats_) return;
+        if (end >= large_floats_) return end;
         large_floats_ = end;
         for (std::size_t n = 0; n < stays_.size(); ++n) {
             for (const ValueId v : stays_[n].values) fn_.op(v).layout->offset = offsets[n];
             if (stays_[n].work != ir::kNoValue) work_[stays_[n].work] = offsets[n];
         }
+        return end;
     }
     /// Beside all those before it that are there at the same time.
     [[nodiscard]] std::int64_t lowest(std::size_t n, const std::vector<std::int64_t>& offsets) const {

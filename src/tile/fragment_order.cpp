@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 
 #include "ir/rebuild.h"
@@ -47,9 +48,10 @@ Cost cost_of(const Function& fn, ValueId v) {
 /// own have threads of their own.
 class Overlapping {
   public:
-    Overlapping(const Function& fn, bool alone, const Roles* roles)
+    Overlapping(const Function& fn, bool alone, const Roles* roles, bool early_copies = false)
         : fn_(fn),
           alone_(alone),
+          early_copies_(early_copies),
           roles_(roles),
           left_(fn.ops.size(), 0),
           done_(fn.ops.size(), -1),
@@ -126,12 +128,21 @@ class Overlapping {
             if (taken_[index(v)]) continue;
             const double at = ready(v);
             if (at < 0) continue;
+            if (early_copies_ && units_ > 0 && copies_carried(v)) return v;
             const double start = std::max(at, clock(v));
             const bool better =
                 best == ir::kNoValue || start < best_start || (start == best_start && urgency(v) > urgency(best));
             if (better) best = v, best_start = start;
         }
         return best;
+    }
+
+    /// Packed as the first product takes it, a carried state has no registers to wait in for the second.
+    [[nodiscard]] bool copies_carried(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (op.code != Opcode::Copy || op.layout->space != Space::Operand) return false;
+        const Op& from = fn_.op(op.args[0]);
+        return from.code == Opcode::Param && is_fragment(from.layout->space);
     }
 
     /// The way that is left; but before all else what puts idle matrix units to work, if no other task does.
@@ -157,6 +168,7 @@ class Overlapping {
 
     const Function& fn_;
     bool alone_;
+    bool early_copies_;  ///< of carried states, as soon as a product is under way
     const Roles* roles_;
     std::vector<double> left_;  ///< cycles from an operation's start to the end
     std::vector<double> done_;  ///< when a value is available
@@ -390,10 +402,46 @@ class Frugal {
     mutable std::map<ValueId, std::int64_t> needs_;
 };
 
+/// A thread's registers for fragments, those that carry states to the next chunk included, and for what is packed of
+/// them from the first product that takes it to the last, or to the copy that stores it.
+std::int64_t most_registers(const Function& fn) {
+    const auto users = ir::users_of(fn);
+    const auto in_loop = [&](ValueId v) { return fn.op(v).layout->space == Space::Reg || ir::is_view(fn.op(v).code); };
+    const std::function<ValueId(ValueId)> last = [&](ValueId v) {
+        ValueId end = v;
+        for (const ValueId u : users[static_cast<std::size_t>(v)]) end = std::max(end, in_loop(u) ? last(u) : u);
+        return end;
+    };
+    std::vector<std::int64_t> held(fn.ops.size() + 1, 0);
+    const auto hold = [&](ValueId from, ValueId to, std::int64_t count) {
+        for (ValueId v = from; v <= to; ++v) held[static_cast<std::size_t>(v)] += count;
+    };
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        if (!is_fragment(op.layout->space)) continue;
+        const std::int64_t registers = size_of(op.type, 0) * size_of(op.type, 1) / 128;
+        hold(v, last(v), registers);
+        ValueId first = fn.size(), packed = -1;
+        for (const ValueId u : users[static_cast<std::size_t>(v)]) {
+            if (!ir::is_matmul(fn.op(u).code) && fn.op(u).layout->space != Space::Operand) continue;
+            if (fn.op(u).args.size() == 3 && fn.op(u).args[2] == v) continue;
+            first = std::min(first, u), packed = std::max(packed, u);
+        }
+        hold(first, packed, registers / 2);
+    }
+    return *std::max_element(held.begin(), held.end());
+}
+
 }  // namespace
 
 Function frugal(const Function& fn) { return with_arrivals(Frugal(fn).run()); }
-Function overlapped(const Function& fn, bool alone, const Roles* roles) { return Overlapping(fn, alone, roles).run(); }
+Function overlapped(const Function& fn, bool alone, const Roles* roles) {
+    constexpr std::int64_t kEnough = 224;  // of 255 registers
+    Function order = Overlapping(fn, alone, roles).run();
+    if (roles || most_registers(order) <= kEnough) return order;
+    const Function early = Overlapping(fn, alone, roles, true).run();
+    return most_registers(early) < most_registers(order) ? early : order;
+}
 Function thrifty(const Function& fn) { return Thrifty(fn).run(); }
 
 }  // namespace forge::tile

@@ -72,6 +72,34 @@ std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
     return op.code == Opcode::DecayApply ? gate_sums_floats(op.type, false) : 0;
 }
 
+std::int64_t fragment_registers(const Function& fn) {
+    const auto held = [&](ValueId v) {
+        const Op& op = fn.op(v);
+        return is_fragment(op.layout->space) ? size_of(op.type, 0) * size_of(op.type, 1) / 128 : 0;
+    };
+    std::vector<ValueId> last(fn.ops.size(), ir::kNoValue);
+    for (ValueId v = 0; v < fn.size(); ++v)
+        for (const ValueId read : tiles_read_by(fn, v)) last[static_cast<std::size_t>(read)] = v;
+    for (const ir::Result& r : fn.results)
+        if (is_carried(r.role)) last[static_cast<std::size_t>(r.value)] = fn.size();
+    std::int64_t most = 0;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        if (fn.op(v).layout->space == ir::Layout::Space::Reg) continue;
+        std::int64_t now = held(v);
+        bool replaces = false;  // an operand whose registers the result takes over
+        for (ValueId u = 0; u < v; ++u) {
+            const ValueId end = last[static_cast<std::size_t>(u)];
+            const bool accumulates = fn.op(v).args.size() == 3 && fn.op(v).args[2] == u;
+            const bool dies =
+                end == v && !replaces && held(u) == held(v) && (accumulates || !ir::is_matmul(fn.op(v).code));
+            if (dies) replaces = true;
+            else if (end >= v) now += held(u);
+        }
+        most = std::max(most, now);
+    }
+    return most;
+}
+
 int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& spill_parts) {
     const Op& op = fn.op(v);
     if (op.code == Opcode::Inverse) return 2;

@@ -39,6 +39,8 @@ bool is_block_inverse(const ir::Op& op);
 bool is_fragment_sum(const ir::Function& fn, ir::ValueId v);
 /// Floats of memory of its own that an operation of these kernels needs.
 std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
+/// The most registers that fragments take of a thread at a time, in the order of the operations. What is carried stays.
+std::int64_t fragment_registers(const ir::Function& fn);
 /// Whether a matrix from global memory comes after something has been computed, when there is room for it.
 bool arrives_late(const ir::Function& fn, ir::ValueId v);
 /// The parts that an operand with this value needs: two for inverses, however scaled.

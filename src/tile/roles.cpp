@@ -85,7 +85,8 @@ class Division {
     void check_parameter(ValueId t) const {
         const Op& op = fn_.op(t);
         if (op.code != Opcode::Param) return;
-        const bool staged = op.attrs.role == Role::Input || op.attrs.role == Role::Spill || is_vector(t);
+        const bool copied = op.attrs.role == Role::Shifted && op.layout->space == Space::Operand;
+        const bool staged = op.attrs.role == Role::Input || op.attrs.role == Role::Spill || copied || is_vector(t);
         const bool fixed = op.attrs.role == Role::Scalar || (op.attrs.role == Role::Head && op.type.rank() == 0);
         if (!staged && !fixed && !is_fragment(op.layout->space)) refuse(Reason::SharedParameter, ir::described(fn_, t));
     }

@@ -196,6 +196,23 @@ static void test_workspace(const forge_attention* attention) {
     end_problem(p);
 }
 
+static void test_compositions(void) {
+    char *parts = NULL, *text = NULL;
+    EXPECT(forge_composition_parts(&parts) == FORGE_OK && strstr(parts, "\"zero-order-hold\"") != NULL);
+    forge_free(parts);
+    const forge_option delta[] = {{"decay", "vector"}, {"update", "delta"}, {"name", "mine"}}, none[] = {{"decay", NULL}},
+                       apart[] = {{"decay", "value"}, {"update", "delta"}};
+    EXPECT(forge_compose(delta, 3, &text) == FORGE_OK && strstr(text, "linear_attention @mine {") == text);
+    EXPECT(forge_verify(text, NULL, NULL, 0) == FORGE_OK);
+    forge_free(text);
+    EXPECT(forge_compose(NULL, 0, &text) == FORGE_OK && strstr(text, "@composed ") != NULL);
+    forge_free(text);
+    EXPECT(forge_compose(apart, 2, &text) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "columns that decay apart"));
+    EXPECT(forge_compose(none, 1, &text) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "choices: value"));
+    EXPECT(forge_compose(NULL, 1, &text) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "choices"));
+    EXPECT(forge_compose(NULL, 0, NULL) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "definition"));
+}
+
 static void test_errors(const forge_attention* attention) {
     const char* text = NULL;
     EXPECT(forge_variant_definition("no_such", &text) == FORGE_INVALID_ARGUMENT && strstr(forge_error(), "no_such"));
@@ -580,6 +597,7 @@ int main(void) {
     test_description(attention);
     test_workspace(attention);
     test_errors(attention);
+    test_compositions();
     test_verify();
     test_versions(attention);
     test_own_threads(attention);

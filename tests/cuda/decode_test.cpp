@@ -52,6 +52,33 @@ TEST_P(DecodeKernels, DoWhatTheRecurrenceSays) {
     }
 }
 
+// States of 16 bits are read, computed with and rounded: what float32 ones would have been.
+TEST(DecodeKernelStates, OfSixteenBitsAreThoseOfFloatsRounded) {
+    const ir::Definition declared = program_named("gated_delta_net").make().define();
+    const ir::Definition def = frontend::with_own_axes(frontend::with_dtype(declared, BF16));
+    const check::Problem problem{
+        .B = 2, .T = 3, .H = 2, .sizes = {{"K", 36}, {"V", 64}}, .dtype = BF16, .initial_state = true};
+    const program::EntryPoint entry = program::decode(def);
+    const tile::Sizes sizes = frontend::own_sizes(def, check::sizes_for(declared, problem));
+    target::FitWishes wishes;
+    wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk, wishes.expected_tokens = 1;
+    plan::Plan plan =
+        plan::make_plan(def, entry.optimised, sizes,
+                        target::fit_shared_memory(def, entry.optimised, sizes, {220 * 1024, 132, 227 * 1024}, wishes));
+    check::Buffers buffers(declared, problem), wanted(declared, problem);
+    check::OwnedTensor &given = wanted.initial_states.at("s"), stored(BF16, given.shape, -1, false);
+    for (std::int64_t i = 0; i < given.count(); ++i) stored.set(i, given.at(i)), given.set(i, stored.at(i));
+    emulated::Program("decode_floats", plan).run(wanted.call(), 1);
+    plan.state_dtype = BF16;
+    Call call = buffers.call();
+    call.initial_states["s"] = call.final_states["s"] = stored.view();
+    emulated::Program("decode_halves", plan).run(call, 1);
+    EXPECT_EQ(buffers.outputs.at("o").storage, wanted.outputs.at("o").storage);
+    check::OwnedTensor rounded(BF16, given.shape, -1, false);
+    for (std::int64_t i = 0; i < given.count(); ++i) rounded.set(i, wanted.final_states.at("s").at(i));
+    EXPECT_EQ(stored.storage, rounded.storage);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, DecodeKernels, testing::ValuesIn(all_programs()), name_of);
 
 }  // namespace

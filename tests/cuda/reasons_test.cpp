@@ -100,8 +100,6 @@ ir::Definition beside_channels(bool other_axis) {
 struct Matrices {
     double pad = 0;
     bool transposed = false;  ///< the state is [V, K]
-    bool shifted = false;     ///< keys are those of the token before; or, if not, so passed in
-    bool normaliser = false;  ///< a second state, without the value axis
     std::function<Tensor(Tensor k)> key = [](Tensor k) { return k; };
     std::function<Tensor(Tensor scores, Tensor g)> weights = [](Tensor scores, Tensor) { return scores; };
 
@@ -109,18 +107,11 @@ struct Matrices {
         LinearAttention a("matrices");
         a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}, pad).input("v", BF16, {T, H, V});
         a.input("g", F32, {T, H}).state("s", F32, transposed ? Shape{V, K} : Shape{K, V});
-        if (normaliser) a.state("z", F32, {K});
-        a.chunk({"k", "v", "token_mask"}, [*this](Tensor k, Tensor v, Tensor mask) -> Results {
-            Tensor kept = ((shifted ? prev_token(k) : key(k)) * unsqueeze(mask, 1)).to(BF16);
-            Tensor s = transposed ? matmul_out_fp32(v.T(), kept) : matmul_out_fp32(kept.T(), v);
-            if (normaliser) return {{"s", s}, {"z", sum(kept.to(F32), 0)}};
-            return {{"s", s}};
+        a.chunk({"k", "v", "token_mask"}, [*this](Tensor k, Tensor v, Tensor mask) {
+            Tensor kept = (key(k) * unsqueeze(mask, 1)).to(BF16);
+            return transposed ? matmul_out_fp32(v.T(), kept) : matmul_out_fp32(kept.T(), v);
         });
-        if (normaliser)
-            a.decay(
-                {"prev_s", "chunk_s", "prev_z", "chunk_z"},
-                [](Tensor s, Tensor chunk, Tensor z, Tensor k) -> Results { return {{"s", s + chunk}, {"z", z + k}}; });
-        else a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
+        a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
         a.merge({"q", "k", "v", "g", "prev_s"}, [*this](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s) {
             Tensor scores = weights(tril(matmul_out_fp32(q, key(k).T())), g);
             return matmul_out_fp32(scores.to(BF16), v) + matmul_out_fp32(q, (transposed ? s.T() : s).to(BF16));
@@ -229,7 +220,7 @@ std::vector<Case> cases() {
         {Reason::NoProducts, {Vectors{.step = false}.define()}, "there are no products"},
         {Reason::NoHalves, {matrices, Asked().dtype(F32)}, "all inputs are of 32 bits", Try{matrices}},
         {Reason::OtherChunk, {matrices, Asked().chunk(32)}, "chunks of 32 tokens", Try{matrices, Asked().chunk(64)}},
-        {Reason::NoValueAxis, {Matrices{.normaliser = true}.define()}, "no axis of the states", Try{matrices}},
+        {Reason::NoValueAxis, {named("two_readings")}, "no axis of the states", Try{matrices}},
         {Reason::SizeOfValueAxis,
          {matrices, Asked().size("V", 100)},
          "the size 100 of axis V is no multiple of 64; way out: pad it to 128",
@@ -242,7 +233,6 @@ std::vector<Case> cases() {
          {Matrices{.transposed = true}.define(), Asked().strategy("fused")},
          "the state 's' is stored by one kernel for the next",
          Try{Matrices{.transposed = true}.define(), Asked().strategy("one-pass")}},
-        {Reason::ShiftedRows, {Matrices{.shifted = true}.define()}, "rows of the matrix 'k'", Try{matrices}},
         {Reason::SizeOfInput,
          {matrices, Asked().size("K", 60)},
          "is [64, 60], no matrix of 64 x 64 blocks",

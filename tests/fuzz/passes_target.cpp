@@ -121,6 +121,7 @@ struct LatePass {
 };
 /// What plans for warp groups run after the pipeline, in order.
 constexpr LatePass kLate[] = {
+    {"vector_products", [](const ir::Function& fn, const std::string&) { return graph::vector_products(fn); }},
     {"late_factors", [](const ir::Function& fn, const std::string&) { return graph::late_factors(fn); }},
     {"hoist_scales", graph::hoist_scales},
     {"merge_scales", graph::merge_scales},

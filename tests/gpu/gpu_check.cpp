@@ -1,8 +1,8 @@
-/// Every variant and novel program on a GPU, for every element type, strategy and awkward shape, against the float64
-/// recurrence; then twice for the same bits, and by graph replay with other lengths of packed sequences. `--time`
-/// measures.
+/// Every variant, objective, novel program and recurrence of the literature on a GPU, for every element type, strategy
+/// and awkward shape, against the float64 recurrence; then twice for the same bits, and by graph replay with other
+/// lengths of packed sequences. `--time` measures: the variants, or what `--only` names.
 ///
-///   gpu_check [--shard=I/N] [--only=NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME]
+///   gpu_check [--shard=I/N] [--only=NAME,NAME] [--dtype=f32,bf16,f16] [--sizes=128x128,60x100] [--strategy=NAME]
 ///             [--threads=N] [--engine=NAME] [--entry=NAME] [--heads=N] [--cases=TEXT,TEXT] [--csv=FILE] [--tokens=N]
 ///             [--time]
 ///             [--large] [--shape=TEXT]
@@ -26,10 +26,12 @@
 #include "check/suite.h"
 #include "frontend/trace.h"
 #include "gpu/session.h"
+#include "graph/derive.h"
 #include "large.h"
 #include "plan/place.h"
 #include "program/entry_point.h"
 #include "tests/novel/novel.h"
+#include "tests/novel/recurrences.h"
 #include "timing.h"
 
 namespace forge::gpu {
@@ -41,7 +43,8 @@ struct Sizes {
 
 struct Options {
     int shard = 0, shards = 1;
-    std::string only, strategy = "all", engine = "auto", entry = "forward", csv, device = "cuda", shape;
+    std::vector<std::string> only;
+    std::string strategy = "all", engine = "auto", entry = "forward", csv, device = "cuda", shape;
     std::vector<std::string> dtypes = {"f32", "bf16", "f16"}, cases;
     std::vector<Sizes> sizes = {{128, 128}, {60, 100}};
     int threads = 0;
@@ -62,7 +65,7 @@ Options parse(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i], value = word.substr(std::min(word.size(), word.find('=') + 1));
         if (word.starts_with("--shard=")) std::sscanf(value.c_str(), "%d/%d", &o.shard, &o.shards);
-        else if (word.starts_with("--only=")) o.only = value;
+        else if (word.starts_with("--only=")) o.only = split(value, ',');
         else if (word.starts_with("--strategy=")) o.strategy = value;
         else if (word.starts_with("--engine=")) o.engine = value;
         else if (word.starts_with("--entry=")) o.entry = value;
@@ -109,9 +112,11 @@ class Examination {
 
     int run() {
         int index = 0;
-        for (const auto* list : {&variants::all(), &novel::all()})
+        for (const auto* list : {&variants::all(), &novel::all(), &variants::objectives(), &novel::recurrences()})
             for (const variants::Entry& entry : *list) {
-                if (!options_.only.empty() && entry.name != options_.only) continue;
+                if (!options_.only.empty() &&
+                    std::find(options_.only.begin(), options_.only.end(), entry.name) == options_.only.end())
+                    continue;
                 for (const std::string& dtype : options_.dtypes)
                     for (const Sizes& sizes : options_.sizes)
                         if (index++ % options_.shards == options_.shard) examine(entry, dtype, sizes);
@@ -130,7 +135,7 @@ class Examination {
     }
 
     void examine(const variants::Entry& entry, const std::string& dtype, const Sizes& sizes) {
-        const ir::Definition def = entry.make().define();
+        const ir::Definition def = graph::with_phases(entry.make().define());
         std::vector<Prepared> prepared;
         const ir::Definition tensors = program::tensors_of(options_.entry, def);
         for (check::Case& c : check::awkward_cases(def, dtype_named(dtype), {{"K", sizes.k}, {"V", sizes.v}}, 1))
@@ -294,10 +299,11 @@ int main(int argc, char** argv) {
     try {
         const forge::gpu::Options options = forge::gpu::parse(argc, argv);
         if (options.large)
-            return forge::gpu::check_large(
-                {options.only, options.strategy, options.engine, options.shape, options.csv});
+            return forge::gpu::check_large({options.only.empty() ? "" : options.only[0], options.strategy,
+                                            options.engine, options.shape, options.csv});
         if (options.time)
-            return forge::gpu::measure(options.only, options.strategy, options.threads, options.tokens, options.csv);
+            return forge::gpu::measure(options.only, {options.strategy, options.engine, options.threads},
+                                       options.tokens, options.csv);
         return forge::gpu::Examination(options).run();
     } catch (const std::exception& error) {
         fmt::print(stderr, "gpu_check: {}\n", error.what());

@@ -215,6 +215,22 @@ LinearAttention heavy_ball() {
     return a;
 }
 
+/// xLSTM's matrix memory with its stabiliser: exponential gates beside a running maximum of their logarithms.
+LinearAttention stabilised_mlstm() {
+    auto [T, H, K] = dims("T", "H", "K");
+    LinearAttention a = with_heads("stabilised_mlstm");
+    a.input("i", F32, {T, H}, kAnyNumber).input("f", F32, {T, H}, kAnyNumber).state("n", F32, {K}).state("m", F32, {});
+    a.step({"q", "k", "v", "i", "f", "prev_s", "prev_n", "prev_m"},
+           [](Tensor q, Tensor k, Tensor v, Tensor i, Tensor f, Tensor s, Tensor n, Tensor m) -> Results {
+               Tensor log_f = logsigmoid(f), largest = maximum(log_f + m, i);
+               Tensor keep = exp(log_f + m - largest), write = exp(i - largest);
+               Tensor next = s * keep + outer(k * write, v), norm = n * keep + k * write;
+               Tensor o = matmul(q, next) / maximum(abs(sum(q * norm, 0)), exp(-largest));
+               return {{"s", next}, {"n", norm}, {"m", largest}, {"o", o}};
+           });
+    return a;
+}
+
 }  // namespace
 
 const std::vector<variants::Entry>& recurrences() {
@@ -228,6 +244,8 @@ const std::vector<variants::Entry>& recurrences() {
         {"householder_paths", "S = (I - β w wᵀ) S + k vᵀ", "Yang et al. 2025, arXiv:2505.16381", householder_paths},
         {"gated_slots", "o = Ṽᵀ softmax(K̃ᵀ q)", "Zhang et al. 2024, arXiv:2409.07146", gated_slots},
         {"mlstm", "o = Cᵀ q / max(|nᵀ q|, 1)", "Beck et al. 2024, arXiv:2405.04517", mlstm},
+        {"stabilised_mlstm", "m' = max(log f + m, i), o = Cᵀ q / max(|nᵀ q|, e^-m')",
+         "Beck et al. 2024, arXiv:2405.04517", stabilised_mlstm},
         {"rotary_retention", "S = γ S + k' vᵀ, k' turned by n θ", "Sun et al. 2023, arXiv:2307.08621",
          rotary_retention},
         {"rebased", "o = Sᵀ φ(q) / zᵀ φ(q), φ(x) = (γ x + β)²", "Aksenov et al. 2024, arXiv:2402.10644", rebased},

@@ -111,7 +111,52 @@ TEST_P(Decode, EndsWhereTheForwardPassEnds) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Decode, testing::ValuesIn(all_programs()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, Decode, testing::ValuesIn(programs_in_every_way()), name_of);
+
+// A state may lie anywhere, before and after: the bits are the same. Dense ones are worked on where they end.
+TEST(DecodePlaces, DoNotChangeBits) {
+    constexpr std::int64_t kSize = 32, kFloats = kSize * kSize;
+    const ir::Definition def = program_named("gated_delta_net").make().define();
+    const check::Problem problem{.B = 1, .T = 2, .H = 1, .sizes = {{"K", kSize}, {"V", kSize}}, .initial_state = true};
+    const auto decode = compile_as(def, {.entry = "decode", .dtype = F32, .sizes = check::sizes_for(def, problem)});
+    struct Place {
+        const char* what;
+        std::int64_t at, row, column;  ///< in floats
+    };
+    const Place dense_at{"dense", 0, kSize, 1}, turned{"turned", 0, 1, kSize}, wide{"wide", 0, kSize + 3, 1};
+    const Place places[][2] = {{dense_at, {"apart", 2 * kFloats, kSize, 1}},
+                               {dense_at, dense_at},
+                               {turned, turned},
+                               {wide, wide},
+                               {turned, dense_at},
+                               {dense_at, turned},
+                               {{"not aligned", 1, kSize, 1}, {"not aligned", 1, kSize, 1}},
+                               {{"later", kSize + 1, kSize, 1}, dense_at},
+                               {dense_at, {"later", kSize + 1, kSize, 1}},
+                               {turned, {"apart", 2 * kFloats + 1, kSize, 1}}};
+    std::vector<float> wanted;
+    for (const auto& [from, to] : places) {
+        const check::Buffers buffers(def, problem);
+        Call call = buffers.call();
+        std::vector<float> memory(4 * kFloats, 7.0F);
+        const auto at = [&](const Place& place, std::int64_t i) -> float& {
+            return memory[static_cast<std::size_t>(place.at + i / kSize * place.row + i % kSize * place.column)];
+        };
+        const auto view = [&](const Place& place) {
+            return TensorView{memory.data() + place.at, F32, {1, 1, kSize, kSize}, {0, 0, place.row, place.column}};
+        };
+        const check::OwnedTensor& given = buffers.initial_states.at("s");
+        for (std::int64_t i = 0; i < kFloats; ++i) at(from, i) = static_cast<float>(given.at(i));
+        call.initial_states["s"] = view(from), call.final_states["s"] = view(to);
+        (*decode)(call);
+        std::vector<float> found;
+        for (std::int64_t i = 0; i < kFloats; ++i) found.push_back(at(to, i));
+        const check::OwnedTensor& o = buffers.outputs.at("o");
+        for (std::int64_t i = 0; i < o.count(); ++i) found.push_back(static_cast<float>(o.at(i)));
+        if (wanted.empty()) wanted = found;
+        EXPECT_EQ(found, wanted) << "from " << from.what << " to " << to.what;
+    }
+}
 
 TEST(DecodeOptions, AreRefusedInWords) {
     const ir::Definition def = program_named("gla").make().define();

@@ -224,7 +224,7 @@ TEST(SummedGradients, MissNoToken) {
         EXPECT_EQ(d.ok, d.name != "grad_scale") << d.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Gradients, testing::ValuesIn(all_programs()),
+INSTANTIATE_TEST_SUITE_P(All, Gradients, testing::ValuesIn(programs_in_every_way()),
                          [](const testing::TestParamInfo<Entry>& entry) { return entry.param.name; });
 
 }  // namespace

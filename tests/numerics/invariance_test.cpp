@@ -201,7 +201,7 @@ TEST_P(Invariance, OfASequenceCutInTwo) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Invariance, testing::ValuesIn(all_programs()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, Invariance, testing::ValuesIn(programs_in_every_way()), name_of);
 
 }  // namespace
 }  // namespace forge::tests

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<Entry> looking_back() {
     std::vector<Entry> found;
-    for (const Entry& entry : all_programs())
+    for (const Entry& entry : programs_in_every_way())
         if (!ir::last_rows(entry.make().define()).empty()) found.push_back(entry);
     return found;
 }

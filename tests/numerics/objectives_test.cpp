@@ -1,5 +1,6 @@
-/// The objectives beyond regression on the CPU: forwards, token by token, and backwards, each in one way only. Their
-/// definitions are held against their steps with all others (tests/unit/variants_test.cpp).
+/// The objectives beyond regression on the CPU, and what takes long to compile: forwards, token by token, and
+/// backwards, each in one way only. Their definitions are held against their steps with all others
+/// (tests/unit/variants_test.cpp).
 #include "program/entry_point.h"
 #include "tests/numerics/numerics.h"
 
@@ -34,7 +35,13 @@ TEST_P(Objective, HasTheGradientsOfItsRecurrence) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Objective, testing::ValuesIn(variants::objectives()),
+std::vector<Entry> in_one_way() {
+    std::vector<Entry> list = variants::objectives();
+    list.push_back(program_named("mamba3"));
+    return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Objective, testing::ValuesIn(in_one_way()),
                          [](const auto& entry) { return entry.param.name; });
 
 }  // namespace

@@ -94,7 +94,7 @@ TEST_P(Program, HoldsInTilesAndSegments) {
     expect_all(cases, ways);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Program, testing::ValuesIn(all_programs()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, Program, testing::ValuesIn(programs_in_every_way()), name_of);
 
 }  // namespace
 }  // namespace forge::tests

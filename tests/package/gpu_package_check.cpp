@@ -1,8 +1,11 @@
 /// Packages on a real GPU: builds one for it, opens it, and holds forward and decode against the compiler's own
-/// kernels, to the bit, launched and replayed from a captured graph; then says what opening and launching cost. Needs
-/// no test library, and a CUDA compiler only to build.
+/// kernels, to the bit, launched and replayed from a captured graph; then says what opening and launching cost: of a
+/// launch the time on the host, the time until its results are there, and how much of that is not the GPU's (replays of
+/// a graph, with the caches as warm). Needs no test library, and a CUDA compiler only to build.
 ///
 ///   gpu_package_check [FOLDER]    # the package to write; default: a new one under /tmp
+///   gpu_package_check --zoo       # builds a package of all variants, K = V = 64 and 128, and says how long opening it
+///   takes
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kTokens = 1024, kTasks = 32, kSize = 64;
+constexpr std::int64_t kTokens = 1024, kHeads = 32, kSize = 128;
 
 double microseconds_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -39,7 +42,7 @@ package::Request request_for(const std::string& target, const std::string& folde
     for (const std::string& name : names()) request.definitions.push_back(variants::find(name)->make().define());
     request.targets = {target}, request.dtypes = {BF16, F32};
     request.sizes = {{{"K", "V", "D"}, {kSize}}};
-    request.tokens = {kTokens}, request.tasks = {kTasks};
+    request.tokens = {kTokens}, request.tasks = {kHeads};
     request.shared = true;
     return request;
 }
@@ -50,13 +53,13 @@ class Check {
 
     void run(const std::string& name, const std::string& entry, DType dtype) {
         const bool decode = entry == "decode";
-        check::Problem problem{.B = decode ? 8 : 1, .T = decode ? 1 : kTokens, .H = 4};
+        check::Problem problem{.B = decode ? 8 : 1, .T = decode ? 1 : kTokens, .H = kHeads};
         problem.dtype = dtype, problem.initial_state = true;
         problem.sizes = {{"K", kSize}, {"V", kSize}, {"D", kSize}};
         const ir::Definition definition = variants::find(name)->make().define();
         CompileOptions options{.device = "cuda", .entry = entry, .dtype = dtype};
         options.sizes = check::sizes_for(definition, problem), options.tuned = false;
-        options.expected_tokens = decode ? 1 : kTokens, options.expected_heads = kTasks;
+        options.expected_tokens = decode ? 1 : kTokens, options.expected_heads = kHeads;
         const Attention attention = compile(definition, options);
         check::Buffers expected(definition, problem);
         session_.run(attention, expected);
@@ -66,8 +69,11 @@ class Check {
         launch(point, attention, direct, false), launch(point, attention, replayed, true);
         const bool same = are_same(expected, direct) && are_same(expected, replayed);
         failures_ += same ? 0 : 1;
-        fmt::print("{:<16} {:<8} {:<5} {}; a launch takes {:.1f} us of the host, {:.1f} us until it is done\n", name,
-                   entry, to_string(dtype), same ? "the same bits" : "OTHER BITS", host_us_, done_us_);
+        fmt::print(
+            "{:<16} {:<8} {:<5} {}; a launch takes {:.1f} us of the host, {:.1f} us until it is done, {:.1f} us of "
+            "the GPU: {:.1f} us over it\n",
+            name, entry, to_string(dtype), same ? "the same bits" : "OTHER BITS", host_us_, done_us_, gpu_us_,
+            done_us_ - gpu_us_);
     }
 
     [[nodiscard]] int failures() const { return failures_; }
@@ -103,8 +109,10 @@ class Check {
             session_.stream().synchronize();
             done.push_back(microseconds_since(begin));
         }
-        for (auto* times : {&host, &done}) std::nth_element(times->begin(), times->begin() + kRuns / 2, times->end());
-        host_us_ = host[kRuns / 2], done_us_ = done[kRuns / 2];
+        std::vector<double> gpu = session_.replay_seconds([&] { point.launch(arguments); }, kRuns, true);
+        for (auto* times : {&host, &done, &gpu})
+            std::nth_element(times->begin(), times->begin() + kRuns / 2, times->end());
+        host_us_ = host[kRuns / 2], done_us_ = done[kRuns / 2], gpu_us_ = gpu[kRuns / 2] * 1e6;
     }
 
     static bool are_same(const check::Buffers& a, const check::Buffers& b) {
@@ -118,12 +126,35 @@ class Check {
 
     const Session& session_;
     const rt::Package& package_;
-    double host_us_ = 0, done_us_ = 0;
+    double host_us_ = 0, done_us_ = 0, gpu_us_ = 0;
     int failures_ = 0;
 };
 
+/// Builds a package of everything, and opens it: the folder, and the same as one library.
+int open_zoo(const Session& session) {
+    package::Request request;
+    request.name = "zoo", request.output = (fs::temp_directory_path() / "forge-gpu-zoo").string();
+    request.build = "gpu_package_check";
+    for (const variants::Entry& entry : variants::all()) request.definitions.push_back(entry.make().define());
+    request.targets = {session.device().arch()}, request.dtypes = {BF16, F32};
+    request.sizes = {{{"K", "V", "D"}, {kSize / 2, kSize}}};
+    request.shared = true;
+    const auto begin = Clock::now();
+    const package::Summary made = package::build(request);
+    fmt::print("zoo: {} sets of kernels for {} in {:.1f} s\n", made.kernels, session.device().arch(),
+               microseconds_since(begin) / 1e6);
+    for (int run = 0; run < 3; ++run)
+        for (const std::string file : {"", "libzoo.so"}) {
+            const auto open = Clock::now();
+            const rt::Package package((fs::path(request.output) / file).string(), "cuda", 0);
+            fmt::print("{}: opened in {:.1f} ms\n", file.empty() ? "folder" : file, microseconds_since(open) / 1e3);
+        }
+    return 0;
+}
+
 int run(int argc, char** argv) {
     const Session session("cuda");
+    if (argc > 1 && argv[1] == std::string("--zoo")) return open_zoo(session);
     const std::string folder = argc > 1 ? argv[1] : (fs::temp_directory_path() / "forge-gpu-package").string();
     const auto begin = Clock::now();
     const package::Summary made = package::build(request_for(session.device().arch(), folder));

@@ -7,6 +7,7 @@
 
 #include "build/cuda_binary.h"
 #include "check/problem.h"
+#include "rt/dump.h"
 #include "tests/launch/recorder.h"
 #include "tests/package/built.h"
 #include "variants/variants.h"
@@ -123,6 +124,36 @@ TEST_F(Recorded, MoreLayoutsThanAreKeptAreLaidOutAgain) {
             ASSERT_GT(record().launches, 0);
             EXPECT_EQ(record().launch[0].arguments.tokens, T);
         }
+}
+
+// What a call on a GPU reads and writes is copied from there.
+TEST_F(Recorded, CallsAreWrittenToFiles) {
+    const Copy place(built());
+    const Opened package(package_of(place.path() / "gpu", {BF16}, 64), "cuda");
+    check::Problem problem{.B = 2, .T = 3, .H = 2};
+    problem.dtype = BF16, problem.sizes = {{"K", 64}, {"V", 64}}, problem.initial_state = true;
+    const check::Buffers buffers(variants::find("scalar_gla")->make().define(), problem);
+    alignas(256) static char workspace[1 << 22];
+    const Call call = buffers.call();
+    CCall c(package.callable("scalar_gla", "forward"), call);
+    c.args.workspace = workspace, c.args.workspace_bytes = sizeof(workspace);
+    const std::string file = (place.path() / "call").string();
+    ASSERT_EQ(forge_rt_dump_call(package.find("scalar_gla", "forward"), &c.args, file.c_str()), FORGE_OK)
+        << forge_rt_error();
+    const rt::DumpedCall dumped = rt::read_dump(file);
+    EXPECT_EQ(dumped.target, "sm_90a");
+    std::size_t inputs = 0, results = 0;
+    const auto same = [](const std::string& content, const check::OwnedTensor& x) {
+        return content.size() == x.storage.size() && std::memcmp(content.data(), x.storage.data(), content.size()) == 0;
+    };
+    for (const rt::DumpedTensor& tensor : dumped.tensors) {
+        if (const auto x = buffers.inputs.find(tensor.name); x != buffers.inputs.end())
+            inputs += same(tensor.before, x->second) ? 1 : 0;
+        if (const auto x = buffers.outputs.find(tensor.name); x != buffers.outputs.end())
+            results += same(tensor.after, x->second) ? 1 : 0;
+    }
+    EXPECT_EQ(inputs, 4U);
+    EXPECT_EQ(results, 1U);
 }
 
 TEST_F(Recorded, DevicesThatThePackageIsNotForAreNamed) {

@@ -76,6 +76,9 @@ RC_GTEST_PROP(Pipeline, KeepsResults, (const Choices& choices)) {
 }
 
 // What plans for warp groups run after the pipeline, with each axis as the value axis, and without one.
+RC_GTEST_PROP(VectorProducts, KeepsResults, (const Choices& choices)) {
+    assert_preserves(choices, [](const ir::Function& fn) { return graph::vector_products(graph::optimize(fn)); });
+}
 RC_GTEST_PROP(LateFactors, KeepsResults, (const Choices& choices)) {
     assert_preserves(choices, [](const ir::Function& fn) { return graph::late_factors(graph::optimize(fn)); });
 }

@@ -123,5 +123,11 @@ def test_what_is_wrong_is_said():
     for text, given in refused.items():
         with pytest.raises(forge.RuntimeError, match=text):
             attn(**x, checkpoints=(pool, given))
+    own = r"'chunk_slots': expected slots that no sequence has, .* got slot 0 for the chunk 2, which sequence 0 reads"
+    with pytest.raises(forge.RuntimeError, match=own):
+        attn(**x, initial_state=pool[:1], checkpoints=(pool, np.array([[1, -1, 0]])))
+    attn(**x, initial_state=pool[:1], checkpoints=(pool, np.array([[1, -1, -1]])))
+    with pytest.raises(forge.RuntimeError, match="got slot 1 for the chunk 0, which sequence 0 reads"):
+        attn(**x, initial_state=pool[1:], checkpoints=(pool, np.array([[1, -1, 0]])))
     with pytest.raises(forge.RuntimeError, match=r"expected shape \[2, 2, 32, 16\], got \[2, 2, 16, 32\]"):
         attn(**x, checkpoints=(pool.reshape(2, 2, 16, 32), slots))

@@ -81,6 +81,19 @@ def test_packed_sequences_and_states_of_either_order():
     assert np.array_equal(o, o2) and np.array_equal(final, final2.swapaxes(-1, -2))
 
 
+@pytest.mark.parametrize("t", [3, 40])
+def test_vectors_of_several_types_are_taken_in_float32(t):
+    x, state = _given("gated_delta_rule", 2, t)
+    halves = {n: x[n].astype(np.float16) for n in ("v", "beta")}
+    initial = _normal(2, *state)
+    wide = {**x, **{n: half.astype(np.float32) for n, half in halves.items()}}
+    for call in (ops.fused_recurrent_gated_delta_rule, ops.chunk_gated_delta_rule):
+        o, final = call(**{**x, **halves}, initial_state=initial, output_final_state=True)
+        expected, after = call(**wide, initial_state=initial, output_final_state=True)
+        assert o.dtype == np.float16 and np.array_equal(o, expected.astype(np.float16))
+        assert np.array_equal(final, after)
+
+
 def test_few_tokens_take_the_kernels_of_decode(monkeypatch):
     entries = []
     find = _c.Compiled.__init__
@@ -96,6 +109,22 @@ def test_few_tokens_take_the_kernels_of_decode(monkeypatch):
         entries.clear()
         ops.fused_recurrent_retention(**x, output_final_state=True)
         assert entries == [wanted]
+
+
+@pytest.mark.parametrize("name", ["gated_delta_rule", "kda", "gla", "delta_rule", "rwkv6"])
+def test_inputs_of_several_types(name):
+    """As FLA's kernels take them; outputs have v's type."""
+    x, _ = _given(name, 2, 5)
+    gate = {"gk" if name == "gla" and n == "g" else n: a for n, a in x.items()}
+    mixed = {n: a.astype(np.float16) if n in ("v", "beta") else a for n, a in gate.items()}
+    rounded = {n: a.astype(np.float32) for n, a in mixed.items()}
+    recurrent = getattr(ops, "fused_recurrent_" + name)
+    wanted, after = recurrent(**rounded, output_final_state=True)
+    for _ in range(2):  # the first call, and one like it
+        o, final = recurrent(**mixed, output_final_state=True)
+        assert o.dtype == np.float16
+        np.testing.assert_array_equal(o, wanted.astype(o.dtype))
+        np.testing.assert_array_equal(final, after)
 
 
 def test_what_is_left_out_is_refused():

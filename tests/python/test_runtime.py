@@ -113,6 +113,32 @@ def test_the_compiler_is_not_needed(package):
 COMMAND = LIBRARY.parent / "forge"
 
 
+NVTX = """#include <stdio.h>
+int nvtxRangePushA(const char* name) { printf("begin %s\\n", name); fflush(stdout); return 0; }
+int nvtxRangePop(void) { puts("end"); fflush(stdout); return 0; }
+"""
+MARKED = """import sys, numpy as np, forge_rt
+entry = forge_rt.open(sys.argv[1], nvtx=sys.argv[2] == "1").find("scalar_gla", "decode")
+x = {n: np.zeros((1, 1, 2, 16), np.float32) for n in "qkv"}
+entry(**x, g=np.zeros((1, 1, 2), np.float32), scale=0.5, initial_s=None, final_s=None)
+"""
+
+
+@pytest.mark.parametrize(("option", "environment"), [("1", ""), ("0", "1"), ("0", "")])
+def test_ranges_around_calls(package, tmp_path, option, environment):
+    """Of a library that only writes down what it is asked for, instead of NVTX's."""
+    (tmp_path / "nvtx.c").write_text(NVTX, encoding="utf-8")
+    library = tmp_path / "libnvtx3interop.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "nvtx.c"], check=True)
+    where = {"LD_LIBRARY_PATH": str(tmp_path), "FORGE_RT_LIBRARY": str(LIBRARY), "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", MARKED, package, option], capture_output=True, text=True, check=False,
+        env={**os.environ, **where, "FORGE_NVTX": environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ("begin scalar_gla decode\nend\n" if option == "1" or environment else "")
+
+
 def replayed(*arguments):
     done = subprocess.run([COMMAND, "replay", *map(str, arguments)], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr

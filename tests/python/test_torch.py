@@ -324,7 +324,7 @@ def test_decoding_refuses_what_it_cannot_write():
     pool, slots = torch.zeros(4, 2, 8, 8), torch.tensor([[1, 0], [3, 0]])
     attn.decode(**x, state=pool, slots=slots[:, 0])  # a column of a table
     for state, error, text in (
-        (pool.double(), TypeError, "expected float32, written in place, got torch.float64"),
+        (pool.double(), TypeError, "bfloat16 or float16, written in place, got torch.float64"),
         (
             torch.zeros(4, 2, 8, 8, dtype=torch.complex64).conj().imag,
             TypeError,

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <ostream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "tests/novel/novel.h"
+#include "tests/novel/recurrences.h"
 #include "variants/variants.h"
 
 namespace forge::variants {
@@ -28,10 +30,25 @@ inline std::vector<Entry> all_programs() {
     return list;
 }
 
-/// One of them, which must exist.
+/// Without those whose kernels take a minute to compile in every way: tests/numerics/objectives_test.cpp has them in
+/// one.
+inline std::vector<Entry> programs_in_every_way() {
+    std::vector<Entry> list = all_programs();
+    std::erase_if(list, [](const Entry& e) { return e.name == "mamba3"; });
+    return list;
+}
+
+/// One of them, of the objectives, or of the recurrences of the literature, which must exist.
 inline const Entry& program_named(const std::string& name) {
-    static const std::vector<Entry> kAll = all_programs();
-    return *std::find_if(kAll.begin(), kAll.end(), [&](const Entry& e) { return e.name == name; });
+    static const std::vector<Entry> kAll = [] {
+        std::vector<Entry> list = all_programs();
+        for (const auto* more : {&variants::objectives(), &novel::recurrences()})
+            list.insert(list.end(), more->begin(), more->end());
+        return list;
+    }();
+    const auto found = std::find_if(kAll.begin(), kAll.end(), [&](const Entry& e) { return e.name == name; });
+    if (found == kAll.end()) throw std::invalid_argument("no program is called " + name);
+    return *found;
 }
 
 }  // namespace forge::tests

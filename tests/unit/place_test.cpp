@@ -4,11 +4,15 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "forge/error.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "graph/slice.h"
 #include "ir/text.h"
+#include "program/module.h"
 #include "tests/support/entries.h"
 
 namespace forge::plan {
@@ -84,6 +88,29 @@ TEST(Place, FusedStoresStatesAndUpdates) {
               (Lines{"states:  -> state s [K, V]", "outputs: [K, V] -> input o"}));
     EXPECT_EQ(kernels_of("delta_net", Strategy::Fused),
               (Lines{"states:  -> state s [K, V] [C, V]", "outputs: [K, V] [C, V] -> input o"}));
+}
+
+// Scores are stored once: masked and scaled they are light work on what the kernel reads anyway.
+TEST(Place, OutputsOfAllChunksMakeLightMatricesAgain) {
+    const program::Module module(variants::find("gated_delta_net")->make().define(), BF16);
+    const ir::Function& program = module.entry("backward").optimised;
+    const std::vector<std::string> names = ir::value_names(program);
+    const std::vector<KernelGraph> kernels = place(program, Strategy::Fused, "V", {Again::Inputs});
+    const KernelGraph& outputs =
+        *std::find_if(kernels.begin() + 1, kernels.end(), [](const KernelGraph& k) { return k.loop == Loop::Chunks; });
+    std::set<std::string> read;
+    for (const ir::Op& op : outputs.fn.ops)
+        if (op.code == ir::Opcode::Param) read.insert(op.attrs.name);
+    std::set<ir::ValueId> at_hand;
+    for (ir::ValueId v = 0; v < program.size(); ++v) {
+        const ir::Op& op = program.op(v);
+        const bool is_read = read.contains(names[static_cast<std::size_t>(v)]), leaf = op.args.empty();
+        const bool made = !leaf && (ir::is_view(op.code) || ir::is_elementwise(op.code)) && ir::cost(op.code).again &&
+                          std::all_of(op.args.begin(), op.args.end(), [&](auto a) { return at_hand.contains(a); });
+        if (is_read || made || op.code == ir::Opcode::DecayMask) at_hand.insert(v);  // masks are made of gates
+        EXPECT_FALSE(is_read && made) << ir::print_op(program, v);
+    }
+    EXPECT_GT(at_hand.size(), read.size());
 }
 
 // The scan is left with the two products of the recurrence: all else runs for all chunks at once.

@@ -52,6 +52,7 @@ const std::map<std::string, Expected> kExpected = {
     {"gated_delta_net", {"mul matmul_sub matmul_add", "matmul mul matmul_add mul", {"V"}}},
     {"delta_product", {"mul matmul_sub matmul_add", "matmul mul matmul_add mul", {"V"}}},
     {"kda", {"mul matmul_sub matmul_add", "matmul matmul_add mul", {"V"}}},
+    {"mamba3", {"mul mul sub mul mul add concat mul add", "matmul mul add mul", {"V"}}},  // its rows turn
     {"two_states", {"matmul_add mul add", "mul matmul matmul_add add", {"V"}}},
     {"normalised", {"mul matmul_add mul add", "matmul mul matmul_add matmul mul add div", {}}},  // z has no V
     {"running_maximum", {"matmul_add maximum", "maximum sub exp matmul_add mul", {}}},

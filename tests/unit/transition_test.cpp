@@ -247,6 +247,7 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
         {"gated_delta_net", "s", DiagonalMinusLowRankLeft, true},
         {"delta_product", "s", DiagonalMinusLowRankLeft, true},
         {"kda", "s", DiagonalMinusLowRankLeft, true},
+        {"mamba3", "s", Coupled, true},  // rows turn
         {"two_states", "s", Identity, false},
         {"two_states", "m", Scalar, true},
         {"normalised", "s", Scalar, true},

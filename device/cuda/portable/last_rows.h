@@ -1,4 +1,5 @@
-/// What a call leaves to the next one where a program reads the token before: the last rows of its inputs.
+/// What is stored after all other kernels, as they may read what lies there: the last rows of inputs, where a program
+/// reads the token before, and states that every tile of an axis has computed.
 #pragma once
 
 #include "call.h"
@@ -37,6 +38,29 @@ FORGE_DEVICE void store_last_rows(const Call& call, int input, int initial, int 
             own += place * kept.dim[axis + first], target += place * next.dim[axis + first];
         }
         to[target] = at.tokens > 0 ? load_number(last + source) : before ? before[own] : pad;
+    }
+}
+
+/// A state as it lies in the workspace.
+struct LateState {
+    int axes, size[4];
+    Size strides[4];
+};
+
+FORGE_DEVICE void store_late_state(const Call& call, int final, const Task& at, const float* from,
+                                   const LateState& state) {
+    float* const to = state_block<float>(call, final, at);
+    if (!to || is_skipped(call, at.sequence)) return;
+    int numbers = 1;
+    for (int axis = 0; axis < state.axes; ++axis) numbers *= state.size[axis];
+    for (int i = thread(); i < numbers; i += kThreads) {
+        Size source = 0, target = 0;
+        for (int axis = state.axes - 1, rest = i; axis >= 0; --axis) {
+            const int place = rest % state.size[axis];
+            rest /= state.size[axis];
+            source += place * state.strides[axis], target += place * call.tensors[final].dim[axis];
+        }
+        to[target] = from[source];
     }
 }
 

@@ -9,6 +9,14 @@ __device__ __forceinline__ unsigned shared_address(const void* p) {
     return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
+/// An address in global memory, as a number of its own: what lies at constant distances is addressed from it.
+template <class T>
+__device__ __forceinline__ T* global_address(T* p) {
+    unsigned long long address = __cvta_generic_to_global(p);
+    asm("" : "+l"(address));
+    return static_cast<T*>(__cvta_global_to_generic(address));
+}
+
 /// 16 bytes to shared memory, 0 from the `valid`-th on; both addresses are multiples of 16. Past the first-level cache.
 __device__ __forceinline__ void copy_16(unsigned shared, const void* global, int valid) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");

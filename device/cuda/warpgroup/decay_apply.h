@@ -14,78 +14,126 @@
 namespace forge::cuda {
 namespace detail {
 
-/// What a warp multiplies: p in a tile of rows of LDP floats, and the rows of x.
+/// What a warp multiplies: p in a tile of rows of LDP floats, and the rows of x. Channels are taken 32 at a time, in a
+/// loop of short text: kernels that need this have many such products, and an instruction cache of 128 KB. Within 16
+/// channels, which two products share, a lane's columns of the second operand are neighbours, so that they are loaded
+/// together, and the order of tokens is such that a warp's loads of x meet no bank twice.
 template <bool REVERSE, bool EXCLUSIVE, int LDP, class X>
 struct DecayApply {
-    static constexpr int K = X::kCols, kBlock = 16, kBlocks = 4, kTile = 8;
+    static constexpr int K = X::kCols, kBlock = 16, kBlocks = 4, kTile = 8, kTwoTiles = 16, kAtOnce = 32;
+    static constexpr int kOwn = kAtOnce / 2;  ///< registers of a lane for these channels
     using Sums = GateSums<K>;
+
+    static constexpr int kTwos = kAtOnce / kTwoTiles;
 
     const float* p;
     const X& x;
     const Sums& sums;
-    int own, row, col;  ///< the block of this warp's rows; within 8 x 8 of a fragment, the lane's row and first column
+    int own, row, col;   ///< the block of this warp's rows; within 8 x 8 of a fragment, the lane's row and first column
+    int token[2];        ///< which tokens of 8 a lane multiplies
+    int pair_col;        ///< of 16 channels, the first of the two that a lane loads
+    int p_of[2];         ///< where these tokens' entries of p for the own row lie, in the first block of 8
+    int x_of[2][kTwos];  ///< where their rows of x lie, in the first 32 channels
+    int sum_of[2][kTwos];  ///< where the sums lie by which they decay
 
     FORGE_DEVICE DecayApply(const float* matrix, const X& rows, const Sums& gates)
-        : p(matrix),
-          x(rows),
-          sums(gates),
-          own(uniform(thread() % 128 / kLanes)),
-          row(lane() / 4),
-          col(lane() % 4 * 2) {}
-
-    /// p's entry for an own row and another row, rounded up for tf32.
-    FORGE_DEVICE float entry(int mine, int other) const {
-        constexpr float kUp = 1.00035222f;  // exp2(kRoundedUp)
-        if (EXCLUSIVE && mine == other) return 0.0f;
-        return kUp * (REVERSE ? p[other * LDP + mine] : p[mine * LDP + other]);
+        : p(matrix), x(rows), sums(gates), own(uniform(thread() % 128 / kLanes)), row(lane() / 4), col(lane() % 4 * 2) {
+        token[0] = col + lane() % 2, token[1] = token[0] ^ 1;
+        pair_col = row % 2 * kTile + row / 2 * 2;
+        const int mine = own * kBlock + row;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            p_of[n] = REVERSE ? token[n] * LDP + mine : mine * LDP + token[n];
+#pragma unroll
+            for (int two = 0; two < kTwos; ++two) {
+                const int d = two * kTwoTiles + pair_col;
+                x_of[n][two] = X::place(token[n], d);
+                sum_of[n][two] = place_of_sum(token[n], d, REVERSE);
+            }
+        }
     }
 
-    /// The running sum up to a row, from kRoundedUp on; EXCLUSIVE: without the row's own, from the block's beginning.
-    FORGE_DEVICE float until(int i, int d) const {
-        if (!EXCLUSIVE) return *sums.at(i, d);
-        return i % kBlock == 0 ? kRoundedUp : *sums.at(i - 1, d);
+    /// From kRoundedUp on, the running sums in a row of the first block of 16; of those by which later rows decay,
+    /// where EXCLUSIVE, in the row before, which is alike in every block.
+    FORGE_DEVICE int place_of_sum(int i, int d, bool of_later) const {
+        return of_later && EXCLUSIVE ? Sums::place((i + 7) % 8, d) + (i == 0 ? -8 : 0) * K : Sums::place(i, d);
+    }
+    FORGE_DEVICE pair until(int place, bool is_first) const {
+        return EXCLUSIVE && is_first ? broadcast_pair(kRoundedUp) : load_pair(sums.data + place);
     }
 
-    /// How another row's number decays, within its block: to the border that lies towards the own block, or, of the own
-    /// block, from its beginning or to its end.
-    FORGE_DEVICE float on_the_way(int other, int d, bool is_own) const {
-        const float total = is_own == REVERSE ? *sums.total(other / kBlock, d) : 0.0f;
-        const float sum = REVERSE ? until(other, d) - total : total + 2 * kRoundedUp - *sums.at(other, d);
-        return ptx::exp2_approximate(sum);
+    FORGE_DEVICE static pair exp2_of(const pair& y) {
+        return each(y, [](float z) { return ptx::exp2_approximate(z); });
     }
 
-    /// How what has come to the own block decays to a row.
-    FORGE_DEVICE float to_row(int i, int d) const {
-        return ptx::exp2_approximate(REVERSE ? *sums.total(own, d) - *sums.at(i, d) + kRoundedUp
-                                             : until(i, d) - kRoundedUp);
-    }
-
-    /// Adds what the 16 rows of a block give; before, what is there decays by `decay` of another block.
-    FORGE_DEVICE void add_block(Fragment<64, K>& f, int block, int between) const {
+    /// Adds what the 16 rows of a block give to the channels from d0 on; before, what is there decays by `decay` of
+    /// another block.
+    FORGE_DEVICE void add_block(float (&y)[kOwn / 4][4], int d0, int block, int between) const {
+        constexpr float kUp = 1.00035222f;  // exp2(kRoundedUp): rounded up for tf32
         unsigned a[2][4];
-        const int mine = own * kBlock + row, other = block * kBlock + col;
+        const int first = block * kBlock;
+        const float* const entries = p + first * (REVERSE ? LDP : 1);
 #pragma unroll
         for (int h = 0; h < 2; ++h)
 #pragma unroll
-            for (int n = 0; n < 4; ++n) a[h][n] = __float_as_uint(entry(mine + n % 2 * 8, other + h * 8 + n / 2));
-#pragma unroll
-        for (int tile = 0; tile < K / kTile; ++tile) {
-            float(&y)[4] = reinterpret_cast<float(*)[4]>(f.x)[tile];
-            if (between >= 0) {
-                const float *decay = sums.total(between, tile * kTile + col), left = ptx::exp2_approximate(decay[0]),
-                            right = ptx::exp2_approximate(decay[1]);
-                y[0] *= left, y[1] *= right, y[2] *= left, y[3] *= right;
+            for (int n = 0; n < 4; ++n) {
+                const float entry =
+                    entries[p_of[n / 2] + h * 8 * (REVERSE ? LDP : 1) + n % 2 * 8 * (REVERSE ? 1 : LDP)];
+                const bool same = EXCLUSIVE && block == own && h == n % 2 && token[n / 2] == row;
+                a[h][n] = __float_as_uint(same ? 0.0f : kUp * entry);
             }
-            const int d = tile * kTile + row;
+        if (between >= 0)
+#pragma unroll
+            for (int tile = 0; tile < kOwn / 4; ++tile) {
+                const pair decay = exp2_of(load_pair(sums.total(between, d0 + tile * kTile + col)));
+#pragma unroll
+                for (int n = 0; n < 4; ++n) y[tile][n] *= decay.x[n % 2];
+            }
+        const int sums_from = first * K + d0;
+#pragma unroll
+        for (int two = 0; two < kTwos; ++two) {
+            // Another row's numbers decay, within their block, to the border that lies towards the own block; of the
+            // own block from its beginning or to its end.
+            const pair total = (block == own) == REVERSE ? load_pair(sums.total(block, d0 + two * kTwoTiles + pair_col))
+                                                         : broadcast_pair(0.0f),
+                       from = REVERSE ? total : total + broadcast_pair(2 * kRoundedUp);
+            // Of two products, both have the lane's first columns of two tiles, or both the second ones.
+            float sum[2][4];
+#pragma unroll
+            for (int n = 0; n < 8; ++n) sum[n % 2][n / 4 * 2 + n / 2 % 2] = y[2 * two + n / 2 % 2][n / 4 * 2 + n % 2];
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                unsigned b[2];
+                unsigned b[2][2];
 #pragma unroll
                 for (int n = 0; n < 2; ++n) {
-                    const int i = other + h * 8 + n;
-                    b[n] = __float_as_uint(x.number(i, d) * on_the_way(i, d, block == own));
+                    const pair until_it =
+                        until(sums_from + sum_of[n][two] + h * 8 * K, REVERSE && h == 0 && token[n] == 0);
+                    const pair decayed = x.at_place(X::place_from(x_of[n][two], first + h * 8, d0)) *
+                                         exp2_of(REVERSE ? until_it - from : from - until_it);
+#pragma unroll
+                    for (int l = 0; l < 2; ++l) b[l][n] = __float_as_uint(decayed.x[l]);
                 }
-                ptx::mma_m16n8k8_tf32(y, a[h], b);
+#pragma unroll
+                for (int l = 0; l < 2; ++l) ptx::mma_m16n8k8_tf32(sum[l], a[h], b[l]);
+            }
+#pragma unroll
+            for (int n = 0; n < 8; ++n) y[2 * two + n / 2 % 2][n / 4 * 2 + n % 2] = sum[n % 2][n / 4 * 2 + n / 2 % 2];
+        }
+    }
+
+    /// What has come to the own block decays to its rows.
+    FORGE_DEVICE void decay_to_rows(float (&y)[kOwn / 4][4], int d0) const {
+#pragma unroll
+        for (int tile = 0; tile < kOwn / 4; ++tile) {
+            const int place = own * kBlock * K + d0 + place_of_sum(row, tile * kTile + col, !REVERSE);
+            const pair total = REVERSE
+                                   ? load_pair(sums.total(own, d0 + tile * kTile + col)) + broadcast_pair(kRoundedUp)
+                                   : broadcast_pair(-kRoundedUp);
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const pair sum = until(place + h * 8 * K, !REVERSE && h == 0 && row == 0),
+                           decay = exp2_of(REVERSE ? total - sum : sum + total);
+                y[tile][2 * h] *= decay.x[0], y[tile][2 * h + 1] *= decay.x[1];
             }
         }
     }
@@ -94,40 +142,51 @@ struct DecayApply {
     FORGE_DEVICE float steep_entry(int i, int d) const {
         float sum = 0.0f;
         const int first = REVERSE ? i + EXCLUSIVE : own * kBlock, end = REVERSE ? (own + 1) * kBlock : i + !EXCLUSIVE;
+#pragma unroll 1
         for (int j = first; j < end; ++j) {
-            const float since = REVERSE ? until(j, d) - *sums.at(i, d) : until(i, d) - *sums.at(j, d);
+            const int later = REVERSE ? j : i, before = REVERSE ? i : j;  // EXCLUSIVE: a block has rows between them
+            const float since = *sums.at(later - EXCLUSIVE, d) - *sums.at(before, d);
             sum += (REVERSE ? p[j * LDP + i] : p[i * LDP + j]) * x.number(j, d) * ptx::exp2_approximate(since);
         }
         return sum;
     }
 
     /// Rarely: a short text, register by register.
-    FORGE_DEVICE void add_steep_entries(Fragment<64, K>& f) const {
+    FORGE_DEVICE void add_steep_entries(float (&y)[kOwn / 4][4], int d0) const {
 #pragma unroll 1
-        for (int n = 0; n < Fragment<64, K>::kRegisters; ++n) {
-            const float y = steep_entry(own * kBlock + row + n / 2 % 2 * 8, n / 4 * kTile + col + n % 2);
+        for (int n = 0; n < kOwn; ++n) {
+            const float entry = steep_entry(own * kBlock + row + n / 2 % 2 * 8, d0 + n / 4 * kTile + col + n % 2);
 #pragma unroll
-            for (int m = 0; m < Fragment<64, K>::kRegisters; ++m) f.x[m] = m == n ? f.x[m] + y : f.x[m];
+            for (int m = 0; m < kOwn; ++m) y[m / 4][m % 4] += m == n ? entry : 0.0f;
         }
     }
 
-    FORGE_DEVICE Fragment<64, K> run() const {
-        Fragment<64, K> f = {};
-        const bool steep = is_steep(sums, own);
+    /// 32 channels, from d0 on.
+    FORGE_DEVICE void make(float (&y)[kOwn / 4][4], int d0, bool steep) const {
         constexpr int kStep = REVERSE ? -1 : 1;
         int between = -1;
 #pragma unroll 1
         for (int block = REVERSE ? kBlocks - 1 : 0; block != own + (steep ? 0 : kStep); block += kStep) {
-            add_block(f, block, block == own ? -1 : between);
+            add_block(y, d0, block, block == own ? -1 : between);
             between = block + kStep;
         }
-        each<64, K>([&](const Spot& s) {
-            pair y = f.at(s);
+        decay_to_rows(y, d0);
+        if (steep) add_steep_entries(y, d0);
+    }
+
+    /// Registers have no address: those of 32 channels are the fragment's last, and all move on by as many.
+    FORGE_DEVICE Fragment<64, K> run() const {
+        Fragment<64, K> f = {};
+        const bool steep = is_steep(sums, own);
+#pragma unroll 1
+        for (int d0 = 0; d0 < K; d0 += kAtOnce) {
+            float y[kOwn / 4][4] = {};
+            make(y, d0, steep);
 #pragma unroll
-            for (int l = 0; l < 2; ++l) y.x[l] *= to_row(s.i, s.j + l);
-            f.put(s, y);
-        });
-        if (steep) add_steep_entries(f);
+            for (int n = 0; n < Fragment<64, K>::kRegisters - kOwn; ++n) f.x[n] = f.x[n + kOwn];
+#pragma unroll
+            for (int n = 0; n < kOwn; ++n) f.x[Fragment<64, K>::kRegisters - kOwn + n] = y[n / 4][n % 4];
+        }
         return f;
     }
 };

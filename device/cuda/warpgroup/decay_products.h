@@ -181,27 +181,26 @@ FORGE_DEVICE void add_decay_blocks(float (*const (&products)[COUNT])[4], Decayed
     if constexpr (B > 0) add_decay_blocks<PARTS, R, B - 1>(products, q, own_done, at, col, sums);
 }
 
-constexpr int kDecayGroups = 2;  ///< of 16 channels, which are computed at a time
-
-/// What is on its way for a lane's channels of a factor that is read where it lies.
+/// What is on its way for a lane's channels of a factor that is read where it lies, of GROUPS times 16 channels.
+template <int GROUPS>
 struct DecayAhead {
-    uint2 rows[kDecayGroups][2];
+    uint2 rows[GROUPS][2];
 };
 
-template <class T, int R, int C>
-FORGE_DEVICE DecayAhead ask_ahead(const Operand<T, R, C>&, const DecayLane&, int) {
+template <int GROUPS, class T, int R, int C>
+FORGE_DEVICE DecayAhead<GROUPS> ask_ahead(const Operand<T, R, C>&, const DecayLane&, int) {
     return {};
 }
-template <bool TOGETHER, class T>
-FORGE_DEVICE void ask_rows(DecayAhead& ahead, const TokenRows<T>& q, const DecayLane& at, int begin) {
+template <bool TOGETHER, int GROUPS, class T>
+FORGE_DEVICE void ask_rows(DecayAhead<GROUPS>& ahead, const TokenRows<T>& q, const DecayLane& at, int begin) {
 #pragma unroll
-    for (int n = 0; n < kDecayGroups; ++n)
+    for (int n = 0; n < GROUPS; ++n)
 #pragma unroll
         for (int h = 0; h < 2; ++h) ahead.rows[n][h] = q.template four<TOGETHER>(at.row + 8 * h, begin + 16 * n);
 }
-template <class T>
-FORGE_DEVICE DecayAhead ask_ahead(const TokenRows<T>& q, const DecayLane& at, int begin) {
-    DecayAhead ahead;
+template <int GROUPS, class T>
+FORGE_DEVICE DecayAhead<GROUPS> ask_ahead(const TokenRows<T>& q, const DecayLane& at, int begin) {
+    DecayAhead<GROUPS> ahead;
     if (q.together) ask_rows<true>(ahead, q, at, begin);
     else ask_rows<false>(ahead, q, at, begin);
     return ahead;
@@ -229,9 +228,9 @@ FORGE_DEVICE DecayPatch decayed_rows(const DecayFactor<Q, Rows>& factor, const u
 }
 
 /// Adds 16 channels to the products, for the column blocks up to the rows' own, or before it if that is done.
-template <int PARTS, class K, class... Factors>
+template <int PARTS, int GROUPS, class K, class... Factors>
 FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, int group, const DecayPatch& since,
-                                     const DecayAhead (&ahead)[sizeof...(Factors)], bool own_done, const K& k,
+                                     const DecayAhead<GROUPS> (&ahead)[sizeof...(Factors)], bool own_done, const K& k,
                                      const GateSums<K::kCols>& sums, const Factors&... factors) {
     constexpr int kCount = sizeof...(Factors);
     const vec before = load(sums.before(at.block, col));
@@ -265,12 +264,12 @@ FORGE_DEVICE void drop_above_diagonal(Fragment<64, 64>& f) {
 /// exp(g[j + 1, d] + … + g[i - 1, d]) for j < i; else 0. A factor's rows: q[i, d] exp(g[0, d] + … + g[i, d]),
 /// EXCLUSIVE: up to g[i - 1, d]. The tokens' rows: k[j, d] exp(g[j + 1, d] + … + g[63, d]). `whole`, if not null: g's
 /// sum over the tokens, [K]. `sums` are as sum_gates left them for g, as every thread sees them; lost afterwards. q and
-/// k stay.
-template <bool EXCLUSIVE, int PARTS, class K, class Rows, class... Factors>
+/// k stay. GROUPS of 16 channels are computed at a time; fewer are a shorter text.
+template <bool EXCLUSIVE, int PARTS, int GROUPS = 2, class K, class Rows, class... Factors>
 FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, const DecayedTokens<K, Rows>& tokens,
                                  const Factors&... factors) {
     using namespace detail;
-    constexpr int kGroup = 16, kAtOnce = kDecayGroups * kGroup;  // channels
+    constexpr int kGroup = 16, kAtOnce = GROUPS * kGroup;  // channels
     const DecayLane at;
     make_block_factors(sums, at.block, whole);
     const bool steep = is_steep(sums, at.block);
@@ -278,13 +277,13 @@ FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, c
     __syncwarp();  // before sums are overwritten
 #pragma unroll 1
     for (int begin = at.col; begin < K::kCols; begin += kAtOnce) {
-        const DecayAhead ahead[] = {ask_ahead(factors.q, at, begin)...};
-        DecayPatch since[kDecayGroups];
+        const DecayAhead<GROUPS> ahead[] = {ask_ahead<GROUPS>(factors.q, at, begin)...};
+        DecayPatch since[GROUPS];
 #pragma unroll
-        for (int n = 0; n < kDecayGroups; ++n) since[n] = decay_tokens<EXCLUSIVE>(at, begin + n * kGroup, tokens, sums);
+        for (int n = 0; n < GROUPS; ++n) since[n] = decay_tokens<EXCLUSIVE>(at, begin + n * kGroup, tokens, sums);
         sync();
 #pragma unroll
-        for (int n = 0; n < kDecayGroups; ++n)
+        for (int n = 0; n < GROUPS; ++n)
             add_decay_channels<PARTS>(at, begin + n * kGroup, n, since[n], ahead, steep, tokens.k, sums, factors...);
     }
     (drop_above_diagonal<EXCLUSIVE>(factors.product), ...);

@@ -32,12 +32,32 @@ struct Fragment {
     }
 };
 
+/// The spot of registers n and n + 1 of a fragment of N columns.
+template <int N>
+FORGE_DEVICE Spot spot_of(int n) {
+    const int i = thread() % 128 / kLanes * 16 + lane() / 4, j = lane() % 4 * 2;
+    return {n, n / (N / 2) * 64 + i + n / 2 % 2 * 8, n % (N / 2) / 4 * 8 + j};
+}
+
 /// f(spot) for all that this thread holds.
 template <int M, int N, class F>
 FORGE_DEVICE void each(F f) {
     const int i = thread() % 128 / kLanes * 16 + lane() / 4, j = lane() % 4 * 2;
 #pragma unroll
     for (int n = 0; n < M * N / 128; n += 2) f(Spot{n, n / (N / 2) * 64 + i + n / 2 % 2 * 8, n % (N / 2) / 4 * 8 + j});
+}
+
+/// f(register, i, j) for each row of which this thread holds pairs: the first one's spot; the next has 4 registers and
+/// 8 columns more.
+template <int M, int N, class F>
+FORGE_DEVICE void each_row(F f) {
+#pragma unroll
+    for (int m = 0; m < M / 64; ++m)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const Spot s = spot_of<N>(m * (N / 2) + 2 * h);
+            f(s.index, s.i, s.j);
+        }
 }
 
 /// A number that is the same for all lanes, which the compiler then sees.

@@ -23,11 +23,30 @@ struct GateSums {
     float* data;  ///< 16-byte aligned
 
     FORGE_DEVICE explicit GateSums(float* scratch) : data(scratch) {}
+    FORGE_DEVICE static int place(int row, int col) { return row * K + (col ^ row % 2 * 16); }
     FORGE_DEVICE float* at(int row, int col) const { return data + row * K + (col ^ row % 2 * 16); }
     FORGE_DEVICE float* total(int block, int col) const { return data + (64 + block) * K + col; }
     FORGE_DEVICE float* before(int block, int col) const { return data + (68 + block) * K + col; }
     FORGE_DEVICE float* after(int block, int col) const { return data + (72 + block) * K + col; }
 };
+
+namespace detail {
+
+/// A block's gates of four channels, number by number, to where their sums will lie.
+template <int K>
+FORGE_DEVICE void gather_gates(const GateSums<K>& sums, const float* from, Size row_stride, Size col_stride, int row0,
+                               int col, int rows) {
+#pragma unroll 1
+    for (int i = row0; i < row0 + GateSums<K>::kBlock; ++i, from += row_stride) {
+        vec x = broadcast(0.0f);
+#pragma unroll
+        for (int l = 0; l < kWidth; ++l)
+            if (i < rows) x.x[l] = from[l * col_stride];
+        store(sums.at(i, col), x);
+    }
+}
+
+}  // namespace detail
 
 /// The running sums, from kRoundedUp on, and the totals of gates(i, d) = gates[i * row_stride + d * col_stride], of 0
 /// for i >= rows. A warp sums its own block.
@@ -55,6 +74,37 @@ FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size ro
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
             sum = sum + each(g[i], [](float x) { return ptx::maximum_or_nan(x, -126.0f); }) * broadcast(kLog2E);
+            store(sums.at(row0 + i, d), sum);
+        }
+        store(sums.total(block, d), sum - broadcast(kRoundedUp));
+    }
+}
+
+/// The same in short loops, for kernels whose text is long.
+template <int K>
+FORGE_DEVICE void sum_gates_briefly(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride,
+                                    int rows) {
+    constexpr float kLog2E = 1.44269504f;
+    constexpr int kRows = GateSums<K>::kBlock;
+    const int block = warp(), row0 = block * kRows;
+    const bool vectors = col_stride == 1 && (reinterpret_cast<Size>(gates) | row_stride * 4) % 16 == 0;
+#pragma unroll 1
+    for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
+        const float* from = gates + row0 * row_stride + d * col_stride;
+        if (vectors && row0 + kRows <= rows) {
+            vec g[kRows];  // all are asked for before the first is used
+#pragma unroll
+            for (int i = 0; i < kRows; ++i, from += row_stride) g[i] = load(from);
+#pragma unroll
+            for (int i = 0; i < kRows; ++i) store(sums.at(row0 + i, d), g[i]);
+        } else {
+            detail::gather_gates(sums, from, row_stride, col_stride, row0, d, rows);
+        }
+        vec sum = broadcast(kRoundedUp);
+#pragma unroll 2
+        for (int i = 0; i < kRows; ++i) {
+            const vec g = each(load(sums.at(row0 + i, d)), [](float x) { return ptx::maximum_or_nan(x, -126.0f); });
+            sum = sum + g * broadcast(kLog2E);
             store(sums.at(row0 + i, d), sum);
         }
         store(sums.total(block, d), sum - broadcast(kRoundedUp));

@@ -86,14 +86,24 @@ FORGE_DEVICE void start_operand(const O& o, const typename O::T* src, Size row_s
     }
 }
 
+/// The same in short loops, for kernels whose text is long.
+template <class O>
+FORGE_DEVICE void start_operand_briefly(const O& o, const typename O::T* src, Size row_stride, Size col_stride,
+                                        int rows) {
+    if (detail::in_pieces(src, row_stride, col_stride)) detail::start_pieces<Group>(o, src, row_stride, rows);
+    else detail::move_numbers<Group>(o, src, row_stride, col_stride, rows);
+}
+
 /// The operand as an earlier kernel stored it.
 template <class O>
 FORGE_DEVICE void start_image(const O& o, const float* src) {
     const int self = thread();
+    const unsigned to = ptx::shared_address(o.data) + static_cast<unsigned>(self) * 16;
+    const float* const from = ptx::global_address(src + self * 4);
 #pragma unroll
     for (int n = 0; n < O::kPieces; n += kThreads)
         if (O::kPieces % kThreads == 0 || n + self < O::kPieces)
-            ptx::copy_16(ptx::shared_address(o.data) + static_cast<unsigned>(n + self) * 16, src + (n + self) * 4, 16);
+            ptx::copy_16(to + static_cast<unsigned>(n) * 16, from + n * 4, 16);
 }
 
 /// M x N floats into a tile with rows LD apart; N is a multiple of 4.
@@ -207,14 +217,25 @@ FORGE_DEVICE void store_state(float* dst, Size row_stride, Size col_stride, cons
 /// `rows` rows of a fragment to rows of a matrix of floats.
 template <int M, int N>
 FORGE_DEVICE void store_rows(float* dst, Size row_stride, Size col_stride, const Fragment<M, N>& f, int rows) {
-    const bool pairs = col_stride == 1 && (reinterpret_cast<Size>(dst) | row_stride * 4) % 8 == 0;
-    each<M, N>([&](const Spot& s) {
-        if (s.i >= rows) return;
-        float* const p = dst + s.i * row_stride + s.j * col_stride;
-        const pair x = f.at(s);
-        if (pairs) *reinterpret_cast<float2*>(p) = make_float2(x.x[0], x.x[1]);
-        else p[0] = x.x[0], p[col_stride] = x.x[1];
-    });
+    if (col_stride == 1 && (reinterpret_cast<Size>(dst) | row_stride * 4) % 8 == 0) {
+        each_row<M, N>([&](int index, int i, int j) {
+            if (i >= rows) return;
+            float* const p = dst + i * row_stride + j;
+#pragma unroll
+            for (int n = 0; n < N / 8; ++n)
+                *reinterpret_cast<float2*>(p + n * 8) = make_float2(f.x[index + n * 4], f.x[index + n * 4 + 1]);
+        });
+    } else {
+        Fragment<M, N> rest = f;  // in a loop of short text, its first registers the next ones
+#pragma unroll 1
+        for (int n = 0; n < Fragment<M, N>::kRegisters; n += 2) {
+            const Spot s = spot_of<N>(n);
+            float* const p = dst + s.i * row_stride + s.j * col_stride;
+            if (s.i < rows) p[0] = rest.x[0], p[col_stride] = rest.x[1];
+#pragma unroll
+            for (int m = 0; m + 2 < Fragment<M, N>::kRegisters; ++m) rest.x[m] = rest.x[m + 2];
+        }
+    }
 }
 
 /// A summary of a part of a sequence for a state's block; a stride is 0 where all rows or columns have the same number.

@@ -59,6 +59,12 @@ struct Operand {
                col % kPiece;
     }
 
+    /// The same for `rows` rows and `cols` columns more, multiples of 8 and of 32: `at` lies in one of the first 32
+    /// columns.
+    FORGE_DEVICE static int place_from(int at, int rows, int cols) {
+        return (at ^ cols % kPanel) + cols / kPanel * Rows * kPanel + rows * kPanel;
+    }
+
     /// The matrix units' description of the whole: contraction along the rows of memory or along its columns, and where
     /// a step of 8 in it, or of 64 beside it, leads. PTX ISA, "Matrix Descriptor Format".
     template <bool ROWS>
@@ -77,6 +83,11 @@ struct Operand {
         pair x = HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + place(row, col)));
         if constexpr (Parts == 2)
             x = x + HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + kPart + place(row, col)));
+        return x;
+    }
+    FORGE_DEVICE pair at_place(int element) const {
+        pair x = HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + element));
+        if constexpr (Parts == 2) x = x + HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + kPart + element));
         return x;
     }
     /// Four from (row, col) on; col is a multiple of 4.

@@ -35,6 +35,24 @@ FORGE_DEVICE void sum_rows(float* sums, F f) {
     }
 }
 
+/// The same of what lies in memory alone, in a loop of short text: f of a spot without a register.
+template <int M, int N, class F>
+FORGE_DEVICE void sum_rows_in_memory(float* sums, F f) {
+    const int first = thread() % 128 / kLanes * 16 + lane() / 4;
+#pragma unroll 1
+    for (int n = 0; n < M / 32; ++n) {
+        const int i = n / 2 * 64 + n % 2 * 8 + first;
+        float sum = 0.0f;
+#pragma unroll 8
+        for (int j = lane() % 4 * 2; j < N; j += 8) {
+            const pair x = f(Spot{0, i, j});
+            sum += x.x[0] + x.x[1];
+        }
+        sum = detail::sum_of_lanes<1, 4>(sum);
+        if (lane() % 4 == 0) sums[i] = sum;
+    }
+}
+
 /// sums[j] = the sum of column j; `work`: 4 * N floats.
 template <int M, int N, class F>
 FORGE_DEVICE void sum_columns(float* sums, float* work, F f) {
@@ -46,12 +64,21 @@ FORGE_DEVICE void sum_columns(float* sums, float* work, F f) {
         own[n] += x.x[0];
         own[n + 1] += x.x[1];
     });
+    // Of two lanes each keeps half of the columns that both have, until each has an eighth.
+    int first = 0;
+#pragma unroll
+    for (int bit = 4, left = kOwn / 2; bit < kLanes; bit *= 2, left /= 2) {
+        const bool upper = lane() & bit;
+        first += upper ? left : 0;
+#pragma unroll
+        for (int n = 0; n < left; ++n) {
+            const float kept = upper ? own[n + left] : own[n], given = upper ? own[n] : own[n + left];
+            own[n] = kept + __shfl_xor_sync(kAllLanes, given, bit);
+        }
+    }
     float* const of_warp = work + thread() % 128 / kLanes * N + lane() % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < kOwn; ++n) {
-        const float sum = detail::sum_of_lanes<4, kLanes>(own[n]);
-        if (lane() / 4 == 0) of_warp[n / 2 * 8 + n % 2] = sum;
-    }
+    for (int n = 0; n < kOwn / 8; ++n) of_warp[(first + n) / 2 * 8 + (first + n) % 2] = own[n];
     sync();
     for (int j = thread(); j < N; j += kThreads)
         sums[j] = (work[j] + work[N + j]) + (work[2 * N + j] + work[3 * N + j]);
@@ -85,27 +112,31 @@ FORGE_DEVICE float sum_before(float x) {
 /// f[i, j] = f[0, j] + … + f[i, j]; EXCLUSIVE: up to f[i - 1, j]; REVERSE: from the last row on. `work`: 4 * N floats.
 template <bool REVERSE, bool EXCLUSIVE, int N>
 FORGE_DEVICE Fragment<64, N> running_sums(Fragment<64, N> f, float* work) {
-    constexpr int kWarpsOfRows = 4;
+    constexpr int kWarpsOfRows = 4, kRegisters = Fragment<64, N>::kRegisters, kAtOnce = 16;
     const int self = uniform(thread() % 128 / kLanes);
+    // A loop of short text over 32 columns at a time: they are the fragment's first, and become its last.
+#pragma unroll 1
+    for (int col = 0; col < N; col += 2 * kAtOnce) {
+        float y[kAtOnce];
 #pragma unroll
-    for (int n = 0; n < N / 2; ++n) {  // register n: of 8 rows; n + 2: of the 8 after them
-        if (n % 4 >= 2) continue;
-        const int first = REVERSE ? n + 2 : n, second = REVERSE ? n : n + 2;
-        float halves[2];
-        const float a = detail::running_sum_of_lanes<REVERSE>(f.x[first], halves[0]),
-                    b = detail::running_sum_of_lanes<REVERSE>(f.x[second], halves[1]);
-        f.x[first] = EXCLUSIVE ? detail::sum_before<REVERSE>(a) : a;
-        f.x[second] = halves[0] + (EXCLUSIVE ? detail::sum_before<REVERSE>(b) : b);
-        if (lane() / 4 == 0) work[self * N + n / 4 * 8 + lane() % 4 * 2 + n % 2] = halves[0] + halves[1];
+        for (int n = 0; n < kAtOnce; ++n) {  // register n: of 8 rows; n + 2: of the 8 after them
+            if (n % 4 >= 2) continue;
+            const int first = REVERSE ? n + 2 : n, second = REVERSE ? n : n + 2;
+            float halves[2];
+            const float a = detail::running_sum_of_lanes<REVERSE>(f.x[first], halves[0]),
+                        b = detail::running_sum_of_lanes<REVERSE>(f.x[second], halves[1]);
+            y[first] = EXCLUSIVE ? detail::sum_before<REVERSE>(a) : a;
+            y[second] = halves[0] + (EXCLUSIVE ? detail::sum_before<REVERSE>(b) : b);
+            if (lane() / 4 == 0) work[self * N + col + n / 4 * 8 + lane() % 4 * 2 + n % 2] = halves[0] + halves[1];
+        }
+#pragma unroll
+        for (int n = 0; n < kRegisters; ++n)
+            f.x[n] = n + kAtOnce < kRegisters ? f.x[n + kAtOnce] : y[n + kAtOnce - kRegisters];
     }
     sync();
-    each<64, N>([&](const Spot& s) {
-        pair before = broadcast_pair(0.0f);
-#pragma unroll
-        for (int warp = 0; warp < kWarpsOfRows; ++warp)
-            if (REVERSE ? warp > self : warp < self) before = before + load_pair(work + warp * N + s.j);
-        f.put(s, f.at(s) + before);
-    });
+#pragma unroll 1
+    for (int warp = REVERSE ? self + 1 : 0; warp < (REVERSE ? kWarpsOfRows : self); ++warp)
+        each<64, N>([&](const Spot& s) { f.put(s, f.at(s) + load_pair(work + warp * N + s.j)); });
     return f;
 }
 

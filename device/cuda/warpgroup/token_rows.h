@@ -36,16 +36,39 @@ struct TokenRows {
     }
 };
 
-/// Two or four neighbours of a row of floats, from (row, col) on, where they lie; zeros from row `rows` on.
-FORGE_DEVICE pair pair_where_it_lies(const float* data, Size row_stride, Size col_stride, int rows, int row, int col) {
-    if (row >= rows) return broadcast_pair(0.0f);
-    const float* const from = data + row * row_stride + col * col_stride;
-    return {{from[0], from[col_stride]}};
-}
+/// Four neighbours of a row of floats, from (row, col) on, where they lie; zeros from row `rows` on.
 FORGE_DEVICE vec four_where_they_lie(const float* data, Size row_stride, Size col_stride, int rows, int row, int col) {
-    const pair a = pair_where_it_lies(data, row_stride, col_stride, rows, row, col),
-               b = pair_where_it_lies(data, row_stride, col_stride, rows, row, col + 2);
-    return {{a.x[0], a.x[1], b.x[0], b.x[1]}};
+    if (row >= rows) return broadcast(0.0f);
+    const float* const from = data + row * row_stride + col * col_stride;
+    return {{from[0], from[col_stride], from[2 * col_stride], from[3 * col_stride]}};
+}
+
+/// A matrix of floats as a fragment has them; zeros from row `rows` on.
+template <int M, int N>
+FORGE_DEVICE Fragment<M, N> fragment_where_it_lies(const float* data, Size row_stride, Size col_stride, int rows) {
+    constexpr int kRegisters = Fragment<M, N>::kRegisters;
+    Fragment<M, N> f = {};
+    if (col_stride == 1 && (reinterpret_cast<Size>(data) | row_stride * 4) % 8 == 0) {
+        each_row<M, N>([&](int index, int i, int j) {
+            if (i >= rows) return;
+            const float* const from = data + i * row_stride + j;
+#pragma unroll
+            for (int n = 0; n < N / 8; ++n) {
+                const float2 x = *reinterpret_cast<const float2*>(from + n * 8);
+                f.x[index + n * 4] = x.x, f.x[index + n * 4 + 1] = x.y;
+            }
+        });
+    } else {
+#pragma unroll 1
+        for (int n = 0; n < kRegisters; n += 2) {  // in a loop of short text: the registers move on by two
+            const Spot s = spot_of<N>(n);
+            const float* const from = data + s.i * row_stride + s.j * col_stride;
+            const pair x = s.i < rows ? pair{{from[0], from[col_stride]}} : broadcast_pair(0.0f);
+#pragma unroll
+            for (int m = 0; m < kRegisters; ++m) f.x[m] = m + 2 < kRegisters ? f.x[m + 2] : x.x[m % 2];
+        }
+    }
+    return f;
 }
 
 }  // namespace forge::cuda

@@ -2,7 +2,8 @@
 PyTorch's autograd.
 
 Tensors are [B, T, H, …]; values, gates, betas and states may have HV heads, a multiple of H, of which neighbours share
-a head of q and k. Log gates are at most 0; `scale` None is K^-0.5; the output has q's type. States are [N, HV, K, V]
+a head of q and k. Log gates are at most 0; `scale` None is K^-0.5; the output has q's type, or, where q,
+k and v have several, v's: they are then taken in float32. States are [N, HV, K, V]
 ([N, HV, V, K] with state_v_first=True), N = B or the number of sequences that `cu_seqlens` (int32 or int64 [N + 1], on
 the tensors' device) packs into a batch of 1; initial ones of any floating-point type, computed with and returned in
 float32. `cu_seqlens_cpu` and `chunk_indices` are accepted and not needed, and so is `chunk_size`: Forge chooses its
@@ -22,7 +23,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NoReturn
 
-from .._arrays import Array
+from .._arrays import Array, like
 from .._suggest import suggestion
 from ._arguments import (
     beta_of,
@@ -30,7 +31,6 @@ from ._arguments import (
     checked,
     constant,
     lightning_slopes,
-    like,
     raw_gate,
     retention_gates,
     scale_of,

@@ -9,7 +9,7 @@ import warnings
 from functools import cache, partial
 from typing import Any
 
-from .._arrays import library_of
+from .._arrays import library_of, wide
 from .._calls import fail
 from .._suggest import suggestion
 from ._dispatch import Made, torch
@@ -217,13 +217,6 @@ def _wide_of(shape: tuple[Any, ...], x: Any) -> Any:
 # ------------------------------------------------------------------------------------------------- arrays
 
 
-def wide(x: Any) -> Any:
-    """x in float32, as gates are."""
-    if x.dtype is _FLOAT32:
-        return x
-    return x.float() if hasattr(x, "float") else x.astype("float32", copy=False)
-
-
 def widened(x: Any) -> Any:
     """x in float32, for a request."""
     return x if x.dtype is _FLOAT32 else Made(wide, (x,))
@@ -231,13 +224,6 @@ def widened(x: Any) -> Any:
 
 def wide_sum(x: Any, y: Any) -> Any:
     return wide(x) + wide(y)
-
-
-def like(x: Any, other: Any) -> Any:
-    """x in the element type of another array."""
-    if x.dtype == other.dtype:
-        return x
-    return x.to(other.dtype) if hasattr(x, "float") else x.astype(other.dtype.newbyteorder("="), copy=False)
 
 
 def swapped(x: Any) -> Any:

@@ -4,11 +4,12 @@ at it (torch.compile, fake tensors, dispatch modes)."""
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec
 
-from .._arrays import library_of
+from .._arrays import library_of, like, wide
 from .._calls import Plan, factor_of, symbol_of
 from ._programs import program
 
@@ -122,6 +123,7 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
     arguments, or be made again in every call."""
     known: dict[tuple[Any, ...], _Known | None] = {}
     latest: tuple[Any, ...] = (None, None)
+    request = _of_one_type(request)
 
     @wraps(request)
     def call(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, ...]:
@@ -164,6 +166,37 @@ def operator(request: Callable[P, Request]) -> Callable[P, tuple[Any, ...]]:
         return returns(plan.run(inputs, scalars, states, None if cu_seqlens is None else values[cu_seqlens]))
 
     return call
+
+
+#: Element types that vectors of one call may have beside one another.
+_MIXABLE = ("torch.float32", "torch.bfloat16", "torch.float16", "float32", "bfloat16", "float16")
+
+
+def _of_one_type(request: Callable[P, Request]) -> Callable[P, Request]:
+    """The request, with q (or r), k and v in float32 and the output in v's element type where theirs are several."""
+    names = list(inspect.signature(request).parameters)[:3]
+    if names[1:] != ["k", "v"]:
+        return request
+
+    @wraps(request)
+    def wanted(*args: P.args, **kwargs: P.kwargs) -> Request:
+        given: Any = [*args[:3], *map(kwargs.get, names[len(args) :])]
+        try:
+            first, second, third = given  # written out, as calls are short
+            if first.dtype == second.dtype == third.dtype:
+                return request(*args, **kwargs)
+            mixed = all(str(x.dtype) in _MIXABLE for x in given)
+        except AttributeError:
+            mixed = False  # something is no array, which the request says
+        if not mixed:
+            return request(*args, **kwargs)
+        vectors = [wide(x) for x in given]
+        taken: Any = [*vectors[: len(args)], *args[3:]]
+        named: Any = {**kwargs, **dict(zip(names[len(args) :], vectors[len(args) :]))}
+        made = request(*taken, **named)
+        return made._replace(returns=lambda results: made.returns([like(results[0], third), *results[1:]]))
+
+    return wanted
 
 
 def _of_rank(request: Callable[..., Request], args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:

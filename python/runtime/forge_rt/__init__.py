@@ -31,7 +31,8 @@ class Error(RuntimeError):
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("threads", c_int32), ("dump_folder", c_char_p)]
+    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("threads", c_int32), ("dump_folder", c_char_p),
+                ("nvtx", c_int32)]  # fmt: skip
 
 
 class _Tensor(ctypes.Structure):
@@ -81,22 +82,23 @@ def _check(status: int) -> None:
 
 
 def open(  # noqa: A001
-    path: str | Path, device: str = "cpu", threads: int = 0, dump_folder: str | Path | None = None
+    path: str | Path, device: str = "cpu", threads: int = 0, dump_folder: str | Path | None = None, nvtx: bool = False
 ) -> Package:
     """Loads a package: a folder that `forge build` wrote, or a lib<name>.so, for a device. `dump_folder`: where every
-    call on the CPU is written to a file, for `forge replay`."""
-    return Package(path, device, threads, dump_folder)
+    call is written to a file, for `forge replay`. `nvtx`: a range of NVTX around every call."""
+    return Package(path, device, threads, dump_folder, nvtx)
 
 
 class Package:
     """A package whose kernels for one device are loaded."""
 
     def __init__(
-        self, path: str | Path, device: str = "cpu", threads: int = 0, dump_folder: str | Path | None = None
-    ) -> None:
+        self, path: str | Path, device: str = "cpu", threads: int = 0, dump_folder: str | Path | None = None,
+        nvtx: bool = False,
+    ) -> None:  # fmt: skip
         self._handle = c_void_p()
         folder = None if dump_folder is None else str(dump_folder).encode()
-        options = _Options(ctypes.sizeof(_Options), device.encode(), threads, folder)
+        options = _Options(ctypes.sizeof(_Options), device.encode(), threads, folder, nvtx)
         _check(_lib.forge_rt_open(str(path).encode(), byref(options), byref(self._handle)))
         self._close = _lib.forge_rt_close
         self.manifest: dict[str, Any] = json.loads(_lib.forge_rt_manifest(self._handle))  #: what the package says

@@ -59,7 +59,7 @@ void DecayGroups::sum(const std::string& sums, ValueId gates, const char* rows) 
     const std::string from = global ? FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op))
                                     : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names),
                                                   op.layout->strides[0], op.layout->strides[1]);
-    c_.out.line("sum_gates({}, {}, {});", sums, from, global ? rows : "kChunk");
+    c_.out.line("sum_gates{}({}, {}, {});", c_.long_text() ? "_briefly" : "", sums, from, global ? rows : "kChunk");
 }
 
 void DecayGroups::sum_gates(const DecayGroup& group, const char* rows) const {
@@ -108,9 +108,10 @@ void DecayGroups::multiply(const DecayGroup& group) const {
         factors += fmt::format(", DecayFactor{{{}, {}, {}}}", first_operand(fn_.op(f.product).args[0]),
                                c_.name(f.product), rows_to(f.rows));
     }
-    c_.out.line("decay_products<{}, {}>({}, {}, DecayedTokens{{{}, {}}}{});", head.attrs.exclusive, head.layout->parts,
-                sums(group), group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum), c_.name(head.args[1]),
-                rows_to(group.rows), factors);
+    c_.out.line("decay_products<{}, {}{}>({}, {}, DecayedTokens{{{}, {}}}{});", head.attrs.exclusive,
+                head.layout->parts, c_.long_text() ? ", 1" : "", sums(group),
+                group.sum == ir::kNoValue ? "nullptr" : c_.name(group.sum), c_.name(head.args[1]), rows_to(group.rows),
+                factors);
 }
 
 }  // namespace forge::emit

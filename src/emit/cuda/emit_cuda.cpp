@@ -56,7 +56,7 @@ Source tiles_source(const plan::Plan& plan) {
     if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.publishes = true;
     if (const int groups = most_groups(plan); groups > 1)
         cuda.defines.emplace_back(fmt::format("FORGE_GROUPS {}", groups));
-    if (!plan.last_rows.empty()) cuda.includes.emplace_back("cuda/portable/last_rows.h");
+    if (plan.has_end()) cuda.includes.emplace_back("cuda/portable/last_rows.h");
     cuda.namespaces = {"forge::cuda"};
     cuda.arguments = "const __grid_constant__ Call call";
     cuda.prologue = {fmt::format("extern __shared__ __align__({}) float scratch[];", warp_groups ? 1024 : 16),

@@ -105,7 +105,7 @@ void FragmentBody::begin_chunk(Statement arrive) {
         if (c_.is_param(v, Role::Mask) && !inputs_.is_vector(v))
             c_.next("token_mask", {}, c_.memory(v)),
                 out_.line("token_mask<{}>({}, rows);", size_of(fn_.op(v).type, 0), c_.name(v));
-        if (c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
+        if (c_.is_param(v, Role::Shifted) && !c_.is_operand(v)) transfers_.load_tokens(v);
     }
     out_.add(std::move(arrive));
 }
@@ -297,11 +297,14 @@ void FragmentBody::store_result(const ir::Result& r) {
     }
     const int tensor = plan_.tensor(Slot::Output, r.name);
     const std::string rows = FragmentInputs::token_matrix(plan_, r.name, tensor);
+    const ir::Type& type = plan_.tensors[static_cast<std::size_t>(tensor)].type;
     if (!inputs_.is_mapped(tensor)) {
         c_.reads(v);
+        const Transfers::ByOne by_one(transfers_, type);
         return out_.line("store_operand({}, {}, {});", rows, c_.name(v), FragmentInputs::row_count(plan_, tensor));
     }
     out_.next({Kind::Store, "store_operand " + c_.name(v), c_.memory(v)});
+    const Transfers::ByOne by_one(transfers_, type);
     out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows);", cpp_identifier(r.name),
               rows, c_.name(v));
 }
@@ -310,6 +313,7 @@ void FragmentBody::store_result(const ir::Result& r) {
 void FragmentBody::store_rows(const ir::Result& r) {
     const int tensor = plan_.tensor(Slot::Output, r.name);
     c_.next("store " + c_.name(r.value), c_.held(r.value), {});
+    const Transfers::ByOne by_one(transfers_, plan_.tensors[static_cast<std::size_t>(tensor)].type);
     out_.line("store_rows({}, {}, {});", FragmentInputs::token_matrix(plan_, r.name, tensor), c_.name(r.value),
               FragmentInputs::row_count(plan_, tensor));
 }

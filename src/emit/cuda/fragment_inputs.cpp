@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "emit/last_rows.h"
 #include "emit/loops.h"
 #include "emit/statements.h"
 #include "forge/error.h"
@@ -124,7 +125,7 @@ void FragmentInputs::start_late(ValueId v) {
 }
 
 void FragmentInputs::start_one(ValueId v) {
-    if (is_matrix(v)) return start_matrix(v, "start_operand");
+    if (is_matrix(v)) return start_matrix(v, c_.long_text() ? "start_operand_briefly" : "start_operand");
     if (!c_.is_param(v, Role::Spill) || fn_.op(v).layout->space == Space::Spill) return;
     copies(v, When::Always);
     const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
@@ -144,7 +145,9 @@ void FragmentInputs::declare_copying_start() {
     std::vector<ValueId> spills, mapped;
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Spill)) spills.push_back(v);
-        else if (is_matrix(v) && c_.is_operand(v) && is_mapped(transfers_.tensor_of(fn_.op(v)))) mapped.push_back(v);
+        else if (is_matrix(v) && c_.is_operand(v) && c_.is_param(v, Role::Input) &&
+                 is_mapped(transfers_.tensor_of(fn_.op(v))))
+            mapped.push_back(v);
     }
     out_.begin({Kind::Function, "start"}, kStart);
     declare_stage("arriving", "arriving_numbers", "stage");
@@ -193,7 +196,19 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
 }
 
 bool FragmentInputs::is_matrix(ValueId v) const {
+    if (c_.is_param(v, Role::Shifted)) return c_.is_operand(v);
     return c_.is_param(v, Role::Input) && !through_registers(v) && fn_.op(v).layout->space != Space::Spill;
+}
+
+void FragmentInputs::start_shifted(ValueId v, const std::string& from, const std::string& rows) {
+    const int tensor = transfers_.tensor_of(fn_.op(v)), before = rows_before(plan_, tensor);
+    const std::int64_t factor = input_slot(v).type.shape[0].factor;
+    const std::string stride = fmt::format("call.tensors[{}].dim[{}]", before, factor == 1 ? 0 : 1);
+    out_.line(
+        "start_shifted<{}, {}>({}({}), {}, {}, row == 0, RowsBefore{{row == 0 ? last_rows<const float>(call, {}, at){} "
+        ": nullptr, {}, {}}});",
+        c_.kernel.tiles.roles ? "Warp" : "Group", factor, operand_type(v), arriving(v), from, rows, before,
+        transfers_.tile_offset(before, 0), factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride);
 }
 
 void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When when) {
@@ -202,6 +217,7 @@ void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When 
     const int tensor = transfers_.tensor_of(op);
     const std::string from = token_matrix(plan_, op.attrs.name, tensor), rows = row_count(plan_, tensor);
     const char* const who = c_.kernel.tiles.roles ? "Warp" : "Group";
+    if (op.attrs.role == Role::Shifted) return start_shifted(v, from, rows);
     if (op.type.rank() == 1)
         out_.line("start_numbers<{}, {}>({}, {}, {}, {});", who, size_of(op.type, 0), arriving(v), token_vector(v),
                   rows, float_literal(input_slot(v).pad));

@@ -61,6 +61,7 @@ class FragmentInputs {
     [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory
     void start_one(ir::ValueId v);
     void start_matrix(ir::ValueId v, const char* operand_function, kernel::When when = kernel::When::Always);
+    void start_shifted(ir::ValueId v, const std::string& from, const std::string& rows);
     void copies(ir::ValueId v, kernel::When when, kernel::By by = kernel::By::All);  ///< the lines that come next
     void uses(const char* function, int ahead, const std::string& text);
     void make_next_vectors();

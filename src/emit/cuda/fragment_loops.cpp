@@ -22,16 +22,19 @@ using Space = Layout::Space;
 class FragmentLoop {
   public:
     FragmentLoop(Context& context, ValueId root)
-        : c_(context), fn_(context.fn), root_(root), space_(fn_.op(root).layout->space) {}
+        : c_(context), fn_(context.fn), root_(root), result_(root), space_(fn_.op(root).layout->space) {}
     /// Of a matrix at the spots of a fragment, wherever it lies.
     FragmentLoop(Context& context, ValueId root, Space space)
-        : c_(context), fn_(context.fn), root_(root), space_(space) {}
+        : c_(context), fn_(context.fn), root_(root), result_(root), space_(space) {}
 
     void write_sum(ValueId sum, const std::string& work) {
+        result_ = sum;
         const std::string value = evaluate(root_);
         const bool along_rows = fn_.op(sum).attrs.dim == 1;
-        c_.out.open(fmt::format("sum_{}<{}, {}>({}, {}[&](const Spot& spot)", along_rows ? "rows" : "columns", rows(),
-                                cols(), c_.name(sum), along_rows ? "" : work + ", "));
+        for (const std::string& s : before_) c_.out.put(s);
+        const char* const kind = !along_rows ? "columns" : reads_fragment_ ? "rows" : "rows_in_memory";
+        c_.out.open(fmt::format("sum_{}<{}, {}>({}, {}[&](const Spot& spot)", kind, rows(), cols(), c_.name(sum),
+                                along_rows ? "" : work + ", "));
         for (const std::string& s : statements_) c_.out.put(s);
         c_.out.put(fmt::format("return {};", value));
         c_.out.close("});");
@@ -40,6 +43,7 @@ class FragmentLoop {
     void write() {
         const Op& op = fn_.op(root_);
         const std::string value = op.code == Opcode::Copy ? evaluate(op.args[0]) : evaluate_op(root_);
+        for (const std::string& s : before_) c_.out.put(s);
         if (in_fragment()) {
             c_.out.line("Fragment<{}, {}> {}{};", rows(), cols(), c_.name(root_), lower() ? " = {}" : "");
             c_.out.open(lower() ? "each_lower([&](const Spot& spot)"
@@ -99,9 +103,10 @@ class FragmentLoop {
         return known_[v] = fn_.op(v).layout->space == Space::Reg ? evaluate_op(v) : named(v, load(v));
     }
 
-    std::string load(ValueId v) const {
+    std::string load(ValueId v) {
         const Op& op = fn_.op(v);
         const std::string& n = c_.name(v);
+        reads_fragment_ = reads_fragment_ || c_.is_fragment(v);
         if (op.code == Opcode::DecayMask) {
             const char* kind = space_ == Space::Transposed ? "decays_down" : in_fragment() ? "decays" : "decays_four";
             return fmt::format("{}<{}>({}, {}, {})", kind, op.attrs.exclusive, n, variable(0), variable(1));
@@ -115,16 +120,25 @@ class FragmentLoop {
             case Space::Spill:
                 if (op.attrs.role == ir::Role::Spill)
                     return fmt::format("{}.{}({}, {})", n, in_fragment() ? "at" : "four_at", variable(0), variable(1));
-                return fmt::format(
-                    "{}({}, rows, {}, {})", in_fragment() ? "pair_where_it_lies" : "four_where_they_lie",
-                    FragmentInputs::token_matrix(c_.plan, op.attrs.name,
-                                                 c_.plan.tensor(plan::TensorSlot::Kind::Input, op.attrs.name)),
-                    variable(0), variable(1));
+                return load_where_it_lies(v);
             case Space::Tile:
             case Space::Reg:
                 break;
         }
         return op.type.dtype == DType::Bool ? fmt::format("ne({}, {})", load_tile(v), zero()) : load_tile(v);
+    }
+
+    std::string load_where_it_lies(ValueId v) {
+        const std::string& name = fn_.op(v).attrs.name;
+        const std::string matrix =
+            FragmentInputs::token_matrix(c_.plan, name, c_.plan.tensor(plan::TensorSlot::Kind::Input, name));
+        if (!in_fragment())
+            return fmt::format("four_where_they_lie({}, rows, {}, {})", matrix, variable(0), variable(1));
+        reads_fragment_ = true;
+        const std::string there = fmt::format("{}_of_{}", c_.name(v), c_.name(result_));
+        before_.push_back(
+            fmt::format("const auto {} = fragment_where_it_lies<{}, {}>({}, rows);", there, rows(), cols(), matrix));
+        return there + ".at(spot)";
     }
 
     [[nodiscard]] std::string load_tile(ValueId v) const {
@@ -185,10 +199,11 @@ class FragmentLoop {
 
     Context& c_;
     const Function& fn_;
-    ValueId root_;
+    ValueId root_, result_;  ///< what is evaluated, and what it is for
     Space space_;
-    std::vector<std::string> statements_;
+    std::vector<std::string> before_, statements_;
     std::map<ValueId, std::string> known_;
+    bool reads_fragment_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "emit/cuda/fragment_states.h"
 
+#include "emit/last_rows.h"
 #include "graph/transition.h"
 #include "tile/order.h"
 
@@ -122,13 +123,17 @@ void FragmentStates::store() {
 void FragmentStates::store_summary(const ir::Result& r, ValueId v) {
     const std::string spill = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
     if (!c_.is_fragment(v)) return transfers_.store_spill(spill, v, "at.segment");
+    store_spilled(spill, v, "at.segment");
+}
+
+void FragmentStates::store_spilled(const std::string& spill, ValueId v, const char* block) {
     c_.next("store " + c_.name(v), c_.held(v), {});
-    out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, "at.segment"), spill_strides(v, spill),
-              c_.name(v));
+    out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, block), spill_strides(v, spill), c_.name(v));
 }
 
 void FragmentStates::store_final(const std::string& state, ValueId v) {
     const int tensor = plan_.tensor(SlotKind::FinalState, state);
+    if (plan_.late_state(tensor)) return store_spilled(graph::final_spill(state), v, kSequenceBlock);
     c_.next("store " + c_.name(v), c_.held(v), {});
     out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
     out_.line("store_state(final{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor),

@@ -32,6 +32,7 @@ class FragmentStates {
     void start_transition(ir::ValueId v);
     void fill(ir::ValueId v, const char* value);
     void store_summary(const ir::Result& r, ir::ValueId v);
+    void store_spilled(const std::string& spill, ir::ValueId v, const char* block);
     void store_final(const std::string& state, ir::ValueId v);
     [[nodiscard]] std::string strides(ir::ValueId v, const std::string& rows, const std::string& cols) const;
     [[nodiscard]] std::string spill_strides(ir::ValueId v, const std::string& spill) const;

@@ -22,7 +22,12 @@ struct ScanTimes {
     double summary_chunk;  ///< a chunk of a summary
     double join;           ///< what scans take that join summaries as they start
     double kernel;         ///< … and a kernel that joins them
-    double worth_it;       ///< segments are taken if they need no more than this share of one pass
+    // … whose transitions are matrices: their summaries have a matrix more, and a kernel multiplies these one by one.
+    double matrix_summary_chunk;     ///< a chunk of a summary …
+    double matrix_summary_kilobyte;  ///< … and what was made ahead of it
+    double matrix_join;              ///< a segment that is joined
+    double matrix_kernels;           ///< the two kernels
+    double worth_it;                 ///< segments are taken if they need no more than this share of one pass
 
     // A task of the work ahead of a scan, on a multiprocessor that is full of them.
     double ahead_product, ahead_inverse, ahead_mask, ahead_stored;
@@ -38,6 +43,10 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .summary_chunk = 1.25,
                              .join = 16,
                              .kernel = 30,
+                             .matrix_summary_chunk = 2.15,
+                             .matrix_summary_kilobyte = 0.047,
+                             .matrix_join = 9.8,
+                             .matrix_kernels = 54,
                              .worth_it = 0.97,
                              .ahead_product = 0.33,
                              .ahead_inverse = 1.1,

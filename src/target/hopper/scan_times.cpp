@@ -50,6 +50,20 @@ double SegmentTimes::in_segments() const {
 
 bool SegmentTimes::pay() const { return in_segments() < kH200.worth_it * in_one_pass(); }
 
+double MatrixSegmentTimes::in(std::int64_t segments) const {
+    const auto all = static_cast<double>(chunks), n = static_cast<double>(segments);
+    if (segments < 2) return all * chunk;
+    const double summary = kH200.matrix_summary_chunk + kH200.matrix_summary_kilobyte * kilobytes;
+    return ahead + all / n * (chunk + summary) + n * kH200.matrix_join + kH200.matrix_kernels;
+}
+
+std::int64_t MatrixSegmentTimes::best(std::int64_t most) const {
+    std::int64_t found = 1;
+    for (std::int64_t n = 2; n <= most; ++n)
+        if (in(n) < in(found)) found = n;
+    return in(found) < kH200.worth_it * in(1) ? found : 1;
+}
+
 SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                            const FitWishes& wishes) {
     tile::Sizes of_chunk = sizes;

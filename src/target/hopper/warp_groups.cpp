@@ -1,9 +1,11 @@
 #include "target/hopper/warp_groups.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "emit/cuda/emit_cuda.h"
 #include "graph/saved_states.h"
+#include "graph/slice.h"
 #include "graph/transition.h"
 #include "runtime/beside.h"
 #include "target/gpu_target.h"
@@ -39,7 +41,8 @@ bool has_long_steps(const ir::Function& program) {
 }
 
 std::string value_axis(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes) {
-    const std::vector<std::string> axes = plan::cut_axes(program, strategy);
+    std::vector<std::string> axes = plan::cut_axes(program, strategy);
+    if (axes.empty() && !graph::has_saved_states(program)) axes = graph::parallel_axes(program, graph::Whole::Some);
     for (const std::string& axis : axes)
         if (const auto it = sizes.find(axis); it != sizes.end() && it->second % kBlock == 0) return axis;
     if (axes.empty()) refuse(Reason::NoValueAxis);
@@ -52,6 +55,13 @@ bool cheap_summaries(const ir::Function& program) {
     const auto all = graph::transitions(program);
     return std::all_of(all.begin(), all.end(),
                        [](const graph::Transition& t) { return t.composable() && !t.is_matrix(); });
+}
+
+/// Whether they can be joined by a kernel that multiplies matrices.
+bool joined_by_matrices(const ir::Function& program) {
+    const auto all = graph::transitions(program);
+    return !cheap_summaries(program) &&
+           std::all_of(all.begin(), all.end(), [](const graph::Transition& t) { return t.composable(); });
 }
 
 /// Whether scans of segments can join the summaries before them as they start: all states are fragments.
@@ -167,6 +177,67 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
     return s;
 }
 
+/// The same in segments that are joined by products of matrices, where tasks are so few that these pay.
+template <class MakePlan>
+std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pass, const FitWishes& wishes,
+                                           const SharedMemory& memory, MakePlan make_plan) {
+    const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles;
+    MatrixSegmentTimes times;
+    times.chunks = wishes.expected_tokens / kBlock;
+    times.chunk = microseconds_of_chunk(one_pass, one_pass.kernels.back().tiles.fn);
+    for (const plan::SpillSlot& spill : one_pass.spills)
+        times.kilobytes += static_cast<double>(spill.floats) * sizeof(float) / 1024;
+    times.ahead = microseconds_ahead(one_pass.kernels.front().tiles.fn) *
+                  static_cast<double>(wishes.expected_tasks * times.chunks) / memory.multiprocessors;
+    s.segments = times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunks));
+    if (s.segments < 2) return std::nullopt;
+    s.strategy = Strategy::Segmented;
+    try {
+        return with_roles(s, memory, make_plan);
+    } catch (const Refused&) {
+        return std::nullopt;  // what one pass has of shared memory is too little for its summaries
+    }
+}
+
+/// Of a thread, for what kernels that go through chunks in order hold of matrices, where one group does everything.
+std::int64_t registers_of(const plan::Plan& plan) {
+    std::int64_t most = 0;
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (kernel.engine == plan::Engine::WarpGroups && plan::in_order(kernel.graph.loop))
+            most = std::max(most, tile::fragment_registers(kernel.tiles.fn));
+    return most;
+}
+
+/// By the strategy that the schedule has, or else by one whose kernels do less each, for more traffic between them:
+/// where kernels would not fit, or would hold more than registers do. If all would, by that which holds the least.
+template <class Fit, class MakePlan>
+Schedule first_possible(Schedule s, Fit fit, MakePlan make_plan) {
+    constexpr std::int64_t kMostRegisters = 224;  // of 255: what compilers need beside has not spilled anything then
+    std::vector<Strategy> strategies = {s.strategy};
+    for (const Strategy other : {Strategy::OnePass, Strategy::Decoupled, Strategy::Fused})
+        if (other != s.strategy) strategies.push_back(other);
+    std::optional<Refused> first;
+    std::optional<Schedule> best;
+    std::int64_t least = 0;
+    for (const Strategy strategy : strategies) {
+        if (strategy != s.strategy) s.segments = 1, s.summaries = 0;
+        s.strategy = strategy;
+        try {
+            const Schedule fitted = fit(s);
+            const std::int64_t registers = registers_of(make_plan(fitted));
+            if (!best || registers < least) best = fitted, least = registers;
+            if (registers <= kMostRegisters) break;
+        } catch (const Refused& why) {
+            if (!first) first = why;
+            s.refused.push_back(why.refusal());
+            s.refused.back().engine = plan::to_string(strategy);
+        }
+    }
+    if (!best) throw Refused(*first);
+    best->refused = s.refused;
+    return *best;
+}
+
 }  // namespace
 
 Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
@@ -184,7 +255,7 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     s.engine = plan::Engine::WarpGroups;
     s.block_threads = kThreads;
     s.tile_axis = value_axis(program, s.strategy, sizes);
-    s.tile_chunks = plan::cuts_chunks(program, s.tile_axis);
+    s.tile_chunks = back ? plan::cuts_chunks(program, s.tile_axis) : true;
     s.tiles = wishes.tiles ? wishes.tiles : sizes.at(s.tile_axis) / kBlock;
     s.tile_size = sizes.at(s.tile_axis) / s.tiles;
     s.share = has_long_steps(program);
@@ -214,15 +285,22 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
         const bool pay = segments > (s.share ? 2 : 1) && times.pay();
         try {
             const Schedule roles = with_roles(with_strategy(s, segments, pay), memory, make_plan);
-            return with_work_beside(roles, make_plan(roles), wishes, memory);
+            const plan::Plan plan = make_plan(roles);
+            if (!wishes.strategy && s.share && joined_by_matrices(program))
+                if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
+            return with_work_beside(roles, plan, wishes, memory);
         } catch (const Refused& why) {
             s.refused.push_back(why.refusal());
             s.refused.back().engine = "roles";  // whether one warp group can is seen below
         }
     }
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
+    const auto alone = [&](const Schedule& tried) {
+        const bool two_tasks = tried.strategy == Strategy::Segmented || tasks > memory.multiprocessors;
+        return with_stages(tried, memory, two_tasks, make_plan);
+    };
     s = with_strategy(s, segments, segments >= kLeastSegments);
-    return with_stages(s, memory, s.strategy == Strategy::Segmented || tasks > memory.multiprocessors, make_plan);
+    return wishes.strategy ? alone(s) : first_possible(s, alone, make_plan);
 }
 
 namespace {

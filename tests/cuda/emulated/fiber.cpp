@@ -7,7 +7,7 @@ namespace forge::emulated {
 namespace {
 
 constexpr std::size_t kStackBytes = 1 << 16;
-Fiber* entering = nullptr;
+thread_local Fiber* entering = nullptr;
 
 }  // namespace
 

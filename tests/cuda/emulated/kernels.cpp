@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <stdexcept>
 
@@ -22,9 +23,15 @@ void write(const fs::path& path, const std::string& text) {
     std::ofstream(path) << text;
 }
 
+/// Of its own: one that ends takes nothing from another.
+fs::path new_folder() {
+    static std::atomic<int> count = 0;
+    return fs::temp_directory_path() / fmt::format("forge-emulated-{}-{}", getpid(), count++);
+}
+
 }  // namespace
 
-Device::Device() : dir_(fs::temp_directory_path() / fmt::format("forge-emulated-{}", getpid())) {
+Device::Device() : dir_(new_folder()) {
     for (const EmbeddedFile& source : device_sources()) write(dir_ / source.path, source.text);
     const fs::path ours = tests::root() / "tests/cuda/emulated";
     for (const char* header : {"machine.h", "hardware.h", "warp.h"})

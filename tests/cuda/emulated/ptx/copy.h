@@ -5,6 +5,11 @@ namespace forge::cuda::ptx {
 
 inline unsigned shared_address(const void* p) { return __cvta_generic_to_shared(p); }
 
+template <class T>
+T* global_address(T* p) {
+    return p;
+}
+
 inline void copy_16(unsigned shared, const void* global, int valid) { forge_hardware->copy(shared, global, 16, valid); }
 inline void copy_4(unsigned shared, const void* global, int valid) { forge_hardware->copy(shared, global, 4, valid); }
 inline void copy_commit() { forge_hardware->copy_commit(); }
