@@ -49,6 +49,8 @@ struct Schedule {
     double beside_steps = 0;  ///< … a task of which costs a multiprocessor so many of the scan's chunks
     /// Channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace.
     bool clusters = false;
+    /// Threads hold matrices of states in registers, from the first token of a call to its last (tile/held.h).
+    bool holds_states = false;
     /// Floats of shared memory that a kernel of the portable library may have for tiles: what does not fit lies in
     /// global memory, and so many blocks of threads, with such memory each, take its tasks in turn. 0: all fit.
     std::int64_t shared_floats = 0;
