@@ -115,7 +115,7 @@ class KernelWriter {
         const std::int64_t step = loop_ == Loop::Carries ? 1 : plan_.schedule.chunk;
         if (plan::in_order(loop_)) {
             out_.add({Kind::Rest, "before the first chunk"});
-            fetch_first();
+            if (fetches_ahead()) fetch_first();
             take_states();
             out_.begin(
                 {Kind::Loop, "chunks"},
@@ -123,7 +123,7 @@ class KernelWriter {
                          : fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
         }
         if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", rows_from("row"));
-        if (loop_ == Loop::Chunks) fetch_first();
+        if (!fetches_ahead()) fetch_first();
     }
 
     /// Of a sequence without tokens the last chunk is before the first.
@@ -145,7 +145,7 @@ class KernelWriter {
                            plan_.schedule.chunk);
     }
 
-    /// On a GPU, what a chunk reads is prefetched while the chunk before is computed, as far as registers go.
+    /// On a GPU, what a chunk reads is asked for all at once, while the chunk before is computed if there are many.
     void choose_ahead() {
         constexpr std::int64_t kRegisters = 65536 / 4;  // a quarter of what a multiprocessor has
         const std::int64_t most = kRegisters / c_.dialect.threads;
@@ -158,9 +158,11 @@ class KernelWriter {
         }
     }
 
+    [[nodiscard]] bool fetches_ahead() const { return plan::in_order(loop_) && plan_.schedule.fetches_ahead; }
+
     void fetch_first() {
         if (ahead_.empty()) return;
-        const bool loop = plan::in_order(loop_);
+        const bool loop = fetches_ahead();
         const std::string first = reverse_ ? "last_row" : "at.row";
         if (loop) out_.line("int rows_ahead = {};", rows_ahead_from(first));
         for (const ValueId v : ahead_) {
@@ -171,7 +173,7 @@ class KernelWriter {
     }
 
     void fetch_next() {
-        if (ahead_.empty() || !plan::in_order(loop_)) return;
+        if (ahead_.empty() || !fetches_ahead()) return;
         const char* const sign = reverse_ ? "-" : "+";
         const std::string next = fmt::format("(row {} {})", sign, plan_.schedule.chunk);
         out_.line("rows_ahead = {};", rows_ahead_from(next));

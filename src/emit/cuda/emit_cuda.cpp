@@ -49,15 +49,16 @@ int most_groups(const plan::Plan& plan) {
     return most;
 }
 
-/// Blocks of threads per multiprocessor, for which registers must do: as many as what threads hold of states, and as
-/// much again for all else, leave room for. The more there are, the more loads are under way.
+/// Blocks of threads per multiprocessor, for which registers must do: as many as what threads hold of states, and what
+/// they need for all else, leave room for. The more there are, the more loads are under way.
 std::int64_t resident_blocks(const plan::Plan& plan) {
-    constexpr std::int64_t kRegisters = 65536, kOthers = 64;
+    constexpr std::int64_t kRegisters = 65536;
+    const std::int64_t others = plan.schedule.fetches_ahead ? 96 : 48;
     const int threads = plan.schedule.block_threads;
     std::int64_t floats = 0;
     for (const plan::Kernel& kernel : plan.kernels)
         floats = std::max(floats, tile::held_floats(kernel.tiles.fn, threads));
-    return std::max<std::int64_t>(1, kRegisters / (threads * (kOthers + floats)));
+    return std::max<std::int64_t>(1, kRegisters / (threads * (others + floats)));
 }
 
 Source tiles_source(const plan::Plan& plan) {

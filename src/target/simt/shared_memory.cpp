@@ -84,13 +84,14 @@ class Fitting {
     /// Of the numbers of threads and tiles, few first, those by which a thread has the least of states that is enough
     /// to have many loads under way; fewer only where multiprocessors would have nothing to do.
     [[nodiscard]] std::optional<Schedule> holding(std::vector<Refusal>& refused) const {
-        constexpr std::int64_t kEnough = 32, kNarrow = 8;  // floats; columns
+        constexpr std::int64_t kEnough = 32, kNarrow = 8, kFewTokens = 16;  // floats; columns
         std::optional<Schedule> best;
         std::string why;
         for (const int threads : wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512}) {
             for (const std::int64_t tiles : all_tile_counts()) {
                 Schedule s = schedule(1, tiles);
                 s.block_threads = threads, s.holds_states = true;
+                s.fetches_ahead = wishes_.expected_tokens > kFewTokens;
                 const plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
                 if (const std::string no = why_not(plan); !no.empty()) {
                     if (why.empty()) why = no;
