@@ -89,7 +89,8 @@ class KernelWriter {
         const auto chunk = plan_.schedule.chunk;
         switch (loop_) {
             case Loop::Scan:
-                out_.line("const Task at = scan_task(call, task);");
+                out_.put(plan_.schedule.holds_states ? "const HoldingTask at = holding_task(call, task);"
+                                                      : "const Task at = scan_task(call, task);");
                 break;
             case Loop::Carries:
                 out_.line("const Task at = carry_task(call, task);");

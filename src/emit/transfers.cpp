@@ -375,10 +375,10 @@ void Transfers::ask_for_state(ValueId v) {
     const std::string offset = tile_offset(initial, 0);
     constexpr std::size_t kPlus = 3;  // " + "
     c_.next("ask for " + c_.name(v), {}, {kernel::registers(c_.name(v) + "_asked")});
-    out_.line("const auto {0}_asked = ask_for<{1}, {2}, {3}>(state_block<const {1}>(call, {4}, at), {5}, {6});",
+    out_.line("const auto {0}_asked = ask_for<{1}, {2}, {3}>(held_block<const {1}>(call, {4}, at), {5}, {6});",
               c_.name(v), type, size_of(op.type, 0), size_of(op.type, 1), initial,
               offset.empty() ? "0" : offset.substr(kPlus), state_strides(initial));
-    out_.line("{0}* const {1}_final = state_block<{0}>(call, {2}, at);", type, c_.name(v), final);
+    out_.line("{0}* const {1}_final = held_block<{0}>(call, {2}, at);", type, c_.name(v), final);
 }
 
 void Transfers::take_state(ValueId v) {

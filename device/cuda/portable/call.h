@@ -120,12 +120,15 @@ FORGE_DEVICE Size sequence_of(const Call& call, Size block, Size size) {
 }
 
 /// A task of sequence n, its rows not yet set.
-FORGE_DEVICE Task sequence_task(const Call& call, Size n, Size head, Size tile) {
+FORGE_DEVICE Task sequence_task(const Call& call, Size n, Size head, Size tile, bool skipped) {
     Task at{};
     at.sequence = n, at.head = head, at.tile = tile, at.last = true;
     at.start = call.offsets ? offset(call, n) : 0;
-    at.tokens = is_skipped(call, n) ? 0 : call.offsets ? offset(call, n + 1) - at.start : call.tokens;
+    at.tokens = skipped ? 0 : call.offsets ? offset(call, n + 1) - at.start : call.tokens;
     return at;
+}
+FORGE_DEVICE Task sequence_task(const Call& call, Size n, Size head, Size tile) {
+    return sequence_task(call, n, head, tile, is_skipped(call, n));
 }
 
 /// One block of threads per (sequence, head, tile), tiles fastest: all chunks of a sequence in order.

@@ -6,6 +6,7 @@
 /// stores them. Vectors that matrices are multiplied by lie in shared memory, and so do the results, in full precision.
 #pragma once
 
+#include "call.h"
 #include "io.h"
 #include "matmul.h"
 #include "scan.h"
@@ -49,6 +50,32 @@ struct Held {
     FORGE_DEVICE static int row(int self, int n) { return has_row(self, n) ? n * kAtOnce + self / kLanes : M - 1; }
     FORGE_DEVICE static int column(int self) { return has_column(self) ? self % kLanes * kWidth : N - kWidth; }
 };
+
+/// A scan's task, and its slots in a pool of states, all read at the same time and once.
+struct HoldingTask : Task {
+    Size initial, final;  ///< negative: none
+};
+
+FORGE_DEVICE HoldingTask holding_task(const Call& call, Size index) {
+    const TaskNumber number(call, index);
+    const device::StateSlots& slots = call.slots;
+    const Size n = number.block, initial = slot_of(slots.initial, slots.wide, n),
+               final = slots.final == slots.initial ? initial : slot_of(slots.final, slots.wide, n);
+    const bool given = !slots.has_initial || slots.has_initial[n];
+    HoldingTask at;
+    static_cast<Task&>(at) = sequence_task(call, n, number.head, number.tile, initial < 0 || final < 0);
+    at.end = at.tokens;
+    at.initial = given ? initial : -1, at.final = final;
+    return at;
+}
+
+/// state_block, with what the task has read.
+template <class T>
+FORGE_DEVICE T* held_block(const Call& call, int tensor, const HoldingTask& at) {
+    const CallTensor& t = call.tensors[tensor];
+    const Size slot = device::IsRead<T>::value ? at.initial : at.final;
+    return t.data && slot >= 0 ? static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head : nullptr;
+}
 
 /// A matrix that has been asked for in global memory, and not waited for yet.
 template <class T, int M, int N>

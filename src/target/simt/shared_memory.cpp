@@ -81,10 +81,10 @@ class Fitting {
         return wishes_.hold && wishes_.chunk == 1 && strategy_ == Strategy::OnePass && states && !graph::has_saved_states(program_);
     }
 
-    /// Of the numbers of threads and tiles, few first, those by which a thread has the least of states that is enough
-    /// to have many loads under way; fewer only where multiprocessors would have nothing to do.
+    /// The fewest threads and tiles with which threads can hold all states: the more each has, the less all that is not
+    /// states costs. More tiles only where multiprocessors would have nothing to do.
     [[nodiscard]] std::optional<Schedule> holding(std::vector<Refusal>& refused) const {
-        constexpr std::int64_t kEnough = 32, kNarrow = 8, kFewTokens = 16;  // floats; columns
+        constexpr std::int64_t kNarrow = 16, kFewTokens = 16;  // columns
         std::optional<Schedule> best;
         std::string why;
         for (const int threads : wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512}) {
@@ -99,7 +99,7 @@ class Fitting {
                 }
                 best = s;
                 const bool busy = wishes_.expected_tasks * tiles >= memory_.multiprocessors || s.tile_size <= kNarrow;
-                if (held_floats(plan) <= kEnough && busy) return best;
+                if (busy) return best;
             }
             if (best) return best;
         }
