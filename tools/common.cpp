@@ -34,7 +34,7 @@ std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
     return {text.substr(0, equals), value};
 }
 
-/// A variant of named parts: compose:decay=vector,update=delta.
+/// A variant of named parts: compose:decay=vector,update=delta, of functions in a file: compose:functions=FILE.
 ir::Definition composed(const std::string& spec) {
     std::vector<std::pair<std::string, std::string>> chosen;
     std::istringstream list(spec.substr(kComposed.size()));
@@ -44,7 +44,7 @@ ir::Definition composed(const std::string& spec) {
             throw RuntimeError(fmt::format("{}: expected PART=CHOICE, such as update=delta; got '{}'", spec, item));
         chosen.emplace_back(item.substr(0, equals), item.substr(equals + 1));
     }
-    return compose(composition_of(chosen)).define();
+    return composed(std::move(chosen));
 }
 
 constexpr double kQuiet = target::Measurement::kQuiet;
@@ -72,6 +72,12 @@ std::string read_file(const std::string& path) {
     std::ostringstream text;
     if (!file || !(text << file.rdbuf())) throw RuntimeError(fmt::format("cannot read '{}'", path));
     return text.str();
+}
+
+ir::Definition composed(std::vector<std::pair<std::string, std::string>> chosen) {
+    for (auto& [part, choice] : chosen)
+        if (part == "functions") choice = read_file(choice);
+    return compose(composition_of(chosen)).define();
 }
 
 ir::Definition find_variant(const std::string& name_or_path) {

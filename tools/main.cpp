@@ -360,6 +360,7 @@ void add_compose(CLI::App& app, ComposeOptions& o, Command& chosen) {
     }
     add("rank", "keys and values per token of updates that have several, 2 to 8", "2");
     add("name", "of the variant", "the choices");
+    add("functions", "a file with a mask or a transition of your own, in text form (forge/compose.h)", "none");
     c->add_option("-o,--output", o.output, "the file to write to; default: print it");
     c->add_flag("--check", o.check, "compile it, and hold it against its recurrence in float64");
     c->add_flag("--explain", o.explain, "show what the compiler makes of it");
