@@ -35,7 +35,7 @@ std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
 }
 
 /// A variant of named parts: compose:decay=vector,update=delta, of functions in a file: compose:functions=FILE.
-ir::Definition composed(const std::string& spec) {
+ir::Definition composed_of_text(const std::string& spec) {
     std::vector<std::pair<std::string, std::string>> chosen;
     std::istringstream list(spec.substr(kComposed.size()));
     for (std::string item; std::getline(list, item, ',');) {
@@ -82,7 +82,7 @@ ir::Definition composed(std::vector<std::pair<std::string, std::string>> chosen)
 
 ir::Definition find_variant(const std::string& name_or_path) {
     if (const variants::Entry* entry = variants::find(name_or_path)) return entry->make().define();
-    if (name_or_path.starts_with(kComposed)) return graph::with_phases(composed(name_or_path));
+    if (name_or_path.starts_with(kComposed)) return graph::with_phases(composed_of_text(name_or_path));
     if (std::ifstream(name_or_path).good())
         return graph::with_phases(ir::parse_definition(read_file(name_or_path), name_or_path));
     throw RuntimeError(fmt::format(

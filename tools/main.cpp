@@ -161,6 +161,7 @@ struct AllOptions {
     CheckCompileOptions check_compile;
     DeriveOptions derive;
     ComposeOptions compose;
+    SearchOptions search;
     OptOptions opt;
     BenchOptions bench;
     TuneOptions tune;
@@ -368,6 +369,19 @@ void add_compose(CLI::App& app, ComposeOptions& o, Command& chosen) {
     on_parse(*c, chosen, o, compose_variant);
 }
 
+void add_search(CLI::App& app, SearchOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "search",
+                              "Make variants of some choices of parts, price them, and see how well they learn; with "
+                              "the Python package",
+                              "forge search --decay none,scalar --update all --on h200 --train 300 --plot found.svg");
+    c->set_help_flag();  // it has its own
+    c->prefix_command();
+    c->callback([&o, &chosen, c] {
+        o.words = c->remaining();
+        chosen = [&o] { return search_variants(o); };
+    });
+}
+
 void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {
     CLI::App* c = add_command(app, "opt", "Run graph passes over a function in text form; for tests of passes",
                               "forge opt program.ir --passes=canonicalize,cse");
@@ -473,6 +487,7 @@ int run(int argc, char** argv) {
     add_tune(app, options.tune, chosen);
     add_derive(app, options.derive, chosen);
     add_compose(app, options.compose, chosen);
+    add_search(app, options.search, chosen);
     add_opt(app, options.opt, chosen);
     add_package(app, options.package, chosen);
     add_replay(app, options.replay, chosen);
