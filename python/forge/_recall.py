@@ -131,7 +131,19 @@ def train(
     task: Mapping[str, int] = TASK,
 ) -> dict[str, Any]:  # fmt: skip
     """{"accuracy", "loss", "parameters", "train_seconds"} after so many steps: the accuracy of 256 sequences that were
-    not trained on. `told` hears of steps and losses."""
+    not trained on. `told` hears of steps and losses. PyTorch has one thread meanwhile."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # matrices are small; Forge takes all cores
+    try:
+        return _trained(variant, steps, rate, seed, unit, told, task)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _trained(
+    variant: Attention, steps: int, rate: float, seed: int, unit: bool, told: Callable[[int, float], None],
+    task: Mapping[str, int],
+) -> dict[str, Any]:  # fmt: skip
     torch.manual_seed(seed)
     model = Model(1 + 2 * task["symbols"], Made(variant, task["size"], task["heads"], task["head"], unit), task["size"])
     of = task["pairs"], task["rewritten"], task["length"], task["symbols"]
