@@ -30,8 +30,8 @@ int search_variants(const SearchOptions& options) {
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     execvp(arguments[0], arguments.data());
-    throw RuntimeError(fmt::format("search: cannot run '{}': {}; FORGE_PYTHON names another Python", words[0],
-                                   std::strerror(errno)));
+    throw RuntimeError(
+        fmt::format("search: cannot run '{}': {}; FORGE_PYTHON names another Python", words[0], std::strerror(errno)));
 }
 
 }  // namespace forge::tools

@@ -68,8 +68,8 @@ def compose(
     mask        (i, j, …) -> what the score of the query at place i and the key at place j <= i is multiplied by, a
                 number or a condition
     transition  (k, v, q, …) -> the matrix A of S' = A S + k vᵀ, in place of a decay: its diagonal (a number or [K]),
-                (diagonal, a, b) for diag(diagonal) + a bᵀ, a matrix [K, K], or a dictionary with some of diagonal, left,
-                right, matrix, angle, and the next values of states of its own
+                (diagonal, a, b) for diag(diagonal) + a bᵀ, a matrix [K, K], or a dictionary with some of diagonal,
+                left, right, matrix, angle, and the next values of states of its own
     inputs      what they take beside that, name -> SymbTensor: of tokens, per head, and "prev_<name>": a transition's
                 states. A mask takes an input x of tokens as x_i and x_j
     sequential  token by token, for transitions that have no form over chunks

@@ -111,7 +111,7 @@ def ranges(definition: str) -> dict[str, tuple[float, float]]:
     return {name: (float(low), float(high)) for name, low, high in found}
 
 
-class Model(nn.Module):
+class Model(nn.Module):  # type: ignore[misc]
     """Tokens [B, T] to logits of the next one at the places of a mask [B, T]."""
 
     def __init__(self, vocabulary: int, layer: Any, size: int) -> None:

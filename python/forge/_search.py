@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from html import escape
 from pathlib import Path
@@ -145,7 +145,7 @@ def combinations(
         names = [f"{p}={getattr(x, '__name__', x)}" for p, x in chosen.items() if x != usual.get(p)]
         name = " ".join(names) or "linear attention"
         try:
-            own = {"inputs": inputs} if any(chosen.get(f) for f in FUNCTIONS) else {}
+            own: dict[str, Any] = {"inputs": inputs} if any(chosen.get(f) for f in FUNCTIONS) else {}
             variant = _compose.compose(**chosen, name="composed", **own)  # equal definitions have equal names
         except (ValueError, _c.CompileError) as refused:
             yield name, chosen, str(refused).removeprefix("compose: ")
@@ -174,7 +174,7 @@ def search(
 
     The report prints as a table. Choices that make no variant are in its `refused`.
     """
-    sizes = {"on": on, "tokens": tokens, "heads": heads, "K": K, "V": V, "dtype": dtype}
+    sizes: dict[str, Any] = {"on": on, "tokens": tokens, "heads": heads, "K": K, "V": V, "dtype": dtype}
     file = None if csv is None else Path(csv)
     known = {} if file is None or not file.exists() else {r.key: r for r in read(file)}
     made, refused = [], {}
@@ -304,14 +304,22 @@ def picture(report: SearchReport) -> str:
     rows = [r for r in report.found if math.isfinite(r.seconds)]
     trained = [r for r in rows if math.isfinite(r.accuracy)]
     shown, front = (trained, report.pareto) if trained else (rows, [])
-    value = (lambda r: r.accuracy) if trained else (lambda r: r.state_bytes)
+
+    def value(r: Found) -> float:
+        return r.accuracy if trained else r.state_bytes
+
     top = 1.0 if trained else max((value(r) for r in shown), default=1.0)
     times = [r.seconds * 1e6 for r in shown] or [1.0]
     low, high = min(times) / 1.3, max(times) * 1.3
     width, height, left, above, below = 760, 440, 64, 20, 52
     across, down = width - left - 200, height - above - below
-    x_of = lambda us: left + across * math.log(us / low) / math.log(high / low)  # noqa: E731
-    y_of = lambda y: above + down * (1 - y / top)  # noqa: E731
+
+    def x_of(us: float) -> float:
+        return left + across * math.log(us / low) / math.log(high / low)
+
+    def y_of(y: float) -> float:
+        return above + down * (1 - y / top)
+
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
            'font-size="11">', f'<rect width="{width}" height="{height}" fill="#ffffff"/>']  # fmt: skip
     for share in (0, 0.25, 0.5, 0.75, 1):
@@ -321,10 +329,14 @@ def picture(report: SearchReport) -> str:
     for us in ticks(low, high):
         out.append(f'<text x="{x_of(us):.1f}" y="{height - below + 18}" text-anchor="middle">{us:g}</text>')
     about = rows[0] if rows else report.found[0]
-    what = f"predicted microseconds: {about.tokens} tokens, {about.heads} heads, K = {about.K}, V = {about.V}, {about.on}"
+    what = (
+        f"predicted microseconds: {about.tokens} tokens, {about.heads} heads, K = {about.K}, V = {about.V}, {about.on}"
+    )
     side = f"accuracy after {trained[0].steps} steps" if trained else "bytes of a head's states"
-    out += [f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{escape(what)}</text>',
-            f'<text x="14" y="{height / 2}" text-anchor="middle" transform="rotate(-90 14 {height / 2})">{side}</text>']
+    out += [
+        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{escape(what)}</text>',
+        f'<text x="14" y="{height / 2}" text-anchor="middle" transform="rotate(-90 14 {height / 2})">{side}</text>',
+    ]
     if len(front) > 1:
         points = " ".join(f"{x_of(r.seconds * 1e6):.1f},{y_of(value(r)):.1f}" for r in front)
         out.append(f'<polyline points="{points}" fill="none" stroke="#d1662a" stroke-width="1.5"/>')
@@ -354,8 +366,8 @@ def main(words: Sequence[str] | None = None) -> int:
         prog="forge search",
         description="Make variants of given choices, price them for a machine and, with --train, see how well they "
         "learn. A part takes one choice, several with commas, or all; forge compose --list has them.",
-        epilog="Example:  forge search --decay none,scalar --update additive,delta --on h200 --train 300 --csv found.csv "
-        "--plot found.svg",
+        epilog="Example:  forge search --decay none,scalar --update additive,delta --on h200 --train 300 "
+        "--csv found.csv --plot found.svg",
     )
     for part, choices in _compose.CHOICES.items():
         parser.add_argument(f"--{part}", metavar="CHOICES", help=", ".join(choices))

@@ -53,7 +53,7 @@ def _looked_up(table: Tensor, index: Tensor) -> Tensor:
         )
     found = table.trace.constant(0)
     for at in reversed(range(n)):
-        found = table.trace.op("where", [index == at, table.select(0, at), found])  # type: ignore[list-item]
+        found = table.trace.op("where", [index == at, table.select(0, at), found])
     return found
 
 

@@ -52,14 +52,17 @@ std::string refusal_of_own(const ChosenParts& parts) {
                            is("discretise", parts.discretise.name));
     const bool near = masked && parts.mask->window > 0;
     if (near && (parts.decay.factors != Factors::Nothing || moved))
-        return fmt::format("the mask keeps the last {} tokens as they are, and {} changes what is kept; write the decay "
-                           "into the mask", parts.mask->window, moved ? "a transition" : is("decay", parts.decay.name));
+        return fmt::format(
+            "the mask keeps the last {} tokens as they are, and {} changes what is kept; write the decay "
+            "into the mask",
+            parts.mask->window, moved ? "a transition" : is("decay", parts.decay.name));
     if (near && (parts.features.turned != Turned::No || parts.update.rows))
         return fmt::format("the mask keeps the last {} tokens, one key each, and {}", parts.mask->window,
                            parts.update.rows ? is("update", parts.update.name) : is("features", parts.features.name));
     if (near && parts.sequential) return "a mask with a window has phases of its own, and sequential is a step alone";
     if (moved && parts.decay.factors != Factors::Nothing)
-        return fmt::format("a transition takes the place of {}; multiply its diagonal by it", is("decay", parts.decay.name));
+        return fmt::format("a transition takes the place of {}; multiply its diagonal by it",
+                           is("decay", parts.decay.name));
     if (moved && parts.turned_by_transition && parts.features.turned != Turned::No)
         return fmt::format("the transition turns keys, as does {}", is("features", parts.features.name));
     if (moved && (parts.update.state && (parts.update.by_numbers || parts.update.reads == Reads::Values)))
@@ -74,12 +77,12 @@ std::string refusal_of_own(const ChosenParts& parts) {
 
 /// What goes with what: the first rule that is broken, in words.
 std::string refusal_of(const ChosenParts& parts) {
-    const auto &decay = parts.decay;
-    const auto &gate = parts.gate;
-    const auto &features = parts.features;
-    const auto &update = parts.update;
-    const auto &normalise = parts.normalise;
-    const auto &discretise = parts.discretise;
+    const auto& decay = parts.decay;
+    const auto& gate = parts.gate;
+    const auto& features = parts.features;
+    const auto& update = parts.update;
+    const auto& normalise = parts.normalise;
+    const auto& discretise = parts.discretise;
     const auto is = [](const char* part, const char* choice) { return fmt::format("{}='{}'", part, choice); };
     const std::string updated = is("update", update.name), decayed = is("decay", decay.name),
                       divided = is("normalise", normalise.name), by_rule = is("discretise", discretise.name);

@@ -154,9 +154,7 @@ class Windowed {
     }
     /// Before the sequence there are no tokens: rows are 0, and the mask, which is not asked there, too.
     [[nodiscard]] static Tensor exists(const Tensor& place) { return where(ge(place, 0.0), 1.0, 0.0); }
-    [[nodiscard]] Tensor known(const Tensor& place) const {
-        return mask_.reads_places ? maximum(place, 0.0) : place;
-    }
+    [[nodiscard]] Tensor known(const Tensor& place) const { return mask_.reads_places ? maximum(place, 0.0) : place; }
     [[nodiscard]] Tensor value(const ir::Function& fn, const Tensor& i, const Tensor& j) const {
         const Tensor m = replayed(
             fn, fn.results[0].value,

@@ -92,7 +92,7 @@ struct ChosenParts {
     const ReadChoice& read;
     const NormaliseChoice& normalise;
     const DiscretiseChoice& discretise;
-    std::int64_t rows;  ///< keys and values per token
+    std::int64_t rows;                       ///< keys and values per token
     std::vector<ir::InputDecl> inputs = {};  ///< of functions of one's own
     std::vector<ir::StateDecl> states = {};
     std::optional<Mask> mask = {};
@@ -124,7 +124,7 @@ struct TokenParts {
     Named arguments, results = {};
     Tensor factor = {};   ///< what the state is multiplied by, with the axes that it lacks
     Tensor numbers = {};  ///< the same of what keys sum up to
-    Tensor kept = {};    ///< the state after that
+    Tensor kept = {};     ///< the state after that
     Tensor angle = {}, angle_before = {};
     std::optional<OwnTransition> own = {};
 

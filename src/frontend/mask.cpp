@@ -222,8 +222,8 @@ std::pair<bool, std::int64_t> far_truth(Opcode code, double s, double c) {
     const bool strict = (code == Opcode::Lt || code == Opcode::Ge) == rising &&
                         (code == Opcode::Lt || code == Opcode::Ge || code == Opcode::Gt || code == Opcode::Le);
     const double from = strict ? std::ceil(border) : std::floor(border) + 1;
-    const bool truth = code == Opcode::Ne || (rising ? code == Opcode::Gt || code == Opcode::Ge
-                                                     : code == Opcode::Lt || code == Opcode::Le);
+    const bool truth = code == Opcode::Ne ||
+                       (rising ? code == Opcode::Gt || code == Opcode::Ge : code == Opcode::Lt || code == Opcode::Le);
     return {truth, static_cast<std::int64_t>(std::clamp(from, 0.0, 1e9))};
 }
 
@@ -341,9 +341,9 @@ class Terms {
             default:
                 break;
         }
-        refuse_mask(op, fmt::format("{} of both places is no sum of products of one of i and one of j",
-                                    ir::info(op.code).name),
-                    kSayWhereItEnds);
+        refuse_mask(
+            op, fmt::format("{} of both places is no sum of products of one of i and one of j", ir::info(op.code).name),
+            kSayWhereItEnds);
     }
 
     /// 1 where it is true, else 0.
@@ -434,8 +434,8 @@ class Terms {
 
     std::vector<Addend> addends(const Op& op) {
         auto all = values_.sum(op.args[0]);
-        const bool apart = all && std::none_of(all->begin(), all->end(),
-                                               [&](const Addend& a) { return values_.sides(a) == kOfBoth; });
+        const bool apart =
+            all && std::none_of(all->begin(), all->end(), [&](const Addend& a) { return values_.sides(a) == kOfBoth; });
         if (!apart)
             refuse_mask(op, fmt::format("{} of what is no sum of a function of i and one of j", ir::info(op.code).name),
                         kSayWhereItEnds);
@@ -480,13 +480,14 @@ class Terms {
             (values_.sides(a) == kOfKey ? key : query).push_back(std::move(a));
         }
         for (Addend& a : query) {
-            const auto other = std::find_if(key.begin(), key.end(),
-                                            [&](const Addend& b) { return values_.key(a) == values_.key(b); });
+            const auto other =
+                std::find_if(key.begin(), key.end(), [&](const Addend& b) { return values_.key(a) == values_.key(b); });
             if (other == key.end() || values_.sides(a) == 0) continue;
             for (const auto& [v, inverse] : a.factors)
                 if (values_.reads_tokens(v))
-                    refuse_mask(op, "exp of the difference of what two tokens bring",
-                                "what a token brings decays by compose's decay: decay='scalar', with a g of every token");
+                    refuse_mask(
+                        op, "exp of the difference of what two tokens bring",
+                        "what a token brings decays by compose's decay: decay='scalar', with a g of every token");
             other->number += a.number;
             decay.push_back(a);
             a.number = 0;
@@ -554,9 +555,8 @@ bool reads_distances_only(const Function& fn) {
             return arg.code == Opcode::Param && (arg.attrs.name == "i" || arg.attrs.name == "j") ? arg.attrs.name : "";
         };
         for (const ValueId a : op.args)
-            if (!place(a).empty() &&
-                (op.code != Opcode::Sub || place(op.args[0]).empty() || place(op.args[1]).empty() ||
-                 place(op.args[0]) == place(op.args[1])))
+            if (!place(a).empty() && (op.code != Opcode::Sub || place(op.args[0]).empty() ||
+                                      place(op.args[1]).empty() || place(op.args[0]) == place(op.args[1])))
                 return false;
     }
     return true;
@@ -589,9 +589,8 @@ void check_mask(const Function& fn, const std::vector<ir::InputDecl>& inputs) {
 std::string without_place(const std::string& name, const std::vector<ir::InputDecl>& inputs) {
     if (!name.ends_with("_i") && !name.ends_with("_j")) return name;
     const std::string base = name.substr(0, name.size() - 2);
-    const bool known = std::any_of(inputs.begin(), inputs.end(), [&](const auto& in) {
-        return in.name == base && in.role == ir::Role::Input;
-    });
+    const bool known = std::any_of(inputs.begin(), inputs.end(),
+                                   [&](const auto& in) { return in.name == base && in.role == ir::Role::Input; });
     return known ? base : name;
 }
 

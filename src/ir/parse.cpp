@@ -83,8 +83,7 @@ class Parser : private TextReader {
 
     Fragment fragment() {
         Fragment all;
-        while (at_word("input") || at_word("head") || at_word("scalar") || at_word("state"))
-            declaration(all.declared);
+        while (at_word("input") || at_word("head") || at_word("scalar") || at_word("state")) declaration(all.declared);
         while (at_word("func")) all.functions.push_back(function());
         end();
         return all;

@@ -72,7 +72,8 @@ def test_a_band_in_two_calls_and_token_by_token():
     [
         (lambda i, j: i // 16 == j // 16, {}, ["s", "place"], lambda i, j, h: i // 16 == j // 16),
         (lambda i, j: i // 16 > j // 16, {}, ["s", "s2", "place"], lambda i, j, h: i // 16 > j // 16),
-        (lambda i, j, slope: forge.exp(-slope * (i - j)), WITH_SLOPE, ["s"], lambda i, j, h: np.exp(-SLOPE[h] * (i - j))),
+        (lambda i, j, slope: forge.exp(-slope * (i - j)), WITH_SLOPE, ["s"],
+         lambda i, j, h: np.exp(-SLOPE[h] * (i - j))),
     ],
     ids=["blocks", "earlier-blocks", "slopes"],
 )  # fmt: skip
@@ -121,6 +122,7 @@ A = 0.3 * RNG.standard_normal((1, T, H, K), np.float32)
 THETA = RNG.standard_normal((1, T, H, K // 2), np.float32)
 OF_G = {"g": SymbTensor(["T", "H", "K"], range=LOGARITHM)}
 OF_A = {"a": SymbTensor(["T", "H", "K"])}
+OF_Z = {"prev_z": SymbTensor(["NS", "H", "K"])}
 OF_RATE = {"rate": SymbTensor(["T", "H"], range=(0, 1))}
 
 
@@ -151,7 +153,7 @@ def test_a_state_of_its_own():
         z = prev_z + k * k
         return {"diagonal": forge.exp(g) / (1 + forge.relu(z)), "z": z}
 
-    attn = forge.compose(transition=preconditioned, inputs={**OF_G, "prev_z": SymbTensor(["NS", "H", "K"])})
+    attn = forge.compose(transition=preconditioned, inputs={**OF_G, **OF_Z})
     o, _ = attn(q=Q, k=KEYS, v=VALUES, g=G)
     z = np.cumsum(KEYS[0].astype(np.float64) ** 2, 0)
     assert_near(o, by_tokens(lambda t, h: np.diag(np.exp(G[0, t, h]) / (1 + z[t, h]))))
@@ -172,15 +174,16 @@ def test_matrices_of_ones_and_outer_products_and_others_token_by_token():
     ("chosen", "why"),
     [
         (dict(transition=lambda k: -k), "multiplied by a factor that may be negative"),
-        (dict(transition=lambda v: v), r"test_own_parts.py:\d+:\d+.*the diagonal is not along the keys\n    expected: a number, or \[K\]"),
+        (dict(transition=lambda v: v),
+         r"test_own_parts.py:\d+:\d+.*the diagonal is not along the keys\n    expected: a number, or \[K\]"),
         (dict(transition=lambda k: (1, k, k, k)), r"expected \(diagonal, left, right\), got 4 values"),
         (dict(transition=lambda k: {"left": k}), "left and right come together"),
         (dict(transition=lambda k, a: {"angle": a, "diagonal": forge.sigmoid(k)}, inputs=OF_A), "does not commute"),
-        (dict(transition=lambda k: 1.0, inputs={"prev_z": SymbTensor(["NS", "H", "K"])}), "the next 'z' is not returned"),
+        (dict(transition=lambda k: 1.0, inputs=OF_Z), "the next 'z' is not returned"),
         (dict(transition=lambda k: k, decay="scalar"), "takes the place of decay='scalar'"),
         (dict(transition=lambda k: k, update="momentum"), "has one of its own"),
         (dict(transition=lambda k: k, normalise="sum", features="elu"), "a transition may turn them"),
-        (dict(inputs={"prev_z": SymbTensor(["NS", "H", "K"])}), "is a transition's, and there is none"),
+        (dict(inputs=OF_Z), "is a transition's, and there is none"),
         (dict(mask=lambda i, j: i - j < 4, update="delta"), "reads the state that it writes to"),
         (dict(mask=lambda i, j: i - j < 4, decay="scalar"), "write the decay into the mask"),
         (dict(mask=lambda i, j: i - j < 4, features="rotary"), "one key each, and features='rotary'"),

@@ -69,7 +69,13 @@ def row(variant, seconds, accuracy):
 
 
 def test_the_front_has_what_nothing_is_faster_and_better_than():
-    rows = [row("a", 1e-6, 0.1), row("b", 2e-6, 0.3), row("c", 3e-6, 0.2), row("d", 4e-6, math.nan), row("e", 5e-6, 0.9)]
+    rows = [
+        row("a", 1e-6, 0.1),
+        row("b", 2e-6, 0.3),
+        row("c", 3e-6, 0.2),
+        row("d", 4e-6, math.nan),
+        row("e", 5e-6, 0.9),
+    ]
     report = _search.SearchReport(rows)
     assert [r.variant for r in report.pareto] == ["a", "b", "e"]
     assert "0.300 *" in str(report)
@@ -87,7 +93,9 @@ def test_layers_learn(tmp_path):
     """A few steps: that it runs, is written down, and is not done again."""
     pytest.importorskip("torch")
     file = tmp_path / "found.csv"
-    asked = dict(update=["additive", "householder"], decay="scalar", features="rotary", train=2, csv=file, progress=False)
+    asked = dict(
+        update=["additive", "householder"], decay="scalar", features="rotary", train=2, csv=file, progress=False
+    )
     found = forge.search(**asked).found
     assert all(r.steps == 2 and 0 <= r.accuracy <= 1 and r.loss > 0 and r.parameters > 0 for r in found)
     assert [r.train_seconds for r in forge.search(**asked).found] == [r.train_seconds for r in found]

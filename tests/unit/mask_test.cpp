@@ -1,8 +1,9 @@
 /// Masks of compositions: what they are taken apart into, and that functions in C++ and in text make the same variant.
+#include "frontend/mask.h"
+
 #include <gtest/gtest.h>
 
 #include "forge/compose.h"
-#include "frontend/mask.h"
 #include "ir/text.h"
 
 namespace forge {
@@ -11,7 +12,9 @@ namespace {
 using frontend::Mask;
 
 ir::InputDecl per_head(const std::string& name) { return {name, ir::Role::Head, {F32, {}}, 0, {}, {}}; }
-ir::InputDecl per_token(const std::string& name) { return {name, ir::Role::Input, {F32, {Dim("T"), Dim("H")}}, 0, {}, {}}; }
+ir::InputDecl per_token(const std::string& name) {
+    return {name, ir::Role::Input, {F32, {Dim("T"), Dim("H")}}, 0, {}, {}};
+}
 
 /// Of an expression in text form: lines with %i, %j and %slope, the last one %m.
 Mask mask_of(const std::string& lines) {
@@ -35,9 +38,10 @@ TEST(Mask, WindowsEndWhereComparisonsOfDistancesDo) {
     for (const auto& [condition, operands, window] :
          {Near{"lt", "%d, %n", 16}, Near{"le", "%d, %n", 17}, Near{"eq", "%d, %n", 17}, Near{"gt", "%n, %d", 16},
           Near{"ge", "%n, %d", 17}}) {
-        const Mask mask = mask_of("%c: bool[] = " + std::string(condition) + "(" + operands + ")\n" +
-                                  "%x: f32[] = add(%one, %d)\n%r: f32[] = reciprocal(%x)\n%z: f32[] = constant() {value=0}\n"
-                                  "%m: f32[] = where(%c, %r, %z)\n");
+        const Mask mask =
+            mask_of("%c: bool[] = " + std::string(condition) + "(" + operands + ")\n" +
+                    "%x: f32[] = add(%one, %d)\n%r: f32[] = reciprocal(%x)\n%z: f32[] = constant() {value=0}\n"
+                    "%m: f32[] = where(%c, %r, %z)\n");
         EXPECT_EQ(mask.window, window) << condition;
         EXPECT_TRUE(mask.terms.empty()) << condition;
         EXPECT_FALSE(mask.reads_places) << condition;
@@ -45,8 +49,9 @@ TEST(Mask, WindowsEndWhereComparisonsOfDistancesDo) {
 }
 
 TEST(Mask, WhatIsFarIsASumOfTerms) {
-    const Mask far = mask_of("%c: bool[] = ge(%d, %n)\n%e: f32[] = mul(%slope, %d)\n%k: f32[] = neg(%e)\n"
-                             "%x: f32[] = exp(%k)\n%r: f32[] = pow(%d, %slope)\n%m: f32[] = where(%c, %x, %r)\n");
+    const Mask far = mask_of(
+        "%c: bool[] = ge(%d, %n)\n%e: f32[] = mul(%slope, %d)\n%k: f32[] = neg(%e)\n"
+        "%x: f32[] = exp(%k)\n%r: f32[] = pow(%d, %slope)\n%m: f32[] = where(%c, %x, %r)\n");
     EXPECT_EQ(far.window, 16);
     ASSERT_EQ(far.terms.size(), 1u);
     EXPECT_EQ(far.terms[0].decays.size(), 1u);
@@ -59,8 +64,9 @@ TEST(Mask, WhatIsFarIsASumOfTerms) {
 }
 
 TEST(Mask, BlocksAreDecaysWhereTheyCan) {
-    const std::string same = "%a: f32[] = div(%i, %n)\n%b: f32[] = div(%j, %n)\n%p: f32[] = floor(%a)\n"
-                             "%q: f32[] = floor(%b)\n%c: bool[] = eq(%p, %q)\n%z: f32[] = constant() {value=0}\n";
+    const std::string same =
+        "%a: f32[] = div(%i, %n)\n%b: f32[] = div(%j, %n)\n%p: f32[] = floor(%a)\n"
+        "%q: f32[] = floor(%b)\n%c: bool[] = eq(%p, %q)\n%z: f32[] = constant() {value=0}\n";
     const Mask alone = mask_of(same + "%m: f32[] = where(%c, %one, %z)\n");
     EXPECT_EQ(alone.window, 0);
     ASSERT_EQ(alone.terms.size(), 1u);
@@ -118,12 +124,14 @@ TEST(Mask, IsTheSameInTextAndInCpp) {
         std::string all;
         for (const auto& in : def.inputs) all += in.name + " ";
         for (const auto& s : def.states) all += s.name + to_string(s.type) + " ";
-        for (const ir::Function* fn : {&def.chunk, &def.decay, &def.merge, &*def.step}) all += std::to_string(fn->size()) + " ";
+        for (const ir::Function* fn : {&def.chunk, &def.decay, &def.merge, &*def.step})
+            all += std::to_string(fn->size()) + " ";
         return all;
     };
     EXPECT_EQ(inputs(own), inputs(written));
-    EXPECT_THROW(composition_of({{"functions", "func @maks { %x: f32[] = constant() {value=1} return input \"m\" = %x }"}}),
-                 RuntimeError);
+    EXPECT_THROW(
+        composition_of({{"functions", "func @maks { %x: f32[] = constant() {value=1} return input \"m\" = %x }"}}),
+        RuntimeError);
 }
 
 TEST(Transition, OfOnesOwnTakesThePlaceOfADecay) {
