@@ -571,6 +571,14 @@ void check_mask(const Function& fn, const std::vector<ir::InputDecl>& inputs) {
     const Op& result = fn.op(fn.results[0].value);
     if (!result.type.shape.empty())
         fault("a result with axes", "a number for each pair of tokens", to_string(result.type), result.where);
+    std::vector<ValueId> places;
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (fn.op(v).code == Opcode::Param && (fn.op(v).attrs.name == "i" || fn.op(v).attrs.name == "j"))
+            places.push_back(v);
+    const std::vector<bool> of_places = ir::depends_on(fn, places);
+    for (ValueId v = 0; v < fn.size(); ++v)  // where places are rows and columns of a matrix, axes would be others
+        if (of_places[static_cast<std::size_t>(v)] && !fn.op(v).type.shape.empty())
+            fault("axes of what depends on places", "numbers", to_string(fn.op(v).type), fn.op(v).where);
     for (const Op& op : fn.ops) {
         if (op.code != Opcode::Param || op.attrs.name == "i" || op.attrs.name == "j") continue;
         const std::string base = without_place(op.attrs.name, inputs);

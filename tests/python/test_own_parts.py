@@ -103,6 +103,7 @@ def test_what_is_read_is_divided_by_the_sum_of_weights():
         (lambda i, j, x_i, x_j: forge.exp(x_i - x_j), "exp of the difference of what two tokens bring"),
         (lambda i, j, x_j: forge.where(i - j < 4, x_j, 0.0), "a window of tokens that are kept"),
         (lambda i, j, x: x, r"unknown input 'x'(.|\n)*x_i, x_j"),
+        (lambda i, j: (i - j).unsqueeze(0).sum(0), "axes of what depends on places"),
         (lambda i, j: "1", "expected a traced tensor as 'mask'"),
     ],
 )
