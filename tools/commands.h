@@ -19,6 +19,11 @@ struct RunOptions {
 };
 int run_variant(const RunOptions& options);
 
+struct SearchOptions {
+    std::vector<std::string> words;  ///< of its own command line
+};
+int search_variants(const SearchOptions& options);
+
 struct CheckOptions {
     std::vector<std::string> variants;
     bool all = false, json = false, verbose = false;

@@ -26,11 +26,12 @@ from .linear_attention import LinearAttention
 
 if TYPE_CHECKING:
     from . import distributed, fla, integrations, nn, ops, variants
+    from ._search import search
 
 __all__ = [
     "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention",
     "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "compose", "distributed", "fla",
-    "float16", "float32", "float64", "int32", "int64", "integrations", "nn", "ops", "variants",
+    "float16", "float32", "float64", "int32", "int64", "integrations", "nn", "ops", "search", "variants",
 ]  # fmt: skip
 __all__ += _functions.__all__
 
@@ -47,6 +48,10 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f".{name}", __name__)
+    if name == "search":  # it reads command lines, too
+        from ._search import search
+
+        return search
     from ._suggest import suggestion
 
     raise AttributeError(f"module 'forge' has no attribute {name!r}{suggestion(name, __all__)}")
