@@ -70,6 +70,39 @@ std::shared_ptr<const runtime::PreparedCall> Attention::prepare(const Call& call
     return impl_->executable->kernels->prepare(runtime::NamedArguments(impl_->executable->callable, call));
 }
 
+bool Attention::has_segment_summaries() const {
+    return runtime::kernels_of_summaries(impl_->executable->callable) > 0;
+}
+void Attention::summarise(const Call& call, bool every) const {
+    impl_->executable->kernels->run(runtime::NamedArguments(impl_->executable->callable, call),
+                                    every ? runtime::Step::EverySummary : runtime::Step::Summaries);
+}
+void Attention::resume(const Call& call) const {
+    impl_->executable->kernels->run(runtime::NamedArguments(impl_->executable->callable, call),
+                                    runtime::Step::AfterSummaries);
+}
+
+SegmentSummaries Attention::segment_summaries(const Call& call, std::int64_t n,
+                                              std::span<const std::int64_t> offsets) const {
+    const plan::Plan& plan = impl_->executable->plan;
+    const runtime::SummaryPlaces places = impl_->executable->kernels->summaries(
+        runtime::NamedArguments(impl_->executable->callable, call), n, offsets);
+    SegmentSummaries found{{}, places.heads, places.first, places.count};
+    for (const auto& state : plan.definition.states) {
+        const auto added = static_cast<std::size_t>(plan.spill(graph::input_spill(state.name)));
+        SegmentSummaries::OfState of;
+        of.state = state.name, of.added = places.spills[added];
+        of.added_block = plan.spills[added].floats, of.added_strides = plan.spills[added].strides;
+        if (const std::string name = graph::transition_spill(state.name); plan.has_spill(name)) {
+            const auto map = static_cast<std::size_t>(plan.spill(name));
+            of.map = places.spills[map];
+            of.map_block = plan.spills[map].floats, of.map_strides = plan.spills[map].strides;
+        }
+        found.states.push_back(std::move(of));
+    }
+    return found;
+}
+
 std::size_t Attention::workspace_bytes(const Call& call) const {
     return impl_->executable->kernels->workspace_bytes(runtime::NamedArguments(impl_->executable->callable, call));
 }
