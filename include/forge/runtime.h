@@ -190,10 +190,11 @@ class Attention {
     /// addresses, which end before this Attention and its copies do; nullptr on the CPU. Throws as a call does; the
     /// workspace is left aside.
     [[nodiscard]] std::shared_ptr<const runtime::PreparedCall> prepare(const Call& call) const;
-    /// For ranks: whether kernels make summaries of a sequence's segments before they need a state. Such a call can be
-    /// made in two steps with one workspace, in which the summaries lie in between: `summarise`, which reads no initial
-    /// state (`every`: those of last segments too, which the call does not need), and `resume`, which does the rest.
-    [[nodiscard]] bool has_segment_summaries() const;
+    /// For ranks: the segments per sequence, at most, of which kernels make summaries before they need a state; 0: none.
+    /// Such a call can be made in two steps with one workspace, in which the summaries lie in between: `summarise`,
+    /// which reads no initial state (`every`: those of last segments too, which the call does not need), and `resume`,
+    /// which does the rest.
+    [[nodiscard]] std::int64_t summarised_segments() const;
     void summarise(const Call& call, bool every) const;
     void resume(const Call& call) const;
     /// Of sequence n. `offsets`: those of packed sequences, which are not read here.

@@ -70,8 +70,9 @@ std::shared_ptr<const runtime::PreparedCall> Attention::prepare(const Call& call
     return impl_->executable->kernels->prepare(runtime::NamedArguments(impl_->executable->callable, call));
 }
 
-bool Attention::has_segment_summaries() const {
-    return runtime::kernels_of_summaries(impl_->executable->callable) > 0;
+std::int64_t Attention::summarised_segments() const {
+    const runtime::Callable& callable = impl_->executable->callable;
+    return runtime::kernels_of_summaries(callable) > 0 ? callable.segments : 0;
 }
 void Attention::summarise(const Call& call, bool every) const {
     impl_->executable->kernels->run(runtime::NamedArguments(impl_->executable->callable, call),

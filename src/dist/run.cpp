@@ -222,7 +222,7 @@ class RankCall {
     /// Whether the pass itself makes summaries of its segments, from which that of the rank follows.
     [[nodiscard]] bool sums_segments(const Leg& leg) const {
         const auto folds = [&](const Item& item) { return store_.folds(item.map); };
-        return attention_.has_segment_summaries() && !states_.empty() && geometry_.heads == geometry_.input_heads &&
+        return attention_.summarised_segments() > 0 && !states_.empty() && geometry_.heads == geometry_.input_heads &&
                std::all_of(states_.begin(), states_.end(), folds) &&
                exchange_of(states_, "states", leg.reverse).scheme(space_, gpu_) != Scheme::Serial;
     }

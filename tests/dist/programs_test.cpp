@@ -93,7 +93,7 @@ TEST_P(RanksOf, SumUpTheirSegments) {
     options.sizes = check::sizes_for(def_, problem);
     const std::optional<Attention> attention = compile_as(def_, options);
     if (!attention) GTEST_SKIP() << "its decay is not affine";
-    EXPECT_TRUE(attention->has_segment_summaries());
+    EXPECT_EQ(attention->summarised_segments(), 3);
     dist::Options messages, gathered;
     messages.shared_memory = false, gathered.scheme = Scheme::ScatterScanGather;
     expect_agreement(*attention, problem, {{2, {}}, {3, {0, 130, 130, 400}, messages}, {4, {0, 1, 200, 390, 400}, gathered}});
