@@ -195,6 +195,9 @@ class Attention {
     /// which reads no initial state (`every`: those of last segments too, which the call does not need), and `resume`,
     /// which does the rest.
     [[nodiscard]] std::int64_t summarised_segments() const;
+    /// The same program in segments, whether or not the scheduler finds that one rank gains by it. nullopt where another
+    /// strategy was asked for, or no engine has such kernels of it.
+    [[nodiscard]] std::optional<Attention> in_segments() const;
     void summarise(const Call& call, bool every) const;
     void resume(const Call& call) const;
     /// Of sequence n. `offsets`: those of packed sequences, which are not read here.
@@ -238,7 +241,7 @@ class Attention {
     struct Family;
     struct Impl;
     friend Attention compile(const ir::Definition& definition, const CompileOptions& options);
-    Attention(std::shared_ptr<Family> family, const std::string& entry);
+    Attention(std::shared_ptr<Family> family, const std::string& entry, bool segments = false);
     std::shared_ptr<const Impl> impl_;
 };
 

@@ -64,6 +64,8 @@ void Gpu::load() {
     constexpr int kMaxDynamicSharedBytes = 8, kStatic = 1024;
     cuda.check(cuda.function_set(exchange_, kMaxDynamicSharedBytes, static_cast<int>(device_.shared_bytes) - kStatic),
                "reserving shared memory for a kernel");
+    cuda.check(cuda.function_set(fold_, kMaxDynamicSharedBytes, static_cast<int>(device_.shared_bytes) - kStatic),
+               "reserving shared memory for a kernel");
 }
 
 /// Which GPUs the ranks have, and whether they reach each other. What cannot be had is no error: states then go by way

@@ -34,7 +34,7 @@ class Gpu final : public Store {
     void read(const TensorView& from, float* to) override;
     std::vector<std::int64_t> integers(const TensorView& view) override;
     void fold(const Fold& fold) override;
-    [[nodiscard]] bool folds(Carried::Map map) const override;
+    [[nodiscard]] bool folds(const Field& field) const override;
     void* workspace(std::size_t bytes) override;
     void* lasting_workspace(std::size_t bytes) override { return workspace(bytes); }
     /// To the host and from it; these wait.

@@ -26,6 +26,10 @@ ranks::Fold described_fold(const Fold& from) {
     if (field.shape.size() > ranks::kMaxAxes) throw RuntimeError("ranks: a state of so many axes is not for GPUs");
     f.added = from.added, f.map = from.map, f.begun = from.begun;
     f.state = from.state, f.transition = from.map ? from.transition : nullptr;
+    f.map_kind = field.map == Carried::Map::Left    ? ranks::kLeft
+                 : field.map == Carried::Map::Right ? ranks::kRight
+                 : from.map                         ? ranks::kFactors
+                                                    : ranks::kIdentity;
     f.lanes = field.lanes, f.heads = from.heads, f.first = from.first, f.count = from.count;
     f.block = field.block(), f.map_size = field.map_block();
     f.added_block = from.added_block, f.map_block = from.map_block;
@@ -40,14 +44,29 @@ ranks::Fold described_fold(const Fold& from) {
     return f;
 }
 
+bool is_matrix(const Field& field) { return field.map == Carried::Map::Left || field.map == Carried::Map::Right; }
+
+/// What a block of threads has: columns of a state before and after a segment.
+std::int64_t bytes_of_columns(const Field& field) {
+    return 2 * field.map_shape[0] * ranks::kColumns * static_cast<std::int64_t>(sizeof(float));
+}
+
 }  // namespace
 
-bool Gpu::folds(Carried::Map map) const { return map == Carried::Map::Identity || map == Carried::Map::Factors; }
+bool Gpu::folds(const Field& field) const {
+    if (field.map == Carried::Map::None || field.shape.size() > ranks::kMaxAxes) return false;
+    return !is_matrix(field) || bytes_of_columns(field) <= device_.shared_bytes - 1024;
+}
 
 void Gpu::fold(const Fold& from) {
     ranks::Fold f = described_fold(from);
     const std::int64_t numbers = f.lanes * f.block, items = f.four ? numbers / 4 : numbers;
     if (items == 0) return;
+    if (is_matrix(from.field)) {
+        const std::int64_t sides = (from.field.shape[0] + from.field.shape[1]) / ranks::kColumns + 2;
+        const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(f.lanes * sides, 4 * device_.multiprocessors));
+        return launch(fold_, blocks, static_cast<unsigned>(bytes_of_columns(from.field)), &f);
+    }
     constexpr std::int64_t kMostBlocks = 1024;
     launch(fold_, static_cast<unsigned>(std::min((items + ranks::kThreads - 1) / ranks::kThreads, kMostBlocks)), 0, &f);
 }

@@ -38,6 +38,12 @@ double exchange_of(const Volume& volume, const Link& link) {
     return price(volume, link).front().us;
 }
 
+/// The pass that ranks have: in segments where summaries apart have no fast kernels, as in dist/run.cpp.
+Attention pass_of(const Attention& attention, const Volume& volume) {
+    const bool gains = attention.device() != "cpu" && volume.ranks > 2 && volume.matrices;
+    return gains ? attention.in_segments().value_or(attention) : attention;
+}
+
 /// One more of the summaries that the call makes of all segments but the last; 0 where it makes none.
 double microseconds_of_last_summary(const Attention& attention) {
     const std::int64_t segments = attention.summarised_segments();
@@ -62,8 +68,9 @@ std::string row_of(const Scaled& call, const Scaled& one) {
 
 std::string text_of(const Attention& attention, const Scaling& scaling, const Link& link) {
     std::string text = "// A rank's summary of its tokens, modelled:\n";
-    const char* const of_segments = "of the segments that the pass has anyway";
-    if (attention.summarised_segments() > 0)
+    const char* const of_segments = attention.summarised_segments() > 0 ? "of the segments that the pass has anyway"
+                                                                        : "of the segments of a pass that is cut for it";
+    if (scaling.by_segments)
         text += fmt::format("//   {} {}: {:.1f} us more\n", scaling.by_segments ? "*" : " ", of_segments,
                             scaling.segments_us);
     else text += fmt::format("//     {}: not: the pass is not in segments\n", of_segments);
@@ -93,14 +100,21 @@ Scaling scaling(const Attention& attention, const std::vector<int>& ranks, std::
     Scaling made;
     const double pass = kMicro * attention.cost().seconds;
     const int most = *std::max_element(ranks.begin(), ranks.end());
-    made.by_segments = attention.summarised_segments() > 0;
-    if (made.by_segments) made.segments_us = microseconds_of_last_summary(attention) + link.fold_us;
+    const auto more = [&](const Attention& of) {
+        return kMicro * of.cost().seconds - pass + microseconds_of_last_summary(of) + link.fold_us;
+    };
+    const Attention of_most = pass_of(attention, volume_of(attention, most, lanes));
+    made.by_segments = of_most.summarised_segments() > 0;
+    if (made.by_segments) made.segments_us = more(of_most);
     made.apart_us = microseconds_of_summary(attention, most, volume_of(attention, most, lanes));
     for (const int n : ranks) {
         const Volume volume = volume_of(attention, n, lanes);
         Scaled call{n, exchange_of(volume, link), pass};
-        if (n > 1)
-            call.call_us += call.exchange_us + (made.by_segments ? made.segments_us : microseconds_of_summary(attention, n, volume));
+        if (n > 1) {
+            const Attention of = pass_of(attention, volume);
+            call.call_us += call.exchange_us +
+                            (of.summarised_segments() > 0 ? more(of) : microseconds_of_summary(attention, n, volume));
+        }
         made.calls.push_back(call);
     }
     return made;

@@ -120,7 +120,9 @@ class RankCall {
     void run() {
         const Leg forwards = leg(false), backwards = leg(true);
         exchange_last_rows(forwards);
-        if (!back_ && sums_segments(forwards)) return forward_in_segments(forwards);
+        if (!back_)
+            if (const std::optional<Attention> segmented = sums_segments(forwards))
+                return forward_in_segments(*segmented, forwards);
         if (!back_) return pass(states_, forwards, states_before_, [&](States* out) { forward(out); });
         pass(states_, forwards, states_before_, [&](States* out) { forward_again(out); });
         pass(gradients_, backwards, gradients_after_, [&](States* out) { backward(out); });
@@ -219,33 +221,39 @@ class RankCall {
         compute(nullptr);
     }
 
-    /// Whether the pass itself makes summaries of its segments, from which that of the rank follows.
-    [[nodiscard]] bool sums_segments(const Leg& leg) const {
-        const auto folds = [&](const Item& item) { return store_.folds(item.map); };
-        return attention_.summarised_segments() > 0 && !states_.empty() && geometry_.heads == geometry_.input_heads &&
-               std::all_of(states_.begin(), states_.end(), folds) &&
-               exchange_of(states_, "states", leg.reverse).scheme(space_, gpu_) != Scheme::Serial;
+    /// The pass, if it makes summaries of its segments itself, from which that of the rank follows. On a GPU a pass of
+    /// its own for transitions that are matrices has no fast kernels, and all but two ranks need it.
+    [[nodiscard]] std::optional<Attention> sums_segments(const Leg& leg) const {
+        const Exchange exchange = exchange_of(states_, "states", leg.reverse);
+        const std::vector<Field>& fields = exchange.fields();
+        const auto folds = [&](const Field& field) { return store_.folds(field); };
+        const auto is_matrix = [](const Field& f) { return f.map == Map::Left || f.map == Map::Right; };
+        if (fields.empty() || geometry_.heads != geometry_.input_heads ||
+            !std::all_of(fields.begin(), fields.end(), folds) || exchange.scheme(space_, gpu_) == Scheme::Serial)
+            return std::nullopt;
+        if (attention_.summarised_segments() > 0) return attention_;
+        const bool gains = gpu_ && space_.size() > 2 && std::any_of(fields.begin(), fields.end(), is_matrix);
+        return gains ? attention_.in_segments() : std::nullopt;
     }
 
     /// The kernels that need no state, the exchange of what they say of the rank's tokens, and the others.
-    void forward_in_segments(const Leg& leg) {
+    void forward_in_segments(const Attention& attention, const Leg& leg) {
         states_before_ = room_for(states_);
         Bordered call(call_, geometry_, store_);
         if (part_.has_prev) call.begin(last_, 0, last_before_);
-        call.summarise(attention_, workspace_, leg.sends);
+        call.summarise(attention, workspace_, leg.sends);
         Summary summary{!leg.carries(), leg.receives, leg.sends, {}, {}};
-        if (leg.sends) fold_segments(call, leg, summary);
+        if (leg.sends) fold_segments(call.summaries(attention, leg.out_row), leg, summary);
         summary.states.resize(states_.size()), summary.maps.resize(states_.size());
         exchange_of(states_, "states", leg.reverse).scan(space_, gpu_, summary, pointers(states_before_, states_));
         if (part_.has_prev) call.begin(states_, 0, states_before_);
-        call.resume(attention_);
+        call.resume(attention);
     }
 
     /// Of the sequences that go on behind the rank. What goes on from a rank before begins with zeros here.
-    void fold_segments(const Bordered& call, const Leg& leg, Summary& summary) const {
+    void fold_segments(const SegmentSummaries& segments, const Leg& leg, Summary& summary) const {
         std::map<std::string, TensorView> begun;
         if (!leg.carries()) begun = given(states_, leg.out_row);
-        const SegmentSummaries segments = call.summaries(attention_, leg.out_row);
         for (const Item& item : states_) {
             const auto of = std::find_if(segments.states.begin(), segments.states.end(),
                                          [&](const auto& state) { return state.state == item.name; });

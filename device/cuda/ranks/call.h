@@ -79,6 +79,7 @@ struct Fold {
     Size block, map_size;              ///< numbers of a lane's state, and of its transition
     Size added_block, map_block;       ///< from block to block
     int four;                          ///< whether four numbers of a state are side by side wherever one is at a multiple
+    int map_kind;
     int axes, map_axes;
     int shape[kMaxAxes], map_shape[kMaxAxes];
     Size stride[kMaxAxes], step[kMaxAxes];  ///< of B, and of D along the axes of the state
