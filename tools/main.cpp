@@ -212,7 +212,12 @@ void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
             ->type_name("VARIANT|FILE");
     auto* all = c->add_flag("--all", o.all, "every variant of `forge list`");
     names->excludes(all);
-    c->add_flag("--json", o.json, "print JSON");
+    auto* json = c->add_flag("--json", o.json, "print JSON");
+    c->add_option("--ranks", o.ranks,
+                  "one sequence over so many ranks, threads of this process: every scheme's exchange alone, and the "
+                  "time\nwith --T tokens on each rank and with --T tokens in all")
+        ->check(CLI::Range(2, 64))
+        ->excludes(json);
     add_shape(*c, o.shape);
     add_dtype(*c, o.shape.dtype);
     add_build(*c, o.build);
