@@ -112,6 +112,7 @@ def fla_call(op: str, x: dict, states):
 def captured(call, torch):
     """A graph of one call, its result, and how many kernels and other nodes it has (None: PyTorch does not say)."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())  # a call changes states in place, which may still be being copied
     with torch.cuda.stream(side):
         for _ in range(3):
             call()

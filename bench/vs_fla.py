@@ -156,6 +156,7 @@ class ForgeCall:
 def graph_us(call, runs: int, torch) -> float:
     """Median microseconds of a replay of the captured call, with a cold L2 cache."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())  # which may still make what the calls read
     with torch.cuda.stream(side):
         for _ in range(3):
             call()

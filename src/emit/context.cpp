@@ -16,6 +16,7 @@ kernel::Accesses Context::floats_at(std::int64_t offset, std::int64_t floats) {
 
 kernel::Accesses Context::memory(ir::ValueId v) const {
     const ir::ValueId base = tile::buffer_of(fn, v);
+    if (is_held(base)) return {kernel::registers(name(base))};
     if (!in_tile(base) && !is_operand(base)) return {};
     const ir::Layout& layout = *fn.op(base).layout;
     const tile::TileKernel& tiles = kernel.tiles;

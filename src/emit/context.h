@@ -33,6 +33,12 @@ struct Context {
         return fn.op(v).layout->space == ir::Layout::Space::Spill && !is_param(v, ir::Role::Spill);
     }
     [[nodiscard]] bool is_operand(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Operand; }
+    /// Whether the threads of a block hold it (tile/held.h), or a view of what they hold.
+    [[nodiscard]] bool is_held(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Held; }
+    [[nodiscard]] std::string held_type(ir::ValueId v) const {
+        const ir::Type& type = fn.op(v).type;
+        return fmt::format("Held<{}, {}>", tile::size_of(type, 0), tile::size_of(type, 1));
+    }
     [[nodiscard]] bool is_fragment(ir::ValueId v) const {
         return fn.op(v).layout->space == ir::Layout::Space::Fragment ||
                fn.op(v).layout->space == ir::Layout::Space::Transposed;
@@ -61,7 +67,7 @@ struct Context {
                                                              : fmt::format("scratch + {}", offset);
     }
     static constexpr std::int64_t kFloat = 4;
-    /// Where a value lies, in all buffers of its ring; nothing for values outside tiles and registers.
+    /// Where a value lies, in all buffers of its ring, or that threads hold it; nothing for values elsewhere.
     [[nodiscard]] kernel::Accesses memory(ir::ValueId v) const;
     /// So many floats of the tiles' memory.
     [[nodiscard]] static kernel::Accesses floats_at(std::int64_t offset, std::int64_t floats);

@@ -101,7 +101,34 @@ class DeviceCall {
         return linear == ir::Linear::Accumulated ? "Add" : linear == ir::Linear::Subtracted ? "Sub" : "Set";
     }
 
+    /// Vectors with a matrix that threads hold, or its transpose, one by one.
+    void multiply_held(const char* acc) {
+        const std::size_t matrix = c_.is_held(op_.args[0]) ? 0 : 1, other = 1 - matrix;
+        const ValueId h = tile::buffer_of(fn_, op_.args[matrix]), x = op_.args[other];
+        const bool transposed = (h != op_.args[matrix]) != (matrix == 0 && op_.attrs.trans_a);
+        const bool along_rows = (matrix == 1) != transposed;  // x is summed with the matrix's rows
+        // The axis of x that is summed over, and that of the result that has the vectors.
+        const int summed = other == 1 || op_.attrs.trans_a ? 0 : 1, vectors = other == 1 ? 1 : 0;
+        const auto beyond = [](const std::string& begin, std::int64_t floats) {
+            return floats == 0 ? begin : fmt::format("{} + {}", begin, floats);
+        };
+        for (std::int64_t n = 0; n < size_of(op_.type, vectors); ++n)
+            out_.line("multiply_{}<{}, {}, Acc::{}>({}, {}, {});", along_rows ? "rows" : "columns", stride(x, summed),
+                      stride(v_, 1 - vectors), acc, beyond(pointer(other), n * stride(x, 1 - summed)), c_.name(h),
+                      beyond(result_, n * stride(v_, vectors)));
+    }
+
+    /// An outer product, or a few of them, in a matrix that threads hold.
+    void multiply_onto_held(const char* acc) {
+        const ValueId a = op_.args[0], b = op_.args[1];
+        const int rows = op_.attrs.trans_a ? 1 : 0, depth = 1 - rows;
+        if (op_.args.size() == 3) out_.line("{} = {};", result_, c_.name(op_.args[2]));
+        out_.line("multiply_onto<{}, {}, {}, {}, {}, Acc::{}>({}, {}, {});", size_of(type(0), depth), stride(a, rows),
+                  stride(a, depth), stride(b, 0), stride(b, 1), acc, pointer(0), pointer(1), result_);
+    }
+
     void matmul(const char* acc) {
+        if (c_.is_held(v_)) return multiply_onto_held(acc);
         const ValueId a = op_.args[0], b = op_.args[1];
         if (op_.args.size() == 3 && c_.dialect.cooperative && !tile::same_buffer(fn_, op_.args[2], v_)) {
             c_.next("copy_tile", c_.memory(op_.args[2]), c_.memory(v_));
@@ -112,6 +139,7 @@ class DeviceCall {
             kernel::append(reads, c_.memory(b)), kernel::append(reads, c_.memory(v_));
             c_.next("matmul", reads, c_.memory(v_));
         }
+        if (c_.is_held(a) || c_.is_held(b)) return multiply_held(acc);
         const int rows = op_.attrs.trans_a ? 1 : 0, depth = 1 - rows;
         std::string tri;
         switch (op_.attrs.tri) {
@@ -211,6 +239,8 @@ class DeviceCall {
         const char* name = ir::info(op_.code).name;
         const ir::Type& x = type(0);
         const ValueId v = op_.args[0];
+        if (c_.is_held(v))
+            return out_.line("{}_{}_of({}, {});", name, op_.attrs.dim == 0 ? "rows" : "columns", c_.name(v), result_);
         if (x.rank() == 1) return out_.line("fill<1>({}, {}<{}>({}));", result_, name, size_of(x, 0), pointer(0));
         const auto along = [&](const char* way) {
             return [&, way](int rows, const std::string& from, const std::string& to) {

@@ -46,6 +46,7 @@ class KernelWriter {
         if (has_far_tiles()) begin_tasks();
         begin_task();
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
+        ask_for_states();
         declare_tiles();
         transfers_.declare_tensors();
         before_chunks();
@@ -114,14 +115,15 @@ class KernelWriter {
         const std::int64_t step = loop_ == Loop::Carries ? 1 : plan_.schedule.chunk;
         if (plan::in_order(loop_)) {
             out_.add({Kind::Rest, "before the first chunk"});
-            fetch_first();
+            if (fetches_ahead()) fetch_first();
+            take_states();
             out_.begin(
                 {Kind::Loop, "chunks"},
                 reverse_ ? fmt::format("for (Size row = last_row; row >= at.row; row -= {}, block -= call.heads)", step)
                          : fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
         }
         if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", rows_from("row"));
-        if (loop_ == Loop::Chunks) fetch_first();
+        if (!fetches_ahead()) fetch_first();
     }
 
     /// Of a sequence without tokens the last chunk is before the first.
@@ -143,7 +145,7 @@ class KernelWriter {
                            plan_.schedule.chunk);
     }
 
-    /// On a GPU, what a chunk reads is prefetched while the chunk before is computed, as far as registers go.
+    /// On a GPU, what a chunk reads is asked for all at once, while the chunk before is computed if there are many.
     void choose_ahead() {
         constexpr std::int64_t kRegisters = 65536 / 4;  // a quarter of what a multiprocessor has
         const std::int64_t most = kRegisters / c_.dialect.threads;
@@ -156,9 +158,11 @@ class KernelWriter {
         }
     }
 
+    [[nodiscard]] bool fetches_ahead() const { return plan::in_order(loop_) && plan_.schedule.fetches_ahead; }
+
     void fetch_first() {
         if (ahead_.empty()) return;
-        const bool loop = plan::in_order(loop_);
+        const bool loop = fetches_ahead();
         const std::string first = reverse_ ? "last_row" : "at.row";
         if (loop) out_.line("int rows_ahead = {};", rows_ahead_from(first));
         for (const ValueId v : ahead_) {
@@ -169,7 +173,7 @@ class KernelWriter {
     }
 
     void fetch_next() {
-        if (ahead_.empty() || !plan::in_order(loop_)) return;
+        if (ahead_.empty() || !fetches_ahead()) return;
         const char* const sign = reverse_ ? "-" : "+";
         const std::string next = fmt::format("(row {} {})", sign, plan_.schedule.chunk);
         out_.line("rows_ahead = {};", rows_ahead_from(next));
@@ -184,11 +188,23 @@ class KernelWriter {
         c_.next("fetch " + c_.name(v), transfers_.source(v), {kernel::registers(c_.name(v) + "_ahead")});
     }
 
+    /// What threads hold is asked for before anything else, and waited for after all that can be asked for has been.
+    void ask_for_states() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (c_.is_param(v, Role::State) && c_.is_held(v)) transfers_.ask_for_state(v);
+    }
+    void take_states() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (c_.is_param(v, Role::State) && c_.is_held(v)) transfers_.take_state(v);
+    }
+
     /// One pointer per buffer, with its shape. What has the place of a state is where the state is.
     void declare_tiles() {
         std::map<std::int64_t, std::string> states;  // by offset
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
+            if (c_.is_held(v) && op.code != Opcode::Param && !ir::is_view(op.code))
+                out_.line("{} {};", c_.held_type(v), c_.name(v));
             if (!c_.in_tile(v) || ir::is_view(op.code)) continue;
             const auto state = states.find(op.layout->offset);
             const bool stays = transfers_.stays_in_memory(v);
@@ -224,6 +240,7 @@ class KernelWriter {
     }
 
     void start_state(ValueId v) {
+        if (c_.is_held(v)) return;  // it has been asked for
         if (loop_ == Loop::Segments)
             return transfers_.load_spill(v, graph::carry_spill(fn_.op(v).attrs.name), "at.segment");
         if (waits_between_stretches()) {
@@ -297,7 +314,8 @@ class KernelWriter {
             else if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
-            else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.made_in_spill(v)) && !ir::is_view(op.code))
+            else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.is_held(v) || c_.made_in_spill(v)) &&
+                     !ir::is_view(op.code))
                 compute(v);
             if (ir::is_matmul(op.code)) transfers_.after_product();
             store_results(v);
@@ -362,7 +380,10 @@ class KernelWriter {
                       c_.name(v));
         } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant ||
                    op.code == Opcode::Identity || op.code == Opcode::Arange) {
-            write_loops(out_, fn_, v, c_.names, c_.dialect.cooperative ? Walk::Shared : Walk::Nested);
+            write_loops(out_, fn_, v, c_.names,
+                        c_.is_held(v)            ? Walk::Held
+                        : c_.dialect.cooperative ? Walk::Shared
+                                                 : Walk::Nested);
         } else {
             write_device_call(c_, v);
         }
@@ -376,7 +397,7 @@ class KernelWriter {
     /// What a product is added to, where threads share the work, before they multiply.
     [[nodiscard]] bool copies_first(ValueId v) const {
         const Op& op = fn_.op(v);
-        return c_.dialect.cooperative && ir::is_matmul(op.code) && op.args.size() == 3 &&
+        return c_.dialect.cooperative && ir::is_matmul(op.code) && op.args.size() == 3 && !c_.is_held(v) &&
                !tile::same_buffer(fn_, op.args[2], v);
     }
 
@@ -399,6 +420,11 @@ class KernelWriter {
     /// The state after the chunk goes where the next chunk reads it, unless it was made there.
     void keep(const ir::Result& r) {
         const ValueId kept = c_.carried_param(r);
+        if (kept == r.value) return;
+        if (kept != ir::kNoValue && c_.is_held(kept)) {
+            c_.next("keep " + c_.name(kept), c_.memory(r.value), c_.memory(kept));
+            return out_.line("{} = {};", c_.name(kept), c_.name(r.value));
+        }
         if (kept == ir::kNoValue || fn_.op(kept).layout->offset == fn_.op(r.value).layout->offset) return;
         c_.next("keep " + c_.name(kept), c_.memory(r.value), c_.memory(kept));
         out_.line("copy_floats<{}>({}, {});", c_.floats(kept), c_.name(kept), c_.name(r.value));

@@ -35,11 +35,13 @@ class LoopNest {
 
     void write(Writer& out) {
         std::string stored = stored_text(root_);
-        if (walk_ == Walk::Shared && is_triangle())
+        if (walk_ != Walk::Nested && is_triangle())
             stored = fmt::format("tril({}, {}, j)", stored, variable(rank_ - 2));
-        store(root_, stored);
+        if (walk_ == Walk::Held) statements_.back().push_back(fmt::format("{} = {};", held(root_), stored));
+        else store(root_, stored);
         if (walk_ == Walk::Nested) write_level(out, 0);
-        else write_shared(out);
+        else if (walk_ == Walk::Shared) write_shared(out);
+        else write_held(out);
     }
 
     /// All values of a row loop, in order.
@@ -130,6 +132,20 @@ class LoopNest {
         out.close();
     }
 
+    [[nodiscard]] std::string held(ValueId v) const { return names_[static_cast<std::size_t>(v)] + ".x[n]"; }
+
+    /// What a thread holds, vector by vector.
+    void write_held(Writer& out) {
+        const ir::Type& type = fn_.op(root_).type;
+        const std::string held = fmt::format("Held<{}, {}>", size_of(type, 0), size_of(type, 1));
+        out.put("#pragma unroll");
+        out.open(fmt::format("for (int n = 0, self = thread(); n < {}::kSteps; ++n)", held));
+        out.line("[[maybe_unused]] const int i0 = {0}::row(self, n), j = {0}::column(self);", held);
+        for (const auto& level : statements_)
+            for (const std::string& s : level) out.put(s);
+        out.close();
+    }
+
     /// Whether the vectors of a tile or a view of one begin at addresses from which whole ones can be loaded.
     [[nodiscard]] bool is_aligned(ValueId v) const {
         if (walk_ == Walk::Nested) return true;
@@ -172,6 +188,11 @@ class LoopNest {
         if (tensors_ && tensors_->contains(v))
             return name(v, fmt::format("load_row({}, i0, j)", tensors_->at(v)), rank_,
                         names_[static_cast<std::size_t>(v)] + "_j");
+        if (fn_.op(v).layout->space == Layout::Space::Held) {
+            const std::string text = held(v);
+            return name(v, fn_.op(v).type.dtype == DType::Bool ? fmt::format("ne({}, zero)", text) : text, rank_,
+                        names_[static_cast<std::size_t>(v)] + "_j");
+        }
         const auto axes = moving(v);
         const std::string p = tile_pointer(fn_, v, names_);
         const int depth = axes.empty() ? 0 : axes.back().first + 1;
@@ -243,7 +264,7 @@ void write_rows(Writer& out, const Function& fn, const tile::Stream& stream, con
 }
 
 void write_loops(Writer& out, const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk) {
-    if (walk == Walk::Shared) return LoopNest(fn, root, names, walk).write(out);
+    if (walk != Walk::Nested) return LoopNest(fn, root, names, walk).write(out);
     out.open("");
     LoopNest(fn, root, names, walk).write(out);
     out.close();

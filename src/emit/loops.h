@@ -17,6 +17,7 @@ enum class Walk : std::uint8_t {
     Nested,  ///< a loop per axis, by one thread
     Shared,  ///< one loop over all vectors, shared out over the threads of a block; vectors are loaded from aligned
              ///< addresses
+    Held,    ///< each thread over the vectors that it holds of a matrix
 };
 
 /// Writes the loops that compute value `root` (elementwise, or a copy) into its tile.

@@ -363,11 +363,43 @@ void Transfers::load_initial_state(ValueId v) {
     out_.line("}}");
 }
 
+std::string Transfers::state_strides(int tensor) {
+    return fmt::format("call.tensors[{0}].dim[0], call.tensors[{0}].dim[1]", tensor);
+}
+
+void Transfers::ask_for_state(ValueId v) {
+    const Op& op = fn_.op(v);
+    const int initial = plan_.tensor(SlotKind::InitialState, op.attrs.name),
+              final = plan_.tensor(SlotKind::FinalState, op.attrs.name);
+    const std::string type = storage_type(plan_.state_dtype);
+    const std::string offset = tile_offset(initial, 0);
+    constexpr std::size_t kPlus = 3;  // " + "
+    c_.next("ask for " + c_.name(v), {}, {kernel::registers(c_.name(v) + "_asked")});
+    out_.line("const auto {0}_asked = ask_for<{1}, {2}, {3}>(state_block<const {1}>(call, {4}, at), {5}, {6});",
+              c_.name(v), type, size_of(op.type, 0), size_of(op.type, 1), initial,
+              offset.empty() ? "0" : offset.substr(kPlus), state_strides(initial));
+    out_.line("{0}* const {1}_final = state_block<{0}>(call, {2}, at);", type, c_.name(v), final);
+}
+
+void Transfers::take_state(ValueId v) {
+    c_.next("take " + c_.name(v), {kernel::registers(c_.name(v) + "_asked")}, {kernel::registers(c_.name(v))});
+    out_.line("{0} {1} = held({1}_asked);", c_.held_type(v), c_.name(v));
+}
+
+void Transfers::store_held(const std::string& to, int tensor, ValueId v) {
+    out_.line("store_held({}{}, {}, {});", to, tile_offset(tensor, 0), state_strides(tensor), c_.name(v));
+}
+
 void Transfers::store_final_state(const std::string& state, ValueId v) {
     const Op& op = fn_.op(v);
     const int tensor = plan_.tensor(SlotKind::FinalState, state);
     if (plan_.late_state(tensor)) return store_spill(graph::final_spill(state), v, kSequenceBlock);
     c_.reads(v);
+    if (c_.is_held(v)) {
+        out_.open(fmt::format("if ({}_final)", c_.name(v)));
+        store_held(c_.name(v) + "_final", tensor, v);
+        return out_.close();
+    }
     const std::string elsewhere = stays_in_memory(v) ? fmt::format("; final && final != {}", c_.name(v)) : "";
     const std::string type = storage_type(plan_.state_dtype);
     out_.open(fmt::format("if ({0}* const final = state_block<{0}>(call, {1}, at){2})", type, tensor, elsewhere));
@@ -393,6 +425,10 @@ void Transfers::store_chunk_state(const ir::Result& r) {
     const int tensor = plan_.tensor(SlotKind::ChunkState, r.name);
     c_.reads(r.value);
     out_.open(fmt::format("if ({})", chunk_state(r.name)));
+    if (c_.is_held(r.value)) {
+        store_held("before", tensor, r.value);
+        return out_.close();
+    }
     transfer({"float", c_.name(r.value), "before" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
               memory_strides(tensor, op.type.rank(), false), all_rows(op.type), ""});
     out_.close();

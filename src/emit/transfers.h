@@ -41,6 +41,9 @@ class Transfers {
     }
     void load_head(ir::ValueId v);
     void load_initial_state(ir::ValueId v);
+    /// Of a state that threads hold: asks for it in global memory, and finds the place where it will be stored.
+    void ask_for_state(ir::ValueId v);
+    void take_state(ir::ValueId v);  ///< once it has come
     /// Whether a state can be worked on where it is stored at the end, if rows lie there as in its tile.
     [[nodiscard]] bool stays_in_memory(ir::ValueId v) const;
     /// The expression for where its tile is then.
@@ -92,6 +95,8 @@ class Transfers {
         std::string pad;   ///< empty: a store
     };
     void transfer(Block b);
+    [[nodiscard]] static std::string state_strides(int tensor);  ///< of a matrix of states
+    void store_held(const std::string& to, int tensor, ir::ValueId v);
     void copy_spill(const std::string& spill, ir::ValueId v, const char* block, bool load);
     void load_shifted(ir::ValueId v, Block block);
     /// The sign of the way to the next chunk: scans of adjoint states go from the last chunk to the first.

@@ -137,6 +137,8 @@ class Spec {
         if (in_blocks &&
             (op.type.rank() != 2 || op.type.shape[0].factor % kBlock != 0 || op.type.shape[1].factor % kBlock != 0))
             report(v, fmt::format("is {}, but matrix units have whole blocks of 64 x 64", to_string(op.type)));
+        if (l.space == Space::Held && op.type.rank() != 2)
+            report(v, fmt::format("is {}, but threads hold matrices", to_string(op.type)));
         if (is_view(op.code) && fn_.op(op.args[0]).layout && fn_.op(op.args[0]).layout->space != l.space)
             report(v, "is a view into another space than its operand's");
     }

@@ -57,6 +57,8 @@ std::string layout_text(const Layout& layout) {
             return layout.parts == 1 ? " @ fragment" : fmt::format(" @ fragment(parts={})", layout.parts);
         case Layout::Space::Transposed:
             return " @ transposed";
+        case Layout::Space::Held:
+            return " @ held";
     }
     throw InternalError("print: unknown layout");
 }

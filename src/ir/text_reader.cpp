@@ -43,9 +43,10 @@ Layout TextReader::layout() {
                                                                  {"spill", Layout::Space::Spill},
                                                                  {"operand", Layout::Space::Operand},
                                                                  {"fragment", Layout::Space::Fragment},
-                                                                 {"transposed", Layout::Space::Transposed}};
-    l.space = choice(kSpaces, "reg, tile, spill, operand, fragment or transposed");
-    if (l.space == Layout::Space::Transposed) return l;
+                                                                 {"transposed", Layout::Space::Transposed},
+                                                                 {"held", Layout::Space::Held}};
+    l.space = choice(kSpaces, "reg, tile, spill, operand, fragment, transposed or held");
+    if (l.space == Layout::Space::Transposed || l.space == Layout::Space::Held) return l;
     if (l.space == Layout::Space::Fragment) {
         if (!accept("(")) return l;
         l.parts = parts();

@@ -95,6 +95,7 @@ std::string to_string(const Schedule& s) {
                             : s.share           ? ", with work ahead of the scan"
                                                 : "",
                             s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
+    if (s.holds_states) text += fmt::format(", states in the registers of {} threads", s.block_threads);
     if (s.shared_floats > 0) text += ", tiles beyond shared memory in global memory";
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
 }
@@ -286,13 +287,19 @@ class Planning {
         const ir::PassRunner passes = passes_.of(graph.name);
         switch (engine) {
             case Engine::Tiles:
-                return tile::lower(graph.fn, sizes, whole_, plan_.schedule.rules(), passes);
+                return tile::lower(graph.fn, sizes, whole_, rules_of(graph), passes);
             case Engine::WarpGroups:
                 return lowered_to_fragments(graph, sizes, passes);
             case Engine::Channels:
                 return channel_kernel(graph.fn, passes);
         }
         throw InternalError("plan: unknown engine");
+    }
+
+    [[nodiscard]] tile::Rules rules_of(const KernelGraph& graph) const {
+        tile::Rules rules = plan_.schedule.rules();
+        if (plan_.schedule.holds_states && graph.loop == Loop::Scan) rules.holding_threads = plan_.schedule.block_threads;
+        return rules;
     }
 
     [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes,

@@ -73,6 +73,7 @@ FitWishes fit_wishes(const Problem& problem, const Wishes& wishes) {
     FitWishes fit;
     fit.strategy = wishes.strategy;
     fit.chunk = wishes.chunk, fit.tiles = wishes.tiles, fit.segments = wishes.segments;
+    fit.threads = wishes.threads;
     fit.expected_tokens = problem.tokens;
     fit.expected_tasks = problem.sequences * problem.heads;
     return fit;

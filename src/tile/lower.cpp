@@ -8,6 +8,7 @@
 #include "ir/infer.h"
 #include "tile/arena.h"
 #include "tile/far.h"
+#include "tile/held.h"
 #include "tile/join_scans.h"
 #include "tile/layout.h"
 #include "tile/legalize.h"
@@ -58,7 +59,8 @@ class Allocator {
   public:
     /// `far`: what lies in global memory.
     Allocator(Streamed streamed, SpillStrides spills, const Rules& rules, std::set<BufferName> far = {})
-        : fn_(std::move(streamed.fn)),
+        : held_(rules.holding_threads > 0 ? held_values(streamed.fn, rules.holding_threads) : Held{}),
+          fn_(std::move(streamed.fn)),
           streams_(std::move(streamed.streams)),
           spills_(std::move(spills)),
           rules_(rules),
@@ -85,6 +87,7 @@ class Allocator {
     /// All that has memory of its own, once the function is made.
     [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
     [[nodiscard]] const std::map<ValueId, std::int64_t>& work() const { return work_; }
+    [[nodiscard]] const std::string& why_not_held() const { return held_.why_not; }
 
   private:
     [[nodiscard]] bool owns_buffer(ValueId v) const {
@@ -105,7 +108,7 @@ class Allocator {
                 stream ? in_registers(*stream, v, users[i])
                        : computed_in_place(fn_, v, users[i], results[i] > 0) ||
                              (!rules_.shared_memory && scaled_in_product(fn_, v, users[i], results[i] > 0));
-            if (!in_place) fn_.op(v).layout->space = Space::Tile;
+            if (!in_place) fn_.op(v).layout->space = !held_.values.empty() && held_.values[i] ? Space::Held : Space::Tile;
             if (stream && is_scan(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i]))
                 rolling_.insert(v);
             if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill)
@@ -217,12 +220,15 @@ class Allocator {
     void view(ValueId v) {
         Op& op = fn_.op(v);
         const Op& base = fn_.op(op.args[0]);
+        if (base.layout->space == Space::Held) return;  // which has no strides
         op.layout = view_layout(op, base.type, *base.layout);
     }
 
     /// Frees the buffers that were read for the last time at v.
     void release(ValueId v) {
+        constexpr std::int64_t kSmall = 256;  // where states are held, a barrier costs more than such memory
         for (ValueId t = 0; t <= v; ++t) {
+            if (rules_.holding_threads > 0 && owns_buffer(t) && floats_of(t) <= kSmall) continue;
             if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || permanent_.contains(t) ||
                 moved_.contains(t))
                 continue;
@@ -257,6 +263,7 @@ class Allocator {
                                     : tile_floats(type, rules_);
     }
 
+    Held held_;
     Function fn_;
     std::vector<Stream> streams_;
     SpillStrides spills_;
@@ -362,6 +369,7 @@ TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole,
         tiled.scratch_floats = allocator.floats();
         tiled.far_floats = allocator.far_floats();
         tiled.work = allocator.work();
+        tiled.not_held = allocator.why_not_held();
         return tiled;
     };
     return passes.run(ir::Pass::LayOut, laid_out, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);

@@ -23,6 +23,7 @@ struct Rules {
     /// what device functions need for themselves comes out of the arena too.
     bool shared_memory = false;
     std::int64_t shared_floats = 0;  ///< how many there are; tiles that are too many lie in global memory. 0: no limit
+    int holding_threads = 0;         ///< of a block, which hold matrices of states in registers (tile/held.h); 0: none
 
     Rules(std::int64_t width, bool shared = false, std::int64_t floats = 0)
         : vector_width(width), shared_memory(shared), shared_floats(floats) {}  // NOLINT(google-explicit-constructor)
@@ -41,6 +42,7 @@ struct TileKernel {
     // For warp groups.
     std::vector<ir::ValueId> vectors = {};  ///< of tokens and what follows from them alone, made ahead by one warp
     std::optional<Roles> roles = {};        ///< of several that share a task
+    std::string not_held = {};              ///< why threads do not hold all matrices of states, if they should
 };
 
 /// `sizes`: of this kernel's part of the work; `whole`: of all of it, which spills are laid out for.

@@ -1,83 +1,170 @@
 /// The portable kernels that decode on a GPU, run on a CPU (emulated/) against the float64 recurrence; states in place.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "check/check.h"
+#include "emit/cuda/emit_cuda.h"
 #include "forge/error.h"
 #include "frontend/axes.h"
 #include "frontend/join.h"
 #include "frontend/trace.h"
+#include "kernel/hazards.h"
 #include "program/entry_point.h"
 #include "target/simt/shared_memory.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/support/entries.h"
+#include "tile/held.h"
 
 namespace forge::tests {
 namespace {
 
-class DecodeKernels : public testing::TestWithParam<Entry> {};
+constexpr target::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
 
-TEST_P(DecodeKernels, DoWhatTheRecurrenceSays) {
-    constexpr target::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
-    const ir::Definition declared = GetParam().make().define();
-    if (!program::has_decode(declared)) GTEST_SKIP() << "defined per chunk";
-    const ir::Definition def = frontend::with_own_axes(frontend::with_dtype(declared, BF16));
-    const check::Problem several{.B = 3, .T = 5, .H = 2, .HV = 2, .sizes = {{"K", 36}, {"V", 64}}, .dtype = BF16};
-    check::Problem one = several, packed = several;
-    one.T = 1, one.initial_state = true;
-    packed.lengths = {2, 0, 1, 16}, packed.initial_state = true;
-    const program::EntryPoint entry = program::decode(def);
-    const tile::Sizes sizes = frontend::own_sizes(def, check::sizes_for(declared, one));
-    for (const std::int64_t tasks : {1, 4096}) {  // scans of parts of an axis, and of whole states
+/// A definition's program of one token, planned for tensors of bf16.
+struct Decode {
+    ir::Definition declared, definition;
+    program::EntryPoint entry;
+
+    explicit Decode(const Entry& program)
+        : declared(program.make().define()),
+          definition(frontend::with_own_axes(frontend::with_dtype(declared, BF16))),
+          entry(program::decode(definition)) {}
+
+    [[nodiscard]] plan::Plan plan(const check::Problem& problem, const target::FitWishes& wishes) const {
+        const tile::Sizes sizes = frontend::own_sizes(definition, check::sizes_for(declared, problem));
+        return plan::make_plan(definition, entry.optimised, sizes,
+                               target::fit_shared_memory(definition, entry.optimised, sizes, kHopper, wishes));
+    }
+    /// `tasks`: few, and scans take parts of an axis.
+    [[nodiscard]] target::FitWishes wishes(std::int64_t tasks, bool hold) const {
         target::FitWishes wishes;
-        wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk;
+        wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk, wishes.hold = hold;
         wishes.expected_tasks = tasks, wishes.expected_tokens = 1;
-        const plan::Plan plan = plan::make_plan(
-            def, entry.optimised, sizes, target::fit_shared_memory(def, entry.optimised, sizes, kHopper, wishes));
-        EXPECT_EQ(plan.kernels.size(), 1U) << "one launch";
-        const emulated::Program program("decode_" + def.name, plan);
-        for (const check::Problem& problem : {one, several, packed}) {
-            check::Buffers buffers(declared, problem);
-            const check::Reference reference = check::reference(buffers, 1);
-            Call call = buffers.call();
-            program.run(call, 1);
-            for (const check::Difference& d : check::compare(buffers, reference).differences)
-                EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << ", " << plan::to_string(plan.schedule);
-            if (!problem.initial_state) continue;
-            const auto apart = buffers.final_states;
-            for (auto& [state, view] : call.final_states) view.data = call.initial_states.at(state).data;
-            program.run(call, 2);
-            for (const auto& [state, x] : apart)
-                EXPECT_EQ(buffers.initial_states.at(state).storage, x.storage) << state << " in place";
-        }
+        return wishes;
+    }
+};
+
+bool holds(const plan::Plan& plan) { return tile::held_floats(plan.kernels.front().tiles.fn, 128) > 0; }
+
+/// Runs a plan on a problem, and again in place, where states are given.
+void check_plan(const std::string& name, const plan::Plan& plan, const ir::Definition& declared,
+                const std::vector<check::Problem>& problems) {
+    EXPECT_EQ(plan.kernels.size(), 1U) << "one launch";
+    for (const kernel::Kernel& k : emit::kernels_of(emit::cuda_source(plan))) kernel::verify(k);
+    const emulated::Program program(name, plan);
+    for (const check::Problem& problem : problems) {
+        check::Buffers buffers(declared, problem);
+        const check::Reference reference = check::reference(buffers, 1);
+        Call call = buffers.call();
+        program.run(call, 1);
+        for (const check::Difference& d : check::compare(buffers, reference).differences)
+            EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << ", " << plan::to_string(plan.schedule);
+        if (!problem.initial_state) continue;
+        const auto apart = buffers.final_states;
+        for (auto& [state, view] : call.final_states) view.data = call.initial_states.at(state).data;
+        program.run(call, 2);
+        for (const auto& [state, x] : apart)
+            EXPECT_EQ(buffers.initial_states.at(state).storage, x.storage) << state << " in place";
     }
 }
 
-// States of 16 bits are read, computed with and rounded: what float32 ones would have been.
-TEST(DecodeKernelStates, OfSixteenBitsAreThoseOfFloatsRounded) {
-    const ir::Definition declared = program_named("gated_delta_net").make().define();
-    const ir::Definition def = frontend::with_own_axes(frontend::with_dtype(declared, BF16));
+std::vector<check::Problem> problems_of(std::int64_t K, std::int64_t V) {
+    const check::Problem several{.B = 3, .T = 5, .H = 2, .HV = 2, .sizes = {{"K", K}, {"V", V}}, .dtype = BF16};
+    check::Problem one = several, packed = several;
+    one.T = 1, one.initial_state = true;
+    packed.lengths = {2, 0, 1, 16}, packed.initial_state = true;
+    return {one, several, packed};
+}
+
+class DecodeKernels : public testing::TestWithParam<Entry> {};
+
+// States in registers, where threads can hold them, and in shared memory.
+TEST_P(DecodeKernels, DoWhatTheRecurrenceSays) {
+    if (!program::has_decode(GetParam().make().define())) GTEST_SKIP() << "defined per chunk";
+    const Decode decode(GetParam());
+    const std::vector<check::Problem> problems = problems_of(36, 64);
+    const plan::Plan held = decode.plan(problems[0], decode.wishes(4096, true)),
+                     in_memory = decode.plan(problems[0], decode.wishes(1, false));
+    EXPECT_EQ(held.schedule.holds_states, holds(held));
+    EXPECT_FALSE(holds(in_memory));
+    check_plan("decode_" + decode.definition.name, held, decode.declared, problems);
+    check_plan("decode_in_memory_" + decode.definition.name, in_memory, decode.declared, problems);
+}
+
+// Whose states stay in registers: all but those that something else than products with vectors mixes.
+TEST(DecodeKernelStates, AreHeldOrItIsSaidWhyNot) {
+    std::set<std::string> in_memory;
+    for (const Entry& entry : all_programs()) {
+        const ir::Definition declared = entry.make().define();
+        const bool matrices = std::any_of(declared.states.begin(), declared.states.end(),
+                                          [](const auto& s) { return s.type.rank() > 1; });
+        if (!matrices || !program::has_decode(declared)) continue;
+        const Decode decode(entry);
+        const plan::Plan plan = decode.plan(problems_of(128, 128)[0], decode.wishes(4096, true));
+        if (holds(plan)) continue;
+        in_memory.insert(entry.name);
+        ASSERT_FALSE(plan.schedule.refused.empty()) << entry.name;
+        EXPECT_FALSE(plan.schedule.refused.front().why.empty()) << entry.name;
+    }
+    EXPECT_EQ(in_memory, (std::set<std::string>{"mamba3", "rotary"}));
+}
+
+// Rows that no thread has, columns that lanes have twice, whole states in 256 threads, a part for each of many tasks.
+TEST(DecodeKernelStates, OfAnySizeAreHeld) {
+    const Decode decode(program_named("gated_delta_net"));
+    struct Size {
+        std::int64_t K, V, tiles;
+        int threads;
+    };
+    for (const Size& size : {Size{60, 100, 1, 128}, Size{100, 60, 5, 128}, Size{128, 128, 1, 256}}) {
+        const std::vector<check::Problem> problems = problems_of(size.K, size.V);
+        target::FitWishes wishes = decode.wishes(1, true);
+        wishes.tiles = size.tiles, wishes.threads = size.threads;
+        const plan::Plan plan = decode.plan(problems[0], wishes);
+        EXPECT_TRUE(plan.schedule.holds_states) << size.K << " x " << size.V;
+        check_plan(fmt::format("decode_{}_{}", size.K, size.V), plan, decode.declared, {problems[0], problems[2]});
+    }
+}
+
+// States of 16 bits are read, computed with and rounded: what float32 ones would have been. So are those without the
+// axis of values, which no plan of one token stores late: it takes no parts of an axis that a state lacks.
+class StatesOfSixteenBits : public testing::TestWithParam<std::tuple<const char*, bool>> {};
+
+TEST_P(StatesOfSixteenBits, AreThoseOfFloatsRounded) {
+    const auto [name, hold] = GetParam();
+    const Decode decode(program_named(name));
     const check::Problem problem{
         .B = 2, .T = 3, .H = 2, .sizes = {{"K", 36}, {"V", 64}}, .dtype = BF16, .initial_state = true};
-    const program::EntryPoint entry = program::decode(def);
-    const tile::Sizes sizes = frontend::own_sizes(def, check::sizes_for(declared, problem));
-    target::FitWishes wishes;
-    wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk, wishes.expected_tokens = 1;
-    plan::Plan plan =
-        plan::make_plan(def, entry.optimised, sizes,
-                        target::fit_shared_memory(def, entry.optimised, sizes, {220 * 1024, 132, 227 * 1024}, wishes));
-    check::Buffers buffers(declared, problem), wanted(declared, problem);
-    check::OwnedTensor &given = wanted.initial_states.at("s"), stored(BF16, given.shape, -1, false);
-    for (std::int64_t i = 0; i < given.count(); ++i) stored.set(i, given.at(i)), given.set(i, stored.at(i));
-    emulated::Program("decode_floats", plan).run(wanted.call(), 1);
+    plan::Plan plan = decode.plan(problem, decode.wishes(1, hold));
+    EXPECT_EQ(plan.schedule.holds_states, hold);
+    EXPECT_TRUE(plan.late_states.empty());
+    check::Buffers buffers(decode.declared, problem), wanted(decode.declared, problem);
+    std::map<std::string, check::OwnedTensor> stored;
+    for (auto& [state, given] : wanted.initial_states) {
+        check::OwnedTensor& x = stored.emplace(state, check::OwnedTensor(BF16, given.shape, -1, false)).first->second;
+        for (std::int64_t i = 0; i < given.count(); ++i) x.set(i, given.at(i)), given.set(i, x.at(i));
+    }
+    const std::string tag = fmt::format("{}_{}", name, hold);
+    emulated::Program("decode_floats_" + tag, plan).run(wanted.call(), 1);
     plan.state_dtype = BF16;
     Call call = buffers.call();
-    call.initial_states["s"] = call.final_states["s"] = stored.view();
-    emulated::Program("decode_halves", plan).run(call, 1);
+    for (auto& [state, x] : stored) call.initial_states[state] = call.final_states[state] = x.view();
+    emulated::Program("decode_halves_" + tag, plan).run(call, 1);
     EXPECT_EQ(buffers.outputs.at("o").storage, wanted.outputs.at("o").storage);
-    check::OwnedTensor rounded(BF16, given.shape, -1, false);
-    for (std::int64_t i = 0; i < given.count(); ++i) rounded.set(i, wanted.final_states.at("s").at(i));
-    EXPECT_EQ(stored.storage, rounded.storage);
+    for (const auto& [state, x] : stored) {
+        check::OwnedTensor rounded(BF16, x.shape, -1, false);
+        for (std::int64_t i = 0; i < x.count(); ++i) rounded.set(i, wanted.final_states.at(state).at(i));
+        EXPECT_EQ(x.storage, rounded.storage) << state;
+    }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, StatesOfSixteenBits,
+                         testing::Values(std::tuple{"gated_delta_net", true}, std::tuple{"gated_delta_net", false},
+                                         std::tuple{"normalised", true}));
 
 INSTANTIATE_TEST_SUITE_P(All, DecodeKernels, testing::ValuesIn(all_programs()), name_of);
 

@@ -32,6 +32,7 @@ struct Asked {
     Asked& strategy(const char* name) { return options.strategy = name, *this; }
     Asked& chunk(std::int64_t tokens) { return options.chunk = tokens, *this; }
     Asked& tiles(std::int64_t parts) { return options.tiles = parts, *this; }
+    Asked& entry(const char* name) { return options.entry = name, *this; }
     Asked& threads(int threads) { return options.threads = threads, *this; }
     Asked& size(const char* symbol, std::int64_t size) { return options.sizes[symbol] = size, *this; }
 };
@@ -263,6 +264,9 @@ std::vector<Case> cases() {
         {Reason::SharedValue,
          {Matrices{.key = [](Tensor k) { return exp(k.T()).T(); }}.define()},
          "would pass between warp groups"},
+        {Reason::NotHeld,
+         {named("gated_delta_net"), Asked().size("V", 30).entry("decode")},
+         "the state 's' is f32[128, 30]"},
     };
 }
 

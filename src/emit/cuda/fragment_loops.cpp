@@ -123,6 +123,7 @@ class FragmentLoop {
                 return load_where_it_lies(v);
             case Space::Tile:
             case Space::Reg:
+            case Space::Held:  // of the portable kernels
                 break;
         }
         return op.type.dtype == DType::Bool ? fmt::format("ne({}, {})", load_tile(v), zero()) : load_tile(v);

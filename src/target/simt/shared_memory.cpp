@@ -9,6 +9,7 @@
 #include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "target/gpu_target.h"
+#include "tile/held.h"
 
 namespace forge::target {
 namespace {
@@ -54,6 +55,17 @@ class Fitting {
     }
 
     Schedule run() {
+        std::vector<Refusal> refused;
+        if (goes_by_token()) {
+            if (const std::optional<Schedule> s = holding(refused)) return *s;
+        }
+        Schedule s = in_memory();
+        s.refused = std::move(refused);
+        return s;
+    }
+
+  private:
+    [[nodiscard]] Schedule in_memory() const {
         for (const std::int64_t chunk : chunks())
             for (const std::int64_t tiles : tile_counts()) {
                 const Schedule s = schedule(chunk, tiles);
@@ -62,7 +74,57 @@ class Fitting {
         return with_far_tiles();
     }
 
-  private:
+    /// Whether states can stay with the threads from the first token to the last.
+    [[nodiscard]] bool goes_by_token() const {
+        const bool states = std::any_of(definition_.states.begin(), definition_.states.end(),
+                                        [](const auto& s) { return s.type.rank() > 1; });
+        return wishes_.hold && wishes_.chunk == 1 && strategy_ == Strategy::OnePass && states && !graph::has_saved_states(program_);
+    }
+
+    /// Of the numbers of threads and tiles, few first, those by which a thread has the least of states that is enough
+    /// to have many loads under way; fewer only where multiprocessors would have nothing to do.
+    [[nodiscard]] std::optional<Schedule> holding(std::vector<Refusal>& refused) const {
+        constexpr std::int64_t kEnough = 32, kNarrow = 8, kFewTokens = 16;  // floats; columns
+        std::optional<Schedule> best;
+        std::string why;
+        for (const int threads : wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512}) {
+            for (const std::int64_t tiles : all_tile_counts()) {
+                Schedule s = schedule(1, tiles);
+                s.block_threads = threads, s.holds_states = true;
+                s.fetches_ahead = wishes_.expected_tokens > kFewTokens;
+                const plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
+                if (const std::string no = why_not(plan); !no.empty()) {
+                    if (why.empty()) why = no;
+                    continue;
+                }
+                best = s;
+                const bool busy = wishes_.expected_tasks * tiles >= memory_.multiprocessors || s.tile_size <= kNarrow;
+                if (held_floats(plan) <= kEnough && busy) return best;
+            }
+            if (best) return best;
+        }
+        refused.push_back(refusal(Reason::NotHeld, why));
+        return std::nullopt;
+    }
+
+    [[nodiscard]] std::vector<std::int64_t> all_tile_counts() const {
+        if (axis_.empty()) return {1};
+        return wishes_.tiles ? std::vector<std::int64_t>{wishes_.tiles} : splits(sizes_.at(axis_));
+    }
+
+    /// Why a plan does not hold its states; empty: it does.
+    [[nodiscard]] std::string why_not(const plan::Plan& plan) const {
+        const tile::TileKernel& tiles = plan.kernels.front().tiles;
+        if (held_floats(plan) == 0) return tiles.not_held;
+        constexpr std::int64_t kOfWarps = 8 * 1024;  // what they leave each other of a sum
+        return need_of(plan) + kOfWarps > memory_.bytes ? "vectors take more than shared memory has" : "";
+    }
+
+    /// Of all states, per thread.
+    static std::int64_t held_floats(const plan::Plan& plan) {
+        return tile::held_floats(plan.kernels.front().tiles.fn, plan.schedule.block_threads);
+    }
+
     void check_tiles() const {
         const auto refused = [&](const std::string& expected) {
             throw RuntimeError(fmt::format("{}: tiles: expected {}, got {}; leave the option out", definition_.name,
@@ -101,6 +163,7 @@ class Fitting {
     [[nodiscard]] Schedule schedule(std::int64_t chunk, std::int64_t tiles) const {
         Schedule s;
         s.strategy = strategy_;
+        s.block_threads = wishes_.threads ? wishes_.threads : kDefaultThreads;
         s.chunk = chunk;
         s.share = chunk > 1;
         s.vector_width = kVector;
@@ -161,10 +224,8 @@ const Target& portable_target() {
             const auto fit = [](const ir::Definition& def, const ir::Function& fn, const Question& q,
                                 const Wishes& wishes) {
                 const int threads = wishes.threads ? wishes.threads : kDefaultThreads;
-                plan::Schedule s = fit_shared_memory(def, fn, q.problem.sizes, shared_memory_of(*q.gpu(), threads),
-                                                     fit_wishes(q.problem, wishes));
-                s.block_threads = threads;
-                return s;
+                return fit_shared_memory(def, fn, q.problem.sizes, shared_memory_of(*q.gpu(), threads),
+                                         fit_wishes(q.problem, wishes));
             };
             std::vector<Wishes> variations;
             if (range == Range::All) {

@@ -1,0 +1,191 @@
+/// Matrices of states in registers, for kernels that go through a sequence token by token: they are read from global
+/// memory once, stay with the threads, and are written once.
+///
+/// A thread holds vectors of four neighbours, of every kAtOnce-th row. Threads beyond the columns, and rows beyond the
+/// last, hold what the nearest have, so that elementwise work needs no conditions; sums leave them out, and nobody
+/// stores them. Vectors that matrices are multiplied by lie in shared memory, and so do the results, in full precision.
+#pragma once
+
+#include "io.h"
+#include "matmul.h"
+#include "scan.h"
+
+namespace forge::cuda {
+
+namespace detail {
+
+__host__ __device__ constexpr int power_of_two(int n) {
+    int p = 1;
+    while (p < n) p *= 2;
+    return p;
+}
+
+/// One for each warp: what it contributes to N sums.
+template <int N>
+FORGE_DEVICE float* parts_of_warps() {
+    __shared__ __align__(16) float parts[kWarps * N];
+    return parts;
+}
+
+template <Acc ACC>
+FORGE_DEVICE void put_number(float* p, float x) {
+    *p = ACC == Acc::Set ? x : ACC == Acc::Add ? *p + x : *p - x;
+}
+
+}  // namespace detail
+
+/// An M x N matrix, of which thread `self` has `x[n]` at row(self, n) and the four columns from column(self) on.
+template <int M, int N>
+struct Held {
+    static constexpr int kLanes = detail::power_of_two(vectors(N)), kAtOnce = kThreads / kLanes;
+    static constexpr int kSteps = pieces(M, kAtOnce);
+    static_assert(N % kWidth == 0 && kLanes <= cuda::kLanes, "a row is held by one warp");
+    vec x[kSteps];
+
+    FORGE_DEVICE static bool has_row(int self, int n) {
+        return (n + 1) * kAtOnce <= M || n * kAtOnce + self / kLanes < M;
+    }
+    FORGE_DEVICE static bool has_column(int self) { return kLanes * kWidth == N || self % kLanes * kWidth < N; }
+    FORGE_DEVICE static int row(int self, int n) { return has_row(self, n) ? n * kAtOnce + self / kLanes : M - 1; }
+    FORGE_DEVICE static int column(int self) { return has_column(self) ? self % kLanes * kWidth : N - kWidth; }
+};
+
+/// A matrix that has been asked for in global memory, and not waited for yet.
+template <class T, int M, int N>
+struct Asked {
+    detail::Four<T> x[Held<M, N>::kSteps];
+};
+
+/// From `src`, `skip` elements on; of no matrix (null) all is 0.
+template <class T, int M, int N>
+FORGE_DEVICE Asked<T, M, N> ask_for(const T* src, Size skip, Size row_stride, Size col_stride) {
+    using H = Held<M, N>;
+    const int self = thread();
+    Asked<T, M, N> asked{};
+    if (!src) return asked;
+    src += skip + H::column(self) * col_stride;
+    if (detail::in_fours(src, row_stride, col_stride)) {
+#pragma unroll
+        for (int n = 0; n < H::kSteps; ++n) asked.x[n] = detail::load_four(src + H::row(self, n) * row_stride);
+    } else {
+#pragma unroll
+        for (int n = 0; n < H::kSteps; ++n)
+#pragma unroll
+            for (int l = 0; l < kWidth; ++l) asked.x[n].x[l] = src[H::row(self, n) * row_stride + l * col_stride];
+    }
+    return asked;
+}
+
+template <class T, int M, int N>
+FORGE_DEVICE Held<M, N> held(const Asked<T, M, N>& asked) {
+    Held<M, N> h;
+#pragma unroll
+    for (int n = 0; n < Held<M, N>::kSteps; ++n) h.x[n] = detail::to_vec(asked.x[n]);
+    return h;
+}
+
+template <class T, int M, int N>
+FORGE_DEVICE void store_held(T* dst, Size row_stride, Size col_stride, const Held<M, N>& h) {
+    using H = Held<M, N>;
+    const int self = thread();
+    dst += H::column(self) * col_stride;
+    if (!H::has_column(self)) return;
+    if (detail::in_fours(dst, row_stride, col_stride)) {
+#pragma unroll
+        for (int n = 0; n < H::kSteps; ++n)
+            if (H::has_row(self, n)) detail::store_four(dst + H::row(self, n) * row_stride, h.x[n]);
+    } else {
+#pragma unroll
+        for (int n = 0; n < H::kSteps; ++n)
+#pragma unroll
+            for (int l = 0; l < kWidth; ++l)
+                if (H::has_row(self, n)) dst[H::row(self, n) * row_stride + l * col_stride] = from_float<T>(h.x[n].x[l]);
+    }
+}
+
+/// y[j * Y] (+, -)= sum over rows i of h[i, j] weight(i).
+template <int Y, Acc ACC, int M, int N, class Weight>
+FORGE_DEVICE void sum_held_rows(const Held<M, N>& h, float* y, Weight weight) {
+    using H = Held<M, N>;
+    const int self = thread();
+    constexpr int kRow = H::kLanes * kWidth;
+    vec sum = broadcast(0.0f);
+#pragma unroll
+    for (int n = 0; n < H::kSteps; ++n) {
+        const float w = weight(H::row(self, n));
+#pragma unroll
+        for (int l = 0; l < kWidth; ++l)
+            if (H::has_row(self, n)) sum.x[l] += h.x[n].x[l] * w;
+    }
+#pragma unroll
+    for (int lanes = H::kLanes; lanes < kLanes; lanes *= 2)
+#pragma unroll
+        for (int l = 0; l < kWidth; ++l) sum.x[l] += __shfl_xor_sync(kAllLanes, sum.x[l], lanes);
+    float* const parts = detail::parts_of_warps<kRow>();
+    sync();
+    if (self % kLanes < H::kLanes) store(parts + self / kLanes * kRow + self % kLanes * kWidth, sum);
+    sync();
+    for (int j = self; j < N; j += kThreads) {
+        float all = parts[j];
+#pragma unroll
+        for (int w = 1; w < kWarps; ++w) all += parts[w * kRow + j];
+        detail::put_number<ACC>(y + j * Y, all);
+    }
+}
+
+/// y[i * Y] (+, -)= sum over columns j of h[i, j] weight(j).
+template <int Y, Acc ACC, int M, int N, class Weight>
+FORGE_DEVICE void sum_held_columns(const Held<M, N>& h, float* y, Weight weight) {
+    using H = Held<M, N>;
+    const int self = thread();
+    vec w;
+#pragma unroll
+    for (int l = 0; l < kWidth; ++l) w.x[l] = weight(H::column(self) + l);
+#pragma unroll
+    for (int n = 0; n < H::kSteps; ++n) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int l = 0; l < kWidth; ++l)
+            if (H::has_column(self)) sum += h.x[n].x[l] * w.x[l];
+#pragma unroll
+        for (int lanes = 1; lanes < H::kLanes; lanes *= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+        if (self % H::kLanes == 0 && H::has_row(self, n)) detail::put_number<ACC>(y + H::row(self, n) * Y, sum);
+    }
+}
+
+/// y (+, -)= x h: a product with a vector along the rows, elements X apart.
+template <int X, int Y, Acc ACC, int M, int N>
+FORGE_DEVICE void multiply_rows(const float* x, const Held<M, N>& h, float* y) {
+    sum_held_rows<Y, ACC>(h, y, [=](int i) { return x[i * X]; });
+}
+/// y (+, -)= h x: with one along the columns.
+template <int X, int Y, Acc ACC, int M, int N>
+FORGE_DEVICE void multiply_columns(const float* x, const Held<M, N>& h, float* y) {
+    sum_held_columns<Y, ACC>(h, y, [=](int j) { return x[j * X]; });
+}
+template <int M, int N>
+FORGE_DEVICE void sum_rows_of(const Held<M, N>& h, float* y) {
+    sum_held_rows<1, Acc::Set>(h, y, [](int) { return 1.0f; });
+}
+template <int M, int N>
+FORGE_DEVICE void sum_columns_of(const Held<M, N>& h, float* y) {
+    sum_held_columns<1, Acc::Set>(h, y, [](int) { return 1.0f; });
+}
+
+/// h (+, -)= a b, with few columns and rows: A(i, d) = a[i * AI + d * AK], B(d, j) = b[d * BK + j * BN].
+template <int D, int AI, int AK, int BK, int BN, Acc ACC, int M, int N>
+FORGE_DEVICE void multiply_onto(const float* a, const float* b, Held<M, N>& h) {
+    using H = Held<M, N>;
+    const int self = thread();
+#pragma unroll
+    for (int n = 0; n < H::kSteps; ++n)
+#pragma unroll
+        for (int l = 0; l < kWidth; ++l) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int d = 0; d < D; ++d) sum += a[H::row(self, n) * AI + d * AK] * b[d * BK + (H::column(self) + l) * BN];
+            detail::put_number<ACC>(&h.x[n].x[l], sum);
+        }
+}
+
+}  // namespace forge::cuda
