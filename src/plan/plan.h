@@ -40,6 +40,9 @@ struct Schedule {
     std::int64_t vector_width = 16;
     bool shared_memory = false;  ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
     int block_threads = 256;     ///< … of so many
+    /// Sizes on chip of axes that are shorter in memory: what is loaded has zeros behind an axis's end, and nothing is
+    /// stored from there. tile_size and tiles are of this size.
+    tile::Sizes padded = {};
     int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
     int output_groups = 0;
@@ -64,6 +67,16 @@ struct Schedule {
     std::vector<Refusal> refused;  ///< what would have been taken before this, in order
 
     [[nodiscard]] bool warp_groups() const { return engine == Engine::WarpGroups; }
+    /// An axis's size on chip.
+    [[nodiscard]] std::int64_t held(const std::string& axis, const tile::Sizes& sizes) const {
+        const auto it = padded.find(axis);
+        return it == padded.end() ? sizes.at(axis) : it->second;
+    }
+    /// All axes' sizes on chip.
+    [[nodiscard]] tile::Sizes held(tile::Sizes sizes) const {
+        for (const auto& [axis, size] : padded) sizes[axis] = size;
+        return sizes;
+    }
     [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory, shared_floats}; }
 };
 std::string to_string(const Schedule& schedule);

@@ -57,7 +57,8 @@ double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, c
     if (has_work_ahead(plan)) return microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel);
     FitWishes wishes;
     wishes.expected_tokens = problem.tokens, wishes.expected_tasks = problem.sequences * problem.heads;
-    return segment_times(plan.definition, kernel.graph.fn, problem.sizes, wishes).chunk;
+    return segment_times(plan.definition, kernel.graph.fn, problem.sizes, plan.schedule.held(problem.sizes), wishes)
+        .chunk;
 }
 
 /// Tasks that go through chunks in order. The table's summaries are two to a multiprocessor. Alone on a multiprocessor
