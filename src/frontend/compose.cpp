@@ -452,6 +452,9 @@ ChosenParts::ChosenParts(const Composition& chosen)
                                        kMostRank, chosen.rank));
     for (const CompositionInput& in : chosen.inputs) {
         const bool tokens = !in.shape.empty() && in.shape[0].symbol == ir::kTokenSymbol;
+        if (in.shape.size() < (tokens ? 2U : 1U))
+            throw RuntimeError(fmt::format("compose: input '{}': expected [T, heads, …] or [heads, …], got {}", in.name,
+                                           to_string(in.shape)));
         inputs.push_back({in.name, tokens ? ir::Role::Input : ir::Role::Head, {in.dtype, in.shape}, 0, {}, in.range});
     }
     for (const CompositionState& s : chosen.states) states.push_back({s.name, {F32, s.shape}, {}});
