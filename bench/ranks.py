@@ -5,8 +5,8 @@
     torchrun --nproc-per-node 2 bench/ranks.py --ops simple_gla --tokens 8192,32768
 
 B=1 H=32 K=V=128 bf16, forward; each rank has T tokens, so that the sequence is as many times longer. With --strong the
-sequence has T tokens in all, and each rank its part. Per row, of the slowest rank, the median of captured graphs between
-two events (where `graph` is 1; eager calls where a method cannot be captured: the reason is in the last column), begun
+sequence has T tokens in all, and each rank its part. Per row, of the slowest rank, the median of captured graphs
+between two events (where `graph` is 1; eager calls where a method cannot be captured: the last column says why), begun
 together by an all-reduce on the same stream, which nobody leaves before all have come:
 
     one        one rank, T tokens: what weak and strong scaling are measured against
@@ -16,8 +16,8 @@ together by an all-reduce on the same stream, which nobody leaves before all hav
     serial     each rank's pass when the state before it has come by NCCL, and its final state sent on: no work twice
     fla        flash-linear-attention's context parallelism (fla.ops.cp; it has none for simple_gla)
 
-All of Forge's, LASP-2 and serial are captured alike, collectives included. Gates of a row are 0 (`decay` none: nothing is
-forgotten, no shortcut) unless --decay is given. The exchange alone, by scheme: bench/exchange.cpp.
+All of Forge's, LASP-2 and serial are captured alike, collectives included. Gates of a row are 0 (`decay` none: nothing
+is forgotten, no shortcut) unless --decay is given. The exchange alone, by scheme: bench/exchange.cpp.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ def serial(given: dict[str, torch.Tensor]) -> torch.Tensor:
 def methods(
     op: str, tokens: int, given: dict[str, torch.Tensor], group: forge.distributed.Group, decays: bool
 ) -> dict[str, object]:
-    function = getattr(forge.ops, f"chunk_{op}")
     cu_seqlens = torch.tensor([0, tokens * SIZE])
     whole = forge.Attention(getattr(forge.variants, VARIANTS[op]).definition, sp_group=group,
                             defaults={"scale": D**-0.5})  # fmt: skip

@@ -139,8 +139,8 @@ void bench_variant(const BenchOptions& options, const std::string& name, Table& 
         const double all = call_seconds(attention, weak, ranks, priced.scheme),
                      split = call_seconds(attention, strong, ranks, priced.scheme);
         table.row({name, attention.summarised_segments() > 0 ? "segments" : "apart", to_string(priced.scheme),
-                   volume.summed ? seconds_text(exchange_seconds(fields, ranks, priced.scheme)) : "-", seconds_text(one),
-                   seconds_text(all), fmt::format("{:.0f} %", 100 * one / all), seconds_text(split),
+                   volume.summed ? seconds_text(exchange_seconds(fields, ranks, priced.scheme)) : "-",
+                   seconds_text(one), seconds_text(all), fmt::format("{:.0f} %", 100 * one / all), seconds_text(split),
                    fmt::format("{:.2f}x", one / split)});
     }
 }
@@ -149,8 +149,9 @@ void bench_variant(const BenchOptions& options, const std::string& name, Table& 
 
 int bench_ranks(const BenchOptions& options, const std::vector<std::string>& names) {
     if (options.build.device != "cpu")
-        throw RuntimeError("--ranks: expected ranks on this machine's CPU; on GPUs bench/ranks.py measures them, and "
-                           "bench_exchange the exchange alone");
+        throw RuntimeError(
+            "--ranks: expected ranks on this machine's CPU; on GPUs bench/ranks.py measures them, and "
+            "bench_exchange the exchange alone");
     BenchOptions asked = options;
     const int cores = thread_count(0);
     if (asked.build.threads == 0) asked.build.threads = std::max(1, cores / options.ranks);

@@ -193,9 +193,9 @@ struct Scaled {
 };
 /// What a rank's summary costs it, and what follows for so many ranks: all modelled.
 struct Scaling {
-    bool by_segments = false;                     ///< the pass has summaries of its segments, which are the rank's too
-    double segments_us = 0, apart_us = 0;         ///< what the summary costs so (if it can be had), and as its own pass
-    std::vector<Scaled> calls;                    ///< of `ranks`, the first of one rank
+    bool by_segments = false;              ///< the pass has summaries of its segments, which are the rank's too
+    double segments_us = 0, apart_us = 0;  ///< what the summary costs so (if it can be had), and as its own pass
+    std::vector<Scaled> calls;             ///< of `ranks`, the first of one rank
 };
 /// Weak scaling: every rank has the expected tokens, however many ranks there are. GPUs are in nodes of eight.
 Scaling scaling(const Attention& attention, const std::vector<int>& ranks, std::int64_t lanes, const Link& link);

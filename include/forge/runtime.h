@@ -190,13 +190,13 @@ class Attention {
     /// addresses, which end before this Attention and its copies do; nullptr on the CPU. Throws as a call does; the
     /// workspace is left aside.
     [[nodiscard]] std::shared_ptr<const runtime::PreparedCall> prepare(const Call& call) const;
-    /// For ranks: the segments per sequence, at most, of which kernels make summaries before they need a state; 0: none.
-    /// Such a call can be made in two steps with one workspace, in which the summaries lie in between: `summarise`,
-    /// which reads no initial state (`every`: those of last segments too, which the call does not need), and `resume`,
-    /// which does the rest.
+    /// For ranks: the segments per sequence, at most, of which kernels make summaries before they need a state; 0:
+    /// none. Such a call can be made in two steps with one workspace, in which the summaries lie in between:
+    /// `summarise`, which reads no initial state (`every`: those of last segments too, which the call does not need),
+    /// and `resume`, which does the rest.
     [[nodiscard]] std::int64_t summarised_segments() const;
-    /// The same program in segments, whether or not the scheduler finds that one rank gains by it. nullopt where another
-    /// strategy was asked for, or no engine has such kernels of it.
+    /// The same program in segments, whether or not the scheduler finds that one rank gains by it. nullopt where
+    /// another strategy was asked for, or no engine has such kernels of it.
     [[nodiscard]] std::optional<Attention> in_segments() const;
     void summarise(const Call& call, bool every) const;
     void resume(const Call& call) const;

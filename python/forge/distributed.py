@@ -65,7 +65,7 @@ class Group:
 
     def describe(self) -> str:
         """In words: how ranks exchange, and by which scheme the latest time."""
-        return _c.library().forge_group_describe(self._handle).decode()
+        return _c.library().forge_group_describe(self._handle).decode() if self._handle else "closed"
 
     def check(self) -> None:
         """Raises what made the group useless, if anything did."""

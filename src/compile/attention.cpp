@@ -116,8 +116,8 @@ void Attention::resume(const Call& call) const {
 SegmentSummaries Attention::segment_summaries(const Call& call, std::int64_t n,
                                               std::span<const std::int64_t> offsets) const {
     const plan::Plan& plan = impl_->executable->plan;
-    const runtime::SummaryPlaces places = impl_->executable->kernels->summaries(
-        runtime::NamedArguments(impl_->executable->callable, call), n, offsets);
+    const runtime::SummaryPlaces places =
+        impl_->executable->kernels->summaries(runtime::NamedArguments(impl_->executable->callable, call), n, offsets);
     SegmentSummaries found{{}, places.heads, places.first, places.count};
     for (const auto& state : plan.definition.states) {
         const auto added = static_cast<std::size_t>(plan.spill(graph::input_spill(state.name)));

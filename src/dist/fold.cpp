@@ -85,8 +85,7 @@ void fold_lane(const Fold& f, std::int64_t lane) {
         if (f.map && f.transition) transition = i == 0 ? map : composed(field, transition, map);
     }
     std::copy(sum.begin(), sum.end(), f.state + lane * count);
-    if (f.map && f.transition)
-        std::copy(transition.begin(), transition.end(), f.transition + lane * field.map_block());
+    if (f.map && f.transition) std::copy(transition.begin(), transition.end(), f.transition + lane * field.map_block());
 }
 
 }  // namespace

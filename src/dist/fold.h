@@ -14,9 +14,9 @@ void apply(const Field& field, std::int64_t rows, std::int64_t count, const floa
 /// block (first + n * count + i) * heads + h has number i of `count`.
 struct Fold {
     Field field;
-    const float *added = nullptr, *map = nullptr;         ///< B and D (null: the identity), the first block of each
-    std::int64_t added_block = 0, map_block = 0;          ///< from block to block
-    std::vector<std::int64_t> added_strides, map_strides; ///< within one, along the axes of B and D
+    const float *added = nullptr, *map = nullptr;          ///< B and D (null: the identity), the first block of each
+    std::int64_t added_block = 0, map_block = 0;           ///< from block to block
+    std::vector<std::int64_t> added_strides, map_strides;  ///< within one, along the axes of B and D
     std::int64_t heads = 1, first = 0, count = 1;
     const float* begun = nullptr;  ///< the states that the sequences begin with here; null: zeros
     float* state = nullptr;        ///< the states after all of them, dense

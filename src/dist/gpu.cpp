@@ -52,8 +52,8 @@ Gpu::~Gpu() {
 }
 
 void Gpu::load() {
-    const build::CudaBinary binary = build::build_cuda_binary("ranks", kSource, device_.arch(),
-                                                              support::default_cache_dir());
+    const build::CudaBinary binary =
+        build::build_cuda_binary("ranks", kSource, device_.arch(), support::default_cache_dir());
     const CudaDriver& cuda = CudaDriver::get();
     const CudaScope scope(device_);
     cuda.check(cuda.module_load(&module_, binary.cubin.data()), "loading the exchange of states");

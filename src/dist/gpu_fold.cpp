@@ -14,7 +14,8 @@ bool is_multiple(const void* address, std::uintptr_t of) {
 
 /// Whether four numbers of the last axis are side by side wherever they are read and written.
 bool by_fours(const Fold& from, const ranks::Fold& f) {
-    if (f.axes == 0 || f.shape[f.axes - 1] % 4 != 0 || f.stride[f.axes - 1] != 1 || f.added_block % 4 != 0) return false;
+    if (f.axes == 0 || f.shape[f.axes - 1] % 4 != 0 || f.stride[f.axes - 1] != 1 || f.added_block % 4 != 0)
+        return false;
     for (int axis = 0; axis + 1 < f.axes; ++axis)
         if (f.stride[axis] % 4 != 0) return false;
     return is_multiple(from.added, 16) && is_multiple(from.begun, 16) && is_multiple(from.state, 16);

@@ -24,7 +24,8 @@ double bytes_of(const std::vector<std::int64_t>& shape, std::int64_t lanes) {
 Volume volume_of(const Attention& attention, int ranks, std::int64_t lanes) {
     Volume volume{ranks, 0, 0, false, true};
     for (const Carried& c : attention.carried()) {
-        volume.state_bytes += bytes_of(c.shape, lanes), volume.map_bytes += has_map(c) ? bytes_of(c.map_shape, lanes) : 0;
+        volume.state_bytes += bytes_of(c.shape, lanes),
+            volume.map_bytes += has_map(c) ? bytes_of(c.map_shape, lanes) : 0;
         volume.matrices = volume.matrices || is_matrix(c);
         volume.summed = volume.summed && c.map != Carried::Map::None;
     }
@@ -68,18 +69,20 @@ std::string row_of(const Scaled& call, const Scaled& one) {
 
 std::string text_of(const Attention& attention, const Scaling& scaling, const Link& link) {
     std::string text = "// A rank's summary of its tokens, modelled:\n";
-    const char* const of_segments = attention.summarised_segments() > 0 ? "of the segments that the pass has anyway"
-                                                                        : "of the segments of a pass that is cut for it";
+    const char* const of_segments = attention.summarised_segments() > 0
+                                        ? "of the segments that the pass has anyway"
+                                        : "of the segments of a pass that is cut for it";
     if (scaling.by_segments)
         text += fmt::format("//   {} {}: {:.1f} us more\n", scaling.by_segments ? "*" : " ", of_segments,
                             scaling.segments_us);
     else text += fmt::format("//     {}: not: the pass is not in segments\n", of_segments);
     text += fmt::format("//   {} by a pass of its own: {:.1f} us\n", scaling.by_segments ? " " : "*", scaling.apart_us);
-    text += fmt::format("// Weak scaling of the forward pass, modelled{}:\n//   ranks      exchange            call   efficiency\n",
-                        link.name == "nvlink" && scaling.calls.back().ranks > kPerNode
-                            ? fmt::format(", in nodes of {} with {} between them ({}); such an exchange is not there yet",
-                                          kPerNode, "infiniband", link_named("infiniband").source)
-                            : "");
+    text += fmt::format(
+        "// Weak scaling of the forward pass, modelled{}:\n//   ranks      exchange            call   efficiency\n",
+        link.name == "nvlink" && scaling.calls.back().ranks > kPerNode
+            ? fmt::format(", in nodes of {} with {} between them ({}); such an exchange is not there yet", kPerNode,
+                          "infiniband", link_named("infiniband").source)
+            : "");
     for (const Scaled& call : scaling.calls) text += row_of(call, scaling.calls.front());
     return text;
 }
@@ -91,7 +94,8 @@ double microseconds_over_nodes(const Volume& v, const Link& within, const Link& 
     const double product = v.matrices ? within.combine_us : 0;
     const double there = within.step_us + (G - 1) / G * (S + D) / within.bytes_per_us + (G - 1) * product / G,
                  back = within.step_us + (G - 1) / G * S / within.bytes_per_us;
-    const double steps = 2 * between.step_us + (N - 1) / N * (2 * S + D) / G / between.bytes_per_us + (N - 2) * product / N,
+    const double steps =
+                     2 * between.step_us + (N - 1) / N * (2 * S + D) / G / between.bytes_per_us + (N - 2) * product / N,
                  ring = (N - 1) * (between.hop_us + product) + S / G / between.bytes_per_us;
     return there + std::min(steps, ring) + back;
 }

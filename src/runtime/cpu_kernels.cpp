@@ -55,8 +55,7 @@ CpuKernels::Workspace CpuKernels::lay_out(const Bound& bound) const {
     return w;
 }
 
-void CpuKernels::launch(const Bound& bound, const Workspace& w, char* memory, const Threads& threads,
-                        Step step) const {
+void CpuKernels::launch(const Bound& bound, const Workspace& w, char* memory, const Threads& threads, Step step) const {
     List<float*> spills(bound.memory());
     spills.reserve(w.spills.size());
     for (const std::size_t offset : w.spills)
@@ -129,7 +128,8 @@ SummaryPlaces CpuKernels::summaries(const Arguments& call, std::int64_t n, std::
     const Bound bound = bind(callable_, call);
     SummaryPlaces places;
     for (const std::size_t offset : lay_out(bound).spills)
-        places.spills.push_back(reinterpret_cast<float*>(static_cast<char*>(call.workspace) + offset));  // NOLINT: bytes
+        places.spills.push_back(
+            reinterpret_cast<float*>(static_cast<char*>(call.workspace) + offset));  // NOLINT: bytes
     const auto row = static_cast<std::size_t>(n);
     places.heads = bound.heads;
     places.first = bound.first_segment.at(row), places.count = bound.first_segment.at(row + 1) - places.first;

@@ -38,8 +38,7 @@ class CpuKernels : public Kernels {
   private:
     struct Workspace;
     [[nodiscard]] Workspace lay_out(const Bound& bound) const;
-    void launch(const Bound& bound, const Workspace& workspace, char* memory, const Threads& threads,
-                Step step) const;
+    void launch(const Bound& bound, const Workspace& workspace, char* memory, const Threads& threads, Step step) const;
 
     const Callable& callable_;
     std::vector<Function> kernels_;

@@ -85,7 +85,8 @@ SummaryPlaces device_summaries(const Callable& callable, const Arguments& call, 
     const Bound bound = bind(callable, call, Lengths::OnDevice);
     SummaryPlaces places;
     for (const std::size_t offset : Workspace(callable, bound).spills)
-        places.spills.push_back(reinterpret_cast<float*>(static_cast<char*>(call.workspace) + offset));  // NOLINT: bytes
+        places.spills.push_back(
+            reinterpret_cast<float*>(static_cast<char*>(call.workspace) + offset));  // NOLINT: bytes
     const auto row = static_cast<std::size_t>(n);
     const std::int64_t tokens = bound.packed ? offsets[row + 1] - offsets[row] : bound.length;
     places.heads = bound.heads;

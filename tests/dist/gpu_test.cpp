@@ -232,10 +232,15 @@ TEST_F(GpuExchange, FoldsSegmentsAsTheHostDoes) {
             gpu.upload(from.data(), from.size(), to);
             return to;
         };
-        const Field all[] = {{Map::Identity, {3, 8}, {}, 6},        {Map::Factors, {16, 12}, {1, 1}, 6},
-                             {Map::Factors, {16, 12}, {16, 1}, 6},  {Map::Factors, {6, 8}, {1, 8}, 6},
-                             {Map::Factors, {5, 3, 7}, {1, 3, 1}, 6}, {Map::Factors, {9}, {9}, 6}, {Map::Factors, {}, {}, 6},
-                             {Map::Left, {12, 40}, {12, 12}, 6}, {Map::Right, {10, 36}, {36, 36}, 6}};
+        const Field all[] = {{Map::Identity, {3, 8}, {}, 6},
+                             {Map::Factors, {16, 12}, {1, 1}, 6},
+                             {Map::Factors, {16, 12}, {16, 1}, 6},
+                             {Map::Factors, {6, 8}, {1, 8}, 6},
+                             {Map::Factors, {5, 3, 7}, {1, 3, 1}, 6},
+                             {Map::Factors, {9}, {9}, 6},
+                             {Map::Factors, {}, {}, 6},
+                             {Map::Left, {12, 40}, {12, 12}, 6},
+                             {Map::Right, {10, 36}, {36, 36}, 6}};
         for (const Field& field : all)
             for (const std::int64_t pad : {0, 4}) {
                 dist::detail::Fold f;
@@ -248,10 +253,12 @@ TEST_F(GpuExchange, FoldsSegmentsAsTheHostDoes) {
                                          begun = numbers(states);
                 std::vector<float> state(begun.size()), came(begun.size()),
                     transition(static_cast<std::size_t>(field.lanes * field.map_block())), product(transition.size());
-                f.added = added.data(), f.map = mapped ? map.data() : nullptr, f.begun = pad > 0 ? begun.data() : nullptr;
+                f.added = added.data(), f.map = mapped ? map.data() : nullptr,
+                f.begun = pad > 0 ? begun.data() : nullptr;
                 f.state = state.data(), f.transition = mapped ? transition.data() : nullptr;
                 dist::detail::fold_on_host(f);
-                f.added = on_gpu(added), f.map = mapped ? on_gpu(map) : nullptr, f.begun = pad > 0 ? on_gpu(begun) : nullptr;
+                f.added = on_gpu(added), f.map = mapped ? on_gpu(map) : nullptr,
+                f.begun = pad > 0 ? on_gpu(begun) : nullptr;
                 f.state = gpu.take(came.size()), f.transition = mapped ? gpu.take(product.size()) : nullptr;
                 EXPECT_TRUE(gpu.folds(field));
                 gpu.fold(f);
@@ -260,7 +267,8 @@ TEST_F(GpuExchange, FoldsSegmentsAsTheHostDoes) {
                     ASSERT_NEAR(came[i], state[i], 1e-5 * std::max(1.0F, std::abs(state[i]))) << i;
                 if (!mapped) continue;
                 gpu.download(f.transition, product.size(), product.data());
-                for (std::size_t i = 0; i < product.size(); ++i) ASSERT_NEAR(product[i], transition[i], 1e-5 * std::max(1.0F, std::abs(transition[i]))) << i;
+                for (std::size_t i = 0; i < product.size(); ++i)
+                    ASSERT_NEAR(product[i], transition[i], 1e-5 * std::max(1.0F, std::abs(transition[i]))) << i;
             }
     }));
 }

@@ -96,7 +96,8 @@ TEST_P(RanksOf, SumUpTheirSegments) {
     EXPECT_EQ(attention->summarised_segments(), 3);
     dist::Options messages, gathered;
     messages.shared_memory = false, gathered.scheme = Scheme::ScatterScanGather;
-    expect_agreement(*attention, problem, {{2, {}}, {3, {0, 130, 130, 400}, messages}, {4, {0, 1, 200, 390, 400}, gathered}});
+    expect_agreement(*attention, problem,
+                     {{2, {}}, {3, {0, 130, 130, 400}, messages}, {4, {0, 1, 200, 390, 400}, gathered}});
     problem.B = 1, problem.lengths = {17, 0, 260, 1, 122};
     expect_agreement(*attention, problem, {{2, {0, 150, 400}}, {3, {0, 17, 140, 400}}});
 }

@@ -47,9 +47,9 @@ struct Call {
     Size segment_rows;  ///< tokens per segment
     Size summary_rows;  ///< tokens per summary: those of a segment, or a part of them
     Size sequences, heads, tiles;
-    int wide_offsets;  ///< whether offsets are i64
+    int wide_offsets;   ///< whether offsets are i64
     int every_summary;  ///< whether the last segments of sequences are summarised too: of ranks
-    Size tasks;        ///< of this kernel
+    Size tasks;         ///< of this kernel
     /// Work beside a scan: the first `common` tasks are shared by all blocks, the others by the first `staying` blocks.
     Size common, staying;
     device::StateSlots slots;

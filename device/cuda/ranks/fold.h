@@ -1,6 +1,6 @@
 /// The summaries of a rank's segments as one, S -> D∘S + B after S -> D'∘S + B' and so on: a thread has a number of a
-/// state, or four, in all segments. Where transitions are matrices, a block of threads has some columns of a state, or of
-/// the product of all transitions, and multiplies them by one after the other.
+/// state, or four, in all segments. Where transitions are matrices, a block of threads has some columns of a state, or
+/// of the product of all transitions, and multiplies them by one after the other.
 #pragma once
 
 #include "call.h"
@@ -114,7 +114,10 @@ __device__ __forceinline__ void fold_columns(const Fold& f, const Turned& m, Siz
     for (int i = static_cast<int>(threadIdx.x); i < m.n * kColumns; i += kThreads) {
         const int row = i / kColumns, c = column + i % kColumns;
         const bool there = i % kColumns < width;
-        now[i] = !there ? 0.0F : !state ? (row == c ? 1.0F : 0.0F) : begun ? begun[row * m.to_row + c * m.to_column] : 0.0F;
+        now[i] = !there   ? 0.0F
+                 : !state ? (row == c ? 1.0F : 0.0F)
+                 : begun  ? begun[row * m.to_row + c * m.to_column]
+                          : 0.0F;
     }
     __syncthreads();
     for (Size s = 0; s < f.count; ++s) {
@@ -125,8 +128,12 @@ __device__ __forceinline__ void fold_columns(const Fold& f, const Turned& m, Siz
         now = next, next = last;
     }
     float* to = state ? f.state + lane * f.block : f.transition + lane * f.map_size;
-    const Size rows = state ? m.to_row : f.map_kind == kLeft ? m.n : 1,
-               columns = state ? m.to_column : f.map_kind == kLeft ? 1 : m.n;
+    const Size rows = state                 ? m.to_row
+                      : f.map_kind == kLeft ? m.n
+                                            : 1,
+               columns = state                 ? m.to_column
+                         : f.map_kind == kLeft ? 1
+                                               : m.n;
     for (int i = static_cast<int>(threadIdx.x); i < m.n * kColumns; i += kThreads)
         if (i % kColumns < width) to[i / kColumns * rows + (column + i % kColumns) * columns] = now[i];
     __syncthreads();
@@ -156,7 +163,8 @@ __device__ __forceinline__ void fold(const Fold& f) {
 }  // namespace forge::cuda::ranks
 
 // NOLINTBEGIN: a kernel, which one source includes
-extern "C" __global__ __launch_bounds__(forge::cuda::ranks::kThreads) void forge_fold(const __grid_constant__ forge::cuda::ranks::Fold fold) {
+extern "C" __global__ __launch_bounds__(forge::cuda::ranks::kThreads) void forge_fold(
+    const __grid_constant__ forge::cuda::ranks::Fold fold) {
     forge::cuda::ranks::fold(fold);
 }
 // NOLINTEND
