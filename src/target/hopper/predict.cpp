@@ -102,7 +102,7 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
     for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
         const plan::Kernel& kernel = plan.kernels[i];
         StageCost& k = cost.kernels[i];
-        if (kernel.engine == plan::Engine::Tiles) predict_tiles_kernel(k, kernel, gpu);
+        if (kernel.engine == plan::Engine::Tiles) predict_tiles_kernel(k, kernel, plan.schedule, gpu);
         else if (kernel.graph.loop == plan::Loop::Chunks) predict_chunks(k, kernel, gpu.multiprocessors);
         else predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
         cost.seconds += k.seconds;
