@@ -307,7 +307,8 @@ class Planning {
 
     [[nodiscard]] tile::Rules rules_of(const KernelGraph& graph) const {
         tile::Rules rules = plan_.schedule.rules();
-        if (plan_.schedule.holds_states && graph.loop == Loop::Scan) rules.holding_threads = plan_.schedule.block_threads;
+        if (plan_.schedule.holds_states && graph.loop == Loop::Scan)
+            rules.holding_threads = plan_.schedule.block_threads;
         return rules;
     }
 

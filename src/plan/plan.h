@@ -54,7 +54,8 @@ struct Schedule {
     bool clusters = false;
     /// Threads hold matrices of states in registers, from the first token of a call to its last (tile/held.h).
     bool holds_states = false;
-    /// What a chunk reads is asked for while the one before is computed, as far as registers go, by the portable library.
+    /// What a chunk reads is asked for while the one before is computed, as far as registers go, by the portable
+    /// library.
     bool fetches_ahead = true;
     /// Floats of shared memory that a kernel of the portable library may have for tiles: what does not fit lies in
     /// global memory, and so many blocks of threads, with such memory each, take its tasks in turn. 0: all fit.

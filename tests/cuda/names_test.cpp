@@ -259,7 +259,8 @@ TEST_P(EmittedNames, AreCompiled) {
         if (!build::Nvrtc::find()) GTEST_SKIP() << "no libnvrtc on this machine";
         // Not with --device-debug: after it NVRTC makes worse code of all that the process compiles.
         const auto made = build::Nvrtc::find()->compile(
-            "names.cu", all, {"-std=c++20", "--gpu-architecture=compute_90a", "--Ofast-compile=max", "-I" + cache.headers().string()});
+            "names.cu", all,
+            {"-std=c++20", "--gpu-architecture=compute_90a", "--Ofast-compile=max", "-I" + cache.headers().string()});
         EXPECT_TRUE(made.ok) << made.log;
         return;
     }

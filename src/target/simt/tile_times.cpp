@@ -32,8 +32,8 @@ int decays_of(const ir::Function& fn) {
     }));
 }
 
-/// Tasks that hide each other's waits on a multiprocessor: two where their tiles fill its shared memory; as many as make
-/// half of the threads that there can be where states are in registers.
+/// Tasks that hide each other's waits on a multiprocessor: two where their tiles fill its shared memory; as many as
+/// make half of the threads that there can be where states are in registers.
 std::int64_t at_once(const plan::Schedule& schedule) {
     constexpr std::int64_t kOfTiles = 2, kHoldingThreads = 1024;
     return schedule.holds_states ? std::max<std::int64_t>(1, kHoldingThreads / schedule.block_threads) : kOfTiles;
@@ -48,7 +48,8 @@ void predict_tiles_kernel(StageCost& k, const plan::Kernel& kernel, const plan::
                        k.flops / runs / kTiles.flops + k.elementwise / runs / kTiles.elementwise;
     const double chain = 1e-6 * hop * static_cast<double>(k.hops);
     k.latency_seconds = chain;
-    k.arithmetic_seconds = chain * static_cast<double>(k.tasks) / static_cast<double>(at_once(schedule) * gpu.multiprocessors);
+    k.arithmetic_seconds =
+        chain * static_cast<double>(k.tasks) / static_cast<double>(at_once(schedule) * gpu.multiprocessors);
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
 }
 
