@@ -26,12 +26,13 @@ from .linear_attention import LinearAttention
 
 if TYPE_CHECKING:
     from . import distributed, fla, integrations, nn, ops, variants
-    from ._search import search
+    from ._search import SearchReport, search
 
 __all__ = [
     "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention",
-    "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "compose", "distributed", "fla",
-    "float16", "float32", "float64", "int32", "int64", "integrations", "nn", "ops", "search", "variants",
+    "PerformanceWarning", "RuntimeError", "SearchReport", "SymbTensor", "Tensor", "bfloat16", "build", "compose",
+    "distributed", "fla", "float16", "float32", "float64", "int32", "int64", "integrations", "nn", "ops", "search",
+    "variants",
 ]  # fmt: skip
 __all__ += _functions.__all__
 
@@ -48,10 +49,10 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f".{name}", __name__)
-    if name == "search":  # it reads command lines, too
-        from ._search import search
+    if name in ("SearchReport", "search"):  # they read command lines, too
+        from . import _search
 
-        return search
+        return getattr(_search, name)
     from ._suggest import suggestion
 
     raise AttributeError(f"module 'forge' has no attribute {name!r}{suggestion(name, __all__)}")
