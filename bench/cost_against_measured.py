@@ -3,10 +3,11 @@
 
     bench/cost_against_measured.py bench/results/2026-11-22-h200-vs-fla.csv [--forge build/forge] [--on h200]
     bench/cost_against_measured.py --models ../shared/anchors/models_h200.csv
+    bench/cost_against_measured.py --zoo bench/results/2026-11-23-h200-derived.csv
 
 The first file is what bench/vs_fla.py --csv wrote, whose heads and sizes stand in its header; the second has shapes
-of models, of which packed sequences are left out. Prints predicted, measured and their ratio, row by row. Needs
-neither a GPU nor packages."""
+of models, of which packed sequences are left out; the third has variants of the zoo, by bench/derived.py. Prints
+predicted, measured and their ratio, row by row. Needs neither a GPU nor packages."""
 
 import argparse
 import csv
@@ -75,17 +76,25 @@ def of_models(path):
         yield r["case"], variant, shape, float(r["forge_us"])
 
 
+def of_zoo(path):
+    rows, header = rows_of(path)
+    shape = {name: int(n) for name, n in re.findall(r"--([TH]) (\d+)", header)}
+    for r in rows:
+        yield r["variant"], r["variant"], {**shape, "D": 128}, float(r["written_us"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="?", help="of bench/vs_fla.py")
     parser.add_argument("--models")
+    parser.add_argument("--zoo", help="of bench/derived.py")
     parser.add_argument("--forge", default="build/forge")
     parser.add_argument("--on", default="h200")
     parser.add_argument("--tokens", type=int, nargs="*", help="only these lengths")
     parser.add_argument("--markdown", action="store_true")
     o = parser.parse_args()
     cases = []
-    for path, read in ((o.results, of_operators), (o.models, of_models)):
+    for path, read in ((o.results, of_operators), (o.models, of_models), (o.zoo, of_zoo)):
         if path:
             cases += read(path)
     form = "| {} | {} | {} | {} | {} | {} |" if o.markdown else "{:24} {:>7} {:>11} {:>11} {:>8}  {}"

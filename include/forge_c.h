@@ -107,7 +107,8 @@ typedef struct forge_option {
 /// its default as the first choice. Since ABI 1.5. forge_free(*json).
 FORGE_API forge_status forge_composition_parts(char** json);
 /// The variant of these parts (forge/compose.h), as a definition in text form: a name and a choice each, {"update",
-/// "delta"}; also rank, the keys per token of updates with several, and name, the variant's. A FORGE_INVALID_ARGUMENT
+/// "delta"}; also rank, the keys per token of updates with several, name, the variant's, functions, a mask and a
+/// transition of one's own in text form (forge/compose.h), and sequential (1). A FORGE_INVALID_ARGUMENT
 /// for what there is not, and for choices that make no variant together, with the reason. Since ABI 1.5.
 /// forge_free(*definition).
 FORGE_API forge_status forge_compose(const forge_option* choices, size_t choice_count, char** definition);

@@ -85,6 +85,7 @@ int bench_variants(const BenchOptions& options) {
         names.clear();
         for (const variants::Entry& entry : variants::all()) names.push_back(entry.name);
     }
+    if (options.ranks > 0) return bench_ranks(options, names);
     if (on_gpu(options.build)) return bench_on_gpu(options, names);
     const check::Problem problem = problem_of(options.shape);
     BenchResult result{options.shape.dtype,

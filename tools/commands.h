@@ -19,6 +19,11 @@ struct RunOptions {
 };
 int run_variant(const RunOptions& options);
 
+struct SearchOptions {
+    std::vector<std::string> words;  ///< of its own command line
+};
+int search_variants(const SearchOptions& options);
+
 struct CheckOptions {
     std::vector<std::string> variants;
     bool all = false, json = false, verbose = false;
@@ -109,10 +114,13 @@ int prune_cache(const CacheOptions& options);
 struct BenchOptions {
     std::vector<std::string> variants;
     bool all = false, json = false;
+    int ranks = 0;  ///< threads that share a sequence; 0: calls of one rank are measured
     ShapeOptions shape;
     BuildOptions build;
 };
 int bench_variants(const BenchOptions& options);
+/// One sequence over ranks.
+int bench_ranks(const BenchOptions& options, const std::vector<std::string>& names);
 
 struct TuneOptions {
     std::string variant;

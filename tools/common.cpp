@@ -34,8 +34,8 @@ std::pair<std::string, std::int64_t> parse_size(const std::string& text) {
     return {text.substr(0, equals), value};
 }
 
-/// A variant of named parts: compose:decay=vector,update=delta.
-ir::Definition composed(const std::string& spec) {
+/// A variant of named parts: compose:decay=vector,update=delta, of functions in a file: compose:functions=FILE.
+ir::Definition composed_of_text(const std::string& spec) {
     std::vector<std::pair<std::string, std::string>> chosen;
     std::istringstream list(spec.substr(kComposed.size()));
     for (std::string item; std::getline(list, item, ',');) {
@@ -44,7 +44,7 @@ ir::Definition composed(const std::string& spec) {
             throw RuntimeError(fmt::format("{}: expected PART=CHOICE, such as update=delta; got '{}'", spec, item));
         chosen.emplace_back(item.substr(0, equals), item.substr(equals + 1));
     }
-    return compose(composition_of(chosen)).define();
+    return composed(std::move(chosen));
 }
 
 constexpr double kQuiet = target::Measurement::kQuiet;
@@ -74,9 +74,15 @@ std::string read_file(const std::string& path) {
     return text.str();
 }
 
+ir::Definition composed(std::vector<std::pair<std::string, std::string>> chosen) {
+    for (auto& [part, choice] : chosen)
+        if (part == "functions") choice = read_file(choice);
+    return compose(composition_of(chosen)).define();
+}
+
 ir::Definition find_variant(const std::string& name_or_path) {
     if (const variants::Entry* entry = variants::find(name_or_path)) return entry->make().define();
-    if (name_or_path.starts_with(kComposed)) return graph::with_phases(composed(name_or_path));
+    if (name_or_path.starts_with(kComposed)) return graph::with_phases(composed_of_text(name_or_path));
     if (std::ifstream(name_or_path).good())
         return graph::with_phases(ir::parse_definition(read_file(name_or_path), name_or_path));
     throw RuntimeError(fmt::format(

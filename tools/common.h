@@ -37,6 +37,8 @@ struct BuildOptions {
 
 /// What begins the name of a variant of parts.
 inline const std::string kComposed = "compose:";
+/// The variant of these parts; of "functions" the file.
+ir::Definition composed(std::vector<std::pair<std::string, std::string>> chosen);
 /// A name of the zoo, parts of a variant (compose:decay=vector,update=delta), or the path of a definition in text form;
 /// RuntimeError if it is none of these.
 ir::Definition find_variant(const std::string& name_or_path);

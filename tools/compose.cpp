@@ -36,7 +36,7 @@ int compose_variant(const ComposeOptions& options) {
         explain.variant = options.variant();
         return explain_variant(explain);
     }
-    const std::string text = ir::print(compose(composition_of(options.chosen)).define());
+    const std::string text = ir::print(composed(options.chosen));
     if (options.output.empty()) {
         fmt::print("{}", text);
         return 0;

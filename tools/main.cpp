@@ -161,6 +161,7 @@ struct AllOptions {
     CheckCompileOptions check_compile;
     DeriveOptions derive;
     ComposeOptions compose;
+    SearchOptions search;
     OptOptions opt;
     BenchOptions bench;
     TuneOptions tune;
@@ -211,7 +212,12 @@ void add_bench(CLI::App& app, BenchOptions& o, Command& chosen) {
             ->type_name("VARIANT|FILE");
     auto* all = c->add_flag("--all", o.all, "every variant of `forge list`");
     names->excludes(all);
-    c->add_flag("--json", o.json, "print JSON");
+    auto* json = c->add_flag("--json", o.json, "print JSON");
+    c->add_option("--ranks", o.ranks,
+                  "one sequence over so many ranks, threads of this process: every scheme's exchange alone, and the "
+                  "time\nwith --T tokens on each rank and with --T tokens in all")
+        ->check(CLI::Range(2, 64))
+        ->excludes(json);
     add_shape(*c, o.shape);
     add_dtype(*c, o.shape.dtype);
     add_build(*c, o.build);
@@ -360,11 +366,25 @@ void add_compose(CLI::App& app, ComposeOptions& o, Command& chosen) {
     }
     add("rank", "keys and values per token of updates that have several, 2 to 8", "2");
     add("name", "of the variant", "the choices");
+    add("functions", "a file with a mask or a transition of your own, in text form (forge/compose.h)", "none");
     c->add_option("-o,--output", o.output, "the file to write to; default: print it");
     c->add_flag("--check", o.check, "compile it, and hold it against its recurrence in float64");
     c->add_flag("--explain", o.explain, "show what the compiler makes of it");
     c->add_flag("--list", o.list, "list the choices, and what they mean");
     on_parse(*c, chosen, o, compose_variant);
+}
+
+void add_search(CLI::App& app, SearchOptions& o, Command& chosen) {
+    CLI::App* c = add_command(app, "search",
+                              "Make variants of some choices of parts, price them, and see how well they learn; with "
+                              "the Python package",
+                              "forge search --decay none,scalar --update all --on h200 --train 300 --plot found.svg");
+    c->set_help_flag();  // it has its own
+    c->prefix_command();
+    c->callback([&o, &chosen, c] {
+        o.words = c->remaining();
+        chosen = [&o] { return search_variants(o); };
+    });
 }
 
 void add_opt(CLI::App& app, OptOptions& o, Command& chosen) {
@@ -472,6 +492,7 @@ int run(int argc, char** argv) {
     add_tune(app, options.tune, chosen);
     add_derive(app, options.derive, chosen);
     add_compose(app, options.compose, chosen);
+    add_search(app, options.search, chosen);
     add_opt(app, options.opt, chosen);
     add_package(app, options.package, chosen);
     add_replay(app, options.replay, chosen);

@@ -25,6 +25,7 @@ struct Call {
     Size segment_rows;              ///< tokens per segment
     Size sequences, heads, tiles;
     StateSlots slots;
+    int every_summary;  ///< whether the last segments of sequences are summarised too: of ranks
 };
 
 /// The slot of sequence n in a pool of states.

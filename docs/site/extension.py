@@ -102,10 +102,18 @@ def write_gallery(app) -> None:
 
 
 def lists_in_docstrings(app, what, name, thing, options, lines: list[str]) -> None:
-    """Lines `name      text`, as our docstrings have them for parameters, are a list."""
+    """Lines `name, name      text`, as our docstrings have them for parameters, are a list; what is indented below one goes
+    on with it."""
+    within = False
     for i, line in enumerate(lines):
-        if found := re.fullmatch(r"(\w+) {2,}(\S.*)", line):
-            lines[i] = f"* ``{found[1]}``: {found[2]}"
+        if found := re.fullmatch(r"(\w+(?:, \w+)*) {2,}(\S.*)", line):
+            names = ", ".join(f"``{name}``" for name in found[1].split(", "))
+            lines[i] = f"* {names}: {found[2]}"
+            within = True
+        elif within and line.startswith("  "):
+            lines[i] = f"  {line.strip()}"
+        else:
+            within = False
 
 
 def setup(app) -> dict:

@@ -159,9 +159,10 @@ struct Link {
     double gather_us = 0;              ///< an all-gather, beside its bytes
     double gathered_bytes_per_us = 0;  ///< of an all-gather
     double combine_us = 0;             ///< matrices: one more product of a tile on the way
+    double fold_us = 0;                ///< the summaries of a rank's segments as one
     std::string source;                ///< where these numbers come from
 };
-/// shared-memory, messages, nvlink (of H200). RuntimeError for others.
+/// shared-memory, messages, nvlink (of H200), infiniband (400 Gb/s per GPU, between nodes). RuntimeError for others.
 const Link& link_named(const std::string& name);
 
 /// What is to be exchanged.
@@ -179,8 +180,28 @@ struct Priced {
 /// All schemes, the cheapest first, then those that cannot be had. A pure function.
 std::vector<Priced> price(const Volume& volume, const Link& link);
 
-/// The exchange of a call of `lanes` sequences times heads over so many ranks, as text: states, bytes, prices. What
-/// `forge explain --ranks` prints.
+/// The exchange by scatter-scan-gather within nodes of so many ranks and between them, where each rank reaches the one
+/// with its number in every other node: a rank has its node's sum of its own tiles, which alone go between nodes. A
+/// model; there is no such exchange yet.
+double microseconds_over_nodes(const Volume& volume, const Link& within, const Link& between, int per_node);
+
+/// A forward call of the expected shape on each of so many ranks, one sequence over all of them.
+struct Scaled {
+    int ranks = 1;
+    double exchange_us = 0, call_us = 0;
+    [[nodiscard]] double efficiency(const Scaled& one) const { return one.call_us / call_us; }
+};
+/// What a rank's summary costs it, and what follows for so many ranks: all modelled.
+struct Scaling {
+    bool by_segments = false;              ///< the pass has summaries of its segments, which are the rank's too
+    double segments_us = 0, apart_us = 0;  ///< what the summary costs so (if it can be had), and as its own pass
+    std::vector<Scaled> calls;             ///< of `ranks`, the first of one rank
+};
+/// Weak scaling: every rank has the expected tokens, however many ranks there are. GPUs are in nodes of eight.
+Scaling scaling(const Attention& attention, const std::vector<int>& ranks, std::int64_t lanes, const Link& link);
+
+/// The exchange of a call of `lanes` sequences times heads over so many ranks, as text: states, bytes, prices, and the
+/// model of the whole call on up to so many. What `forge explain --ranks` prints.
 std::string explain(const Attention& attention, int ranks, std::int64_t lanes, const Link& link);
 
 }  // namespace forge::dist

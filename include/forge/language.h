@@ -112,6 +112,8 @@ Tensor concat(const std::vector<Tensor>& parts, int dim, Here here = Here::curre
 Tensor interleave(const std::vector<Tensor>& parts, int dim, Here here = Here::current());
 /// Along a new axis.
 Tensor stack(const std::vector<Tensor>& parts, int dim, Here here = Here::current());
+/// table[index], a number at every place of `index`; 0 where that is none of 0, 1, …, n - 1 of a table of n <= 256.
+Tensor lookup(const Tensor& table, const Tensor& index, Here here = Here::current());
 Tensor repeat_interleave(const Tensor& x, std::int64_t count, int dim, Here here = Here::current());
 Tensor expand(const Tensor& x, const Shape& shape, Here here = Here::current());
 /// The input one token earlier; of a first token the call before's last, a state last_<x>, or the pad. Only of inputs.
@@ -207,8 +209,20 @@ class LinearAttention {
     LinearAttention& step(std::vector<std::string> args, Fn fn, Here here = Here::current()) {
         return phase(Phase::Step, std::move(args), adapt(std::move(fn)), arity(&Fn::operator()), here);
     }
-    /// The same of a function that takes all arguments in one vector, in the order of their names.
+    /// The same of functions that take all arguments in one vector, in the order of their names.
     using PhaseFn = std::function<Results(const std::vector<Tensor>&)>;
+    LinearAttention& chunk(std::vector<std::string> args, PhaseFn fn, Here here = Here::current()) {
+        const std::size_t count = args.size();
+        return phase(Phase::Chunk, std::move(args), std::move(fn), count, here);
+    }
+    LinearAttention& decay(std::vector<std::string> args, PhaseFn fn, Here here = Here::current()) {
+        const std::size_t count = args.size();
+        return phase(Phase::Decay, std::move(args), std::move(fn), count, here);
+    }
+    LinearAttention& merge(std::vector<std::string> args, PhaseFn fn, Here here = Here::current()) {
+        const std::size_t count = args.size();
+        return phase(Phase::Merge, std::move(args), std::move(fn), count, here);
+    }
     LinearAttention& step(std::vector<std::string> args, PhaseFn fn, Here here = Here::current()) {
         const std::size_t count = args.size();
         return phase(Phase::Step, std::move(args), std::move(fn), count, here);

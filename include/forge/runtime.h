@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -162,6 +163,19 @@ struct Carried {
     std::string obstacle;                        ///< None: the operation that stands in the way, and its source line
 };
 
+/// Where the workspace of a call has what the segments of one sequence do to the states, for the library's own front
+/// ends: of head h, segment i, block (first + i) * heads + h of a buffer.
+struct SegmentSummaries {
+    struct OfState {
+        std::string state;
+        const float *added = nullptr, *map = nullptr;          ///< S -> D∘S + B: B, and D; null: the identity
+        std::int64_t added_block = 0, map_block = 0;           ///< numbers of a block
+        std::vector<std::int64_t> added_strides, map_strides;  ///< within it
+    };
+    std::vector<OfState> states;
+    std::int64_t heads = 1, first = 0, count = 0;
+};
+
 /// A compiled variant. Calls are thread-safe as long as they use distinct workspaces and outputs.
 class Attention {
   public:
@@ -176,6 +190,19 @@ class Attention {
     /// addresses, which end before this Attention and its copies do; nullptr on the CPU. Throws as a call does; the
     /// workspace is left aside.
     [[nodiscard]] std::shared_ptr<const runtime::PreparedCall> prepare(const Call& call) const;
+    /// For ranks: the segments per sequence, at most, of which kernels make summaries before they need a state; 0:
+    /// none. Such a call can be made in two steps with one workspace, in which the summaries lie in between:
+    /// `summarise`, which reads no initial state (`every`: those of last segments too, which the call does not need),
+    /// and `resume`, which does the rest.
+    [[nodiscard]] std::int64_t summarised_segments() const;
+    /// The same program in segments, whether or not the scheduler finds that one rank gains by it. nullopt where
+    /// another strategy was asked for, or no engine has such kernels of it.
+    [[nodiscard]] std::optional<Attention> in_segments() const;
+    void summarise(const Call& call, bool every) const;
+    void resume(const Call& call) const;
+    /// Of sequence n. `offsets`: those of packed sequences, which are not read here.
+    [[nodiscard]] SegmentSummaries segment_summaries(const Call& call, std::int64_t n,
+                                                     std::span<const std::int64_t> offsets) const;
     [[nodiscard]] std::size_t workspace_bytes(const Call& call) const;
     /// Enough for every call within the bounds; does not fall when a bound rises.
     [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const;
@@ -214,7 +241,7 @@ class Attention {
     struct Family;
     struct Impl;
     friend Attention compile(const ir::Definition& definition, const CompileOptions& options);
-    Attention(std::shared_ptr<Family> family, const std::string& entry);
+    Attention(std::shared_ptr<Family> family, const std::string& entry, bool segments = false);
     std::shared_ptr<const Impl> impl_;
 };
 

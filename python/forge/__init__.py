@@ -26,11 +26,13 @@ from .linear_attention import LinearAttention
 
 if TYPE_CHECKING:
     from . import distributed, fla, integrations, nn, ops, variants
+    from ._search import SearchReport, search
 
 __all__ = [
     "Attention", "CompileError", "ConstExpr", "DType", "Error", "InternalError", "LinearAttention",
-    "PerformanceWarning", "RuntimeError", "SymbTensor", "Tensor", "bfloat16", "build", "compose", "distributed", "fla",
-    "float16", "float32", "float64", "int32", "int64", "integrations", "nn", "ops", "variants",
+    "PerformanceWarning", "RuntimeError", "SearchReport", "SymbTensor", "Tensor", "bfloat16", "build", "compose",
+    "distributed", "fla", "float16", "float32", "float64", "int32", "int64", "integrations", "nn", "ops", "search",
+    "variants",
 ]  # fmt: skip
 __all__ += _functions.__all__
 
@@ -47,6 +49,10 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f".{name}", __name__)
+    if name in ("SearchReport", "search"):  # they read command lines, too
+        from . import _search
+
+        return getattr(_search, name)
     from ._suggest import suggestion
 
     raise AttributeError(f"module 'forge' has no attribute {name!r}{suggestion(name, __all__)}")

@@ -59,7 +59,7 @@ class State:
 class Meta:
     """`input_meta`, sorted out: inputs, states, and the sizes that ConstExpr fix."""
 
-    def __init__(self, input_meta: Mapping[str, Any], where: Location) -> None:
+    def __init__(self, input_meta: Mapping[str, Any], where: Location, needs_state: bool = True) -> None:
         if not isinstance(input_meta, Mapping) or not input_meta:
             raise error(
                 where, f"input_meta: expected a dictionary from names to SymbTensor and numbers, got {input_meta!r}"
@@ -72,7 +72,7 @@ class Meta:
             if not is_name(name):
                 raise error(where, f"input_meta: expected names of letters, digits and _, no digit first, got {name!r}")
             self._add(name, value)
-        if not self.states:
+        if not self.states and needs_state:
             raise error(
                 where,
                 "input_meta: there is no state\n    expected: 'prev_s': SymbTensor(['NS', 'H', 'K', 'V'], dtype=...)",
@@ -150,6 +150,15 @@ class Meta:
             )
         setattr(state, f"{prefix}_dtype", value.dtype.name)
 
+    def declarations(self) -> list[str]:
+        """Of inputs and states, in text form."""
+        where, lines = self.where.text, []
+        for i in self.inputs.values():
+            pad = f" pad={number_text(i.pad)}" if i.pad else ""
+            among = f" range=[{number_text(i.range[0])}, {number_text(i.range[1])}]" if i.range else ""
+            lines.append(f"  {i.kind} {i.name}: {i.type}{pad}{among}{where}")
+        return lines + [f"  state {s.name}: f32[{', '.join(s.dims)}]{where}" for s in self.states.values()]
+
     def chunk_name(self, state: State) -> str:
         return "chunk_state" if len(self.states) == 1 else f"chunk_{state.name}"
 
@@ -183,12 +192,7 @@ class Program:
         _c.lower(self.text, "definition")  # the compiler's verifier reads it now, not at the first call
 
     def _declarations(self) -> list[str]:
-        where, lines = self.meta.where.text, []
-        for i in self.meta.inputs.values():
-            pad = f" pad={number_text(i.pad)}" if i.pad else ""
-            among = f" range=[{number_text(i.range[0])}, {number_text(i.range[1])}]" if i.range else ""
-            lines.append(f"  {i.kind} {i.name}: {i.type}{pad}{among}{where}")
-        lines += [f"  state {s.name}: f32[{', '.join(s.dims)}]{where}" for s in self.meta.states.values()]
+        where, lines = self.meta.where.text, self.meta.declarations()
         tokens = [i for i in self.meta.inputs.values() if i.kind == "input"]
         head = next(iter(self.meta.states.values())).head or ""
         for name, type_ in self._outputs.items():

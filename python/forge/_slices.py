@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     from ._tensor import Tensor
 
 
+_MOST_LOOKED_UP = 256
+
+
 def indexed(x: Tensor, index: Any) -> Tensor:
-    """x[…] with None, Ellipsis, one integer per axis, and slices."""
+    """x[…] with None, Ellipsis, one integer per axis, and slices; or table[index], a number at every place of index."""
+    if isinstance(index, type(x)):
+        return _looked_up(x, index)
     entries = list(index) if isinstance(index, tuple) else [index]
     taken = sum(e is not None and e is not Ellipsis for e in entries)
     known = all(e is None or e is Ellipsis or isinstance(e, slice) or hasattr(e, "__index__") for e in entries)
@@ -35,6 +40,21 @@ def indexed(x: Tensor, index: Any) -> Tensor:
         else:
             result = result.select(axis, part)
     return result
+
+
+def _looked_up(table: Tensor, index: Tensor) -> Tensor:
+    """0 where the index is none of 0, 1, …, n - 1."""
+    n = table.shape[0] if table.ndim == 1 else None
+    if not isinstance(n, int) or n > _MOST_LOOKED_UP:
+        raise error(
+            Location.of_caller(),
+            f"cannot look up a traced index in {table.type}\n    expected: [n], a number n <= {_MOST_LOOKED_UP}\n"
+            "    hint:     declare the axis as a number or as a ConstExpr of one value",
+        )
+    found = table.trace.constant(0)
+    for at in reversed(range(n)):
+        found = table.trace.op("where", [index == at, table.select(0, at), found])
+    return found
 
 
 def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:

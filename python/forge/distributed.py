@@ -28,7 +28,8 @@ from ._c import PeerTimeout as PeerTimeout
 from ._c import PlanMismatch as PlanMismatch
 
 __all__ = [
-    "Group", "GroupAborted", "GroupError", "Partition", "PeerTimeout", "PlanMismatch", "group", "init", "partition",
+    "Group", "GroupAborted", "GroupError", "Partition", "PeerTimeout", "PlanMismatch", "close", "group", "init",
+    "partition",
 ]  # fmt: skip
 
 
@@ -43,10 +44,15 @@ class Group:
         self._handle, self._keep, self._destroy = handle, keep, lib.forge_group_destroy
         self.rank, self.size = lib.forge_group_rank(handle), lib.forge_group_size(handle)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Frees what the ranks share. On GPUs every rank does so when its kernels have ended and before the process
+        group and the interpreter go: no captured graph of a call is replayed afterwards, and no call made."""
         if getattr(self, "_handle", None):
             self._destroy(self._handle)
             self._handle = None
+
+    def __del__(self) -> None:
+        self.close()
 
     def __deepcopy__(self, memo: Any) -> Group:
         return self
@@ -59,7 +65,7 @@ class Group:
 
     def describe(self) -> str:
         """In words: how ranks exchange, and by which scheme the latest time."""
-        return _c.library().forge_group_describe(self._handle).decode()
+        return _c.library().forge_group_describe(self._handle).decode() if self._handle else "closed"
 
     def check(self) -> None:
         """Raises what made the group useless, if anything did."""
@@ -87,6 +93,13 @@ def init(
 
 
 _groups: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
+
+
+def close() -> None:
+    """Group.close of all groups that `group` made: before torch.distributed.destroy_process_group."""
+    for made in list(_groups.values()):
+        made.close()
+    _groups.clear()
 
 
 def group(
@@ -123,7 +136,7 @@ def group(
         try:
             mine = torch.frombuffer(bytearray(ctypes.string_at(given, count)), dtype=torch.uint8).to(device)
             parts = [torch.empty_like(mine) for _ in range(size)]
-            dist.all_gather(parts, mine, group=pg)
+            dist.all_gather(parts, mine, group=of())
             together = torch.cat(parts).cpu()  # kept until it is copied
             ctypes.memmove(out, together.data_ptr(), size * count)
         except Exception:
@@ -133,6 +146,7 @@ def group(
             return 1
         return 0
 
+    of = weakref.ref(pg)  # as the key does not: else neither would ever go
     callback = _c.AllGather(gather)
     made = _created(_c.library().forge_group_create, rank, size, callback, None, keep=callback, **options)
     _groups[pg] = made

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "build/cuda_binary.h"
 #include "compile/cost.h"
@@ -18,6 +19,21 @@
 
 namespace forge {
 
+namespace {
+
+/// So many that the summaries of all of them, which ranks want at once, fill the GPU with two tasks per multiprocessor.
+/// Each has a part of the state, mostly half; on a CPU the scheduler's own number.
+std::int64_t segments_for_ranks(const CompileOptions& options) {
+    constexpr std::int64_t kTasksPerProcessor = 2, kParts = 2, kMost = 16;
+    if (options.segments > 0 || options.device == "cpu") return options.segments;
+    const int multiprocessors = options.on.empty() ? runtime::cuda_device(options.device).multiprocessors
+                                                   : target::facts_of(options.on).multiprocessors;
+    const std::int64_t lanes = std::max<std::int64_t>(1, options.expected_sequences * options.expected_heads);
+    return std::clamp<std::int64_t>(kTasksPerProcessor * multiprocessors / (kParts * lanes), 2, kMost);
+}
+
+}  // namespace
+
 /// What all entry points of one compile() share.
 struct Attention::Family {
     Family(const ir::Definition& declared, CompileOptions asked)
@@ -25,6 +41,7 @@ struct Attention::Family {
               CompileOptions of_key = options;
               of_key.entry = key.entry;
               if (key.entry != "decode") of_key.state_dtype = F32;
+              if (key.segments) of_key.strategy = "segmented", of_key.segments = segments_for_ranks(of_key);
               if (program::is_summary(key.entry) &&
                   key.entry != options.entry)  // what was asked is of the other program
                   of_key.strategy = "auto", of_key.tiles = of_key.segments = 0, of_key.chunk_states = false;
@@ -34,6 +51,7 @@ struct Attention::Family {
     program::Module module;
     CompileOptions options;
     compiler::Dispatcher dispatcher;
+    std::atomic<bool> never_in_segments = false;
 };
 
 struct Attention::Impl {
@@ -51,9 +69,9 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape) {
     return view;
 }
 
-Attention::Attention(std::shared_ptr<Family> family, const std::string& entry) {
+Attention::Attention(std::shared_ptr<Family> family, const std::string& entry, bool segments) {
     const CompileOptions& o = family->options;
-    auto executable = family->dispatcher.at({entry, o.dtype, o.sizes});
+    auto executable = family->dispatcher.at({entry, o.dtype, o.sizes, segments});
     ir::Definition definition = program::tensors_of(entry, family->module.definition());
     impl_ = std::make_shared<const Impl>(Impl{std::move(family), entry, std::move(definition), std::move(executable)});
 }
@@ -68,6 +86,52 @@ void Attention::operator()(const Call& call) const {
 
 std::shared_ptr<const runtime::PreparedCall> Attention::prepare(const Call& call) const {
     return impl_->executable->kernels->prepare(runtime::NamedArguments(impl_->executable->callable, call));
+}
+
+std::int64_t Attention::summarised_segments() const {
+    const runtime::Callable& callable = impl_->executable->callable;
+    return runtime::kernels_of_summaries(callable) > 0 ? callable.segments : 0;
+}
+std::optional<Attention> Attention::in_segments() const {
+    Family& family = *impl_->family;
+    if (summarised_segments() > 0) return *this;
+    if (family.options.strategy != "auto" || family.never_in_segments) return std::nullopt;
+    try {
+        Attention made(impl_->family, impl_->entry, true);
+        if (made.summarised_segments() > 1) return made;
+    } catch (const std::runtime_error&) {  // no engine has them; the pass then is as it was
+    }
+    family.never_in_segments = true;
+    return std::nullopt;
+}
+void Attention::summarise(const Call& call, bool every) const {
+    impl_->executable->kernels->run(runtime::NamedArguments(impl_->executable->callable, call),
+                                    every ? runtime::Step::EverySummary : runtime::Step::Summaries);
+}
+void Attention::resume(const Call& call) const {
+    impl_->executable->kernels->run(runtime::NamedArguments(impl_->executable->callable, call),
+                                    runtime::Step::AfterSummaries);
+}
+
+SegmentSummaries Attention::segment_summaries(const Call& call, std::int64_t n,
+                                              std::span<const std::int64_t> offsets) const {
+    const plan::Plan& plan = impl_->executable->plan;
+    const runtime::SummaryPlaces places =
+        impl_->executable->kernels->summaries(runtime::NamedArguments(impl_->executable->callable, call), n, offsets);
+    SegmentSummaries found{{}, places.heads, places.first, places.count};
+    for (const auto& state : plan.definition.states) {
+        const auto added = static_cast<std::size_t>(plan.spill(graph::input_spill(state.name)));
+        SegmentSummaries::OfState of;
+        of.state = state.name, of.added = places.spills[added];
+        of.added_block = plan.spills[added].floats, of.added_strides = plan.spills[added].strides;
+        if (const std::string name = graph::transition_spill(state.name); plan.has_spill(name)) {
+            const auto map = static_cast<std::size_t>(plan.spill(name));
+            of.map = places.spills[map];
+            of.map_block = plan.spills[map].floats, of.map_strides = plan.spills[map].strides;
+        }
+        found.states.push_back(std::move(of));
+    }
+    return found;
 }
 
 std::size_t Attention::workspace_bytes(const Call& call) const {

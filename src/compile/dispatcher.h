@@ -19,6 +19,7 @@ class Dispatcher {
         std::string entry;  ///< forward or decode
         DType dtype = DType::BF16;
         std::map<std::string, std::int64_t> sizes;
+        bool segments = false;  ///< whether it is to be in segments, for ranks
         friend bool operator==(const Key&, const Key&) = default;
     };
     using Found = std::shared_ptr<const Executable>;

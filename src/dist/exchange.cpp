@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "dist/fold.h"
 #include "support/random.h"
 
 namespace forge::dist::detail {
@@ -22,40 +23,6 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
 }
 
 bool is_matrix(Map map) { return map == Map::Left || map == Map::Right; }
-
-/// after = map * before + added, where an axis of length 1 of `map` stands for the whole axis.
-void apply_factors(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& map_shape,
-                   std::int64_t rows, const float* map, const float* before, const float* added, float* after) {
-    if (shape.empty()) {
-        after[0] = map[0] * before[0] + added[0];
-        return;
-    }
-    const std::size_t last = shape.size() - 1;
-    const std::int64_t width = last == 0 ? rows : shape[last], step = map_shape[last] == 1 ? 0 : 1;
-    std::int64_t outer = last == 0 ? 1 : rows;
-    for (std::size_t axis = 1; axis < last; ++axis) outer *= shape[axis];
-    for (std::int64_t o = 0; o < outer; ++o) {
-        std::int64_t rest = o, stride = map_shape[last], from = 0;
-        for (std::size_t axis = last; axis-- > 0;) {
-            const std::int64_t size = axis == 0 ? rows : shape[axis], index = rest % size;
-            rest /= size;
-            if (map_shape[axis] != 1) from += index * stride;
-            stride *= map_shape[axis];
-        }
-        for (std::int64_t i = 0; i < width; ++i)
-            after[o * width + i] = map[from + i * step] * before[o * width + i] + added[o * width + i];
-    }
-}
-
-/// c = a @ b + c; [rows, inner] and [inner, columns].
-void multiply_add(const float* a, const float* b, std::int64_t rows, std::int64_t inner, std::int64_t columns,
-                  float* c) {
-    for (std::int64_t i = 0; i < rows; ++i)
-        for (std::int64_t k = 0; k < inner; ++k) {
-            const float factor = a[i * inner + k];
-            for (std::int64_t j = 0; j < columns; ++j) c[i * columns + j] += factor * b[k * columns + j];
-        }
-}
 
 }  // namespace
 
@@ -122,26 +89,7 @@ std::uint64_t Exchange::begin(Space& space, Scheme scheme) const {
 }
 
 void Exchange::apply(const Tile& tile, const float* map, const float* before, const float* added, float* after) const {
-    const Field& field = fields_[tile.field];
-    switch (field.map) {
-        case Map::Identity:
-            for (std::int64_t i = 0; i < tile.count; ++i) after[i] = before[i] + added[i];
-            return;
-        case Map::Factors:
-            apply_factors(field.shape, field.map_shape, tile.rows, map, before, added, after);
-            return;
-        case Map::Left:
-        case Map::Right: {
-            const std::int64_t rows = field.shape[0], columns = field.shape[1];
-            std::copy_n(added, tile.count, after);
-            if (field.map == Map::Left) multiply_add(map, before, rows, rows, columns, after);
-            else multiply_add(before, map, rows, columns, columns, after);
-            return;
-        }
-        case Map::None:
-            break;
-    }
-    throw InternalError("exchange: a state without a summary");
+    detail::apply(fields_[tile.field], tile.rows, tile.count, map, before, added, after);
 }
 
 /// Factors that have fallen to 0: usual after a few thousand tokens with gates. Nothing of the state before is left, so

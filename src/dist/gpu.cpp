@@ -18,6 +18,7 @@ using runtime::CudaDriver;
 using runtime::CudaPointer;
 using runtime::CudaScope;
 
+constexpr const char* kSource = "#include \"cuda/ranks/exchange.h\"\n#include \"cuda/ranks/fold.h\"\n";
 constexpr std::size_t kAlignment = 256, kLeastChunk = std::size_t{8} << 20U;
 
 CudaPointer number_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
@@ -51,16 +52,19 @@ Gpu::~Gpu() {
 }
 
 void Gpu::load() {
-    const build::CudaBinary binary = build::build_cuda_binary("ranks", "#include \"cuda/ranks/exchange.h\"\n",
-                                                              device_.arch(), support::default_cache_dir());
+    const build::CudaBinary binary =
+        build::build_cuda_binary("ranks", kSource, device_.arch(), support::default_cache_dir());
     const CudaDriver& cuda = CudaDriver::get();
     const CudaScope scope(device_);
     cuda.check(cuda.module_load(&module_, binary.cubin.data()), "loading the exchange of states");
     cuda.check(cuda.module_function(&exchange_, module_, "forge_exchange"), "finding a kernel");
     cuda.check(cuda.module_function(&gather_, module_, "forge_gather"), "finding a kernel");
     cuda.check(cuda.module_function(&neutral_, module_, "forge_neutral"), "finding a kernel");
+    cuda.check(cuda.module_function(&fold_, module_, "forge_fold"), "finding a kernel");
     constexpr int kMaxDynamicSharedBytes = 8, kStatic = 1024;
     cuda.check(cuda.function_set(exchange_, kMaxDynamicSharedBytes, static_cast<int>(device_.shared_bytes) - kStatic),
+               "reserving shared memory for a kernel");
+    cuda.check(cuda.function_set(fold_, kMaxDynamicSharedBytes, static_cast<int>(device_.shared_bytes) - kStatic),
                "reserving shared memory for a kernel");
 }
 

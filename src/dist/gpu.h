@@ -33,7 +33,10 @@ class Gpu final : public Store {
     void copy(const float* from, std::size_t count, float* to) override;
     void read(const TensorView& from, float* to) override;
     std::vector<std::int64_t> integers(const TensorView& view) override;
+    void fold(const Fold& fold) override;
+    [[nodiscard]] bool folds(const Field& field) const override;
     void* workspace(std::size_t bytes) override;
+    void* lasting_workspace(std::size_t bytes) override { return workspace(bytes); }
     /// To the host and from it; these wait.
     void download(const float* from, std::size_t count, float* to) const;
     void upload(const float* from, std::size_t count, float* to) const;
@@ -71,7 +74,7 @@ class Gpu final : public Store {
     std::map<std::pair<std::size_t, std::int64_t>, runtime::CudaPointer> neutrals_;
 
     runtime::CudaModuleHandle module_ = nullptr;
-    runtime::CudaFunction exchange_ = nullptr, gather_ = nullptr, neutral_ = nullptr;
+    runtime::CudaFunction exchange_ = nullptr, gather_ = nullptr, neutral_ = nullptr, fold_ = nullptr;
     std::vector<GpuOffer> offers_;
     int sharing_ = 1;                 ///< ranks that have this same GPU
     std::vector<PeerMemory> shared_;  ///< the control blocks, then windows, of which the last is used

@@ -76,6 +76,18 @@ class Bordered {
         attention(call_);
     }
 
+    /// The same in two steps, of which the first needs no states.
+    void summarise(const Attention& attention, std::size_t given, bool every) {
+        const std::size_t needed = attention.workspace_bytes(call_);
+        if (!call_.workspace || needed > given)
+            call_.workspace = store_.lasting_workspace(needed), call_.workspace_size = {};
+        attention.summarise(call_, every);
+    }
+    [[nodiscard]] SegmentSummaries summaries(const Attention& attention, std::int64_t row) const {
+        return attention.segment_summaries(call_, row, geometry_.offsets);
+    }
+    void resume(const Attention& attention) const { attention.resume(call_); }
+
     void take(const Items& items, std::int64_t row, const States& states) const {
         for (const Item& item : items)  // where they are sent from
             store_.read(rows_of(call_.final_states.at(item.name), row, geometry_.crossing()), states.at(item.name));
@@ -108,6 +120,9 @@ class RankCall {
     void run() {
         const Leg forwards = leg(false), backwards = leg(true);
         exchange_last_rows(forwards);
+        if (!back_)
+            if (const std::optional<Attention> segmented = sums_segments(forwards))
+                return forward_in_segments(*segmented, forwards);
         if (!back_) return pass(states_, forwards, states_before_, [&](States* out) { forward(out); });
         pass(states_, forwards, states_before_, [&](States* out) { forward_again(out); });
         pass(gradients_, backwards, gradients_after_, [&](States* out) { backward(out); });
@@ -204,6 +219,60 @@ class RankCall {
         }
         exchange.scan(space_, gpu_, summary, pointers(came, items));
         compute(nullptr);
+    }
+
+    /// The pass, if it makes summaries of its segments itself, from which that of the rank follows. On a GPU a pass of
+    /// its own for transitions that are matrices has no fast kernels, and all but two ranks need it.
+    [[nodiscard]] std::optional<Attention> sums_segments(const Leg& leg) const {
+        const Exchange exchange = exchange_of(states_, "states", leg.reverse);
+        const std::vector<Field>& fields = exchange.fields();
+        const auto folds = [&](const Field& field) { return store_.folds(field); };
+        const auto is_matrix = [](const Field& f) { return f.map == Map::Left || f.map == Map::Right; };
+        if (fields.empty() || geometry_.heads != geometry_.input_heads ||
+            !std::all_of(fields.begin(), fields.end(), folds) || exchange.scheme(space_, gpu_) == Scheme::Serial)
+            return std::nullopt;
+        if (attention_.summarised_segments() > 0) return attention_;
+        const bool gains = gpu_ && space_.size() > 2 && std::any_of(fields.begin(), fields.end(), is_matrix);
+        return gains ? attention_.in_segments() : std::nullopt;
+    }
+
+    /// The kernels that need no state, the exchange of what they say of the rank's tokens, and the others.
+    void forward_in_segments(const Attention& attention, const Leg& leg) {
+        states_before_ = room_for(states_);
+        Bordered call(call_, geometry_, store_);
+        if (part_.has_prev) call.begin(last_, 0, last_before_);
+        call.summarise(attention, workspace_, leg.sends);
+        Summary summary{!leg.carries(), leg.receives, leg.sends, {}, {}};
+        if (leg.sends) fold_segments(call.summaries(attention, leg.out_row), leg, summary);
+        summary.states.resize(states_.size()), summary.maps.resize(states_.size());
+        exchange_of(states_, "states", leg.reverse).scan(space_, gpu_, summary, pointers(states_before_, states_));
+        if (part_.has_prev) call.begin(states_, 0, states_before_);
+        call.resume(attention);
+    }
+
+    /// Of the sequences that go on behind the rank. What goes on from a rank before begins with zeros here.
+    void fold_segments(const SegmentSummaries& segments, const Leg& leg, Summary& summary) const {
+        std::map<std::string, TensorView> begun;
+        if (!leg.carries()) begun = given(states_, leg.out_row);
+        for (const Item& item : states_) {
+            const auto of = std::find_if(segments.states.begin(), segments.states.end(),
+                                         [&](const auto& state) { return state.state == item.name; });
+            Fold fold;
+            fold.field = {item.map, item.shape, item.map_shape, item.heads * geometry_.crossing()};
+            fold.added = of->added, fold.added_block = of->added_block, fold.added_strides = of->added_strides;
+            fold.map = of->map, fold.map_block = of->map_block, fold.map_strides = of->map_strides;
+            fold.heads = segments.heads, fold.first = segments.first, fold.count = segments.count;
+            if (const auto found = begun.find(item.name); found != begun.end()) {
+                float* states = store_.take(count_of(item));
+                store_.read(found->second, states);
+                fold.begun = states;
+            }
+            fold.state = store_.take(count_of(item));
+            if (leg.carries() && has_transition(item))
+                fold.transition = store_.take(static_cast<std::size_t>(fold.field.lanes * fold.field.map_block()));
+            store_.fold(fold);
+            summary.states.push_back(fold.state), summary.maps.push_back(fold.transition);
+        }
     }
 
     /// From the states before the part that is sent to those after it, and their transitions. What goes on from a rank

@@ -17,9 +17,10 @@ const std::vector<Scheme> kSchemes = {Scheme::Direct,    Scheme::Ring,   Scheme:
 const std::vector<Link>& links() {
     static const std::vector<Link> kLinks = {
         // Not fitted: the order of magnitude of a hop between threads that yield and of one core's copies.
-        {"shared-memory", true, 5, 5, 5000, 5, 5000, 400, "assumed, not measured"},
-        {"messages", false, 0, 0, 0, 100, 1000, 400, "assumed, not measured"},
-        {"nvlink", true, 5.5, 2.3, 350e3, 30, 319e3, 3.3, "fitted to prototypes on 4 x H200"},
+        {"shared-memory", true, 5, 5, 5000, 5, 5000, 400, 5, "assumed, not measured"},
+        {"messages", false, 0, 0, 0, 100, 1000, 400, 5, "assumed, not measured"},
+        {"nvlink", true, 5.5, 2.3, 350e3, 30, 319e3, 3.3, 6, "fitted to prototypes on 4 x H200"},
+        {"infiniband", true, 8.5, 8.5, 47e3, 30, 47e3, 3.3, 6, "assumed: 400 Gb/s per GPU, not measured"},
     };
     return kLinks;
 }
@@ -106,36 +107,6 @@ std::vector<Priced> price(const Volume& volume, const Link& link) {
         return order(a) < order(b);
     });
     return all;
-}
-
-std::string explain(const Attention& attention, int ranks, std::int64_t lanes, const Link& link) {
-    if (ranks < 1) throw RuntimeError(fmt::format("ranks: expected 1 or more, got {}", ranks));
-    std::string text = fmt::format("// Over {} ranks, of which each has a part of the sequence.\n", ranks);
-    Volume volume{ranks, 0, 0, false, true};
-    for (const Carried& c : attention.carried()) {
-        const auto bytes = [&](const std::vector<std::int64_t>& shape) {
-            double n = 4.0 * static_cast<double>(lanes);
-            for (const std::int64_t size : shape) n *= static_cast<double>(size);
-            return n;
-        };
-        const bool matrix = c.map == Carried::Map::Left || c.map == Carried::Map::Right;
-        const bool has_map = matrix || c.map == Carried::Map::Factors;
-        volume.state_bytes += bytes(c.shape), volume.map_bytes += has_map ? bytes(c.map_shape) : 0;
-        volume.matrices = volume.matrices || matrix, volume.summed = volume.summed && c.map != Carried::Map::None;
-        text += fmt::format("//   {}: {:.0f} bytes at a border, its transition ({}) {:.0f}{}\n", c.state,
-                            bytes(c.shape), c.transition, has_map ? bytes(c.map_shape) : 0,
-                            c.obstacle.empty() ? "" : "; no summary because of " + c.obstacle);
-    }
-    if (ranks == 1) return text + "//   one rank exchanges nothing\n";
-    text += fmt::format("// Exchange by {} ({}):\n", link.name, link.source);
-    bool first = true;
-    for (const Priced& p : price(volume, link)) {
-        const std::string cost = p.why.empty() ? fmt::format("{:.1f} us", p.us) : "not: " + p.why;
-        text += fmt::format("//   {} {:<20} {}{}\n", first ? "*" : " ", to_string(p.scheme), cost,
-                            p.scheme == Scheme::Serial && p.why.empty() ? ", and ranks work one after the other" : "");
-        first = false;
-    }
-    return text;
 }
 
 }  // namespace forge::dist

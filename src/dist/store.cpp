@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 
 namespace forge::dist::detail {
 namespace {
@@ -58,6 +59,13 @@ const float* HostStore::neutral(std::size_t count, std::int64_t width) {
     for (std::int64_t i = 0; width > 0 && i < static_cast<std::int64_t>(count); ++i)
         values[static_cast<std::size_t>(i)] = i / width % width == i % width ? 1 : 0;
     return values.data();
+}
+
+void* HostStore::lasting_workspace(std::size_t bytes) {
+    constexpr std::size_t kAlignment = 64;
+    std::size_t space = bytes + kAlignment;
+    void* memory = take((space + sizeof(float) - 1) / sizeof(float));
+    return std::align(kAlignment, bytes, memory, space);
 }
 
 void HostStore::copy(const float* from, std::size_t count, float* to) { std::copy_n(from, count, to); }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <vector>
 
+#include "dist/fold.h"
 #include "forge/runtime.h"
 
 namespace forge::dist::detail {
@@ -26,8 +27,13 @@ class Store {
     virtual void read(const TensorView& from, float* to) = 0;
     /// A vector of i32 or i64, on the host.
     virtual std::vector<std::int64_t> integers(const TensorView& view) = 0;
+    /// The summaries of segments as one; and whether it can be had.
+    virtual void fold(const Fold& fold) = 0;
+    [[nodiscard]] virtual bool folds(const Field& field) const = 0;
     /// Memory for a call that is not as large as it should be; nullptr where calls find their own.
     virtual void* workspace(std::size_t bytes) = 0;
+    /// Memory for a call that is made in several steps.
+    virtual void* lasting_workspace(std::size_t bytes) = 0;
 };
 
 class HostStore final : public Store {
@@ -38,7 +44,10 @@ class HostStore final : public Store {
     void copy(const float* from, std::size_t count, float* to) override;
     void read(const TensorView& from, float* to) override;
     std::vector<std::int64_t> integers(const TensorView& view) override;
+    void fold(const Fold& fold) override { fold_on_host(fold); }
+    [[nodiscard]] bool folds(const Field& field) const override { return field.map != Carried::Map::None; }
     void* workspace(std::size_t) override { return nullptr; }
+    void* lasting_workspace(std::size_t bytes) override;
 
   private:
     std::deque<std::vector<float>> taken_;

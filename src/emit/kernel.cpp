@@ -105,7 +105,8 @@ class KernelWriter {
         }
         if (!c_.dialect.idle.empty()) out_.put(c_.dialect.idle);
         if (loop_ == Loop::Summaries)
-            out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
+            out_.line(
+                "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
     }
 
     /// The loop over chunks (or segments), and the valid rows of a chunk.

@@ -70,8 +70,23 @@ std::string Transfers::first_column(int tensor) const {
     return part ? fmt::format("at.tile * {}", columns.factor * plan_.schedule.tile_size) : "0";
 }
 
-std::string Transfers::all_rows(const ir::Type& type) const {
-    return type.rank() == 0 ? "1" : std::to_string(size_of(type, 0));
+std::string Transfers::part_of(const Dim& axis) const {
+    if (!plan_.schedule.padded.contains(axis.symbol)) return "";
+    const std::int64_t size = axis.factor * plan_.sizes.at(axis.symbol);
+    if (!c_.kernel.graph.tiled || axis.symbol != plan_.schedule.tile_axis) return std::to_string(size);
+    return fmt::format("static_cast<int>({} - at.tile * {})", size, axis.factor * plan_.schedule.tile_size);
+}
+
+Transfers::Block Transfers::whole(ValueId v, int tensor, std::size_t leading, std::string type, std::string memory,
+                                  std::string pad) const {
+    const Op& op = fn_.op(v);
+    const Shape& shape = slot(tensor).type.shape;
+    std::string rows = op.type.rank() == 0 ? "1" : std::to_string(size_of(op.type, 0)), columns;
+    if (op.type.rank() > 0) columns = part_of(shape.back());
+    if (const std::string part = op.type.rank() > 1 ? part_of(shape[leading]) : ""; !part.empty()) rows = part;
+    return {std::move(type),    c_.name(v),         std::move(memory),
+            constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false),
+            std::move(rows),    std::move(pad),     std::move(columns)};
 }
 
 void Transfers::declare_token_tensor(const std::string& pointer, int tensor, bool constant) {
@@ -126,12 +141,13 @@ void Transfers::transfer(Block b) {
     if (b.memory_strides.size() == 1) b.memory_strides.emplace_back("1");
     const std::string sizes = fmt::format("<{}, {}, {}, {}>", b.type, b.shape[0], b.shape[1],
                                           std::max(b.tile_strides[0], plan_.schedule.vector_width));
+    const std::string part = b.columns.empty() ? "" : "_part", columns = b.columns.empty() ? "" : ", " + b.columns;
     if (b.pad.empty())
-        out_.line("store_tile{}({}, {}, {}, {}, {});", sizes, b.memory, b.memory_strides[0], b.memory_strides[1],
-                  b.tile, b.rows);
+        out_.line("store_tile{}{}({}, {}, {}, {}, {}{});", part, sizes, b.memory, b.memory_strides[0],
+                  b.memory_strides[1], b.tile, b.rows, columns);
     else
-        out_.line("load_tile{}({}, {}, {}, {}, {}, {});", sizes, b.tile, b.memory, b.memory_strides[0],
-                  b.memory_strides[1], b.rows, b.pad);
+        out_.line("load_tile{}{}({}, {}, {}, {}, {}, {}{});", part, sizes, b.tile, b.memory, b.memory_strides[0],
+                  b.memory_strides[1], b.rows, b.pad, columns);
     for (; loops > 0; --loops) out_.close();
 }
 
@@ -210,7 +226,8 @@ void Transfers::load_tokens(ValueId v) {
             op.layout->strides,
             memory_strides(tensor, op.type.rank() - 1, true),
             rows,
-            pad};
+            pad,
+            part_of(t.type.shape.back())};
     if (shifted) return load_shifted(v, std::move(b));
     transfer(std::move(b));
 }
@@ -319,8 +336,7 @@ void Transfers::load_head(ValueId v) {
         fmt::format("head_block<const {}>(call, {}, at){}", type, tensor, tile_offset(tensor, 1));
     if (op.type.rank() == 0) return out_.line("const float {} = load_number({});", c_.name(v), memory);
     c_.writes(v);
-    transfer({type, c_.name(v), memory, constants(op.type), op.layout->strides,
-              memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
+    transfer(whole(v, tensor, 1, type, memory, "0.0f"));
 }
 
 /// For few tokens, where moving states is most of the work: whole matrices of which no other tile has a part.
@@ -355,8 +371,7 @@ void Transfers::load_initial_state(ValueId v) {
     out_.open(fmt::format("if (const {0}* const initial = state_block<const {0}>(call, {1}, at))", type, tensor));
     const bool stays = stays_in_memory(v);
     if (stays) out_.open(fmt::format("if (initial != {})", c_.name(v)));
-    transfer({type, c_.name(v), "initial" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
-              memory_strides(tensor, op.type.rank(), false), all_rows(op.type), "0.0f"});
+    transfer(whole(v, tensor, 0, type, "initial" + tile_offset(tensor, 0), "0.0f"));
     if (stays) out_.close();
     out_.close("} else {");
     out_.line("    fill<{}>({}, 0.0f);", c_.floats(v), c_.name(v));
@@ -391,7 +406,6 @@ void Transfers::store_held(const std::string& to, int tensor, ValueId v) {
 }
 
 void Transfers::store_final_state(const std::string& state, ValueId v) {
-    const Op& op = fn_.op(v);
     const int tensor = plan_.tensor(SlotKind::FinalState, state);
     if (plan_.late_state(tensor)) return store_spill(graph::final_spill(state), v, kSequenceBlock);
     c_.reads(v);
@@ -403,8 +417,7 @@ void Transfers::store_final_state(const std::string& state, ValueId v) {
     const std::string elsewhere = stays_in_memory(v) ? fmt::format("; final && final != {}", c_.name(v)) : "";
     const std::string type = storage_type(plan_.state_dtype);
     out_.open(fmt::format("if ({0}* const final = state_block<{0}>(call, {1}, at){2})", type, tensor, elsewhere));
-    transfer({type, c_.name(v), "final" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
-              memory_strides(tensor, op.type.rank(), false), all_rows(op.type), ""});
+    transfer(whole(v, tensor, 0, type, "final" + tile_offset(tensor, 0), ""));
     out_.close();
 }
 
@@ -421,7 +434,6 @@ std::string Transfers::chunk_state(const std::string& state) const {
 }
 
 void Transfers::store_chunk_state(const ir::Result& r) {
-    const Op& op = fn_.op(r.value);
     const int tensor = plan_.tensor(SlotKind::ChunkState, r.name);
     c_.reads(r.value);
     out_.open(fmt::format("if ({})", chunk_state(r.name)));
@@ -429,8 +441,7 @@ void Transfers::store_chunk_state(const ir::Result& r) {
         store_held("before", tensor, r.value);
         return out_.close();
     }
-    transfer({"float", c_.name(r.value), "before" + tile_offset(tensor, 0), constants(op.type), op.layout->strides,
-              memory_strides(tensor, op.type.rank(), false), all_rows(op.type), ""});
+    transfer(whole(r.value, tensor, 0, "float", "before" + tile_offset(tensor, 0), ""));
     out_.close();
 }
 
@@ -449,7 +460,7 @@ void Transfers::store_output(const ir::Result& r) {
         return out_.line("store_vector<{}, {}>({}, {}, {}, rows{});", storage_type(t.dtype), size_of(op.type, 0),
                          memory, stride, c_.name(r.value), scale);
     transfer({storage_type(t.dtype), c_.name(r.value), memory, constants(op.type), op.layout->strides,
-              memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, ""});
+              memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, "", part_of(t.shape.back())});
 }
 
 std::string Transfers::spill_pointer(const std::string& spill, const char* block) const {

@@ -34,6 +34,9 @@ class Transfers {
     [[nodiscard]] std::string tile_offset(int tensor, std::size_t leading) const;
     /// The first column of a token matrix that the task moves.
     [[nodiscard]] std::string first_column(int tensor) const;
+    /// Of an axis that is shorter in memory than on chip: how many of the task's elements lie before its end, or more.
+    /// Empty: all do.
+    [[nodiscard]] std::string part_of(const Dim& axis) const;
     /// Where a parameter lies in global memory, if a kernel before may still write it.
     [[nodiscard]] kernel::Accesses source(ir::ValueId v) const;
     [[nodiscard]] static kernel::Accesses spilled(const std::string& spill) {
@@ -91,8 +94,9 @@ class Transfers {
         std::vector<std::int64_t> shape;  ///< of the tile
         std::vector<std::int64_t> tile_strides;
         std::vector<std::string> memory_strides;
-        std::string rows;  ///< valid rows of axis 0
-        std::string pad;   ///< empty: a store
+        std::string rows;          ///< valid rows of axis 0
+        std::string pad;           ///< empty: a store
+        std::string columns = {};  ///< valid elements of the last axis; empty: all
     };
     void transfer(Block b);
     [[nodiscard]] static std::string state_strides(int tensor);  ///< of a matrix of states
@@ -114,7 +118,9 @@ class Transfers {
     [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const {
         return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))];
     }
-    [[nodiscard]] std::string all_rows(const ir::Type& type) const;
+    /// A block that is no token's, of a tensor whose axes before `leading` are not its own.
+    [[nodiscard]] Block whole(ir::ValueId v, int tensor, std::size_t leading, std::string type, std::string memory,
+                              std::string pad) const;
     void declare_token_tensor(const std::string& pointer, int tensor, bool constant);
 
     Context& c_;

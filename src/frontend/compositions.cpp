@@ -11,10 +11,6 @@ Tensor elu_plus_one(const Tensor& x, const Tensor& /*angle*/) {
 Tensor softmax_features(const Tensor& x, const Tensor& /*angle*/) { return softmax(x, -1); }
 Tensor unit_features(const Tensor& x, const Tensor& /*angle*/) { return l2norm(x); }
 Tensor squared_features(const Tensor& x, const Tensor& /*angle*/) { return square(x); }
-Tensor turned_features(const Tensor& x, const Tensor& angle) {
-    const Tensor a = part(x, -1, 0, 2), b = part(x, -1, 1, 2), c = cos(angle), s = sin(angle);
-    return concat({a * c - b * s, b * c + a * s}, -1);
-}
 
 Tensor exponential(const Tensor& gate) { return exp(gate); }
 Tensor sigmoid_of(const Tensor& gate) { return sigmoid(gate); }
@@ -62,6 +58,11 @@ std::vector<Product> trapezoid(const TokenParts& token, std::int64_t row) {
 }
 
 }  // namespace
+
+Tensor turned_features(const Tensor& x, const Tensor& angle) {
+    const Tensor a = part(x, -1, 0, 2), b = part(x, -1, 1, 2), c = cos(angle), s = sin(angle);
+    return concat({a * c - b * s, b * c + a * s}, -1);
+}
 
 const std::vector<DecayChoice>& decay_choices() {
     static const std::vector<DecayChoice> kChoices = {

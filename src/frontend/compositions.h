@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "forge/compose.h"
+#include "frontend/mask.h"
 
 namespace forge::frontend {
 
@@ -65,6 +66,9 @@ struct DiscretiseChoice {
     std::vector<const char*> needs;
 };
 
+/// The halves of x turned against each other by an angle per pair.
+Tensor turned_features(const Tensor& x, const Tensor& angle);
+
 const std::vector<DecayChoice>& decay_choices();
 const std::vector<GateChoice>& gate_choices();
 const std::vector<FeatureChoice>& feature_choices();
@@ -72,6 +76,12 @@ const std::vector<UpdateChoice>& update_choices();
 const std::vector<ReadChoice>& read_choices();
 const std::vector<NormaliseChoice>& normalise_choices();
 const std::vector<DiscretiseChoice>& discretise_choices();
+
+/// What a transition of one's own makes of a token, recorded into its trace.
+struct OwnTransition {
+    Tensor diagonal, left, right, matrix, angle;  ///< those that it has
+    std::vector<std::pair<std::string, Tensor>> states;
+};
 
 /// The rows that a composition names. RuntimeError for names that there are not.
 struct ChosenParts {
@@ -82,19 +92,41 @@ struct ChosenParts {
     const ReadChoice& read;
     const NormaliseChoice& normalise;
     const DiscretiseChoice& discretise;
-    std::int64_t rows;  ///< keys and values per token
+    std::int64_t rows;                       ///< keys and values per token
+    std::vector<ir::InputDecl> inputs = {};  ///< of functions of one's own
+    std::vector<ir::StateDecl> states = {};
+    std::optional<Mask> mask = {};
+    CompositionFunction transition = {};
+    bool turned_by_transition = false;  ///< it returns angles
+    bool sequential = false;
 
     explicit ChosenParts(const Composition& chosen);
+    [[nodiscard]] Turned turned() const { return turned_by_transition ? Turned::BySum : features.turned; }
+    /// The terms of the mask that have a state each, in its order: "s", "s2", ….
+    [[nodiscard]] std::vector<std::string> mask_states() const;
 };
+
+/// The name of the index-th of several states.
+inline std::string numbered(const std::string& name, std::size_t index) {
+    return index == 0 ? name : name + std::to_string(index + 1);
+}
+
+/// Declarations of inputs and states of one's own; names of all are added.
+void declare_own(LinearAttention& a, const ChosenParts& parts, std::vector<std::string>& names);
+
+/// A composition whose mask has a window: phases and a step that keep the last keys and values.
+void compose_window(LinearAttention& a, const std::shared_ptr<const ChosenParts>& parts, Here here);
 
 /// One token of the recurrence.
 struct TokenParts {
     using Named = std::vector<std::pair<std::string, Tensor>>;
     const ChosenParts& parts;
     Named arguments, results = {};
-    Tensor factor = {};  ///< what the state is multiplied by, with the axes that it lacks
-    Tensor kept = {};    ///< the state after that
+    Tensor factor = {};   ///< what the state is multiplied by, with the axes that it lacks
+    Tensor numbers = {};  ///< the same of what keys sum up to
+    Tensor kept = {};     ///< the state after that
     Tensor angle = {}, angle_before = {};
+    std::optional<OwnTransition> own = {};
 
     [[nodiscard]] Tensor operator[](const std::string& name) const;
     /// The features of a key, of the token or of the one before; its value.
@@ -102,6 +134,11 @@ struct TokenParts {
     [[nodiscard]] Tensor key_before(std::int64_t row) const;
     [[nodiscard]] Tensor of_row(const Tensor& rows, std::int64_t row) const;
     [[nodiscard]] Tensor value(std::int64_t row) const { return of_row((*this)["v"], row); }
+    [[nodiscard]] Tensor query() const;
+    [[nodiscard]] Tensor turned(const Tensor& x) const;  ///< its features
+    /// A state after its decay or transition; a sum of keys after its decay.
+    [[nodiscard]] Tensor moved(const Tensor& state) const;
+    [[nodiscard]] Tensor moved_sum(const Tensor& sum) const;
     /// A product that decays as the state does, or by another factor of the same axes.
     [[nodiscard]] Product times(Product product, const Tensor& by) const;
 };

@@ -231,6 +231,22 @@ Tensor repeat_interleave(const Tensor& x, std::int64_t count, int dim, Here here
     return record(Opcode::RepeatInterleave, {x}, attrs, here);
 }
 
+Tensor lookup(const Tensor& table, const Tensor& index, Here here) {
+    constexpr std::int64_t kMost = 256;
+    const ir::Type* type = table.trace() ? table.trace()->type(table) : nullptr;
+    if (!type || !index.trace()) return record(Opcode::Select, {table}, {}, here);
+    if (type->rank() != 1 || !type->shape[0].is_constant() || type->shape[0].factor > kMost)
+        return table.trace()->error({"lookup: a table whose size is no number", fmt::format("[n] of n <= {}", kMost),
+                                     ir::to_string(*type), here, "declare its axis as a number: {H, 16}"});
+    Tensor found = table.trace()->constant(0, here);
+    for (std::int64_t n = type->shape[0].factor; n-- > 0;)
+        found = record(Opcode::Where,
+                       {record(Opcode::Eq, {index, index.trace()->constant(static_cast<double>(n), here)}, {}, here),
+                        select(table, 0, n, here), found},
+                       {}, here);
+    return found;
+}
+
 Tensor expand(const Tensor& x, const Shape& shape, Here here) {
     if (!x.trace()) return record(Opcode::Expand, {x}, {}, here);
     return x.trace()->record(Opcode::Expand, {x}, {}, here, ir::Type{x.dtype(), shape});

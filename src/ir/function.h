@@ -117,7 +117,8 @@ struct Attrs {
 /// stride per dimension. A view is a tile at its base's offset with other strides. For a GPU's matrix units: as an
 /// operand of 16-bit numbers in the order that they read (`parts` = 2: with what rounding took from the first in a
 /// second one), or as a fragment, or the fragment of its transpose, in the registers of a warp group. A fragment that a
-/// decay product makes has the parts in which that multiplies. Held: in the registers of a block's threads (tile/held.h).
+/// decay product makes has the parts in which that multiplies. Held: in the registers of a block's threads
+/// (tile/held.h).
 struct Layout {
     enum class Space : std::uint8_t { Reg, Tile, Spill, Operand, Fragment, Transposed, Held } space = Space::Reg;
     std::int64_t offset = 0;

@@ -81,6 +81,14 @@ class Parser : private TextReader {
         return std::get<Type>(inferred);
     }
 
+    Fragment fragment() {
+        Fragment all;
+        while (at_word("input") || at_word("head") || at_word("scalar") || at_word("state")) declaration(all.declared);
+        while (at_word("func")) all.functions.push_back(function());
+        end();
+        return all;
+    }
+
     Function only_function() {
         Function fn = function();
         end();
@@ -225,6 +233,7 @@ Definition parse_definition(const std::string& text, const std::string& file) {
     if (auto found = verify(def); !found.empty()) throw CompileError(std::move(found));
     return def;
 }
+Fragment parse_fragment(const std::string& text, const std::string& file) { return Parser(text, file).fragment(); }
 Function parse_function(const std::string& text, const std::string& file) { return Parser(text, file).only_function(); }
 
 Type infer_text(const std::string& text) { return Parser(text, "<text>").operation(); }

@@ -39,6 +39,12 @@ std::vector<std::string> value_names(const Function& fn);
 /// Parses one definition or function. Mistakes are CompileErrors at file:line:column of the text; every op's type is
 /// checked against the type rules.
 Definition parse_definition(const std::string& text, const std::string& file = "<text>");
+/// Declarations and functions without a frame around them, of any names.
+struct Fragment {
+    Definition declared;  ///< inputs and states only
+    std::vector<Function> functions;
+};
+Fragment parse_fragment(const std::string& text, const std::string& file = "<text>");
 Function parse_function(const std::string& text, const std::string& file = "<text>");
 /// The result's type of one operation on types: "matmul(bf16[C, K], bf16[K, V]) {trans_b=true}"; a CompileError if
 /// there is none. The result of `identity` and `expand` is what stands after a colon: "expand(f32[C, 1]) : f32[C, V]".

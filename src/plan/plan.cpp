@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "forge/error.h"
+#include "graph/padding.h"
 #include "graph/passes.h"
 #include "graph/saved_states.h"
 #include "graph/token_program.h"
@@ -89,6 +90,7 @@ std::string to_string(const Schedule& s) {
                             s.summaries > 1 ? fmt::format(" of {} summaries", s.summaries) : "");
     if (s.tiles > 1)
         text += fmt::format(", {} in {} tiles of {}", forge::to_string(Dim(s.tile_axis)), s.tiles, s.tile_size);
+    for (const auto& [axis, size] : s.padded) text += fmt::format(", {} held as {}", forge::to_string(Dim(axis)), size);
     if (s.warp_groups())
         text += fmt::format(", for warp groups{}{}",
                             s.beside_groups > 0 ? ", with work beside the scan"
@@ -182,7 +184,7 @@ namespace {
 class Planning {
   public:
     Planning(Plan plan, const ir::PassRunner& passes)
-        : plan_(std::move(plan)), passes_(passes), part_(plan_.sizes), whole_(plan_.sizes) {
+        : plan_(std::move(plan)), passes_(passes), part_(plan_.schedule.held(plan_.sizes)), whole_(part_) {
         const Schedule& s = plan_.schedule;
         whole_[ir::kChunkSymbol] = part_[ir::kChunkSymbol] = s.chunk;
         if (tiled()) part_[s.tile_axis] = s.tile_size;
@@ -194,6 +196,7 @@ class Planning {
             s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
         const Again again = s.warp_groups() ? Again::Inputs : share && !s.shared_memory ? Again::Vectors : Again::Cheap;
         const ir::Function program = s.warp_groups() ? for_matrix_units(share) : plan_.program;
+        refuse_spoilt(program);
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "", {again, s.summaries > 0});
         for (KernelGraph& graph : kernels)
@@ -208,6 +211,12 @@ class Planning {
 
   private:
     [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }
+
+    void refuse_spoilt(const ir::Function& program) const {
+        for (const auto& [axis, size] : plan_.schedule.padded)
+            if (const auto spoils = graph::spoils_padding(program, axis))
+                refuse(Reason::SpoiltPadding, axis, plan_.sizes.at(axis), size, ir::described(program, *spoils));
+    }
 
     [[nodiscard]] ir::Function for_matrix_units(bool share) const {
         const std::string& axis = plan_.schedule.tile_axis;
@@ -298,7 +307,8 @@ class Planning {
 
     [[nodiscard]] tile::Rules rules_of(const KernelGraph& graph) const {
         tile::Rules rules = plan_.schedule.rules();
-        if (plan_.schedule.holds_states && graph.loop == Loop::Scan) rules.holding_threads = plan_.schedule.block_threads;
+        if (plan_.schedule.holds_states && graph.loop == Loop::Scan)
+            rules.holding_threads = plan_.schedule.block_threads;
         return rules;
     }
 
@@ -329,9 +339,9 @@ class Planning {
 
 Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                const Schedule& schedule, const ir::PassRunner& passes) {
-    if (const Schedule& s = schedule; s.tiles > 1 && s.tiles * s.tile_size != sizes.at(s.tile_axis))
+    if (const Schedule& s = schedule; s.tiles > 1 && s.tiles * s.tile_size != s.held(s.tile_axis, sizes))
         throw RuntimeError(fmt::format("tiles: expected a divisor of {}, the size of axis {}, got {}",
-                                       sizes.at(s.tile_axis), forge::to_string(Dim(s.tile_axis)), s.tiles));
+                                       s.held(s.tile_axis, sizes), forge::to_string(Dim(s.tile_axis)), s.tiles));
     Plan plan{definition,
               passes.run(ir::Pass::BindSizes, [&] { return ir::with_bound_sizes(program, sizes); }),
               schedule,

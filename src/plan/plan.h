@@ -40,6 +40,9 @@ struct Schedule {
     std::int64_t vector_width = 16;
     bool shared_memory = false;  ///< tiles lie in a GPU's shared memory, and a block of threads works on each task
     int block_threads = 256;     ///< … of so many
+    /// Sizes on chip of axes that are shorter in memory: what is loaded has zeros behind an axis's end, and nothing is
+    /// stored from there. tile_size and tiles are of this size.
+    tile::Sizes padded = {};
     int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
     int output_groups = 0;
@@ -51,7 +54,8 @@ struct Schedule {
     bool clusters = false;
     /// Threads hold matrices of states in registers, from the first token of a call to its last (tile/held.h).
     bool holds_states = false;
-    /// What a chunk reads is asked for while the one before is computed, as far as registers go, by the portable library.
+    /// What a chunk reads is asked for while the one before is computed, as far as registers go, by the portable
+    /// library.
     bool fetches_ahead = true;
     /// Floats of shared memory that a kernel of the portable library may have for tiles: what does not fit lies in
     /// global memory, and so many blocks of threads, with such memory each, take its tasks in turn. 0: all fit.
@@ -64,6 +68,16 @@ struct Schedule {
     std::vector<Refusal> refused;  ///< what would have been taken before this, in order
 
     [[nodiscard]] bool warp_groups() const { return engine == Engine::WarpGroups; }
+    /// An axis's size on chip.
+    [[nodiscard]] std::int64_t held(const std::string& axis, const tile::Sizes& sizes) const {
+        const auto it = padded.find(axis);
+        return it == padded.end() ? sizes.at(axis) : it->second;
+    }
+    /// All axes' sizes on chip.
+    [[nodiscard]] tile::Sizes held(tile::Sizes sizes) const {
+        for (const auto& [axis, size] : padded) sizes[axis] = size;
+        return sizes;
+    }
     [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory, shared_floats}; }
 };
 std::string to_string(const Schedule& schedule);

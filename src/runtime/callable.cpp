@@ -13,6 +13,13 @@ std::string TensorOfCall::argument() const {
     return name;
 }
 
+std::size_t kernels_of_summaries(const Callable& callable) {
+    std::size_t count = 0;
+    for (std::size_t k = 0; k < callable.kernels.size(); ++k)
+        if (callable.kernels[k].loop == Loop::Summaries) count = k + 1;
+    return count;
+}
+
 std::int64_t stretch_chunks(std::int64_t stretch_bytes, std::int64_t bytes_per_chunk, std::int64_t lanes) {
     constexpr std::int64_t kFewest = 16;  // else threads would wait for each other more than they work
     const std::int64_t bytes = (support::Checked(lanes) * bytes_per_chunk).saturated();

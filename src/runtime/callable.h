@@ -134,6 +134,9 @@ struct Callable {
     friend bool operator==(const Callable&, const Callable&) = default;
 };
 
+/// How many kernels there are up to the summaries of segments, which need no state: 0 if there are no such summaries.
+std::size_t kernels_of_summaries(const Callable& callable);
+
 /// The chunks of each sequence in a stretch, where so many sequences and heads are under way and so many bytes pass
 /// from kernel to kernel for each chunk.
 std::int64_t stretch_chunks(std::int64_t stretch_bytes, std::int64_t bytes_per_chunk, std::int64_t lanes);

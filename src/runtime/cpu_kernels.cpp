@@ -55,7 +55,7 @@ CpuKernels::Workspace CpuKernels::lay_out(const Bound& bound) const {
     return w;
 }
 
-void CpuKernels::launch(const Bound& bound, const Workspace& w, char* memory, const Threads& threads) const {
+void CpuKernels::launch(const Bound& bound, const Workspace& w, char* memory, const Threads& threads, Step step) const {
     List<float*> spills(bound.memory());
     spills.reserve(w.spills.size());
     for (const std::size_t offset : w.spills)
@@ -76,19 +76,23 @@ void CpuKernels::launch(const Bound& bound, const Workspace& w, char* memory, co
                       bound.sequences,
                       bound.heads,
                       1,
-                      bound.slots};
+                      bound.slots,
+                      step == Step::EverySummary ? 1 : 0};
     const auto on_threads = [&](std::int64_t tasks, const auto& run) {
         const Body body = body_of(run);
         if (threads.run) threads.run(threads.context, tasks, threads_, body.run, body.data);
         else run_in_parallel(tasks, threads_, body);
     };
+    const std::size_t summaries = kernels_of_summaries(callable_);
+    const std::size_t first = step == Step::AfterSummaries ? summaries : 0,
+                      end = step == Step::Whole || step == Step::AfterSummaries ? kernels_.size() : summaries;
     clear_skipped(callable_, bound);
     Stretches stretches(callable_, bound);
     while (const Stretch* stretch = stretches.next()) {
         args.stretch_row = stretch->row, args.stretch_end = stretch->end;
         args.scan_sequence = stretch->sequences.data();
         args.first_chunk = stretch->first_chunk.data(), args.chunk_sequence = stretch->chunk_sequence.data();
-        for (std::size_t k = 0; k < kernels_.size(); ++k) {
+        for (std::size_t k = first; k < end; ++k) {
             const KernelOfCall& kernel = callable_.kernels[k];
             args.tiles = kernel.tiles;
             char* const scratch = memory + w.tables_bytes;
@@ -100,11 +104,11 @@ void CpuKernels::launch(const Bound& bound, const Workspace& w, char* memory, co
             on_threads(units_of(kernel.loop, *stretch, bound) * bound.heads * args.tiles, run);
         }
     }
-    if (last_rows_)
+    if (last_rows_ && end == kernels_.size())
         on_threads(bound.sequences * bound.heads, [&](std::int64_t task, int) { last_rows_(args, task, nullptr); });
 }
 
-void CpuKernels::run(const Arguments& call) const {
+void CpuKernels::run(const Arguments& call, Step step) const {
     if (kernels_.empty()) throw RuntimeError(fmt::format("{}: {}", callable_.name, kNotLoaded));
     const bool is_aligned = reinterpret_cast<std::uintptr_t>(call.workspace) % kHostAlignment == 0;  // NOLINT
     Tables tables(is_aligned ? call.workspace : nullptr, call.workspace_bytes.value_or(0));
@@ -113,11 +117,23 @@ void CpuKernels::run(const Arguments& call) const {
     if (call.workspace || call.workspace_bytes) check_workspace(callable_, call, w.bytes, kHostAlignment);
     if (call.workspace) {
         tables.end_at(w.tables_bytes);
-        return launch(bound, w, static_cast<char*>(call.workspace), call.threads);
+        return launch(bound, w, static_cast<char*>(call.workspace), call.threads, step);
     }
     const std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(kHostAlignment, w.bytes)));
     if (!memory) throw RuntimeError(fmt::format("{}: workspace: cannot allocate {} bytes", callable_.name, w.bytes));
-    launch(bound, w, memory.get(), call.threads);
+    launch(bound, w, memory.get(), call.threads, step);
+}
+
+SummaryPlaces CpuKernels::summaries(const Arguments& call, std::int64_t n, std::span<const std::int64_t>) const {
+    const Bound bound = bind(callable_, call);
+    SummaryPlaces places;
+    for (const std::size_t offset : lay_out(bound).spills)
+        places.spills.push_back(
+            reinterpret_cast<float*>(static_cast<char*>(call.workspace) + offset));  // NOLINT: bytes
+    const auto row = static_cast<std::size_t>(n);
+    places.heads = bound.heads;
+    places.first = bound.first_segment.at(row), places.count = bound.first_segment.at(row + 1) - places.first;
+    return places;
 }
 
 std::size_t CpuKernels::workspace_bytes(const Arguments& call) const { return lay_out(bind(callable_, call)).bytes; }

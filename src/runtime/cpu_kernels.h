@@ -28,14 +28,17 @@ class CpuKernels : public Kernels {
           library_(std::move(library)),
           threads_(threads) {}
 
-    void run(const Arguments& call) const override;
+    using Kernels::run;
+    void run(const Arguments& call, Step step) const override;
+    [[nodiscard]] SummaryPlaces summaries(const Arguments& call, std::int64_t n,
+                                          std::span<const std::int64_t> offsets) const override;
     [[nodiscard]] std::size_t workspace_bytes(const Arguments& call) const override;
     [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const override;
 
   private:
     struct Workspace;
     [[nodiscard]] Workspace lay_out(const Bound& bound) const;
-    void launch(const Bound& bound, const Workspace& workspace, char* memory, const Threads& threads) const;
+    void launch(const Bound& bound, const Workspace& workspace, char* memory, const Threads& threads, Step step) const;
 
     const Callable& callable_;
     std::vector<Function> kernels_;

@@ -20,7 +20,12 @@ std::size_t workspace_of(const Callable& callable, const Bounds& bounds) {
 
 }  // namespace
 
-void AbsentGpuKernels::run(const Arguments&) const {
+SummaryPlaces AbsentGpuKernels::summaries(const Arguments& call, std::int64_t n,
+                                          std::span<const std::int64_t> offsets) const {
+    return device_summaries(callable_, call, n, offsets);
+}
+
+void AbsentGpuKernels::run(const Arguments&, Step) const {
     throw RuntimeError(fmt::format("{}: {}", callable_.name, obstacle_));
 }
 
@@ -46,10 +51,15 @@ CudaProgram::~CudaProgram() {
     if (module_) CudaDriver::get().module_unload(module_);
 }
 
-void CudaProgram::run(const Arguments& call) const {
+SummaryPlaces CudaProgram::summaries(const Arguments& call, std::int64_t n,
+                                     std::span<const std::int64_t> offsets) const {
+    return device_summaries(callable_, call, n, offsets);
+}
+
+void CudaProgram::run(const Arguments& call, Step step) const {
     const PreparedCall prepared(callable_, *this, call);
     check_workspace(callable_, call, prepared.workspace_bytes(), kDeviceAlignment);
-    prepared.launch(addresses_of(callable_, call));
+    prepared.launch(addresses_of(callable_, call), step);
 }
 
 std::shared_ptr<const PreparedCall> CudaProgram::prepare(const Arguments& call) const {

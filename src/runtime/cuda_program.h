@@ -14,7 +14,10 @@ class AbsentGpuKernels : public Kernels {
     /// The callable must outlive this. `gpu`: its name, for people.
     AbsentGpuKernels(const Callable& callable, std::string obstacle)
         : callable_(callable), obstacle_(std::move(obstacle)) {}
-    void run(const Arguments& call) const override;
+    using Kernels::run;
+    void run(const Arguments& call, Step step) const override;
+    [[nodiscard]] SummaryPlaces summaries(const Arguments& call, std::int64_t n,
+                                          std::span<const std::int64_t> offsets) const override;
     [[nodiscard]] std::size_t workspace_bytes(const Arguments& call) const override;
     [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const override;
 
@@ -29,7 +32,10 @@ class CudaProgram : public Kernels {
     CudaProgram(const Callable& callable, const std::string& cubin, const CudaDevice& device);
     ~CudaProgram() override;
 
-    void run(const Arguments& call) const override;
+    using Kernels::run;
+    void run(const Arguments& call, Step step) const override;
+    [[nodiscard]] SummaryPlaces summaries(const Arguments& call, std::int64_t n,
+                                          std::span<const std::int64_t> offsets) const override;
     [[nodiscard]] std::shared_ptr<const PreparedCall> prepare(const Arguments& call) const override;
     [[nodiscard]] std::size_t workspace_bytes(const Arguments& call) const override;
     [[nodiscard]] std::size_t workspace_bytes(const Bounds& bounds) const override;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/beside.h"
+#include "support/divide.h"
 
 namespace forge::runtime {
 namespace {
@@ -77,6 +78,21 @@ struct Workspace {
 
 std::size_t device_workspace_bytes(const Callable& callable, const Bound& bound) {
     return Workspace(callable, bound).bytes;
+}
+
+SummaryPlaces device_summaries(const Callable& callable, const Arguments& call, std::int64_t n,
+                               std::span<const std::int64_t> offsets) {
+    const Bound bound = bind(callable, call, Lengths::OnDevice);
+    SummaryPlaces places;
+    for (const std::size_t offset : Workspace(callable, bound).spills)
+        places.spills.push_back(
+            reinterpret_cast<float*>(static_cast<char*>(call.workspace) + offset));  // NOLINT: bytes
+    const auto row = static_cast<std::size_t>(n);
+    const std::int64_t tokens = bound.packed ? offsets[row + 1] - offsets[row] : bound.length;
+    places.heads = bound.heads;
+    places.count = std::max<std::int64_t>(1, support::divide_up(tokens, bound.summary_rows));
+    places.first = bound.packed ? offsets[row] / bound.summary_rows + n : n * places.count;  // portable/call.h
+    return places;
 }
 
 Addresses addresses_of(const Callable& callable, const Arguments& call) {

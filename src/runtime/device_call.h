@@ -5,6 +5,7 @@
 
 #include "device/cuda/portable/call.h"
 #include "runtime/binding.h"
+#include "runtime/kernels.h"
 
 namespace forge::runtime {
 
@@ -12,6 +13,9 @@ namespace forge::runtime {
 inline constexpr std::size_t kDeviceAlignment = 256;
 
 std::size_t device_workspace_bytes(const Callable& callable, const Bound& bound);
+/// Where the summaries of sequence n lie; `offsets`: of packed sequences, whose lengths only kernels read otherwise.
+SummaryPlaces device_summaries(const Callable& callable, const Arguments& call, std::int64_t n,
+                               std::span<const std::int64_t> offsets);
 
 /// What differs between launches of one layout. They must fit the layout: a tensor that was given when it was
 /// made is given again, and none that was not.

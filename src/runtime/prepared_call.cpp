@@ -56,6 +56,7 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
         start.may_overlap = how.waits && !starts_.empty() && CudaDriver::get().kernels_overlap;
         start.call = layout, start.maps = MapLayout(callable, how, arguments);
         starts_.push_back(start);
+        if (k < kernels_of_summaries(callable)) summaries_ = starts_.size();
     }
     if (layout_.last_rows().tasks > 0) {
         Start start;
@@ -68,7 +69,7 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
     if (call.initial_slots.is_given() || call.final_slots.is_given()) cleared_ = dense_outputs(callable, call, memory);
 }
 
-void PreparedCall::launch(const Addresses& addresses) const {
+void PreparedCall::launch(const Addresses& addresses, Step step) const {
     const CudaDriver& cuda = CudaDriver::get();
     const CudaScope scope(device_);
     const auto stream = static_cast<CudaStream>(addresses.stream);
@@ -76,7 +77,11 @@ void PreparedCall::launch(const Addresses& addresses) const {
         cuda.check(cuda.fill_bytes(pointer(addresses.tensors[output.tensor]), 0, output.bytes, stream),
                    "clearing outputs");
     cuda::Call arguments = layout_.with(addresses);
-    for (const Start& start : starts_) {
+    arguments.every_summary = step == Step::EverySummary ? 1 : 0;
+    const std::size_t first = step == Step::AfterSummaries ? summaries_ : 0,
+                      end = step == Step::Whole || step == Step::AfterSummaries ? starts_.size() : summaries_;
+    for (std::size_t s = first; s < end; ++s) {
+        const Start& start = starts_[s];
         DeviceLayout::select(arguments, start.call, addresses);
         if (start.call.exchange_bytes > 0)
             cuda.check(cuda.fill_bytes(pointer(arguments.exchange), 0xFF, start.call.exchange_bytes, stream),
@@ -88,7 +93,7 @@ void PreparedCall::launch(const Addresses& addresses) const {
         how.grid_x = start.blocks, how.block_x = start.threads, how.shared_bytes = start.shared_bytes,
         how.stream = stream;
         how.attributes = attributes;
-        if (start.may_overlap) attributes[how.attribute_count++] = {CudaLaunchAttribute::kMayOverlap, {1}};
+        if (start.may_overlap && s > first) attributes[how.attribute_count++] = {CudaLaunchAttribute::kMayOverlap, {1}};
         if (start.cluster > 1)
             attributes[how.attribute_count++] = {CudaLaunchAttribute::kClusters,
                                                  {static_cast<int>(start.cluster), 1, 1}};

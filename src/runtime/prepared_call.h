@@ -18,7 +18,7 @@ class PreparedCall {
 
     [[nodiscard]] std::size_t workspace_bytes() const { return layout_.workspace_bytes(); }
     /// Launches only. The addresses keep to the layout, and the workspace is large enough.
-    void launch(const Addresses& addresses) const;
+    void launch(const Addresses& addresses, Step step = Step::Whole) const;
 
   private:
     struct Start {
@@ -31,6 +31,7 @@ class PreparedCall {
     const CudaDevice& device_;
     DeviceLayout layout_;
     List<Start> starts_;
+    std::size_t summaries_ = 0;   ///< how many of them end with those of segments
     List<OutputMemory> cleared_;  ///< before the kernels, as some sequences may be skipped
 };
 

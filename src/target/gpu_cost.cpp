@@ -171,7 +171,8 @@ double bytes_per_hop(const plan::Plan& plan, const plan::Kernel& kernel) {
 }
 
 double elementwise_operations(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
-    return elementwise_of(kernel.graph.fn, sizes_of_chunk(plan)) * bodies(plan, kernel, extent(plan, kernel, problem));
+    return elementwise_of(kernel.graph.fn, plan.schedule.held(sizes_of_chunk(plan))) *
+           bodies(plan, kernel, extent(plan, kernel, problem));
 }
 
 double state_bytes(const plan::Plan& plan) {

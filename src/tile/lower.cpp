@@ -108,7 +108,8 @@ class Allocator {
                 stream ? in_registers(*stream, v, users[i])
                        : computed_in_place(fn_, v, users[i], results[i] > 0) ||
                              (!rules_.shared_memory && scaled_in_product(fn_, v, users[i], results[i] > 0));
-            if (!in_place) fn_.op(v).layout->space = !held_.values.empty() && held_.values[i] ? Space::Held : Space::Tile;
+            if (!in_place)
+                fn_.op(v).layout->space = !held_.values.empty() && held_.values[i] ? Space::Held : Space::Tile;
             if (stream && is_scan(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i]))
                 rolling_.insert(v);
             if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill)

@@ -41,6 +41,25 @@ TEST(CommandCompose, RefusesWithTheReason) {
     EXPECT_TRUE(contains(half.output, "expected PART=CHOICE, such as update=delta; got 'update'")) << half.output;
 }
 
+TEST(CommandCompose, TakesFunctionsOfAFile) {
+    const std::string path = std::string(FORGE_TEST_CACHE) + "/blocks.txt";
+    std::filesystem::create_directories(FORGE_TEST_CACHE);
+    std::ofstream(path) << "func @mask {\n"
+                           "  %i: f32[] = param() {name=\"i\", role=input}\n"
+                           "  %j: f32[] = param() {name=\"j\", role=input}\n"
+                           "  %d: f32[] = sub(%i, %j)\n"
+                           "  %n: f32[] = constant() {value=3}\n"
+                           "  %m: bool[] = lt(%d, %n)\n"
+                           "  return input \"mask\" = %m\n}\n";
+    const auto made = forge_command({"compose", "--functions", path, "--features", "elu"}, false);
+    EXPECT_EQ(made.status, 0) << made.output;
+    EXPECT_TRUE(contains(made.output, "state keys: f32[2, K]")) << made.output;
+    const auto refused = forge_command({"explain", "compose:update=delta,functions=" + path}, false);
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_TRUE(contains(refused.output, "a mask weighs what is added, and update='delta'")) << refused.output;
+    EXPECT_EQ(forge_command({"compose", "--functions", path + ".not"}, false).status, 1);
+}
+
 TEST(CommandCompose, IsAVariantOfOtherCommands) {
     const auto done = forge_command({"explain", "compose:decay=vector,update=delta,name=mine", "--on", "h200", "--K",
                                      "64", "--V", "64", "--stop-after", "join"},

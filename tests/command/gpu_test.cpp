@@ -80,13 +80,13 @@ TEST(CommandOn, PricesEveryEntryPoint) {
 }
 
 TEST(CommandOn, SaysWhyAProgramIsOffTheFastPathAndWhatBringsItBack) {
-    const auto done = forge_command({"explain", "gla", "--on", "h200", "--V", "100"}, false);
+    const auto done = forge_command({"explain", "gla", "--on", "h200", "--V", "12"}, false);
     EXPECT_TRUE(
         contains(done.output, "The engine: portable.") &&
-        contains(done.output, "not warp-groups: the size 100 of axis V is no multiple of 64; way out: pad it to 128"))
+        contains(done.output, "not warp-groups: the size 12 of axis V is no multiple of 64; way out: pad it to 64"))
         << done.output;
     const auto json =
-        nlohmann::json::parse(forge_command({"explain", "gla", "--on", "h200", "--V", "100", "--json"}, false).output);
+        nlohmann::json::parse(forge_command({"explain", "gla", "--on", "h200", "--V", "12", "--json"}, false).output);
     EXPECT_EQ(json["engine"], "portable");
     EXPECT_EQ(json["refused"][1]["reason"], "SizeOfValueAxis");
     EXPECT_TRUE(contains(forge_command({"explain", "gla", "--on", "h200", "--V", "128"}, false).output,

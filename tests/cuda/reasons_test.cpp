@@ -134,6 +134,18 @@ ir::Definition halves_of_keys() {
     return a.define();
 }
 
+/// Keys are every `count`-th of 64 numbers.
+ir::Definition some_of_keys(std::int64_t count) {
+    LinearAttention a("some_of_keys");
+    a.input("q", BF16, {T, H, 64}).input("k", BF16, {T, H, 64}).input("v", BF16, {T, H, V});
+    a.state("s", F32, {64 / count, V});
+    const auto some = [=](const Tensor& x) { return slice(x, 1, 0, count); };
+    a.chunk({"k", "v"}, [=](Tensor k, Tensor v) { return matmul_out_fp32(some(k).T(), v); });
+    a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
+    a.merge({"q", "chunk_state"}, [=](Tensor q, Tensor s) { return matmul_out_fp32(some(q), s.to(BF16)); });
+    return a.define();
+}
+
 /// Two rows of keys and values per token, and decays between tokens for all of them: repeated, or of repeated gates.
 ir::Definition two_rows(bool repeat_gates) {
     LinearAttention a("two_rows");
@@ -223,9 +235,13 @@ std::vector<Case> cases() {
         {Reason::OtherChunk, {matrices, Asked().chunk(32)}, "chunks of 32 tokens", Try{matrices, Asked().chunk(64)}},
         {Reason::NoValueAxis, {named("two_readings")}, "no axis of the states", Try{matrices}},
         {Reason::SizeOfValueAxis,
-         {matrices, Asked().size("V", 100)},
-         "the size 100 of axis V is no multiple of 64; way out: pad it to 128",
-         Try{matrices, Asked().size("V", 128)}},
+         {matrices, Asked().size("V", 12)},
+         "the size 12 of axis V is no multiple of 64; way out: pad it to 64",
+         Try{matrices, Asked().size("V", 64)}},
+        {Reason::SpoiltPadding,
+         {halves_of_keys(), Asked().size("K", 32)},
+         "behind the end of axis K, whose 32 numbers are held as 64",
+         Try{halves_of_keys(), Asked().size("K", 64)}},
         {Reason::SharedMemory,
          {matrices, Asked().strategy("fused").size("K", 640)},
          "bytes of shared memory, a block has 226304",
@@ -235,14 +251,14 @@ std::vector<Case> cases() {
          "the state 's' is stored by one kernel for the next",
          Try{Matrices{.transposed = true}.define(), Asked().strategy("one-pass")}},
         {Reason::SizeOfInput,
-         {matrices, Asked().size("K", 60)},
-         "is [64, 60], no matrix of 64 x 64 blocks",
+         {matrices, Asked().size("K", 12)},
+         "is [64, 12], no matrix of 64 x 64 blocks",
          Try{matrices, Asked().size("K", 64)}},
         {Reason::PaddedInput, {Matrices{.pad = 1}.define()}, "the input 'k' is padded by 1", Try{matrices}},
         {Reason::SizeOfOperand,
-         {halves_of_keys(), Asked().size("K", 32)},
-         "multiplies [64, 32], no matrix of 64 x 64 blocks",
-         Try{halves_of_keys(), Asked().size("K", 64)}},
+         {some_of_keys(8)},
+         "multiplies [64, 8], no matrix of 64 x 64 blocks",
+         Try{some_of_keys(1)}},
         {Reason::SeveralRows,
          {rows_with_gates(), Asked().size("K", 64).size("V", 64)},
          "decays between several rows per token",
@@ -306,12 +322,12 @@ TEST(Reasons, StandInTheErrorWhereAnEngineWasAskedFor) {
     asked.options.engine = "warp-groups";
     EXPECT_TRUE((Try{Matrices{}.define(), asked}.plan().refused().empty()));
     try {
-        static_cast<void>(Try{Matrices{}.define(), asked.size("V", 100)}.plan());
+        static_cast<void>(Try{Matrices{}.define(), asked.size("V", 12)}.plan());
         FAIL() << "no error";
     } catch (const RuntimeError& error) {
         EXPECT_STREQ(error.what(),
-                     "matrices: engine: expected a program for warp groups; warp-groups: the size 100 of axis V is no "
-                     "multiple of 64; way out: pad it to 128");
+                     "matrices: engine: expected a program for warp groups; warp-groups: the size 12 of axis V is no "
+                     "multiple of 64; way out: pad it to 64");
     }
 }
 

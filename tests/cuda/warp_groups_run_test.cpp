@@ -10,6 +10,7 @@
 
 #include "check/check.h"
 #include "check/suite.h"
+#include "dist/fold.h"
 #include "emit/cuda/emit_cuda.h"
 #include "forge/error.h"
 #include "frontend/join.h"
@@ -17,7 +18,10 @@
 #include "graph/derive.h"
 #include "graph/passes.h"
 #include "graph/pipeline.h"
+#include "graph/transition.h"
 #include "interp/recurrence.h"
+#include "runtime/device_call.h"
+#include "runtime/named_arguments.h"
 #include "target/hopper/warp_groups.h"
 #include "target/simt/shared_memory.h"
 #include "tests/cuda/emulated/program.h"
@@ -138,6 +142,74 @@ TEST_P(WarpGroupKernels, DoWhatTheRecurrenceSays) {
     EXPECT_GT(count, 0);
 }
 
+/// The summaries of a sequence's state s, in the workspace of a call.
+dist::detail::Fold fold_of(const plan::Plan& plan, const runtime::SummaryPlaces& places, std::int64_t heads) {
+    const auto sized = [&](const Shape& shape) {
+        std::vector<std::int64_t> sizes;
+        for (const Dim& d : shape) sizes.push_back(d.is_constant() ? d.factor : d.factor * plan.sizes.at(d.symbol));
+        return sizes;
+    };
+    const auto input = static_cast<std::size_t>(plan.spill(graph::input_spill("s"))),
+               map = static_cast<std::size_t>(plan.spill(graph::transition_spill("s")));
+    const graph::Transition transition = graph::transitions(plan.program).at(0);
+    dist::detail::Fold fold;
+    fold.field = {transition.is_matrix() ? Carried::Map::Left : Carried::Map::Factors,
+                  sized(plan.spills[input].type.shape), sized(plan.spills[map].type.shape), heads};
+    fold.added = places.spills[input], fold.map = places.spills[map];
+    fold.added_block = plan.spills[input].floats, fold.added_strides = plan.spills[input].strides;
+    fold.map_block = plan.spills[map].floats, fold.map_strides = plan.spills[map].strides;
+    fold.heads = places.heads, fold.first = places.first, fold.count = places.count;
+    return fold;
+}
+
+/// How far what a sequence's summaries do to its initial state is from its final one.
+double distance_of_fold(dist::detail::Fold fold, const check::Buffers& buffers, std::int64_t n) {
+    const check::OwnedTensor &initial = buffers.initial_states.at("s"), &final = buffers.final_states.at("s");
+    const std::int64_t count = fold.field.lanes * fold.field.block();
+    std::vector<float> begun, after(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) begun.push_back(static_cast<float>(initial.at(n * count + i)));
+    fold.begun = begun.data(), fold.state = after.data();
+    dist::detail::fold_on_host(fold);
+    double error = 0, norm = 1e-12;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const double x = final.at(n * count + i), d = after[static_cast<std::size_t>(i)] - x;
+        error += d * d, norm += x * x;
+    }
+    return std::sqrt(error / norm);
+}
+
+/// What ranks ask for, the summaries of last segments too, whose last chunk may have few tokens: joined, those of all
+/// segments are what the call does to its states.
+TEST(SegmentsOfRanks, SumUpToTheFinalStates) {
+    for (const char* name : {"scalar_gla", "gated_delta_net"}) {
+        const Example example{name, BF16, 64, 64};
+        const ir::Definition def = graph::with_phases(program_named(name).make().define());
+        const plan::Plan plan =
+            plan_for(frontend::with_dtype(def, BF16), example, plan::Strategy::Segmented, kFewTasks).value();
+        const emulated::Program program(std::string("ranks_") + name, plan, [](std::string& source) {
+            const std::string flag = "!call.every_summary";
+            const std::size_t at = source.find(flag);
+            ASSERT_NE(at, std::string::npos);
+            source.replace(at, flag.size(), "false");
+        });
+        for (check::Problem problem : {check::Problem{.T = 330, .H = 1, .initial_state = true},
+                                       check::Problem{.H = 1, .lengths = {70, 0, 1, 200}, .initial_state = true}}) {
+            problem.sizes = example.sizes(), problem.dtype = BF16;
+            check::Buffers buffers(def, problem);
+            std::vector<std::int64_t> offsets{0};
+            for (const std::int64_t n : problem.lengths) offsets.push_back(offsets.back() + n);
+            program.run(buffers.call(), 1, 1, [&](const runtime::Callable& callable, const Call& call) {
+                const runtime::NamedArguments arguments(callable, call);
+                for (std::int64_t n = 0; n < problem.sequences(); ++n) {
+                    const runtime::SummaryPlaces places = runtime::device_summaries(callable, arguments, n, offsets);
+                    EXPECT_LT(distance_of_fold(fold_of(plan, places, problem.H), buffers, n), 0.005)
+                        << name << ", sequence " << n << ", " << places.count << " summaries";
+                }
+            });
+        }
+    }
+}
+
 /// Final states lie where the initial ones do.
 void run_in_place(const emulated::Program& program, check::Buffers& buffers) {
     Call call = buffers.call();
@@ -180,6 +252,53 @@ INSTANTIATE_TEST_SUITE_P(Some, OpenedForms,
                                          "heavy_ball", "momentum_delta", "rwkv7", "trapezoidal", "shifted_pairs",
                                          "paired_keys", "rotary"),
                          [](const auto& test) { return test.param; });
+
+// Axes that are no multiples of 64 are held as such: with zeros behind their ends, whatever lies there in memory. Rows
+// begin at multiples of 16, 8, 4 or 2 bytes; with roles, matrices come by tensor copies.
+class PaddedAxes : public testing::TestWithParam<Example> {};
+
+bool expect_padded(const Example& example, const ir::Definition& def, std::optional<plan::Strategy> strategy,
+                   std::int64_t tasks) {
+    const auto plan = plan_for(def, example, strategy, tasks);
+    if (!plan) return false;
+    EXPECT_FALSE(plan->schedule.padded.empty());
+    SCOPED_TRACE(plan::to_string(plan->schedule));
+    const emulated::Program program("padded_" + example.program, *plan);
+    for (check::Problem problem : {check::Problem{.B = 2, .T = 150, .H = 2, .initial_state = true},
+                                   check::Problem{.H = 1, .lengths = {70, 0, 130}, .strided = true}}) {
+        problem.sizes = example.sizes(), problem.dtype = example.dtype;
+        check::Buffers buffers(def, problem);
+        const check::Reference reference = check::reference(buffers, 64);
+        const auto expect_right = [&](const char* how) {
+            for (const check::Difference& d : check::compare(buffers, reference).differences)
+                EXPECT_TRUE(d.ok) << how << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+        };
+        check::clear_results(buffers);
+        program.run(buffers.call(), 1);
+        expect_right("");
+        if (!problem.initial_state) continue;
+        check::clear_results(buffers);
+        run_in_place(program, buffers);
+        expect_right("in place: ");
+    }
+    return true;
+}
+
+TEST_P(PaddedAxes, DoWhatTheRecurrenceSays) {
+    const Example& example = GetParam();
+    const ir::Definition def =
+        frontend::with_dtype(graph::with_phases(program_named(example.program).make().define()), example.dtype);
+    for (const std::int64_t tasks : {kFewTasks, kManyTasks})
+        EXPECT_TRUE(expect_padded(example, def, std::nullopt, tasks)) << tasks << " tasks";
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, PaddedAxes,
+                         testing::Values(Example{"gated_delta_net", BF16, 96, 96}, Example{"normalised", BF16, 64, 33},
+                                         Example{"shifted_pairs", BF16, 20, 96}, Example{"rwkv6", F16, 100, 33}),
+                         [](const auto& test) {
+                             return fmt::format("{}_{}_{}x{}", test.param.program, to_string(test.param.dtype),
+                                                test.param.k, test.param.v);
+                         });
 
 // Work beside a scan is over before it, or goes on beside it on all multiprocessors or some: the same bits.
 TEST(WorkBesideScans, IsTheSameWhereverItRuns) {

@@ -204,5 +204,30 @@ TEST(Schemes, AreChosenByTheModel) {
     EXPECT_EQ(messages.back().why, "ranks do not share memory");
 }
 
+/// The same document's of nodes of eight, and what follows for calls: the last summary and the exchange are all that
+/// ranks in segments add to one rank's pass.
+TEST(Schemes, AreModelledOverNodes) {
+    const auto us = [](int ranks, double sequences) {
+        const dist::Volume volume{ranks, sequences * 2097152, sequences * 128, false, true};
+        return dist::microseconds_over_nodes(volume, dist::link_named("nvlink"), dist::link_named("infiniband"), 8);
+    };
+    EXPECT_NEAR(us(16, 1), 29, 1.5);
+    EXPECT_NEAR(us(128, 1), 42, 1.5);
+    EXPECT_NEAR(us(128, 4), 105, 3);
+
+    CompileOptions options{.dtype = F32, .sizes = {{"K", 16}, {"V", 16}}, .strategy = "segmented", .segments = 4};
+    options.load = false;
+    const Attention attention = compile(program_named("gla").make(), options);
+    const dist::Scaling scaling = dist::scaling(attention, {1, 4}, 8, dist::link_named("shared-memory"));
+    ASSERT_EQ(scaling.calls.size(), 2U);
+    EXPECT_TRUE(scaling.by_segments);
+    EXPECT_EQ(scaling.calls[0].exchange_us, 0);
+    EXPECT_GT(scaling.calls[1].exchange_us, 0);
+    EXPECT_NEAR(scaling.calls[1].call_us, scaling.calls[0].call_us + scaling.segments_us + scaling.calls[1].exchange_us,
+                1e-6);
+    const std::string text = dist::explain(attention, 4, 8, dist::link_named("shared-memory"));
+    EXPECT_NE(text.find("* of the segments that the pass has anyway"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace forge::tests

@@ -145,8 +145,18 @@ TEST_P(GpuPrograms, HaveTheBackwardPass) {
     expect_agreement("backward", gpu_packed(BF16), 3, {}, {0, 90, 91, 300});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuPrograms,
-                         testing::Values("scalar_gla", "gla", "gated_delta_net", "shifted_pairs", "retnet"));
+constexpr const char* kPrograms[] = {"scalar_gla", "gla", "gated_delta_net", "shifted_pairs", "retnet"};
+INSTANTIATE_TEST_SUITE_P(All, GpuPrograms, testing::ValuesIn(kPrograms));
+
+/// What only a GPU runs has no other test that notices a name of nothing.
+TEST(GpuProgramNames, AreOfPrograms) {
+    for (const char* name : kPrograms) {
+        const ir::Definition def = program_named(name).make().define();
+        EXPECT_EQ(def.name, name);
+        for (const char* entry : {"forward", "backward"})
+            EXPECT_NO_THROW(static_cast<void>(program::tensors_of(entry, def))) << name << ", " << entry;
+    }
+}
 
 }  // namespace
 }  // namespace forge::tests

@@ -206,6 +206,73 @@ TEST_F(GpuExchange, HoldsUnderStress) {
     EXPECT_EQ(wrong, 0);
 }
 
+/// The strides of a block in a workspace: rows and the last axis' ends padded.
+std::vector<std::int64_t> padded(const std::vector<std::int64_t>& shape, std::int64_t pad, std::int64_t& block) {
+    std::vector<std::int64_t> strides(shape.size());
+    block = 1;
+    for (std::size_t axis = shape.size(); axis-- > 0;) strides[axis] = block, block = block * shape[axis] + pad;
+    return strides;
+}
+
+/// Summaries of segments as they lie in a workspace, by threads of a GPU and by the host's: the same but for what one
+/// rounding less makes.
+TEST_F(GpuExchange, FoldsSegmentsAsTheHostDoes) {
+    rethrow(on_gpus(1, {}, [&](dist::Group& group, const runtime::CudaDevice& device, const gpu::Stream& stream) {
+        Gpu gpu(group.space(), device);
+        gpu.begin(stream.handle());
+        std::mt19937_64 random(11);
+        std::normal_distribution<float> normal;
+        const auto numbers = [&](std::int64_t count) {
+            std::vector<float> all(static_cast<std::size_t>(count));
+            for (float& x : all) x = 0.3F * normal(random);
+            return all;
+        };
+        const auto on_gpu = [&](const std::vector<float>& from) {
+            float* to = gpu.take(from.size());
+            gpu.upload(from.data(), from.size(), to);
+            return to;
+        };
+        const Field all[] = {{Map::Identity, {3, 8}, {}, 6},
+                             {Map::Factors, {16, 12}, {1, 1}, 6},
+                             {Map::Factors, {16, 12}, {16, 1}, 6},
+                             {Map::Factors, {6, 8}, {1, 8}, 6},
+                             {Map::Factors, {5, 3, 7}, {1, 3, 1}, 6},
+                             {Map::Factors, {9}, {9}, 6},
+                             {Map::Factors, {}, {}, 6},
+                             {Map::Left, {12, 40}, {12, 12}, 6},
+                             {Map::Right, {10, 36}, {36, 36}, 6}};
+        for (const Field& field : all)
+            for (const std::int64_t pad : {0, 4}) {
+                dist::detail::Fold f;
+                f.field = field, f.heads = 3, f.first = 2, f.count = 5;
+                f.added_strides = padded(field.shape, pad, f.added_block);
+                f.map_strides = padded(field.map_shape, pad, f.map_block);
+                const std::int64_t blocks = (f.first + 2 * f.count) * f.heads, states = field.lanes * field.block();
+                const bool mapped = field.map != Map::Identity;
+                const std::vector<float> added = numbers(blocks * f.added_block), map = numbers(blocks * f.map_block),
+                                         begun = numbers(states);
+                std::vector<float> state(begun.size()), came(begun.size()),
+                    transition(static_cast<std::size_t>(field.lanes * field.map_block())), product(transition.size());
+                f.added = added.data(), f.map = mapped ? map.data() : nullptr,
+                f.begun = pad > 0 ? begun.data() : nullptr;
+                f.state = state.data(), f.transition = mapped ? transition.data() : nullptr;
+                dist::detail::fold_on_host(f);
+                f.added = on_gpu(added), f.map = mapped ? on_gpu(map) : nullptr,
+                f.begun = pad > 0 ? on_gpu(begun) : nullptr;
+                f.state = gpu.take(came.size()), f.transition = mapped ? gpu.take(product.size()) : nullptr;
+                EXPECT_TRUE(gpu.folds(field));
+                gpu.fold(f);
+                gpu.download(f.state, came.size(), came.data());
+                for (std::size_t i = 0; i < came.size(); ++i)
+                    ASSERT_NEAR(came[i], state[i], 1e-5 * std::max(1.0F, std::abs(state[i]))) << i;
+                if (!mapped) continue;
+                gpu.download(f.transition, product.size(), product.data());
+                for (std::size_t i = 0; i < product.size(); ++i)
+                    ASSERT_NEAR(product[i], transition[i], 1e-5 * std::max(1.0F, std::abs(transition[i]))) << i;
+            }
+    }));
+}
+
 /// A captured exchange, replayed: the numbers of exchanges are counted on the device.
 TEST_F(GpuExchange, IsReplayedFromGraphs) {
     if (find_gpus()->emulated) GTEST_SKIP() << "the emulated driver captures nothing";
@@ -277,7 +344,8 @@ TEST_F(GpuExchange, TellsOtherCallsApart) {
                                     scan_once(group, gpu, stream, 8), scan_once(group, gpu, stream, 9);
                                     scan_once(group, gpu, stream, group.rank() == 1 ? 9 : 8);
                                     stream.synchronize();
-                                    scan_once(group, gpu, stream, 8);
+                                    // The first rank waits for nobody: it learns of it in one of its next calls.
+                                    for (int call = 0; call < 10000; ++call) scan_once(group, gpu, stream, 8);
                                 });
     for (const std::exception_ptr& e : thrown) {
         ASSERT_TRUE(e);

@@ -42,9 +42,13 @@ class RanksOf : public testing::TestWithParam<Entry> {
     [[nodiscard]] bool by_chunks() const { return !def_.step || def_.fixed_chunk > 0; }
 
     void expect_agreement(const std::string& entry, check::Problem problem, const std::vector<Cut>& cuts) {
-        const bool back = entry != "forward";
         if (by_chunks() && problem.lengths.empty()) problem.T = 256;
-        const Attention attention = compiled(entry, problem);
+        expect_agreement(compiled(entry, problem), problem, cuts);
+    }
+
+    void expect_agreement(const Attention& attention, const check::Problem& problem, const std::vector<Cut>& cuts) {
+        const std::string& entry = attention.entry();
+        const bool back = entry != "forward";
         check::Buffers buffers(program::tensors_of(entry, def_), problem);
         const check::Reference reference = back ? check::backward_reference(buffers, def_, attention.chunk())
                                                 : check::reference(buffers, attention.chunk());
@@ -76,6 +80,26 @@ TEST_P(RanksOf, HaveTheForwardPass) {
     expect_agreement("forward", batch(17, 9),
                      {{2, {}}, {3, {0, 40, 40, 150}}, {4, {}, messages}, {8, {0, 0, 1, 30, 31, 90, 100, 150, 150}}});
     expect_agreement("forward", packed(17, 9), {{2, {0, 17, 150}}, {3, {}}, {4, {0, 40, 41, 41, 150}}, {8, {}}});
+}
+
+/// Where a rank's pass is in segments, its summary is that of its segments: kernels that tests/numerics has, too.
+TEST_P(RanksOf, SumUpTheirSegments) {
+    const bool turn = std::getenv("FORGE_ALL") || GetParam().name.size() % 5 == 0;
+    if (!turn && GetParam().name != "gated_delta_net" && GetParam().name != "shifted_pairs")
+        GTEST_SKIP() << "not without FORGE_ALL";
+    check::Problem problem = batch(32, 64);
+    problem.H = 1, problem.T = by_chunks() ? 256 : 400;
+    CompileOptions options{.dtype = F32, .strategy = "segmented", .segments = 3};
+    options.sizes = check::sizes_for(def_, problem);
+    const std::optional<Attention> attention = compile_as(def_, options);
+    if (!attention) GTEST_SKIP() << "its decay is not affine";
+    EXPECT_EQ(attention->summarised_segments(), 3);
+    dist::Options messages, gathered;
+    messages.shared_memory = false, gathered.scheme = Scheme::ScatterScanGather;
+    expect_agreement(*attention, problem,
+                     {{2, {}}, {3, {0, 130, 130, 400}, messages}, {4, {0, 1, 200, 390, 400}, gathered}});
+    problem.B = 1, problem.lengths = {17, 0, 260, 1, 122};
+    expect_agreement(*attention, problem, {{2, {0, 150, 400}}, {3, {0, 17, 140, 400}}});
 }
 
 /// The sizes and strategies of tests/numerics/gradient_test, in float32. FORGE_ALL=1 takes all programs, otherwise they

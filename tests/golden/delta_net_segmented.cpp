@@ -37,7 +37,7 @@ using namespace forge::device;
 // }
 FORGE_KERNEL void forge_delta_net_summaries(const Call& call, Size task, float* scratch) {
     const Task at = segment_task(call, task, 64);
-    if (at.last) return;  // no segment follows that would ask for its summary
+    if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary
     [[maybe_unused]] const vec zero = broadcast(0.0f);
     float* const t_k = scratch + 0;  // [64, 64]
     float* const t_v = scratch + 4096;  // [64, 64]

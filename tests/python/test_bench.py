@@ -61,8 +61,8 @@ def script(name):
 
 
 def test_calls_on_another_stream_come_after_what_reads_the_states():
-    """bench/decode.py copies the states that it compares before it captures the call, which changes them in place: without
-    the wait, those of 512 sequences were copied after a second call (state_err 0.39 on an H200)."""
+    """bench/decode.py copies the states that it compares before it captures the call, which changes them in place:
+    without the wait, those of 512 sequences were copied after a second call (state_err 0.39 on an H200)."""
     torch = Torch()
     streams = []
     script("decode").captured(lambda: streams.append(torch.cuda.current_stream()), torch)

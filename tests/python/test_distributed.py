@@ -93,6 +93,20 @@ def test_the_calls_of_one_rank_are_ordinary_ones(alone, tmp_path):
         ready(q, k, v, partition=part)
 
 
+def test_a_group_is_closed_once(alone):
+    """Before the interpreter ends; what comes later is refused."""
+    q, k, v = np.random.default_rng(5).standard_normal((3, 1, 6, 2, 8)).astype(np.float32)
+    attn = _definition(sp_group=alone)
+    attn(q, k, v)
+    alone.close()
+    alone.close()
+    for late in (alone.check, lambda: attn(q, k, v)):
+        with pytest.raises(ValueError, match="group: expected a pointer"):
+            late()
+    assert "closed" in repr(alone)
+    distributed.close()
+
+
 def test_few_tokens_of_ranks(alone):
     q, k, v = np.random.default_rng(4).standard_normal((3, 1, 6, 2, 8)).astype(np.float32)
     part = distributed.partition(np.array([0, 4, 6]), alone)

@@ -207,7 +207,7 @@ def test_the_forge_command(words, tmp_path):
         known = subprocess.run([COMMAND, words[1], "--help"], capture_output=True, text=True, check=True).stdout
         assert all(w.split("=")[0] in known for w in words if w.startswith("-"))
         return
-    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "FORGE_PYTHON": sys.executable}
     if words == ("forge", "explain", "zoo"):  # the package that another command builds
         smallest = "--targets x86-64 --size K=V=16 --dtype f32 --entries forward --tokens 64 --tasks 8"
         subprocess.run([COMMAND, "build", "retnet", *smallest.split(), "-o", "zoo"], env=env, cwd=tmp_path, check=True)

@@ -47,8 +47,9 @@ struct Call {
     Size segment_rows;  ///< tokens per segment
     Size summary_rows;  ///< tokens per summary: those of a segment, or a part of them
     Size sequences, heads, tiles;
-    int wide_offsets;  ///< whether offsets are i64
-    Size tasks;        ///< of this kernel
+    int wide_offsets;   ///< whether offsets are i64
+    int every_summary;  ///< whether the last segments of sequences are summarised too: of ranks
+    Size tasks;         ///< of this kernel
     /// Work beside a scan: the first `common` tasks are shared by all blocks, the others by the first `staying` blocks.
     Size common, staying;
     device::StateSlots slots;
@@ -178,7 +179,7 @@ FORGE_DEVICE Task segment_task(const Call& call, Size index, Size chunk_size) {
     return at;
 }
 
-/// What is summarised; no kernel reads the summaries of the last segment.
+/// What is summarised; no kernel reads the summaries of the last segment, but ranks do.
 FORGE_DEVICE Task summary_task(const Call& call, Size index, Size chunk_size) {
     Task at = part_task(call, index, chunk_size, call.summary_rows);
     at.last = (at.row / call.segment_rows + 1) * call.segment_rows >= at.tokens;

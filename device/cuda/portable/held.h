@@ -126,7 +126,8 @@ FORGE_DEVICE void store_held(T* dst, Size row_stride, Size col_stride, const Hel
         for (int n = 0; n < H::kSteps; ++n)
 #pragma unroll
             for (int l = 0; l < kWidth; ++l)
-                if (H::has_row(self, n)) dst[H::row(self, n) * row_stride + l * col_stride] = from_float<T>(h.x[n].x[l]);
+                if (H::has_row(self, n))
+                    dst[H::row(self, n) * row_stride + l * col_stride] = from_float<T>(h.x[n].x[l]);
     }
 }
 
@@ -210,7 +211,8 @@ FORGE_DEVICE void multiply_onto(const float* a, const float* b, Held<M, N>& h) {
         for (int l = 0; l < kWidth; ++l) {
             float sum = 0.0f;
 #pragma unroll
-            for (int d = 0; d < D; ++d) sum += a[H::row(self, n) * AI + d * AK] * b[d * BK + (H::column(self) + l) * BN];
+            for (int d = 0; d < D; ++d)
+                sum += a[H::row(self, n) * AI + d * AK] * b[d * BK + (H::column(self) + l) * BN];
             detail::put_number<ACC>(&h.x[n].x[l], sum);
         }
 }

@@ -27,6 +27,11 @@ __device__ __forceinline__ void copy_4(unsigned shared, const void* global, int 
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");
 }
 
+/// 8 bytes likewise.
+__device__ __forceinline__ void copy_8(unsigned shared, const void* global, int valid) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");
+}
+
 /// This thread's copies since the last call are one group.
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

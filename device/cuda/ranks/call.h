@@ -69,6 +69,23 @@ struct Gather {
     Size shape[8], strides[8];
 };
 
+/// The summaries of a rank's segments as one. Of lane n * heads + h, those of sequence n and head h, block (first + n *
+/// count + i) * heads + h of the workspace has number i of `count`; strides are within a block.
+struct Fold {
+    const float *added, *map;   ///< B, and the factors D; null: the identity
+    const float* begun;         ///< the states that sequences begin with, dense; null: zeros
+    float *state, *transition;  ///< of all of them, dense; transition null: it is not asked for
+    Size lanes, heads, first, count;
+    Size block, map_size;         ///< numbers of a lane's state, and of its transition
+    Size added_block, map_block;  ///< from block to block
+    int four;                     ///< whether four numbers of a state are side by side wherever one is at a multiple
+    int map_kind;
+    int axes, map_axes;
+    int shape[kMaxAxes], map_shape[kMaxAxes];
+    Size stride[kMaxAxes], step[kMaxAxes];  ///< of B, and of D along the axes of the state
+    Size map_stride[kMaxAxes];              ///< … and along its own
+};
+
 /// Transitions before the first token: ones, or `width` x `width` identities if that is not 0.
 struct Neutral {
     float* to;

@@ -35,13 +35,13 @@ namespace detail {
 /// A block's gates of four channels, number by number, to where their sums will lie.
 template <int K>
 FORGE_DEVICE void gather_gates(const GateSums<K>& sums, const float* from, Size row_stride, Size col_stride, int row0,
-                               int col, int rows) {
+                               int col, int rows, int cols) {
 #pragma unroll 1
     for (int i = row0; i < row0 + GateSums<K>::kBlock; ++i, from += row_stride) {
         vec x = broadcast(0.0f);
 #pragma unroll
         for (int l = 0; l < kWidth; ++l)
-            if (i < rows) x.x[l] = from[l * col_stride];
+            if (i < rows && col + l < cols) x.x[l] = from[l * col_stride];
         store(sums.at(i, col), x);
     }
 }
@@ -49,26 +49,30 @@ FORGE_DEVICE void gather_gates(const GateSums<K>& sums, const float* from, Size 
 }  // namespace detail
 
 /// The running sums, from kRoundedUp on, and the totals of gates(i, d) = gates[i * row_stride + d * col_stride], of 0
-/// for i >= rows. A warp sums its own block.
+/// for i >= rows and d >= cols. A warp sums its own block.
 template <int K>
-FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows) {
+FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows,
+                            int cols = K) {
     constexpr float kLog2E = 1.44269504f;
     constexpr int kRows = GateSums<K>::kBlock;
     static_assert(kWarps == GateSums<K>::kBlocks);
     const int block = warp(), row0 = block * kRows;
-    const bool vectors = col_stride == 1 && (reinterpret_cast<Size>(gates) | row_stride * 4) % 16 == 0;
+    const bool vectors =
+        col_stride == 1 && (reinterpret_cast<Size>(gates) | row_stride * 4) % 16 == 0 && cols % kWidth == 0;
 #pragma unroll 1
     for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
         const float* from = gates + row0 * row_stride + d * col_stride;
         vec g[kRows];  // all are asked for before the first is used
         if (vectors) {
 #pragma unroll
-            for (int i = 0; i < kRows; ++i, from += row_stride) g[i] = row0 + i < rows ? load(from) : broadcast(0.0f);
+            for (int i = 0; i < kRows; ++i, from += row_stride)
+                g[i] = row0 + i < rows && d < cols ? load(from) : broadcast(0.0f);
         } else {
 #pragma unroll
             for (int i = 0; i < kRows; ++i, from += row_stride)
 #pragma unroll
-                for (int l = 0; l < kWidth; ++l) g[i].x[l] = row0 + i < rows ? from[l * col_stride] : 0.0f;
+                for (int l = 0; l < kWidth; ++l)
+                    g[i].x[l] = row0 + i < rows && d + l < cols ? from[l * col_stride] : 0.0f;
         }
         vec sum = broadcast(kRoundedUp);
 #pragma unroll
@@ -83,22 +87,23 @@ FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size ro
 /// The same in short loops, for kernels whose text is long.
 template <int K>
 FORGE_DEVICE void sum_gates_briefly(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride,
-                                    int rows) {
+                                    int rows, int cols = K) {
     constexpr float kLog2E = 1.44269504f;
     constexpr int kRows = GateSums<K>::kBlock;
     const int block = warp(), row0 = block * kRows;
-    const bool vectors = col_stride == 1 && (reinterpret_cast<Size>(gates) | row_stride * 4) % 16 == 0;
+    const bool vectors =
+        col_stride == 1 && (reinterpret_cast<Size>(gates) | row_stride * 4) % 16 == 0 && cols % kWidth == 0;
 #pragma unroll 1
     for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
         const float* from = gates + row0 * row_stride + d * col_stride;
-        if (vectors && row0 + kRows <= rows) {
+        if (vectors && row0 + kRows <= rows && d < cols) {
             vec g[kRows];  // all are asked for before the first is used
 #pragma unroll
             for (int i = 0; i < kRows; ++i, from += row_stride) g[i] = load(from);
 #pragma unroll
             for (int i = 0; i < kRows; ++i) store(sums.at(row0 + i, d), g[i]);
         } else {
-            detail::gather_gates(sums, from, row_stride, col_stride, row0, d, rows);
+            detail::gather_gates(sums, from, row_stride, col_stride, row0, d, rows, cols);
         }
         vec sum = broadcast(kRoundedUp);
 #pragma unroll 2

@@ -13,6 +13,7 @@
 #include "move.h"
 #include "multiply.h"
 #include "operand.h"
+#include "part.h"
 #include "shifted.h"
 #include "sums.h"
 #ifdef FORGE_GROUPS

@@ -135,6 +135,14 @@ FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typen
     ptx::bulk_commit();
 }
 
+/// Of a matrix that has fewer columns in memory (part.h); copies do not write what lies behind them.
+template <class O>
+FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typename O::T* dst, Size row_stride,
+                                Size col_stride, const O& o, int rows, int cols) {
+    if (by_copy) store_operand(true, m, first, dst, row_stride, col_stride, o, rows);
+    else store_operand(dst, row_stride, col_stride, o, rows, cols);
+}
+
 /// Memory that this group's stores read may be written after the group's next barrier.
 FORGE_DEVICE void stores_read() {
     if (thread() == 0) ptx::bulk_wait_read<0>();

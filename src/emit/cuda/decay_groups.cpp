@@ -59,7 +59,16 @@ void DecayGroups::sum(const std::string& sums, ValueId gates, const char* rows) 
     const std::string from = global ? FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op))
                                     : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names),
                                                   op.layout->strides[0], op.layout->strides[1]);
-    c_.out.line("sum_gates{}({}, {}, {});", c_.long_text() ? "_briefly" : "", sums, from, global ? rows : "kChunk");
+    const std::string part = global ? columns_of(gates) : "";
+    c_.out.line("sum_gates{}({}, {}, {}{});", c_.long_text() ? "_briefly" : "", sums, from, global ? rows : "kChunk",
+                part);
+}
+
+/// `, …`: the columns that an input has, where those are not all.
+std::string DecayGroups::columns_of(ValueId input) const {
+    const int tensor = transfers_.tensor_of(fn_.op(input));
+    const std::string part = transfers_.part_of(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.shape.back());
+    return part.empty() ? "" : ", " + part;
 }
 
 void DecayGroups::sum_gates(const DecayGroup& group, const char* rows) const {
@@ -95,9 +104,9 @@ std::string DecayGroups::first_operand(ValueId q) const {
     const Op& op = fn_.op(q);
     if (op.layout->space != Space::Spill) return c_.name(q);
     const int tensor = transfers_.tensor_of(op);
-    return fmt::format("TokenRows<{}>({}, rows)",
+    return fmt::format("TokenRows<{}>({}, rows{})",
                        storage_type(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.dtype),
-                       FragmentInputs::token_matrix(c_.plan, op.attrs.name, tensor));
+                       FragmentInputs::token_matrix(c_.plan, op.attrs.name, tensor), columns_of(q));
 }
 
 void DecayGroups::multiply(const DecayGroup& group) const {

@@ -33,6 +33,7 @@ class DecayGroups {
     [[nodiscard]] std::string sums(const tile::DecayGroup& group) const;
     [[nodiscard]] std::string sums_of(ir::ValueId apply) const;
     void sum(const std::string& sums, ir::ValueId gates, const char* rows) const;
+    [[nodiscard]] std::string columns_of(ir::ValueId input) const;
     [[nodiscard]] std::string first_operand(ir::ValueId q) const;
     [[nodiscard]] std::string rows_to(ir::ValueId rows) const;
 

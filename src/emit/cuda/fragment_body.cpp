@@ -298,15 +298,23 @@ void FragmentBody::store_result(const ir::Result& r) {
     const int tensor = plan_.tensor(Slot::Output, r.name);
     const std::string rows = FragmentInputs::token_matrix(plan_, r.name, tensor);
     const ir::Type& type = plan_.tensors[static_cast<std::size_t>(tensor)].type;
+    const std::string part = output_part(tensor);
     if (!inputs_.is_mapped(tensor)) {
         c_.reads(v);
         const Transfers::ByOne by_one(transfers_, type);
-        return out_.line("store_operand({}, {}, {});", rows, c_.name(v), FragmentInputs::row_count(plan_, tensor));
+        return out_.line("store_operand({}, {}, {}{});", rows, c_.name(v), FragmentInputs::row_count(plan_, tensor),
+                         part);
     }
     out_.next({Kind::Store, "store_operand " + c_.name(v), c_.memory(v)});
     const Transfers::ByOne by_one(transfers_, type);
-    out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows);", cpp_identifier(r.name),
-              rows, c_.name(v));
+    out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows{});",
+              cpp_identifier(r.name), rows, c_.name(v), part);
+}
+
+/// `, …`: the columns of a matrix that an output has, where those are not all.
+std::string FragmentBody::output_part(int tensor) const {
+    const std::string part = transfers_.part_of(plan_.tensors[static_cast<std::size_t>(tensor)].type.shape.back());
+    return part.empty() ? "" : ", " + part;
 }
 
 /// From registers, row by row.
@@ -314,8 +322,8 @@ void FragmentBody::store_rows(const ir::Result& r) {
     const int tensor = plan_.tensor(Slot::Output, r.name);
     c_.next("store " + c_.name(r.value), c_.held(r.value), {});
     const Transfers::ByOne by_one(transfers_, plan_.tensors[static_cast<std::size_t>(tensor)].type);
-    out_.line("store_rows({}, {}, {});", FragmentInputs::token_matrix(plan_, r.name, tensor), c_.name(r.value),
-              FragmentInputs::row_count(plan_, tensor));
+    out_.line("store_rows({}, {}, {}{});", FragmentInputs::token_matrix(plan_, r.name, tensor), c_.name(r.value),
+              FragmentInputs::row_count(plan_, tensor), output_part(tensor));
 }
 
 void FragmentBody::keep_carried() {

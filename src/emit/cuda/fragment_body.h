@@ -46,6 +46,7 @@ class FragmentBody {
 
     void store_result(const ir::Result& r);
     void store_rows(const ir::Result& r);
+    [[nodiscard]] std::string output_part(int tensor) const;
     void keep(const ir::Result& r);
 
     Context& c_;

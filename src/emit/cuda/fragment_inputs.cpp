@@ -204,11 +204,13 @@ void FragmentInputs::start_shifted(ValueId v, const std::string& from, const std
     const int tensor = transfers_.tensor_of(fn_.op(v)), before = rows_before(plan_, tensor);
     const std::int64_t factor = input_slot(v).type.shape[0].factor;
     const std::string stride = fmt::format("call.tensors[{}].dim[{}]", before, factor == 1 ? 0 : 1);
+    const std::string part = transfers_.part_of(input_slot(v).type.shape.back());
     out_.line(
         "start_shifted<{}, {}>({}({}), {}, {}, row == 0, RowsBefore{{row == 0 ? last_rows<const float>(call, {}, at){} "
-        ": nullptr, {}, {}}});",
+        ": nullptr, {}, {}}}{});",
         c_.kernel.tiles.roles ? "Warp" : "Group", factor, operand_type(v), arriving(v), from, rows, before,
-        transfers_.tile_offset(before, 0), factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride);
+        transfers_.tile_offset(before, 0), factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride,
+        part.empty() ? "" : ", " + part);
 }
 
 void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When when) {
@@ -218,11 +220,17 @@ void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When 
     const std::string from = token_matrix(plan_, op.attrs.name, tensor), rows = row_count(plan_, tensor);
     const char* const who = c_.kernel.tiles.roles ? "Warp" : "Group";
     if (op.attrs.role == Role::Shifted) return start_shifted(v, from, rows);
+    const std::string part = transfers_.part_of(input_slot(v).type.shape.back());
     if (op.type.rank() == 1)
         out_.line("start_numbers<{}, {}>({}, {}, {}, {});", who, size_of(op.type, 0), arriving(v), token_vector(v),
                   rows, float_literal(input_slot(v).pad));
+    else if (!part.empty() && c_.is_operand(v))
+        out_.line("start_part<{}>({}({}), {}, {}, {});", who, operand_type(v), arriving(v), from, rows, part);
     else if (c_.is_operand(v))
         out_.line("{}({}({}), {}, {});", operand_function, operand_type(v), arriving(v), from, rows);
+    else if (!part.empty())
+        out_.line("start_tile_part<{}, {}, {}, {}>({}, {}, {}, {});", size_of(op.type, 0), size_of(op.type, 1),
+                  op.layout->strides[0], who, arriving(v), from, rows, part);
     else
         out_.line("start_tile<{}, {}, {}{}>({}, {}, {});", size_of(op.type, 0), size_of(op.type, 1),
                   op.layout->strides[0], c_.kernel.tiles.roles ? ", Warp" : "", arriving(v), from, rows);

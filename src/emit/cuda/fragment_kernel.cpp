@@ -79,7 +79,8 @@ class FragmentKernel {
             out_.add({kernel::Kind::WaitKernel});  // idle tasks too: the next kernel relies on it
         out_.put(idle);
         if (loop_ == Loop::Summaries)
-            out_.line("if (at.last) return;  // no segment follows that would ask for its summary");
+            out_.line(
+                "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
         declare_parameters();
         inputs_.declare_rows();
         if (c_.kernel.tiles.roles) write_fragment_roles(c_, transfers_, inputs_);

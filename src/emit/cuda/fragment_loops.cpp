@@ -4,6 +4,7 @@
 
 #include "emit/cuda/fragment_inputs.h"
 #include "emit/loops.h"
+#include "emit/transfers.h"
 #include "forge/error.h"
 #include "ir/triangular.h"
 #include "tile/fragments.h"
@@ -131,14 +132,17 @@ class FragmentLoop {
 
     std::string load_where_it_lies(ValueId v) {
         const std::string& name = fn_.op(v).attrs.name;
-        const std::string matrix =
-            FragmentInputs::token_matrix(c_.plan, name, c_.plan.tensor(plan::TensorSlot::Kind::Input, name));
+        const int tensor = c_.plan.tensor(plan::TensorSlot::Kind::Input, name);
+        const std::string matrix = FragmentInputs::token_matrix(c_.plan, name, tensor);
+        const ir::Type& type = c_.plan.tensors[static_cast<std::size_t>(tensor)].type;
+        std::string part = Transfers(c_).part_of(type.shape.back());
+        if (!part.empty()) part = ", " + part;
         if (!in_fragment())
-            return fmt::format("four_where_they_lie({}, rows, {}, {})", matrix, variable(0), variable(1));
+            return fmt::format("four_where_they_lie({}, rows, {}, {}{})", matrix, variable(0), variable(1), part);
         reads_fragment_ = true;
         const std::string there = fmt::format("{}_of_{}", c_.name(v), c_.name(result_));
-        before_.push_back(
-            fmt::format("const auto {} = fragment_where_it_lies<{}, {}>({}, rows);", there, rows(), cols(), matrix));
+        before_.push_back(fmt::format("const auto {} = fragment_where_it_lies<{}, {}>({}, rows{});", there, rows(),
+                                      cols(), matrix, part));
         return there + ".at(spot)";
     }
 

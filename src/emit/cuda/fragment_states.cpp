@@ -47,8 +47,9 @@ void FragmentStates::start_state(ValueId v) {
     const int tensor = plan_.tensor(SlotKind::InitialState, state);
     const std::string offset = transfers_.tile_offset(tensor, 0);
     out_.line("const float* const {}_initial = state_block<const float>(call, {}, at);", name, tensor);
-    out_.line("load_state({0}, {0}_initial{1}, {2});", name,
-              offset.empty() ? "" : fmt::format(" ? {}_initial{} : nullptr", name, offset), tensor_strides(v, tensor));
+    out_.line("load_state({0}, {0}_initial{1}, {2}{3});", name,
+              offset.empty() ? "" : fmt::format(" ? {}_initial{} : nullptr", name, offset), tensor_strides(v, tensor),
+              tensor_part(v, tensor));
     if (loop_ == Loop::Segments) join_summaries(v);
 }
 
@@ -103,8 +104,8 @@ void FragmentStates::store_before() {
         const int tensor = plan_.tensor(SlotKind::ChunkState, r.name);
         c_.next("store " + c_.name(r.value), c_.held(r.value), {});
         out_.open(fmt::format("if ({})", transfers_.chunk_state(r.name)));
-        out_.line("store_state(before{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(r.value, tensor),
-                  c_.name(r.value));
+        out_.line("store_state(before{}, {}, {}{});", transfers_.tile_offset(tensor, 0),
+                  tensor_strides(r.value, tensor), c_.name(r.value), tensor_part(r.value, tensor));
         out_.close();
     }
 }
@@ -136,8 +137,8 @@ void FragmentStates::store_final(const std::string& state, ValueId v) {
     if (plan_.late_state(tensor)) return store_spilled(graph::final_spill(state), v, kSequenceBlock);
     c_.next("store " + c_.name(v), c_.held(v), {});
     out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
-    out_.line("store_state(final{}, {}, {});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor),
-              c_.name(v));
+    out_.line("store_state(final{}, {}, {}{});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor),
+              c_.name(v), tensor_part(v, tensor));
     out_.close();
 }
 
@@ -156,6 +157,15 @@ std::string FragmentStates::spill_strides(ValueId v, const std::string& spill) c
 
 std::string FragmentStates::tensor_strides(ValueId v, int tensor) const {
     return strides(v, fmt::format("call.tensors[{}].dim[0]", tensor), fmt::format("call.tensors[{}].dim[1]", tensor));
+}
+
+std::string FragmentStates::tensor_part(ValueId v, int tensor) const {
+    const ir::Type& type = plan_.tensors[static_cast<std::size_t>(tensor)].type;
+    std::string rows = transfers_.part_of(type.shape[0]), cols = transfers_.part_of(type.shape[1]);
+    if (rows.empty() && cols.empty()) return "";
+    if (rows.empty()) rows = std::to_string(size_of(fn_.op(v).type, 0));
+    if (cols.empty()) cols = std::to_string(size_of(fn_.op(v).type, 1));
+    return ", " + strides(v, rows, cols);
 }
 
 }  // namespace forge::emit

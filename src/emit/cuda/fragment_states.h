@@ -37,6 +37,8 @@ class FragmentStates {
     [[nodiscard]] std::string strides(ir::ValueId v, const std::string& rows, const std::string& cols) const;
     [[nodiscard]] std::string spill_strides(ir::ValueId v, const std::string& spill) const;
     [[nodiscard]] std::string tensor_strides(ir::ValueId v, int tensor) const;
+    /// `, …`: the rows and columns of its fragment that a tensor has, where those are not all.
+    [[nodiscard]] std::string tensor_part(ir::ValueId v, int tensor) const;
 
     Context& c_;
     Transfers& transfers_;

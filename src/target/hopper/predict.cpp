@@ -57,7 +57,8 @@ double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, c
     if (has_work_ahead(plan)) return microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel);
     FitWishes wishes;
     wishes.expected_tokens = problem.tokens, wishes.expected_tasks = problem.sequences * problem.heads;
-    return segment_times(plan.definition, kernel.graph.fn, problem.sizes, wishes).chunk;
+    return segment_times(plan.definition, kernel.graph.fn, problem.sizes, plan.schedule.held(problem.sizes), wishes)
+        .chunk;
 }
 
 /// Tasks that go through chunks in order. The table's summaries are two to a multiprocessor. Alone on a multiprocessor
@@ -101,7 +102,7 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
     for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
         const plan::Kernel& kernel = plan.kernels[i];
         StageCost& k = cost.kernels[i];
-        if (kernel.engine == plan::Engine::Tiles) predict_tiles_kernel(k, kernel, gpu);
+        if (kernel.engine == plan::Engine::Tiles) predict_tiles_kernel(k, kernel, plan.schedule, gpu);
         else if (kernel.graph.loop == plan::Loop::Chunks) predict_chunks(k, kernel, gpu.multiprocessors);
         else predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
         cost.seconds += k.seconds;

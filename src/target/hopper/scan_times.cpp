@@ -65,8 +65,8 @@ std::int64_t MatrixSegmentTimes::best(std::int64_t most) const {
 }
 
 SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-                           const FitWishes& wishes) {
-    tile::Sizes of_chunk = sizes;
+                           const tile::Sizes& held, const FitWishes& wishes) {
+    tile::Sizes of_chunk = held;
     of_chunk[ir::kChunkSymbol] = kBlock;
     SegmentTimes times;
     count(program, of_chunk, times);

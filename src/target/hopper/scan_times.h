@@ -24,8 +24,9 @@ struct SegmentTimes {
 };
 
 /// In one pass.
+/// `held`: sizes on chip, of which matrices are made; `sizes`: in memory.
 SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-                           const FitWishes& wishes);
+                           const tile::Sizes& held, const FitWishes& wishes);
 
 /// A scan with work ahead whose transitions are matrices.
 struct MatrixSegmentTimes {

@@ -40,6 +40,27 @@ bool has_long_steps(const ir::Function& program) {
     });
 }
 
+/// Shorter axes than this are left to other engines: matrices would be zeros for the most part.
+constexpr std::int64_t kLeastPadded = 16;
+
+/// Sizes on chip of axes of matrices that are no whole blocks.
+tile::Sizes padded_sizes(const ir::Function& program, const tile::Sizes& sizes) {
+    tile::Sizes padded;
+    const auto pad = [&](const Dim& d) {
+        const auto size = sizes.find(d.symbol);
+        if (size == sizes.end() || size->second < kLeastPadded || d.factor * size->second % kBlock == 0) return;
+        padded[d.symbol] = (size->second + kBlock - 1) / kBlock * kBlock;
+    };
+    for (const ir::Op& op : program.ops) {
+        const bool input = op.code == Opcode::Param && op.attrs.role == ir::Role::Input && op.type.rank() == 2;
+        if (input) pad(op.type.shape[1]);
+        for (std::size_t i = 0; ir::is_matmul(op.code) && i < 2; ++i)
+            for (const Dim& d : program.op(op.args[i]).type.shape) pad(d);
+    }
+    return padded;
+}
+
+/// `sizes`: on chip.
 std::string value_axis(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes) {
     std::vector<std::string> axes = plan::cut_axes(program, strategy);
     if (axes.empty() && !graph::has_saved_states(program)) axes = graph::parallel_axes(program, graph::Whole::Some);
@@ -254,17 +275,19 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     s.shared_memory = true;
     s.engine = plan::Engine::WarpGroups;
     s.block_threads = kThreads;
-    s.tile_axis = value_axis(program, s.strategy, sizes);
+    s.padded = padded_sizes(program, sizes);
+    const tile::Sizes held = s.held(sizes);
+    s.tile_axis = value_axis(program, s.strategy, held);
     s.tile_chunks = back ? plan::cuts_chunks(program, s.tile_axis) : true;
-    s.tiles = wishes.tiles ? wishes.tiles : sizes.at(s.tile_axis) / kBlock;
-    s.tile_size = sizes.at(s.tile_axis) / s.tiles;
+    s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
+    s.tile_size = held.at(s.tile_axis) / s.tiles;
     s.share = has_long_steps(program);
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
     // Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
     if (back) return with_stages(s, memory, tasks > memory.multiprocessors, make_plan);
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
-    const bool joined = joined_at_start(program, sizes);
+    const bool joined = joined_at_start(program, held);
     const auto summaries = [&](std::int64_t segments) {
         return joined ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0;
     };
@@ -279,7 +302,7 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     if (tasks <= memory.multiprocessors) {
         const std::int64_t segments =
             std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
-        SegmentTimes times = segment_times(definition, program, sizes, wishes);
+        SegmentTimes times = segment_times(definition, program, sizes, held, wishes);
         times.segments = segments, times.summaries = summaries(segments);
         // Work ahead fills the GPU; two segments shorten what is left too little.
         const bool pay = segments > (s.share ? 2 : 1) && times.pay();
@@ -315,8 +338,9 @@ void estimate(Candidate& candidate, const ir::Definition& definition, const ir::
     if (!candidate.possible() || s.share || s.output_groups == 0 || (!one_pass && !joined) ||
         tasks * s.segments > question.gpu()->multiprocessors)
         return;
+    const tile::Sizes& sizes = question.problem.sizes;
     SegmentTimes times =
-        segment_times(definition, program, question.problem.sizes, fit_wishes(question.problem, candidate.wishes));
+        segment_times(definition, program, sizes, s.held(sizes), fit_wishes(question.problem, candidate.wishes));
     times.segments = s.segments, times.summaries = s.summaries;
     candidate.estimate_s = 1e-6 * (one_pass ? times.in_one_pass() : times.in_segments());
     candidate.note = fmt::format("{} products and {} matrices per chunk", times.products, times.matrices);

@@ -78,7 +78,8 @@ class Fitting {
     [[nodiscard]] bool goes_by_token() const {
         const bool states = std::any_of(definition_.states.begin(), definition_.states.end(),
                                         [](const auto& s) { return s.type.rank() > 1; });
-        return wishes_.hold && wishes_.chunk == 1 && strategy_ == Strategy::OnePass && states && !graph::has_saved_states(program_);
+        return wishes_.hold && wishes_.chunk == 1 && strategy_ == Strategy::OnePass && states &&
+               !graph::has_saved_states(program_);
     }
 
     /// The fewest threads and tiles with which threads can hold all states: the more each has, the less all that is not
@@ -87,7 +88,8 @@ class Fitting {
         constexpr std::int64_t kNarrow = 16, kFewTokens = 16;  // columns
         std::optional<Schedule> best;
         std::string why;
-        for (const int threads : wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512}) {
+        for (const int threads :
+             wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512}) {
             for (const std::int64_t tiles : all_tile_counts()) {
                 Schedule s = schedule(1, tiles);
                 s.block_threads = threads, s.holds_states = true;

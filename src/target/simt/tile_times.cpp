@@ -32,25 +32,31 @@ int decays_of(const ir::Function& fn) {
     }));
 }
 
-/// Two tasks hide each other's waits.
-constexpr std::int64_t kAtOnce = 2;
+/// Tasks that hide each other's waits on a multiprocessor: two where their tiles fill its shared memory; as many as
+/// make half of the threads that there can be where states are in registers.
+std::int64_t at_once(const plan::Schedule& schedule) {
+    constexpr std::int64_t kOfTiles = 2, kHoldingThreads = 1024;
+    return schedule.holds_states ? std::max<std::int64_t>(1, kHoldingThreads / schedule.block_threads) : kOfTiles;
+}
 
 }  // namespace
 
-void predict_tiles_kernel(StageCost& k, const plan::Kernel& kernel, const GpuFacts& gpu) {
+void predict_tiles_kernel(StageCost& k, const plan::Kernel& kernel, const plan::Schedule& schedule,
+                          const GpuFacts& gpu) {
     const double runs = static_cast<double>(k.tasks * std::max<std::int64_t>(1, k.hops));
     const double hop = kTiles.step * steps_of(kernel.tiles.fn) + kTiles.decays * decays_of(kernel.tiles.fn) +
                        k.flops / runs / kTiles.flops + k.elementwise / runs / kTiles.elementwise;
     const double chain = 1e-6 * hop * static_cast<double>(k.hops);
     k.latency_seconds = chain;
-    k.arithmetic_seconds = chain * static_cast<double>(k.tasks) / static_cast<double>(kAtOnce * gpu.multiprocessors);
+    k.arithmetic_seconds =
+        chain * static_cast<double>(k.tasks) / static_cast<double>(at_once(schedule) * gpu.multiprocessors);
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
 }
 
 void predict_tiles(CallCost& cost, const plan::Plan& plan, const GpuFacts& gpu) {
     cost.seconds = 1e-6 * kTiles.start;
     for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
-        predict_tiles_kernel(cost.kernels[i], plan.kernels[i], gpu);
+        predict_tiles_kernel(cost.kernels[i], plan.kernels[i], plan.schedule, gpu);
         cost.seconds += cost.kernels[i].seconds;
     }
     cost.basis = "rough times of portable kernels' operations on an NVIDIA H200";

@@ -7,7 +7,8 @@
 
 namespace forge::target {
 
-void predict_tiles_kernel(StageCost& cost, const plan::Kernel& kernel, const GpuFacts& gpu);
+void predict_tiles_kernel(StageCost& cost, const plan::Kernel& kernel, const plan::Schedule& schedule,
+                          const GpuFacts& gpu);
 /// The times of all kernels and of the call, in a cost in which everything is counted.
 void predict_tiles(CallCost& cost, const plan::Plan& plan, const GpuFacts& gpu);
 

@@ -111,7 +111,8 @@ std::filesystem::path build(const std::string& name, const plan::Plan& plan,
 Program::Program(const std::string& name, plan::Plan plan, const std::function<void(std::string&)>& edit)
     : plan_(std::move(plan)), library_(build(name, plan_, edit)) {}
 
-void Program::run(Call call, unsigned seed, int multiprocessors) const {
+void Program::run(Call call, unsigned seed, int multiprocessors,
+                  const std::function<void(const runtime::Callable&, const Call&)>& after) const {
     open_recorder();
     connect(library_);
     constexpr std::size_t kAlignment = 256;
@@ -125,6 +126,7 @@ void Program::run(Call call, unsigned seed, int multiprocessors) const {
     const Launches launches(plan_, library_, call, seed, multiprocessors);
     launches.run(plan_.kernels.size() - 1);
     launches.store_last_rows();
+    if (after) after(callable, call);
 }
 
 }  // namespace forge::emulated

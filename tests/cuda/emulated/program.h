@@ -7,6 +7,7 @@
 
 #include "forge/runtime.h"
 #include "plan/plan.h"
+#include "runtime/callable.h"
 #include "tests/cuda/emulated/kernels.h"
 
 namespace forge::emulated {
@@ -19,8 +20,9 @@ class Program {
 
     [[nodiscard]] const plan::Plan& plan() const { return plan_; }
     /// Of tasks and threads in an order that the seed decides. The workspace is NaN before. On one multiprocessor work
-    /// beside a scan has several tasks for each warp group.
-    void run(Call call, unsigned seed, int multiprocessors = 1) const;
+    /// beside a scan has several tasks for each warp group. `after` sees the call with its workspace.
+    void run(Call call, unsigned seed, int multiprocessors = 1,
+             const std::function<void(const runtime::Callable&, const Call&)>& after = {}) const;
 
   private:
     plan::Plan plan_;

@@ -104,10 +104,11 @@ float from_half(unsigned short) { std::abort(); }  // no test has such rows
 #define __grid_constant__
 #define __launch_bounds__(...)
 #include "device/cuda/ranks/exchange.h"
+#include "device/cuda/ranks/fold.h"
 
 namespace {
 
-enum Kernel : std::uintptr_t { kExchange = 1, kGather, kNeutral };
+enum Kernel : std::uintptr_t { kExchange = 1, kGather, kNeutral, kFold };
 void* handle(std::uintptr_t number) { return reinterpret_cast<void*>(number); }
 void* pointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }
 
@@ -183,7 +184,10 @@ int cuModuleLoadData(void** module, const void*) { return *module = handle(9), 0
 int cuModuleUnload(void*) { return 0; }
 int cuModuleGetFunction(void** function, void*, const char* name) {
     const std::string_view of = name;
-    *function = handle(of == "forge_exchange" ? kExchange : of == "forge_gather" ? kGather : kNeutral);
+    *function = handle(of == "forge_exchange" ? kExchange
+                       : of == "forge_gather" ? kGather
+                       : of == "forge_fold"   ? kFold
+                                              : kNeutral);
     return 0;
 }
 int cuFuncSetAttribute(void*, int, int) { return 0; }
@@ -194,6 +198,7 @@ int cuLaunchKernelEx(const forge::runtime::CudaLaunch* how, void* function, void
     run_grid(how->grid_x, how->block_x, how->shared_bytes, [&] {
         if (which == kExchange) forge_exchange(*static_cast<const ranks::Exchange*>(arguments[0]));
         else if (which == kGather) forge_gather(*static_cast<const ranks::Gather*>(arguments[0]));
+        else if (which == kFold) forge_fold(*static_cast<const ranks::Fold*>(arguments[0]));
         else forge_neutral(*static_cast<const ranks::Neutral*>(arguments[0]));
     });
     return 0;

@@ -11,6 +11,7 @@ T* global_address(T* p) {
 }
 
 inline void copy_16(unsigned shared, const void* global, int valid) { forge_hardware->copy(shared, global, 16, valid); }
+inline void copy_8(unsigned shared, const void* global, int valid) { forge_hardware->copy(shared, global, 8, valid); }
 inline void copy_4(unsigned shared, const void* global, int valid) { forge_hardware->copy(shared, global, 4, valid); }
 inline void copy_commit() { forge_hardware->copy_commit(); }
 template <int PENDING>
