@@ -116,6 +116,7 @@ CompileOptions compile_options(const ir::Definition& definition, const check::Pr
     o.engine = options.engine;
     o.strategy = options.strategy;
     o.entry = options.entry;
+    o.state_dtype = dtype_named(options.state_dtype);
     o.chunk = options.chunk;
     o.tiles = options.tiles;
     o.segments = options.segments;

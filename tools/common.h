@@ -26,7 +26,7 @@ struct ShapeOptions {
 struct BuildOptions {
     std::string device = "cpu", engine = "auto";
     std::string on;  ///< a GPU that need not be there; device is then cuda
-    std::string entry = "forward";
+    std::string entry = "forward", state_dtype = "f32";
     std::string strategy = "auto", isa = "auto", cache_dir;
     std::int64_t chunk = 0, tiles = 0, segments = 0;
     std::string rule = "cost";

@@ -68,6 +68,9 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy = true) {
             return known ? "" : "expected forward, decode, backward or 'backward of' inputs, got '" + entry + "'";
         })
         ->group("Compilation");
+    app.add_option("--state-dtype", build.state_dtype, "of states in memory, for --entry decode")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+        ->group("Compilation");
     app.add_option("--chunk", build.chunk, "tokens per chunk; 0: chosen")
         ->check(CLI::IsMember({0, 16, 32, 64, 128}))
         ->group("Compilation");

@@ -43,10 +43,9 @@ class KernelWriter {
                           fmt::format("FORGE_KERNEL void {}({})", kernel_symbol(c_.kernel), c_.dialect.arguments));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
         if (c_.dialect.overlaps) out_.add({Kind::WaitKernel});
-        if (has_far_tiles()) begin_tasks();
+        if (takes_tasks_in_turn()) begin_tasks();
         begin_task();
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
-        ask_for_states();
         declare_tiles();
         transfers_.declare_tensors();
         before_chunks();
@@ -60,18 +59,24 @@ class KernelWriter {
             out_.end();
             store_carried();
         }
-        if (has_far_tiles()) end_tasks();
+        if (takes_tasks_in_turn()) end_tasks();
         out_.end();
     }
 
   private:
     [[nodiscard]] bool has_far_tiles() const { return c_.kernel.tiles.far_floats > 0; }
 
-    /// Blocks that have tiles in global memory take one task after the other.
+    [[nodiscard]] bool holds_states() const { return plan_.schedule.holds_states; }
+
+    /// Blocks that have tiles in global memory, or ask for a next task's states, take one task after the other.
+    [[nodiscard]] bool takes_tasks_in_turn() const { return has_far_tiles() || holds_states(); }
     void begin_tasks() {
-        const int spill = plan_.spill(plan::kFarSpill);
-        out_.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
-                  plan_.spills[static_cast<std::size_t>(spill)].floats);
+        if (has_far_tiles()) {
+            const int spill = plan_.spill(plan::kFarSpill);
+            out_.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
+                      plan_.spills[static_cast<std::size_t>(spill)].floats);
+        }
+        if (holds_states()) ask_for_first_states();
         Statement tasks{Kind::Loop, "tasks"};
         tasks.tasks = true;
         out_.begin(std::move(tasks), "");
@@ -89,8 +94,8 @@ class KernelWriter {
         const auto chunk = plan_.schedule.chunk;
         switch (loop_) {
             case Loop::Scan:
-                out_.put(plan_.schedule.holds_states ? "const HoldingTask at = holding_task(call, task);"
-                                                      : "const Task at = scan_task(call, task);");
+                out_.put(holds_states() ? "const HoldingTask at = holding_task(call, task);"
+                                        : "const Task at = scan_task(call, task);");
                 break;
             case Loop::Carries:
                 out_.line("const Task at = carry_task(call, task);");
@@ -190,14 +195,32 @@ class KernelWriter {
         c_.next("fetch " + c_.name(v), transfers_.source(v), {kernel::registers(c_.name(v) + "_ahead")});
     }
 
-    /// What threads hold is asked for before anything else, and waited for after all that can be asked for has been.
-    void ask_for_states() {
+    [[nodiscard]] std::vector<ValueId> held_states() const {
+        std::vector<ValueId> states;
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (c_.is_param(v, Role::State) && c_.is_held(v)) transfers_.ask_for_state(v);
+            if (c_.is_param(v, Role::State) && c_.is_held(v)) states.push_back(v);
+        return states;
     }
+
+    void ask_for_first_states() {
+        for (const ValueId v : held_states()) transfers_.declare_coming_state(v);
+        out_.open("const auto ask_for_states = [&](const HoldingTask& at)");
+        for (const ValueId v : held_states()) transfers_.ask_for_state(v);
+        out_.close("};");
+        ask_for_states("ask_for_states(holding_task(call, blockIdx.x));");
+    }
+    void ask_for_states(const char* line) {
+        kernel::Accesses coming;
+        for (const ValueId v : held_states()) append(coming, {kernel::registers(transfers_.coming(v))});
+        c_.next("ask for states", {}, coming);
+        out_.put(line);
+    }
+    /// Those of this task, which have been asked for, are taken before those of the next one are.
     void take_states() {
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (c_.is_param(v, Role::State) && c_.is_held(v)) transfers_.take_state(v);
+        if (held_states().empty()) return;
+        for (const ValueId v : held_states()) transfers_.take_state(v);
+        ask_for_states(
+            "if (const Size next = task + gridDim.x; next < call.tasks) ask_for_states(holding_task(call, next));");
     }
 
     /// One pointer per buffer, with its shape. What has the place of a state is where the state is.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "emit/coming.h"
 #include "emit/last_rows.h"
 #include "graph/transition.h"
 
@@ -382,23 +383,33 @@ std::string Transfers::state_strides(int tensor) {
     return fmt::format("call.tensors[{0}].dim[0], call.tensors[{0}].dim[1]", tensor);
 }
 
+std::int64_t Transfers::coming_place(ValueId v) const {
+    std::int64_t place = floats_of_tiles(c_.kernel);
+    for (ValueId before = 0; before < v; ++before)
+        if (c_.is_param(before, Role::State) && c_.is_held(before)) place += coming_floats(plan_, fn_.op(before).type);
+    return place;
+}
+
+void Transfers::declare_coming_state(ValueId v) {
+    const ir::Type& type = fn_.op(v).type;
+    out_.line("const Coming<{}, {}, {}> {}(scratch + {});", storage_type(plan_.state_dtype), size_of(type, 0),
+              size_of(type, 1), coming(v), coming_place(v));
+}
+
 void Transfers::ask_for_state(ValueId v) {
-    const Op& op = fn_.op(v);
-    const int initial = plan_.tensor(SlotKind::InitialState, op.attrs.name),
-              final = plan_.tensor(SlotKind::FinalState, op.attrs.name);
-    const std::string type = storage_type(plan_.state_dtype);
+    const int initial = plan_.tensor(SlotKind::InitialState, fn_.op(v).attrs.name);
     const std::string offset = tile_offset(initial, 0);
     constexpr std::size_t kPlus = 3;  // " + "
-    c_.next("ask for " + c_.name(v), {}, {kernel::registers(c_.name(v) + "_asked")});
-    out_.line("const auto {0}_asked = ask_for<{1}, {2}, {3}>(held_block<const {1}>(call, {4}, at), {5}, {6});",
-              c_.name(v), type, size_of(op.type, 0), size_of(op.type, 1), initial,
+    out_.line("{}.ask(held_block<const {}>(call, {}, at), {}, {});", coming(v), storage_type(plan_.state_dtype), initial,
               offset.empty() ? "0" : offset.substr(kPlus), state_strides(initial));
-    out_.line("{0}* const {1}_final = held_block<{0}>(call, {2}, at);", type, c_.name(v), final);
 }
 
 void Transfers::take_state(ValueId v) {
-    c_.next("take " + c_.name(v), {kernel::registers(c_.name(v) + "_asked")}, {kernel::registers(c_.name(v))});
-    out_.line("{0} {1} = held({1}_asked);", c_.held_type(v), c_.name(v));
+    const int final = plan_.tensor(SlotKind::FinalState, fn_.op(v).attrs.name);
+    out_.line("{0}* const {1}_final = held_block<{0}>(call, {2}, at);", storage_type(plan_.state_dtype), c_.name(v),
+              final);
+    c_.next("take " + c_.name(v), {kernel::registers(coming(v))}, {kernel::registers(c_.name(v))});
+    out_.line("{} {} = {}.take();", c_.held_type(v), c_.name(v), coming(v));
 }
 
 void Transfers::store_held(const std::string& to, int tensor, ValueId v) {

@@ -1,11 +1,13 @@
 /// Matrices of states in registers, for kernels that go through a sequence token by token: they are read from global
-/// memory once, stay with the threads, and are written once.
+/// memory once, stay with the threads, and are written once. A block takes one task after the other, and asks for the
+/// states of the next one before it computes.
 ///
 /// A thread holds vectors of four neighbours, of every kAtOnce-th row. Threads beyond the columns, and rows beyond the
 /// last, hold what the nearest have, so that elementwise work needs no conditions; sums leave them out, and nobody
 /// stores them. Vectors that matrices are multiplied by lie in shared memory, and so do the results, in full precision.
 #pragma once
 
+#include "../ptx/copy.h"
 #include "call.h"
 #include "io.h"
 #include "matmul.h"
@@ -14,6 +16,14 @@
 namespace forge::cuda {
 
 namespace detail {
+
+/// Four elements to shared memory, by a copy that runs beside computation.
+template <class T>
+FORGE_DEVICE void copy_four(Four<T>* shared, const T* p) {
+    static_assert(sizeof(Four<T>) == 16 || sizeof(Four<T>) == 8);
+    if constexpr (sizeof(Four<T>) == 16) ptx::copy_16(ptx::shared_address(shared), p, 16);
+    else ptx::copy_8(ptx::shared_address(shared), p, 8);
+}
 
 __host__ __device__ constexpr int power_of_two(int n) {
     int p = 1;
@@ -48,6 +58,10 @@ struct Held {
     }
     FORGE_DEVICE static bool has_column(int self) { return kLanes * kWidth == N || self % kLanes * kWidth < N; }
     FORGE_DEVICE static int row(int self, int n) { return has_row(self, n) ? n * kAtOnce + self / kLanes : M - 1; }
+    /// From row(self, n) to row(self, n + 1): known, most often, so that one address leads to the next.
+    FORGE_DEVICE static int step(int self, int n) {
+        return (n + 2) * kAtOnce <= M ? kAtOnce : row(self, n + 1) - row(self, n);
+    }
     FORGE_DEVICE static int column(int self) { return has_column(self) ? self % kLanes * kWidth : N - kWidth; }
 };
 
@@ -77,57 +91,62 @@ FORGE_DEVICE T* held_block(const Call& call, int tensor, const HoldingTask& at) 
     return t.data && slot >= 0 ? static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head : nullptr;
 }
 
-/// A matrix that has been asked for in global memory, and not waited for yet.
+/// A matrix for a block's next task, on its way to shared memory while the task before is computed. Each thread asks for
+/// what it will hold and takes it, so that threads need not wait for each other.
 template <class T, int M, int N>
-struct Asked {
-    detail::Four<T> x[Held<M, N>::kSteps];
-};
-
-/// From `src`, `skip` elements on; of no matrix (null) all is 0.
-template <class T, int M, int N>
-FORGE_DEVICE Asked<T, M, N> ask_for(const T* src, Size skip, Size row_stride, Size col_stride) {
+class Coming {
     using H = Held<M, N>;
-    const int self = thread();
-    Asked<T, M, N> asked{};
-    if (!src) return asked;
-    src += skip + H::column(self) * col_stride;
-    if (detail::in_fours(src, row_stride, col_stride)) {
-#pragma unroll
-        for (int n = 0; n < H::kSteps; ++n) asked.x[n] = detail::load_four(src + H::row(self, n) * row_stride);
-    } else {
-#pragma unroll
-        for (int n = 0; n < H::kSteps; ++n)
-#pragma unroll
-            for (int l = 0; l < kWidth; ++l) asked.x[n].x[l] = src[H::row(self, n) * row_stride + l * col_stride];
-    }
-    return asked;
-}
+    detail::Four<T>* own_;  // kThreads apart
 
-template <class T, int M, int N>
-FORGE_DEVICE Held<M, N> held(const Asked<T, M, N>& asked) {
-    Held<M, N> h;
+  public:
+    FORGE_DEVICE explicit Coming(float* shared) : own_(reinterpret_cast<detail::Four<T>*>(shared) + thread()) {}
+
+    /// For `src`, `skip` elements on; of no matrix (null) all is 0. What came before has been taken.
+    FORGE_DEVICE void ask(const T* src, Size skip, Size row_stride, Size col_stride) const {
+        const int self = thread();
+        if (!src) {
 #pragma unroll
-    for (int n = 0; n < Held<M, N>::kSteps; ++n) h.x[n] = detail::to_vec(asked.x[n]);
-    return h;
-}
+            for (int n = 0; n < H::kSteps; ++n) own_[n * kThreads] = {};
+            return;
+        }
+        src += skip + H::column(self) * col_stride + H::row(self, 0) * row_stride;
+        if (detail::in_fours(src, row_stride, col_stride)) {
+#pragma unroll
+            for (int n = 0; n < H::kSteps; src += H::step(self, n++) * row_stride)
+                detail::copy_four(own_ + n * kThreads, src);
+            ptx::copy_commit();
+        } else {
+            for (int n = 0; n < H::kSteps; src += H::step(self, n++) * row_stride)
+                for (int l = 0; l < kWidth; ++l) own_[n * kThreads].x[l] = src[l * col_stride];
+        }
+    }
+
+    FORGE_DEVICE H take() const {
+        ptx::copy_wait<0>();
+        H h;
+#pragma unroll
+        for (int n = 0; n < H::kSteps; ++n) h.x[n] = detail::to_vec(own_[n * kThreads]);
+        __syncwarp();  // before they are overwritten
+        return h;
+    }
+};
 
 template <class T, int M, int N>
 FORGE_DEVICE void store_held(T* dst, Size row_stride, Size col_stride, const Held<M, N>& h) {
     using H = Held<M, N>;
     const int self = thread();
-    dst += H::column(self) * col_stride;
+    dst += H::column(self) * col_stride + H::row(self, 0) * row_stride;
     if (!H::has_column(self)) return;
     if (detail::in_fours(dst, row_stride, col_stride)) {
 #pragma unroll
-        for (int n = 0; n < H::kSteps; ++n)
-            if (H::has_row(self, n)) detail::store_four(dst + H::row(self, n) * row_stride, h.x[n]);
+        for (int n = 0; n < H::kSteps; dst += H::step(self, n++) * row_stride)
+            if (H::has_row(self, n)) detail::store_four(dst, h.x[n]);
     } else {
 #pragma unroll
-        for (int n = 0; n < H::kSteps; ++n)
+        for (int n = 0; n < H::kSteps; dst += H::step(self, n++) * row_stride)
 #pragma unroll
             for (int l = 0; l < kWidth; ++l)
-                if (H::has_row(self, n))
-                    dst[H::row(self, n) * row_stride + l * col_stride] = from_float<T>(h.x[n].x[l]);
+                if (H::has_row(self, n)) dst[l * col_stride] = from_float<T>(h.x[n].x[l]);
     }
 }
 

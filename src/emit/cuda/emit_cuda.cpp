@@ -49,18 +49,6 @@ int most_groups(const plan::Plan& plan) {
     return most;
 }
 
-/// Blocks of threads per multiprocessor, for which registers must do: as many as what threads hold of states, and what
-/// they need for all else, leave room for. The more there are, the more loads are under way.
-std::int64_t resident_blocks(const plan::Plan& plan) {
-    constexpr std::int64_t kRegisters = 65536;
-    const std::int64_t others = plan.schedule.fetches_ahead ? 96 : 48;
-    const int threads = plan.schedule.block_threads;
-    std::int64_t floats = 0;
-    for (const plan::Kernel& kernel : plan.kernels)
-        floats = std::max(floats, tile::held_floats(kernel.tiles.fn, threads));
-    return std::max<std::int64_t>(1, kRegisters / (threads * (others + floats)));
-}
-
 Source tiles_source(const plan::Plan& plan) {
     Dialect cuda;
     cuda.defines = {define_of_call(plan), fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
@@ -69,7 +57,8 @@ Source tiles_source(const plan::Plan& plan) {
     if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.publishes = true;
     if (const int groups = most_groups(plan); groups > 1)
         cuda.defines.emplace_back(fmt::format("FORGE_GROUPS {}", groups));
-    if (plan.schedule.holds_states) cuda.defines.push_back(fmt::format("FORGE_RESIDENT {}", resident_blocks(plan)));
+    if (plan.schedule.holds_states)
+        cuda.defines.push_back(fmt::format("FORGE_RESIDENT {}", plan.schedule.resident_blocks));
     if (plan.schedule.holds_states) cuda.includes.emplace_back("cuda/portable/held.h");
     if (plan.has_end()) cuda.includes.emplace_back("cuda/portable/last_rows.h");
     cuda.namespaces = {"forge::cuda"};
@@ -82,7 +71,7 @@ Source tiles_source(const plan::Plan& plan) {
     return write_source(
         plan, cuda, [](Writer& out, const Dialect& dialect, const plan::Plan& p, const plan::Kernel& kernel) {
             Dialect own = dialect;
-            if (kernel.tiles.far_floats > 0) own.prologue.pop_back();  // it has several tasks
+            if (kernel.tiles.far_floats > 0 || p.schedule.holds_states) own.prologue.pop_back();  // it has several tasks
             if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
             else if (p.schedule.warp_groups() && &kernel != &p.kernels.back())
                 own.prologue.emplace_back("ptx::let_next_kernel_start();");

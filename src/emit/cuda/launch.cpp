@@ -5,27 +5,19 @@
 #include <algorithm>
 
 #include "device/cuda/portable/call.h"
+#include "emit/coming.h"
 #include "emit/cuda/channels.h"
 #include "forge/error.h"
 
 namespace forge::emit {
 namespace {
 
-/// A vector that is gathered from a row whose length is no multiple of it may reach past the last tile.
-constexpr std::int64_t kSlackFloats = 1024;
-
-bool has_partial_vectors(const ir::Function& fn) {
-    return std::any_of(fn.ops.begin(), fn.ops.end(), [](const ir::Op& op) {
-        return std::any_of(op.type.shape.begin(), op.type.shape.end(),
-                           [](const Dim& d) { return d.factor > 1 && d.factor % 4 != 0; });
-    });
-}
-
 Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
-    const std::int64_t slack = has_partial_vectors(kernel.tiles.fn) ? kSlackFloats : 0;
     Launch launch;
     launch.threads = plan.schedule.block_threads * (kernel.tiles.roles ? kernel.tiles.roles->groups() : 1);
-    launch.shared_bytes = (kernel.tiles.scratch_floats + slack) * static_cast<std::int64_t>(sizeof(float));
+    launch.shared_bytes =
+        (floats_of_tiles(kernel) + coming_floats(plan)) * static_cast<std::int64_t>(sizeof(float));
+    launch.resident_blocks = plan.schedule.resident_blocks;
     launch.parts = plan.tiles(kernel);
     if (kernel.tiles.far_floats > 0) launch.most_blocks = plan.schedule.far_blocks;
     if (plan.is_beside(kernel, plan::Loop::Chunks)) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "emit/coming.h"
 #include "emit/cuda/emit_cuda.h"
 #include "forge/error.h"
 #include "graph/saved_states.h"
@@ -18,6 +19,7 @@ using plan::Schedule;
 using plan::Strategy;
 
 constexpr std::int64_t kVector = 4;     ///< floats that a thread handles at a time
+constexpr std::int64_t kReserved = 1024;  ///< bytes of shared memory, of each block
 constexpr std::int64_t kGoodTile = 32;  ///< columns below which products no longer keep the warps of a block busy
 
 /// How many parts an axis may be cut into, few first: parts are whole vectors, so that parts of spills stay aligned.
@@ -99,7 +101,7 @@ class Fitting {
                     if (why.empty()) why = no;
                     continue;
                 }
-                best = s;
+                best = s, best->resident_blocks = resident_blocks(plan);
                 const bool busy = wishes_.expected_tasks * tiles >= memory_.multiprocessors || s.tile_size <= kNarrow;
                 if (busy) return best;
             }
@@ -118,8 +120,24 @@ class Fitting {
     [[nodiscard]] std::string why_not(const plan::Plan& plan) const {
         const tile::TileKernel& tiles = plan.kernels.front().tiles;
         if (held_floats(plan) == 0) return tiles.not_held;
-        constexpr std::int64_t kOfWarps = 8 * 1024;  // what they leave each other of a sum
-        return need_of(plan) + kOfWarps > memory_.bytes ? "vectors take more than shared memory has" : "";
+        return bytes_of_block(plan) > memory_.bytes ? "vectors and states take more than shared memory has" : "";
+    }
+
+    /// Blocks of threads per multiprocessor, for which registers must do: as many as what threads hold of states, and
+    /// what they need for all else, leave room for, and shared memory. The more there are, the more loads are under way.
+    [[nodiscard]] int resident_blocks(const plan::Plan& plan) const {
+        constexpr std::int64_t kRegisters = 65536;
+        const std::int64_t others = plan.schedule.fetches_ahead ? 96 : 48;
+        const std::int64_t by_registers = kRegisters / (plan.schedule.block_threads * (others + held_floats(plan)));
+        const std::int64_t by_memory = std::max(memory_.bytes, memory_.all_bytes) / (bytes_of_block(plan) + kReserved);
+        return static_cast<int>(std::max<std::int64_t>(1, std::min(by_registers, by_memory)));
+    }
+
+    /// With what warps leave each other of a sum, and the next task's states.
+    static std::int64_t bytes_of_block(const plan::Plan& plan) {
+        constexpr std::int64_t kOfWarps = 8 * 1024;
+        return need_of(plan) + kOfWarps +
+               emit::coming_floats(plan) * static_cast<std::int64_t>(sizeof(float));
     }
 
     /// Of all states, per thread.
