@@ -11,7 +11,9 @@ K = V = 128, 32 heads, inputs in bfloat16, gates in float32; both begin with the
 are compared. Per row:
 
     forge_us, fla_us   median of CUDA-graph replays between two events, the L2 cache overwritten before each (--flush):
-                       its dirty lines are written back while the kernel runs, as its own will be under the next one
+                       its dirty lines are written back while the kernel runs, as its own will be under the next one.
+                       --layers: a graph has so many calls, with states of their own, as a model's step has; the time
+                       is that of one. With 1 the graph's own launch, some 5 us, is in it
     ratio              fla_us / forge_us
     floor_us           states in and out and all vectors, once, at --bandwidth
     of_floor           floor_us / forge_us
@@ -38,7 +40,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 K = V = 128
 COLUMNS = [
-    "op", "states", "B", "H", "HV", "forge_us", "fla_us", "ratio", "floor_us", "of_floor", "fla_of_floor",
+    "op", "states", "B", "H", "HV", "layers", "forge_us", "fla_us", "ratio", "floor_us", "of_floor", "fla_of_floor",
     "state_bytes", "forge_kernels", "forge_others", "rel_err", "state_err", "schedule", "error",
 ]  # fmt: skip
 
@@ -72,12 +74,12 @@ def inputs_of(op: str, B: int, H: int, HV: int, device: str, torch) -> dict:
 class ForgeCall:
     """One token of each sequence, states in slots of a pool."""
 
-    def __init__(self, op: str, x: dict, states, torch, threads: int = 0):
+    def __init__(self, op: str, x: dict, states, torch, threads: int = 0, tiles: int = 0):
         from forge import Attention, variants
 
         B = states.shape[0]
         definition = getattr(variants, OPS[op][0]).definition
-        self._attention = Attention(definition, options={"threads": threads or None})
+        self._attention = Attention(definition, options={"threads": threads or None, "tiles": tiles or None})
         self._slots = torch.randperm(B + B // 4, device=states.device)[:B].to(torch.int32)
         self._pool = torch.zeros((B + B // 4, *states.shape[1:]), dtype=states.dtype, device=states.device)
         self._pool[self._slots.long()] = states
@@ -109,12 +111,12 @@ def fla_call(op: str, x: dict, states):
 # ------------------------------------------------------------------------------------------------- measuring on a GPU
 
 
-def captured(call, torch):
-    """A graph of one call, its result, and how many kernels and other nodes it has (None: PyTorch does not say)."""
+def captured(calls, torch):
+    """A graph of these calls, and how many kernels and other nodes each has (None: PyTorch does not say)."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())  # a call changes states in place, which may still be being copied
     with torch.cuda.stream(side):
-        for _ in range(3):
+        for call in calls * 3:
             call()
     torch.cuda.synchronize()
     try:
@@ -122,8 +124,10 @@ def captured(call, torch):
     except TypeError:
         graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = call()
-    return graph, result, nodes_of(graph)
+        kept = [call() for call in calls]  # each with memory of its own for what it makes
+    kernels, others = nodes_of(graph)
+    del kept
+    return graph, *(n if n is None else n / len(calls) for n in (kernels, others))
 
 
 def nodes_of(graph):
@@ -171,21 +175,21 @@ def gpu_row(row: dict, x: dict, states, args, torch) -> None:
     flush = flusher(args.flush, torch)
     outputs: dict = {}
     try:
-        forge = ForgeCall(op, x, states, torch)
-        outputs["forge"] = forge().clone(), forge.states
-        row["schedule"] = forge.schedule
-        graph, _, (row["forge_kernels"], row["forge_others"]) = captured(forge, torch)
-        row["forge_us"] = statistics.median(replay_us(graph, flush, args.runs, torch))
-        del graph, forge
+        layers = [ForgeCall(op, x, states, torch, tiles=args.tiles) for _ in range(args.layers)]
+        outputs["forge"] = layers[0]().clone(), layers[0].states
+        row["schedule"] = layers[0].schedule
+        graph, row["forge_kernels"], row["forge_others"] = captured(layers, torch)
+        row["forge_us"] = statistics.median(replay_us(graph, flush, args.runs, torch)) / args.layers
+        del graph, layers
     except Exception as error:  # noqa: BLE001
         errors.append(f"forge: {error!r}")
     if not args.no_fla:
         try:
-            fla = fla_call(op, x, states)
-            outputs["fla"] = tuple(t.clone() for t in fla())
-            graph, _, _ = captured(fla, torch)
-            row["fla_us"] = statistics.median(replay_us(graph, flush, args.runs, torch))
-            del graph, fla
+            layers = [fla_call(op, x, states.clone()) for _ in range(args.layers)]
+            outputs["fla"] = tuple(t.clone() for t in layers[0]())
+            graph, _, _ = captured(layers, torch)
+            row["fla_us"] = statistics.median(replay_us(graph, flush, args.runs, torch)) / args.layers
+            del graph, layers
         except Exception as error:  # noqa: BLE001
             errors.append(f"fla: {error!r}")
     if len(outputs) == 2:
@@ -228,7 +232,7 @@ def cpu_row(row: dict, x: dict, states, args, torch) -> None:
 
 def row_of(op: str, dtype: str, B: int, args, torch) -> dict:
     H = args.H if op in FEWER_HEADS else args.HV
-    row = {"op": op, "states": dtype, "B": B, "H": H, "HV": args.HV}
+    row = {"op": op, "states": dtype, "B": B, "H": H, "HV": args.HV, "layers": args.layers}
     x = inputs_of(op, B, H, args.HV, args.device, torch)
     kind = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
     states = torch.randn(B, args.HV, K, V, device=args.device).to(kind)
@@ -284,6 +288,8 @@ def main() -> int:
     parser.add_argument("--H", type=int, default=32, help="heads of q and k, where FLA takes fewer than of v")
     parser.add_argument("--HV", type=int, default=32)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--layers", type=int, default=1, help="calls in a graph, each with states of its own")
+    parser.add_argument("--tiles", type=int, default=0, help="Forge's, of the value axis; 0: chosen")
     parser.add_argument("--runs", type=int, help="replays (100); on the CPU turns of 0.2 s each (5)")
     parser.add_argument("--bandwidth", type=float, default=4.2, help="TB/s, for the floor (H200: 4.2 as measured)")
     parser.add_argument("--flush", choices=("write", "read", "none"), default="write", help="of the L2 cache")

@@ -400,8 +400,8 @@ void Transfers::ask_for_state(ValueId v) {
     const int initial = plan_.tensor(SlotKind::InitialState, fn_.op(v).attrs.name);
     const std::string offset = tile_offset(initial, 0);
     constexpr std::size_t kPlus = 3;  // " + "
-    out_.line("{}.ask(held_block<const {}>(call, {}, at), {}, {});", coming(v), storage_type(plan_.state_dtype), initial,
-              offset.empty() ? "0" : offset.substr(kPlus), state_strides(initial));
+    out_.line("{}.ask(held_block<const {}>(call, {}, at), {}, {});", coming(v), storage_type(plan_.state_dtype),
+              initial, offset.empty() ? "0" : offset.substr(kPlus), state_strides(initial));
 }
 
 void Transfers::take_state(ValueId v) {

@@ -118,7 +118,7 @@ std::int64_t held_floats(const Function& fn, int threads) {
 }
 
 std::int64_t most_held_floats(int threads) {
-    constexpr std::int64_t kRegisters = 65536, kMost = 64;
+    constexpr std::int64_t kRegisters = 65536, kMost = 128;
     return std::min(kMost, kRegisters / threads / 4);
 }
 

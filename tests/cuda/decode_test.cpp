@@ -132,10 +132,18 @@ TEST(DecodeKernelStates, OfAnySizeAreHeld) {
 
 // States of 16 bits are read, computed with and rounded: what float32 ones would have been. So are those without the
 // axis of values, which no plan of one token stores late: it takes no parts of an axis that a state lacks.
-class StatesOfSixteenBits : public testing::TestWithParam<std::tuple<const char*, bool>> {};
+class StatesOfSixteenBits : public testing::TestWithParam<std::tuple<const char*, bool, bool>> {};
+
+/// Of this shape; `transposed`: the last axis but one is dense, as in pools of engines that keep states value by key.
+check::OwnedTensor states_of(const std::vector<std::int64_t>& shape, bool transposed) {
+    check::OwnedTensor x(BF16, shape, -1, false);
+    const std::size_t last = shape.size() - 1;
+    if (transposed) x.dense = false, x.strides[last - 1] = 1, x.strides[last] = shape[last - 1];
+    return x;
+}
 
 TEST_P(StatesOfSixteenBits, AreThoseOfFloatsRounded) {
-    const auto [name, hold] = GetParam();
+    const auto [name, hold, transposed] = GetParam();
     const Decode decode(program_named(name));
     const check::Problem problem{
         .B = 2, .T = 3, .H = 2, .sizes = {{"K", 36}, {"V", 64}}, .dtype = BF16, .initial_state = true};
@@ -145,10 +153,10 @@ TEST_P(StatesOfSixteenBits, AreThoseOfFloatsRounded) {
     check::Buffers buffers(decode.declared, problem), wanted(decode.declared, problem);
     std::map<std::string, check::OwnedTensor> stored;
     for (auto& [state, given] : wanted.initial_states) {
-        check::OwnedTensor& x = stored.emplace(state, check::OwnedTensor(BF16, given.shape, -1, false)).first->second;
+        check::OwnedTensor& x = stored.emplace(state, states_of(given.shape, transposed)).first->second;
         for (std::int64_t i = 0; i < given.count(); ++i) x.set(i, given.at(i)), given.set(i, x.at(i));
     }
-    const std::string tag = fmt::format("{}_{}", name, hold);
+    const std::string tag = fmt::format("{}_{}_{}", name, hold, transposed);
     emulated::Program("decode_floats_" + tag, plan).run(wanted.call(), 1);
     plan.state_dtype = BF16;
     Call call = buffers.call();
@@ -156,15 +164,17 @@ TEST_P(StatesOfSixteenBits, AreThoseOfFloatsRounded) {
     emulated::Program("decode_halves_" + tag, plan).run(call, 1);
     EXPECT_EQ(buffers.outputs.at("o").storage, wanted.outputs.at("o").storage);
     for (const auto& [state, x] : stored) {
-        check::OwnedTensor rounded(BF16, x.shape, -1, false);
+        check::OwnedTensor rounded = states_of(x.shape, transposed);
         for (std::int64_t i = 0; i < x.count(); ++i) rounded.set(i, wanted.final_states.at(state).at(i));
         EXPECT_EQ(x.storage, rounded.storage) << state;
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StatesOfSixteenBits,
-                         testing::Values(std::tuple{"gated_delta_net", true}, std::tuple{"gated_delta_net", false},
-                                         std::tuple{"normalised", true}));
+                         testing::Values(std::tuple{"gated_delta_net", true, false},
+                                         std::tuple{"gated_delta_net", true, true},
+                                         std::tuple{"gated_delta_net", false, false},
+                                         std::tuple{"normalised", true, false}));
 
 INSTANTIATE_TEST_SUITE_P(All, DecodeKernels, testing::ValuesIn(all_programs()), name_of);
 

@@ -2,9 +2,10 @@
 /// memory once, stay with the threads, and are written once. A block takes one task after the other, and asks for the
 /// states of the next one before it computes.
 ///
-/// A thread holds vectors of four neighbours, of every kAtOnce-th row. Threads beyond the columns, and rows beyond the
-/// last, hold what the nearest have, so that elementwise work needs no conditions; sums leave them out, and nobody
-/// stores them. Vectors that matrices are multiplied by lie in shared memory, and so do the results, in full precision.
+/// A thread holds vectors of four neighbours, of some rows one below the other. Threads beyond the columns, and rows
+/// beyond the last, hold what the nearest have, so that elementwise work needs no conditions; sums leave them out, and
+/// nobody stores them. Vectors that matrices are multiplied by lie in shared memory, and so do the results, in full
+/// precision.
 #pragma once
 
 #include "../ptx/copy.h"
@@ -45,7 +46,8 @@ FORGE_DEVICE void put_number(float* p, float x) {
 
 }  // namespace detail
 
-/// An M x N matrix, of which thread `self` has `x[n]` at row(self, n) and the four columns from column(self) on.
+/// An M x N matrix, of which thread `self` has `x[n]` at row(self, n) and the four columns from column(self) on. Its
+/// rows are neighbours, so that what belongs to rows is read in fours.
 template <int M, int N>
 struct Held {
     static constexpr int kLanes = detail::power_of_two(vectors(N)), kAtOnce = kThreads / kLanes;
@@ -54,14 +56,12 @@ struct Held {
     vec x[kSteps];
 
     FORGE_DEVICE static bool has_row(int self, int n) {
-        return (n + 1) * kAtOnce <= M || n * kAtOnce + self / kLanes < M;
+        return kSteps * kAtOnce == M || self / kLanes * kSteps + n < M;
     }
     FORGE_DEVICE static bool has_column(int self) { return kLanes * kWidth == N || self % kLanes * kWidth < N; }
-    FORGE_DEVICE static int row(int self, int n) { return has_row(self, n) ? n * kAtOnce + self / kLanes : M - 1; }
-    /// From row(self, n) to row(self, n + 1): known, most often, so that one address leads to the next.
-    FORGE_DEVICE static int step(int self, int n) {
-        return (n + 2) * kAtOnce <= M ? kAtOnce : row(self, n + 1) - row(self, n);
-    }
+    FORGE_DEVICE static int row(int self, int n) { return has_row(self, n) ? self / kLanes * kSteps + n : M - 1; }
+    /// From row(self, n) to row(self, n + 1), so that one address leads to the next.
+    FORGE_DEVICE static int step(int self, int n) { return has_row(self, n + 1) ? 1 : 0; }
     FORGE_DEVICE static int column(int self) { return has_column(self) ? self % kLanes * kWidth : N - kWidth; }
 };
 
@@ -91,8 +91,8 @@ FORGE_DEVICE T* held_block(const Call& call, int tensor, const HoldingTask& at) 
     return t.data && slot >= 0 ? static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head : nullptr;
 }
 
-/// A matrix for a block's next task, on its way to shared memory while the task before is computed. Each thread asks for
-/// what it will hold and takes it, so that threads need not wait for each other.
+/// A matrix for a block's next task, on its way to shared memory while the task before is computed. Each thread asks
+/// for what it will hold and takes it, so that threads need not wait for each other.
 template <class T, int M, int N>
 class Coming {
     using H = Held<M, N>;
@@ -116,6 +116,7 @@ class Coming {
                 detail::copy_four(own_ + n * kThreads, src);
             ptx::copy_commit();
         } else {
+#pragma unroll 1
             for (int n = 0; n < H::kSteps; src += H::step(self, n++) * row_stride)
                 for (int l = 0; l < kWidth; ++l) own_[n * kThreads].x[l] = src[l * col_stride];
         }

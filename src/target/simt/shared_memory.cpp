@@ -18,9 +18,9 @@ namespace {
 using plan::Schedule;
 using plan::Strategy;
 
-constexpr std::int64_t kVector = 4;     ///< floats that a thread handles at a time
+constexpr std::int64_t kVector = 4;       ///< floats that a thread handles at a time
 constexpr std::int64_t kReserved = 1024;  ///< bytes of shared memory, of each block
-constexpr std::int64_t kGoodTile = 32;  ///< columns below which products no longer keep the warps of a block busy
+constexpr std::int64_t kGoodTile = 32;    ///< columns below which products no longer keep the warps of a block busy
 
 /// How many parts an axis may be cut into, few first: parts are whole vectors, so that parts of spills stay aligned.
 std::vector<std::int64_t> splits(std::int64_t size) {
@@ -85,9 +85,10 @@ class Fitting {
     }
 
     /// The fewest threads and tiles with which threads can hold all states: the more each has, the less all that is not
-    /// states costs. More tiles only where multiprocessors would have nothing to do.
+    /// states costs. More tiles only where multiprocessors would have nothing to do, or nothing beside one block.
     [[nodiscard]] std::optional<Schedule> holding(std::vector<Refusal>& refused) const {
-        constexpr std::int64_t kNarrow = 16, kFewTokens = 16;  // columns
+        constexpr std::int64_t kNarrow = 16;  // columns
+        constexpr int kLeastBlocks = 2;
         std::optional<Schedule> best;
         std::string why;
         for (const int threads :
@@ -95,15 +96,15 @@ class Fitting {
             for (const std::int64_t tiles : all_tile_counts()) {
                 Schedule s = schedule(1, tiles);
                 s.block_threads = threads, s.holds_states = true;
-                s.fetches_ahead = wishes_.expected_tokens > kFewTokens;
                 const plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
                 if (const std::string no = why_not(plan); !no.empty()) {
                     if (why.empty()) why = no;
                     continue;
                 }
-                best = s, best->resident_blocks = resident_blocks(plan);
-                const bool busy = wishes_.expected_tasks * tiles >= memory_.multiprocessors || s.tile_size <= kNarrow;
-                if (busy) return best;
+                set_blocks(s, plan);
+                best = s;
+                const bool busy = wishes_.expected_tasks * tiles >= memory_.multiprocessors;
+                if ((busy && s.resident_blocks >= kLeastBlocks) || s.tile_size <= kNarrow) return best;
             }
             if (best) return best;
         }
@@ -124,20 +125,24 @@ class Fitting {
     }
 
     /// Blocks of threads per multiprocessor, for which registers must do: as many as what threads hold of states, and
-    /// what they need for all else, leave room for, and shared memory. The more there are, the more loads are under way.
-    [[nodiscard]] int resident_blocks(const plan::Plan& plan) const {
-        constexpr std::int64_t kRegisters = 65536;
-        const std::int64_t others = plan.schedule.fetches_ahead ? 96 : 48;
-        const std::int64_t by_registers = kRegisters / (plan.schedule.block_threads * (others + held_floats(plan)));
+    /// what they need for all else, leave room for, and shared memory. The more there are, the more loads are under
+    /// way. Few tokens' vectors are asked for before states are waited for where that costs no block.
+    void set_blocks(Schedule& s, const plan::Plan& plan) const {
+        constexpr std::int64_t kRegisters = 65536, kOthers = 48, kAhead = 48, kFewTokens = 16;
         const std::int64_t by_memory = std::max(memory_.bytes, memory_.all_bytes) / (bytes_of_block(plan) + kReserved);
-        return static_cast<int>(std::max<std::int64_t>(1, std::min(by_registers, by_memory)));
+        const auto blocks = [&](std::int64_t others) {
+            const std::int64_t by_registers = kRegisters / (s.block_threads * (others + held_floats(plan)));
+            return static_cast<int>(std::max<std::int64_t>(1, std::min(by_registers, by_memory)));
+        };
+        const int most = blocks(kOthers), ahead = blocks(kOthers + kAhead);
+        s.fetches_ahead = ahead == most || wishes_.expected_tokens > kFewTokens;
+        s.resident_blocks = s.fetches_ahead ? ahead : most;
     }
 
     /// With what warps leave each other of a sum, and the next task's states.
     static std::int64_t bytes_of_block(const plan::Plan& plan) {
         constexpr std::int64_t kOfWarps = 8 * 1024;
-        return need_of(plan) + kOfWarps +
-               emit::coming_floats(plan) * static_cast<std::int64_t>(sizeof(float));
+        return need_of(plan) + kOfWarps + emit::coming_floats(plan) * static_cast<std::int64_t>(sizeof(float));
     }
 
     /// Of all states, per thread.

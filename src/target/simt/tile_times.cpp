@@ -32,11 +32,10 @@ int decays_of(const ir::Function& fn) {
     }));
 }
 
-/// Tasks that hide each other's waits on a multiprocessor: two where their tiles fill its shared memory; as many as
-/// make half of the threads that there can be where states are in registers.
+/// Tasks that hide each other's waits on a multiprocessor: two where their tiles fill its shared memory.
 std::int64_t at_once(const plan::Schedule& schedule) {
-    constexpr std::int64_t kOfTiles = 2, kHoldingThreads = 1024;
-    return schedule.holds_states ? std::max<std::int64_t>(1, kHoldingThreads / schedule.block_threads) : kOfTiles;
+    constexpr std::int64_t kOfTiles = 2;
+    return schedule.holds_states ? schedule.resident_blocks : kOfTiles;
 }
 
 }  // namespace
