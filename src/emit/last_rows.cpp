@@ -26,9 +26,9 @@ std::string token_shape(const plan::Plan& plan, const ir::Type& type) {
 void write_late_state(Writer& out, const plan::Plan& plan, const plan::LateState& state) {
     const plan::SpillSlot& slot = plan.spills[static_cast<std::size_t>(state.spill)];
     const std::vector<std::int64_t> sizes = sizes_of(plan, slot.type, 0);
-    out.line("store_late_state(call, {}, at, call.spills[{}] + {} * {}, {{{}, {{{}}}, {{{}}}}});", state.final,
-             state.spill, kSequenceBlock, slot.floats, sizes.size(), fmt::join(sizes, ", "),
-             fmt::join(slot.strides, ", "));
+    out.line("{}store_late_state(call, {}, at, call.spills[{}] + {} * {}, {{{}, {{{}}}, {{{}}}}});",
+             state.in_place ? "if (call.in_place) " : "", state.final, state.spill, kSequenceBlock, slot.floats,
+             sizes.size(), fmt::join(sizes, ", "), fmt::join(slot.strides, ", "));
 }
 
 }  // namespace
