@@ -1,5 +1,7 @@
 #include "emit/last_rows.h"
 
+#include <algorithm>
+
 #include "emit/names.h"
 #include "forge/error.h"
 #include "tile/layout.h"
@@ -31,6 +33,19 @@ void write_late_state(Writer& out, const plan::Plan& plan, const plan::LateState
              sizes.size(), fmt::join(sizes, ", "), fmt::join(slot.strides, ", "));
 }
 
+std::string what_is_stored(const plan::Plan& plan) {
+    std::vector<std::string> what;
+    const auto add = [&](const char* words, bool in_place) {
+        if (std::any_of(plan.late_states.begin(), plan.late_states.end(),
+                        [&](const plan::LateState& state) { return state.in_place == in_place; }))
+            what.emplace_back(words);
+    };
+    if (!plan.last_rows.empty()) what.emplace_back("The last rows of inputs");
+    add(what.empty() ? "States that every tile has computed" : "states that every tile has computed", false);
+    add(what.empty() ? "States of segments in place" : "states of segments in place", true);
+    return fmt::format("{}", fmt::join(what, ", and "));
+}
+
 }  // namespace
 
 int rows_before(const plan::Plan& plan, int input) {
@@ -44,10 +59,7 @@ std::string last_rows_symbol(const plan::Plan& plan) { return "forge_" + plan.de
 void write_last_rows(Writer& out, const Dialect& dialect, const plan::Plan& plan) {
     if (!plan.has_end()) return;
     out.put("");
-    out.line("// {}, for the next call.", plan.late_states.empty() ? "The last rows of inputs"
-                                          : plan.last_rows.empty()
-                                              ? "States that every tile has computed"
-                                              : "The last rows of inputs, and states that every tile has computed");
+    out.line("// {}, for the next call.", what_is_stored(plan));
     out.open(fmt::format("FORGE_KERNEL void {}({})", last_rows_symbol(plan), dialect.arguments));
     for (const std::string& line : dialect.prologue) out.put(line);
     out.line("const Task at = end_task(call, task);");

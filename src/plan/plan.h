@@ -106,9 +106,10 @@ struct SpillSlot {
     int parts = 0;  ///< of an operand of the matrix units, which it is stored as; 0: stored as floats
 };
 
-/// A state whose initial one several tasks of a scan read: each computes all of it, the same numbers, because it
-/// lacks the axis along which they take parts; or they have segments, which join the summaries before them to it. The
-/// final state is left in the workspace, and the last kernel stores it, after all that may read the initial one there.
+/// A state whose initial one several tasks of a scan read. Either it lacks the axis along which they take parts, so
+/// that each of them computes all of it, the same numbers; or they have segments, which join the summaries before them
+/// to it. The final state is left in the workspace, and the last kernel stores it, after all that may read the initial
+/// one where it goes.
 struct LateState {
     int spill = 0, initial = 0, final = 0;
     bool in_place = false;  ///< of segments, one of which stores it: only where it may lie in the initial one's memory

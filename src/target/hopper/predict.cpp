@@ -77,8 +77,8 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
 }
 
-/// The table's tasks hide each other's waits, so many to a multiprocessor. Where shared memory is for fewer, as a
-/// chunk's matrices do not only pass through it, what they take it for is longer.
+/// What tasks of chunks take beside those of the table, kFull of which share a multiprocessor and hide each other's
+/// waits: shared memory may have room for fewer.
 double factor_of_waits(const plan::Plan& plan, const plan::Kernel& kernel) {
     const double tasks = plan.is_beside(kernel, plan::Loop::Chunks) ? plan.schedule.beside_groups
                                                                     : static_cast<double>(emit::tasks_at_once(kernel));
