@@ -1,5 +1,7 @@
 #include "emit/last_rows.h"
 
+#include <algorithm>
+
 #include "emit/names.h"
 #include "forge/error.h"
 #include "tile/layout.h"
@@ -26,9 +28,22 @@ std::string token_shape(const plan::Plan& plan, const ir::Type& type) {
 void write_late_state(Writer& out, const plan::Plan& plan, const plan::LateState& state) {
     const plan::SpillSlot& slot = plan.spills[static_cast<std::size_t>(state.spill)];
     const std::vector<std::int64_t> sizes = sizes_of(plan, slot.type, 0);
-    out.line("store_late_state(call, {}, at, call.spills[{}] + {} * {}, {{{}, {{{}}}, {{{}}}}});", state.final,
-             state.spill, kSequenceBlock, slot.floats, sizes.size(), fmt::join(sizes, ", "),
-             fmt::join(slot.strides, ", "));
+    out.line("{}store_late_state(call, {}, at, call.spills[{}] + {} * {}, {{{}, {{{}}}, {{{}}}}});",
+             state.in_place ? "if (call.in_place) " : "", state.final, state.spill, kSequenceBlock, slot.floats,
+             sizes.size(), fmt::join(sizes, ", "), fmt::join(slot.strides, ", "));
+}
+
+std::string what_is_stored(const plan::Plan& plan) {
+    std::vector<std::string> what;
+    const auto add = [&](const char* words, bool in_place) {
+        if (std::any_of(plan.late_states.begin(), plan.late_states.end(),
+                        [&](const plan::LateState& state) { return state.in_place == in_place; }))
+            what.emplace_back(words);
+    };
+    if (!plan.last_rows.empty()) what.emplace_back("The last rows of inputs");
+    add(what.empty() ? "States that every tile has computed" : "states that every tile has computed", false);
+    add(what.empty() ? "States of segments in place" : "states of segments in place", true);
+    return fmt::format("{}", fmt::join(what, ", and "));
 }
 
 }  // namespace
@@ -44,10 +59,7 @@ std::string last_rows_symbol(const plan::Plan& plan) { return "forge_" + plan.de
 void write_last_rows(Writer& out, const Dialect& dialect, const plan::Plan& plan) {
     if (!plan.has_end()) return;
     out.put("");
-    out.line("// {}, for the next call.", plan.late_states.empty() ? "The last rows of inputs"
-                                          : plan.last_rows.empty()
-                                              ? "States that every tile has computed"
-                                              : "The last rows of inputs, and states that every tile has computed");
+    out.line("// {}, for the next call.", what_is_stored(plan));
     out.open(fmt::format("FORGE_KERNEL void {}({})", last_rows_symbol(plan), dialect.arguments));
     for (const std::string& line : dialect.prologue) out.put(line);
     out.line("const Task at = end_task(call, task);");

@@ -204,7 +204,7 @@ class Planning {
         for (KernelGraph& graph : kernels) add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
-        if (s.warp_groups() && tiled() && !graph::has_saved_states(plan_.program)) add_late_states();
+        if (s.warp_groups() && !graph::has_saved_states(plan_.program)) add_late_states();
         add_far_tiles();
         return std::move(plan_);
     }
@@ -282,12 +282,13 @@ class Planning {
     void add_late_states() {
         for (const auto& state : plan_.definition.states) {
             const auto is_axis = [&](const Dim& d) { return d.symbol == plan_.schedule.tile_axis; };
-            if (std::any_of(state.type.shape.begin(), state.type.shape.end(), is_axis)) continue;
+            const bool by_all = tiled() && std::none_of(state.type.shape.begin(), state.type.shape.end(), is_axis);
+            if (!by_all && plan_.schedule.summaries == 0) continue;
             SpillSlot slot{graph::final_spill(state.name), state.type, {}, 0, SpillSlot::Per::Sequence, 0};
             lay_out(slot);
             plan_.late_states.push_back({static_cast<int>(plan_.spills.size()),
                                          plan_.tensor(Kind::InitialState, state.name),
-                                         plan_.tensor(Kind::FinalState, state.name)});
+                                         plan_.tensor(Kind::FinalState, state.name), !by_all});
             plan_.spills.push_back(std::move(slot));
         }
     }

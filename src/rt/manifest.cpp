@@ -67,6 +67,7 @@ void visit(Fields& fields, T& x) {
         fields("floats", x.floats, Limits{0, kMostFloats}), fields("per", x.per);
     } else if constexpr (std::is_same_v<Struct, LastRowSlots>) {
         fields("input", x.input), fields("initial", x.initial), fields("final", x.final);
+        fields("in_place", x.in_place);
     } else if constexpr (std::is_same_v<Struct, KernelOfCall>) {
         fields("symbol", x.symbol), fields("loop", x.loop), fields("tiles", x.tiles, Limits{1});
         fields("scratch_floats", x.scratch_floats, Limits{0, kMostFloats}), fields("how", x.how);

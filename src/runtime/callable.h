@@ -33,6 +33,7 @@ enum class Per : std::uint8_t { Chunk, Segment, Sequence, Worker };
 /// call.
 struct LastRowSlots {
     int input = 0, initial = 0, final = 0;
+    bool in_place = false;  ///< of a state: only stored at the end where it may lie in its initial one's memory
     friend bool operator==(const LastRowSlots&, const LastRowSlots&) = default;
 };
 

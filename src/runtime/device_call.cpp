@@ -113,7 +113,8 @@ DeviceLayout::DeviceLayout(const Callable& callable, const Arguments& call, cons
     : tensors_(bound.tensors.size()),
       scalars_(callable.scalars.size()),
       spills_(bound.memory()),
-      kernels_(bound.memory()) {
+      kernels_(bound.memory()),
+      pairs_(bound.memory()) {
     std::copy(bound.tensors.begin(), bound.tensors.end(), common_.tensors);
     if (call.cu_seqlens.is_given()) {
         common_.offsets_stride = call.cu_seqlens.stride(0);
@@ -141,10 +142,12 @@ DeviceLayout::DeviceLayout(const Callable& callable, const Arguments& call, cons
         kernel.exchange_bytes = static_cast<std::size_t>(exchange_bytes_of(callable.kernels[k], bound).saturated());
         kernels_.push_back(kernel);
     }
-    const bool wanted =
-        std::any_of(callable.last_rows.begin(), callable.last_rows.end(), [&](const LastRowSlots& slots) {
-            return bound.tensors[static_cast<std::size_t>(slots.final)].data != nullptr;
-        });
+    find_pairs(callable, call);
+    bool wanted = false;
+    for (const LastRowSlots& slots : callable.last_rows) {
+        const bool given = bound.tensors[static_cast<std::size_t>(slots.final)].data != nullptr;
+        wanted = wanted || given, ends_always_ = ends_always_ || (given && !slots.in_place);
+    }
     last_rows_.parts = 1;
     last_rows_.tasks = last_rows_.blocks = wanted ? bound.sequences * bound.heads : 0;
     for (std::size_t k = 0; k + 1 < kernels_.size(); ++k) {
@@ -156,12 +159,44 @@ DeviceLayout::DeviceLayout(const Callable& callable, const Arguments& call, cons
     }
 }
 
+DeviceLayout::Extent DeviceLayout::extent_of(const View& view) {
+    if (view.is_empty()) return {};
+    const auto bytes = static_cast<std::int64_t>(size_in_bytes(view.dtype));
+    Extent extent{0, bytes};
+    for (int axis = 0; axis < view.rank; ++axis) {
+        const std::int64_t reach = (view.shape[axis] - 1) * view.stride(axis) * bytes;
+        (reach < 0 ? extent.from : extent.to) += reach;
+    }
+    return extent;
+}
+
+void DeviceLayout::find_pairs(const Callable& callable, const Arguments& call) {
+    for (std::size_t to = 0; to < callable.tensors.size(); ++to) {
+        if (callable.tensors[to].kind != TensorKind::FinalState || !call.tensors[to].is_given()) continue;
+        for (std::size_t from = 0; from < callable.tensors.size(); ++from)
+            if (callable.tensors[from].kind == TensorKind::InitialState && call.tensors[from].is_given() &&
+                callable.tensors[from].name == callable.tensors[to].name)
+                pairs_.push_back({from, to, extent_of(call.tensors[from]), extent_of(call.tensors[to])});
+    }
+}
+
+/// Slots are the kernels' to read: of a pool all counts.
+bool DeviceLayout::in_place(const Addresses& addresses) const {
+    const auto at = [&](std::size_t tensor) { return reinterpret_cast<std::intptr_t>(addresses.tensors[tensor]); };
+    return std::any_of(pairs_.begin(), pairs_.end(), [&](const StatePair& pair) {
+        return at(pair.initial) && at(pair.final) &&
+               at(pair.initial) + pair.read.from < at(pair.final) + pair.written.to &&
+               at(pair.final) + pair.written.from < at(pair.initial) + pair.read.to;
+    });
+}
+
 cuda::Call DeviceLayout::with(const Addresses& addresses) const {
     cuda::Call call = common_;
     for (std::size_t i = 0; i < tensors_; ++i) call.tensors[i].data = addresses.tensors[i];
     for (std::size_t i = 0; i < scalars_; ++i) call.scalars[i] = static_cast<float>(addresses.scalars[i]);
     for (std::size_t i = 0; i < spills_.size(); ++i)
         call.spills[i] = reinterpret_cast<float*>(addresses.workspace + spills_[i]);  // NOLINT: workspace is bytes
+    call.in_place = in_place(addresses) ? 1 : 0;
     call.offsets = addresses.offsets;
     call.slots.initial = addresses.initial_slots;
     call.slots.final = addresses.final_slots;

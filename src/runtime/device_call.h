@@ -52,16 +52,36 @@ class DeviceLayout {
     static void select(cuda::Call& call, const KernelCall& kernel, const Addresses& addresses);
 
     [[nodiscard]] const List<KernelCall>& kernels() const { return kernels_; }
-    /// After them, the kernel that stores the last rows of inputs; no tasks if the call has no place for any.
+    /// After them, the kernel that stores the last rows of inputs and late states; no tasks if the call has no place
+    /// for any.
     [[nodiscard]] const KernelCall& last_rows() const { return last_rows_; }
+    /// Whether a call with such arguments needs that kernel.
+    [[nodiscard]] bool has_end(const cuda::Call& call) const {
+        return last_rows_.tasks > 0 && (ends_always_ || call.in_place);
+    }
     [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
   private:
+    /// Bytes from a tensor's address on, and behind it.
+    struct Extent {
+        std::int64_t from = 0, to = 0;
+    };
+    /// A state's initial and final tensor.
+    struct StatePair {
+        std::size_t initial, final;
+        Extent read, written;
+    };
+    static Extent extent_of(const View& view);
+    void find_pairs(const Callable& callable, const Arguments& call);
+    [[nodiscard]] bool in_place(const Addresses& addresses) const;
+
     cuda::Call common_{};
     std::size_t tensors_, scalars_;
     List<std::size_t> spills_;  ///< offsets in the workspace
     List<KernelCall> kernels_;
     KernelCall last_rows_;
+    List<StatePair> pairs_;     ///< those of which both are given
+    bool ends_always_ = false;  ///< and not only where states are in place
     std::size_t workspace_bytes_ = 0;
 };
 

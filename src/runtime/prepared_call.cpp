@@ -65,6 +65,7 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
         start.threads = static_cast<unsigned>(callable.block_threads);
         start.call = layout_.last_rows();
         starts_.push_back(start);
+        has_end_ = true;
     }
     if (call.initial_slots.is_given() || call.final_slots.is_given()) cleared_ = dense_outputs(callable, call, memory);
 }
@@ -78,8 +79,9 @@ void PreparedCall::launch(const Addresses& addresses, Step step) const {
                    "clearing outputs");
     cuda::Call arguments = layout_.with(addresses);
     arguments.every_summary = step == Step::EverySummary ? 1 : 0;
+    const std::size_t whole = starts_.size() - (has_end_ && !layout_.has_end(arguments) ? 1 : 0);
     const std::size_t first = step == Step::AfterSummaries ? summaries_ : 0,
-                      end = step == Step::Whole || step == Step::AfterSummaries ? starts_.size() : summaries_;
+                      end = step == Step::Whole || step == Step::AfterSummaries ? whole : summaries_;
     for (std::size_t s = first; s < end; ++s) {
         const Start& start = starts_[s];
         DeviceLayout::select(arguments, start.call, addresses);

@@ -31,6 +31,7 @@ class PreparedCall {
     const CudaDevice& device_;
     DeviceLayout layout_;
     List<Start> starts_;
+    bool has_end_ = false;        ///< whether the last of them is that of last rows and late states
     std::size_t summaries_ = 0;   ///< how many of them end with those of segments
     List<OutputMemory> cleared_;  ///< before the kernels, as some sequences may be skipped
 };

@@ -177,7 +177,8 @@ class Forms {
                    const Op& op = fn_.op(u);
                    const bool decays =
                        is_decay_apply(u) || (op.code == Opcode::DecayMatmul && is_fragment(decay_product(u)));
-                   if (decays) return op.args[0] != v && op.args[1] != v;
+                   const bool input = fn_.op(v).attrs.role == Role::Input;  // gates are numbers there, no image
+                   if (decays) return input && op.args[0] != v && op.args[1] != v;
                    return is_sum(u) || is_running_sum(u) || (ir::is_elementwise(op.code) && is_matrix(u));
                });
     }

@@ -79,15 +79,17 @@ TEST(BackwardMemory, LeavesRoomForASecondTask) {
     EXPECT_LE(made->plan.kernels.back().tiles.scratch_floats * 4, kHalf);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Some, BackwardKernels,
-    testing::Values(Example{"linear_attention"}, Example{"scalar_gla", BF16, 128, 128},
-                    Example{"scalar_gla", F16, 64, 128, "decoupled"}, Example{"gla"}, Example{"gla", F16, 128, 128},
-                    Example{"hgrn2"}, Example{"kda"}, Example{"delta_net"}, Example{"gated_delta_net"},
-                    Example{"gated_delta_net", BF16, 128, 128}, Example{"rwkv6"}, Example{"kda", BF16, 96, 50}),
-    [](const auto& test) {
-        return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.v);
-    });
+INSTANTIATE_TEST_SUITE_P(Some, BackwardKernels,
+                         testing::Values(Example{"linear_attention"}, Example{"scalar_gla", BF16, 128, 128},
+                                         Example{"scalar_gla", F16, 64, 128, "decoupled"}, Example{"gla"},
+                                         Example{"gla", F16, 128, 128}, Example{"hgrn2"}, Example{"kda"},
+                                         Example{"delta_net"}, Example{"gated_delta_net"},
+                                         Example{"gated_delta_net", BF16, 128, 128}, Example{"rwkv6"},
+                                         Example{"kda", BF16, 96, 50}, Example{"longhorn"}),
+                         [](const auto& test) {
+                             return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype),
+                                                test.param.v);
+                         });
 
 }  // namespace
 }  // namespace forge::tests

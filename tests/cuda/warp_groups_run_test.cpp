@@ -211,13 +211,85 @@ TEST(SegmentsOfRanks, SumUpToTheFinalStates) {
 }
 
 /// Final states lie where the initial ones do.
-void run_in_place(const emulated::Program& program, check::Buffers& buffers) {
+void run_in_place(const emulated::Program& program, check::Buffers& buffers, unsigned seed = 2) {
     Call call = buffers.call();
     for (auto& [name, x] : buffers.initial_states) {
         buffers.final_states.at(name).storage = x.storage;
         call.initial_states[name] = call.final_states.at(name);
     }
-    program.run(call, 1);
+    program.run(call, seed);
+}
+
+// Every segment reads the initial state, and the last one stores the final state, in the same memory, whichever begins
+// first: here the last one (an even seed).
+class SegmentsInPlace : public testing::Test {
+  protected:
+    const Example example_{"scalar_gla", BF16, 64, 64};
+    const ir::Definition def_ = graph::with_phases(program_named(example_.program).make().define());
+    const plan::Plan plan_ =
+        plan_for(frontend::with_dtype(def_, BF16), example_, plan::Strategy::Segmented, kFewTasks).value();
+
+    [[nodiscard]] check::Buffers buffers(check::Problem problem) const {
+        problem.sizes = example_.sizes(), problem.dtype = BF16, problem.initial_state = true;
+        return {def_, problem};
+    }
+};
+
+TEST_F(SegmentsInPlace, AreRightWhicheverBeginsFirst) {
+    const emulated::Program program("segments_in_place", plan_);
+    for (const check::Problem& problem :
+         {check::Problem{.B = 2, .T = 330, .H = 1}, check::Problem{.H = 1, .lengths = {70, 0, 1, 200}}}) {
+        check::Buffers given = buffers(problem);
+        const check::Reference reference = check::reference(given, 64);
+        program.run(given.call(), 2);
+        EXPECT_TRUE(check::compare(given, reference).ok);
+        const auto apart = results(given);
+        check::clear_results(given);
+        run_in_place(program, given, 2);
+        EXPECT_EQ(apart, results(given)) << "other bits";
+    }
+}
+
+// The final states are those of a pool from its second slot on: the addresses differ, and what is written is read.
+TEST_F(SegmentsInPlace, AreFoundWherePoolsOverlap) {
+    const emulated::Program program("segments_in_pools", plan_);
+    check::Buffers given = buffers({.T = 330, .H = 1});
+    const check::Reference reference = check::reference(given, 64);
+    Call call = given.call();
+    const TensorView first = call.initial_states.at("s");
+    const std::size_t bytes = given.initial_states.at("s").storage.size();
+    std::vector<std::byte> memory(2 * bytes);
+    std::copy_n(static_cast<const std::byte*>(first.data), bytes, memory.data() + bytes);
+    std::int32_t second = 1, none = 0;
+    TensorView pool = first, last = first;
+    pool.data = memory.data(), pool.shape[0] = 2, last.data = memory.data() + bytes;
+    call.initial_states["s"] = pool, call.final_states["s"] = last;
+    call.initial_slots = TensorView{&second, DType::I32, {1}, {}},
+    call.final_slots = TensorView{&none, DType::I32, {1}, {}};
+    program.run(call, 2);
+    std::copy_n(memory.data() + bytes, bytes, given.final_states.at("s").storage.data());
+    EXPECT_TRUE(check::compare(given, reference).ok);
+}
+
+// What these tests rest on: stored at once, the state is there before others have read the initial one.
+TEST_F(SegmentsInPlace, WouldOtherwiseBeWrong) {
+    const emulated::Program program("segments_at_once", plan_, [](std::string& source) {
+        const std::string late = "if (call.in_place) {";
+        const std::size_t at = source.find(late);
+        ASSERT_NE(at, std::string::npos);
+        source.replace(at, late.size(), "if (false) {");
+        const std::string end = "if (call.in_place) store_late_state";
+        const std::size_t stored = source.find(end);
+        ASSERT_NE(stored, std::string::npos);
+        source.replace(stored, end.size(), "if (false) store_late_state");
+    });
+    check::Buffers given = buffers({.T = 330, .H = 1});
+    const check::Reference reference = check::reference(given, 64);
+    run_in_place(program, given, 1);
+    EXPECT_TRUE(check::compare(given, reference).ok) << "the first segment began first";
+    given = buffers({.T = 330, .H = 1});
+    run_in_place(program, given, 2);
+    EXPECT_FALSE(check::compare(given, reference).ok) << "the last segment began first";
 }
 
 // By what would be chosen: states and outputs without the value axis, of which each of two tiles of it makes all;

@@ -185,6 +185,29 @@ TEST_P(Launching, TensorCopiesHaveTheAddressesOfTheirCall) {
     EXPECT_TRUE(maps > 0 || std::string(GetParam()) != "one-pass") << "the program's scan has no roles";
 }
 
+// Segments all read the initial state: one more kernel stores the final one, if that may lie in the same memory. Which
+// it is, a known layout does not say.
+TEST_P(Launching, StatesOfSegmentsInPlaceAreStoredByOneMoreKernel) {
+    Call call(0x10000000, 1, 300, true);
+    std::uintptr_t initial = 0x30000000;
+    const std::uintptr_t bytes = H * K * V * sizeof(float);
+    const auto launches_with = [&](std::uintptr_t final) {
+        call.tensors[5].data = reinterpret_cast<void*>(initial);  // NOLINT: an address
+        call.tensors[6].data = reinterpret_cast<void*>(final);    // NOLINT: an address
+        clear_record();
+        launch(call);
+        return record().launches;
+    };
+    const int apart = launches_with(initial + bytes);
+    EXPECT_EQ(record().launch[0].arguments.in_place, 0);
+    const int more = std::string(GetParam()) == "segmented" ? 1 : 0;
+    for (const std::uintptr_t final : {initial, initial + bytes - sizeof(float), initial - bytes + sizeof(float)}) {
+        EXPECT_EQ(launches_with(final), apart + more);
+        EXPECT_EQ(record().launch[0].arguments.in_place, 1);
+    }
+    EXPECT_EQ(launches_with(initial - bytes), apart);
+}
+
 TEST_P(Launching, OtherLayoutsAreToldApart) {
     Call plain(0x10000000, 2, 100), longer(0x10000000, 2, 300), with_states(0x10000000, 2, 100, true),
         strided(0x10000000, 2, 100);

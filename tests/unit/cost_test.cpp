@@ -68,6 +68,23 @@ TEST(Cost, IsNearWhatWasMeasured) {
     EXPECT_EQ(compared, 14);
 }
 
+// So are those of the zoo. Of HGRN-2 and RWKV-6 fewer tasks ahead of the scan share a multiprocessor.
+TEST(Cost, IsNearWhatTheZooTook) {
+    int compared = 0;
+    std::istringstream text(read_file(root() / "bench/results/2026-11-23-h200-derived.csv"));
+    for (std::string line; std::getline(text, line);) {
+        const std::size_t comma = line.find(',');
+        if (line.starts_with('#') || line.starts_with("variant,")) continue;
+        CompileOptions o = on("h200", 8192, 32);
+        o.sizes["D"] = 128;
+        const double ratio =
+            compile(named(line.substr(0, comma)), o).cost().seconds * 1e6 / std::stod(line.substr(comma + 1));
+        EXPECT_TRUE(ratio > 0.75 && ratio < 1.25) << line << ": " << ratio;
+        ++compared;
+    }
+    EXPECT_EQ(compared, 13);
+}
+
 // Counted by hand: 64 tokens of linear attention with K = V = 128 multiply q kᵀ and (q kᵀ) v in a triangle, q S and kᵀ
 // v whole, and every token moves q, k, v and o.
 TEST(Cost, CountsOperationsAndBytes) {

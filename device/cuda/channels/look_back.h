@@ -141,9 +141,7 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
 #pragma unroll 4
         for (int n = 0; n < place; ++n) map = then(map, shared.group[state][n][channel]);
         float h = initial[i];
-        const void* const from = call.tensors[states[state].initial].data;
-        const bool in_place = from && from == call.tensors[states[state].final].data;
-        if (follows && (map.factor != 0.0f || in_place)) {
+        if (follows && (map.factor != 0.0f || call.in_place)) {
             while (before[i] == kNothing) before[i] = ptx::load_relaxed(before_group + c);
             h = map_of(before[i]).addend;
         }

@@ -49,6 +49,7 @@ struct Call {
     Size sequences, heads, tiles;
     int wide_offsets;   ///< whether offsets are i64
     int every_summary;  ///< whether the last segments of sequences are summarised too: of ranks
+    int in_place;       ///< whether some final state may lie where its initial one does
     Size tasks;         ///< of this kernel
     /// Work beside a scan: the first `common` tasks are shared by all blocks, the others by the first `staying` blocks.
     Size common, staying;

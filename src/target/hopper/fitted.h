@@ -61,9 +61,12 @@ constexpr ScanTimes kH200 = {.product = 0.145,
 struct CallTimes {
     double start;    ///< launch, first loads and last stores
     double crowded;  ///< what a chunk takes of a multiprocessor that several scans share, beside one that has it alone
+    double waits;    ///< of a task of the work ahead: what others hide, where kFull share a multiprocessor
 };
+/// Tasks that fill a multiprocessor, as those have of which `ahead_…` were measured.
+constexpr double kFull = 4;
 
 /// Held against the measurements by bench/cost_against_measured.py.
-constexpr CallTimes kH200Calls = {.start = 9, .crowded = 1.46};
+constexpr CallTimes kH200Calls = {.start = 9, .crowded = 1.46, .waits = 0.45};
 
 }  // namespace forge::target

@@ -1,6 +1,7 @@
 // What calls by warp groups take, by the times of hopper/fitted.h. Schedules do not depend on it.
 #include <algorithm>
 
+#include "emit/cuda/launch.h"
 #include "graph/saved_states.h"
 #include "runtime/beside.h"
 #include "support/divide.h"
@@ -76,21 +77,30 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
 }
 
+/// What tasks of chunks take beside those of the table, kFull of which share a multiprocessor and hide each other's
+/// waits: shared memory may have room for fewer.
+double factor_of_waits(const plan::Plan& plan, const plan::Kernel& kernel) {
+    const double tasks = plan.is_beside(kernel, plan::Loop::Chunks) ? plan.schedule.beside_groups
+                                                                    : static_cast<double>(emit::tasks_at_once(kernel));
+    return 1 + kH200Calls.waits * (kFull / std::min(tasks, kFull) - 1);
+}
+
 /// Tasks of single chunks fill the GPU.
-void predict_chunks(StageCost& k, const plan::Kernel& kernel, int multiprocessors) {
-    k.arithmetic_seconds = kMicro * factor_of_sizes(kernel.tiles.fn) * microseconds_ahead(kernel.tiles.fn) *
-                           static_cast<double>(k.tasks) / multiprocessors;
+void predict_chunks(StageCost& k, const plan::Plan& plan, const plan::Kernel& kernel, int multiprocessors) {
+    k.arithmetic_seconds = kMicro * factor_of_sizes(kernel.tiles.fn) * factor_of_waits(plan, kernel) *
+                           microseconds_ahead(kernel.tiles.fn) * static_cast<double>(k.tasks) / multiprocessors;
     k.seconds = std::max({k.memory_seconds, k.matrix_seconds, k.arithmetic_seconds});
 }
 
 /// When a scan ends beside which its work ahead is done.
 double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Problem& problem, int multiprocessors) {
     const std::int64_t lanes = problem.sequences * problem.heads, tasks = lanes * plan.schedule.tiles;
-    const runtime::WorkBeside work{cost.kernels[0].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
+    runtime::WorkBeside work{cost.kernels[0].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
     const runtime::BesideBlocks placed = runtime::place_beside(work, tasks, plan.schedule.tiles, multiprocessors);
     const std::int64_t a_round = std::int64_t{multiprocessors} * work.groups,
                        rounds = support::divide_up(placed.common, a_round);
     const std::int64_t staying = tasks < multiprocessors ? multiprocessors - tasks : multiprocessors;
+    work.task_steps *= factor_of_waits(plan, plan.kernels[0]);  // calls are placed without it
     return runtime::end_of_scan(work, rounds, lanes, staying, multiprocessors) * kMicro *
            microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
 }
@@ -103,7 +113,7 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
         const plan::Kernel& kernel = plan.kernels[i];
         StageCost& k = cost.kernels[i];
         if (kernel.engine == plan::Engine::Tiles) predict_tiles_kernel(k, kernel, plan.schedule, gpu);
-        else if (kernel.graph.loop == plan::Loop::Chunks) predict_chunks(k, kernel, gpu.multiprocessors);
+        else if (kernel.graph.loop == plan::Loop::Chunks) predict_chunks(k, plan, kernel, gpu.multiprocessors);
         else predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
         cost.seconds += k.seconds;
     }

@@ -62,8 +62,8 @@ class Launches {
 
     void store_last_rows() const {
         const runtime::DeviceLayout::KernelCall& part = layout_.last_rows();
-        if (part.tasks == 0) return;
         cuda::Call arguments = layout_.with(addresses_);
+        if (!layout_.has_end(arguments)) return;
         runtime::DeviceLayout::select(arguments, part, addresses_);
         const auto kernel =
             reinterpret_cast<void (*)(cuda::Call)>(library_.kernel(emit::last_rows_symbol(plan_)));  // NOLINT: dlsym

@@ -299,7 +299,8 @@ void run_warps(Hardware*& hardware, const WarpGrid& grid, const std::function<vo
             std::copy(memory.begin(), memory.end(), grid.memory.data);
             hardware = here;
         };
-        Block block(grid, b, threads, random, wait_for_kernel_before);
+        // Nobody says in which order a GPU starts blocks.
+        Block block(grid, grid.seed % 2 == 1 ? b : grid.blocks - 1 - b, threads, random, wait_for_kernel_before);
         hardware = &block;
         block.run(kernel);
     }

@@ -1,5 +1,6 @@
-/// Runs blocks of warp-group kernels, one after the other, their threads as fibers in an order that a seed decides. A
-/// warp goes on until all its lanes wait; meanwhile copies come to an end, or not.
+/// Runs blocks of warp-group kernels, one after the other, the last one first if the seed is even, their threads as
+/// fibers in an order that the seed decides. A warp goes on until all its lanes wait; meanwhile copies come to an end,
+/// or not.
 #pragma once
 
 #include <functional>
