@@ -169,7 +169,8 @@ class Forms {
         return only_decays(fn_, v) || lies_where_read(v) ? Space::Spill : Space::Tile;
     }
 
-    /// Whether a matrix is read by loops, sums and decays alone, which take it from global memory.
+    /// Whether a matrix is read by loops, sums and decays alone, which take it from global memory; of spills, whose
+    /// numbers have 16 bits there, decays have the log decays in shared memory.
     [[nodiscard]] bool lies_where_read(ValueId v) const {
         const auto& users = users_[index(v)];
         return all_alike() && results_[index(v)] == 0 && !users.empty() &&
@@ -257,7 +258,7 @@ class Forms {
 
     /// The form that suits the users of an elementwise matrix.
     [[nodiscard]] Space wanted(ValueId v) const {
-        bool operand = false;
+        bool operand = false, as_tile = false;
         Space as_fragment = Space::Reg;
         for (const ir::Result& r : fn_.results) {
             if (r.value != v) continue;
@@ -280,12 +281,14 @@ class Forms {
             } else if (is_sum(u) || is_running_sum(u)) {
                 as_fragment = Space::Fragment;
             } else if (!ir::is_elementwise(user.code) || !is_fragment(evaluated(u))) {
-                return Space::Tile;
+                if (!all_alike() || !ir::is_elementwise(user.code)) return Space::Tile;
+                as_tile = true;
             } else if (users_[index(v)].size() > 1) {
                 if (!all_alike()) return Space::Tile;
                 as_fragment = Space::Fragment;
             }
         }
+        if (as_tile && (!operand || parts_of(fn_, v, rules_.parts) > 1)) return Space::Tile;
         return operand || as_fragment == Space::Reg ? Space::Operand : as_fragment;
     }
 
@@ -331,10 +334,12 @@ class Copies {
         return v;
     }
 
-    /// The parts in which a product multiplies what decays to and from the tokens of a block: tf32 has the 11 bits of
-    /// an f16, so that its rounding would count as much as that of the scores.
+    /// The parts in which a product multiplies what decays: tf32 has the 11 bits of an f16, so that its rounding would
+    /// count as much as that of the scores, and in the gradient of a gate, a difference of sums of such products that
+    /// is small where hardly anything is left of the tokens before, for many times that.
     [[nodiscard]] int parts_within(const Op& op) const {
-        return op.code == Opcode::DecayMatmul && rules_.half == DType::F16 ? 2 : 1;
+        const bool decays = op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply;
+        return decays && rules_.half == DType::F16 ? 2 : 1;
     }
 
     /// Whether a device function would read a view whose rows are not dense.

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "check/check.h"
 #include "check/suite.h"
 #include "compile/driver.h"
+#include "forge/language.h"
 #include "program/entry_point.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/support/entries.h"
@@ -77,6 +80,46 @@ TEST(BackwardMemory, LeavesRoomForASecondTask) {
     const auto made = compiler::emitted(program::Module(program_named("kda").make().define(), BF16), options);
     constexpr std::int64_t kHalf = 228 * 1024 / 2 - 1024;  // bytes of a multiprocessor for each of two tasks
     EXPECT_LE(made->plan.kernels.back().tiles.scratch_floats * 4, kHalf);
+}
+
+/// The delta rule with gates of raw values and a bias per head and channel, and keys of unit length that the program
+/// makes.
+ir::Definition with_biased_gates() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("biased_gates");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
+    a.input("x", F32, {T, H, K}).input("beta", BF16, {T, H}, kZeroToOne).head_input("bias", F32, {H, K});
+    a.state("s", F32, {K, V});
+    a.step({"q", "k", "v", "x", "beta", "bias", "prev_s"},
+           [](Tensor q, Tensor k, Tensor v, Tensor x, Tensor beta, Tensor bias, Tensor s) -> Results {
+               Tensor key = l2norm(k), decayed = s * unsqueeze(exp(-softplus(x + bias)), 1);
+               Tensor next = decayed + outer(key, (v - matmul(key, decayed)) * beta);
+               return {{"s", next}, {"o", matmul(l2norm(q), next)}};
+           });
+    return a.define();
+}
+
+// The gradient of a gate is a difference of sums, small where hardly anything of the tokens before is left, that of its
+// bias a sum over all tokens: keys must be the same numbers in all terms, and their products as precise as the inputs.
+TEST(BackwardSums, OverTokensAreAsPreciseAsTheirTerms) {
+    constexpr double kBound = 1e-3;
+    const ir::Definition def = with_biased_gates();
+    check::Problem problem{.T = 128, .H = 1, .sizes = {{"K", 64}, {"V", 64}}, .initial_state = true};
+    problem.dtype = F16, problem.correlated_keys = true;
+    CompileOptions options{.device = "cuda", .dtype = F16, .sizes = problem.sizes};
+    options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
+    const auto made = compiler::emitted(program::Module(def, F16), options);
+    check::Buffers buffers(program::tensors_of(options.entry, def), problem);
+    check::OwnedTensor& x = buffers.inputs.at("x");
+    for (std::int64_t i = 0; i < x.count(); ++i) x.set(i, i % 11 == 0 ? 8 + x.at(i) : -8 + x.at(i));  // few forget
+    emulated::Program("backward_sums", made->plan).run(buffers.call(), 1);
+    const check::Reference reference = check::backward_reference(buffers, def, made->plan.schedule.chunk);
+    const interp::Value got = buffers.final_state("grad_bias", 0, 0);
+    const interp::Value& wanted = reference.outcomes[0].states.at("grad_bias");
+    double squares = 0, all = 0;
+    for (std::size_t i = 0; i < wanted.data.size(); ++i)
+        squares += std::pow(got.data[i] - wanted.data[i], 2), all += std::pow(wanted.data[i], 2);
+    EXPECT_LE(std::sqrt(squares / all), kBound);
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, BackwardKernels,

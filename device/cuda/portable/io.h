@@ -132,7 +132,7 @@ FORGE_DEVICE void place_tile(float* tile, const Fetched<T, M, N>& fetched, const
 template <class T, int M, int N, int LD>
 FORGE_DEVICE void load_tile(float* tile, const T* src, Size row_stride, Size col_stride, int rows, float pad) {
     constexpr int kPart = min(M, max(1, 8 * kThreads / vectors(N)));  // rows: eight loads per thread
-#pragma unroll
+#pragma unroll(M / kPart > 2 ? 1 : 2)  // wide tiles have many parts, and the compiler's time is that of its text
     for (int row = 0; row + kPart <= M; row += kPart) {
         const T* const part = src + row * row_stride;
         place_tile<LD>(tile + row * LD, fetch_tile<T, kPart, N>(part, row_stride, col_stride, rows - row), part,

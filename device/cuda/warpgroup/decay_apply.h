@@ -18,7 +18,7 @@ namespace detail {
 /// loop of short text: kernels that need this have many such products, and an instruction cache of 128 KB. Within 16
 /// channels, which two products share, a lane's columns of the second operand are neighbours, so that they are loaded
 /// together, and the order of tokens is such that a warp's loads of x meet no bank twice.
-template <bool REVERSE, bool EXCLUSIVE, int LDP, class X>
+template <bool REVERSE, bool EXCLUSIVE, int LDP, int PARTS, class X>
 struct DecayApply {
     static constexpr int K = X::kCols, kBlock = 16, kBlocks = 4, kTile = 8, kTwoTiles = 16, kAtOnce = 32;
     static constexpr int kOwn = kAtOnce / 2;  ///< registers of a lane for these channels
@@ -93,17 +93,20 @@ struct DecayApply {
 #pragma unroll
         for (int two = 0; two < kTwos; ++two) {
             // Another row's numbers decay, within their block, to the border that lies towards the own block; of the
-            // own block from its beginning or to its end.
+            // own block from its beginning or to its end. What has a second part is not rounded up.
+            constexpr float kNotRounded = PARTS == 2 ? kRoundedUp : 0;
             const pair total = (block == own) == REVERSE ? load_pair(sums.total(block, d0 + two * kTwoTiles + pair_col))
                                                          : broadcast_pair(0.0f),
-                       from = REVERSE ? total : total + broadcast_pair(2 * kRoundedUp);
+                       from = !REVERSE     ? total + broadcast_pair(2 * kRoundedUp - kNotRounded)
+                              : PARTS == 2 ? total + broadcast_pair(kNotRounded)
+                                           : total;
             // Of two products, both have the lane's first columns of two tiles, or both the second ones.
             float sum[2][4];
 #pragma unroll
             for (int n = 0; n < 8; ++n) sum[n % 2][n / 4 * 2 + n / 2 % 2] = y[2 * two + n / 2 % 2][n / 4 * 2 + n % 2];
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                unsigned b[2][2];
+                unsigned b[2][2], rest[2][2];
 #pragma unroll
                 for (int n = 0; n < 2; ++n) {
                     const pair until_it =
@@ -111,10 +114,17 @@ struct DecayApply {
                     const pair decayed = x.at_place(X::place_from(x_of[n][two], first + h * 8, d0)) *
                                          exp2_of(REVERSE ? until_it - from : from - until_it);
 #pragma unroll
-                    for (int l = 0; l < 2; ++l) b[l][n] = __float_as_uint(decayed.x[l]);
+                    for (int l = 0; l < 2; ++l) {
+                        b[l][n] = __float_as_uint(decayed.x[l]);
+                        const float first_part = __uint_as_float(b[l][n] & 0xffffe000u);  // all that tf32 takes of it
+                        rest[l][n] = __float_as_uint(decayed.x[l] - first_part);
+                    }
                 }
 #pragma unroll
-                for (int l = 0; l < 2; ++l) ptx::mma_m16n8k8_tf32(sum[l], a[h], b[l]);
+                for (int l = 0; l < 2; ++l) {
+                    ptx::mma_m16n8k8_tf32(sum[l], a[h], b[l]);
+                    if constexpr (PARTS == 2) ptx::mma_m16n8k8_tf32(sum[l], a[h], rest[l]);
+                }
             }
 #pragma unroll
             for (int n = 0; n < 8; ++n) y[2 * two + n / 2 % 2][n / 4 * 2 + n % 2] = sum[n % 2][n / 4 * 2 + n / 2 % 2];
@@ -196,9 +206,12 @@ struct DecayApply {
 /// out[i, d] = sum of p[i, j] x[j, d] exp(g[j + 1, d] + … + g[i, d]) over j <= i; EXCLUSIVE:
 /// exp(g[j + 1, d] + … + g[i - 1, d]) over j < i. REVERSE: out[j, d] = sum of p[i, j] x[i, d] times the same over i. p
 /// is lower triangular, in rows of LDP floats; `sums` are as sum_gates left them for g, as every thread sees them.
-template <bool REVERSE, bool EXCLUSIVE, int LDP, class X>
+/// PARTS == 2: what decays is multiplied in two parts of tf32. As p is rounded alike both ways, x' * out and, in
+/// reverse, x * out of x' are then sums of the same numbers, which differences of such sums, the gates' gradients,
+/// need.
+template <bool REVERSE, bool EXCLUSIVE, int LDP, int PARTS = 1, class X>
 FORGE_DEVICE Fragment<64, X::kCols> decay_apply(const float* p, const X& x, const GateSums<X::kCols>& sums) {
-    return detail::DecayApply<REVERSE, EXCLUSIVE, LDP, X>(p, x, sums).run();
+    return detail::DecayApply<REVERSE, EXCLUSIVE, LDP, PARTS, X>(p, x, sums).run();
 }
 
 }  // namespace forge::cuda

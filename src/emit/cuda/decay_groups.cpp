@@ -84,8 +84,9 @@ void DecayGroups::sum_gates_of(ValueId apply) const { sum(sums_of(apply), fn_.op
 
 void DecayGroups::apply(ValueId v) const {
     const Op& op = fn_.op(v);
-    c_.out.line("const Fragment<64, {}> {} = decay_apply<{}, {}, {}>({}, {}, {});", tile::size_of(op.type, 1),
+    c_.out.line("const Fragment<64, {}> {} = decay_apply<{}, {}, {}{}>({}, {}, {});", tile::size_of(op.type, 1),
                 c_.name(v), op.attrs.reverse, op.attrs.exclusive, fn_.op(op.args[0]).layout->strides[0],
+                op.layout->parts == 1 ? "" : fmt::format(", {}", op.layout->parts),
                 tile_pointer(fn_, op.args[0], c_.names), c_.name(op.args[1]), sums_of(v));
 }
 
