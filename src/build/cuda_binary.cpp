@@ -7,7 +7,6 @@
 #include <iterator>
 #include <regex>
 #include <sstream>
-#include <thread>
 
 #include "build/cache.h"
 #include "build/nvrtc.h"
@@ -40,19 +39,9 @@ struct Output {
                                     fmt::join(options, " "), log));
 }
 
-/// The kernels of a source are optimised by several threads at once, wherever that can be, whether or not there are as
-/// many cores: what comes out does not depend on how many there are, but on whether there are several.
-std::vector<std::string> beside_each_other(const Nvrtc& nvrtc) {
-    constexpr unsigned kLeast = 2, kMost = 8;
-    constexpr int kFirst = 13;
-    if (nvrtc.major_version() < kFirst) return {};
-    return {fmt::format("--split-compile={}", std::clamp(std::thread::hardware_concurrency(), kLeast, kMost))};
-}
-
 Output run_nvrtc(const Nvrtc& nvrtc, const std::string& text, const fs::path& source, const std::string& arch,
                  const std::vector<std::string>& options) {
-    std::vector<std::string> all = beside_each_other(nvrtc);
-    all.insert(all.end(), options.begin(), options.end());
+    std::vector<std::string> all = options;
     all.push_back("--gpu-architecture=" + arch);
     all.emplace_back("--ptxas-options=-v");
     Nvrtc::Result result = nvrtc.compile(source.string(), text, all);

@@ -32,11 +32,11 @@ bool Nvrtc::open(const char* file) {
     void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (!library) return false;
     const bool whole =
-        look_up(library, "nvrtcVersion", version_) && look_up(library, "nvrtcCreateProgram", create_) &&
-        look_up(library, "nvrtcCompileProgram", compile_) && look_up(library, "nvrtcGetProgramLogSize", log_size_) &&
-        look_up(library, "nvrtcGetProgramLog", log_) && look_up(library, "nvrtcGetCUBINSize", cubin_size_) &&
-        look_up(library, "nvrtcGetCUBIN", cubin_) && look_up(library, "nvrtcGetPTXSize", ptx_size_) &&
-        look_up(library, "nvrtcGetPTX", ptx_) && look_up(library, "nvrtcDestroyProgram", destroy_);
+        look_up(library, "nvrtcCreateProgram", create_) && look_up(library, "nvrtcCompileProgram", compile_) &&
+        look_up(library, "nvrtcGetProgramLogSize", log_size_) && look_up(library, "nvrtcGetProgramLog", log_) &&
+        look_up(library, "nvrtcGetCUBINSize", cubin_size_) && look_up(library, "nvrtcGetCUBIN", cubin_) &&
+        look_up(library, "nvrtcGetPTXSize", ptx_size_) && look_up(library, "nvrtcGetPTX", ptx_) &&
+        look_up(library, "nvrtcDestroyProgram", destroy_);
     link_map* map = nullptr;
     if (whole && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) path_ = map->l_name;
     if (whole) return true;  // never closed: it lives as long as the process
@@ -52,11 +52,6 @@ const Nvrtc* Nvrtc::find() {
         return std::nullopt;
     }();
     return kLibrary ? &*kLibrary : nullptr;
-}
-
-int Nvrtc::major_version() const {
-    int major = 0, minor = 0;
-    return version_(&major, &minor) == 0 ? major : 0;
 }
 
 Nvrtc::Result Nvrtc::compile(const std::string& name, const std::string& source,

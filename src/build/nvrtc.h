@@ -19,14 +19,12 @@ class Nvrtc {
     };
     [[nodiscard]] Result compile(const std::string& name, const std::string& source,
                                  const std::vector<std::string>& options) const;
-    [[nodiscard]] int major_version() const;                         ///< of the library's version
     [[nodiscard]] const std::string& path() const { return path_; }  ///< of the library file
 
   private:
     using Program = struct ProgramHandle*;
     bool open(const char* file);
     std::string path_;
-    int (*version_)(int* major, int* minor) = nullptr;
     int (*create_)(Program*, const char* source, const char* name, int headers, const char* const* texts,
                    const char* const* names) = nullptr;
     int (*compile_)(Program, int options, const char* const*) = nullptr;
