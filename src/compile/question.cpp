@@ -79,6 +79,7 @@ target::Problem expected_problem(const CompileOptions& given) {
     problem.sequences = least(options.expected_sequences, kMostLanes / std::max<std::int64_t>(1, problem.heads));
     const std::int64_t lanes = std::max<std::int64_t>(1, problem.sequences * problem.heads);
     problem.tokens = least(options.expected_tokens, kMostTokens / lanes);
+    problem.state_dtype = options.state_dtype;
     return problem;
 }
 

@@ -33,7 +33,7 @@ std::int64_t coming_floats(const plan::Plan& plan, const ir::Type& state) {
 
 std::int64_t coming_floats(const plan::Plan& plan) {
     std::int64_t floats = 0;
-    if (!plan.schedule.holds_states) return floats;
+    if (!plan.schedule.states_ahead) return floats;
     for (const ir::Op& op : plan.kernels.front().tiles.fn.ops)
         if (op.code == ir::Opcode::Param && op.attrs.role == ir::Role::State && op.layout &&
             op.layout->space == ir::Layout::Space::Held)

@@ -46,6 +46,7 @@ class KernelWriter {
         if (takes_tasks_in_turn()) begin_tasks();
         begin_task();
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
+        if (!plan_.schedule.states_ahead) ask_for_own_states();
         declare_tiles();
         transfers_.declare_tensors();
         before_chunks();
@@ -69,14 +70,14 @@ class KernelWriter {
     [[nodiscard]] bool holds_states() const { return plan_.schedule.holds_states; }
 
     /// Blocks that have tiles in global memory, or ask for a next task's states, take one task after the other.
-    [[nodiscard]] bool takes_tasks_in_turn() const { return has_far_tiles() || holds_states(); }
+    [[nodiscard]] bool takes_tasks_in_turn() const { return has_far_tiles() || plan_.schedule.states_ahead; }
     void begin_tasks() {
         if (has_far_tiles()) {
             const int spill = plan_.spill(plan::kFarSpill);
             out_.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
                       plan_.spills[static_cast<std::size_t>(spill)].floats);
         }
-        if (holds_states()) ask_for_first_states();
+        if (plan_.schedule.states_ahead) ask_for_first_states();
         Statement tasks{Kind::Loop, "tasks"};
         tasks.tasks = true;
         out_.begin(std::move(tasks), "");
@@ -215,10 +216,19 @@ class KernelWriter {
         c_.next("ask for states", {}, coming);
         out_.put(line);
     }
+    /// Before anything else, as what else can be asked for is asked for before they are waited for.
+    void ask_for_own_states() {
+        for (const ValueId v : held_states()) {
+            transfers_.declare_coming_state(v);
+            c_.next("ask for " + c_.name(v), {}, {kernel::registers(transfers_.coming(v))});
+            transfers_.ask_for_state(v);
+        }
+    }
     /// Those of this task, which have been asked for, are taken before those of the next one are.
     void take_states() {
         if (held_states().empty()) return;
         for (const ValueId v : held_states()) transfers_.take_state(v);
+        if (!plan_.schedule.states_ahead) return;
         ask_for_states(
             "if (const Size next = task + gridDim.x; next < call.tasks) ask_for_states(holding_task(call, next));");
     }

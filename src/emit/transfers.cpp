@@ -392,8 +392,10 @@ std::int64_t Transfers::coming_place(ValueId v) const {
 
 void Transfers::declare_coming_state(ValueId v) {
     const ir::Type& type = fn_.op(v).type;
-    out_.line("const Coming<{}, {}, {}> {}(scratch + {});", storage_type(plan_.state_dtype), size_of(type, 0),
-              size_of(type, 1), coming(v), coming_place(v));
+    const std::string of =
+        fmt::format("<{}, {}, {}> {}", storage_type(plan_.state_dtype), size_of(type, 0), size_of(type, 1), coming(v));
+    if (plan_.schedule.states_ahead) out_.line("const Coming{}(scratch + {});", of, coming_place(v));
+    else out_.line("Asked{};", of);
 }
 
 void Transfers::ask_for_state(ValueId v) {

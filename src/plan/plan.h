@@ -54,8 +54,10 @@ struct Schedule {
     bool clusters = false;
     /// Threads hold matrices of states in registers, from the first token of a call to its last (tile/held.h).
     bool holds_states = false;
-    /// … by so many blocks per multiprocessor, which take tasks in turn: the next one's states come meanwhile.
+    /// … of so many blocks per multiprocessor at least.
     int resident_blocks = 0;
+    /// … which take tasks in turn: the next one's states come to shared memory meanwhile.
+    bool states_ahead = false;
     /// What a chunk reads is asked for while the one before is computed, as far as registers go, by the portable
     /// library.
     bool fetches_ahead = true;

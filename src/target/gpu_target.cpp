@@ -76,6 +76,7 @@ FitWishes fit_wishes(const Problem& problem, const Wishes& wishes) {
     fit.threads = wishes.threads;
     fit.expected_tokens = problem.tokens;
     fit.expected_tasks = problem.sequences * problem.heads;
+    fit.state_dtype = problem.state_dtype;
     return fit;
 }
 

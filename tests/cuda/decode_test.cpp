@@ -39,9 +39,10 @@ struct Decode {
         return plan::make_plan(definition, entry.optimised, sizes,
                                target::fit_shared_memory(definition, entry.optimised, sizes, kHopper, wishes));
     }
-    /// `tasks`: few, and scans take parts of an axis.
-    [[nodiscard]] target::FitWishes wishes(std::int64_t tasks, bool hold) const {
+    /// `tasks`: few, and scans take parts of an axis. `states`: those of 16 bits come ahead.
+    [[nodiscard]] target::FitWishes wishes(std::int64_t tasks, bool hold, DType states = F32) const {
         target::FitWishes wishes;
+        wishes.state_dtype = states;
         wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk, wishes.hold = hold;
         wishes.expected_tasks = tasks, wishes.expected_tokens = 1;
         return wishes;
@@ -88,10 +89,14 @@ TEST_P(DecodeKernels, DoWhatTheRecurrenceSays) {
     const Decode decode(GetParam());
     const std::vector<check::Problem> problems = problems_of(36, 64);
     const plan::Plan held = decode.plan(problems[0], decode.wishes(4096, true)),
+                     ahead = decode.plan(problems[0], decode.wishes(4096, true, BF16)),
                      in_memory = decode.plan(problems[0], decode.wishes(1, false));
     EXPECT_EQ(held.schedule.holds_states, holds(held));
+    EXPECT_FALSE(held.schedule.states_ahead);
+    EXPECT_EQ(ahead.schedule.states_ahead, holds(ahead));
     EXPECT_FALSE(holds(in_memory));
     check_plan("decode_" + decode.definition.name, held, decode.declared, problems);
+    if (holds(ahead)) check_plan("decode_ahead_" + decode.definition.name, ahead, decode.declared, problems);
     check_plan("decode_in_memory_" + decode.definition.name, in_memory, decode.declared, problems);
 }
 
@@ -119,14 +124,18 @@ TEST(DecodeKernelStates, OfAnySizeAreHeld) {
     struct Size {
         std::int64_t K, V, tiles;
         int threads;
+        DType states;
     };
-    for (const Size& size : {Size{60, 100, 1, 128}, Size{100, 60, 5, 128}, Size{128, 128, 1, 256}}) {
+    for (const Size& size : {Size{60, 100, 1, 128, F32}, Size{60, 100, 1, 128, BF16}, Size{100, 60, 5, 128, F32},
+                             Size{128, 128, 1, 256, F32}, Size{128, 128, 1, 128, BF16}}) {
         const std::vector<check::Problem> problems = problems_of(size.K, size.V);
-        target::FitWishes wishes = decode.wishes(1, true);
+        target::FitWishes wishes = decode.wishes(1, true, size.states);
         wishes.tiles = size.tiles, wishes.threads = size.threads;
         const plan::Plan plan = decode.plan(problems[0], wishes);
         EXPECT_TRUE(plan.schedule.holds_states) << size.K << " x " << size.V;
-        check_plan(fmt::format("decode_{}_{}", size.K, size.V), plan, decode.declared, {problems[0], problems[2]});
+        EXPECT_EQ(plan.schedule.states_ahead, size.states == BF16);
+        check_plan(fmt::format("decode_{}_{}_{}", size.K, size.V, to_string(size.states)), plan, decode.declared,
+                   {problems[0], problems[2]});
     }
 }
 
@@ -147,7 +156,7 @@ TEST_P(StatesOfSixteenBits, AreThoseOfFloatsRounded) {
     const Decode decode(program_named(name));
     const check::Problem problem{
         .B = 2, .T = 3, .H = 2, .sizes = {{"K", 36}, {"V", 64}}, .dtype = BF16, .initial_state = true};
-    plan::Plan plan = decode.plan(problem, decode.wishes(1, hold));
+    plan::Plan plan = decode.plan(problem, decode.wishes(1, hold, BF16));
     EXPECT_EQ(plan.schedule.holds_states, hold);
     EXPECT_TRUE(plan.late_states.empty());
     check::Buffers buffers(decode.declared, problem), wanted(decode.declared, problem);

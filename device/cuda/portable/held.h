@@ -1,6 +1,5 @@
 /// Matrices of states in registers, for kernels that go through a sequence token by token: they are read from global
-/// memory once, stay with the threads, and are written once. A block takes one task after the other, and asks for the
-/// states of the next one before it computes.
+/// memory once, stay with the threads, and are written once.
 ///
 /// A thread holds vectors of four neighbours, of some rows one below the other. Threads beyond the columns, and rows
 /// beyond the last, hold what the nearest have, so that elementwise work needs no conditions; sums leave them out, and
@@ -46,22 +45,26 @@ FORGE_DEVICE void put_number(float* p, float x) {
 
 }  // namespace detail
 
-/// An M x N matrix, of which thread `self` has `x[n]` at row(self, n) and the four columns from column(self) on. Its
-/// rows are neighbours, so that what belongs to rows is read in fours.
+/// An M x N matrix, of which thread `self` has `x[n]` at row(self, n) and the four columns from column(self) on. All
+/// threads together have neighbouring rows at any n, so that memory is read in order; where they can, each thread's
+/// own come in fours, so that what belongs to rows is read in fours.
 template <int M, int N>
 struct Held {
     static constexpr int kLanes = detail::power_of_two(vectors(N)), kAtOnce = kThreads / kLanes;
-    static constexpr int kSteps = pieces(M, kAtOnce);
+    static constexpr int kSteps = pieces(M, kAtOnce), kRun = M % (kWidth * kAtOnce) == 0 ? kWidth : 1;
     static_assert(N % kWidth == 0 && kLanes <= cuda::kLanes, "a row is held by one warp");
     vec x[kSteps];
 
-    FORGE_DEVICE static bool has_row(int self, int n) {
-        return kSteps * kAtOnce == M || self / kLanes * kSteps + n < M;
+    FORGE_DEVICE static int place(int self, int n) {
+        return (n / kRun * kAtOnce + self / kLanes) * kRun + n % kRun;
     }
+    FORGE_DEVICE static bool has_row(int self, int n) { return kSteps * kAtOnce == M || place(self, n) < M; }
     FORGE_DEVICE static bool has_column(int self) { return kLanes * kWidth == N || self % kLanes * kWidth < N; }
-    FORGE_DEVICE static int row(int self, int n) { return has_row(self, n) ? self / kLanes * kSteps + n : M - 1; }
-    /// From row(self, n) to row(self, n + 1), so that one address leads to the next.
-    FORGE_DEVICE static int step(int self, int n) { return has_row(self, n + 1) ? 1 : 0; }
+    FORGE_DEVICE static int row(int self, int n) { return has_row(self, n) ? place(self, n) : M - 1; }
+    /// From row(self, n) to row(self, n + 1): known, most often, so that one address leads to the next.
+    FORGE_DEVICE static int step(int self, int n) {
+        return kSteps * kAtOnce == M ? place(0, n + 1) - place(0, n) : row(self, n + 1) - row(self, n);
+    }
     FORGE_DEVICE static int column(int self) { return has_column(self) ? self % kLanes * kWidth : N - kWidth; }
 };
 
@@ -91,6 +94,41 @@ FORGE_DEVICE T* held_block(const Call& call, int tensor, const HoldingTask& at) 
     return t.data && slot >= 0 ? static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head : nullptr;
 }
 
+/// A matrix for the block's only task, on its way to the registers of the threads that will hold it.
+template <class T, int M, int N>
+class Asked {
+    using H = Held<M, N>;
+    detail::Four<T> x_[H::kSteps];
+
+  public:
+    /// For `src`, `skip` elements on; of no matrix (null) all is 0.
+    FORGE_DEVICE void ask(const T* src, Size skip, Size row_stride, Size col_stride) {
+        const int self = thread();
+        if (!src) {
+#pragma unroll
+            for (int n = 0; n < H::kSteps; ++n) x_[n] = {};
+            return;
+        }
+        src += skip + H::column(self) * col_stride + H::row(self, 0) * row_stride;
+        if (detail::in_fours(src, row_stride, col_stride)) {
+#pragma unroll
+            for (int n = 0; n < H::kSteps; src += H::step(self, n++) * row_stride) x_[n] = detail::load_four(src);
+        } else {
+#pragma unroll
+            for (int n = 0; n < H::kSteps; src += H::step(self, n++) * row_stride)
+#pragma unroll
+                for (int l = 0; l < kWidth; ++l) x_[n].x[l] = src[l * col_stride];
+        }
+    }
+
+    FORGE_DEVICE H take() const {
+        H h;
+#pragma unroll
+        for (int n = 0; n < H::kSteps; ++n) h.x[n] = detail::to_vec(x_[n]);
+        return h;
+    }
+};
+
 /// A matrix for a block's next task, on its way to shared memory while the task before is computed. Each thread asks
 /// for what it will hold and takes it, so that threads need not wait for each other.
 template <class T, int M, int N>
@@ -101,7 +139,7 @@ class Coming {
   public:
     FORGE_DEVICE explicit Coming(float* shared) : own_(reinterpret_cast<detail::Four<T>*>(shared) + thread()) {}
 
-    /// For `src`, `skip` elements on; of no matrix (null) all is 0. What came before has been taken.
+    /// As above. What came before has been taken.
     FORGE_DEVICE void ask(const T* src, Size skip, Size row_stride, Size col_stride) const {
         const int self = thread();
         if (!src) {

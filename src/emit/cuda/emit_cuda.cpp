@@ -71,7 +71,7 @@ Source tiles_source(const plan::Plan& plan) {
     return write_source(
         plan, cuda, [](Writer& out, const Dialect& dialect, const plan::Plan& p, const plan::Kernel& kernel) {
             Dialect own = dialect;
-            if (kernel.tiles.far_floats > 0 || p.schedule.holds_states)
+            if (kernel.tiles.far_floats > 0 || p.schedule.states_ahead)
                 own.prologue.pop_back();  // it has several tasks
             if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
             else if (p.schedule.warp_groups() && &kernel != &p.kernels.back())

@@ -11,6 +11,7 @@ namespace forge::target {
 struct Problem {
     tile::Sizes sizes;
     std::int64_t tokens = 4096, sequences = 1, heads = 4;
+    DType state_dtype = F32;  ///< of initial and final states in memory
 };
 
 /// How often a kernel's body runs: how many times in order, and in how many tasks.

@@ -19,6 +19,9 @@ using plan::Schedule;
 using plan::Strategy;
 
 constexpr std::int64_t kVector = 4;       ///< floats that a thread handles at a time
+/// Floats of a state that are on their way to a thread's registers, so that other blocks have loads under way too. For
+/// numbers of 16 bits that is too few bytes: those come to shared memory, and threads may hold more.
+constexpr std::int64_t kMostAsked = 64;
 constexpr std::int64_t kReserved = 1024;  ///< bytes of shared memory, of each block
 constexpr std::int64_t kGoodTile = 32;    ///< columns below which products no longer keep the warps of a block busy
 
@@ -95,8 +98,9 @@ class Fitting {
              wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512}) {
             for (const std::int64_t tiles : all_tile_counts()) {
                 Schedule s = schedule(1, tiles);
-                s.block_threads = threads, s.holds_states = true;
-                const plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
+                s.block_threads = threads, s.holds_states = true, s.states_ahead = is_half(wishes_.state_dtype);
+                plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
+                plan.state_dtype = wishes_.state_dtype;
                 if (const std::string no = why_not(plan); !no.empty()) {
                     if (why.empty()) why = no;
                     continue;
@@ -120,13 +124,16 @@ class Fitting {
     /// Why a plan does not hold its states; empty: it does.
     [[nodiscard]] std::string why_not(const plan::Plan& plan) const {
         const tile::TileKernel& tiles = plan.kernels.front().tiles;
-        if (held_floats(plan) == 0) return tiles.not_held;
+        const std::int64_t floats = held_floats(plan);
+        if (floats == 0) return tiles.not_held;
+        if (!plan.schedule.states_ahead && floats > kMostAsked)
+            return fmt::format("a thread would hold {} floats of states", floats);
         return bytes_of_block(plan) > memory_.bytes ? "vectors and states take more than shared memory has" : "";
     }
 
     /// Blocks of threads per multiprocessor, for which registers must do: as many as what threads hold of states, and
-    /// what they need for all else, leave room for, and shared memory. The more there are, the more loads are under
-    /// way. Few tokens' vectors are asked for before states are waited for where that costs no block.
+    /// what they need for all else, leave room for, and shared memory. The more there are, the more loads are under way.
+    /// Few tokens' vectors are asked for before states are waited for where that costs no block.
     void set_blocks(Schedule& s, const plan::Plan& plan) const {
         constexpr std::int64_t kRegisters = 65536, kOthers = 48, kAhead = 48, kFewTokens = 16;
         const std::int64_t by_memory = std::max(memory_.bytes, memory_.all_bytes) / (bytes_of_block(plan) + kReserved);
@@ -135,7 +142,7 @@ class Fitting {
             return static_cast<int>(std::max<std::int64_t>(1, std::min(by_registers, by_memory)));
         };
         const int most = blocks(kOthers), ahead = blocks(kOthers + kAhead);
-        s.fetches_ahead = ahead == most || wishes_.expected_tokens > kFewTokens;
+        s.fetches_ahead = wishes_.expected_tokens > kFewTokens || (s.states_ahead && ahead == most);
         s.resident_blocks = s.fetches_ahead ? ahead : most;
     }
 

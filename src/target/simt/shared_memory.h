@@ -22,6 +22,7 @@ struct FitWishes {
     std::int64_t expected_tokens = 4096, expected_tasks = 1;  ///< sequences × heads
     int threads = 0;                                          ///< of a block; 0: chosen
     bool hold = true;                                         ///< token by token, states in registers where that can be
+    DType state_dtype = F32;                                  ///< of states in memory
 };
 
 plan::Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program,
