@@ -74,12 +74,12 @@ def inputs_of(op: str, B: int, H: int, HV: int, device: str, torch) -> dict:
 class ForgeCall:
     """One token of each sequence, states in slots of a pool."""
 
-    def __init__(self, op: str, x: dict, states, torch, threads: int = 0, tiles: int = 0):
+    def __init__(self, op: str, x: dict, states, torch, threads: int = 0):
         from forge import Attention, variants
 
         B = states.shape[0]
         definition = getattr(variants, OPS[op][0]).definition
-        self._attention = Attention(definition, options={"threads": threads or None, "tiles": tiles or None})
+        self._attention = Attention(definition, options={"threads": threads or None})
         self._slots = torch.randperm(B + B // 4, device=states.device)[:B].to(torch.int32)
         self._pool = torch.zeros((B + B // 4, *states.shape[1:]), dtype=states.dtype, device=states.device)
         self._pool[self._slots.long()] = states
@@ -175,7 +175,7 @@ def gpu_row(row: dict, x: dict, states, args, torch) -> None:
     flush = flusher(args.flush, torch)
     outputs: dict = {}
     try:
-        layers = [ForgeCall(op, x, states, torch, tiles=args.tiles) for _ in range(args.layers)]
+        layers = [ForgeCall(op, x, states, torch) for _ in range(args.layers)]
         outputs["forge"] = layers[0]().clone(), layers[0].states
         row["schedule"] = layers[0].schedule
         graph, row["forge_kernels"], row["forge_others"] = captured(layers, torch)
@@ -289,7 +289,6 @@ def main() -> int:
     parser.add_argument("--HV", type=int, default=32)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--layers", type=int, default=1, help="calls in a graph, each with states of its own")
-    parser.add_argument("--tiles", type=int, default=0, help="Forge's, of the value axis; 0: chosen")
     parser.add_argument("--runs", type=int, help="replays (100); on the CPU turns of 0.2 s each (5)")
     parser.add_argument("--bandwidth", type=float, default=4.2, help="TB/s, for the floor (H200: 4.2 as measured)")
     parser.add_argument("--flush", choices=("write", "read", "none"), default="write", help="of the L2 cache")
