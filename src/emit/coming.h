@@ -1,5 +1,5 @@
-/// Shared memory of kernels whose threads hold states and have the next ones come (Schedule::states_ahead): behind the tiles lies that to which
-/// the states of a block's next task come.
+/// Shared memory of kernels whose threads hold states and have the next ones come (Schedule::states_ahead): behind the
+/// tiles lies that to which the states of a block's next task come.
 #pragma once
 
 #include "plan/plan.h"

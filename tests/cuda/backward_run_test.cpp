@@ -91,7 +91,8 @@ ir::Definition with_biased_gates() {
     a.input("x", F32, {T, H, K}).input("beta", BF16, {T, H}, kZeroToOne).head_input("bias", F32, {H, K});
     a.state("s", F32, {K, V});
     a.step({"q", "k", "v", "x", "beta", "bias", "prev_s"},
-           [](Tensor q, Tensor k, Tensor v, Tensor x, Tensor beta, Tensor bias, Tensor s) -> Results {
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& x, const Tensor& beta,
+              const Tensor& bias, const Tensor& s) -> Results {
                Tensor key = l2norm(k), decayed = s * unsqueeze(exp(-softplus(x + bias)), 1);
                Tensor next = decayed + outer(key, (v - matmul(key, decayed)) * beta);
                return {{"s", next}, {"o", matmul(l2norm(q), next)}};

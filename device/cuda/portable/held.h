@@ -55,9 +55,7 @@ struct Held {
     static_assert(N % kWidth == 0 && kLanes <= cuda::kLanes, "a row is held by one warp");
     vec x[kSteps];
 
-    FORGE_DEVICE static int place(int self, int n) {
-        return (n / kRun * kAtOnce + self / kLanes) * kRun + n % kRun;
-    }
+    FORGE_DEVICE static int place(int self, int n) { return (n / kRun * kAtOnce + self / kLanes) * kRun + n % kRun; }
     FORGE_DEVICE static bool has_row(int self, int n) { return kSteps * kAtOnce == M || place(self, n) < M; }
     FORGE_DEVICE static bool has_column(int self) { return kLanes * kWidth == N || self % kLanes * kWidth < N; }
     FORGE_DEVICE static int row(int self, int n) { return has_row(self, n) ? place(self, n) : M - 1; }

@@ -18,7 +18,7 @@ namespace {
 using plan::Schedule;
 using plan::Strategy;
 
-constexpr std::int64_t kVector = 4;       ///< floats that a thread handles at a time
+constexpr std::int64_t kVector = 4;  ///< floats that a thread handles at a time
 /// Floats of a state that are on their way to a thread's registers, so that other blocks have loads under way too. For
 /// numbers of 16 bits that is too few bytes: those come to shared memory, and threads may hold more.
 constexpr std::int64_t kMostAsked = 64;
@@ -132,8 +132,8 @@ class Fitting {
     }
 
     /// Blocks of threads per multiprocessor, for which registers must do: as many as what threads hold of states, and
-    /// what they need for all else, leave room for, and shared memory. The more there are, the more loads are under way.
-    /// Few tokens' vectors are asked for before states are waited for where that costs no block.
+    /// what they need for all else, leave room for, and shared memory. The more there are, the more loads are under
+    /// way. Few tokens' vectors are asked for before states are waited for where that costs no block.
     void set_blocks(Schedule& s, const plan::Plan& plan) const {
         constexpr std::int64_t kRegisters = 65536, kOthers = 48, kAhead = 48, kFewTokens = 16;
         const std::int64_t by_memory = std::max(memory_.bytes, memory_.all_bytes) / (bytes_of_block(plan) + kReserved);
