@@ -9,6 +9,7 @@
 #include "check/check.h"
 #include "check/suite.h"
 #include "compile/driver.h"
+#include "forge/compose.h"
 #include "forge/language.h"
 #include "program/entry_point.h"
 #include "tests/cuda/emulated/program.h"
@@ -46,11 +47,18 @@ std::vector<std::vector<std::byte>> results(const check::Buffers& buffers) {
     return all;
 }
 
+/// Of a program, or of a composition: whose features choose between two expressions, so that truth values of matrices
+/// are kept, and pass from kernel to kernel.
+ir::Definition definition_of(const std::string& program) {
+    if (program != "elu_delta") return program_named(program).make().define();
+    return compose({.features = "elu", .update = "delta"}).define();
+}
+
 class BackwardKernels : public testing::TestWithParam<Example> {};
 
 TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
     const Example& example = GetParam();
-    const ir::Definition def = program_named(example.program).make().define();
+    const ir::Definition def = definition_of(example.program);
     CompileOptions options{.device = "cuda", .dtype = example.dtype, .sizes = {{"K", example.k}, {"V", example.v}}};
     options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
     options.strategy = example.strategy;
@@ -129,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Some, BackwardKernels,
                                          Example{"gla", F16, 128, 128}, Example{"hgrn2"}, Example{"kda"},
                                          Example{"delta_net"}, Example{"gated_delta_net"},
                                          Example{"gated_delta_net", BF16, 128, 128}, Example{"rwkv6"},
-                                         Example{"kda", BF16, 96, 50}, Example{"longhorn"}),
+                                         Example{"kda", BF16, 96, 50}, Example{"longhorn"}, Example{"elu_delta"}),
                          [](const auto& test) {
                              return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype),
                                                 test.param.v);

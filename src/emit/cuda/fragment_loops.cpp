@@ -104,7 +104,13 @@ class FragmentLoop {
         return known_[v] = fn_.op(v).layout->space == Space::Reg ? evaluate_op(v) : named(v, load(v));
     }
 
+    /// Truth values are kept as numbers.
     std::string load(ValueId v) {
+        const std::string kept = load_kept(v);
+        return fn_.op(v).type.dtype == DType::Bool ? fmt::format("ne({}, {})", kept, zero()) : kept;
+    }
+
+    std::string load_kept(ValueId v) {
         const Op& op = fn_.op(v);
         const std::string& n = c_.name(v);
         reads_fragment_ = reads_fragment_ || c_.is_fragment(v);
@@ -127,7 +133,7 @@ class FragmentLoop {
             case Space::Held:  // of the portable kernels
                 break;
         }
-        return op.type.dtype == DType::Bool ? fmt::format("ne({}, {})", load_tile(v), zero()) : load_tile(v);
+        return load_tile(v);
     }
 
     std::string load_where_it_lies(ValueId v) {
