@@ -24,7 +24,8 @@ TokenRow combined(ChunkWriter& out, Opcode code, TokenRow a, TokenRow b) {
     const Shape left = core_shape(out, a), right = core_shape(out, b);
     const Shape& result = left.size() >= right.size() ? left : right;
     const ir::Function none;
-    return TokenRows(none, out).pointwise(code, {a, b}, {left, right}, result, {}, out.fn.op(a.v).where);
+    const Location where = out.fn.op(a.v).where;  // operations are added
+    return TokenRows(none, out).pointwise(code, {a, b}, {left, right}, result, {}, where);
 }
 
 /// A key without factors of whole rows, and those.
@@ -33,7 +34,7 @@ std::pair<TokenRow, TokenRow> without_numbers(ChunkWriter& out, TokenRow key) {
     if (op.code != Opcode::Mul) return {key, {}};
     for (const std::size_t i : {0U, 1U}) {
         const ValueId factor = op.args[i], rest = op.args[1 - i];
-        const Op& f = out.fn.op(factor);
+        const Op f = out.fn.op(factor);
         if (out.type(rest).shape != op.type.shape) continue;
         const bool number = f.type.rank() == 0, row = f.code == Opcode::Unsqueeze && f.type.rank() == 2 &&
                                                       out.type(f.args[0]).rank() == 1 && f.attrs.dim == 1;

@@ -120,8 +120,8 @@ class Stabilizer {
         const Op op = out_.op(v);
         if (op.code != Opcode::Matmul && op.code != Opcode::MatmulOutFp32) return std::nullopt;
         if (!has_exponential(out_, op.args[0]) || !has_exponential(out_, op.args[1])) return std::nullopt;
-        Factored a = factor(out_, rows(op.args[0], op.attrs.trans_a)),
-                 b = factor(out_, rows(op.args[1], !op.attrs.trans_b));
+        const ValueId left = rows(op.args[0], op.attrs.trans_a), right = rows(op.args[1], !op.attrs.trans_b);
+        Factored a = factor(out_, left), b = factor(out_, right);
         cancel_totals(a.exponent, b.exponent);
         bool changed = false;
         while (const auto scalar = take_between(out_, a.exponent, {0}, b.exponent, {0}, 1, strict)) {
@@ -133,15 +133,14 @@ class Stabilizer {
         if (!changed) return std::nullopt;
         Attrs attrs;
         attrs.trans_b = true;
-        return ir::emit(out_, op.code, {emit_rows(a, op.args[0]), emit_rows(b, op.args[1])}, attrs, op.where, op.name);
+        return ir::emit(out_, op.code, {emit_rows(a, left), emit_rows(b, right)}, attrs, op.where, op.name);
     }
 
     ValueId decay_matmul(const Factored& a, const Factored& b, const Between& between) {
         const ValueId g = scaled(between);
         Attrs attrs;
         attrs.exclusive = between.exclusive;
-        return ir::emit(out_, Opcode::DecayMatmul, {like(emit_rows(a, g), g), like(emit_rows(b, g), g), g}, attrs,
-                        where_);
+        return ir::emit(out_, Opcode::DecayMatmul, {emit_rows(a, g), emit_rows(b, g), g}, attrs, where_);
     }
 
     /// An operand with the tokens as rows.
@@ -152,10 +151,10 @@ class Stabilizer {
         return ir::emit(out_, Opcode::Permute, {v}, attrs, where_);
     }
 
+    /// What is left of an operand may be nothing, or a number.
     ValueId emit_rows(const Factored& product, ValueId shape_of) {
-        if (product.factors.empty() && product.exponent.empty())
-            return like(ir::emit_constant(out_, 1, where_), shape_of);
-        return emit_product(out_, product, 2, where_);
+        const bool nothing = product.factors.empty() && product.exponent.empty();
+        return like(nothing ? ir::emit_constant(out_, 1, where_) : emit_product(out_, product, 2, where_), shape_of);
     }
 
     ValueId like(ValueId v, ValueId shape_of) {
@@ -200,7 +199,7 @@ class Stabilizer {
         Attrs attrs;
         attrs.exclusive = between->exclusive;
         outer = std::move(left);
-        return ir::emit(out_, Opcode::DecayApply, {op.args[0], like(emit_rows(values, g), g), g}, attrs, where_);
+        return ir::emit(out_, Opcode::DecayApply, {op.args[0], emit_rows(values, g), g}, attrs, where_);
     }
 
     Function& out_;

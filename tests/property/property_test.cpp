@@ -74,6 +74,10 @@ RC_GTEST_PROP(FuseProducts, KeepsResults, (const Choices& choices)) {
 RC_GTEST_PROP(Pipeline, KeepsResults, (const Choices& choices)) {
     assert_preserves(choices, [](const ir::Function& fn) { return graph::optimize(fn); });
 }
+// Of an operand under a triangle a number is left, when decays have been taken out of it. Found by the above.
+TEST(Pipeline, KeepsTheShapeOfAnOperandThatIsANumber) {
+    assert_preserves({449, 1220, 0, 519, 149}, [](const ir::Function& fn) { return graph::optimize(fn); });
+}
 
 // What plans for warp groups run after the pipeline, with each axis as the value axis, and without one.
 RC_GTEST_PROP(VectorProducts, KeepsResults, (const Choices& choices)) {
