@@ -178,7 +178,10 @@ std::vector<std::string> Attention::kernels() const {
     const runtime::Callable& callable = impl_->executable->callable;
     std::vector<std::string> names;
     for (const runtime::KernelOfCall& kernel : callable.kernels) names.push_back(kernel.symbol);
-    if (!callable.last_rows_symbol.empty()) names.push_back(callable.last_rows_symbol);
+    // Not where it runs only for states that are updated in place.
+    const bool ends = std::any_of(callable.last_rows.begin(), callable.last_rows.end(),
+                                  [](const runtime::LastRowSlots& slots) { return !slots.in_place; });
+    if (ends) names.push_back(callable.last_rows_symbol);
     return names;
 }
 const std::vector<GeneratedSource>& Attention::sources() const { return impl_->executable->sources; }

@@ -65,7 +65,7 @@ def test_calls_on_another_stream_come_after_what_reads_the_states():
     without the wait, those of 512 sequences were copied after a second call (state_err 0.39 on an H200)."""
     torch = Torch()
     streams = []
-    script("decode").captured(lambda: streams.append(torch.cuda.current_stream()), torch)
+    script("decode").captured([lambda: streams.append(torch.cuda.current_stream())], torch)
     others = [s for s in streams if s is not torch.cuda.main]
     assert others, "the call is warmed up on a stream of its own"
     assert all(torch.cuda.main in s.after for s in others)
