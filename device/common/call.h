@@ -97,12 +97,18 @@ inline T* token_rows(const Call& call, int tensor, const Task& at, Size factor =
            at.head / t.group * t.head;
 }
 
+inline bool is_skipped(const Call& call, Size n) {
+    return slot_of(call.slots.initial, call.slots.wide, n) < 0 || slot_of(call.slots.final, call.slots.wide, n) < 0;
+}
+
+/// A sequence's state in the memory of the caller; null: none is given or wanted, or the sequence is skipped.
 template <class T>
 inline T* state_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];
     const bool read = IsRead<T>::value;
+    if (!t.data || is_skipped(call, at.sequence)) return nullptr;
+    if (read && call.slots.has_initial && !call.slots.has_initial[at.sequence]) return nullptr;
     const Size slot = slot_of(read ? call.slots.initial : call.slots.final, call.slots.wide, at.sequence);
-    if (!t.data || slot < 0 || (read && call.slots.has_initial && !call.slots.has_initial[at.sequence])) return nullptr;
     return static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head;
 }
 
@@ -133,10 +139,6 @@ inline T* last_rows(const Call& call, int tensor, const Task& at) {
     Task own = at;
     own.head = at.head / t.group;
     return state_block<T>(call, tensor, own);
-}
-
-inline bool is_skipped(const Call& call, Size n) {
-    return slot_of(call.slots.initial, call.slots.wide, n) < 0 || slot_of(call.slots.final, call.slots.wide, n) < 0;
 }
 
 /// One task per (sequence, head): its end, after all kernels.

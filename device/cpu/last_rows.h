@@ -21,10 +21,10 @@ struct TokenShape {
 template <class T>
 inline void store_last_rows(const device::Call& call, int input, int initial, int final, const device::Task& at,
                             const TokenShape& shape, float pad) {
-    using device::CallTensor, device::Size, device::last_rows, device::is_skipped, device::token_rows;
+    using device::CallTensor, device::Size, device::last_rows, device::token_rows;
     const CallTensor &from = call.tensors[input], &kept = call.tensors[initial], &next = call.tensors[final];
     float* const to = last_rows<float>(call, final, at);
-    if (!to || is_skipped(call, at.sequence) || at.head % from.group != 0) return;
+    if (!to || at.head % from.group != 0) return;
     const float* const before = last_rows<const float>(call, initial, at);
     const T* const last = token_rows<const T>(call, input, at, shape.rows) + (at.tokens - 1) * shape.rows * from.token;
     const int width = shape.width(), first = shape.rows > 1 ? 1 : 0;  // a state's axes behind that of the rows

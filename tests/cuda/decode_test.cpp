@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -184,6 +185,113 @@ INSTANTIATE_TEST_SUITE_P(All, StatesOfSixteenBits,
                                          std::tuple{"gated_delta_net", true, true},
                                          std::tuple{"gated_delta_net", false, false},
                                          std::tuple{"normalised", true, false}));
+
+// States in a pool: sequences that read one slot and write another, that start from zeros, that are skipped.
+struct Pooled {
+    const char* program;
+    bool hold, ahead, in_place, wide;  ///< wide: slots of 64 bits
+};
+
+std::string to_string(const Pooled& how) {
+    return fmt::format("{}_{}{}{}", how.program,
+                       !how.hold   ? "in_memory"
+                       : how.ahead ? "ahead"
+                                   : "held",
+                       how.in_place ? "_in_place" : "", how.wide ? "_wide" : "");
+}
+
+class StatesInSlots : public testing::TestWithParam<Pooled> {
+  protected:
+    static constexpr int kSlots = 9;
+    static constexpr std::array<std::int64_t, 5> kFrom{4, 0, 2, -1, 8}, kTo{4, 1, 7, 6, -1};
+    static constexpr std::array<bool, 5> kHasState{true, true, false, true, true};
+
+    static bool is_skipped(std::size_t n) { return kFrom[n] < 0 || kTo[n] < 0; }
+
+    /// A pool whose unused slots hold what would spoil any result.
+    static std::vector<std::byte> pool_of(const check::OwnedTensor& states) {
+        const std::size_t bytes = states.storage.size() / kFrom.size();
+        std::vector<std::byte> pool(kSlots * bytes, std::byte{0xff});
+        for (std::size_t n = 0; n < kFrom.size(); ++n)
+            if (kFrom[n] >= 0)
+                std::copy_n(states.storage.data() + n * bytes, bytes,
+                            pool.data() + static_cast<std::size_t>(kFrom[n]) * bytes);
+        return pool;
+    }
+    /// What a pool holds after the call.
+    static std::vector<std::byte> after(std::vector<std::byte> pool, const check::OwnedTensor& final_states) {
+        const std::size_t bytes = final_states.storage.size() / kTo.size();
+        for (std::size_t n = 0; n < kTo.size(); ++n)
+            if (!is_skipped(n))
+                std::copy_n(final_states.storage.data() + n * bytes, bytes,
+                            pool.data() + static_cast<std::size_t>(kTo[n]) * bytes);
+        return pool;
+    }
+    template <class T>
+    static std::vector<T> slots(const std::array<std::int64_t, 5>& numbers) {
+        return {numbers.begin(), numbers.end()};
+    }
+    /// Sequences without a state start from zeros; outputs of those that are skipped are zeros.
+    static void clear(check::OwnedTensor& x, std::size_t n) {
+        const std::size_t bytes = x.storage.size() / kFrom.size();
+        std::fill_n(x.storage.data() + n * bytes, bytes, std::byte{});
+    }
+};
+
+TEST_P(StatesInSlots, AreThoseOfTheCallWithoutAPool) {
+    const Pooled& how = GetParam();
+    const Decode decode(program_named(how.program));
+    const check::Problem problem{
+        .B = 5, .T = 2, .H = 2, .sizes = {{"K", 36}, {"V", 64}}, .dtype = BF16, .initial_state = true};
+    const plan::Plan plan = decode.plan(problem, decode.wishes(4096, how.hold, how.ahead ? BF16 : F32));
+    EXPECT_EQ(plan.schedule.holds_states, how.hold);
+    EXPECT_EQ(plan.schedule.states_ahead, how.ahead);
+    const emulated::Program program("decode_slots_" + to_string(how), plan);
+
+    check::Buffers wanted(decode.declared, problem), buffers(decode.declared, problem);
+    for (auto& [state, x] : wanted.initial_states)
+        for (std::size_t n = 0; n < kFrom.size(); ++n)
+            if (!kHasState[n]) clear(x, n);
+    program.run(wanted.call(), 1);
+    for (std::size_t n = 0; n < kFrom.size(); ++n)
+        if (is_skipped(n)) clear(wanted.outputs.at("o"), n), clear(buffers.outputs.at("o"), n);  // as launches do
+
+    std::map<std::string, std::vector<std::byte>> read, written;
+    Call call = buffers.call();
+    for (auto& [state, x] : buffers.initial_states) {
+        read[state] = pool_of(x), written[state].assign(read[state].size(), std::byte{0xff});
+        call.initial_states[state].shape[0] = call.final_states[state].shape[0] = kSlots;
+        call.initial_states[state].data = read[state].data();
+        call.final_states[state].data = (how.in_place ? read : written)[state].data();
+    }
+    const auto pools_before = how.in_place ? read : written;
+    auto narrow_from = slots<std::int32_t>(kFrom), narrow_to = slots<std::int32_t>(kTo);
+    auto wide_from = slots<std::int64_t>(kFrom), wide_to = slots<std::int64_t>(kTo);
+    call.initial_slots = how.wide ? TensorView{wide_from.data(), DType::I64, {5}, {}}
+                                  : TensorView{narrow_from.data(), DType::I32, {5}, {}};
+    call.final_slots =
+        how.wide ? TensorView{wide_to.data(), DType::I64, {5}, {}} : TensorView{narrow_to.data(), DType::I32, {5}, {}};
+    std::array<bool, 5> has_state = kHasState;
+    call.has_initial_state = TensorView{has_state.data(), DType::Bool, {5}, {}};
+    program.run(call, 2);
+    EXPECT_TRUE(buffers.outputs.at("o").storage == wanted.outputs.at("o").storage);
+    for (const auto& [state, pool] : how.in_place ? read : written) {
+        const auto right = after(pools_before.at(state), wanted.final_states.at(state));
+        for (std::size_t slot = 0, bytes = pool.size() / kSlots; slot < kSlots; ++slot)
+            EXPECT_TRUE(std::equal(&pool[slot * bytes], &pool[slot * bytes] + bytes, &right[slot * bytes]))
+                << state << ", slot " << slot;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StatesInSlots,
+                         testing::Values(Pooled{"gated_delta_net", true, false, true, false},
+                                         Pooled{"gated_delta_net", true, false, false, true},
+                                         Pooled{"gated_delta_net", true, true, true, true},
+                                         Pooled{"gated_delta_net", true, true, false, false},
+                                         Pooled{"gated_delta_net", false, false, true, true},
+                                         Pooled{"normalised", true, true, true, false},
+                                         Pooled{"normalised", true, false, false, false}),
+                         [](const auto& test) { return to_string(test.param); });
 
 INSTANTIATE_TEST_SUITE_P(All, DecodeKernels, testing::ValuesIn(all_programs()), name_of);
 

@@ -111,6 +111,29 @@ TEST_P(Decode, EndsWhereTheForwardPassEnds) {
     }
 }
 
+// A slot to read without one to write, or the other way round: the sequence is skipped, and neither pool changes there.
+TEST_P(Decode, LeavesAloneWhatIsSkipped) {
+    for (const char* const entry : {"forward", "decode"}) {
+        if (entry == std::string("decode") && !program::has_decode(def_)) continue;
+        const auto attention = compiled(entry);
+        check::Buffers part = check::Buffers(def_, problem()).part(0, 3);
+        const auto read = pools(part);
+        auto written = read;
+        std::vector<std::int32_t> from = {-1, 0, 4}, to = {3, -1, 1};
+        Call call = part.call();
+        for (auto& [name, x] : written)
+            call.initial_states[name] = read.at(name).view(), call.final_states[name] = x.view();
+        call.initial_slots = dense(from.data(), DType::I32, {3}), call.final_slots = dense(to.data(), DType::I32, {3});
+        (*attention)(call);
+        for (const auto& [name, x] : written)
+            for (std::int64_t slot = 0, width = x.count() / kSlots; slot < kSlots; ++slot)
+                EXPECT_EQ(difference(read.at(name), slot * width, x, slot * width, width) == 0, slot != 1)
+                    << name << ", slot " << slot << ", " << entry;
+        for (const auto& [name, x] : part.outputs)
+            for (std::int64_t i = 0; i < x.count() / 3 * 2; ++i) ASSERT_EQ(x.at(i), 0) << name << ", " << entry;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Decode, testing::ValuesIn(programs_in_every_way()), name_of);
 
 // A state may lie anywhere, before and after: the bits are the same. Dense ones are worked on where they end.

@@ -205,12 +205,14 @@ FORGE_DEVICE T* token_rows(const Call& call, int tensor, const Task& at, Size fa
            quotient(at.head, t.group) * t.head;
 }
 
+/// A sequence's state in the memory of the caller; null: none is given or wanted, or the sequence is skipped.
 template <class T>
 FORGE_DEVICE T* state_block(const Call& call, int tensor, const Task& at) {
     const CallTensor& t = call.tensors[tensor];
     const bool read = device::IsRead<T>::value;
+    if (!t.data || is_skipped(call, at.sequence)) return nullptr;
+    if (read && call.slots.has_initial && !call.slots.has_initial[at.sequence]) return nullptr;
     const Size slot = slot_of(read ? call.slots.initial : call.slots.final, call.slots.wide, at.sequence);
-    if (!t.data || slot < 0 || (read && call.slots.has_initial && !call.slots.has_initial[at.sequence])) return nullptr;
     return static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head;
 }
 

@@ -76,11 +76,11 @@ FORGE_DEVICE HoldingTask holding_task(const Call& call, Size index) {
     const device::StateSlots& slots = call.slots;
     const Size n = number.block, initial = slot_of(slots.initial, slots.wide, n),
                final = slots.final == slots.initial ? initial : slot_of(slots.final, slots.wide, n);
-    const bool given = !slots.has_initial || slots.has_initial[n];
+    const bool given = !slots.has_initial || slots.has_initial[n], skipped = initial < 0 || final < 0;
     HoldingTask at;
-    static_cast<Task&>(at) = sequence_task(call, n, number.head, number.tile, initial < 0 || final < 0);
+    static_cast<Task&>(at) = sequence_task(call, n, number.head, number.tile, skipped);
     at.end = at.tokens;
-    at.initial = given ? initial : -1, at.final = final;
+    at.initial = given && !skipped ? initial : -1, at.final = skipped ? -1 : final;
     return at;
 }
 

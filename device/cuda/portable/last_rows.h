@@ -24,7 +24,7 @@ FORGE_DEVICE void store_last_rows(const Call& call, int input, int initial, int 
                                   const TokenShape& shape, float pad) {
     const CallTensor &from = call.tensors[input], &kept = call.tensors[initial], &next = call.tensors[final];
     float* const to = last_rows<float>(call, final, at);
-    if (!to || is_skipped(call, at.sequence) || at.head % from.group != 0) return;
+    if (!to || at.head % from.group != 0) return;
     const float* const before = last_rows<const float>(call, initial, at);
     const T* const last = token_rows<const T>(call, input, at, shape.rows) + (at.tokens - 1) * shape.rows * from.token;
     const int width = shape.width(), first = shape.rows > 1 ? 1 : 0;  // a state's axes behind that of the rows
@@ -50,7 +50,7 @@ struct LateState {
 FORGE_DEVICE void store_late_state(const Call& call, int final, const Task& at, const float* from,
                                    const LateState& state) {
     float* const to = state_block<float>(call, final, at);
-    if (!to || is_skipped(call, at.sequence)) return;
+    if (!to) return;
     int numbers = 1;
     for (int axis = 0; axis < state.axes; ++axis) numbers *= state.size[axis];
     for (int i = thread(); i < numbers; i += kThreads) {
