@@ -256,6 +256,10 @@ class Forms {
         return is_decay_apply(user) && op.args[0] != v && op.args[2] != v;
     }
 
+    /// Whether loops may evaluate matrices in a form. Where all fragments are alike they read operands and spills in
+    /// place, row by row: of those a transpose could not be had so.
+    [[nodiscard]] bool is_read(Space form) const { return form != Space::Transposed || !all_alike(); }
+
     /// The form that suits the users of an elementwise matrix.
     [[nodiscard]] Space wanted(ValueId v) const {
         bool operand = false, as_tile = false;
@@ -273,7 +277,7 @@ class Forms {
                     if (user.args[i] != v) continue;
                     const Space first = first_operand_form(fn_, u, form_[index(u)]);
                     if (i == 2) as_fragment = form_[index(u)];
-                    else if (i == first_operand(form_[index(u)])) as_fragment = first;
+                    else if (i == first_operand(form_[index(u)]) && is_read(first)) as_fragment = first;
                     else operand = true;
                 }
             } else if (decays_operand(u, v)) {

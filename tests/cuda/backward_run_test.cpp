@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "check/check.h"
 #include "check/suite.h"
@@ -47,11 +48,15 @@ std::vector<std::vector<std::byte>> results(const check::Buffers& buffers) {
     return all;
 }
 
-/// Of a program, or of a composition: whose features choose between two expressions, so that truth values of matrices
-/// are kept, and pass from kernel to kernel.
+/// Of a program, or of a composition: one whose features choose between two expressions, so that truth values of
+/// matrices are kept, and pass from kernel to kernel; one of whose matrices, kept by an earlier kernel, a product takes
+/// the transpose.
 ir::Definition definition_of(const std::string& program) {
-    if (program != "elu_delta") return program_named(program).make().define();
-    return compose({.features = "elu", .update = "delta"}).define();
+    const std::map<std::string, Composition> compositions = {
+        {"elu_delta", {.features = "elu", .update = "delta"}},
+        {"cosine_dplr", {.decay = "scalar", .features = "cosine", .update = "dplr", .read = "before"}}};
+    const auto found = compositions.find(program);
+    return (found == compositions.end() ? program_named(program).make() : compose(found->second)).define();
 }
 
 class BackwardKernels : public testing::TestWithParam<Example> {};
@@ -131,17 +136,16 @@ TEST(BackwardSums, OverTokensAreAsPreciseAsTheirTerms) {
     EXPECT_LE(std::sqrt(squares / all), kBound);
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, BackwardKernels,
-                         testing::Values(Example{"linear_attention"}, Example{"scalar_gla", BF16, 128, 128},
-                                         Example{"scalar_gla", F16, 64, 128, "decoupled"}, Example{"gla"},
-                                         Example{"gla", F16, 128, 128}, Example{"hgrn2"}, Example{"kda"},
-                                         Example{"delta_net"}, Example{"gated_delta_net"},
-                                         Example{"gated_delta_net", BF16, 128, 128}, Example{"rwkv6"},
-                                         Example{"kda", BF16, 96, 50}, Example{"longhorn"}, Example{"elu_delta"}),
-                         [](const auto& test) {
-                             return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype),
-                                                test.param.v);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Some, BackwardKernels,
+    testing::Values(Example{"linear_attention"}, Example{"scalar_gla", BF16, 128, 128},
+                    Example{"scalar_gla", F16, 64, 128, "decoupled"}, Example{"gla"}, Example{"gla", F16, 128, 128},
+                    Example{"hgrn2"}, Example{"kda"}, Example{"delta_net"}, Example{"gated_delta_net"},
+                    Example{"gated_delta_net", BF16, 128, 128}, Example{"rwkv6"}, Example{"kda", BF16, 96, 50},
+                    Example{"longhorn"}, Example{"elu_delta"}, Example{"cosine_dplr"}),
+    [](const auto& test) {
+        return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.v);
+    });
 
 }  // namespace
 }  // namespace forge::tests

@@ -46,7 +46,8 @@ fs::path Device::build(const std::string& name, const std::string& source) const
     const fs::path cpp = dir_ / (name + ".cpp"), so = dir_ / (name + ".so");
     write(cpp, "#define FORGE_EMULATED\n#include \"machine.h\"\n" + source);
     const support::Finished done = support::run_process(
-        {"g++", "-std=c++20", "-O0",  // compiling takes longer than running, even so
+        {"g++", "-std=c++20", "-O0",                                    // compiling takes longer than running, even so
+         "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",  // which a GPU traps on, too
          "-shared", "-fPIC", "-ffp-contract=fast", "-fno-strict-aliasing",
          "-fno-gnu-unique",  // of which the loader would keep one for all libraries, and those for ever
          "-w", "-iquote", dir_.string(), "-o", so.string(), cpp.string()});
