@@ -4,6 +4,7 @@
 #include <map>
 #include <sstream>
 
+#include "emit/held_states.h"
 #include "emit/last_rows.h"
 #include "emit/loops.h"
 #include "emit/transfers.h"
@@ -30,6 +31,7 @@ class KernelWriter {
     KernelWriter(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel)
         : c_(out, dialect, plan, kernel),
           transfers_(c_),
+          held_states_(c_, transfers_),
           out_(out),
           plan_(plan),
           loop_(kernel.graph.loop),
@@ -46,7 +48,7 @@ class KernelWriter {
         if (takes_tasks_in_turn()) begin_tasks();
         begin_task();
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
-        if (!plan_.schedule.states_ahead) ask_for_own_states();
+        if (!plan_.schedule.states_ahead) held_states_.ask();
         declare_tiles();
         transfers_.declare_tensors();
         before_chunks();
@@ -77,7 +79,7 @@ class KernelWriter {
             out_.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
                       plan_.spills[static_cast<std::size_t>(spill)].floats);
         }
-        if (plan_.schedule.states_ahead) ask_for_first_states();
+        if (plan_.schedule.states_ahead) held_states_.ask_for_first();
         Statement tasks{Kind::Loop, "tasks"};
         tasks.tasks = true;
         out_.begin(std::move(tasks), "");
@@ -124,7 +126,7 @@ class KernelWriter {
         if (plan::in_order(loop_)) {
             out_.add({Kind::Rest, "before the first chunk"});
             if (fetches_ahead()) fetch_first();
-            take_states();
+            held_states_.take();
             out_.begin(
                 {Kind::Loop, "chunks"},
                 reverse_ ? fmt::format("for (Size row = last_row; row >= at.row; row -= {}, block -= call.heads)", step)
@@ -194,43 +196,6 @@ class KernelWriter {
 
     void fetches(ValueId v) {
         c_.next("fetch " + c_.name(v), transfers_.source(v), {kernel::registers(c_.name(v) + "_ahead")});
-    }
-
-    [[nodiscard]] std::vector<ValueId> held_states() const {
-        std::vector<ValueId> states;
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (c_.is_param(v, Role::State) && c_.is_held(v)) states.push_back(v);
-        return states;
-    }
-
-    void ask_for_first_states() {
-        for (const ValueId v : held_states()) transfers_.declare_coming_state(v);
-        out_.open("const auto ask_for_states = [&](const HoldingTask& at)");
-        for (const ValueId v : held_states()) transfers_.ask_for_state(v);
-        out_.close("};");
-        ask_for_states("ask_for_states(holding_task(call, blockIdx.x));");
-    }
-    void ask_for_states(const char* line) {
-        kernel::Accesses coming;
-        for (const ValueId v : held_states()) append(coming, {kernel::registers(transfers_.coming(v))});
-        c_.next("ask for states", {}, coming);
-        out_.put(line);
-    }
-    /// Before anything else, as what else can be asked for is asked for before they are waited for.
-    void ask_for_own_states() {
-        for (const ValueId v : held_states()) {
-            transfers_.declare_coming_state(v);
-            c_.next("ask for " + c_.name(v), {}, {kernel::registers(transfers_.coming(v))});
-            transfers_.ask_for_state(v);
-        }
-    }
-    /// Those of this task, which have been asked for, are taken before those of the next one are.
-    void take_states() {
-        if (held_states().empty()) return;
-        for (const ValueId v : held_states()) transfers_.take_state(v);
-        if (!plan_.schedule.states_ahead) return;
-        ask_for_states(
-            "if (const Size next = task + gridDim.x; next < call.tasks) ask_for_states(holding_task(call, next));");
     }
 
     /// One pointer per buffer, with its shape. What has the place of a state is where the state is.
@@ -469,6 +434,7 @@ class KernelWriter {
 
     Context c_;
     Transfers transfers_;
+    HeldStates held_states_;
     Writer& out_;
     const plan::Plan& plan_;
     Loop loop_;

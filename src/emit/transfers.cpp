@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "emit/coming.h"
 #include "emit/last_rows.h"
 #include "graph/transition.h"
 
@@ -381,37 +380,6 @@ void Transfers::load_initial_state(ValueId v) {
 
 std::string Transfers::state_strides(int tensor) {
     return fmt::format("call.tensors[{0}].dim[0], call.tensors[{0}].dim[1]", tensor);
-}
-
-std::int64_t Transfers::coming_place(ValueId v) const {
-    std::int64_t place = floats_of_tiles(c_.kernel);
-    for (ValueId before = 0; before < v; ++before)
-        if (c_.is_param(before, Role::State) && c_.is_held(before)) place += coming_floats(plan_, fn_.op(before).type);
-    return place;
-}
-
-void Transfers::declare_coming_state(ValueId v) {
-    const ir::Type& type = fn_.op(v).type;
-    const std::string of =
-        fmt::format("<{}, {}, {}> {}", storage_type(plan_.state_dtype), size_of(type, 0), size_of(type, 1), coming(v));
-    if (plan_.schedule.states_ahead) out_.line("const Coming{}(scratch + {});", of, coming_place(v));
-    else out_.line("Asked{};", of);
-}
-
-void Transfers::ask_for_state(ValueId v) {
-    const int initial = plan_.tensor(SlotKind::InitialState, fn_.op(v).attrs.name);
-    const std::string offset = tile_offset(initial, 0);
-    constexpr std::size_t kPlus = 3;  // " + "
-    out_.line("{}.ask(held_block<const {}>(call, {}, at), {}, {});", coming(v), storage_type(plan_.state_dtype),
-              initial, offset.empty() ? "0" : offset.substr(kPlus), state_strides(initial));
-}
-
-void Transfers::take_state(ValueId v) {
-    const int final = plan_.tensor(SlotKind::FinalState, fn_.op(v).attrs.name);
-    out_.line("{0}* const {1}_final = held_block<{0}>(call, {2}, at);", storage_type(plan_.state_dtype), c_.name(v),
-              final);
-    c_.next("take " + c_.name(v), {kernel::registers(coming(v))}, {kernel::registers(c_.name(v))});
-    out_.line("{} {} = {}.take();", c_.held_type(v), c_.name(v), coming(v));
 }
 
 void Transfers::store_held(const std::string& to, int tensor, ValueId v) {

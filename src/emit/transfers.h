@@ -32,6 +32,7 @@ class Transfers {
     [[nodiscard]] int tensor_of(const ir::Op& param) const;  ///< in the call
     /// ` + …`, to the task's part of the tiled axis; axes before `leading` are not among a tensor's dims.
     [[nodiscard]] std::string tile_offset(int tensor, std::size_t leading) const;
+    [[nodiscard]] static std::string state_strides(int tensor);  ///< of a matrix of states
     /// The first column of a token matrix that the task moves.
     [[nodiscard]] std::string first_column(int tensor) const;
     /// Of an axis that is shorter in memory than on chip: how many of the task's elements lie before its end, or more.
@@ -44,11 +45,6 @@ class Transfers {
     }
     void load_head(ir::ValueId v);
     void load_initial_state(ir::ValueId v);
-    /// Of a state that threads hold: where a task's comes to, and its request, of the task `at`.
-    void declare_coming_state(ir::ValueId v);
-    void ask_for_state(ir::ValueId v);
-    void take_state(ir::ValueId v);  ///< once it has come; finds the place where the next one will be stored
-    [[nodiscard]] std::string coming(ir::ValueId v) const { return c_.name(v) + "_coming"; }
     /// Whether a state can be worked on where it is stored at the end, if rows lie there as in its tile.
     [[nodiscard]] bool stays_in_memory(ir::ValueId v) const;
     /// The expression for where its tile is then.
@@ -101,9 +97,6 @@ class Transfers {
         std::string columns = {};  ///< valid elements of the last axis; empty: all
     };
     void transfer(Block b);
-    /// Where a state comes to, in floats of shared memory.
-    [[nodiscard]] std::int64_t coming_place(ir::ValueId v) const;
-    [[nodiscard]] static std::string state_strides(int tensor);  ///< of a matrix of states
     void store_held(const std::string& to, int tensor, ir::ValueId v);
     void copy_spill(const std::string& spill, ir::ValueId v, const char* block, bool load);
     void load_shifted(ir::ValueId v, Block block);
