@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "check/chunks.h"
+#include "check/operands.h"
 #include "check/parallel.h"
 #include "check/suite.h"
 #include "check/tolerance.h"
@@ -61,15 +62,18 @@ using Caller = std::function<void(const Attention&, check::Buffers&)>;
 /// Runs one compiled strategy over the prepared cases.
 class Examination {
   public:
-    Examination(CheckRow row, CheckResult& result, const Caller& call)
-        : row_(std::move(row)), result_(result), call_(call) {}
+    Examination(CheckRow row, CheckResult& result, const ir::Definition& def, const std::string& entry,
+                const Caller& call)
+        : row_(std::move(row)), result_(result), def_(def), entry_(entry), call_(call) {}
 
     void run(const Attention& attention, Prepared& prepared) {
         ++row_.cases;
         try {
             check::clear_results(prepared.buffers);
             check::run(prepared.buffers, [&](check::Buffers& part) { call_(attention, part); });
-            note(check::compare(prepared.buffers, prepared.reference), prepared.name);
+            check::Report report = check::compare(prepared.buffers, prepared.reference);
+            if (!report.ok) ask_operands(report, prepared, attention.chunk());
+            note(report, prepared.name);
         } catch (const std::exception& error) {
             row_.ok = false;
             result_.failures.push_back({row_.variant, row_.dtype, row_.strategy, prepared.name, {}, error.what()});
@@ -78,6 +82,15 @@ class Examination {
     CheckRow finish() { return std::move(row_); }
 
   private:
+    /// Of results that are off: whether the kernels are wrong, or 16 bits too few for the program.
+    void ask_operands(check::Report& report, const Prepared& prepared, std::int64_t chunk) const {
+        if (!is_half(dtype_named(row_.dtype)) || entry_ == "decode" || ir::is_sequential(def_)) return;
+        const check::Report best =
+            check::with_rounded_operands(prepared.buffers, def_, entry_, chunk, prepared.reference);
+        for (std::size_t i = 0; i < report.differences.size(); ++i)
+            report.differences[i].of_operands = best.differences[i].relative_rms;
+    }
+
     void note(const check::Report& report, const std::string& name) {
         row_.against_step = report.against_step;
         if (!report.admitted) ++row_.not_admitted;
@@ -87,13 +100,16 @@ class Examination {
             const double largest = std::max(row_.worst[i].max_abs, d.max_abs);
             if (d.relative_rms > row_.worst[i].relative_rms) row_.worst[i] = d, row_.worst_case[i] = name;
             row_.worst[i].max_abs = largest;
-            row_.ok = row_.ok && d.ok;
-            if (!d.ok) result_.failures.push_back({row_.variant, row_.dtype, row_.strategy, name, d, ""});
+            row_.ok = row_.ok && (d.ok || d.coarse());
+            if (!d.ok && !d.coarse())
+                result_.failures.push_back({row_.variant, row_.dtype, row_.strategy, name, d, ""});
         }
     }
 
     CheckRow row_;
     CheckResult& result_;
+    const ir::Definition& def_;
+    const std::string& entry_;
     const Caller& call_;
 };
 
@@ -146,11 +162,24 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
                      true};
         row.ok = built[i].has_value() || is_none[i];
         if (built[i]) row.chunk = built[i]->chunk(), row.strategy = built[i]->strategy();
-        Examination examination(std::move(row), result, call);
+        Examination examination(std::move(row), result, def, options.build.entry, call);
         if (built[i])
             for (Prepared& p : prepared) examination.run(*built[i], p);
         result.rows.push_back(examination.finish());
     }
+}
+
+const char* verdict(const check::Difference& d) { return d.ok ? "ok" : d.coarse() ? "coarse" : "FAIL"; }
+
+/// Results that a wider type would mend.
+void print_coarse(const CheckResult& result) {
+    for (const CheckRow& row : result.rows)
+        for (const check::Difference& d : row.worst)
+            if (d.coarse())
+                fmt::print(
+                    "\n{} {} {}: {} is coarse: its program with the operands of its products rounded to {}, and "
+                    "all else exact, is off by {:.1e}; f32 is more accurate\n",
+                    row.variant, row.dtype, row.strategy, d.name, row.dtype, d.of_operands);
 }
 
 void print_rows(const CheckResult& result, bool each_tensor) {
@@ -160,7 +189,7 @@ void print_rows(const CheckResult& result, bool each_tensor) {
         const auto line = [&](const check::Difference& d, const std::string& tensor, const std::string& where) {
             table.row({row.variant, row.dtype, row.strategy, std::to_string(row.chunk), tensor,
                        fmt::format("{:.2e}", d.relative_rms), fmt::format("{:.1e}", row.tolerance),
-                       fmt::format("{:.2e}", d.max_abs), std::to_string(row.cases), d.ok ? "ok" : "FAIL", where});
+                       fmt::format("{:.2e}", d.max_abs), std::to_string(row.cases), verdict(d), where});
         };
         if (row.worst.empty()) {
             table.row({row.variant, row.dtype, row.strategy, "", "", "", "", "", std::to_string(row.cases),
@@ -178,7 +207,8 @@ void print_rows(const CheckResult& result, bool each_tensor) {
             if (row.worst[i].relative_rms > row.worst[worst].relative_rms) worst = i;
         }
         if (!each_tensor) line(row.worst[worst], row.worst[worst].name, row.worst_case[worst]);
-        if (!row.ok && std::all_of(row.worst.begin(), row.worst.end(), [](const check::Difference& d) { return d.ok; }))
+        if (!row.ok && std::all_of(row.worst.begin(), row.worst.end(),
+                                   [](const check::Difference& d) { return d.ok || d.coarse(); }))
             table.row(
                 {row.variant, row.dtype, row.strategy, "", "", "", "", "", "", "FAIL", "a call failed, see below"});
     }
@@ -248,6 +278,7 @@ int check_variants(const CheckOptions& options) {
         return ok ? 0 : 1;
     }
     print_rows(result, options.verbose || names.size() == 1);
+    print_coarse(result);
     print_failures(result);
     print_summary(result);
     return ok ? 0 : 1;

@@ -16,7 +16,9 @@ Json of(const check::Difference& d) {
                    {"kind", d.is_state ? "state" : "output"},
                    {"relative_rms", number(d.relative_rms)},
                    {"max_abs", number(d.max_abs)},
-                   {"ok", d.ok}};
+                   {"ok", d.ok || d.coarse()}};
+    if (d.coarse()) result["coarse"] = true;
+    if (d.of_operands > 0) result["of_operands"] = number(d.of_operands);
     if (d.ok || d.head < 0) return result;
     if (!d.is_state) result["first_bad_token"] = d.first_bad_token;
     result["sequence"] = d.sequence;

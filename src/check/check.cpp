@@ -89,17 +89,33 @@ class Comparison {
 
 /// A definition may have a state axis that step and phases see alike, but an output with several rows per token is
 /// [tokens, n, …] from `step` and [n * tokens, …] elsewhere: the order of elements is the same, which is all we use.
-template <class Got>
+using Got = std::function<interp::Value(const std::string& name, bool is_state, std::int64_t head_of_sequence)>;
+
 Difference compare_one(const std::string& name, bool is_state, const Buffers& buffers, const Reference& reference,
-                       double bound, double least, Got&& got) {
+                       double bound, const Got& got) {
     Comparison comparison(name, is_state, (is_state ? buffers.final_states : buffers.outputs).at(name).dtype);
     const std::int64_t heads = buffers.heads();
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(reference.outcomes.size()); ++i) {
         const interp::Outcome& outcome = reference.outcomes[static_cast<std::size_t>(i)];
         const interp::Value& want = (is_state ? outcome.states : outcome.outputs).at(name);
-        comparison.add(got(i / heads, i % heads), want, i / heads, i % heads);
+        comparison.add(got(name, is_state, i), want, i / heads, i % heads);
     }
-    return comparison.finish(bound, least);
+    return comparison.finish(bound, reference.least_scale_of(name));
+}
+
+Report compare_all(const Buffers& buffers, const Reference& reference, const Got& got) {
+    Report report;
+    report.tolerance = reference.tolerance > 0 ? reference.tolerance : tolerance(buffers.problem().dtype);
+    report.against_step = reference.against_step;
+    report.admitted = reference.finite;
+    if (!report.admitted) return report;
+    for (const auto& [name, x] : buffers.outputs)
+        report.differences.push_back(compare_one(name, false, buffers, reference, report.tolerance, got));
+    for (const auto& [name, x] : buffers.final_states)
+        report.differences.push_back(compare_one(name, true, buffers, reference, report.tolerance, got));
+    report.ok =
+        std::all_of(report.differences.begin(), report.differences.end(), [](const Difference& d) { return d.ok; });
+    return report;
 }
 
 /// The largest root mean square of a result.
@@ -114,15 +130,9 @@ double largest_rms(const Reference& reference) {
     return largest;
 }
 
-/// One outcome per sequence and head.
-template <class Run>
-Reference reference_of(const Buffers& buffers, const Run& run) {
+Reference reference_of(const Buffers& buffers, const RunHead& run) {
     Reference result;
-    const std::int64_t heads = buffers.heads(), pairs = heads * buffers.problem().sequences();
-    result.outcomes.resize(static_cast<std::size_t>(pairs));
-    parallel_for(pairs, [&](std::int64_t i) {
-        result.outcomes[static_cast<std::size_t>(i)] = run(buffers.sequence(i / heads, i % heads));
-    });
+    result.outcomes = outcomes_of(buffers, run);
     result.finite = std::all_of(result.outcomes.begin(), result.outcomes.end(), [](const interp::Outcome& outcome) {
         return all_finite(outcome.outputs) && all_finite(outcome.states);
     });
@@ -130,6 +140,15 @@ Reference reference_of(const Buffers& buffers, const Run& run) {
 }
 
 }  // namespace
+
+std::vector<interp::Outcome> outcomes_of(const Buffers& buffers, const RunHead& run) {
+    const std::int64_t heads = buffers.heads(), pairs = heads * buffers.problem().sequences();
+    std::vector<interp::Outcome> outcomes(static_cast<std::size_t>(pairs));
+    parallel_for(pairs, [&](std::int64_t i) {
+        outcomes[static_cast<std::size_t>(i)] = run(buffers.sequence(i / heads, i % heads));
+    });
+    return outcomes;
+}
 
 double error_scale(double rms, DType result, double tolerance) {
     constexpr double kLeastF32 = 0x1p-103, kSubnormalF16 = 0x1p-24;
@@ -200,22 +219,17 @@ void clear_results(Buffers& buffers) {
 }
 
 Report compare(const Buffers& buffers, const Reference& reference) {
-    Report report;
-    report.tolerance = reference.tolerance > 0 ? reference.tolerance : tolerance(buffers.problem().dtype);
-    report.against_step = reference.against_step;
-    report.admitted = reference.finite;
-    if (!report.admitted) return report;
-    for (const auto& [name, x] : buffers.outputs)
-        report.differences.push_back(compare_one(
-            name, false, buffers, reference, report.tolerance, reference.least_scale_of(name),
-            [&](std::int64_t sequence, std::int64_t head) { return buffers.output(name, sequence, head); }));
-    for (const auto& [name, x] : buffers.final_states)
-        report.differences.push_back(compare_one(
-            name, true, buffers, reference, report.tolerance, reference.least_scale_of(name),
-            [&](std::int64_t sequence, std::int64_t head) { return buffers.final_state(name, sequence, head); }));
-    report.ok =
-        std::all_of(report.differences.begin(), report.differences.end(), [](const Difference& d) { return d.ok; });
-    return report;
+    const std::int64_t heads = buffers.heads();
+    return compare_all(buffers, reference, [&](const std::string& name, bool is_state, std::int64_t i) {
+        return is_state ? buffers.final_state(name, i / heads, i % heads) : buffers.output(name, i / heads, i % heads);
+    });
+}
+
+Report compare(const Buffers& buffers, const std::vector<interp::Outcome>& results, const Reference& reference) {
+    return compare_all(buffers, reference, [&](const std::string& name, bool is_state, std::int64_t i) {
+        const interp::Outcome& outcome = results[static_cast<std::size_t>(i)];
+        return (is_state ? outcome.states : outcome.outputs).at(name);
+    });
 }
 
 Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem,

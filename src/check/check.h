@@ -18,6 +18,10 @@ struct Difference {
     double relative_rms = 0;  ///< rms(got - reference) / scale of the reference; inf if a number is not finite
     double max_abs = 0;       ///< NaN if a number is not
     bool ok = true;
+    /// The relative RMS of the program itself with operands of 16 bits (check/operands.h); 0: not asked for.
+    double of_operands = 0;
+    /// Beyond the tolerance, but no farther than twice what such operands alone make of it.
+    [[nodiscard]] bool coarse() const { return !ok && relative_rms <= 2 * of_operands; }
     // Where it goes wrong first, if it is not ok: the earliest token (over all heads) whose row is off.
     std::int64_t first_bad_token = -1, sequence = -1, head = -1;
 };
@@ -58,6 +62,11 @@ Reference reference(const Buffers& buffers, std::int64_t chunk);
 /// terms that cancel is held against the other gradients, and against its terms, not against what is left of it.
 Reference backward_reference(const Buffers& buffers, const ir::Definition& declared, std::int64_t chunk);
 
+/// One head of one sequence.
+using RunHead = std::function<interp::Outcome(const interp::Sequence& sequence)>;
+/// `run` of every (sequence, head), sequence-major.
+std::vector<interp::Outcome> outcomes_of(const Buffers& buffers, const RunHead& run);
+
 /// Calls with the buffers, or twice if the problem cuts its sequences in two, the second time from where the first
 /// ended.
 void run(Buffers& buffers, const std::function<void(Buffers&)>& call);
@@ -66,6 +75,8 @@ void run(Buffers& buffers, const std::function<void(Buffers&)>& call);
 void clear_results(Buffers& buffers);
 /// What the call left in the buffers against the reference.
 Report compare(const Buffers& buffers, const Reference& reference);
+/// … what `outcomes_of` made.
+Report compare(const Buffers& buffers, const std::vector<interp::Outcome>& results, const Reference& reference);
 
 /// All of it: buffers, call, reference, comparison. `declared` is the definition as written (see `Buffers`), `entry`
 /// the entry point that `attention` is compiled of.
