@@ -272,12 +272,26 @@ def backward_row(op: str, shape: str, args, torch) -> dict:
 # ------------------------------------------------------------------------------------------------------------ processes
 
 
+def tune_for(ms: float) -> None:
+    """Triton's tuner measures each configuration for so long, and not 100 ms."""
+    import triton.testing
+
+    measured = triton.testing.do_bench
+
+    def briefly(call, **options):
+        return measured(call, **{**options, "warmup": ms / 4, "rep": ms})
+
+    triton.testing.do_bench = briefly
+
+
 def work(args) -> None:
     """The child: measures the rows that stand on its input, one JSON line each."""
     os.environ["FLA_DISABLE_BACKEND_DISPATCH"] = "1"
     import torch
 
     torch.set_grad_enabled(args.backward)
+    if args.tuning_ms:
+        tune_for(args.tuning_ms)
     for line in sys.stdin:
         op, T = json.loads(line)
         try:
@@ -365,6 +379,7 @@ def main() -> None:
     parser.add_argument("--backward", action="store_true", help="forward and backward together")
     parser.add_argument("--shapes", default=backward.SHAPES, help="of --backward: BxTxHxD")
     parser.add_argument("--no-fla-guard", action="store_true", help="of --backward: see bench/backward.py")
+    parser.add_argument("--tuning-ms", type=float, help="for which Triton's tuner measures a configuration (100)")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     options = json.loads(args.options)
@@ -384,6 +399,7 @@ def main() -> None:
         str(args.bandwidth),
         "--options",
         args.options,
+        *(["--tuning-ms", str(args.tuning_ms)] if args.tuning_ms else []),
         *(["--no-fla-times"] if args.no_fla_times else []),
         *(["--backward"] if args.backward else []),
         *(["--no-fla-guard"] if args.no_fla_guard else []),
