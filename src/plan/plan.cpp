@@ -97,6 +97,7 @@ std::string to_string(const Schedule& s) {
                             : s.share           ? ", with work ahead of the scan"
                                                 : "",
                             s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
+    if (s.inverse_parts == 1) text += ", inverses in one part";
     if (s.holds_states)
         text += fmt::format(", states in the registers of {} threads{}, {} blocks per multiprocessor", s.block_threads,
                             s.states_ahead ? ", the next task's on their way to shared memory" : "", s.resident_blocks);
@@ -245,7 +246,7 @@ class Planning {
         const Schedule& s = plan_.schedule;
         const ir::Type type = tile::with_sizes(slot.type, whole_);
         if (s.warp_groups() && slot.per == SpillSlot::Per::Chunk && tile::is_block_matrix(type)) {
-            slot.parts = tile::parts_of(graph.fn, r.value, parts_);
+            slot.parts = tile::parts_of(graph.fn, r.value, operand_rules());
             slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
             parts_[slot.name] = slot.parts;
             const bool columns = slot.type.shape[1].symbol == s.tile_axis;
@@ -315,12 +316,19 @@ class Planning {
         return rules;
     }
 
+    /// As far as operands that kernels make so far go.
+    [[nodiscard]] tile::FragmentRules operand_rules() const {
+        tile::FragmentRules rules;
+        rules.parts = parts_;
+        rules.inverse_parts = plan_.schedule.inverse_parts;
+        return rules;
+    }
+
     [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         const ir::PassRunner& passes) const {
-        tile::FragmentRules rules;
+        tile::FragmentRules rules = operand_rules();
         const bool scans_alone = graph::has_saved_states(plan_.program);  // are cut, and hold states as transposes
         if (!scans_alone || in_order(graph.loop)) rules.value_axis = plan_.schedule.tile_axis;
-        rules.parts = parts_;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         rules.output_groups = plan_.schedule.output_groups;
         for (const auto& in : plan_.definition.inputs) {

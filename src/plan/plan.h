@@ -43,6 +43,7 @@ struct Schedule {
     /// Sizes on chip of axes that are shorter in memory: what is loaded has zeros behind an axis's end, and nothing is
     /// stored from there. tile_size and tiles are of this size.
     tile::Sizes padded = {};
+    int inverse_parts = 2;  ///< warp groups: 16-bit parts of operands that are inverses; one, where two would not fit
     int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
     int output_groups = 0;

@@ -292,7 +292,7 @@ class Forms {
                 as_fragment = Space::Fragment;
             }
         }
-        if (as_tile && (!operand || parts_of(fn_, v, rules_.parts) > 1)) return Space::Tile;
+        if (as_tile && (!operand || parts_of(fn_, v, rules_) > 1)) return Space::Tile;
         return operand || as_fragment == Space::Reg ? Space::Operand : as_fragment;
     }
 
@@ -333,7 +333,7 @@ class Copies {
         op.layout->space = form;
         const ValueId v = out_.add(std::move(op));
         const bool image = form == Space::Spill && out_.op(v).attrs.role == Role::Spill;
-        if (form == Space::Operand || image) out_.op(v).layout->parts = parts_of(out_, v, rules_.parts);
+        if (form == Space::Operand || image) out_.op(v).layout->parts = parts_of(out_, v, rules_);
         if (form == Space::Fragment) out_.op(v).layout->parts = parts_within(out_.op(v));
         return v;
     }
@@ -364,7 +364,7 @@ class Copies {
         if (ir::is_matmul(op.code)) {
             if (i == 2) return forms_[v];
             if (i != first_operand(forms_[v])) return Space::Operand;
-            const bool precise = parts_of(fn_, op.args[i], rules_.parts) > 1;  // of which registers would hold one part
+            const bool precise = parts_of(fn_, op.args[i], rules_) > 1;  // of which registers would hold one part
             return now == first_operand_form(fn_, v, forms_[v]) && !precise ? now : Space::Operand;
         }
         if (forms_.is_running_sum(v)) return Space::Fragment;

@@ -100,16 +100,16 @@ std::int64_t fragment_registers(const Function& fn) {
     return most;
 }
 
-int parts_of(const Function& fn, ValueId v, const std::map<std::string, int>& spill_parts) {
+int parts_of(const Function& fn, ValueId v, const FragmentRules& rules) {
     const Op& op = fn.op(v);
-    if (op.code == Opcode::Inverse) return 2;
+    if (op.code == Opcode::Inverse) return rules.inverse_parts;
     if (op.code == Opcode::Param && op.attrs.role == Role::Spill) {
-        const auto it = spill_parts.find(op.attrs.name);
-        return it == spill_parts.end() ? 1 : it->second;
+        const auto it = rules.parts.find(op.attrs.name);
+        return it == rules.parts.end() ? 1 : it->second;
     }
     if (op.code != Opcode::Copy && op.code != Opcode::Mul) return 1;
     int parts = 1;
-    for (const ValueId a : op.args) parts = std::max(parts, parts_of(fn, a, spill_parts));
+    for (const ValueId a : op.args) parts = std::max(parts, parts_of(fn, a, rules));
     return parts;
 }
 

@@ -24,6 +24,7 @@ struct FragmentRules {
     std::map<std::string, Input> inputs;  ///< token inputs, as they lie in memory
     std::set<std::string> wide_outputs;   ///< those of 32 bits, which operands cannot hold
     std::map<std::string, int> parts;     ///< of spills that are operands
+    int inverse_parts = 2;                ///< of operands that are inverses, or scaled ones
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
     int output_groups =
         0;  ///< warp groups that compute outputs, each of every other chunk; 0: one group does everything
@@ -43,8 +44,8 @@ std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 std::int64_t fragment_registers(const ir::Function& fn);
 /// Whether a matrix from global memory comes after something has been computed, when there is room for it.
 bool arrives_late(const ir::Function& fn, ir::ValueId v);
-/// The parts that an operand with this value needs: two for inverses, however scaled.
-int parts_of(const ir::Function& fn, ir::ValueId v, const std::map<std::string, int>& spill_parts);
+/// The parts that an operand with this value has: those of inverses, however scaled; else one.
+int parts_of(const ir::Function& fn, ir::ValueId v, const FragmentRules& rules);
 
 /// Refused if something stands in the way of holding the kernel so.
 TileKernel lower_to_fragments(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules,

@@ -630,7 +630,8 @@ INSTANTIATE_TEST_SUITE_P(OfOtherSizes, WarpGroupKernels,
                                          Example{"gated_delta_net", F16, 64, 64},
                                          Example{"linear_attention", BF16, 192, 64},
                                          Example{"scalar_gla", BF16, 256, 64}, Example{"delta_product", BF16, 64, 64},
-                                         Example{"delta_product", F16, 64, 128}, Example{"several_rows", F16, 64, 64},
+                                         Example{"delta_product", F16, 64, 128},
+                                         Example{"delta_product", F16, 128, 128}, Example{"several_rows", F16, 64, 64},
                                          Example{"turned_pairs", BF16, 64, 64}),
                          name_of_example);
 

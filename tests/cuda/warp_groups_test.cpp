@@ -97,16 +97,19 @@ TEST_P(WarpGroups, AreEmittedOrRefused) {
 
 INSTANTIATE_TEST_SUITE_P(All, WarpGroups, testing::ValuesIn(all_programs()), name_of);
 
-// Those with a matrix state, whatever the strategy; only delta_product, with two keys per token, has more operands than
-// fit.
+// Those with a matrix state, whatever the strategy; delta_product, with two keys per token, where outputs are made
+// elsewhere: the operands of all of it do not fit.
 TEST(WarpGroupVariants, AreThoseOfMatrixStates) {
     const std::set<std::string> accepted = {
         "linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla", "hgrn2", "rwkv6", "delta_net",
         "gated_delta_net",  "kda"};
     for (const Entry& entry : variants::all())
-        for (const plan::Strategy strategy : plan::all_strategies())
-            EXPECT_EQ(refusal(entry.name, with_strategy(strategy)).empty(), accepted.contains(entry.name))
+        for (const plan::Strategy strategy : plan::all_strategies()) {
+            const bool apart = strategy == plan::Strategy::Fused || strategy == plan::Strategy::Decoupled;
+            EXPECT_EQ(refusal(entry.name, with_strategy(strategy)).empty(),
+                      accepted.contains(entry.name) || (apart && entry.name == "delta_product"))
                 << entry.name << ", " << plan::to_string(strategy);
+        }
 }
 
 // Two groups make outputs where there is room for them, and the states need few registers.

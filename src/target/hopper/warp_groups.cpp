@@ -259,10 +259,8 @@ Schedule first_possible(Schedule s, Fit fit, MakePlan make_plan) {
     return *best;
 }
 
-}  // namespace
-
-Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-                         const SharedMemory& memory, const FitWishes& wishes) {
+Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir::Function& program,
+                           const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
     if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
         refuse(Reason::NoProducts);
     if (!has_halves(definition)) refuse(Reason::NoHalves);
@@ -274,6 +272,7 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     s.vector_width = 4;
     s.shared_memory = true;
     s.engine = plan::Engine::WarpGroups;
+    s.inverse_parts = parts;
     s.block_threads = kThreads;
     s.padded = padded_sizes(program, sizes);
     const tile::Sizes held = s.held(sizes);
@@ -324,6 +323,25 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     };
     s = with_strategy(s, segments, segments >= kLeastSegments);
     return wishes.strategy ? alone(s) : first_possible(s, alone, make_plan);
+}
+
+}  // namespace
+
+/// Inverses have two parts, for the digits that products of correlated keys take from them; where kernels with such do
+/// not fit, one, with which results are as accurate as with all other operands'.
+Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                         const SharedMemory& memory, const FitWishes& wishes) {
+    try {
+        return fit_with_inverses(2, definition, program, sizes, memory, wishes);
+    } catch (const Refused&) {
+        const bool inverts = std::any_of(program.ops.begin(), program.ops.end(),
+                                         [](const ir::Op& op) { return op.code == Opcode::Inverse; });
+        if (inverts) try {
+                return fit_with_inverses(1, definition, program, sizes, memory, wishes);
+            } catch (const Refused&) {  // the first reason says more
+            }
+        throw;
+    }
 }
 
 namespace {
