@@ -39,6 +39,11 @@ Function with_copied_outputs(const Function& fn) {
     return out;
 }
 
+/// Whether `v` is what a product multiplies, and nothing else of it: numbers of 16 bits do.
+bool is_operand_of(const Op& op, ValueId v) {
+    return ir::is_matmul(op.code) && (op.args.size() < 3 || op.args[2] != v);
+}
+
 }  // namespace
 
 bool is_block_matrix(const ir::Type& type) {
@@ -77,11 +82,15 @@ std::int64_t fragment_registers(const Function& fn) {
         const Op& op = fn.op(v);
         return is_fragment(op.layout->space) ? size_of(op.type, 0) * size_of(op.type, 1) / 128 : 0;
     };
-    std::vector<ValueId> last(fn.ops.size(), ir::kNoValue);
+    std::vector<ValueId> last(fn.ops.size(), ir::kNoValue), last_whole = last;
     for (ValueId v = 0; v < fn.size(); ++v)
-        for (const ValueId read : tiles_read_by(fn, v)) last[static_cast<std::size_t>(read)] = v;
+        for (const ValueId read : tiles_read_by(fn, v)) {
+            last[static_cast<std::size_t>(read)] = v;
+            if (!is_operand_of(fn.op(v), read)) last_whole[static_cast<std::size_t>(read)] = v;
+        }
     for (const ir::Result& r : fn.results)
-        if (is_carried(r.role)) last[static_cast<std::size_t>(r.value)] = fn.size();
+        if (is_carried(r.role))
+            last[static_cast<std::size_t>(r.value)] = last_whole[static_cast<std::size_t>(r.value)] = fn.size();
     std::int64_t most = 0;
     for (ValueId v = 0; v < fn.size(); ++v) {
         if (fn.op(v).layout->space == ir::Layout::Space::Reg) continue;
@@ -93,7 +102,7 @@ std::int64_t fragment_registers(const Function& fn) {
             const bool dies =
                 end == v && !replaces && held(u) == held(v) && (accumulates || !ir::is_matmul(fn.op(v).code));
             if (dies) replaces = true;
-            else if (end >= v) now += held(u);
+            else if (end >= v) now += last_whole[static_cast<std::size_t>(u)] >= v ? held(u) : held(u) / 2;
         }
         most = std::max(most, now);
     }

@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Example{"scalar_gla", F16, 64, 128, "decoupled"}, Example{"gla"}, Example{"gla", F16, 128, 128},
                     Example{"hgrn2"}, Example{"kda"}, Example{"delta_net"}, Example{"gated_delta_net"},
                     Example{"gated_delta_net", BF16, 128, 128}, Example{"rwkv6"}, Example{"kda", BF16, 96, 50},
-                    Example{"longhorn"}, Example{"elu_delta"}, Example{"cosine_dplr"}),
+                    Example{"longhorn"}, Example{"delta_product"}, Example{"elu_delta"}, Example{"cosine_dplr"}),
     [](const auto& test) {
         return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.v);
     });

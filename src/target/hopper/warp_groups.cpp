@@ -40,6 +40,25 @@ bool has_long_steps(const ir::Function& program) {
     });
 }
 
+/// Whether tiles that are many would all make much of the same: matrices of tokens by tokens, whose products count by
+/// the blocks that they sum over, decays as one more. Of keys of 128 numbers, without decays, each better makes its
+/// own.
+bool repeats_much(const ir::Function& program, const tile::Sizes& held, std::int64_t tiles) {
+    constexpr std::int64_t kManyTiles = 4, kMuch = 3;
+    if (tiles < kManyTiles) return false;
+    std::int64_t repeated = 0;
+    for (const ir::Op& op : program.ops) {
+        if (op.code == Opcode::DecayMask) ++repeated;
+        if (!ir::is_matmul(op.code) || op.type.shape[0].symbol != ir::kChunkSymbol ||
+            op.type.shape[1] != op.type.shape[0])
+            continue;
+        const Dim& inner = program.op(op.args[0]).type.shape[op.attrs.trans_a ? 0 : 1];
+        const auto size = held.find(inner.symbol);
+        if (size != held.end()) repeated += inner.factor * size->second / kBlock;
+    }
+    return repeated >= kMuch;
+}
+
 /// Shorter axes than this are left to other engines: matrices would be zeros for the most part.
 constexpr std::int64_t kLeastPadded = 16;
 
@@ -120,9 +139,9 @@ Needs needs_of(const plan::Plan& plan) {
     Needs needs;
     for (const plan::Kernel& kernel : plan.kernels) {
         const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
-        if (kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments)
-            needs.in_order = std::max(needs.in_order, bytes), needs.in_order_name = kernel.graph.name;
-        else if (bytes > needs.most) needs.most = bytes, needs.most_name = kernel.graph.name;
+        const bool in_order = kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments;
+        std::int64_t& largest = in_order ? needs.in_order : needs.most;
+        if (bytes > largest) largest = bytes, (in_order ? needs.in_order_name : needs.most_name) = kernel.graph.name;
     }
     return needs;
 }
@@ -280,8 +299,8 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     s.tile_chunks = back ? plan::cuts_chunks(program, s.tile_axis) : true;
     s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
     s.tile_size = held.at(s.tile_axis) / s.tiles;
-    s.share = has_long_steps(program);
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
+    s.share = has_long_steps(program) || (tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
     // Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
     if (back) return with_stages(s, memory, tasks > memory.multiprocessors, make_plan);
