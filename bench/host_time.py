@@ -108,7 +108,7 @@ def calls_on_the_cpu(runs: int) -> Iterator[Row]:
 def calls_on_a_gpu(runs: int) -> Iterator[Row]:
     import torch
 
-    from forge import _c, ops
+    from forge import _launch, ops
     from reference import CASES, inputs_for, is_half, keywords_for
 
     torch.set_grad_enabled(False)
@@ -131,12 +131,12 @@ def calls_on_a_gpu(runs: int) -> Iterator[Row]:
                 40,
                 text_of(shape),
             )
-        call, launches, launch = prepared(case, SHORT), [], _c.Launcher.__call__
-        _c.Launcher.__call__ = lambda self, *given: (launches.append(self), launch(self, *given))[1]  # noqa: B023
+        call, launches, launch = prepared(case, SHORT), [], _launch.Launcher.__call__
+        _launch.Launcher.__call__ = lambda self, *given: (launches.append(self), launch(self, *given))[1]  # noqa: B023
         try:
             results = call()
         finally:
-            _c.Launcher.__call__ = launch
+            _launch.Launcher.__call__ = launch
         launcher = launches[0]
         layout = launcher._free[
             0

@@ -1,5 +1,5 @@
 /// What the commands share: finding a variant by name or file, compiling it, tables, and progress that shows on a
-/// terminal only. No command line parsing (main.cpp) and no JSON (json.h) here.
+/// terminal only. No command line parsing (command_options.h) and no JSON (json.h) here.
 #pragma once
 
 #include <chrono>

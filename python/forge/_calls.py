@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from . import _c
 from ._arrays import Array, Library, dense_strides
 from ._decode import Pools
+from ._launch import Launcher
 from ._program import Input
 from ._types import HALF, dims_of
 
@@ -259,7 +260,7 @@ class Plan:
         self._size, self._allocator = workspace, arrays.allocator(device) if workspace else None
         self._spare = arrays.maker((workspace + 63,), "u8", like) if workspace and self._allocator is None else None
         self._current_device, self._index = arrays.current_device(device), int(device.partition(":")[2] or 0)
-        self._launch = _c.Launcher(
+        self._launch = Launcher(
             compiled, tuple(places), offsets, workspace, slots is not None and slots[0] == "i64",
             checkpoints[1] if checkpoints else None,
         )  # fmt: skip

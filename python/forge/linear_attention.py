@@ -14,7 +14,8 @@ from ._location import Location
 from ._package import build
 from ._program import Meta, Program
 from ._types import SymbTensor, is_name
-from .attention import AHEAD, Attention
+from ._variant import AHEAD
+from .attention import Attention
 
 
 class LinearAttention(Attention):

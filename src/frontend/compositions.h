@@ -1,5 +1,6 @@
 /// What `compose` chooses from: one table per part, whose rows have a name, what it means, and all that is known of it.
-/// Rules of what goes with what, and the recurrence (compose.cpp), go by these properties, never by a name.
+/// Rules of what goes with what (compose_rules.cpp) and the recurrence (compose_step.cpp) go by these properties, never
+/// by a name.
 #pragma once
 
 #include <optional>
@@ -111,6 +112,9 @@ inline std::string numbered(const std::string& name, std::size_t index) {
     return index == 0 ? name : name + std::to_string(index + 1);
 }
 
+/// What goes with what: the first rule that is broken, in words; empty: none.
+std::string refusal_of(const ChosenParts& parts);
+
 /// Declarations of inputs and states of one's own; names of all are added.
 void declare_own(LinearAttention& a, const ChosenParts& parts, std::vector<std::string>& names);
 
@@ -142,5 +146,8 @@ struct TokenParts {
     /// A product that decays as the state does, or by another factor of the same axes.
     [[nodiscard]] Product times(Product product, const Tensor& by) const;
 };
+
+/// The recurrence of one token, of the arguments of its step: their names, and what is given for them.
+Results step_of(const ChosenParts& parts, const std::vector<std::string>& names, const std::vector<Tensor>& given);
 
 }  // namespace forge::frontend

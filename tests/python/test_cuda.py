@@ -24,7 +24,7 @@ if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 
 import forge  # noqa: E402
-from forge import _c, ops  # noqa: E402
+from forge import _c, _launch, ops  # noqa: E402
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1.5e-3}
 #: Against flash-linear-attention in float16: its own tests' tolerances (RMS of the difference over RMS of its result).
@@ -244,7 +244,7 @@ def test_states_in_a_pool(tokens, strategy):
     places = [*x.values(), o, pool, pool]
     size = compiled.workspace_bytes(4, tokens, 2, False)
     memory = torch.empty(max(1, size), dtype=torch.uint8, device="cuda")
-    layout = _c.Layout(tuple((names[t.dtype], tuple(t.shape), t.stride()) for t in places), None, 1, size)
+    layout = _launch.Layout(tuple((names[t.dtype], tuple(t.shape), t.stride()) for t in places), None, 1, size)
     for i, x_i in enumerate(places):
         layout.addresses[i] = x_i.data_ptr()
     layout.scalars[0] = 64**-0.5

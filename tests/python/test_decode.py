@@ -268,7 +268,7 @@ def test_calls_like_earlier_ones_do_little(attn, monkeypatch):
     call()
     for name in ("Plan", "read_shapes", "Pools"):
         monkeypatch.setattr(f"forge.attention.{name}", None)
-    monkeypatch.setattr("forge._c.Layout", None)
+    monkeypatch.setattr("forge._launch.Layout", None)
     monkeypatch.setattr("forge._c.Compiled", None)
     names = calls_of(call)
     assert len(names) < 35, names

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import forge
-from forge import _c
+from forge import _launch
 from programs import random_inputs
 
 #: File: text. `calls` has what ran in FLA's place for it.
@@ -135,13 +135,13 @@ def test_what_is_refused_goes_to_fla_and_is_said_once(fla, caplog, monkeypatch):
 
 
 def test_what_fails_while_it_runs_is_no_refusal(fla, monkeypatch):
-    made = _c.Launcher.__init__
+    made = _launch.Launcher.__init__
 
     def failing(self, *args, **kwargs):
         made(self, *args, **kwargs)
         self._launch = lambda *_: 2
 
-    monkeypatch.setattr(_c.Launcher, "__init__", failing)
+    monkeypatch.setattr(_launch.Launcher, "__init__", failing)
     with forge.fla.patched(), pytest.raises(forge.RuntimeError):
         fla("layers").attend(*gla(T=71))  # of a length that no other test has: launchers are kept
     assert fla("ops.gla.chunk").calls == []

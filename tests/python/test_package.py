@@ -84,7 +84,7 @@ def test_calls_like_earlier_ones_do_little(one_of_each, monkeypatch):
     call()
     for name in ("Plan", "read_shapes"):
         monkeypatch.setattr(f"forge.attention.{name}", None)
-    monkeypatch.setattr("forge._c.Layout", None)
+    monkeypatch.setattr("forge._launch.Layout", None)
     monkeypatch.setattr("forge._c.Compiled", None)
     names = calls_of(call)
     assert len(names) < (90 if one_of_each else 65), names

@@ -241,7 +241,7 @@ def test_where_nobody_looks_there_is_no_notice(monkeypatch, why):
 
 def test_first_compilations_give_notice(monkeypatch):
     said = []
-    monkeypatch.setattr("forge.attention.notice", lambda text: (said.append(text), _notice.notice(text))[1])
+    monkeypatch.setattr("forge._variant.notice", lambda text: (said.append(text), _notice.notice(text))[1])
     attn = PROGRAMS["scalar_gla"]()
     attn(**X)
     attn(**X)
