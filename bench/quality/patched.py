@@ -2,22 +2,26 @@
 """flash-linear-attention's own layers, trained with its kernels and with Forge's under them (forge.fla.patched), on a
 GPU: the same model, seeds and batches, and the loss of every step.
 
-    python3 bench/quality/patched.py --csv bench/results/DATE-h200-patched.csv --plot docs/patched.svg
+    python3 bench/quality/patched.py --csv bench/results/DATE-h200-patched.csv
+    python3 bench/quality/patched.py --plot docs/patched.svg --csv bench/results/DATE-h200-patched.csv    # of that file
 
 The model predicts bytes of this repository's documents and sources: two blocks of a layer (GatedLinearAttention and
 GatedDeltaNet, as they come, with their short convolutions and fused norms) and an MLP, under bfloat16 autocast. Three
 runs of each: FLA's kernels, Forge's with the same seed, and FLA's with another seed for the weights, which shows what
-differences mean nothing. Printed, and written below the CSV's head: mean and greatest difference of the losses, of
+differences mean nothing. FLA refuses its gated backward kernels with Triton from 3.4 to 3.7.0 on Hopper; --no-fla-guard
+runs them (bench/backward.py; their gradients were right beside Forge's with 3.6). Printed, and written below the CSV's head: mean and greatest difference of the losses, of
 means over ten steps, from the first run; and steps per second after the first ten.
 """
 
 import argparse
 import csv
 import datetime
+import importlib
 import statistics
 import subprocess
 import sys
 import time
+import types
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,9 +32,15 @@ from torch.nn import functional
 
 ROOT = Path(__file__).resolve().parents[2]
 
+sys.path.insert(0, str(ROOT / "bench"))
+
+import backward  # noqa: E402
+import vs_fla  # noqa: E402
+
 import forge  # noqa: E402
 
-LAYERS = ["GatedLinearAttention", "GatedDeltaNet"]
+#: Layers, and where they are in fla.layers.
+LAYERS = {"GatedLinearAttention": "gla", "GatedDeltaNet": "gated_deltanet"}
 #: Name, whether Forge is under FLA, how far the seed of the weights is from --seed.
 RUNS = [("fla", False, 0), ("forge", True, 0), ("fla, another seed", False, 1)]
 
@@ -45,17 +55,25 @@ def corpus() -> torch.Tensor:
     return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
 
 
+def layer_of_fla(name: str) -> type[nn.Module]:
+    """From the layer's own module: fla.layers imports all layers, some of which need transformers."""
+    fla = importlib.import_module("fla")
+    if not hasattr(sys.modules.get("fla.layers"), name):
+        package = types.ModuleType("fla.layers")
+        package.__path__ = [str(Path(path) / "layers") for path in fla.__path__]
+        sys.modules["fla.layers"] = package
+    return getattr(importlib.import_module(f"fla.layers.{LAYERS[name]}"), name)
+
+
 class Bytes(nn.Module):
     """Bytes [B, T] to logits [B, T, 256] of the next ones."""
 
     def __init__(self, layer: str, size: int, heads: int) -> None:
         super().__init__()
-        from fla import layers
-
         self.embedding = nn.Embedding(256, size)
         nn.init.normal_(self.embedding.weight, std=0.02)
         sizes = {"head_dim": size // heads} if layer == "GatedDeltaNet" else {}
-        made = [getattr(layers, layer)(hidden_size=size, num_heads=heads, **sizes) for _ in range(2)]
+        made = [layer_of_fla(layer)(hidden_size=size, num_heads=heads, **sizes) for _ in range(2)]
         self.layers = nn.ModuleList(made)
         self.mlps = nn.ModuleList(
             nn.Sequential(nn.Linear(size, 4 * size), nn.GELU(), nn.Linear(4 * size, size)) for _ in range(2)
@@ -103,11 +121,35 @@ def smooth(values: list) -> list:
     return [statistics.mean(values[i : i + 10]) for i in range(0, len(values), 10)]
 
 
+def draw(path: Path, plot: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    matplotlib.rcParams["svg.hashsalt"] = "forge"
+    from matplotlib import pyplot
+
+    curves: dict[str, dict[str, list[float]]] = {}
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            curves.setdefault(row["layer"], {}).setdefault(row["run"], []).append(float(row["loss"]))
+    figure, axes = pyplot.subplots(1, len(curves), figsize=(5 * len(curves), 3.4), layout="constrained", squeeze=False)
+    for axis, (layer, runs) in zip(axes[0], curves.items()):
+        for (name, *_), style in zip(RUNS, ("-", "--", ":")):
+            if curve := runs.get(name):
+                axis.plot(range(1, len(curve) + 1), curve, style, label=name, linewidth=1)
+        axis.set(title=layer, xlabel="step", ylabel="loss, nats per byte")
+        axis.legend()
+        axis.grid(alpha=0.3)
+    figure.savefig(plot, metadata={"Date": None} if plot.suffix == ".svg" else None)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", nargs="+", default=LAYERS)
+    parser.add_argument("--layers", nargs="+", default=list(LAYERS))
     parser.add_argument("--csv", type=Path, required=True)
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--plot", type=Path, help="draws what --csv has, and trains nothing")
+    parser.add_argument("--no-fla-guard", action="store_true")
+    parser.add_argument("--tuning-ms", type=float, help="for which Triton's tuner measures a configuration (100)")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rate", type=float, default=1e-3)
     for name, default in (
@@ -115,7 +157,13 @@ def main() -> None:
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default, help=f"({default})")
     o = parser.parse_args()
+    if o.plot:
+        return draw(o.csv, o.plot)
     warnings.simplefilter("ignore")
+    if o.no_fla_guard:
+        backward.without_guard()
+    if o.tuning_ms:
+        vs_fla.tune_for(o.tuning_ms)
     text, curves, said = corpus(), {}, []
     for layer in o.layers:
         for name, patched, seed in RUNS:
@@ -138,22 +186,6 @@ def main() -> None:
         writer.writerow(["layer", "run", "step", "loss"])
         for (layer, name), values in curves.items():
             writer.writerows([layer, name, step, f"{x:.5f}"] for step, x in enumerate(values, 1))
-    if o.plot:
-        import matplotlib
-
-        matplotlib.use("agg")
-        matplotlib.rcParams["svg.hashsalt"] = "forge"
-        from matplotlib import pyplot
-
-        figure, axes = pyplot.subplots(1, len(o.layers), figsize=(5 * len(o.layers), 3.4), layout="constrained")
-        for axis, layer in zip([axes] if len(o.layers) == 1 else axes, o.layers):
-            for (name, *_), style in zip(RUNS, ("-", "--", ":")):
-                if curve := curves.get((layer, name)):
-                    axis.plot(range(1, o.steps + 1), curve, style, label=name, linewidth=1)
-            axis.set(title=layer, xlabel="step", ylabel="loss, nats per byte")
-            axis.legend()
-            axis.grid(alpha=0.3)
-        figure.savefig(o.plot, metadata={"Date": None} if o.plot.suffix == ".svg" else None)
 
 
 if __name__ == "__main__":

@@ -347,11 +347,13 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
 }  // namespace
 
 /// Inverses have two parts, for the digits that products of correlated keys take from them; where kernels with such do
-/// not fit, one, with which results are as accurate as with all other operands'.
+/// not fit, one, with which results are as accurate as with all other operands'. Gradients have one: what the forward
+/// pass of a backward pass leaves for later kernels is a tenth less.
 Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                          const SharedMemory& memory, const FitWishes& wishes) {
     try {
-        return fit_with_inverses(2, definition, program, sizes, memory, wishes);
+        const int parts = graph::has_saved_states(program) ? 1 : 2;
+        return fit_with_inverses(parts, definition, program, sizes, memory, wishes);
     } catch (const Refused&) {
         const bool inverts = std::any_of(program.ops.begin(), program.ops.end(),
                                          [](const ir::Op& op) { return op.code == Opcode::Inverse; });
