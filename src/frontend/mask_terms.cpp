@@ -99,7 +99,7 @@ class Terms {
                    : code == Opcode::Ge ? Opcode::Le
                                         : code;
         }
-        const Sum one{{1, {}, {}, {}}}, equal{{1, {}, {}, {same(a)}}};
+        Sum one{{1, {}, {}, {}}}, equal{{1, {}, {}, {same(a)}}};
         if (code == Opcode::Ge) return one;
         if (code == Opcode::Lt) return {};
         if (code == Opcode::Eq || code == Opcode::Le) return equal;

@@ -77,11 +77,11 @@ void check_transition(const OwnTransition& own, const TokenParts& token) {
               own.left.trace() ? own.left : own.right);
     for (const Tensor& x : {own.left, own.right})
         if (x.trace() && !of_keys(x)) fault("left and right are vectors along the keys", to_string(Shape{keys}), x);
-    if (own.matrix.trace() && !(own.matrix.rank() == 2 && own.matrix.size(0) == keys && own.matrix.size(1) == keys))
+    if (own.matrix.trace() && (own.matrix.rank() != 2 || own.matrix.size(0) != keys || own.matrix.size(1) != keys))
         fault("the matrix does not take keys to keys", to_string(Shape{keys, keys}), own.matrix);
     if (own.matrix.trace() && (own.diagonal.trace() || own.left.trace() || own.angle.trace()))
         fault("a matrix is all of a transition", "matrix alone", own.matrix);
-    if (own.angle.trace() && !(own.angle.rank() == 1 && own.angle.size(0) == angles))
+    if (own.angle.trace() && (own.angle.rank() != 1 || own.angle.size(0) != angles))
         fault("there is an angle for each pair of channels", to_string(Shape{angles}), own.angle);
     if (own.angle.trace() && (own.left.trace() || (own.diagonal.trace() && own.diagonal.rank() != 0)))
         fault("what turns pairs of channels does not commute with it", "angle, and a diagonal that is a number",
