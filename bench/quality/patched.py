@@ -8,9 +8,10 @@ GPU: the same model, seeds and batches, and the loss of every step.
 The model predicts bytes of this repository's documents and sources: two blocks of a layer (GatedLinearAttention and
 GatedDeltaNet, as they come, with their short convolutions and fused norms) and an MLP, under bfloat16 autocast. Three
 runs of each: FLA's kernels, Forge's with the same seed, and FLA's with another seed for the weights, which shows what
-differences mean nothing. FLA refuses its gated backward kernels with Triton from 3.4 to 3.7.0 on Hopper; --no-fla-guard
-runs them (bench/backward.py; their gradients were right beside Forge's with 3.6). Printed, and written below the CSV's head: mean and greatest difference of the losses, of
-means over ten steps, from the first run; and steps per second after the first ten.
+differences mean nothing. FLA refuses its gated backward kernels with Triton from 3.4 to 3.7.0 on Hopper;
+--no-fla-guard runs them (bench/backward.py; their gradients were right beside Forge's with 3.6). Printed, and written
+below the CSV's head: mean and greatest difference of the losses, of means over ten steps, from the first run; and
+steps per second after the first ten.
 """
 
 import argparse
