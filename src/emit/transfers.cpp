@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "emit/last_rows.h"
+#include "tile/fragments.h"
 
 namespace forge::emit {
 namespace {
@@ -69,9 +70,18 @@ std::string Transfers::first_column(int tensor) const {
     return part ? fmt::format("at.tile * {}", columns.factor * plan_.schedule.tile_size) : "0";
 }
 
-std::string Transfers::part_of(const Dim& axis) const {
+std::string Transfers::column_offset(int tensor, const At& at, int dim) {
+    return at.empty() || at.back() == 0 ? "" : fmt::format(" + {} * call.tensors[{}].dim[{}]", at.back(), tensor, dim);
+}
+
+std::string Transfers::columns_of(int tensor, const At& at) const {
+    return part_of(slot(tensor).type.shape.back(), at.empty() ? std::nullopt : std::optional(at.back()));
+}
+
+std::string Transfers::part_of(const Dim& axis, std::optional<std::int64_t> from) const {
     if (!plan_.schedule.padded.contains(axis.symbol)) return "";
-    const std::int64_t size = axis.factor * plan_.sizes.at(axis.symbol);
+    const std::int64_t size = axis.factor * plan_.sizes.at(axis.symbol) - from.value_or(0);
+    if (from) return size < tile::kBlock ? std::to_string(size) : "";
     if (!c_.kernel.graph.tiled || axis.symbol != plan_.schedule.tile_axis) return std::to_string(size);
     return fmt::format("static_cast<int>({} - at.tile * {})", size, axis.factor * plan_.schedule.tile_size);
 }
@@ -81,8 +91,11 @@ Transfers::Block Transfers::whole(ValueId v, int tensor, std::size_t leading, st
     const Op& op = fn_.op(v);
     const Shape& shape = slot(tensor).type.shape;
     std::string rows = op.type.rank() == 0 ? "1" : std::to_string(size_of(op.type, 0)), columns;
-    if (op.type.rank() > 0) columns = part_of(shape.back());
-    if (const std::string part = op.type.rank() > 1 ? part_of(shape[leading]) : ""; !part.empty()) rows = part;
+    const auto from = [&](std::size_t axis) {
+        return op.attrs.at.empty() ? std::nullopt : std::optional(op.attrs.at[axis]);
+    };
+    if (op.type.rank() > 0) columns = part_of(shape.back(), from(op.attrs.at.size() - 1));
+    if (const std::string part = op.type.rank() > 1 ? part_of(shape[leading], from(0)) : ""; !part.empty()) rows = part;
     return {std::move(type),    c_.name(v),         std::move(memory),
             constants(op.type), op.layout->strides, memory_strides(tensor, op.type.rank(), false),
             std::move(rows),    std::move(pad),     std::move(columns)};
@@ -113,8 +126,11 @@ void Transfers::declare_inputs() {
 }
 
 void Transfers::declare_outputs() {
-    for (const ir::Result& r : fn_.results)
-        if (r.role == Role::Input) declare_token_tensor(global(r.name), plan_.tensor(SlotKind::Output, r.name), false);
+    for (const ir::Result& r : fn_.results) {
+        const bool first = std::all_of(r.at.begin(), r.at.end(), [](std::int64_t i) { return i == 0; });  // of its parts
+        if (r.role == Role::Input && first)
+            declare_token_tensor(global(r.name), plan_.tensor(SlotKind::Output, r.name), false);
+    }
 }
 
 /// Loops over all axes but the last two, then one load_tile or store_tile.
@@ -211,7 +227,8 @@ void Transfers::load_tokens(ValueId v) {
                       rows = factor == 1 ? "rows" : fmt::format("rows * {}", factor);
     const std::string stride = fmt::format("call.tensors[{}].token", tensor), type = storage_type(t.type.dtype),
                       pad = float_literal(t.pad);
-    const std::string memory = fmt::format("{} + {} * {}", global(op.attrs.name), row, stride);
+    const std::string memory =
+        fmt::format("{} + {} * {}{}", global(op.attrs.name), row, stride, column_offset(tensor, op.attrs.at));
     const bool shifted = op.attrs.role == Role::Shifted;
     c_.writes(v);
     if (!shifted) ask_for_next(op.type, tensor, global(op.attrs.name), false);
@@ -226,7 +243,7 @@ void Transfers::load_tokens(ValueId v) {
             memory_strides(tensor, op.type.rank() - 1, true),
             rows,
             pad,
-            part_of(t.type.shape.back())};
+            columns_of(tensor, op.attrs.at)};
     if (shifted) return load_shifted(v, std::move(b));
     transfer(std::move(b));
 }
@@ -248,7 +265,7 @@ void Transfers::load_shifted(ValueId v, Block b) {
     first.shape[0] = factor;
     out_.open(fmt::format("if (const float* const last = row == 0 && rows > 0 ? {} : nullptr)", last));
     Block given = first;
-    given.type = "float", given.memory = "last" + tile_offset(kept, 0), given.memory_strides = std::move(strides);
+    given.type = "float", given.memory = "last" + tile_offset(kept, 0) + column_offset(kept, op.attrs.at, factor == 1 ? 0 : 1), given.memory_strides = std::move(strides);
     given.rows = std::to_string(factor);
     transfer(std::move(given));
     out_.close();
@@ -327,12 +344,25 @@ void Transfers::place(ValueId v) {
               b.memory_strides[0], b.memory_strides[1], b.rows, b.pad);
 }
 
+namespace {
+
+/// ` + …`, to the part of a per-head input that a parameter is.
+std::string head_offset(const Op& op, int tensor) {
+    std::string text;
+    for (std::size_t axis = 0; axis < op.attrs.at.size(); ++axis)
+        if (op.attrs.at[axis] != 0)
+            text += fmt::format(" + {} * call.tensors[{}].dim[{}]", op.attrs.at[axis], tensor, axis);
+    return text;
+}
+
+}  // namespace
+
 void Transfers::load_head(ValueId v) {
     const Op& op = fn_.op(v);
     const int tensor = tensor_of(op);
     const std::string type = storage_type(slot(tensor).type.dtype);
     const std::string memory =
-        fmt::format("head_block<const {}>(call, {}, at){}", type, tensor, tile_offset(tensor, 1));
+        fmt::format("head_block<const {}>(call, {}, at){}{}", type, tensor, tile_offset(tensor, 1), head_offset(op, tensor));
     if (op.type.rank() == 0) return out_.line("const float {} = load_number({});", c_.name(v), memory);
     c_.writes(v);
     transfer(whole(v, tensor, 1, type, memory, "0.0f"));
@@ -345,7 +375,8 @@ void Transfers::store_output(const ir::Result& r) {
     const std::int64_t factor = t.shape[0].factor;
     const std::string scale = factor == 1 ? "" : fmt::format(" * {}", factor),
                       stride = fmt::format("call.tensors[{}].token", tensor);
-    const std::string memory = fmt::format("{} + row{} * {}", global(r.name), scale, stride);
+    const std::string memory =
+        fmt::format("{} + row{} * {}{}", global(r.name), scale, stride, column_offset(tensor, r.at));
     c_.reads(r.value);
     ask_for_next(op.type, tensor, global(r.name), true);
     const ByOne by_one(*this, t);
@@ -353,10 +384,23 @@ void Transfers::store_output(const ir::Result& r) {
         return out_.line("store_vector<{}, {}>({}, {}, {}, rows{});", storage_type(t.dtype), size_of(op.type, 0),
                          memory, stride, c_.name(r.value), scale);
     transfer({storage_type(t.dtype), c_.name(r.value), memory, constants(op.type), op.layout->strides,
-              memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, "", part_of(t.shape.back())});
+              memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, "", columns_of(tensor, r.at)});
 }
 
-std::string Transfers::spill_pointer(const std::string& spill, const char* block) const {
+/// Floats from the beginning of a spill to the block of it that begins at `at`: of an image, to a block of a panel.
+std::int64_t Transfers::offset_in_spill(const plan::SpillSlot& slot, const At& at) const {
+    std::int64_t floats = 0;
+    if (at.empty()) return floats;
+    if (slot.parts > 0) {
+        tile::Sizes sizes = plan_.schedule.held(plan_.sizes);
+        sizes[ir::kChunkSymbol] = plan_.schedule.chunk;
+        return (at[1] * size_of(tile::with_sizes(slot.type, sizes), 0) + at[0] * tile::kBlock) / 2;
+    }
+    for (std::size_t axis = 0; axis < at.size(); ++axis) floats += at[axis] * slot.strides[axis];
+    return floats;
+}
+
+std::string Transfers::spill_pointer(const std::string& spill, const char* block, const At& at) const {
     const plan::SpillSlot& slot = spill_slot(spill);
     std::string text = fmt::format("call.spills[{}] + {} * {}", plan_.spill(spill), block, slot.floats);
     for (std::size_t axis = 0; c_.kernel.graph.tiled && axis < slot.type.shape.size(); ++axis)
@@ -364,6 +408,7 @@ std::string Transfers::spill_pointer(const std::string& spill, const char* block
             text += fmt::format(" + at.tile * {}", slot.parts > 0 ? slot.floats / plan_.schedule.tiles
                                                                   : slot.type.shape[axis].factor *
                                                                         plan_.schedule.tile_size * slot.strides[axis]);
+    if (const std::int64_t floats = offset_in_spill(slot, at); floats > 0) text += fmt::format(" + {}", floats);
     return text;
 }
 
@@ -382,10 +427,10 @@ void Transfers::declare_spill(ValueId v, const std::string& spill) {
 }
 
 /// The tile of a value and its part of a spill, one to the other.
-void Transfers::copy_spill(const std::string& spill, ValueId v, const char* block, bool load) {
+void Transfers::copy_spill(const std::string& spill, ValueId v, const char* block, bool load, const At& at) {
     const plan::SpillSlot& slot = spill_slot(spill);
     const Op& op = fn_.op(v);
-    std::string tile = c_.name(v), memory = spill_pointer(spill, block);
+    std::string tile = c_.name(v), memory = spill_pointer(spill, block, at);
     if (op.layout->strides == slot.strides || op.type.rank() < 2)
         return out_.line("copy_floats<{}>({}, {});", c_.floats(v), load ? tile : memory, load ? memory : tile);
     const int rank = op.type.rank(), loops = is_one_matrix(op.type, slot.strides) ? 0 : rank - 2;
@@ -409,12 +454,12 @@ kernel::Accesses Transfers::source(ValueId v) const {
 
 void Transfers::load_spill(ValueId v, const std::string& spill, const char* block) {
     c_.next("load " + c_.name(v), spilled(spill), c_.memory(v));
-    copy_spill(spill, v, block, true);
+    copy_spill(spill, v, block, true, fn_.op(v).attrs.at);
 }
 
-void Transfers::store_spill(const std::string& spill, ValueId v, const char* block) {
+void Transfers::store_spill(const std::string& spill, ValueId v, const char* block, const At& at) {
     c_.reads(v);
-    copy_spill(spill, v, block, false);
+    copy_spill(spill, v, block, false, at);
 }
 
 }  // namespace forge::emit

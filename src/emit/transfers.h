@@ -8,6 +8,8 @@ namespace forge::emit {
 
 class Transfers {
   public:
+    using At = std::vector<std::int64_t>;  ///< `ir::Attrs::at`, `ir::Result::at`
+
     explicit Transfers(Context& context) : c_(context), out_(context.out), plan_(context.plan), fn_(context.fn) {}
 
     void declare_tensors();  ///< one pointer per token tensor that the kernel reads or writes
@@ -32,12 +34,16 @@ class Transfers {
     [[nodiscard]] int tensor_of(const ir::Op& param) const;  ///< in the call
     /// ` + …`, to the task's part of the tiled axis; axes before `leading` are not among a tensor's dims.
     [[nodiscard]] std::string tile_offset(int tensor, std::size_t leading) const;
+    /// ` + …`, to a part of a tensor that begins at `at`, along its last axis.
+    [[nodiscard]] static std::string column_offset(int tensor, const At& at, int dim = 0);
     [[nodiscard]] static std::string state_strides(int tensor);  ///< of a matrix of states
     /// The first column of a token matrix that the task moves.
     [[nodiscard]] std::string first_column(int tensor) const;
     /// Of an axis that is shorter in memory than on chip: how many of the task's elements lie before its end, or more.
-    /// Empty: all do.
-    [[nodiscard]] std::string part_of(const Dim& axis) const;
+    /// Empty: all do. `from`: where the block begins that is moved, of an axis that is split into such.
+    [[nodiscard]] std::string part_of(const Dim& axis, std::optional<std::int64_t> from = std::nullopt) const;
+    /// The same of the last axis of a tensor, or of a part of it that begins at `at`.
+    [[nodiscard]] std::string columns_of(int tensor, const At& at) const;
     /// Where a parameter lies in global memory, if a kernel before may still write it.
     [[nodiscard]] kernel::Accesses source(ir::ValueId v) const;
     [[nodiscard]] static kernel::Accesses spilled(const std::string& spill) {
@@ -56,15 +62,16 @@ class Transfers {
     [[nodiscard]] std::string chunk_state(const std::string& state) const;
     void store_chunk_state(const ir::Result& r);
 
-    /// Where a block of a spill begins for this task: scans that take part of an axis see their part.
-    [[nodiscard]] std::string spill_pointer(const std::string& spill, const char* block) const;
+    /// Where a block of a spill begins for this task, or a part of it that begins at `at`: scans that take part of an
+    /// axis see their part.
+    [[nodiscard]] std::string spill_pointer(const std::string& spill, const char* block, const At& at = {}) const;
     void declare_spill(ir::ValueId v, const std::string& spill);  ///< that is read where it lies
     void load_spill(ir::ValueId v, const std::string& spill, const char* block);
     /// What the next chunk reads is asked for between the products of this one, after each a share: all at once, it
     /// would keep the memory busy while nothing is computed. `products`: how many there are; none: asked for at once.
     void spread_requests(std::size_t products) { products_ = products; }
     void after_product();
-    void store_spill(const std::string& spill, ir::ValueId v, const char* block);
+    void store_spill(const std::string& spill, ir::ValueId v, const char* block, const At& at = {});
 
     /// Whether all tiles of the kernel yield a value of this (symbolic) type.
     [[nodiscard]] bool is_shared(const ir::Type& type) const { return plan_.is_shared(c_.kernel, type); }
@@ -98,7 +105,8 @@ class Transfers {
     };
     void transfer(Block b);
     void store_held(const std::string& to, int tensor, ir::ValueId v);
-    void copy_spill(const std::string& spill, ir::ValueId v, const char* block, bool load);
+    void copy_spill(const std::string& spill, ir::ValueId v, const char* block, bool load, const At& at);
+    [[nodiscard]] std::int64_t offset_in_spill(const plan::SpillSlot& slot, const At& at) const;
     void load_shifted(ir::ValueId v, Block block);
     /// The sign of the way to the next chunk: scans of adjoint states go from the last chunk to the first.
     const char* onwards() const;

@@ -14,7 +14,7 @@ struct Key {
         const ir::Attrs& x = op->attrs;
         return std::tuple(op->code, op->args, op->type.dtype, shape(), x.name, x.role, x.value, x.dtype, x.dim, x.start,
                           x.step, x.count, x.perm, x.diagonal,
-                          std::tuple(x.reverse, x.exclusive, x.trans_a, x.trans_b, x.tri));
+                          std::tuple(x.at, x.reverse, x.exclusive, x.trans_a, x.trans_b, x.tri));
     }
     /// Not as it prints: axes of their own may have the same spelling.
     [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> shape() const {

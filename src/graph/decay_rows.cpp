@@ -111,7 +111,10 @@ Function decay_rows(const Function& fn) {
             map.push_back(ir::keep(out, op, std::move(args)));
         }
     }
-    for (const ir::Result& r : fn.results) out.results.push_back({r.name, r.role, at(r.value)});
+    for (const ir::Result& r : fn.results) {
+        out.results.push_back(r);
+        out.results.back().value = at(r.value);
+    }
     return dce(cse(out));
 }
 

@@ -4,6 +4,9 @@
 //     (k * r[:, None]) @ s       ->  (k @ s) * r[:, None]
 //     (k * r[:, None])^T @ u     ->  k^T @ (u * r[:, None])
 //
+// Numbers go to the result, too, but where that takes more registers than are left beside what it is added to: then to
+// the operand that comes from registers.
+//
 // For back ends whose products take inputs straight from memory as 16-bit numbers, and have results in registers, where
 // a scale costs next to nothing.
 #include "graph/passes.h"
@@ -66,7 +69,8 @@ std::vector<ValueId> along(Function& out, std::vector<ValueId> scales, int axis)
 
 class Hoisting {
   public:
-    explicit Hoisting(std::string value_axis) : value_axis_(std::move(value_axis)) {}
+    Hoisting(std::string value_axis, const std::map<std::string, std::int64_t>& sizes)
+        : value_axis_(std::move(value_axis)), sizes_(sizes) {}
 
     ValueId visit(Function& out, const Op& op, std::vector<ValueId> args) const {
         if (!ir::is_matmul(op.code)) return ir::keep(out, op, std::move(args));
@@ -81,6 +85,14 @@ class Hoisting {
         // Along the contraction: to the operand that comes from registers.
         const bool right = !value_axis_.empty() && op.type.shape[1].symbol == value_axis_;
         ValueId left_operand = a.matrix, right_operand = b.matrix;
+        if (is_wide(op.type)) {
+            for (auto* both : {&a.both, &b.both}) {
+                a.matrix = right ? a.matrix : times(out, a.matrix, *both);
+                b.matrix = right ? times(out, b.matrix, *both) : b.matrix;
+                both->clear();
+            }
+            left_operand = a.matrix, right_operand = b.matrix;
+        }
         if (right) {
             right_operand = times(out, times(out, b.matrix, b_inner), along(out, a_inner, op.attrs.trans_b ? 1 : 0));
         } else {
@@ -93,6 +105,16 @@ class Hoisting {
     }
 
   private:
+    [[nodiscard]] bool is_wide(const ir::Type& type) const {
+        constexpr std::int64_t kNumbers = 128 * 64;  // of 64 registers
+        std::int64_t numbers = 1;
+        for (const Dim& d : type.shape) {
+            const auto size = sizes_.find(d.symbol);
+            numbers *= d.factor * (size == sizes_.end() ? 1 : size->second);
+        }
+        return numbers > kNumbers;
+    }
+
     /// The product with its outer scales; a sum with a product is made over if one stands in the way.
     static ValueId with_outer(Function& out, const Op& op, ValueId a, ValueId b, const std::vector<ValueId>& outer,
                               const std::vector<ValueId>& args) {
@@ -115,12 +137,14 @@ class Hoisting {
     }
 
     std::string value_axis_;
+    const std::map<std::string, std::int64_t>& sizes_;
 };
 
 }  // namespace
 
-Function hoist_scales(const Function& fn, const std::string& value_axis) {
-    const Hoisting hoisting(value_axis);
+Function hoist_scales(const Function& fn, const std::string& value_axis,
+                      const std::map<std::string, std::int64_t>& sizes) {
+    const Hoisting hoisting(value_axis, sizes);
     return dce(cse(ir::rebuild(fn, [&](Function& out, const Op& op, std::vector<ValueId> args) {
         return hoisting.visit(out, op, std::move(args));
     })));

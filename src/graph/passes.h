@@ -2,6 +2,10 @@
 /// names and orders them.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <string>
+
 #include "ir/function.h"
 
 namespace forge::graph {
@@ -39,8 +43,9 @@ ir::Function vector_products(const ir::Function& fn);
 ir::Function late_factors(const ir::Function& fn);
 /// Scales of rows and columns leave the operands of products. After fuse_products, for back ends whose products read
 /// inputs as they came; `value_axis`: where results have it as columns, the second operand comes from registers, else
-/// the first.
-ir::Function hoist_scales(const ir::Function& fn, const std::string& value_axis);
+/// the first. `sizes`, of a task: of results that are large numbers stay with an operand.
+ir::Function hoist_scales(const ir::Function& fn, const std::string& value_axis,
+                          const std::map<std::string, std::int64_t>& sizes = {});
 /// Scales come together and move to values that need neither states nor the value axis. After hoist_scales, for back
 /// ends that make such values ahead.
 ir::Function merge_scales(const ir::Function& fn, const std::string& value_axis);

@@ -68,6 +68,14 @@ const Value& parameter(const Op& op, const Bindings& params, const Sizes& sizes)
     return value;
 }
 
+Value part_of_parameter(const Op& op, const Bindings& params, const Sizes& sizes) {
+    Value value = lookup(params, binding_name(op.attrs.name, op.attrs.role));
+    const Extents shape = concrete(op.type.shape, sizes);
+    for (std::size_t axis = 0; axis < shape.size(); ++axis)
+        value = slice(value, static_cast<std::int64_t>(axis), op.attrs.at[axis], 1, shape[axis]);
+    return value;
+}
+
 struct Evaluation {
     const ir::Function& fn;
     const Bindings& params;
@@ -83,13 +91,14 @@ struct Evaluation {
 
 /// The value of an op that makes none of its own; nullptr of the others.
 const Value* Evaluation::passed_on(const Op& op) const {
-    if (op.code == Opcode::Param) return &parameter(op, params, sizes);
+    if (op.code == Opcode::Param) return op.attrs.at.empty() ? &parameter(op, params, sizes) : nullptr;
     if (op.code == Opcode::PrevToken)  // of a Param
         return &lookup(params, binding_name(fn.op(op.args[0]).attrs.name, ir::Role::Shifted));
     return ir::is_same(op.code) ? &arg(op, 0) : nullptr;
 }
 
 Value Evaluation::leaf(const Op& op) const {
+    if (op.code == Opcode::Param) return part_of_parameter(op, params, sizes);
     if (op.code == Opcode::Identity) return identity(concrete(op.type.shape, sizes));
     if (op.code == Opcode::Arange) return arange(concrete(op.type.shape, sizes)[0]);
     if (op.code == Opcode::Size) {
@@ -118,8 +127,8 @@ Value Evaluation::run(const Op& op) const {
         case Opcode::Identity:
         case Opcode::Arange:
         case Opcode::Size:
-            return leaf(op);
         case Opcode::Param:
+            return leaf(op);
         case Opcode::PrevToken:
         case Opcode::To:
         case Opcode::CacheResult:

@@ -33,6 +33,7 @@ enum AttrMask : unsigned {
     kTransB = 1U << 13,
     kTri = 1U << 14,
     kLength = 1U << 15,
+    kAt = 1U << 16,
 };
 
 enum class Opcode : std::uint8_t {
@@ -104,6 +105,8 @@ struct Attrs {
     std::int64_t count = 1;
     std::int64_t length = 0;  ///< 0: to the end
     std::vector<std::int64_t> perm;
+    /// Of a parameter that is part of a tensor or a spill: where it begins, one number per axis; empty: it is all.
+    std::vector<std::int64_t> at;
     std::int64_t diagonal = 0;
     bool reverse = false;
     bool exclusive = false;
@@ -145,6 +148,7 @@ struct Result {
     std::string name;
     Role role = Role::Input;  ///< State: a state after the chunk; Chunk: a contribution; Spill; Input: an output tensor
     ValueId value = kNoValue;
+    std::vector<std::int64_t> at = {};  ///< where it begins, of a part of what has the name; empty: it is all
     friend bool operator==(const Result&, const Result&) = default;
 };
 

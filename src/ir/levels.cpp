@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "ir/definition.h"
 #include "ir/infer.h"
@@ -81,7 +82,7 @@ class Spec {
     void parameter(ValueId v) {
         const Attrs& attrs = fn_.op(v).attrs;
         const bool arrives = attrs.role == Role::Input || attrs.role == Role::Spill;  // in memory, more than once
-        if (!parameters_.insert({attrs.role, attrs.name}).second && !(level_ == Level::Tile && arrives))
+        if (!parameters_.insert({attrs.role, attrs.name, attrs.at}).second && !(level_ == Level::Tile && arrives))
             report(v, fmt::format("is the second parameter for {} '{}'", to_string(attrs.role), attrs.name));
         if (!may_be(attrs.role, false))
             report(v, fmt::format("no parameter has the role {} on this level", to_string(attrs.role)));
@@ -92,7 +93,7 @@ class Spec {
             found_.push_back(fmt::format("the result '{}' is no value", r.name));
             return;
         }
-        if (!results_.insert({r.role, r.name}).second)
+        if (!results_.insert({r.role, r.name, r.at}).second)
             report(r.value, fmt::format("is the second result for {} '{}'", to_string(r.role), r.name));
         if (!may_be(r.role, true))
             report(r.value, fmt::format("no result has the role {} on this level", to_string(r.role)));
@@ -145,7 +146,7 @@ class Spec {
 
     const Function& fn_;
     Level level_;
-    std::set<std::pair<Role, std::string>> parameters_, results_;
+    std::set<std::tuple<Role, std::string, std::vector<std::int64_t>>> parameters_, results_;
     std::vector<std::string> found_;
 };
 

@@ -203,6 +203,7 @@ class Parser : private TextReader {
         Result r;
         r.role = choice(roles(), "a role");
         r.name = string();
+        if (at_word("at")) word("at"), r.at = integers();
         punct("=");
         r.value = value();
         fn.results.push_back(r);

@@ -30,6 +30,7 @@ std::string attributes(const Op& op) {
     if ((mask & kLength) && a.length != 0) parts.push_back(fmt::format("length={}", a.length));
     if (mask & kCount) parts.push_back(fmt::format("count={}", a.count));
     if (mask & kPerm) parts.push_back(fmt::format("perm=[{}]", fmt::join(a.perm, ", ")));
+    if ((mask & kAt) && !a.at.empty()) parts.push_back(fmt::format("at=[{}]", fmt::join(a.at, ", ")));
     if (mask & kDiagonal) parts.push_back(fmt::format("diagonal={}", a.diagonal));
     if ((mask & kReverse) && a.reverse) parts.emplace_back("reverse=true");
     if ((mask & kExclusive) && a.exclusive) parts.emplace_back("exclusive=true");
@@ -84,7 +85,8 @@ std::string function_text(const Function& fn, const std::string& indent, PrintOp
     for (ValueId v = 0; v < fn.size(); ++v) text += fmt::format("{}  {}\n", indent, op_text(fn, v, names, options));
     std::vector<std::string> results;
     for (const Result& r : fn.results)
-        results.push_back(fmt::format("{} \"{}\" = %{}", to_string(r.role), escaped(r.name),
+        results.push_back(fmt::format("{} \"{}\"{} = %{}", to_string(r.role), escaped(r.name),
+                                      r.at.empty() ? "" : fmt::format(" at [{}]", fmt::join(r.at, ", ")),
                                       names[static_cast<std::size_t>(r.value)]));
     return text + fmt::format("{}  return {}\n{}}}\n", indent, fmt::join(results, ", "), indent);
 }

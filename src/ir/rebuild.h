@@ -27,7 +27,10 @@ Function rebuild(const Function& fn, Visit visit) {
         for (const ValueId a : op.args) args.push_back(map[static_cast<std::size_t>(a)]);
         map.push_back(visit(out, op, std::move(args)));
     }
-    for (const Result& r : fn.results) out.results.push_back({r.name, r.role, map[static_cast<std::size_t>(r.value)]});
+    for (const Result& r : fn.results) {
+        out.results.push_back(r);
+        out.results.back().value = map[static_cast<std::size_t>(r.value)];
+    }
     return out;
 }
 

@@ -222,6 +222,7 @@ void TextReader::attribute(Op& op) {
     else if (k == "count") a.count = integer();
     else if (k == "length") a.length = integer();
     else if (k == "perm") a.perm = integers();
+    else if (k == "at") a.at = integers();
     else if (k == "diagonal") a.diagonal = integer();
     else if (k == "reverse") a.reverse = boolean();
     else if (k == "exclusive") a.exclusive = boolean();

@@ -64,7 +64,7 @@ class Synchroniser {
                 return operation(std::move(s), done);
             case Kind::Later:
                 if (!later_) return;
-                later_.reset();
+                later_.reset(), copies_.emplace_back();
                 break;
             case Kind::Rest:
                 if (!read_.empty() || !written_.empty()) barrier(done);
@@ -108,7 +108,7 @@ class Synchroniser {
     void chunk(Statement& body) {
         for (const Statement& s : body.body)
             if (s.kind == Kind::Later) later_ = s;
-        readers_ = count_readers(body), released_ = false, storing_ = false, copied_.clear();
+        readers_ = count_readers(body), released_ = false, storing_ = false, copied_.clear(), copies_.clear();
         in_chunk_ = true;
         List done;
         for (Statement& s : body.body) visit(std::move(s), done);
@@ -129,9 +129,9 @@ class Synchroniser {
     }
 
     void operation(Statement s, List& done) {
-        if (later_ && !products_.empty() && !has(s, Kind::Issue)) {
+        if (later_ && !products_.empty() && !has(s, Kind::Issue) && !has(s, Kind::Copy)) {
             done.push_back(std::move(*later_));
-            later_.reset();
+            later_.reset(), copies_.emplace_back();
         }
         wait_for_channels(s, done);
         if (!s.reads.empty() || !s.writes.empty()) {  // several steps, with barriers of their own
@@ -299,7 +299,7 @@ class Synchroniser {
     int indent_ = 0;                 ///< of the statement that is looked at
     Accesses read_, written_;        ///< since the last barrier
     std::vector<Product> products_;  ///< under way
-    std::vector<Accesses> copies_;   ///< of a chunk that has begun, under way
+    std::vector<Accesses> copies_;   ///< since a chunk has begun, under way; nothing of what later chunks read
     // In a chunk.
     bool in_chunk_ = false, released_ = false;
     bool storing_ = false;          ///< a store that began may still read

@@ -98,6 +98,8 @@ std::string to_string(const Schedule& s) {
                                                 : "",
                             s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
     if (s.inverse_parts == 1) text += ", inverses in one part";
+    if (s.wide_late) text += ", wide inputs as chunks begin";
+    if (!s.split.empty()) text += fmt::format(", axes split in {}", fmt::join(s.split, ", "));
     if (s.holds_states)
         text += fmt::format(", states in the registers of {} threads{}, {} blocks per multiprocessor", s.block_threads,
                             s.states_ahead ? ", the next task's on their way to shared memory" : "", s.resident_blocks);
@@ -225,7 +227,7 @@ class Planning {
         const std::string& axis = plan_.schedule.tile_axis;
         ir::Function fn = passes_.run(ir::Pass::VectorProducts, [&] { return graph::vector_products(plan_.program); });
         fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(fn); });
-        fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis); });
+        fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis, part_); });
         if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });
         return passes_.run(ir::Pass::DeepestLast, [&] { return graph::deepest_last(fn); });
     }
@@ -331,6 +333,8 @@ class Planning {
         if (!scans_alone || in_order(graph.loop)) rules.value_axis = plan_.schedule.tile_axis;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         rules.output_groups = plan_.schedule.output_groups;
+        rules.wide_late = plan_.schedule.wide_late;
+        rules.split = plan_.schedule.split.contains(graph.name);
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;

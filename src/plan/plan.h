@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,8 @@ struct Schedule {
     /// Sizes on chip of axes that are shorter in memory: what is loaded has zeros behind an axis's end, and nothing is
     /// stored from there. tile_size and tiles are of this size.
     tile::Sizes padded = {};
+    bool wide_late = false;  ///< … matrices of several blocks are held of one chunk only, for which they arrive late
+    std::set<std::string> split;  ///< warp groups: kernels of single chunks whose long axes are split (tile/split.h)
     int inverse_parts = 2;  ///< warp groups: 16-bit parts of operands that are inverses; one, where two would not fit
     int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.

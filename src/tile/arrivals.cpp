@@ -175,4 +175,34 @@ class Arrivals {
 
 Function with_arrivals(Function fn) { return Arrivals(std::move(fn)).run(); }
 
+Function with_wide_inputs_late(const Function& fn) {
+    const auto users = ir::users_of(fn);
+    const auto first_reader = [&](ValueId v) {
+        const auto& readers = users[static_cast<std::size_t>(v)];
+        return readers.empty() ? fn.size() : *std::min_element(readers.begin(), readers.end());
+    };
+    std::vector<ValueId> wide;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        const bool arrives =
+            op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Spill);
+        if (arrives && op.layout->space == Space::Operand && size_of(op.type, 0) * size_of(op.type, 1) > kBlock * kBlock)
+            wide.push_back(v);
+    }
+    std::stable_sort(wide.begin(), wide.end(),
+                     [&](ValueId a, ValueId b) { return first_reader(a) < first_reader(b); });
+    if (wide.size() < 2) return fn;
+    wide.erase(wide.begin());
+    std::vector<ValueId> order;
+    bool begun = false;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        if (std::find(wide.begin(), wide.end(), v) != wide.end()) continue;
+        order.push_back(v);
+        if (begun || fn.op(v).code == Opcode::Param) continue;
+        begun = true;
+        order.insert(order.end(), wide.begin(), wide.end());
+    }
+    return ir::permuted(fn, order);
+}
+
 }  // namespace forge::tile

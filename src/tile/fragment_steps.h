@@ -37,6 +37,9 @@ ir::Function thrifty(const ir::Function& fn);
 ir::Function frugal(const ir::Function& fn);
 /// The same operations with the loads of inputs where there is room for them, some of them more than once.
 ir::Function with_arrivals(ir::Function fn);
+/// The same, of chunks that follow one another, with the loads of matrices of several blocks as a chunk begins, of all
+/// but the one that is read first: such are there for one chunk at a time.
+ir::Function with_wide_inputs_late(const ir::Function& fn);
 
 /// Memory for tiles and operands, and which vectors one warp makes ahead.
 TileKernel with_memory(ir::Function fn, int stages, std::optional<Roles> roles);

@@ -7,6 +7,7 @@
 #include "tile/decay_group.h"
 #include "tile/fragment_steps.h"
 #include "tile/order.h"
+#include "tile/split.h"
 
 namespace forge::tile {
 
@@ -125,7 +126,9 @@ int parts_of(const Function& fn, ValueId v, const FragmentRules& rules) {
 TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
                               const ir::PassRunner& passes) {
     using ir::Pass;
-    Function symbolic = passes.run(Pass::CopyVectors, [&] { return with_copied_outputs(with_copied_vectors(kernel)); });
+    Function symbolic = kernel;
+    if (rules.split) symbolic = passes.run(Pass::SplitAxes, [&] { return split_axes(kernel, sizes); });
+    symbolic = passes.run(Pass::CopyVectors, [&] { return with_copied_outputs(with_copied_vectors(symbolic)); });
     symbolic = passes.run(Pass::DecayRows, [&] { return with_decay_rows(symbolic, sizes); });
     symbolic = passes.run(Pass::OrderFragments, [&] { return ordered(with_carried_params(symbolic)); });
     Function fn = symbolic;
@@ -135,7 +138,10 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
     const auto divided = [&](const Function& f) { return roles_of(f, vectors_alone(f), rules.output_groups); };
     fn = passes.run(Pass::FragmentOrder, [&] {
         if (rules.stages == 1) return rules.value_axis.empty() ? frugal(formed) : thrifty(formed);
-        if (!side_by_side) return overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
+        if (!side_by_side) {
+            Function order = overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
+            return rules.wide_late ? with_wide_inputs_late(order) : order;
+        }
         const Roles roles = divided(formed);
         return overlapped(formed, true, &roles);
     });

@@ -123,7 +123,7 @@ struct LatePass {
 constexpr LatePass kLate[] = {
     {"vector_products", [](const ir::Function& fn, const std::string&) { return graph::vector_products(fn); }},
     {"late_factors", [](const ir::Function& fn, const std::string&) { return graph::late_factors(fn); }},
-    {"hoist_scales", graph::hoist_scales},
+    {"hoist_scales", [](const ir::Function& fn, const std::string& axis) { return graph::hoist_scales(fn, axis); }},
     {"merge_scales", graph::merge_scales},
     {"deepest_last", [](const ir::Function& fn, const std::string&) { return graph::deepest_last(fn); }},
 };

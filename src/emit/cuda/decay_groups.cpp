@@ -56,7 +56,8 @@ std::string DecayGroups::sums(const DecayGroup& group) const {
 void DecayGroups::sum(const std::string& sums, ValueId gates, const char* rows) const {
     const Op& op = fn_.op(gates);
     const bool global = op.layout->space == Space::Spill;
-    const std::string from = global ? FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op))
+    const std::string from = global ? FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op),
+                                                                   op.attrs.at)
                                     : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names),
                                                   op.layout->strides[0], op.layout->strides[1]);
     const std::string part = global ? columns_of(gates) : "";
@@ -66,8 +67,8 @@ void DecayGroups::sum(const std::string& sums, ValueId gates, const char* rows) 
 
 /// `, …`: the columns that an input has, where those are not all.
 std::string DecayGroups::columns_of(ValueId input) const {
-    const int tensor = transfers_.tensor_of(fn_.op(input));
-    const std::string part = transfers_.part_of(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.shape.back());
+    const Op& op = fn_.op(input);
+    const std::string part = transfers_.columns_of(transfers_.tensor_of(op), op.attrs.at);
     return part.empty() ? "" : ", " + part;
 }
 
@@ -96,7 +97,7 @@ std::string DecayGroups::rows_to(ValueId rows) const {
         std::find_if(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == rows; });
     const ValueId scale = fn_.op(rows).args[2];
     const bool constant = fn_.op(scale).code == Opcode::Constant;
-    return fmt::format("RowsTo{{{}, {}}}", transfers_.spill_pointer(result->name, "block"),
+    return fmt::format("RowsTo{{{}, {}}}", transfers_.spill_pointer(result->name, "block", result->at),
                        constant ? float_literal(fn_.op(scale).attrs.value) : c_.name(scale));
 }
 
@@ -107,7 +108,7 @@ std::string DecayGroups::first_operand(ValueId q) const {
     const int tensor = transfers_.tensor_of(op);
     return fmt::format("TokenRows<{}>({}, rows{})",
                        storage_type(c_.plan.tensors[static_cast<std::size_t>(tensor)].type.dtype),
-                       FragmentInputs::token_matrix(c_.plan, op.attrs.name, tensor), columns_of(q));
+                       FragmentInputs::token_matrix(c_.plan, op.attrs.name, tensor, op.attrs.at), columns_of(q));
 }
 
 void DecayGroups::multiply(const DecayGroup& group) const {

@@ -92,7 +92,7 @@ void FragmentBody::declare_arrived() {
 void FragmentBody::declare_images() {
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (c_.is_param(v, Role::Spill) && fn_.op(v).layout->space == Space::Spill)
-            declare_buffer(v, transfers_.spill_pointer(fn_.op(v).attrs.name, "block"));
+            declare_buffer(v, transfers_.spill_pointer(fn_.op(v).attrs.name, "block", fn_.op(v).attrs.at));
 }
 
 void FragmentBody::begin_chunk(Statement arrive) {
@@ -290,15 +290,15 @@ void FragmentBody::store_result(const ir::Result& r) {
     if (fn_.op(v).layout->space == Space::Spill) return;  // as it is made
     if (c_.is_fragment(v)) return store_rows(r);
     if (!c_.is_operand(v))
-        return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block") : transfers_.store_output(r);
+        return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block", r.at) : transfers_.store_output(r);
     if (r.role == Role::Spill) {
         c_.reads(v);
-        return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block"), c_.name(v));
+        return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block", r.at), c_.name(v));
     }
     const int tensor = plan_.tensor(Slot::Output, r.name);
-    const std::string rows = FragmentInputs::token_matrix(plan_, r.name, tensor);
+    const std::string rows = FragmentInputs::token_matrix(plan_, r.name, tensor, r.at);
     const ir::Type& type = plan_.tensors[static_cast<std::size_t>(tensor)].type;
-    const std::string part = output_part(tensor);
+    const std::string part = output_part(r);
     if (!inputs_.is_mapped(tensor)) {
         c_.reads(v);
         const Transfers::ByOne by_one(transfers_, type);
@@ -312,8 +312,8 @@ void FragmentBody::store_result(const ir::Result& r) {
 }
 
 /// `, …`: the columns of a matrix that an output has, where those are not all.
-std::string FragmentBody::output_part(int tensor) const {
-    const std::string part = transfers_.part_of(plan_.tensors[static_cast<std::size_t>(tensor)].type.shape.back());
+std::string FragmentBody::output_part(const ir::Result& r) const {
+    const std::string part = transfers_.columns_of(plan_.tensor(Slot::Output, r.name), r.at);
     return part.empty() ? "" : ", " + part;
 }
 
@@ -322,8 +322,8 @@ void FragmentBody::store_rows(const ir::Result& r) {
     const int tensor = plan_.tensor(Slot::Output, r.name);
     c_.next("store " + c_.name(r.value), c_.held(r.value), {});
     const Transfers::ByOne by_one(transfers_, plan_.tensors[static_cast<std::size_t>(tensor)].type);
-    out_.line("store_rows({}, {}, {}{});", FragmentInputs::token_matrix(plan_, r.name, tensor), c_.name(r.value),
-              FragmentInputs::row_count(plan_, tensor), output_part(tensor));
+    out_.line("store_rows({}, {}, {}{});", FragmentInputs::token_matrix(plan_, r.name, tensor, r.at), c_.name(r.value),
+              FragmentInputs::row_count(plan_, tensor), output_part(r));
 }
 
 void FragmentBody::keep_carried() {

@@ -46,7 +46,7 @@ class FragmentBody {
 
     void store_result(const ir::Result& r);
     void store_rows(const ir::Result& r);
-    [[nodiscard]] std::string output_part(int tensor) const;
+    [[nodiscard]] std::string output_part(const ir::Result& r) const;
     void keep(const ir::Result& r);
 
     Context& c_;

@@ -54,9 +54,11 @@ std::string FragmentInputs::row_count(const plan::Plan& plan, int tensor, const 
     return factor == 1 ? rows : fmt::format("{} * {}", factor, rows);
 }
 
-std::string FragmentInputs::token_matrix(const plan::Plan& plan, const std::string& name, int tensor) {
-    return fmt::format("{0}_rows + {2} * call.tensors[{1}].token, call.tensors[{1}].token, call.tensors[{1}].dim[0]",
-                       cpp_identifier(name), tensor, row_count(plan, tensor, "row"));
+std::string FragmentInputs::token_matrix(const plan::Plan& plan, const std::string& name, int tensor,
+                                         const Transfers::At& at) {
+    return fmt::format("{0}_rows + {2} * call.tensors[{1}].token{3}, call.tensors[{1}].token, call.tensors[{1}].dim[0]",
+                       cpp_identifier(name), tensor, row_count(plan, tensor, "row"),
+                       Transfers::column_offset(tensor, at));
 }
 
 std::string FragmentInputs::token_vector(ValueId v) const {
@@ -128,7 +130,7 @@ void FragmentInputs::start_one(ValueId v) {
     if (is_matrix(v)) return start_matrix(v, c_.long_text() ? "start_operand_briefly" : "start_operand");
     if (!c_.is_param(v, Role::Spill) || fn_.op(v).layout->space == Space::Spill) return;
     copies(v, When::Always);
-    const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
+    const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block", fn_.op(v).attrs.at);
     if (c_.is_operand(v)) out_.line("start_image({}({}), {});", operand_type(v), arriving(v), from);
     else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
 }
@@ -204,12 +206,13 @@ void FragmentInputs::start_shifted(ValueId v, const std::string& from, const std
     const int tensor = transfers_.tensor_of(fn_.op(v)), before = rows_before(plan_, tensor);
     const std::int64_t factor = input_slot(v).type.shape[0].factor;
     const std::string stride = fmt::format("call.tensors[{}].dim[{}]", before, factor == 1 ? 0 : 1);
-    const std::string part = transfers_.part_of(input_slot(v).type.shape.back());
+    const std::string part = transfers_.columns_of(tensor, fn_.op(v).attrs.at);
     out_.line(
         "start_shifted<{}, {}>({}({}), {}, {}, row == 0, RowsBefore{{row == 0 ? last_rows<const float>(call, {}, at){} "
         ": nullptr, {}, {}}}{});",
         c_.kernel.tiles.roles ? "Warp" : "Group", factor, operand_type(v), arriving(v), from, rows, before,
-        transfers_.tile_offset(before, 0), factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride,
+        transfers_.tile_offset(before, 0) + Transfers::column_offset(before, fn_.op(v).attrs.at, factor == 1 ? 0 : 1),
+        factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride,
         part.empty() ? "" : ", " + part);
 }
 
@@ -217,10 +220,10 @@ void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When 
     copies(v, when);
     const Op& op = fn_.op(v);
     const int tensor = transfers_.tensor_of(op);
-    const std::string from = token_matrix(plan_, op.attrs.name, tensor), rows = row_count(plan_, tensor);
+    const std::string from = token_matrix(plan_, op.attrs.name, tensor, op.attrs.at), rows = row_count(plan_, tensor);
     const char* const who = c_.kernel.tiles.roles ? "Warp" : "Group";
     if (op.attrs.role == Role::Shifted) return start_shifted(v, from, rows);
-    const std::string part = transfers_.part_of(input_slot(v).type.shape.back());
+    const std::string part = transfers_.columns_of(tensor, op.attrs.at);
     if (op.type.rank() == 1)
         out_.line("start_numbers<{}, {}>({}, {}, {}, {});", who, size_of(op.type, 0), arriving(v), token_vector(v),
                   rows, float_literal(input_slot(v).pad));

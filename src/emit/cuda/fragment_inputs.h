@@ -43,8 +43,9 @@ class FragmentInputs {
     /// Declares what tensor copies of a token matrix need; whether there are such copies.
     void declare_map(const std::string& name, int tensor);
     [[nodiscard]] bool is_mapped(int tensor) const;
-    /// Where a token tensor's rows of a chunk begin, and its strides.
-    [[nodiscard]] static std::string token_matrix(const plan::Plan& plan, const std::string& name, int tensor);
+    /// Where a token tensor's rows of a chunk begin, or of a part of it that begins at `at`, and its strides.
+    [[nodiscard]] static std::string token_matrix(const plan::Plan& plan, const std::string& name, int tensor,
+                                                  const Transfers::At& at);
     /// How many rows of it the chunk has, of which `rows` is the number of tokens.
     [[nodiscard]] static std::string row_count(const plan::Plan& plan, int tensor, const std::string& rows = "rows");
 

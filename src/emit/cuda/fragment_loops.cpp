@@ -139,9 +139,8 @@ class FragmentLoop {
     std::string load_where_it_lies(ValueId v) {
         const std::string& name = fn_.op(v).attrs.name;
         const int tensor = c_.plan.tensor(plan::TensorSlot::Kind::Input, name);
-        const std::string matrix = FragmentInputs::token_matrix(c_.plan, name, tensor);
-        const ir::Type& type = c_.plan.tensors[static_cast<std::size_t>(tensor)].type;
-        std::string part = Transfers(c_).part_of(type.shape.back());
+        const std::string matrix = FragmentInputs::token_matrix(c_.plan, name, tensor, fn_.op(v).attrs.at);
+        std::string part = Transfers(c_).columns_of(tensor, fn_.op(v).attrs.at);
         if (!part.empty()) part = ", " + part;
         if (!in_fragment())
             return fmt::format("four_where_they_lie({}, rows, {}, {}{})", matrix, variable(0), variable(1), part);

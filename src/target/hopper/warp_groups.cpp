@@ -146,6 +146,17 @@ Needs needs_of(const plan::Plan& plan) {
     return needs;
 }
 
+/// Kernels of whole single chunks that would not fit have their long axes split.
+template <class MakePlan>
+Schedule with_split_axes(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
+    for (const plan::Kernel& kernel : make_plan(s).kernels) {
+        const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
+        if (kernel.graph.loop == plan::Loop::Chunks && !kernel.graph.tiled && bytes > memory.bytes)
+            s.split.insert(kernel.graph.name);
+    }
+    return s;
+}
+
 constexpr int kMostStages = 4;
 
 /// One warp group per task, and the most stages with which tasks that go through chunks in order still fit: one per
@@ -300,10 +311,19 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
     s.tile_size = held.at(s.tile_axis) / s.tiles;
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
-    s.share = has_long_steps(program) || (tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
+    s.share = has_long_steps(program) || (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
     // Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
-    if (back) return with_stages(s, memory, tasks > memory.multiprocessors, make_plan);
+    if (back) {
+        s = with_split_axes(s, memory, make_plan);
+        const bool two_tasks = tasks > memory.multiprocessors;
+        try {
+            return with_stages(s, memory, two_tasks, make_plan);
+        } catch (const Refused&) {
+            s.wide_late = true;
+            return with_stages(s, memory, two_tasks, make_plan);
+        }
+    }
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     const bool joined = joined_at_start(program, held);
     const auto summaries = [&](std::int64_t segments) {

@@ -1,0 +1,248 @@
+#include "tile/split.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "ir/definition.h"
+#include "tile/fragments.h"
+
+namespace forge::tile {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+
+using Index = std::vector<std::int64_t>;  ///< of a block, one number per axis of its value
+
+std::size_t axis_of(const Op& op, std::int64_t rank) {
+    return static_cast<std::size_t>(op.attrs.dim < 0 ? op.attrs.dim + rank : op.attrs.dim);
+}
+
+/// The axis that a product sums over, of its operand `i`.
+std::size_t inner_axis(const Op& op, std::size_t i) {
+    return i == 0 ? (op.attrs.trans_a ? 0 : 1) : (op.attrs.trans_b ? 1 : 0);
+}
+
+bool has_axis(const ir::Type& type, const std::string& axis) {
+    return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
+}
+
+/// Whether an operation works on each block alone, or adds up what it makes of them.
+bool is_by_blocks(const Function& fn, const Op& op, const std::string& axis) {
+    const auto reads = [&](std::size_t i) { return has_axis(fn.op(op.args[i]).type, axis); };
+    const auto is_along = [&] {
+        const Shape& shape = fn.op(op.args[0]).type.shape;
+        return shape[axis_of(op, static_cast<std::int64_t>(shape.size()))].symbol == axis;
+    };
+    switch (op.code) {
+        case Opcode::Param:
+        case Opcode::Constant:
+        case Opcode::Copy:
+        case Opcode::Expand:
+        case Opcode::Unsqueeze:
+        case Opcode::Squeeze:
+        case Opcode::Permute:
+        case Opcode::Sum:
+        case Opcode::Amax:
+            return true;
+        case Opcode::Cumsum:
+        case Opcode::Cumprod:
+            return !is_along();
+        case Opcode::DecayMatmul:
+            return true;
+        case Opcode::DecayApply:
+            return !reads(0);
+        case Opcode::Matmul:
+        case Opcode::MatmulOutFp32:
+        case Opcode::MatmulAdd:
+        case Opcode::MatmulSub:
+            return op.attrs.tri == ir::Tri::None ||
+                   (op.attrs.tri == ir::Tri::OutLower ? !has_axis(op.type, axis) : !reads(0));
+        case Opcode::Tril:
+        case Opcode::Triu:
+            return false;
+        default:
+            return ir::is_elementwise(op.code);
+    }
+}
+
+/// The symbols of axes of several blocks that every operation of the kernel takes block by block.
+std::set<std::string> long_axes(const Function& fn, const Sizes& sizes) {
+    std::set<std::string> axes;
+    for (const auto& [axis, size] : sizes)
+        if (axis != ir::kChunkSymbol && size > kBlock && size % kBlock == 0) axes.insert(axis);
+    const auto touches = [&](const Op& op, const std::string& axis) {
+        return has_axis(op.type, axis) || std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) {
+                   return has_axis(fn.op(a).type, axis);
+               });
+    };
+    for (const Op& op : fn.ops)
+        std::erase_if(axes, [&](const std::string& axis) {
+            if (!touches(op, axis)) return false;
+            const auto several = [&](const Dim& d) { return d.symbol == axis && d.factor != 1; };
+            return std::any_of(op.type.shape.begin(), op.type.shape.end(), several) || !is_by_blocks(fn, op, axis);
+        });
+    return axes;
+}
+
+class Splitting {
+  public:
+    Splitting(const Function& fn, const Sizes& sizes) : fn_(fn), sizes_(sizes), axes_(long_axes(fn, sizes)) {
+        out_.name = fn.name;
+    }
+
+    Function run() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            std::vector<ValueId> made;
+            each_block(fn_.op(v).type, [&](const Index& at) { made.push_back(block(v, at)); });
+            blocks_.push_back(std::move(made));
+        }
+        for (const ir::Result& r : fn_.results)
+            each_block(fn_.op(r.value).type, [&](const Index& at) {
+                out_.results.push_back({r.name, r.role, of(r.value, at), start(fn_.op(r.value).type, at)});
+            });
+        return std::move(out_);
+    }
+
+  private:
+    [[nodiscard]] bool is_split(const Dim& d) const { return axes_.contains(d.symbol); }
+    [[nodiscard]] std::int64_t count(const Dim& d) const { return is_split(d) ? sizes_.at(d.symbol) / kBlock : 1; }
+
+    void each_block(const ir::Type& type, const std::function<void(const Index&)>& visit) const {
+        Index at(type.shape.size(), 0);
+        for (bool more = true; more;) {
+            visit(at);
+            more = false;
+            for (std::size_t axis = at.size(); axis-- > 0 && !more;) {
+                more = ++at[axis] < count(type.shape[axis]);
+                if (!more) at[axis] = 0;
+            }
+        }
+    }
+
+    /// The block of a value at `at`; of axes that it has whole, or alike for all, the first.
+    [[nodiscard]] ValueId of(ValueId v, const Index& at) const {
+        const Shape& shape = fn_.op(v).type.shape;
+        std::size_t index = 0;
+        for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+            const auto n = static_cast<std::size_t>(count(shape[axis]));
+            index = index * n + (n == 1 ? 0 : static_cast<std::size_t>(at[axis]));
+        }
+        return blocks_[static_cast<std::size_t>(v)][index];
+    }
+
+    /// Where a block begins; empty: there is one.
+    [[nodiscard]] std::vector<std::int64_t> start(const ir::Type& type, const Index& at) const {
+        if (std::none_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return is_split(d); })) return {};
+        std::vector<std::int64_t> first;
+        for (const std::int64_t i : at) first.push_back(i * kBlock);
+        return first;
+    }
+
+    ValueId add(const Op& like, Opcode code, std::vector<ValueId> args) {
+        Op op = like;
+        op.code = code;
+        op.args = std::move(args);
+        for (Dim& d : op.type.shape)
+            if (is_split(d)) d = Dim(kBlock);
+        return out_.add(std::move(op));
+    }
+
+    ValueId block(ValueId v, const Index& at) {
+        const Op& op = fn_.op(v);
+        if (ir::is_matmul(op.code)) return product(op, at);
+        switch (op.code) {
+            case Opcode::Param: {
+                const ValueId param = add(op, op.code, {});
+                out_.op(param).attrs.at = start(op.type, at);
+                return param;
+            }
+            case Opcode::Sum:
+                return reduced(op, at, Opcode::Add);
+            case Opcode::Amax:
+                return reduced(op, at, Opcode::Maximum);
+            case Opcode::DecayMatmul:
+                return decayed(op);
+            case Opcode::DecayApply:
+                return add(op, op.code, {of(op.args[0], {0, 0}), of(op.args[1], at), of(op.args[2], at)});
+            case Opcode::Unsqueeze:
+            case Opcode::Squeeze:
+            case Opcode::Permute:
+                return add(op, op.code, {of(op.args[0], before_view(op, at))});
+            default:
+                break;
+        }
+        std::vector<ValueId> args;
+        for (const ValueId a : op.args) {  // broadcast: the last axes are the same
+            const auto rank = static_cast<std::ptrdiff_t>(fn_.op(a).type.shape.size());
+            args.push_back(rank > static_cast<std::ptrdiff_t>(at.size()) ? of(a, Index(fn_.op(a).type.shape.size(), 0))
+                                                                         : of(a, Index(at.end() - rank, at.end())));
+        }
+        return add(op, op.code, std::move(args));
+    }
+
+    [[nodiscard]] Index before_view(const Op& op, const Index& at) const {
+        Index from = at;
+        const auto rank = static_cast<std::int64_t>(at.size());
+        if (op.code == Opcode::Unsqueeze) from.erase(from.begin() + static_cast<std::ptrdiff_t>(axis_of(op, rank)));
+        else if (op.code == Opcode::Squeeze)
+            from.insert(from.begin() + static_cast<std::ptrdiff_t>(axis_of(op, rank + 1)), 0);
+        else
+            for (std::size_t axis = 0; axis < at.size(); ++axis)
+                from[static_cast<std::size_t>(op.attrs.perm[axis])] = at[axis];
+        return from;
+    }
+
+    ValueId reduced(const Op& op, const Index& at, Opcode join) {
+        const ir::Type& type = fn_.op(op.args[0]).type;
+        const std::size_t axis = axis_of(op, type.rank());
+        Index from = at;
+        from.insert(from.begin() + static_cast<std::ptrdiff_t>(axis), 0);
+        ValueId sum = ir::kNoValue;
+        for (std::int64_t& i = from[axis]; i < count(type.shape[axis]); ++i) {
+            const ValueId part = add(op, op.code, {of(op.args[0], from)});
+            sum = sum == ir::kNoValue ? part : add(op, join, {sum, part});
+        }
+        return sum;
+    }
+
+    ValueId decayed(const Op& op) {
+        ValueId sum = ir::kNoValue;
+        for (std::int64_t i = 0; i < count(fn_.op(op.args[0]).type.shape[1]); ++i) {
+            const ValueId part =
+                add(op, op.code, {of(op.args[0], {0, i}), of(op.args[1], {0, i}), of(op.args[2], {0, i})});
+            sum = sum == ir::kNoValue ? part : add(op, Opcode::Add, {sum, part});
+        }
+        return sum;
+    }
+
+    ValueId product(const Op& op, const Index& at) {
+        const std::size_t inner_a = inner_axis(op, 0), inner_b = inner_axis(op, 1);
+        ValueId sum = op.args.size() == 3 ? of(op.args[2], at) : ir::kNoValue;
+        const std::int64_t blocks = count(fn_.op(op.args[0]).type.shape[inner_a]);
+        for (std::int64_t i = 0; i < blocks; ++i) {
+            Index a = {at[0], at[0]}, b = {at[1], at[1]};
+            a[inner_a] = b[inner_b] = i;
+            std::vector<ValueId> args = {of(op.args[0], a), of(op.args[1], b)};
+            const bool first = sum == ir::kNoValue;
+            if (!first) args.push_back(sum);
+            sum = add(op, first || op.args.size() == 3 ? op.code : Opcode::MatmulAdd, std::move(args));
+        }
+        return sum;
+    }
+
+    const Function& fn_;
+    const Sizes& sizes_;
+    std::set<std::string> axes_;
+    Function out_;
+    std::vector<std::vector<ValueId>> blocks_;  ///< of every value, the last axis's one after the other
+};
+
+}  // namespace
+
+Function split_axes(const Function& kernel, const Sizes& sizes) { return Splitting(kernel, sizes).run(); }
+
+}  // namespace forge::tile
