@@ -4,12 +4,14 @@
     bench/derived.py --csv derived.csv -- --device cuda --T 8192 --H 32
     bench/derived.py --csv derived.csv -- --T 2048 --threads 1
 
-Both of every variant, one after the other, in one process (`forge bench`, which gets what follows --)."""
+Both of every variant, one after the other, in one process (`forge bench`, which gets what follows --); of several
+rounds, in which a busy machine has other speeds, the medians of the times and of their ratios."""
 
 import argparse
 import csv
 import datetime
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ def main() -> None:
     parser.add_argument("--forge", default=str(Path(__file__).resolve().parents[1] / "build" / "forge"))
     parser.add_argument("--variants", default=",".join(ZOO))
     parser.add_argument("--csv", default="derived.csv")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("passed", nargs="*", help="to forge bench")
     args = parser.parse_args()
     variants = args.variants.split(",")
@@ -37,17 +40,19 @@ def main() -> None:
         for variant, file in files.items():
             Path(file).write_text(output(args.forge, "derive", variant), encoding="utf-8")
         pairs = [name for v in variants for name in (v, files[v])]
-        found = json.loads(output(args.forge, "bench", *pairs, "--json", *args.passed))
-    rows = found["rows"]
-    assert len(rows) == 2 * len(variants), "a row for each"
+        rounds = [json.loads(output(args.forge, "bench", *pairs, "--json", *args.passed))["rows"]
+                  for _ in range(args.rounds)]  # fmt: skip
+    assert all(len(rows) == 2 * len(variants) for rows in rounds), "a row for each"
     with open(args.csv, "w", encoding="utf-8", newline="") as file:
         version, now = output(args.forge, "--version").strip(), datetime.datetime.now(datetime.timezone.utc)
         print(f"# {now:%Y-%m-%d %H:%M} UTC | {version} | {' '.join(sys.argv)}", file=file)
         out = csv.writer(file)
         out.writerow(COLUMNS)
-        for variant, written, derived in zip(variants, rows[::2], rows[1::2]):
-            row = [variant, f"{written['seconds'] * 1e6:.1f}", f"{derived['seconds'] * 1e6:.1f}",
-                   f"{derived['seconds'] / written['seconds']:.3f}", derived["strategy"]]  # fmt: skip
+        for i, variant in enumerate(variants):
+            times = [(rows[2 * i]["seconds"], rows[2 * i + 1]["seconds"]) for rows in rounds]
+            written, derived = (statistics.median(t) * 1e6 for t in zip(*times))
+            ratio = statistics.median(derived / written for written, derived in times)
+            row = [variant, f"{written:.1f}", f"{derived:.1f}", f"{ratio:.3f}", rounds[0][2 * i + 1]["strategy"]]
             out.writerow(row)
             print(*row, sep=",", flush=True)
 
