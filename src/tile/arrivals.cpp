@@ -18,26 +18,28 @@ using ir::ValueId;
 using Space = ir::Layout::Space;
 
 /// Inputs of a task of a single chunk come when there is room for them: at the beginning, or as soon afterwards as two
-/// tasks fit on a multiprocessor, or as many floats as are held at once anyway. If two fit only so, inputs make room
-/// between their readers and come again.
+/// tasks fit on a multiprocessor, or as many floats as are held at once anyway. If two, or one, fit only so, inputs make
+/// room between their readers and come again.
 class Arrivals {
   public:
     explicit Arrivals(Function fn) : fn_(std::move(fn)) {}
 
-    Function run() {
+    Arrived run(bool split) {
         find_inputs();
         find_held();
-        if (most_held() > kTwoTasks) divide();
+        const bool two = most_held() <= kTwoTasks || divide(kTwoTasks);
+        if (!two && split && most_held() > kOneTask) divide(kOneTask);
         std::stable_sort(inputs_.begin(), inputs_.end(), [](const In& a, const In& b) { return a.at < b.at; });
         const std::int64_t most = std::max(kTwoTasks, most_held());
         for (In& in : inputs_)
             while (in.at > 0 && held_[index(in.at - 1)] + floats(in.value) <= most)
                 held_[index(--in.at)] += floats(in.value);
-        return in_order();
+        return {in_order(), most_held() <= kTwoTasks ? 2 : most_held() <= kOneTask ? 1 : 0};
     }
 
   private:
-    static constexpr std::int64_t kTwoTasks = std::int64_t{100} * 256;  ///< floats of each, beside a few vectors
+    // Floats of a task, beside a few vectors.
+    static constexpr std::int64_t kTwoTasks = std::int64_t{100} * 256, kOneTask = std::int64_t{168} * 256;
     /// What is read by `users`, from `at` on, up to `last`; the operations that they are part of.
     struct In {
         ValueId value, at, last;
@@ -102,19 +104,21 @@ class Arrivals {
     }
     [[nodiscard]] std::int64_t most_held() const { return *std::max_element(held_.begin(), held_.end()); }
 
-    /// Inputs twice, or more often, if two tasks then fit.
-    void divide() {
+    /// Inputs twice, or more often, if all then fits into the room; whether it does.
+    bool divide(std::int64_t room) {
+        room_ = room;
         const std::vector<In> whole = std::exchange(inputs_, {});
         const std::vector<std::int64_t> held = held_;
         for (const In& in : whole) divide(in);
-        if (most_held() > kTwoTasks) {
+        if (most_held() > room) {
             inputs_ = whole, held_ = held;
-            return;
+            return false;
         }
         for (In& in : inputs_) {
             if (std::none_of(whole.begin(), whole.end(), [&](const In& w) { return w.value == in.value; })) continue;
             if (!first_of_value(in)) in.value = again(in);
         }
+        return true;
     }
     void divide(const In& in) {
         In part{in.value, in.at, in.at, {}};
@@ -131,7 +135,7 @@ class Arrivals {
     /// Whether more is held between two operations than there is room for.
     [[nodiscard]] bool is_crowded(ValueId after, ValueId before) const {
         for (ValueId v = after + 1; v < before; ++v)
-            if (held_[index(v)] > kTwoTasks) return true;
+            if (held_[index(v)] > room_) return true;
         return false;
     }
     [[nodiscard]] bool first_of_value(const In& in) const {
@@ -169,11 +173,12 @@ class Arrivals {
     std::vector<std::vector<ValueId>> users_;
     std::vector<In> inputs_;
     std::vector<std::int64_t> held_;  ///< while an operation runs
+    std::int64_t room_ = kTwoTasks;
 };
 
 }  // namespace
 
-Function with_arrivals(Function fn) { return Arrivals(std::move(fn)).run(); }
+Arrived with_arrivals(Function fn, bool split) { return Arrivals(std::move(fn)).run(split); }
 
 Function with_wide_inputs_late(const Function& fn) {
     const auto users = ir::users_of(fn);

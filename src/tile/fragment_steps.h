@@ -34,9 +34,15 @@ ir::Function overlapped(const ir::Function& fn, bool alone, const Roles* roles);
 /// time, they hide each other's latencies.
 ir::Function thrifty(const ir::Function& fn);
 /// An order that needs few registers, for tasks of a single chunk with so many inputs that shared memory is theirs.
-ir::Function frugal(const ir::Function& fn);
-/// The same operations with the loads of inputs where there is room for them, some of them more than once.
-ir::Function with_arrivals(ir::Function fn);
+/// `split`: of many small matrices, where the order matters more, and takes longer to find.
+ir::Function frugal(const ir::Function& fn, bool split);
+/// The same operations with the loads of inputs where there is room for them, some of them more than once: if two tasks
+/// then fit on a multiprocessor, or, of split matrices, one.
+struct Arrived {
+    ir::Function fn;
+    int tasks;  ///< that fit into a multiprocessor's shared memory, but for gaps between matrices: 2, 1 or 0
+};
+Arrived with_arrivals(ir::Function fn, bool split);
 /// The same, of chunks that follow one another, with the loads of matrices of several blocks as a chunk begins, of all
 /// but the one that is read first: such are there for one chunk at a time.
 ir::Function with_wide_inputs_late(const ir::Function& fn);

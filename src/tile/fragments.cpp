@@ -137,7 +137,8 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
     const bool side_by_side = rules.stages > 1 && rules.output_groups > 0;
     const auto divided = [&](const Function& f) { return roles_of(f, vectors_alone(f), rules.output_groups); };
     fn = passes.run(Pass::FragmentOrder, [&] {
-        if (rules.stages == 1) return rules.value_axis.empty() ? frugal(formed) : thrifty(formed);
+        if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty(formed);
+        if (rules.stages == 1) return frugal(formed, rules.split);
         if (!side_by_side) {
             Function order = overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
             return rules.wide_late ? with_wide_inputs_late(order) : order;
