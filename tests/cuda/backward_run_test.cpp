@@ -143,6 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Example{"hgrn2"}, Example{"kda"}, Example{"delta_net"}, Example{"gated_delta_net"},
                     Example{"gated_delta_net", BF16, 128, 128}, Example{"rwkv6"}, Example{"kda", BF16, 96, 50},
                     Example{"longhorn"}, Example{"delta_product"}, Example{"elu_delta"}, Example{"cosine_dplr"},
+                    Example{"delta_product", BF16, 128, 128}, Example{"rwkv7", BF16, 128, 128},
                     Example{"scalar_gla", BF16, 256, 256}, Example{"gla", F16, 256, 192},
                     Example{"gated_delta_net", BF16, 200, 256}, Example{"kda", BF16, 256, 256}),
     [](const auto& test) {
