@@ -127,7 +127,8 @@ void Transfers::declare_inputs() {
 
 void Transfers::declare_outputs() {
     for (const ir::Result& r : fn_.results) {
-        const bool first = std::all_of(r.at.begin(), r.at.end(), [](std::int64_t i) { return i == 0; });  // of its parts
+        const bool first =
+            std::all_of(r.at.begin(), r.at.end(), [](std::int64_t i) { return i == 0; });  // of its parts
         if (r.role == Role::Input && first)
             declare_token_tensor(global(r.name), plan_.tensor(SlotKind::Output, r.name), false);
     }
@@ -265,7 +266,9 @@ void Transfers::load_shifted(ValueId v, Block b) {
     first.shape[0] = factor;
     out_.open(fmt::format("if (const float* const last = row == 0 && rows > 0 ? {} : nullptr)", last));
     Block given = first;
-    given.type = "float", given.memory = "last" + tile_offset(kept, 0) + column_offset(kept, op.attrs.at, factor == 1 ? 0 : 1), given.memory_strides = std::move(strides);
+    given.type = "float",
+    given.memory = "last" + tile_offset(kept, 0) + column_offset(kept, op.attrs.at, factor == 1 ? 0 : 1),
+    given.memory_strides = std::move(strides);
     given.rows = std::to_string(factor);
     transfer(std::move(given));
     out_.close();
@@ -361,8 +364,8 @@ void Transfers::load_head(ValueId v) {
     const Op& op = fn_.op(v);
     const int tensor = tensor_of(op);
     const std::string type = storage_type(slot(tensor).type.dtype);
-    const std::string memory =
-        fmt::format("head_block<const {}>(call, {}, at){}{}", type, tensor, tile_offset(tensor, 1), head_offset(op, tensor));
+    const std::string memory = fmt::format("head_block<const {}>(call, {}, at){}{}", type, tensor,
+                                           tile_offset(tensor, 1), head_offset(op, tensor));
     if (op.type.rank() == 0) return out_.line("const float {} = load_number({});", c_.name(v), memory);
     c_.writes(v);
     transfer(whole(v, tensor, 1, type, memory, "0.0f"));

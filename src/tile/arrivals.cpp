@@ -18,8 +18,8 @@ using ir::ValueId;
 using Space = ir::Layout::Space;
 
 /// Inputs of a task of a single chunk come when there is room for them: at the beginning, or as soon afterwards as two
-/// tasks fit on a multiprocessor, or as many floats as are held at once anyway. If two, or one, fit only so, inputs make
-/// room between their readers and come again.
+/// tasks fit on a multiprocessor, or as many floats as are held at once anyway. If two, or one, fit only so, inputs
+/// make room between their readers and come again.
 class Arrivals {
   public:
     explicit Arrivals(Function fn) : fn_(std::move(fn)) {}
@@ -189,13 +189,12 @@ Function with_wide_inputs_late(const Function& fn) {
     std::vector<ValueId> wide;
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        const bool arrives =
-            op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Spill);
-        if (arrives && op.layout->space == Space::Operand && size_of(op.type, 0) * size_of(op.type, 1) > kBlock * kBlock)
+        const bool arrives = op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Spill);
+        if (arrives && op.layout->space == Space::Operand &&
+            size_of(op.type, 0) * size_of(op.type, 1) > kBlock * kBlock)
             wide.push_back(v);
     }
-    std::stable_sort(wide.begin(), wide.end(),
-                     [&](ValueId a, ValueId b) { return first_reader(a) < first_reader(b); });
+    std::stable_sort(wide.begin(), wide.end(), [&](ValueId a, ValueId b) { return first_reader(a) < first_reader(b); });
     if (wide.size() < 2) return fn;
     wide.erase(wide.begin());
     std::vector<ValueId> order;

@@ -126,7 +126,9 @@ class Memory {
     [[nodiscard]] bool is_vector(ValueId v) const {
         return std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end();
     }
-    [[nodiscard]] bool is_staged(ValueId v) const { return stages_ > 1 && ((arrives(v) && !arrives_late(fn_, v)) || is_vector(v)); }
+    [[nodiscard]] bool is_staged(ValueId v) const {
+        return stages_ > 1 && ((arrives(v) && !arrives_late(fn_, v)) || is_vector(v));
+    }
     /// By copies that run beside computation.
     [[nodiscard]] bool arrives(ValueId v) const {
         const bool shifted = is_param(v, Role::Shifted) && fn_.op(v).layout->space == Space::Operand;
@@ -134,7 +136,8 @@ class Memory {
     }
     /// Filled before the chunks, or, like what one warp makes ahead, before the first operation of one.
     [[nodiscard]] bool is_permanent(ValueId v) const {
-        return is_vector(v) || (fn_.op(v).code == Opcode::Param && !arrives_late(fn_, v) && (stages_ > 1 || !arrives(v)));
+        return is_vector(v) ||
+               (fn_.op(v).code == Opcode::Param && !arrives_late(fn_, v) && (stages_ > 1 || !arrives(v)));
     }
 
     /// Vectors that only other vectors are made from need no memory; all others do, those too that would otherwise be

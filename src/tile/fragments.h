@@ -26,8 +26,8 @@ struct FragmentRules {
     std::map<std::string, int> parts;     ///< of spills that are operands
     int inverse_parts = 2;                ///< of operands that are inverses, or scaled ones
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
-    bool wide_late = false;  ///< matrices of several blocks arrive as their chunk begins, not with a stage
-    bool split = false;  ///< long axes are split into blocks (tile/split.h)
+    bool wide_late = false;               ///< matrices of several blocks arrive as their chunk begins, not with a stage
+    bool split = false;                   ///< long axes are split into blocks (tile/split.h)
     int output_groups =
         0;  ///< warp groups that compute outputs, each of every other chunk; 0: one group does everything
 };

@@ -75,9 +75,8 @@ std::set<std::string> long_axes(const Function& fn, const Sizes& sizes) {
     for (const auto& [axis, size] : sizes)
         if (axis != ir::kChunkSymbol && size > kBlock && size % kBlock == 0) axes.insert(axis);
     const auto touches = [&](const Op& op, const std::string& axis) {
-        return has_axis(op.type, axis) || std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) {
-                   return has_axis(fn.op(a).type, axis);
-               });
+        return has_axis(op.type, axis) ||
+               std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return has_axis(fn.op(a).type, axis); });
     };
     for (const Op& op : fn.ops)
         std::erase_if(axes, [&](const std::string& axis) {

@@ -37,6 +37,13 @@ std::vector<PassStep> steps_of(const char* name, const std::string& machine, con
     return compiler::steps_of(def, options_for(def, machine, engine));
 }
 
+/// Of heads so large that axes are split.
+CompileOptions wide_backward(const char* name) {
+    CompileOptions o = options_for(definition(name), "h200", "warp-groups");
+    o.entry = "backward", o.sizes = {{"K", 256}, {"V", 256}};
+    return o;
+}
+
 TEST(Passes, HaveNamesOfTheirOwnAndLevelsInOrder) {
     std::set<std::string> names;
     for (const Pass pass : ir::all_passes()) {
@@ -83,7 +90,14 @@ TEST(Passes, RunInTheOrderOfTheTable) {
     CompileOptions summary = options_for(def, "cpu");
     summary.entry = "summary";
     look(compiler::steps_of(def, summary));
+    look(compiler::steps_of(definition("delta_net"), wide_backward("delta_net")));
     for (const Pass pass : ir::all_passes()) EXPECT_TRUE(seen.contains(pass)) << ir::info(pass).name;
+}
+
+TEST(Passes, OfLongAxesAreLegal) {
+    for (const char* name : {"delta_net", "kda"})
+        for (const PassStep& step : compiler::steps_of(definition(name), wide_backward(name)))
+            EXPECT_TRUE(step.faults.empty()) << step.title() << ": " << step.faults[0] << "\n" << step.text;
 }
 
 class Legal : public testing::TestWithParam<Entry> {};

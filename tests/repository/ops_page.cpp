@@ -31,7 +31,8 @@ std::string attributes(unsigned mask) {
         {ir::kName, "name"},      {ir::kRole, "role"},         {ir::kValue, "value"},     {ir::kDType, "dtype"},
         {ir::kDim, "dim"},        {ir::kStart, "start"},       {ir::kStep, "step"},       {ir::kCount, "count"},
         {ir::kPerm, "perm"},      {ir::kDiagonal, "diagonal"}, {ir::kReverse, "reverse"}, {ir::kExclusive, "exclusive"},
-        {ir::kTransA, "trans_a"}, {ir::kTransB, "trans_b"},    {ir::kTri, "tri"},         {ir::kLength, "length"}};
+        {ir::kTransA, "trans_a"}, {ir::kTransB, "trans_b"},    {ir::kTri, "tri"},         {ir::kLength, "length"},
+        {ir::kAt, "at"}};
     std::string text;
     for (const auto& [bit, name] : names)
         if (mask & bit) text += fmt::format("{}`{}`", text.empty() ? "" : " ", name);

@@ -56,10 +56,10 @@ std::string DecayGroups::sums(const DecayGroup& group) const {
 void DecayGroups::sum(const std::string& sums, ValueId gates, const char* rows) const {
     const Op& op = fn_.op(gates);
     const bool global = op.layout->space == Space::Spill;
-    const std::string from = global ? FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op),
-                                                                   op.attrs.at)
-                                    : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names),
-                                                  op.layout->strides[0], op.layout->strides[1]);
+    const std::string from =
+        global ? FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op), op.attrs.at)
+               : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names), op.layout->strides[0],
+                             op.layout->strides[1]);
     const std::string part = global ? columns_of(gates) : "";
     c_.out.line("sum_gates{}({}, {}, {}{});", c_.long_text() ? "_briefly" : "", sums, from, global ? rows : "kChunk",
                 part);

@@ -212,8 +212,7 @@ void FragmentInputs::start_shifted(ValueId v, const std::string& from, const std
         ": nullptr, {}, {}}}{});",
         c_.kernel.tiles.roles ? "Warp" : "Group", factor, operand_type(v), arriving(v), from, rows, before,
         transfers_.tile_offset(before, 0) + Transfers::column_offset(before, fn_.op(v).attrs.at, factor == 1 ? 0 : 1),
-        factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride,
-        part.empty() ? "" : ", " + part);
+        factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride, part.empty() ? "" : ", " + part);
 }
 
 void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When when) {

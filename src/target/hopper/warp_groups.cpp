@@ -311,7 +311,8 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
     s.tile_size = held.at(s.tile_axis) / s.tiles;
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
-    s.share = has_long_steps(program) || (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
+    s.share =
+        has_long_steps(program) || (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
     // Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
     if (back) {

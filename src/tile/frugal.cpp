@@ -1,0 +1,315 @@
+/// The order of a kernel whose tasks are a chunk each, where registers are short.
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "ir/rebuild.h"
+#include "tile/fragment_steps.h"
+#include "tile/order.h"
+
+namespace forge::tile {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+using Space = ir::Layout::Space;
+
+/// What of a function has been made, one value after the other, and what of that is still wanted: something that is yet
+/// to be made reads it, if only from within a loop.
+class Progress {
+  public:
+    explicit Progress(const Function& fn) : fn_(fn), readers_(fn.ops.size(), 0) {
+        const auto users = ir::users_of(fn);
+        feeds_.resize(fn.ops.size());
+        for (ValueId v = 0; v < fn.size(); ++v) {
+            const Op& op = fn.op(v);
+            const std::int64_t numbers = is_block_matrix(op.type) ? size_of(op.type, 0) * size_of(op.type, 1) : 0;
+            const Space space = op.layout->space;
+            registers_of_.push_back(is_fragment(space) ? numbers / 128 : 0);
+            floats_of_.push_back(in_memory(space) ? numbers / (space == Space::Operand ? 2 : 1) : 0);
+            if (registers_of_.back() == 0 && floats_of_.back() == 0) continue;
+            std::set<ValueId> readers;
+            add_readers(users, v, readers);
+            readers_[index(v)] = static_cast<int>(readers.size());
+            for (const ValueId u : readers) feeds_[index(u)].push_back(v);
+        }
+        restart();
+    }
+
+    void restart() {
+        made_.assign(fn_.ops.size(), false);
+        left_ = readers_;
+        registers_ = floats_ = floats_given_ = 0;
+    }
+
+    [[nodiscard]] bool is_made(ValueId v) const { return made_[index(v)]; }
+    [[nodiscard]] std::int64_t registers_of(ValueId v) const { return registers_of_[index(v)]; }
+    /// Of all that is wanted, a thread's registers and a task's floats of shared memory.
+    [[nodiscard]] std::int64_t registers() const { return registers_; }
+    [[nodiscard]] std::int64_t floats() const { return floats_; }
+    [[nodiscard]] std::int64_t floats_made() const { return floats_ - floats_given_; }  ///< … but for parameters
+
+    void make(ValueId v) {
+        made_[index(v)] = true;
+        if (left_[index(v)] > 0) count(v, 1);
+        for (const ValueId a : feeds_[index(v)])
+            if (--left_[index(a)] == 0 && made_[index(a)]) count(a, -1);
+    }
+    void undo(ValueId v) {
+        for (const ValueId a : feeds_[index(v)])
+            if (left_[index(a)]++ == 0 && made_[index(a)]) count(a, 1);
+        if (left_[index(v)] > 0) count(v, -1);
+        made_[index(v)] = false;
+    }
+
+  private:
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+    void add_readers(const std::vector<std::vector<ValueId>>& users, ValueId v, std::set<ValueId>& readers) const {
+        for (const ValueId u : users[index(v)])
+            if (readers.insert(u).second && fn_.op(u).layout->space == Space::Reg) add_readers(users, u, readers);
+    }
+    void count(ValueId v, int sign) {
+        registers_ += sign * registers_of_[index(v)];
+        floats_ += sign * floats_of_[index(v)];
+        if (fn_.op(v).code == Opcode::Param) floats_given_ += sign * floats_of_[index(v)];
+    }
+
+    const Function& fn_;
+    std::vector<int> readers_;                 ///< how many there are of a value
+    std::vector<int> left_;                    ///< … and are yet to be made
+    std::vector<bool> made_;
+    std::vector<std::vector<ValueId>> feeds_;  ///< what a value reads
+    std::vector<std::int64_t> registers_of_, floats_of_;
+    std::int64_t registers_ = 0, floats_ = 0, floats_given_ = 0;
+};
+
+/// The operations of a task of a single chunk whose inputs are there, in an order that needs few registers: one result
+/// or sum after the other, each time one that leaves little behind, and of what it is made from the larger part first.
+/// If that takes too many, other orders of the results are looked for.
+class Frugal {
+  public:
+    Frugal(const Function& fn, bool split) : fn_(fn), split_(split), progress_(fn) {
+        for (const Op& op : fn.ops) {
+            sorted_args_.push_back(op.args);
+            const auto needs_more = [&](ValueId a, ValueId b) { return need_[index(a)] > need_[index(b)]; };
+            std::stable_sort(sorted_args_.back().begin(), sorted_args_.back().end(), needs_more);
+            need_.push_back(need(static_cast<ValueId>(need_.size())));
+        }
+        for (ValueId v = 0; v < fn.size(); ++v) {
+            if (is_end(v)) ends_.push_back(v);
+        }
+        find_freeing();
+    }
+
+    /// The quickest to find.
+    Function in_order_of_room() { return arranged(order_of_room()).fn; }
+
+    /// The best to be found: if it fits, one in which copies to shared memory free registers.
+    Function searched() {
+        const Order plain = order_of_room();
+        if (plain.excess == 0) return arranged(plain).fn;
+        copies_early_ = true;
+        if (const Order early = order_of_room(); early.excess < plain.excess)
+            if (Arrived arrived = arranged(improved(early)); arrived.tasks > 0) return arrived.fn;
+        copies_early_ = false;
+        return arranged(improved(plain)).fn;
+    }
+
+  private:
+    static constexpr std::int64_t kEnough = 192;  ///< registers
+    static constexpr std::int64_t kMost = 160;    ///< beside the addresses of many copies
+    struct Order {
+        std::vector<ValueId> ends, operations;
+        std::int64_t excess = 0;  ///< registers beyond the most, of all operations
+        std::int64_t floats = 0;  ///< of shared memory at a time, beside inputs
+    };
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    [[nodiscard]] Arrived arranged(const Order& order) const {
+        return with_arrivals(ir::permuted(fn_, order.operations), split_);
+    }
+
+    void begin(Order& order) {
+        progress_.restart();
+        may_free_.clear();
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (fn_.op(v).code == Opcode::Param) take(v, order);
+    }
+
+    /// Each time the end that needs the least room.
+    Order order_of_room() {
+        Order order;
+        begin(order);
+        std::vector<ValueId> ends = ends_;
+        while (!ends.empty()) {
+            std::vector<std::array<std::int64_t, 3>> rooms;
+            for (const ValueId end : ends) rooms.push_back(room(end));
+            const auto best = std::min_element(rooms.begin(), rooms.end()) - rooms.begin();
+            finish(ends[static_cast<std::size_t>(best)], order);
+            ends.erase(ends.begin() + best);
+        }
+        take_rest(order);
+        return order;
+    }
+
+    Order in_order(const std::vector<ValueId>& ends) {
+        Order order;
+        begin(order);
+        for (const ValueId end : ends) finish(end, order);
+        take_rest(order);
+        return order;
+    }
+
+    /// The best order with one of its ends moved, many times.
+    Order improved(Order best) {
+        const int tasks = arranged(best).tasks;
+        constexpr int kTries = 4000, kInVain = 1000;
+        std::uint32_t seed = 1;
+        const auto below = [&](std::size_t count) {
+            seed = seed * 1664525u + 1013904223u;
+            return static_cast<std::ptrdiff_t>((seed >> 8) % count);
+        };
+        int in_vain = 0;
+        for (int n = 0; n < kTries && in_vain < kInVain && best.excess > 0; ++n) {
+            std::vector<ValueId> ends = best.ends;
+            const auto from = ends.begin() + below(ends.size()), to = ends.begin() + below(ends.size());
+            if (from < to) std::rotate(from, from + 1, to + 1);
+            else std::rotate(to, from, from + 1);
+            Order tried = in_order(ends);
+            const bool less = tried.excess < best.excess, equal = tried.excess == best.excess;
+            in_vain = less ? 0 : in_vain + 1;
+            if (less ? arranged(tried).tasks >= tasks : equal && tried.floats <= best.floats) best = std::move(tried);
+        }
+        return best;
+    }
+
+    void finish(ValueId end, Order& order) {
+        order.ends.push_back(end);
+        for (const ValueId v : way_to(end)) {
+            take(v, order);
+            take_freeing(order);
+        }
+    }
+    void take_rest(Order& order) {
+        for (ValueId v = 0; v < fn_.size(); ++v) take(v, order);
+    }
+    void take(ValueId v, Order& order) {
+        if (progress_.is_made(v)) return;
+        progress_.make(v);
+        order.operations.push_back(v);
+        may_free_.insert(affected_[index(v)].begin(), affected_[index(v)].end());
+        order.floats = std::max(order.floats, progress_.floats_made() + fragment_work_floats(fn_, v));
+        order.excess += std::max<std::int64_t>(0, progress_.registers() - kMost);
+    }
+
+    /// What takes the place of the fragments that it is made from, which are all there, and results.
+    void take_freeing(Order& order) {
+        while (!may_free_.empty()) {
+            const ValueId v = *may_free_.begin();
+            may_free_.erase(may_free_.begin());
+            if (progress_.is_made(v)) continue;
+            if (is_copied(v) && !is_end(v) && !copies_early_) continue;
+            const std::vector<ValueId> way = way_to(v);
+            if (std::any_of(way.begin(), way.end(), [&](ValueId u) { return u != v && !in_loop(u); })) continue;
+            const std::int64_t before = progress_.registers();
+            for (const ValueId u : way) progress_.make(u);
+            const std::int64_t more = progress_.registers() - before;
+            std::for_each(way.rbegin(), way.rend(), [&](ValueId u) { progress_.undo(u); });
+            if (is_copied(v) ? more >= 0 : more > 0) continue;
+            for (const ValueId u : way) take(u, order);
+        }
+    }
+
+    /// What may free registers, and by which operations it comes to do so: those that it reads, and others that do.
+    void find_freeing() {
+        std::vector<std::set<ValueId>> reads(fn_.ops.size());
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            for (const ValueId a : fn_.op(v).args) {
+                reads[index(v)].insert(a);
+                if (in_loop(a)) reads[index(v)].insert(reads[index(a)].begin(), reads[index(a)].end());
+            }
+        std::vector<std::vector<ValueId>> of(fn_.ops.size());  // what may free, by what it reads
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const bool in_place = progress_.registers_of(v) > 0 && ir::is_elementwise(fn_.op(v).code);
+            if (!in_place && !is_copied(v)) continue;
+            for (const ValueId a : reads[index(v)]) of[index(a)].push_back(v);
+        }
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            std::set<ValueId> found(of[index(v)].begin(), of[index(v)].end());
+            for (const ValueId a : reads[index(v)]) found.insert(of[index(a)].begin(), of[index(a)].end());
+            affected_.emplace_back(found.begin(), found.end());
+        }
+    }
+    [[nodiscard]] bool in_loop(ValueId v) const {
+        return fn_.op(v).layout->space == Space::Reg || ir::is_view(fn_.op(v).code);
+    }
+
+    [[nodiscard]] bool is_end(ValueId v) const {
+        return is_fragment_sum(fn_, v) ||
+               std::any_of(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == v; });
+    }
+    /// From registers to shared memory.
+    [[nodiscard]] bool is_copied(ValueId v) const {
+        return fn_.op(v).code == Opcode::Copy && is_block_matrix(fn_.op(v).type) &&
+               (is_end(v) || (in_memory(fn_.op(v).layout->space) && progress_.registers_of(fn_.op(v).args[0]) > 0));
+    }
+
+    /// What is yet to be made for a value, itself last.
+    [[nodiscard]] std::vector<ValueId> way_to(ValueId end) {
+        std::vector<ValueId> order;
+        go(end, order);
+        for (const ValueId v : order) on_way_[index(v)] = false;
+        return order;
+    }
+    void go(ValueId v, std::vector<ValueId>& order) {
+        if (progress_.is_made(v) || on_way_[index(v)]) return;
+        on_way_[index(v)] = true;
+        for (const ValueId a : sorted_args_[index(v)]) go(a, order);
+        order.push_back(v);
+    }
+
+    /// Registers at once for a value alone (Sethi and Ullman's number, of a tree).
+    [[nodiscard]] std::int64_t need(ValueId v) const {
+        std::int64_t held = 0, most = progress_.registers_of(v);
+        for (const ValueId a : sorted_args_[index(v)])
+            most = std::max(most, held + need_[index(a)]), held += progress_.registers_of(a);
+        return most;
+    }
+
+    /// The most registers on the way to an end, if there are too many, the most memory, and the registers that are
+    /// left.
+    [[nodiscard]] std::array<std::int64_t, 3> room(ValueId end) {
+        std::int64_t most = kEnough, memory = 0;
+        const std::vector<ValueId> way = way_to(end);
+        for (const ValueId v : way) {
+            progress_.make(v);
+            most = std::max(most, progress_.registers());
+            memory = std::max(memory, progress_.floats() + fragment_work_floats(fn_, v));
+        }
+        const std::int64_t left = progress_.registers();
+        std::for_each(way.rbegin(), way.rend(), [&](ValueId v) { progress_.undo(v); });
+        return {most, memory, left};
+    }
+
+    const Function& fn_;
+    bool split_;
+    Progress progress_;
+    std::vector<std::vector<ValueId>> sorted_args_;  ///< what needs more registers first
+    std::vector<std::int64_t> need_;
+    std::vector<ValueId> ends_;
+    std::vector<std::vector<ValueId>> affected_;  ///< what may free registers once a value is made
+    bool copies_early_ = false;  ///< for products, as soon as that frees registers; else as they are read
+    std::set<ValueId> may_free_;                  ///< … of what has been made so far
+    std::vector<bool> on_way_ = std::vector<bool>(fn_.ops.size(), false);
+};
+
+}  // namespace
+
+Function frugal(const Function& fn, bool split) {
+    Frugal orders(fn, split);
+    return split ? orders.searched() : orders.in_order_of_room();
+}
+
+}  // namespace forge::tile
