@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -80,9 +81,25 @@ ir::Definition composed(std::vector<std::pair<std::string, std::string>> chosen)
     return compose(composition_of(chosen)).define();
 }
 
+namespace {
+
+/// Definitions are files in text form: those of other languages are told so.
+void refuse_source(const std::string& path) {
+    const std::string extension = std::filesystem::path(path).extension().string();
+    for (const char* other : {".py", ".cpp", ".cc", ".cxx", ".h", ".ipynb"})
+        if (extension == other)
+            throw RuntimeError(fmt::format(
+                "'{}': expected a definition in text form, got {}; `forge compose … -o FILE` and `forge derive VARIANT` "
+                "write such; in Python a variant has check(), cost() and benchmark(), and forge.search takes it",
+                path, extension == ".py" || extension == ".ipynb" ? "Python" : "C++"));
+}
+
+}  // namespace
+
 ir::Definition find_variant(const std::string& name_or_path) {
     if (const variants::Entry* entry = variants::find(name_or_path)) return entry->make().define();
     if (name_or_path.starts_with(kComposed)) return graph::with_phases(composed_of_text(name_or_path));
+    if (std::ifstream(name_or_path).good()) refuse_source(name_or_path);
     if (std::ifstream(name_or_path).good())
         return graph::with_phases(ir::parse_definition(read_file(name_or_path), name_or_path));
     throw RuntimeError(fmt::format(

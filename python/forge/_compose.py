@@ -120,6 +120,10 @@ def _types(name: str, meta: Meta | None) -> dict[str, str]:
     return types
 
 
+#: for whom a mask is too little
+_OF_A_TRANSITION = "a mask is a function of distances; one of a token's q, k and v is a transition="
+
+
 def _function(name: str, function: Callable[..., Any], meta: Meta | None) -> str:
     trace, where = Trace(name, {} if meta is None else meta.sizes), Location.of_function(function)
     types, arguments = _types(name, meta), {}
@@ -130,7 +134,8 @@ def _function(name: str, function: Callable[..., Any], meta: Meta | None) -> str
             raise error(
                 where,
                 f"{name}: unknown input {p.name!r}{suggestion(p.name, list(types))}\n    expected: one of "
-                f"{', '.join(types)}\n    hint:     declare it in compose's inputs",
+                f"{', '.join(types)}\n    hint:     "
+                + (_OF_A_TRANSITION if name == "mask" and p.name in ("q", "k", "v") else "declare it in `inputs`"),
             )
     if name == "mask" and not {"i", "j"} & set(arguments):
         trace.param("i", "i", "input", "f32[]", where)

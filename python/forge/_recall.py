@@ -45,7 +45,7 @@ def recall(
 
 class Made(Layer):
     """A layer of any variant with inputs q, k and v: its other inputs are projections of x, or parameters per head,
-    taken to the range that the variant declares."""
+    taken to the range that the variant declares. Numbers without a default are 1."""
 
     conv, activation, norm, gate = 4, "silu", "rms", None
 
@@ -68,6 +68,8 @@ class Made(Layer):
             elif self.rows[name] > 1:  # the first row comes from the layer's own projection
                 self.more[name] = nn.Linear(size, (self.rows[name] - 1) * heads * head, bias=False)
         self.inputs = inputs
+        defaults = variant._arguments["forward"].defaults
+        self.numbers = {i.name: defaults.get(i.name, 1.0) for i in variant.signature.scalars}
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, **states: Any) -> tuple[Any, ...]:
         given = {"q": q, "k": k, "v": v}
@@ -84,7 +86,7 @@ class Made(Layer):
         given.update({name: self._in_range(name, p) for name, p in self.own.items()})
         if self.unit:
             given.update({n: functional.normalize(given[n], dim=-1) for n in ("q", "k")})
-        o, state = self.variant(**given, output_final_state=states["output_final_state"])
+        o, state = self.variant(**given, **self.numbers, output_final_state=states["output_final_state"])
         return o, state
 
     def _sizes(self, dims: list[str]) -> list[int]:

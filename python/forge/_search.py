@@ -1,5 +1,6 @@
-"""Searching among compositions: every variant that some choices make, with what it costs on a machine and, on wish, how
-well it learns to recall. `forge search` on the command line; python -m forge._search is the same."""
+"""Searching among variants: given ones, and every one that some choices of parts make, with what each costs on a
+machine and, on wish, how well it learns to recall. `forge search` on the command line; python -m forge._search is the
+same."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from . import _c, _compose
+from . import variants as ready_made
+from ._calls import factor_of
 from ._suggest import suggestion
 from ._types import SymbTensor
 from .attention import Attention
@@ -126,7 +129,27 @@ def _listed(part: str, value: Any) -> list[Any]:
         return given
     if value == "all":
         return list(_compose.CHOICES[part]) if part in _compose.CHOICES else list(range(2, 9))
+    if callable(value):
+        raise TypeError(
+            f"search: argument {part!r}: expected names, got the function {getattr(value, '__name__', value)!r}; "
+            "functions are choices of mask and transition, and a whole step is a variant: "
+            "search([LinearAttention(..., step=...)])"
+        )
     return [value] if isinstance(value, (str, int)) else list(value)
+
+
+def given_variants(variants: Attention | str | Iterable[Attention | str]) -> list[Attention]:
+    """Own ones, and ready-made ones by their names."""
+    listed = [variants] if isinstance(variants, (Attention, str)) else list(variants)
+    if wrong := [x for x in listed if not isinstance(x, (Attention, str))]:
+        raise TypeError(
+            "search: argument 'variants': expected variants, such as LinearAttention(..., step=...), or names of "
+            f"ready-made ones, got {wrong[0]!r}"
+        )
+    known = ready_made.names()
+    if unknown := [x for x in listed if isinstance(x, str) and x not in known]:
+        raise ValueError(f"search: there is no variant {unknown[0]!r}{suggestion(unknown[0], known)}")
+    return [getattr(ready_made, x) if isinstance(x, str) else x for x in listed]
 
 
 def combinations(
@@ -136,7 +159,12 @@ def combinations(
     known = [*_compose.CHOICES, "rank", *FUNCTIONS]
     for part in parts:
         if part not in known:
-            raise TypeError(f"search: unknown part {part!r}{suggestion(part, known)}; expected {', '.join(known)}")
+            whole = (
+                "; a variant of your own goes into variants=[LinearAttention(..., step=...)]" if part == "step" else ""
+            )
+            raise TypeError(
+                f"search: unknown part {part!r}{suggestion(part, known)}; expected {', '.join(known)}{whole}"
+            )
     seen: set[str] = set()
     listed = {part: _listed(part, value) for part, value in parts.items()}
     for values in itertools.product(*listed.values()):
@@ -156,13 +184,17 @@ def combinations(
 
 
 def search(
-    *, on: str = "h200", tokens: int = 8192, heads: int = 32, K: int = 128, V: int = 128, dtype: str = "bf16",
+    variants: Attention | str | Iterable[Attention | str] = (), *,
+    on: str = "h200", tokens: int = 8192, heads: int = 32, K: int = 128, V: int = 128, dtype: str = "bf16",
     train: int = 0, rates: Sequence[float] = (1e-2,), seed: int = 0, csv: str | os.PathLike[str] | None = None,
     plot: str | os.PathLike[str] | None = None, inputs: Mapping[str, SymbTensor] | None = None,
     progress: bool = True, **parts: Any,
 ) -> SearchReport:  # fmt: skip
-    """Every variant that `compose` makes of the given choices, with its price, and how well it learns.
+    """Given variants, and every one that `compose` makes of given choices, with its price, and how well it learns.
 
+    variants    of your own, LinearAttention(..., step=...) or another Attention, and ready-made ones by name. Layers
+                that are trained give them q, k and v, and projections of a token for their other inputs, taken to the
+                ranges that these declare. A ring marks own ones in the plot
     parts       of compose: a choice, several, or "all"; mask and transition: functions, or None for none, whose names
                 are those of rows, and whose inputs are `inputs`. Parts that are not given have their first choice
     on          the machine that calls are priced for: h200, a100, rtx4090 or a file of facts; nothing is compiled
@@ -177,8 +209,11 @@ def search(
     sizes: dict[str, Any] = {"on": on, "tokens": tokens, "heads": heads, "K": K, "V": V, "dtype": dtype}
     file = None if csv is None else Path(csv)
     known = {} if file is None or not file.exists() else {r.key: r for r in read(file)}
-    made, refused = [], {}
-    for name, chosen, variant in combinations(parts, inputs):
+    given = given_variants(variants)
+    own = {v.name for v in given if v.name not in ready_made.names()}
+    made: list[tuple[str, dict[str, Any], Attention]] = [(v.name, {}, v) for v in given]
+    refused: dict[str, str] = {}
+    for name, chosen, variant in combinations(parts, inputs) if parts or not given else ():
         if isinstance(variant, str):
             refused[name] = variant
         else:
@@ -202,7 +237,7 @@ def search(
     line.end()
     report = SearchReport(sorted(rows, key=lambda r: r.seconds if math.isfinite(r.seconds) else math.inf), refused)
     if plot is not None:
-        Path(plot).write_text(picture(report), encoding="utf-8")
+        Path(plot).write_text(picture(report, own), encoding="utf-8")
     return report
 
 
@@ -221,6 +256,16 @@ def price(row: Found, variant: Attention) -> None:
     row.seconds, row.bound, row.kernels = cost.seconds, cost.bound, cost.engine
 
 
+def not_trained(variant: Attention) -> str:
+    """Why no layer is made of it; empty: one is."""
+    signature = variant.signature
+    if missing := {"q", "k", "v"} - {i.name for i in signature.tensors}:
+        return f"layers have q, k and v, and it has no {min(missing)}"
+    if len(signature.outputs) != 1 or any(factor_of(dims[0]) > 1 for dims in signature.outputs.values()):
+        return "layers have one row of one output for each token"
+    return ""
+
+
 def learn(
     row: Found, variant: Attention, chosen: Mapping[str, Any], steps: int, rates: Sequence[float], seed: int, line: Line
 ) -> None:
@@ -229,6 +274,10 @@ def learn(
     except ImportError as missing:
         raise ImportError(f"search: argument 'train': needs PyTorch ({missing})") from missing
     row.steps, row.seed, row.accuracy, row.error = steps, seed, math.nan, ""
+    if why := not_trained(variant):
+        row.error = f"{variant.name} is not trained: {why}"
+        line.done(row.error)
+        return
     for rate in rates:
 
         def told(step: int, loss: float, rate: float = rate) -> None:
@@ -299,8 +348,9 @@ def read(file: Path) -> list[Found]:
     return [Found(**{f.name: kinds[str(f.type)](r[f.name]) for f in fields(Found)}) for r in rows]
 
 
-def picture(report: SearchReport) -> str:
-    """A scatter plot of what was found, time on a logarithmic axis, with a line through the best."""
+def picture(report: SearchReport, own: Collection[str] = ()) -> str:
+    """A scatter plot of what was found, time on a logarithmic axis, with a line through the best, and a ring around
+    one's own."""
     rows = [r for r in report.found if math.isfinite(r.seconds)]
     trained = [r for r in rows if math.isfinite(r.accuracy)]
     shown, front = (trained, report.pareto) if trained else (rows, [])
@@ -348,6 +398,8 @@ def picture(report: SearchReport) -> str:
             label += 12  # names that would lie on one another
         taken.append((x, label))
         colour = "#d1662a" if any(r is f for f in front) else "#1f5fa8"
+        if r.variant in own:
+            out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>',
                 f'<text x="{x + 8:.1f}" y="{label:.1f}">{escape(r.variant)}</text>']  # fmt: skip
     return "\n".join([*out, "</svg>"]) + "\n"
@@ -364,10 +416,14 @@ def ticks(low: float, high: float) -> list[float]:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="forge search",
-        description="Make variants of given choices, price them for a machine and, with --train, see how well they "
-        "learn. A part takes one choice, several with commas, or all; forge compose --list has them.",
+        description="Price variants for a machine and, with --train, see how well they learn: ready-made ones, those "
+        "of files in text form, and all that given choices of parts make. A part takes one choice, several with "
+        "commas, or all; forge compose --list has them.",
         epilog="Example:  forge search --decay none,scalar --update additive,delta --on h200 --train 300 "
         "--csv found.csv --plot found.svg",
+    )
+    parser.add_argument(
+        "variants", nargs="*", metavar="VARIANT|FILE", help="a name of forge list, or a file in text form"
     )
     for part, choices in _compose.CHOICES.items():
         parser.add_argument(f"--{part}", metavar="CHOICES", help=", ".join(choices))
@@ -387,7 +443,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if o.rank:
             parts["rank"] = [int(n) for n in o.rank.split(",")]
         rates = [float(r) for r in o.rates.split(",")]
-        report = search(on=o.on, tokens=o.T, heads=o.H, K=o.K, V=o.V, dtype=o.dtype, train=o.train, rates=rates,
+        named = [Attention(Path(x).read_text("utf-8")) if Path(x).is_file() else x for x in o.variants]
+        report = search(named, on=o.on, tokens=o.T, heads=o.H, K=o.K, V=o.V, dtype=o.dtype, train=o.train, rates=rates,
                         seed=o.seed, csv=o.csv, plot=o.plot, **parts)  # fmt: skip
     except (ValueError, TypeError, ImportError, OSError, _c.Error) as wrong:
         print(f"forge: {wrong}", file=sys.stderr)

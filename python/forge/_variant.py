@@ -207,7 +207,8 @@ class Variant:
         """TypeError for sizes of symbols that there are not; `arguments`: what may have been meant besides."""
         symbols = self.signature.symbols
         if unknown := sorted(set(sizes) - set(symbols)):
-            likely = suggestion(unknown[0], [*symbols, *arguments])
+            meant = {"H": "heads", "T": "tokens", "B": "sequences"}.get(unknown[0])
+            likely = f", did you mean {meant!r}?" if meant else suggestion(unknown[0], [*symbols, *arguments])
             raise TypeError(f"{self.name}: there is no size {unknown[0]!r}{likely}; it has {', '.join(symbols)}")
 
     def _seen(self) -> _c.Compiled | None:

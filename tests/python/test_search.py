@@ -3,6 +3,7 @@
 import importlib.util
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -52,7 +53,34 @@ def test_functions_are_choices_too(tmp_path):
     assert "mask=fading" in picture
 
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_variant.py"
+
+
+def test_own_variants_stand_beside_others(tmp_path):
+    """That of docs/gallery.md."""
+    spec = importlib.util.spec_from_file_location("own_variant", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    plot = tmp_path / "found.svg"
+    report = forge.search([module.pointed, "gla"], decay=["none", "scalar"], plot=plot, progress=False)
+    assert {r.variant for r in report.found} == {"pointed", "gla", "linear attention", "decay=scalar"}
+    picture = plot.read_text("utf-8")
+    assert picture.count("<circle") == 5 and picture.count('fill="none" stroke="#1f5fa8"') == 1  # a ring around one
+    assert [r.variant for r in forge.search(module.pointed, progress=False).found] == ["pointed"]
+    assert module.pointed.check(K=16, V=16).ok
+
+
 def test_mistakes_are_told():
+    with pytest.raises(TypeError, match="functions are choices of mask and transition, and a whole step is a variant"):
+        forge.search(update=fading, progress=False)
+    with pytest.raises(TypeError, match="unknown part 'step'.*goes into variants="):
+        forge.search(step=fading, progress=False)
+    with pytest.raises(TypeError, match="argument 'variants': expected variants"):
+        forge.search([fading], progress=False)
+    with pytest.raises(ValueError, match="no variant 'gated_delta'; did you mean 'gated_delta_net'"):
+        forge.search("gated_delta", progress=False)
+    with pytest.raises(ValueError, match="'beta' is an input of the chosen parts"):
+        forge.compose(update="delta", transition=lambda beta: beta, inputs={"beta": SymbTensor(["T", "H"])})
     with pytest.raises(TypeError, match=r"unknown part 'updates'.*update"):
         forge.search(updates="delta", progress=False)
     with pytest.raises(TypeError, match="argument 'mask': expected functions"):
@@ -85,6 +113,10 @@ def test_the_front_has_what_nothing_is_faster_and_better_than():
 def test_the_command_line(capsys, tmp_path):
     assert _search.main(["--update", "delta,mimo", "--rank", "2,3", "--csv", str(tmp_path / "found.csv")]) == 0
     assert "update=mimo rank=3" in capsys.readouterr().out
+    text = tmp_path / "mine.forge"
+    text.write_text(forge.variants.retnet.definition.replace("@retnet", "@mine", 1), encoding="utf-8")
+    assert _search.main([str(text), "gla"]) == 0
+    assert re.search(r"^mine .*\n(.*\n)*gla ", capsys.readouterr().out, re.MULTILINE)
     assert _search.main(["--update", "hebb"]) == 1
     assert "argument 'update'" in capsys.readouterr().err
 
@@ -96,6 +128,10 @@ def test_layers_learn(tmp_path):
     asked = dict(
         update=["additive", "householder"], decay="scalar", features="rotary", train=2, csv=file, progress=False
     )
-    found = forge.search(**asked).found
+    found = forge.search("retnet", **asked).found
     assert all(r.steps == 2 and 0 <= r.accuracy <= 1 and r.loss > 0 and r.parameters > 0 for r in found)
-    assert [r.train_seconds for r in forge.search(**asked).found] == [r.train_seconds for r in found]
+    assert [r.train_seconds for r in forge.search("retnet", **asked).found] == [r.train_seconds for r in found]
+    (mamba3,) = forge.search("mamba3", train=2, progress=False).found  # which has several rows per token
+    assert (
+        mamba3.seconds > 0 and mamba3.error == "mamba3 is not trained: layers have one row of one output for each token"
+    )
