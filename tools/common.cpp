@@ -89,7 +89,8 @@ void refuse_source(const std::string& path) {
     for (const char* other : {".py", ".cpp", ".cc", ".cxx", ".h", ".ipynb"})
         if (extension == other)
             throw RuntimeError(fmt::format(
-                "'{}': expected a definition in text form, got {}; `forge compose … -o FILE` and `forge derive VARIANT` "
+                "'{}': expected a definition in text form, got {}; `forge compose … -o FILE` and `forge derive "
+                "VARIANT` "
                 "write such; in Python a variant has check(), cost() and benchmark(), and forge.search takes it",
                 path, extension == ".py" || extension == ".ipynb" ? "Python" : "C++"));
 }

@@ -106,8 +106,8 @@ std::vector<std::string> ChosenParts::mask_states() const {
 void declare_own(LinearAttention& a, const ChosenParts& parts, std::vector<std::string>& names) {
     for (const ir::InputDecl& in : parts.inputs) {
         if (std::count(names.begin(), names.end(), in.name))
-            throw RuntimeError(
-                fmt::format("compose: argument 'inputs': '{}' is an input of the chosen parts; name yours differently", in.name));
+            throw RuntimeError(fmt::format(
+                "compose: argument 'inputs': '{}' is an input of the chosen parts; name yours differently", in.name));
         if (in.role == ir::Role::Input) a.input(in.name, in.type.dtype, in.type.shape, 0, in.range);
         else a.head_input(in.name, in.type.dtype, in.type.shape, in.range);
         names.push_back(in.name);

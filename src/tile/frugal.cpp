@@ -77,8 +77,8 @@ class Progress {
     }
 
     const Function& fn_;
-    std::vector<int> readers_;                 ///< how many there are of a value
-    std::vector<int> left_;                    ///< … and are yet to be made
+    std::vector<int> readers_;  ///< how many there are of a value
+    std::vector<int> left_;     ///< … and are yet to be made
     std::vector<bool> made_;
     std::vector<std::vector<ValueId>> feeds_;  ///< what a value reads
     std::vector<std::int64_t> registers_of_, floats_of_;
@@ -112,7 +112,7 @@ class Frugal {
         if (plain.excess == 0) return arranged(plain).fn;
         copies_early_ = true;
         if (const Order early = order_of_room(); early.excess < plain.excess)
-            if (Arrived arrived = arranged(improved(early)); arrived.tasks > 0) return arrived.fn;
+            if (const Arrived arrived = arranged(improved(early)); arrived.tasks > 0) return arrived.fn;
         copies_early_ = false;
         return arranged(improved(plain)).fn;
     }
@@ -300,8 +300,8 @@ class Frugal {
     std::vector<std::int64_t> need_;
     std::vector<ValueId> ends_;
     std::vector<std::vector<ValueId>> affected_;  ///< what may free registers once a value is made
-    bool copies_early_ = false;  ///< for products, as soon as that frees registers; else as they are read
-    std::set<ValueId> may_free_;                  ///< … of what has been made so far
+    bool copies_early_ = false;   ///< for products, as soon as that frees registers; else as they are read
+    std::set<ValueId> may_free_;  ///< … of what has been made so far
     std::vector<bool> on_way_ = std::vector<bool>(fn_.ops.size(), false);
 };
 

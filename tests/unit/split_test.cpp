@@ -1,5 +1,5 @@
-/// Long axes in blocks (tile/split.h): the same numbers in as many parts, and no value that still has a long axis unless
-/// an operation takes it whole.
+/// Long axes in blocks (tile/split.h): the same numbers in as many parts, and no value that still has a long axis
+/// unless an operation takes it whole.
 #include "tile/split.h"
 
 #include <gtest/gtest.h>
