@@ -47,6 +47,15 @@ bool is_one_matrix(const ir::Type& type, const std::vector<std::int64_t>& stride
     return true;
 }
 
+/// ` + …`, to the part of a per-head input that a parameter is.
+std::string head_offset(const Op& op, int tensor) {
+    std::string text;
+    for (std::size_t axis = 0; axis < op.attrs.at.size(); ++axis)
+        if (op.attrs.at[axis] != 0)
+            text += fmt::format(" + {} * call.tensors[{}].dim[{}]", op.attrs.at[axis], tensor, axis);
+    return text;
+}
+
 }  // namespace
 
 /// Which tensor a parameter is, in the call.
@@ -346,19 +355,6 @@ void Transfers::place(ValueId v) {
     out_.line("place_tile<{}>({}, {}_ahead, {}, {}, {}, {}, {});", b.tile_strides[0], c_.name(v), c_.name(v), b.memory,
               b.memory_strides[0], b.memory_strides[1], b.rows, b.pad);
 }
-
-namespace {
-
-/// ` + …`, to the part of a per-head input that a parameter is.
-std::string head_offset(const Op& op, int tensor) {
-    std::string text;
-    for (std::size_t axis = 0; axis < op.attrs.at.size(); ++axis)
-        if (op.attrs.at[axis] != 0)
-            text += fmt::format(" + {} * call.tensors[{}].dim[{}]", op.attrs.at[axis], tensor, axis);
-    return text;
-}
-
-}  // namespace
 
 void Transfers::load_head(ValueId v) {
     const Op& op = fn_.op(v);

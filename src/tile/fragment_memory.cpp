@@ -225,14 +225,16 @@ class Memory {
     }
     /// Where a second task would fit but for the gaps: other orders, each the best one with one of its stays moved.
     void search() {
-        constexpr int kTries = 4000;
+        constexpr std::int64_t kMostTries = 4000, kComparisons = 40'000'000;
+        const auto stays = static_cast<std::int64_t>(stays_.size());
+        const std::int64_t tries = std::min(kMostTries, kComparisons / (stays * stays));
         std::uint32_t seed = 1;
         const auto below = [&](std::size_t count) {
             seed = seed * 1664525u + 1013904223u;
             return static_cast<std::ptrdiff_t>((seed >> 8) % count);
         };
         std::int64_t least = settle_in_order();
-        for (int n = 0; n < kTries && large_floats_ > kTwoTasks; ++n) {
+        for (std::int64_t n = 0; n < tries && large_floats_ > kTwoTasks; ++n) {
             const std::vector<Stay> order = stays_;
             const auto from = stays_.begin() + below(stays_.size()), to = stays_.begin() + below(stays_.size());
             if (from < to) std::rotate(from, from + 1, to + 1);
@@ -271,12 +273,15 @@ class Memory {
     /// Beside all those before it that are there at the same time.
     [[nodiscard]] std::int64_t lowest(std::size_t n, const std::vector<std::int64_t>& offsets) const {
         const Stay& stay = stays_[n];
+        std::vector<std::pair<std::int64_t, std::int64_t>> taken;
+        for (std::size_t m = 0; m < n; ++m)
+            if (stays_[m].from <= stay.to && stay.from <= stays_[m].to)
+                taken.emplace_back(offsets[m], offsets[m] + stays_[m].floats);
+        std::sort(taken.begin(), taken.end());
         std::int64_t at = 0;
-        for (std::size_t m = 0; m < n; ++m) {
-            const bool together = stays_[m].from <= stay.to && stay.from <= stays_[m].to;
-            if (!together || offsets[m] >= at + stay.floats || offsets[m] + stays_[m].floats <= at) continue;
-            at = offsets[m] + stays_[m].floats;
-            m = static_cast<std::size_t>(-1);  // from the first again
+        for (const auto& [begin, end] : taken) {
+            if (begin >= at + stay.floats) break;
+            at = std::max(at, end);
         }
         return at;
     }

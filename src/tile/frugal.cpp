@@ -1,9 +1,13 @@
 /// The order of a kernel whose tasks are a chunk each, where registers are short.
 #include <algorithm>
 #include <array>
+#include <map>
+#include <mutex>
 #include <set>
+#include <string>
 
 #include "ir/rebuild.h"
+#include "ir/text.h"
 #include "tile/fragment_steps.h"
 #include "tile/order.h"
 
@@ -165,14 +169,15 @@ class Frugal {
     /// The best order with one of its ends moved, many times.
     Order improved(Order best) {
         const int tasks = arranged(best).tasks;
-        constexpr int kTries = 4000, kInVain = 1000;
+        constexpr std::int64_t kOperations = 600'000, kMostTries = 4000, kInVain = 1000;
+        const std::int64_t tries = std::min(kMostTries, kOperations / fn_.size());
         std::uint32_t seed = 1;
         const auto below = [&](std::size_t count) {
             seed = seed * 1664525u + 1013904223u;
             return static_cast<std::ptrdiff_t>((seed >> 8) % count);
         };
-        int in_vain = 0;
-        for (int n = 0; n < kTries && in_vain < kInVain && best.excess > 0; ++n) {
+        std::int64_t in_vain = 0;
+        for (std::int64_t n = 0; n < tries && in_vain < kInVain && best.excess > 0; ++n) {
             std::vector<ValueId> ends = best.ends;
             const auto from = ends.begin() + below(ends.size()), to = ends.begin() + below(ends.size());
             if (from < to) std::rotate(from, from + 1, to + 1);
@@ -308,8 +313,16 @@ class Frugal {
 }  // namespace
 
 Function frugal(const Function& fn, bool split) {
-    Frugal orders(fn, split);
-    return split ? orders.searched() : orders.in_order_of_room();
+    if (!split) return Frugal(fn, split).in_order_of_room();
+    // Schedules are tried that differ in other kernels.
+    constexpr std::size_t kMost = 16;
+    static std::mutex mutex;
+    static std::map<std::string, Function> found;
+    const std::lock_guard lock(mutex);
+    if (found.size() == kMost) found.clear();
+    const auto [it, first] = found.try_emplace(ir::print(fn));
+    if (first) it->second = Frugal(fn, split).searched();
+    return it->second;
 }
 
 }  // namespace forge::tile
