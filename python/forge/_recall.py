@@ -72,7 +72,7 @@ class Made(Layer):
         self.numbers = {i.name: defaults.get(i.name, 1.0) for i in variant.signature.scalars}
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, **states: Any) -> tuple[Any, ...]:
-        given = {"q": q, "k": k, "v": v}
+        given: dict[str, Any] = {"q": q, "k": k, "v": v}
         for name, projection in self.more.items():
             i, rows, y = self.inputs[name], self.rows[name], projection(x)
             if name in given:
@@ -86,7 +86,8 @@ class Made(Layer):
         given.update({name: self._in_range(name, p) for name, p in self.own.items()})
         if self.unit:
             given.update({n: functional.normalize(given[n], dim=-1) for n in ("q", "k")})
-        o, state = self.variant(**given, **self.numbers, output_final_state=states["output_final_state"])
+        given.update(self.numbers)
+        o, state = self.variant(**given, output_final_state=states["output_final_state"])
         return o, state
 
     def _sizes(self, dims: list[str]) -> list[int]:

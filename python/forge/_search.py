@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -90,7 +91,8 @@ class SearchReport:
             if r.error and not r.bound:
                 cells = [r.variant, "", "", "", "", r.error.splitlines()[0]]
             if trained:
-                cells.append("" if math.isnan(r.accuracy) else f"{r.accuracy:.3f}{' *' if id(r) in front else ''}")
+                why = r.error if r.bound else ""
+                cells.append(why if math.isnan(r.accuracy) else f"{r.accuracy:.3f}{' *' if id(r) in front else ''}")
             lines.append(cells)
         widths = [max(len(line[i]) if i < len(line) else 0 for line in lines) for i in range(len(head))]
         text = ["  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip() for line in lines]
@@ -248,12 +250,21 @@ def price(row: Found, variant: Attention) -> None:
     if k is not None and k.dims[-1] == "2*K":  # pairs of channels: as many channels as others have
         symbols["K"] = row.K // 2
     try:
-        cost = variant.cost(on=row.on, dtype=row.dtype, tokens=row.tokens, sequences=1, heads=row.heads, **symbols)
+        cost = variant.cost(
+            on=row.on, entry="forward", dtype=row.dtype, tokens=row.tokens, sequences=1, heads=row.heads, **symbols
+        )
     except _c.Error as wrong:
         row.error = str(wrong)
         return
     row.operations, row.bytes, row.state_bytes = cost.flops + cost.elementwise, cost.bytes, cost.state_bytes
     row.seconds, row.bound, row.kernels = cost.seconds, cost.bound, cost.engine
+
+
+def unbounded(variant: Attention) -> str:
+    """`; …`, where inputs have no range that would keep a state from growing."""
+    declared = re.findall(r"^  (?:input|head) (\w+): (?!.*range=)", variant.definition, re.MULTILINE)
+    named = [name for name in declared if name not in ("q", "k", "v")]
+    return f"; of its inputs {', '.join(named)} have no range" if named else ""
 
 
 def not_trained(variant: Attention) -> str:
@@ -289,11 +300,14 @@ def learn(
         except _c.Error as wrong:
             row.error = str(wrong)
             return
-        if not found["accuracy"] <= row.accuracy:
+        if not math.isfinite(found["loss"]):
+            row.error = f"diverged at the learning rate {rate:g}{unbounded(variant)}"
+        elif not found["accuracy"] <= row.accuracy:
+            row.error = ""
             row.rate = rate
             for name, value in found.items():
                 setattr(row, name, value)
-    line.done(f"accuracy {row.accuracy:.3f}, {row.train_seconds:.0f} s")
+    line.done(row.error or f"accuracy {row.accuracy:.3f}, {row.train_seconds:.0f} s")
 
 
 class Line:

@@ -61,6 +61,7 @@ class Deriver {
         for (const std::vector<const ir::StateDecl*>& group : in_order()) {
             if (group.size() == 1) solve(*group[0]);
             else solve_together(group);
+            for (const ir::StateDecl* s : group) solved_in_order_.push_back(s->name);
             for (const ir::StateDecl* s : group) {
                 const ChunkResult r = solved_.at(s->name).result(s->name);
                 made[s->name] = {r.next, r.contribution};
@@ -306,13 +307,16 @@ class Deriver {
 
     TokenRow made(ValueId v) {
         const Op& op = step_.op(v);
-        for (const std::string& name : reads_of(v)) {
-            const auto it = solved_.find(name);
-            if (it == solved_.end())
+        for (const std::string& name : reads_of(v))
+            if (!solved_.contains(name))
                 throw CompileError(Diagnostic{
                     fmt::format("derive: {} needs the state '{}' before it is there", ir::info(op.code).name, name),
                     "states that follow one from the other", "", op.where, ""});
-            Solved& s = it->second;
+        // Of several states the one that was solved last: its forms know the others.
+        for (auto last = solved_in_order_.rbegin(); last != solved_in_order_.rend(); ++last) {
+            const std::string& name = *last;
+            if (!reads(v, name)) continue;
+            Solved& s = solved_.at(name);
             if (s.values && v == after(name)) return s.values->after();
             if (s.values && v == params_.at(name)) return s.values->before();
             if (s.forms && s.forms->is_read(v)) return s.read(v);
@@ -362,6 +366,7 @@ class Deriver {
     std::vector<std::set<std::string>> reads_;  ///< the states that a value of `step` depends on
     std::map<std::string, ValueId> params_;
     std::map<std::string, Solved> solved_;
+    std::vector<std::string> solved_in_order_;
     std::map<ValueId, TokenRow> values_;
 };
 

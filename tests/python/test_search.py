@@ -62,8 +62,12 @@ def test_own_variants_stand_beside_others(tmp_path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     plot = tmp_path / "found.svg"
+    forge.variants.gla.cost(
+        on="h200", entry="decode", tokens=1, heads=32, K=128, V=128
+    )  # what is priced is no last call
     report = forge.search([module.pointed, "gla"], decay=["none", "scalar"], plot=plot, progress=False)
     assert {r.variant for r in report.found} == {"pointed", "gla", "linear attention", "decay=scalar"}
+    assert next(r for r in report.found if r.variant == "gla").operations > 1e10
     picture = plot.read_text("utf-8")
     assert picture.count("<circle") == 5 and picture.count('fill="none" stroke="#1f5fa8"') == 1  # a ring around one
     assert [r.variant for r in forge.search(module.pointed, progress=False).found] == ["pointed"]
@@ -135,3 +139,22 @@ def test_layers_learn(tmp_path):
     assert (
         mamba3.seconds > 0 and mamba3.error == "mamba3 is not trained: layers have one row of one output for each token"
     )
+
+
+def test_what_diverges_is_no_result():
+    pytest.importorskip("torch")
+
+    def growing_step(q, k, v, gate, prev_s):
+        s = forge.exp(-gate)[:, None] * prev_s * 1e30 + forge.outer(k, v)
+        return s, q @ s
+
+    growing = forge.LinearAttention(
+        {n: SymbTensor(["T", "H", d]) for n, d in (("q", "K"), ("k", "K"), ("v", "V"), ("gate", "K"))}
+        | {"prev_s": SymbTensor(["NS", "H", "K", "V"])},
+        step=growing_step,
+    )
+    report = forge.search([growing, "retnet"], train=2, progress=False)
+    row = next(r for r in report.found if r.variant == "growing")
+    assert math.isnan(row.accuracy) and "diverged" in row.error and "gate have no range" in row.error
+    assert [r.variant for r in report.pareto] == ["retnet"]
+    assert "diverged at the learning rate 0.01" in str(report)

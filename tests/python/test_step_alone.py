@@ -85,3 +85,31 @@ def test_some_phases_are_not_enough():
         forge.LinearAttention(meta(), chunk_mode=lambda k, v: k.T @ v, step=gated_delta_step)
     with pytest.raises(ValueError, match="'chunk': a step alone"):
         forge.LinearAttention(meta(g=gate(), beta=SymbTensor(["T", "H"])), step=gated_delta_step, chunk=64)
+
+
+def fast_and_slow(slow, fast):
+    """Two states under these names, of which one is read with the other."""
+
+    def step(q, k, v, beta, g, **states):
+        old, before = states[f"prev_{slow}"], states[f"prev_{fast}"]
+        new = forge.exp(g) * before + forge.outer(k, v)
+        next_slow = old + forge.outer(k, beta * (v - k @ old - k @ before))
+        return {slow: next_slow, fast: new, "o": q @ next_slow + q @ new}
+
+    return step
+
+
+@pytest.mark.parametrize(("slow", "fast"), [("s", "z"), ("s", "f"), ("z", "s")])
+def test_names_of_states_are_no_order(slow, fast):
+    names = f"q, k, v, beta, g, prev_{slow}, prev_{fast}"
+    taken = {"step": fast_and_slow(slow, fast)}
+    pairs = ", ".join(f"{n}={n}" for n in names.split(", "))
+    exec(f"def named({names}):\n    return step({pairs})", taken)
+    state = SymbTensor(["NS", "H", "K", "V"])
+    attn = forge.LinearAttention(
+        {n: SymbTensor(["T", "H", d]) for n, d in (("q", "K"), ("k", "K"), ("v", "V"))}
+        | {"beta": SymbTensor(["T", "H"], range=(0, 1)), "g": SymbTensor(["T", "H"], range=(float("-inf"), 0))}
+        | {f"prev_{slow}": state, f"prev_{fast}": state},
+        step=taken["named"],
+    )
+    assert attn.check(K=16, V=16).ok
