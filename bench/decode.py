@@ -30,6 +30,7 @@ import argparse
 import csv
 import ctypes
 import datetime
+import json
 import os
 import statistics
 import subprocess
@@ -74,12 +75,12 @@ def inputs_of(op: str, B: int, H: int, HV: int, device: str, torch) -> dict:
 class ForgeCall:
     """One token of each sequence, states in slots of a pool."""
 
-    def __init__(self, op: str, x: dict, states, torch, threads: int = 0):
+    def __init__(self, op: str, x: dict, states, torch, options: dict):
         from forge import Attention, variants
 
         B = states.shape[0]
         definition = getattr(variants, OPS[op][0]).definition
-        self._attention = Attention(definition, options={"threads": threads or None})
+        self._attention = Attention(definition, options=options)
         self._slots = torch.randperm(B + B // 4, device=states.device)[:B].to(torch.int32)
         self._pool = torch.zeros((B + B // 4, *states.shape[1:]), dtype=states.dtype, device=states.device)
         self._pool[self._slots.long()] = states
@@ -175,7 +176,7 @@ def gpu_row(row: dict, x: dict, states, args, torch) -> None:
     flush = flusher(args.flush, torch)
     outputs: dict = {}
     try:
-        layers = [ForgeCall(op, x, states, torch) for _ in range(args.layers)]
+        layers = [ForgeCall(op, x, states, torch, args.options) for _ in range(args.layers)]
         outputs["forge"] = layers[0]().clone(), layers[0].states
         row["schedule"] = layers[0].schedule
         graph, row["forge_kernels"], row["forge_others"] = captured(layers, torch)
@@ -214,7 +215,7 @@ def cpu_us(call, seconds: float) -> float:
 
 
 def cpu_row(row: dict, x: dict, states, args, torch) -> None:
-    forge = ForgeCall(row["op"], x, states, torch, threads=1)
+    forge = ForgeCall(row["op"], x, states, torch, {**args.options, "threads": 1})
     forge()
     row["schedule"] = forge.schedule
     torch.set_num_threads(1)
@@ -292,6 +293,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, help="replays (100); on the CPU turns of 0.2 s each (5)")
     parser.add_argument("--bandwidth", type=float, default=4.2, help="TB/s, for the floor (H200: 4.2 as measured)")
     parser.add_argument("--flush", choices=("write", "read", "none"), default="write", help="of the L2 cache")
+    parser.add_argument("--options", type=json.loads, default={}, help="Forge's, as JSON: {\"threads\": 32, \"tiles\": 8}")
     parser.add_argument("--no-fla", action="store_true")
     parser.add_argument("--csv", default="decode.csv")
     args = parser.parse_args()

@@ -75,11 +75,13 @@ std::vector<Stage> stages_backwards(Strategy strategy, bool tiled) {
 
 class Placement {
   public:
-    Placement(const Function& program, std::vector<Stage> stages, std::string tile_axis, Again again)
+    Placement(const Function& program, std::vector<Stage> stages, std::string tile_axis, const PlaceRules& rules)
         : program_(program),
           stages_(std::move(stages)),
           tile_axis_(std::move(tile_axis)),
-          again_(again),
+          again_(rules.again),
+          outputs_cut_(rules.outputs_cut),
+          products_again_(rules.products_again),
           names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             const int at = static_cast<int>(s);
@@ -178,16 +180,17 @@ class Placement {
     }
 
     /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is
-    /// left to a kernel that makes outputs for all chunks at once, if there is one.
+    /// left to a kernel that makes outputs for all chunks at once, if there is one, unless all its tiles would make it.
     [[nodiscard]] bool runs_ahead(std::size_t value, bool for_states) const {
-        const bool wanted_in_scan = for_states || last_ == scan_;
+        const bool shared = !has_tile_axis(program_.ops[value].type);
+        const bool wanted = for_states || last_ == scan_ || (outputs_cut_ && shared);
         switch (stages_[0].ahead) {
             case Ahead::Nothing:
                 return false;
             case Ahead::Shared:
-                return wanted_in_scan && !has_tile_axis(program_.ops[value].type);
+                return wanted && shared;
             case Ahead::StateFree:
-                return wanted_in_scan;
+                return wanted;
         }
         return false;
     }
@@ -233,6 +236,11 @@ class Placement {
         return home != kEverywhere && home < stage && !remade_[static_cast<std::size_t>(v)];
     }
 
+    [[nodiscard]] bool is_input(ValueId v) const {
+        const Op& op = program_.op(v);
+        return op.code == Opcode::Param && op.attrs.role == Role::Input;
+    }
+
     /// What a kernel for all chunks at once makes again rather than read it too: what light elementwise operations make
     /// of what it has (`needed`) anyway. A scan, whose steps wait for each other, reads it.
     [[nodiscard]] std::vector<bool> made_of_what_is_read(const std::vector<bool>& needed, int stage) const {
@@ -241,7 +249,11 @@ class Placement {
             const auto i = static_cast<std::size_t>(v);
             const Op& op = program_.op(v);
             const auto is_at_hand = [&](ValueId a) { return at_hand[static_cast<std::size_t>(a)]; };
-            remade[i] = foreign(v, stage) && ir::is_elementwise(op.code) && ir::cost(op.code).again &&
+            const auto is_read_input = [&](ValueId a) { return needed[static_cast<std::size_t>(a)] && is_input(a); };
+            const bool light = ir::is_elementwise(op.code) && ir::cost(op.code).again,
+                       product = products_again_ && op.code == Opcode::Matmul &&
+                                 std::all_of(op.args.begin(), op.args.end(), is_read_input);
+            remade[i] = foreign(v, stage) && (light || product) &&
                         std::all_of(op.args.begin(), op.args.end(), is_at_hand);
             at_hand[i] = needed[i] || remade[i] || homes_[i] == kEverywhere;
         }
@@ -264,6 +276,7 @@ class Placement {
     std::vector<Stage> stages_;
     std::string tile_axis_;
     Again again_;
+    bool outputs_cut_, products_again_;
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
@@ -345,7 +358,7 @@ std::vector<KernelGraph> place(const Function& program, Strategy strategy, const
     if (back && strategy == Strategy::Segmented) refuse_segments(program);
     std::vector<KernelGraph> kernels =
         Placement(program, back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled), tile_axis,
-                  rules.again)
+                  rules)
             .kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;

@@ -42,6 +42,10 @@ struct PlaceRules {
     Again again = Again::Cheap;
     /// Scans of segments join the summaries before them, which must be elementwise; else a kernel does.
     bool joined_at_start = false;
+    /// A kernel that makes outputs for all chunks at once is cut along the axis too.
+    bool outputs_cut = false;
+    /// Products of two inputs that are read anyway are made again rather than read too.
+    bool products_again = false;
 };
 
 /// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans

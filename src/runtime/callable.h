@@ -56,6 +56,9 @@ struct Launch {
     std::int64_t cluster_rows = 0;
     /// It may start before the plan's kernel ahead of it has ended, and waits for that itself before it reads results.
     bool waits = false;
+    /// … at its own end, as it reads nothing that the kernel ahead makes. That one lets it start when what came before
+    /// has ended.
+    bool waits_late = false;
     /// Tensors of the call that the kernel moves by tensor copies, in the order of their maps.
     std::vector<int> maps = {};
     /// Workspace in which the tasks of one launch leave each other results: set to 0xFF, in the stream, before each

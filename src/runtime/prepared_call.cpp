@@ -53,7 +53,9 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
         start.blocks = static_cast<unsigned>(how.cluster_rows > 0 ? layout.tasks * start.cluster : layout.blocks);
         start.threads = static_cast<unsigned>(how.threads),
         start.shared_bytes = static_cast<unsigned>(how.shared_bytes);
-        start.may_overlap = how.waits && !starts_.empty() && CudaDriver::get().kernels_overlap;
+        const bool after_kernel_ahead = k > 0 && layout_.kernels()[k - 1].tasks > 0;
+        start.may_overlap = how.waits && !starts_.empty() && (after_kernel_ahead || !how.waits_late) &&
+                            CudaDriver::get().kernels_overlap;
         start.call = layout, start.maps = MapLayout(callable, how, arguments);
         starts_.push_back(start);
         if (k < kernels_of_summaries(callable)) summaries_ = starts_.size();

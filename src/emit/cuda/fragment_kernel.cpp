@@ -23,12 +23,13 @@ class FragmentKernel {
           out_(out),
           plan_(plan),
           loop_(kernel.graph.loop),
+          beside_(runs_beside_kernel_before(plan, kernel)),
           fn_(c_.fn) {}
 
     void write() {
         const bool roles = c_.kernel.tiles.roles.has_value();
         kernel::Kernel time{kernel_symbol(c_.kernel)};
-        time.publishes = c_.dialect.publishes, time.overlaps = waits_for_kernel_before(plan_, c_.kernel);
+        time.publishes = c_.dialect.publishes, time.overlaps = waits_for_kernel_before(plan_, c_.kernel) && !beside_;
         out_.begin_kernel(std::move(time),
                           fmt::format("{} void {}({}{})", launch_bounds(), kernel_symbol(c_.kernel),
                                       c_.dialect.arguments, roles ? ", const __grid_constant__ TensorMaps maps" : ""));
@@ -75,9 +76,10 @@ class FragmentKernel {
     void write_task(const std::string& task, const std::string& idle) {
         out_.line("const Task at = {};", task);
         if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
-        else if (waits_for_kernel_before(plan_, c_.kernel))
+        else if (waits_for_kernel_before(plan_, c_.kernel) && !beside_)
             out_.add({kernel::Kind::WaitKernel});  // idle tasks too: the next kernel relies on it
-        out_.put(idle);
+        if (has_kernel_beside(plan_, c_.kernel)) out_.line("ptx::let_next_kernel_start();");
+        if (!beside_) out_.put(idle);
         if (loop_ == Loop::Summaries)
             out_.line(
                 "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
@@ -85,6 +87,7 @@ class FragmentKernel {
         inputs_.declare_rows();
         if (c_.kernel.tiles.roles) write_fragment_roles(c_, transfers_, inputs_);
         else write_alone();
+        if (beside_) out_.line("ptx::wait_for_kernel_before();  // what follows in the stream relies on both");
     }
 
     /// Each warp group takes tasks by itself, while the scan waits for them.
@@ -147,6 +150,7 @@ class FragmentKernel {
     Writer& out_;
     const plan::Plan& plan_;
     Loop loop_;
+    bool beside_;  ///< the kernel before
     const ir::Function& fn_;
 };
 

@@ -25,7 +25,7 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
         launch.shared_bytes =
             kernel.aligned_floats() * plan.schedule.beside_groups * static_cast<std::int64_t>(sizeof(float));
     }
-    launch.waits = waits_for_kernel_before(plan, kernel);
+    launch.waits = waits_for_kernel_before(plan, kernel), launch.waits_late = runs_beside_kernel_before(plan, kernel);
     launch.maps = mapped_tensors(plan, kernel);
     return launch;
 }
@@ -34,6 +34,25 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
 
 bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
     return plan.schedule.warp_groups() && &kernel != &plan.kernels.front();
+}
+
+bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
+    const auto alone = [](const plan::Kernel& k) {
+        return k.engine == plan::Engine::WarpGroups && k.graph.loop == plan::Loop::Scan && !k.tiles.roles;
+    };
+    if (!waits_for_kernel_before(plan, kernel) || !alone(kernel)) return false;
+    const plan::Kernel& before = *(&kernel - 1);
+    if (!alone(before) || runs_beside_kernel_before(plan, before)) return false;
+    return std::none_of(kernel.graph.fn.ops.begin(), kernel.graph.fn.ops.end(), [&](const ir::Op& op) {
+        return op.code == ir::Opcode::Param && op.attrs.role == ir::Role::Spill &&
+               std::any_of(before.graph.fn.results.begin(), before.graph.fn.results.end(), [&](const ir::Result& r) {
+                   return r.role == ir::Role::Spill && r.name == op.attrs.name;
+               });
+    });
+}
+
+bool has_kernel_beside(const plan::Plan& plan, const plan::Kernel& kernel) {
+    return &kernel != &plan.kernels.back() && runs_beside_kernel_before(plan, *(&kernel + 1));
 }
 
 std::string define_of_call(const plan::Plan& plan) { return fmt::format("FORGE_TENSORS {}", plan.tensors.size()); }

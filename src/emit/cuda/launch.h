@@ -21,6 +21,13 @@ std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kern
 /// Whether the plan's kernels overlap so; `kernel` is one of them.
 bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel);
 
+/// Whether it reads nothing that the kernel before makes, so that it runs beside that one, and waits for it at its own
+/// end: what follows then relies on both. It starts when all blocks of the kernel before have seen the end of what came
+/// before them, so that it may read that.
+bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel);
+/// The kernel after, if that one runs beside it.
+bool has_kernel_beside(const plan::Plan& plan, const plan::Kernel& kernel);
+
 /// How many tasks of a kernel for single chunks share a multiprocessor: as many as its memory holds, but each with 100
 /// registers per thread.
 std::int64_t tasks_at_once(const plan::Kernel& kernel);

@@ -1,8 +1,8 @@
 // What calls by warp groups take, by the times of hopper/fitted.h. Schedules do not depend on it.
 #include <algorithm>
 
-#include "emit/cuda/launch.h"
 #include "graph/saved_states.h"
+#include "emit/cuda/launch.h"
 #include "runtime/beside.h"
 #include "support/divide.h"
 #include "target/gpu_target.h"
@@ -105,6 +105,13 @@ double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Proble
            microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
 }
 
+/// What a scan adds that runs beside the one before it: both share the memory, and have multiprocessors of their own if
+/// there are as many.
+double seconds_added_beside(const StageCost& before, const StageCost& k, int multiprocessors) {
+    if (before.tasks + k.tasks > multiprocessors) return k.seconds;
+    return std::max({before.seconds, k.seconds, before.memory_seconds + k.memory_seconds}) - before.seconds;
+}
+
 }  // namespace
 
 void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& problem, const GpuFacts& gpu) {
@@ -115,7 +122,9 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
         if (kernel.engine == plan::Engine::Tiles) predict_tiles_kernel(k, kernel, plan.schedule, gpu);
         else if (kernel.graph.loop == plan::Loop::Chunks) predict_chunks(k, plan, kernel, gpu.multiprocessors);
         else predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
-        cost.seconds += k.seconds;
+        cost.seconds += emit::runs_beside_kernel_before(plan, kernel)
+                            ? seconds_added_beside(cost.kernels[i - 1], k, gpu.multiprocessors)
+                            : k.seconds;
     }
     if (cost.beside)
         cost.seconds = std::max(seconds_beside(cost, plan, problem, gpu.multiprocessors),

@@ -27,20 +27,41 @@ class Launches {
           addresses_(runtime::addresses_of(callable_, arguments_)),
           layout_(callable_, arguments_, runtime::bind(callable_, arguments_, runtime::Lengths::OnDevice),
                   multiprocessors),
-          seed_(seed) {
+          seed_(seed),
+          ended_(plan.kernels.size(), false) {
         for (const auto* list : {&call.tensors, &call.initial_states, &call.final_states, &call.chunk_states})
             for (const auto& [name, x] : *list) global_.add(x);
         global_.add(call.workspace, *call.workspace_size);
     }
 
-    /// The kernel and all before it; one that may start early does.
-    void run(std::size_t k) const {
+    /// The kernel and all before it, once; one that may start early does.
+    void run(std::size_t k) {
+        if (ended_[k]) return;
+        run_first(k);
+        ended_[k] = true;
+    }
+
+    void store_last_rows() const {
+        const runtime::DeviceLayout::KernelCall& part = layout_.last_rows();
+        cuda::Call arguments = layout_.with(addresses_);
+        if (!layout_.has_end(arguments)) return;
+        runtime::DeviceLayout::select(arguments, part, addresses_);
+        const auto kernel =
+            reinterpret_cast<void (*)(cuda::Call)>(library_.kernel(emit::last_rows_symbol(plan_)));  // NOLINT: dlsym
+        const WarpGrid grid{
+            static_cast<int>(part.blocks), plan_.schedule.block_threads, library_.memory(0), global_, seed_, nullptr};
+        run_warps(library_.hardware(), grid, [&] { kernel(arguments); });
+    }
+
+  private:
+    void run_first(std::size_t k) {
         const plan::Kernel& kernel = plan_.kernels[k];
         const runtime::Launch& how = callable_.kernels[k].how;
         const runtime::DeviceLayout::KernelCall& part = layout_.kernels()[k];
         const bool waits = how.waits && k > 0 && part.tasks > 0;
         const std::function<void()> before = [&] { run(k - 1); };
         if (k > 0 && !waits) before();
+        if (how.waits_late && k > 1) run(k - 2);
         if (part.tasks == 0) return;
         cuda::Call arguments = layout_.with(addresses_);
         runtime::DeviceLayout::select(arguments, part, addresses_);
@@ -60,19 +81,6 @@ class Launches {
                   [&] { kernel.tiles.roles ? with_maps(arguments, maps) : alone(arguments); });
     }
 
-    void store_last_rows() const {
-        const runtime::DeviceLayout::KernelCall& part = layout_.last_rows();
-        cuda::Call arguments = layout_.with(addresses_);
-        if (!layout_.has_end(arguments)) return;
-        runtime::DeviceLayout::select(arguments, part, addresses_);
-        const auto kernel =
-            reinterpret_cast<void (*)(cuda::Call)>(library_.kernel(emit::last_rows_symbol(plan_)));  // NOLINT: dlsym
-        const WarpGrid grid{
-            static_cast<int>(part.blocks), plan_.schedule.block_threads, library_.memory(0), global_, seed_, nullptr};
-        run_warps(library_.hardware(), grid, [&] { kernel(arguments); });
-    }
-
-  private:
     const plan::Plan& plan_;
     const Library& library_;
     runtime::Callable callable_;
@@ -80,6 +88,7 @@ class Launches {
     runtime::Addresses addresses_;
     runtime::DeviceLayout layout_;
     unsigned seed_;
+    std::vector<bool> ended_;
     GlobalMemory global_;
 };
 
@@ -123,7 +132,7 @@ void Program::run(Call call, unsigned seed, int multiprocessors,
     void* aligned = workspace.data();
     std::size_t space = workspace.size();
     call.workspace = std::align(kAlignment, 1, aligned, space);
-    const Launches launches(plan_, library_, call, seed, multiprocessors);
+    Launches launches(plan_, library_, call, seed, multiprocessors);
     launches.run(plan_.kernels.size() - 1);
     launches.store_last_rows();
     if (after) after(callable, call);
