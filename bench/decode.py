@@ -293,7 +293,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, help="replays (100); on the CPU turns of 0.2 s each (5)")
     parser.add_argument("--bandwidth", type=float, default=4.2, help="TB/s, for the floor (H200: 4.2 as measured)")
     parser.add_argument("--flush", choices=("write", "read", "none"), default="write", help="of the L2 cache")
-    parser.add_argument("--options", type=json.loads, default={}, help="Forge's, as JSON: {\"threads\": 32, \"tiles\": 8}")
+    parser.add_argument("--options", type=json.loads, default={}, help='Forge\'s, as JSON: {"threads": 32, "tiles": 8}')
     parser.add_argument("--no-fla", action="store_true")
     parser.add_argument("--csv", default="decode.csv")
     args = parser.parse_args()

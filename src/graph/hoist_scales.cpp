@@ -85,7 +85,7 @@ class Hoisting {
         // Along the contraction: to the operand that comes from registers.
         const bool right = !value_axis_.empty() && op.type.shape[1].symbol == value_axis_;
         ValueId left_operand = a.matrix, right_operand = b.matrix;
-        if (is_wide(op.type)) {
+        if (is_wide(op)) {
             for (auto* both : {&a.both, &b.both}) {
                 a.matrix = right ? a.matrix : times(out, a.matrix, *both);
                 b.matrix = right ? times(out, b.matrix, *both) : b.matrix;
@@ -105,14 +105,15 @@ class Hoisting {
     }
 
   private:
-    [[nodiscard]] bool is_wide(const ir::Type& type) const {
+    /// Sums of products need registers for the addend, too, unless the product is accumulated onto it.
+    [[nodiscard]] bool is_wide(const Op& op) const {
         constexpr std::int64_t kNumbers = 128 * 64;  // of 64 registers
         std::int64_t numbers = 1;
-        for (const Dim& d : type.shape) {
+        for (const Dim& d : op.type.shape) {
             const auto size = sizes_.find(d.symbol);
             numbers *= d.factor * (size == sizes_.end() ? 1 : size->second);
         }
-        return numbers > kNumbers;
+        return op.code == Opcode::Matmul ? numbers > kNumbers : numbers >= kNumbers;
     }
 
     /// The product with its outer scales; a sum with a product is made over if one stands in the way.

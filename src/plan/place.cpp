@@ -253,8 +253,8 @@ class Placement {
             const bool light = ir::is_elementwise(op.code) && ir::cost(op.code).again,
                        product = products_again_ && op.code == Opcode::Matmul &&
                                  std::all_of(op.args.begin(), op.args.end(), is_read_input);
-            remade[i] = foreign(v, stage) && (light || product) &&
-                        std::all_of(op.args.begin(), op.args.end(), is_at_hand);
+            remade[i] =
+                foreign(v, stage) && (light || product) && std::all_of(op.args.begin(), op.args.end(), is_at_hand);
             at_hand[i] = needed[i] || remade[i] || homes_[i] == kEverywhere;
         }
         return remade;
@@ -357,8 +357,7 @@ std::vector<KernelGraph> place(const Function& program, Strategy strategy, const
     const bool back = graph::has_saved_states(program), tiled = !tile_axis.empty();
     if (back && strategy == Strategy::Segmented) refuse_segments(program);
     std::vector<KernelGraph> kernels =
-        Placement(program, back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled), tile_axis,
-                  rules)
+        Placement(program, back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled), tile_axis, rules)
             .kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;

@@ -203,7 +203,7 @@ class Planning {
         const ir::Function program = s.warp_groups() ? for_matrix_units(share) : plan_.program;
         refuse_spoilt(program);
         std::vector<KernelGraph> kernels =
-            place(program, s.strategy, share ? s.tile_axis : "", 
+            place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, share && tiled() && s.tile_chunks, s.warp_groups() && s.split.empty()});
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });

@@ -107,9 +107,6 @@ class Frugal {
         find_freeing();
     }
 
-    /// The quickest to find.
-    Function in_order_of_room() { return arranged(order_of_room()).fn; }
-
     /// The best to be found: if it fits, one in which copies to shared memory free registers.
     Function searched() {
         const Order plain = order_of_room();
@@ -123,7 +120,9 @@ class Frugal {
 
   private:
     static constexpr std::int64_t kEnough = 192;  ///< registers
-    static constexpr std::int64_t kMost = 160;    ///< beside the addresses of many copies
+    /// … beside the addresses of many copies of blocks, or beside a product of whole matrices that is under way: with
+    /// more, compilers make each product wait for the one before.
+    [[nodiscard]] std::int64_t most() const { return split_ ? 160 : 128; }
     struct Order {
         std::vector<ValueId> ends, operations;
         std::int64_t excess = 0;  ///< registers beyond the most, of all operations
@@ -206,7 +205,7 @@ class Frugal {
         order.operations.push_back(v);
         may_free_.insert(affected_[index(v)].begin(), affected_[index(v)].end());
         order.floats = std::max(order.floats, progress_.floats_made() + fragment_work_floats(fn_, v));
-        order.excess += std::max<std::int64_t>(0, progress_.registers() - kMost);
+        order.excess += std::max<std::int64_t>(0, progress_.registers() - most());
     }
 
     /// What takes the place of the fragments that it is made from, which are all there, and results.
@@ -313,7 +312,6 @@ class Frugal {
 }  // namespace
 
 Function frugal(const Function& fn, bool split) {
-    if (!split) return Frugal(fn, split).in_order_of_room();
     // Schedules are tried that differ in other kernels.
     constexpr std::size_t kMost = 16;
     static std::mutex mutex;

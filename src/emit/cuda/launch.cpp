@@ -45,9 +45,8 @@ bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kerne
     if (!alone(before) || runs_beside_kernel_before(plan, before)) return false;
     return std::none_of(kernel.graph.fn.ops.begin(), kernel.graph.fn.ops.end(), [&](const ir::Op& op) {
         return op.code == ir::Opcode::Param && op.attrs.role == ir::Role::Spill &&
-               std::any_of(before.graph.fn.results.begin(), before.graph.fn.results.end(), [&](const ir::Result& r) {
-                   return r.role == ir::Role::Spill && r.name == op.attrs.name;
-               });
+               std::any_of(before.graph.fn.results.begin(), before.graph.fn.results.end(),
+                           [&](const ir::Result& r) { return r.role == ir::Role::Spill && r.name == op.attrs.name; });
     });
 }
 

@@ -1,8 +1,8 @@
 // What calls by warp groups take, by the times of hopper/fitted.h. Schedules do not depend on it.
 #include <algorithm>
 
-#include "graph/saved_states.h"
 #include "emit/cuda/launch.h"
+#include "graph/saved_states.h"
 #include "runtime/beside.h"
 #include "support/divide.h"
 #include "target/gpu_target.h"

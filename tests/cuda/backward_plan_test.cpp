@@ -1,0 +1,87 @@
+/// Plans of backward passes on warp groups, and what compilers make of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <stdexcept>
+
+#include "build/cuda_binary.h"
+#include "compile/driver.h"
+#include "emit/cuda/emit_cuda.h"
+#include "emit/cuda/launch.h"
+#include "support/environment.h"
+#include "tests/support/entries.h"
+
+namespace forge::tests {
+namespace {
+
+auto emitted_for(const std::string& program, std::int64_t size, const std::string& entry) {
+    CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = {{"K", size}, {"V", size}}};
+    options.entry = entry, options.on = "h200", options.engine = "warp-groups", options.tuned = false;
+    options.expected_tokens = 8192, options.expected_heads = 32;
+    return compiler::emitted(program::Module(program_named(program).make().define(), BF16), options);
+}
+
+const plan::Kernel& kernel_of(const plan::Plan& plan, const std::string& end) {
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (kernel.graph.name.ends_with(end)) return kernel;
+    throw std::runtime_error("no kernel " + end);
+}
+
+// Neither needs what the other makes; what comes next relies on both.
+TEST(BackwardScans, RunBesideEachOther) {
+    for (const char* program : {"scalar_gla", "gla", "gated_delta_net", "kda"}) {
+        const auto made = emitted_for(program, 128, "backward");
+        const auto launch = [&](const char* kernel) {
+            return emit::launch_of(made->plan, kernel_of(made->plan, kernel));
+        };
+        EXPECT_TRUE(launch("_before").waits_late || launch("_states").waits_late) << program;
+        EXPECT_FALSE(launch("_before").waits_late && launch("_states").waits_late) << program;
+        EXPECT_TRUE(launch("_outputs").waits && !launch("_outputs").waits_late) << program;
+    }
+}
+
+bool has(const plan::Kernel& kernel, ir::Opcode code) {
+    return std::any_of(kernel.graph.fn.ops.begin(), kernel.graph.fn.ops.end(),
+                       [&](const ir::Op& op) { return op.code == code; });
+}
+
+// Products of inputs that a kernel has in any case are made again, not stored for it.
+TEST(BackwardSpills, AreNoProductsOfInputs) {
+    const auto made = emitted_for("gated_delta_net", 128, "backward");
+    const ir::Function& fn = kernel_of(made->plan, "_shared").graph.fn;
+    const auto is_input = [&](ir::ValueId v) {
+        return fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == ir::Role::Input;
+    };
+    for (const ir::Result& r : fn.results) {
+        const ir::Op& op = fn.op(r.value);
+        EXPECT_FALSE(op.code == ir::Opcode::Matmul && is_input(op.args[0]) && is_input(op.args[1])) << r.name;
+    }
+}
+
+// Four tiles of values would each make the same scores.
+TEST(ForwardOutputs, ShareWhatNoTileOwns) {
+    const auto made = emitted_for("kda", 256, "forward");
+    EXPECT_TRUE(has(kernel_of(made->plan, "_chunks"), ir::Opcode::DecayMatmul));
+    EXPECT_FALSE(has(kernel_of(made->plan, "_outputs"), ir::Opcode::DecayMatmul));
+}
+
+class BackwardCompiler : public testing::TestWithParam<const char*> {};
+
+// C7512: each product waits for the one before, as registers are too few for them to be under way.
+TEST_P(BackwardCompiler, LeavesProductsUnderWay) {
+    if (!build::has_cuda_compiler(build::CudaCompiler::Any))
+        GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
+    const auto made = emitted_for(GetParam(), 128, "backward");
+    const build::CudaBinary binary =
+        build::build_cuda_binary(GetParam(), emit::emit_cuda(made->plan), "sm_90a", support::default_cache_dir());
+    std::istringstream report(binary.report);
+    for (std::string line; std::getline(report, line);) EXPECT_EQ(line.find("C7512"), std::string::npos) << line;
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, BackwardCompiler,
+                         testing::Values("scalar_gla", "gla", "delta_net", "gated_delta_net", "kda"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace forge::tests
