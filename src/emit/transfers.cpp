@@ -63,14 +63,18 @@ int Transfers::tensor_of(const Op& param) const {
     return plan_.tensor(param.attrs.role == Role::Head ? SlotKind::Head : SlotKind::Input, param.attrs.name);
 }
 
-/// The offset of this task's part of the tiled axis: dims are the tensor's axes after token and head.
-std::string Transfers::tile_offset(int tensor, std::size_t leading) const {
+/// What this task has of the tiled axis: dims are the tensor's axes after token and head.
+std::optional<Transfers::Part> Transfers::part_of_tile(int tensor, std::size_t leading) const {
     const ir::Type& t = slot(tensor).type;
     for (std::size_t axis = leading; c_.kernel.graph.tiled && axis < t.shape.size(); ++axis)
         if (t.shape[axis].symbol == plan_.schedule.tile_axis)
-            return fmt::format(" + at.tile * {} * call.tensors[{}].dim[{}]",
-                               t.shape[axis].factor * plan_.schedule.tile_size, tensor, axis - leading);
-    return "";
+            return Part{t.shape[axis].factor * plan_.schedule.tile_size, axis - leading};
+    return {};
+}
+
+std::string Transfers::tile_offset(int tensor, std::size_t leading) const {
+    const auto part = part_of_tile(tensor, leading);
+    return part ? fmt::format(" + at.tile * {} * call.tensors[{}].dim[{}]", part->numbers, tensor, part->dim) : "";
 }
 
 std::string Transfers::first_column(int tensor) const {
@@ -110,37 +114,71 @@ Transfers::Block Transfers::whole(ValueId v, int tensor, std::size_t leading, st
             std::move(rows),    std::move(pad),     std::move(columns)};
 }
 
-void Transfers::declare_token_tensor(const std::string& pointer, int tensor, bool constant) {
-    const ir::Type& t = slot(tensor).type;
-    const std::int64_t factor = t.shape[0].factor;
+void Transfers::declare_token_tensor(const TokenTensor& t) {
+    const ir::Type& type = slot(t.tensor).type;
+    const std::int64_t factor = type.shape[0].factor;
     out_.line("{0}* const {1} = token_rows<{0}>(call, {2}, at{3}){4};",
-              (constant ? "const " : "") + storage_type(t.dtype), pointer, tensor,
-              factor == 1 ? "" : fmt::format(", {}", factor), tile_offset(tensor, 2));
+              (t.constant ? "const " : "") + storage_type(type.dtype), t.pointer, t.tensor,
+              factor == 1 ? "" : fmt::format(", {}", factor), tile_offset(t.tensor, 2));
 }
 
 void Transfers::declare_tensors() {
+    if (c_.kernel.tiles.addresses >= 0) return keep_addresses();
     declare_inputs();
     declare_outputs();
 }
 
-void Transfers::declare_inputs() {
-    std::vector<int> declared;
+std::vector<Transfers::TokenTensor> Transfers::token_inputs() const {
+    std::vector<TokenTensor> found;
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (!c_.is_param(v, Role::Input) && !c_.is_param(v, Role::Shifted)) continue;
         const int tensor = tensor_of(fn_.op(v));
-        if (std::find(declared.begin(), declared.end(), tensor) == declared.end())
-            declare_token_tensor(global(fn_.op(v).attrs.name), tensor, true);
-        declared.push_back(tensor);
+        if (std::none_of(found.begin(), found.end(), [&](const TokenTensor& t) { return t.tensor == tensor; }))
+            found.push_back({global(fn_.op(v).attrs.name), tensor, true});
     }
+    return found;
 }
 
-void Transfers::declare_outputs() {
+std::vector<Transfers::TokenTensor> Transfers::token_outputs() const {
+    std::vector<TokenTensor> found;
     for (const ir::Result& r : fn_.results) {
         const bool first =
             std::all_of(r.at.begin(), r.at.end(), [](std::int64_t i) { return i == 0; });  // of its parts
         if (r.role == Role::Input && first)
-            declare_token_tensor(global(r.name), plan_.tensor(SlotKind::Output, r.name), false);
+            found.push_back({global(r.name), plan_.tensor(SlotKind::Output, r.name), false});
     }
+    return found;
+}
+
+void Transfers::declare_inputs() {
+    for (const TokenTensor& t : token_inputs()) declare_token_tensor(t);
+}
+
+void Transfers::declare_outputs() {
+    for (const TokenTensor& t : token_outputs()) declare_token_tensor(t);
+}
+
+/// The addresses of all in shared memory, each read where it is used.
+void Transfers::keep_addresses() {
+    std::vector<TokenTensor> tensors = token_inputs();
+    for (TokenTensor& t : token_outputs()) tensors.push_back(std::move(t));
+    std::string rows;
+    for (const TokenTensor& t : tensors) {
+        const ir::Type& type = slot(t.tensor).type;
+        const auto part = part_of_tile(t.tensor, 2);
+        rows += fmt::format("{}{{{}, {}{}{}}}", rows.empty() ? "" : ", ", t.tensor, size_in_bytes(type.dtype),
+                            part || type.shape[0].factor != 1 ? fmt::format(", {}", type.shape[0].factor) : "",
+                            part ? fmt::format(", {}, {}", part->numbers, part->dim) : "");
+    }
+    const std::int64_t first = c_.kernel.tiles.addresses;
+    if (!tensors.empty()) {
+        out_.line("static constexpr RowsOf kRows[] = {{{}}};", rows);
+        out_.line("keep_rows(call, at, kRows, scratch + {});", first);
+    }
+    for (std::size_t n = 0; n < tensors.size(); ++n)
+        out_.line("const KeptRows<{}{}> {}{{scratch + {}}};", tensors[n].constant ? "const " : "",
+                  storage_type(slot(tensors[n].tensor).type.dtype), tensors[n].pointer,
+                  first + 2 * static_cast<std::int64_t>(n));
 }
 
 /// Loops over all axes but the last two, then one load_tile or store_tile.

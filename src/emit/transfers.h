@@ -126,7 +126,20 @@ class Transfers {
     /// A block that is no token's, of a tensor whose axes before `leading` are not its own.
     [[nodiscard]] Block whole(ir::ValueId v, int tensor, std::size_t leading, std::string type, std::string memory,
                               std::string pad) const;
-    void declare_token_tensor(const std::string& pointer, int tensor, bool constant);
+    struct Part {
+        std::int64_t numbers;
+        std::size_t dim;
+    };
+    [[nodiscard]] std::optional<Part> part_of_tile(int tensor, std::size_t leading) const;
+    struct TokenTensor {
+        std::string pointer;
+        int tensor;
+        bool constant;
+    };
+    [[nodiscard]] std::vector<TokenTensor> token_inputs() const;
+    [[nodiscard]] std::vector<TokenTensor> token_outputs() const;
+    void declare_token_tensor(const TokenTensor& t);
+    void keep_addresses();
 
     Context& c_;
     Writer& out_;

@@ -36,6 +36,9 @@ ir::Function move_signs(const ir::Function& fn);
 /// The row sums of x * (a b), times a scale of rows, are those of a * ((x scaled) b^T): where a gradient has the second
 /// product anyway, the first is not made.
 ir::Function share_products(const ir::Function& fn);
+/// Elementwise products with a decay mask begin with the factors that they have in common, and (x + y) m is x m + y m
+/// where x m and y m are parts of other products. Of gradients: a mask, worked out wherever it is read, is in many.
+ir::Function share_factors(const ir::Function& fn);
 /// Products with a vector are sums of elementwise products, those of two vectors elementwise products. After
 /// fuse_products, for back ends whose products are of matrices.
 ir::Function vector_products(const ir::Function& fn);

@@ -38,11 +38,9 @@ constexpr Pass kPipeline[] = {
 
 /// The program of a backward pass goes through all of these but the last, becomes the gradient, and then goes on here.
 constexpr Pass kAfterGradient[] = {
-    {ir::Pass::SimplifyGradient, simplify},
-    {ir::Pass::ReassociateGradient, reassociate},
-    {ir::Pass::MoveSigns, move_signs},
-    {ir::Pass::ShareProducts, share_products},
-    {ir::Pass::SimplifyGradientProducts, simplify},
+    {ir::Pass::SimplifyGradient, simplify},  {ir::Pass::ReassociateGradient, reassociate},
+    {ir::Pass::MoveSigns, move_signs},       {ir::Pass::ShareProducts, share_products},
+    {ir::Pass::ShareFactors, share_factors}, {ir::Pass::SimplifyGradientProducts, simplify},
     {ir::Pass::FuseProducts, fuse_products},
 };
 
@@ -70,6 +68,7 @@ constexpr NamedPass kSingle[] = {
     {"deepest_last", deepest_last},
     {"move_signs", move_signs},
     {"share_products", share_products},
+    {"share_factors", share_factors},
 };
 
 ir::Function (*pass_named(const std::string& name))(const ir::Function&) {

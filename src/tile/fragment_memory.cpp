@@ -110,6 +110,7 @@ class Memory {
 
   private:
     static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
+    static constexpr std::int64_t kAddressFloats = 2;
     static constexpr std::int64_t kTwoTasks =
         110 * kOperandFloats;  ///< with which, beside a few vectors, two tasks fit on a multiprocessor
     static std::int64_t rounded(std::int64_t floats) {
@@ -379,6 +380,10 @@ class Memory {
             end += Roles::kHandoverFloats *
                    (stages() + roles_->output_groups * static_cast<std::int64_t>(roles_->passed.size()));
         }
+        if (stages_ == 1 && !roles_) {
+            kernel.addresses = end;
+            end += kAddressFloats * token_tensors();
+        }
         kernel.scratch_floats = (end + 3) / 4 * 4;
         for (auto& [v, offset] : work_) offset += large;
         for (ValueId v = 0; v < fn_.size(); ++v) {
@@ -390,6 +395,16 @@ class Memory {
             else if (is_outputs(base)) op.layout->offset += outputs + (is_matrix ? 0 : outputs_.large.size());
             else op.layout->offset += is_matrix ? large : small;
         }
+    }
+
+    [[nodiscard]] std::int64_t token_tensors() const {
+        std::set<std::string> inputs, outputs;
+        for (const Op& op : fn_.ops)
+            if (op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted))
+                inputs.insert(op.attrs.name);
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::Input) outputs.insert(r.name);
+        return static_cast<std::int64_t>(inputs.size() + outputs.size());
     }
 
     Function fn_;

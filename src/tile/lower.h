@@ -42,6 +42,7 @@ struct TileKernel {
     // For warp groups.
     std::vector<ir::ValueId> vectors = {};  ///< of tokens and what follows from them alone, made ahead by one warp
     std::optional<Roles> roles = {};        ///< of several that share a task
+    std::int64_t addresses = -1;            ///< of tasks of a chunk: where those of token tensors lie; -1: in registers
     std::string not_held = {};              ///< why threads do not hold all matrices of states, if they should
 };
 

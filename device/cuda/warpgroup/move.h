@@ -24,19 +24,38 @@ FORGE_DEVICE bool in_pieces(const T* p, Size row_stride, Size col_stride) {
     return col_stride == 1 && (reinterpret_cast<Size>(p) | row_stride * static_cast<Size>(sizeof(T))) % 16 == 0;
 }
 
-/// How a thread's pieces of an operand follow from turn to turn of all threads.
+/// How the threads of a group share an operand's pieces, in bands of columns: of each band a thread has one column, its
+/// pieces kStep rows apart, with one swizzle.
 template <class O>
-struct Turns {
-    static constexpr int kRow = O::kCols / kPiece,
-                         kStep = kThreads / kRow;  ///< pieces of a row, rows that move at a time
-    /// Whether they have one column and one swizzle.
-    static constexpr bool kAlike = kThreads % kRow == 0 && O::kRows % kStep == 0 && kStep % 8 == 0;
+struct Bands {
+    static constexpr int kCols = O::kCols % (2 * kPanel) == 0 ? 2 * kPanel : kPanel, kCount = O::kCols / kCols;
+    static constexpr int kRow = kCols / kPiece, kStep = kThreads / kRow;
+    static_assert(kStep % 8 == 0 && O::kRows % kStep == 0, "one swizzle for all of a thread's pieces");
+    static constexpr int kNumbers = O::kRows * kCols;  ///< of a band
+
+    int row = thread() / kRow, col = thread() % kRow * kPiece;  ///< of this thread's first piece
+    FORGE_DEVICE int place() const { return O::place(row, col); }
 };
+
+/// Asks for all pieces, UNROLL of a band at a time; ALL: there are all rows.
+template <int UNROLL, bool ALL, class O>
+FORGE_DEVICE void start_bands(const O& o, const typename O::T* src, Size row_stride, int rows) {
+    using Bands = detail::Bands<O>;
+    const Bands first;
+    for (int band = 0; band < Bands::kCount; ++band) {
+        unsigned to = ptx::shared_address(o.data + first.place() + band * Bands::kNumbers);
+        const typename O::T* from = src + first.row * row_stride + first.col + band * Bands::kCols;
+#pragma unroll UNROLL
+        for (int n = 0; n < O::kRows;
+             n += Bands::kStep, to += Bands::kStep * kPanel * 2, from += Bands::kStep * row_stride)
+            ptx::copy_16(to, from, ALL || first.row + n < rows ? 16 : 0);  // of rows that are not there nothing is read
+    }
+}
 
 /// f(row, column) for each of this thread's pieces.
 template <class Who, class O, class F>
 FORGE_DEVICE void each_piece(F f) {
-    constexpr int kRow = Turns<O>::kRow;
+    constexpr int kRow = O::kCols / kPiece;
 #pragma unroll 1
     for (int n = Who::self(); n < O::kRows * kRow; n += Who::kCount) f(n / kRow, n % kRow * kPiece);
 }
@@ -65,32 +84,17 @@ FORGE_DEVICE void move_numbers(const O& o, const typename O::T* src, Size row_st
 /// ROWS x COLS numbers into an operand.
 template <class O>
 FORGE_DEVICE void start_operand(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
-    using Turns = detail::Turns<O>;
-    if (!detail::in_pieces(src, row_stride, col_stride)) {
-        detail::move_numbers<Group>(o, src, row_stride, col_stride, rows);
-    } else if constexpr (Turns::kAlike) {
-        const int self = thread(), row = self / Turns::kRow, col = self % Turns::kRow * kPiece;
-        const unsigned to = ptx::shared_address(o.data + O::place(row, col));
-        const typename O::T* from = src + row * row_stride + col;
-        if (rows >= O::kRows) {
-#pragma unroll
-            for (int n = 0; n < O::kRows; n += Turns::kStep, from += Turns::kStep * row_stride)
-                ptx::copy_16(to + n * kPanel * 2, from, 16);
-        } else {
-#pragma unroll
-            for (int n = 0; n < O::kRows; n += Turns::kStep, from += Turns::kStep * row_stride)
-                ptx::copy_16(to + n * kPanel * 2, row + n < rows ? from : src, row + n < rows ? 16 : 0);
-        }
-    } else {
-        detail::start_pieces<Group>(o, src, row_stride, rows);
-    }
+    if (!detail::in_pieces(src, row_stride, col_stride))
+        return detail::move_numbers<Group>(o, src, row_stride, col_stride, rows);
+    if (rows >= O::kRows) detail::start_bands<O::kRows, true>(o, src, row_stride, rows);
+    else detail::start_bands<O::kRows, false>(o, src, row_stride, rows);
 }
 
 /// The same in short loops, for kernels whose text is long.
 template <class O>
 FORGE_DEVICE void start_operand_briefly(const O& o, const typename O::T* src, Size row_stride, Size col_stride,
                                         int rows) {
-    if (detail::in_pieces(src, row_stride, col_stride)) detail::start_pieces<Group>(o, src, row_stride, rows);
+    if (detail::in_pieces(src, row_stride, col_stride)) detail::start_bands<4, false>(o, src, row_stride, rows);
     else detail::move_numbers<Group>(o, src, row_stride, col_stride, rows);
 }
 
@@ -165,27 +169,23 @@ FORGE_DEVICE void publish() {
 /// `rows` rows of an operand to rows of a matrix.
 template <class O>
 FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_stride, const O& o, int rows) {
-    using Turns = detail::Turns<O>;
-    const int self = thread();
+    using Bands = detail::Bands<O>;
     if (!detail::in_pieces(dst, row_stride, col_stride)) {
 #pragma unroll 1
-        for (int n = self; n < O::kPart; n += kThreads)
+        for (int n = thread(); n < O::kPart; n += kThreads)
             if (n / O::kCols < rows)
                 dst[n / O::kCols * row_stride + n % O::kCols * col_stride] =
                     o.data[O::place(n / O::kCols, n % O::kCols)];
-    } else if constexpr (Turns::kAlike) {
-        const int row = self / Turns::kRow, col = self % Turns::kRow * kPiece;
-        const typename O::T* const from = o.data + O::place(row, col);
-        typename O::T* to = dst + row * row_stride + col;
+        return;
+    }
+    const Bands first;
+    for (int band = 0; band < Bands::kCount; ++band) {
+        const typename O::T* const from = o.data + first.place() + band * Bands::kNumbers;
+        typename O::T* to = dst + first.row * row_stride + first.col + band * Bands::kCols;
 #pragma unroll
-        for (int n = 0; n < O::kRows; n += Turns::kStep, to += Turns::kStep * row_stride)
-            if (row + n < rows) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from + n * kPanel);
-    } else {
-        detail::each_piece<Group, O>([&](int row, int col) {
-            if (row < rows)
-                *reinterpret_cast<uint4*>(dst + row * row_stride + col) =
-                    *reinterpret_cast<const uint4*>(o.data + O::place(row, col));
-        });
+        for (int n = 0; n < O::kRows; n += Bands::kStep, to += Bands::kStep * row_stride)
+            if (first.row + n < rows)
+                *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from + n * kPanel);
     }
 }
 
