@@ -84,7 +84,8 @@ class Memory {
             if (group && group->head() == v) place_group(*group);
             if (!is_vector(v) && !group) place(v);
             const std::int64_t work = group ? 0 : fragment_work_floats(fn_, v);
-            if (work > 0) work_[v] = states_.large.take(rounded(work)), stays_.push_back({rounded(work), v, v, {}, v});
+            if (work > 0)
+                work_[v] = states_.large.take(rounded(work)), stays_.push_back({rounded(work), v, v, {}, {v}});
             release(v);
             if (work > 0) states_.large.give(work_[v], rounded(work));
             if (group && group->members().back() == v)
@@ -97,6 +98,7 @@ class Memory {
                 break;
             }
         TileKernel kernel;
+        kernel.summed = already_summed();
         join_regions(kernel);
         kernel.fn = std::move(fn_);
         kernel.work = std::move(work_);
@@ -203,12 +205,18 @@ class Memory {
         for (const ValueId v : group.members()) place(v);
         const std::int64_t size = rounded(group_floats(fn_, group));
         work_[group.head()] = states_.large.take(size);
-        stays_.push_back({size, group.head(), group.members().back(), {}, group.head()});
+        stays_.push_back({size, group.head(), group.members().back(), {}, {group.head()}});
     }
 
     /// All that is large, where it takes the least memory: the largest first, or what stays longest, each as low as its
     /// life allows. What comes and goes at different times in different sizes would else leave gaps.
     void settle() {
+        settle_stays();
+        join_gate_sums();
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (ir::is_view(fn_.op(v).code)) place(v);
+    }
+    void settle_stays() {
         const auto by_size = [](const Stay& a, const Stay& b) { return a.floats > b.floats; };
         const auto by_life = [](const Stay& a, const Stay& b) { return a.to - a.from > b.to - b.from; };
         const auto by_both = [](const Stay& a, const Stay& b) {
@@ -216,8 +224,60 @@ class Memory {
         };
         settle(by_size), settle(by_life), settle(by_both);
         if (large_floats_ > kTwoTasks && most_at_once() <= kTwoTasks) search();
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (ir::is_view(fn_.op(v).code)) place(v);
+    }
+    /// Decays by the same gates have one work area, from the first to the last, if there is room for it.
+    void join_gate_sums() {
+        ValueId before = ir::kNoValue;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (!applies_decay(v)) continue;
+            if (before != ir::kNoValue && have_same_gates(before, v)) join_gate_sums(before, v);
+            before = v;
+        }
+    }
+    void join_gate_sums(ValueId first, ValueId second) {
+        const auto with = [&](ValueId v) {
+            return std::find_if(stays_.begin(), stays_.end(), [&](const Stay& s) {
+                return std::find(s.works.begin(), s.works.end(), v) != s.works.end();
+            });
+        };
+        const std::vector<Stay> apart = stays_;
+        const std::int64_t floats = large_floats_;
+        Stay joined = *with(first);
+        joined.to = second, joined.works.push_back(second);
+        stays_.erase(with(first)), stays_.erase(with(second));
+        stays_.push_back(std::move(joined));
+        const std::int64_t none = std::max(large_floats_, kTwoTasks) + 1;
+        large_floats_ = none;
+        settle_stays();
+        if (large_floats_ == none) stays_ = apart, large_floats_ = floats;
+    }
+    [[nodiscard]] bool applies_decay(ValueId v) const {
+        return fn_.op(v).code == Opcode::DecayApply && is_fragment(fn_.op(v).layout->space);
+    }
+    [[nodiscard]] bool have_same_gates(ValueId a, ValueId b) const {
+        return fn_.op(a).args[2] == fn_.op(b).args[2] && fn_.op(a).type == fn_.op(b).type;
+    }
+
+    /// Decays that find the sums of their gates where others have left them.
+    [[nodiscard]] std::set<ValueId> already_summed() const {
+        std::set<ValueId> found;
+        for (ValueId v = 0; v < fn_.size() && stages_ == 1; ++v)
+            for (ValueId u = v - 1; u >= 0 && applies_decay(v) && !writes_over(u, v); --u)
+                if (applies_decay(u) && have_same_gates(u, v) && work_.at(u) == work_.at(v)) {
+                    found.insert(v);
+                    break;
+                }
+        return found;
+    }
+    /// Whether making `u` changes the work area of `v`, but for the same sums.
+    [[nodiscard]] bool writes_over(ValueId u, ValueId v) const {
+        const std::int64_t begin = work_.at(v), end = begin + fragment_work_floats(fn_, v);
+        const auto meets = [&](std::int64_t at, std::int64_t floats) { return at < end && at + floats > begin; };
+        if (owns_buffer(u) && is_large(u) && meets(fn_.op(u).layout->offset, rounded(floats(u)))) return true;
+        const auto work = work_.find(u);
+        if (work == work_.end() || (applies_decay(u) && have_same_gates(u, v) && work->second == begin)) return false;
+        const DecayGroup* const group = group_of(u);
+        return meets(work->second, rounded(group ? group_floats(fn_, *group) : fragment_work_floats(fn_, u)));
     }
     template <class Before>
     void settle(const Before& before) {
@@ -267,7 +327,7 @@ class Memory {
         large_floats_ = end;
         for (std::size_t n = 0; n < stays_.size(); ++n) {
             for (const ValueId v : stays_[n].values) fn_.op(v).layout->offset = offsets[n];
-            if (stays_[n].work != ir::kNoValue) work_[stays_[n].work] = offsets[n];
+            for (const ValueId v : stays_[n].works) work_[v] = offsets[n];
         }
         return end;
     }
@@ -314,7 +374,7 @@ class Memory {
             (large ? stage_large_ : stage_small_) += size;
         } else {
             op.layout->offset = arenas(v).of(large).take(size);
-            if (large) stays_.push_back({size, is_permanent(v) ? 0 : v, last(v), {v}, ir::kNoValue});
+            if (large) stays_.push_back({size, is_permanent(v) ? 0 : v, last(v), {v}, {}});
         }
     }
     [[nodiscard]] ValueId last(ValueId v) const {
@@ -413,12 +473,11 @@ class Memory {
     std::vector<ValueId> vectors_;
     std::vector<DecayGroup> groups_;
     Arenas states_, outputs_;
-    /// How long something large lies in memory: values one after the other, or the work area of one.
+    /// How long something large lies in memory: values one after the other, or work areas.
     struct Stay {
         std::int64_t floats;
         ValueId from, to;
-        std::vector<ValueId> values;
-        ValueId work;
+        std::vector<ValueId> values, works;
     };
     std::vector<Stay> stays_;
     std::int64_t large_floats_ = 0;

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "ir/pass.h"
@@ -42,6 +43,7 @@ struct TileKernel {
     // For warp groups.
     std::vector<ir::ValueId> vectors = {};  ///< of tokens and what follows from them alone, made ahead by one warp
     std::optional<Roles> roles = {};        ///< of several that share a task
+    std::set<ir::ValueId> summed = {};      ///< decays that find the sums of their gates where others left them
     std::int64_t addresses = -1;            ///< of tasks of a chunk: where those of token tensors lie; -1: in registers
     std::string not_held = {};              ///< why threads do not hold all matrices of states, if they should
 };

@@ -175,8 +175,10 @@ void FragmentBody::decay_group(const tile::DecayGroup& group) {
 void FragmentBody::decay_apply(ValueId v) {
     const Op& op = fn_.op(v);
     const kernel::Accesses room = Context::floats_at(c_.kernel.tiles.work.at(v), tile::fragment_work_floats(fn_, v));
-    c_.next("sum_gates " + c_.name(v), c_.memory(op.args[2]), room);
-    decays_.sum_gates_of(v);
+    if (!c_.kernel.tiles.summed.contains(v)) {
+        c_.next("sum_gates " + c_.name(v), c_.memory(op.args[2]), room);
+        decays_.sum_gates_of(v);
+    }
     kernel::Accesses reads = room;
     for (const ValueId a : {op.args[0], op.args[1]}) kernel::append(reads, c_.memory(a));
     c_.next("decay_apply " + c_.name(v), reads, c_.held(v));
