@@ -59,6 +59,40 @@ TEST(BackwardSpills, AreNoProductsOfInputs) {
     }
 }
 
+std::ptrdiff_t count(const plan::Kernel& kernel, ir::Opcode code) {
+    const auto& ops = kernel.tiles.fn.ops;
+    return std::count_if(ops.begin(), ops.end(), [&](const ir::Op& op) { return op.code == code; });
+}
+
+// The sums of gates lie in shared memory until the last decay by them, as there is room for a second task all the same.
+TEST(BackwardDecays, ShareTheSumsOfTheirGates) {
+    const auto made = emitted_for("kda", 128, "backward");
+    const plan::Kernel& outputs = kernel_of(made->plan, "_outputs");
+    EXPECT_EQ(count(outputs, ir::Opcode::DecayApply), 4);
+    EXPECT_EQ(outputs.tiles.summed.size(), 3U);
+    EXPECT_EQ(emit::tasks_at_once(outputs), 2);
+}
+
+// Of the mask times the scores' gradient, and of the mask times the gradient of the system's matrix.
+TEST(BackwardMasks, AreMultipliedOnceByWhatProductsShare) {
+    const auto made = emitted_for("gated_delta_net", 128, "backward of q, k, v, g, beta");
+    const ir::Function& fn = kernel_of(made->plan, "_outputs").graph.fn;
+    const auto reads_mask = [&](const ir::Op& op) {
+        return std::any_of(op.args.begin(), op.args.end(),
+                           [&](ir::ValueId v) { return fn.op(v).code == ir::Opcode::DecayMask; });
+    };
+    EXPECT_EQ(std::count_if(fn.ops.begin(), fn.ops.end(), reads_mask), 2);
+}
+
+// Tasks of a chunk have better uses for registers than addresses.
+TEST(BackwardAddresses, LieInSharedMemory) {
+    const auto made = emitted_for("gated_delta_net", 128, "backward");
+    const plan::Kernel& outputs = kernel_of(made->plan, "_outputs");
+    EXPECT_GE(outputs.tiles.addresses, 0);
+    EXPECT_GE(outputs.tiles.scratch_floats, outputs.tiles.addresses + 2 * 11);  // six inputs, five gradients
+    EXPECT_LT(kernel_of(made->plan, "_states").tiles.addresses, 0);
+}
+
 // Four tiles of values would each make the same scores.
 TEST(ForwardOutputs, ShareWhatNoTileOwns) {
     const auto made = emitted_for("kda", 256, "forward");
