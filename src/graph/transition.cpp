@@ -402,6 +402,58 @@ Function summary(const Function& program) {
     return dce(cse(canonicalize(out)));
 }
 
+Function input_summary(const Function& program) {
+    Function out = program;
+    out.name = program.name + "_summaries";
+    out.results = state_results(program);
+    return dce(cse(canonicalize(out)));
+}
+
+namespace {
+
+bool has_axis(const ir::Type& type, const std::string& axis) {
+    return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
+}
+
+/// Whether v is 0 where all `varying` is, as a sum of products that have one such factor each; no operand is shifted in
+/// from another chunk.
+bool is_homogeneous(const Op& op, const std::vector<bool>& varying) {
+    const auto varies = [&](std::size_t i) { return varying[static_cast<std::size_t>(op.args[i])]; };
+    if (op.code == Opcode::Param) return op.attrs.role == Role::State || op.attrs.role == Role::Input;
+    const auto linear = linear_operands(op);
+    if (!linear) return false;
+    if (accumulates(op)) return varies(0) != varies(1) && varies(2);
+    int through = 0;
+    for (std::size_t i = 0; i < op.args.size(); ++i) {
+        if (!varies(i)) continue;
+        if (std::find(linear->begin(), linear->end(), i) == linear->end()) return false;
+        ++through;
+    }
+    return ir::is_additive(ir::linear(op.code)) ? through == static_cast<int>(linear->size()) : through == 1;
+}
+
+}  // namespace
+
+bool acts_on_columns(const Function& program, const std::string& axis) {
+    const Function fn = input_summary(program);
+    std::optional<Dim> rows;
+    for (const Transition& t : transitions(fn)) {
+        const Shape& shape = fn.op(fn.result(t.state, Role::State)).type.shape;
+        const bool fits = t.composable() && t.multiplies_left() && shape.size() == 2 && shape[1] == Dim(axis) &&
+                          !has_axis({DType::F32, {shape[0]}}, axis);
+        if (!fits || rows.value_or(shape[0]) != shape[0]) return false;
+        rows = shape[0];
+    }
+    std::vector<bool> varying;
+    for (const Op& op : fn.ops) {
+        const bool source = op.code == Opcode::Param && (is_state(op) || has_axis(op.type, axis));
+        varying.push_back(source || std::any_of(op.args.begin(), op.args.end(),
+                                                [&](ValueId a) { return varying[static_cast<std::size_t>(a)]; }));
+        if (varying.back() && !is_homogeneous(op, varying)) return false;
+    }
+    return rows.has_value();
+}
+
 Function with_transitions(const Function& program) {
     const auto all = composable_transitions(program);
     Function out = program;

@@ -54,6 +54,14 @@ std::vector<Transition> transitions(const ir::Function& program);
 /// with the obstacle.
 ir::Function summary(const ir::Function& program);
 
+/// The same without transitions: B alone.
+ir::Function input_summary(const ir::Function& program);
+
+/// Whether the columns of a matrix transition are what the program makes of the columns of the identity: all states are
+/// matrices [K, axis] of one K that are multiplied from the left, and nothing is added to them where all that has the
+/// axis is zero.
+bool acts_on_columns(const ir::Function& program, const std::string& axis);
+
 /// The whole program with the factors of its states' transitions beside the states: the parameters and results with
 /// role Ones or Eye of `summary`, and all of its own. Throws CompileError with the obstacle.
 ir::Function with_transitions(const ir::Function& program);

@@ -29,6 +29,9 @@ struct KernelGraph {
     ir::Function fn;
     bool tiled = true;     ///< takes a part of the tiled axis per task; otherwise the whole
     bool reverse = false;  ///< chunks from the last to the first
+    /// Of summaries: further tiles make the columns of transitions, from those of the identity and zeros for all that
+    /// has the tiled axis.
+    bool transition_columns = false;
 };
 
 /// What every task recomputes, or reads again from the caller's tensors, although a kernel before it could store it.
@@ -42,6 +45,8 @@ struct PlaceRules {
     Again again = Again::Cheap;
     /// Scans of segments join the summaries before them, which must be elementwise; else a kernel does.
     bool joined_at_start = false;
+    /// Summaries of segments have tiles for the columns of their transitions (graph::acts_on_columns).
+    bool transition_columns = false;
     /// A kernel that makes outputs for all chunks at once is cut along the axis too.
     bool outputs_cut = false;
     /// Products of two inputs that are read anyway are made again rather than read too.

@@ -87,7 +87,9 @@ std::string to_string(const Schedule& s) {
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
     if (s.strategy == Strategy::Segmented)
         text += fmt::format(", up to {} segments per sequence{}", s.segments,
-                            s.summaries > 1 ? fmt::format(" of {} summaries", s.summaries) : "");
+                            s.summaries > 1       ? fmt::format(" of {} summaries", s.summaries)
+                            : s.transition_columns ? ", transitions by columns"
+                                                   : "");
     if (s.tiles > 1)
         text += fmt::format(", {} in {} tiles of {}", forge::to_string(Dim(s.tile_axis)), s.tiles, s.tile_size);
     for (const auto& [axis, size] : s.padded) text += fmt::format(", {} held as {}", forge::to_string(Dim(axis)), size);
@@ -128,6 +130,14 @@ const LateState* Plan::late_state(int final) const {
 bool Plan::is_shared(const Kernel& kernel, const ir::Type& type) const {
     return tiles(kernel) > 1 && std::none_of(type.shape.begin(), type.shape.end(),
                                              [&](const Dim& d) { return d.symbol == schedule.tile_axis; });
+}
+
+std::int64_t Plan::transition_tiles(const Kernel& kernel) const {
+    if (!kernel.graph.transition_columns) return 0;
+    const ir::Type& state = kernel.graph.fn.op(kernel.graph.fn.results.front().value).type;
+    tile::Sizes held = schedule.held(sizes);
+    held[schedule.tile_axis] = schedule.tile_size;
+    return tile::size_of(tile::with_sizes(state, held), 0) / schedule.tile_size;
 }
 
 bool Plan::in_stretches() const {
@@ -204,7 +214,8 @@ class Planning {
         refuse_spoilt(program);
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
-                  {again, s.summaries > 0, share && tiled() && s.tile_chunks, s.warp_groups() && s.split.empty()});
+                  {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
+                   s.warp_groups() && s.split.empty()});
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         for (KernelGraph& graph : kernels) add(std::move(graph));
@@ -235,14 +246,27 @@ class Planning {
 
     void add(KernelGraph graph) {
         const Schedule& s = plan_.schedule;
-        graph.tiled = tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis)));
+        graph.tiled = graph.transition_columns ||
+                      (tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis))));
         const bool carries =
             s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
         const Engine engine = carries ? Engine::Tiles : s.engine;
         for (const ir::Result& r : graph.fn.results)
             if (auto slot = spill_of(graph, r)) add_spill(graph, r, std::move(*slot));
+        if (graph.transition_columns) add_transitions(graph);
         tile::TileKernel tiles = lowered(graph, graph.tiled ? part_ : whole_, engine);
         plan_.kernels.push_back({std::move(graph), std::move(tiles), engine});
+    }
+
+    /// Where further tiles of a kernel leave the columns of transitions.
+    void add_transitions(const KernelGraph& graph) {
+        for (const ir::Result& r : graph.fn.results) {
+            const Dim rows = graph.fn.op(r.value).type.shape[0];
+            SpillSlot slot{graph::transition_spill(r.name), {DType::F32, {rows, rows}}, {}, 0,
+                           SpillSlot::Per::Segment};
+            lay_out(slot);
+            plan_.spills.push_back(std::move(slot));
+        }
     }
 
     void add_spill(const KernelGraph& graph, const ir::Result& r, SpillSlot slot) {

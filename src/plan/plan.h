@@ -36,6 +36,8 @@ struct Schedule {
     std::int64_t segments = 1;  ///< per sequence, for the segmented strategy
     /// Per segment, which scans of later segments join as they start; 0: one, and a kernel joins them.
     std::int64_t summaries = 0;
+    /// … whose transitions are matrices, made column by column by tiles of their own (KernelGraph::transition_columns).
+    bool transition_columns = false;
     /// Kernels of single chunks take a part of tile_axis too (where on-chip memory is short).
     bool tile_chunks = false;
     std::int64_t vector_width = 16;
@@ -168,7 +170,11 @@ struct Plan {
     [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const {
         return schedule.beside_groups > 0 && kernel.graph.loop == loop;
     }
-    [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const { return kernel.graph.tiled ? schedule.tiles : 1; }
+    /// Tasks per unit of work and head; those from schedule.tiles on make columns of transitions.
+    [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const {
+        return (kernel.graph.tiled ? schedule.tiles : 1) + transition_tiles(kernel);
+    }
+    [[nodiscard]] std::int64_t transition_tiles(const Kernel& kernel) const;
     /// Whether all kernels go through a stretch of chunks before the first begins the next one. States then wait in
     /// spills.
     [[nodiscard]] bool in_stretches() const;

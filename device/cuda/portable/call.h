@@ -187,6 +187,12 @@ FORGE_DEVICE Task summary_task(const Call& call, Size index, Size chunk_size) {
     return at;
 }
 
+/// Of a task that makes columns of a segment's transition, those after the tiles of states: the first one of them.
+constexpr int kNoColumn = 1 << 20;
+FORGE_DEVICE int transition_column(const Task& at, int tiles, int width) {
+    return at.tile < tiles ? kNoColumn : (static_cast<int>(at.tile) - tiles) * width;
+}
+
 /// One per (sequence, head, tile): all segments of a sequence in order.
 FORGE_DEVICE Task carry_task(const Call& call, Size index) {
     const TaskNumber number(call, index);

@@ -215,11 +215,19 @@ void FragmentInputs::start_shifted(ValueId v, const std::string& from, const std
         factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride, part.empty() ? "" : ", " + part);
 }
 
+/// The rows of a chunk that are read of a tensor: none where columns of a transition are made, of what has tiles.
+std::string FragmentInputs::rows_there(int tensor) const {
+    const std::string rows = row_count(plan_, tensor);
+    const bool of_tile = input_of(tensor).type.shape.back().symbol == plan_.schedule.tile_axis;
+    if (!c_.kernel.graph.transition_columns || !of_tile) return rows;
+    return fmt::format("(at.tile < {} ? {} : 0)", plan_.schedule.tiles, rows);
+}
+
 void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When when) {
     copies(v, when);
     const Op& op = fn_.op(v);
     const int tensor = transfers_.tensor_of(op);
-    const std::string from = token_matrix(plan_, op.attrs.name, tensor, op.attrs.at), rows = row_count(plan_, tensor);
+    const std::string from = token_matrix(plan_, op.attrs.name, tensor, op.attrs.at), rows = rows_there(tensor);
     const char* const who = c_.kernel.tiles.roles ? "Warp" : "Group";
     if (op.attrs.role == Role::Shifted) return start_shifted(v, from, rows);
     const std::string part = transfers_.columns_of(tensor, op.attrs.at);
@@ -255,9 +263,11 @@ void FragmentInputs::declare_vectors() {
     out_.end("};");
 }
 
-const TensorSlot& FragmentInputs::input_slot(ValueId v) const {
-    return plan_.tensors[static_cast<std::size_t>(transfers_.tensor_of(fn_.op(v)))];
+const TensorSlot& FragmentInputs::input_of(int tensor) const {
+    return plan_.tensors[static_cast<std::size_t>(tensor)];
 }
+
+const TensorSlot& FragmentInputs::input_slot(ValueId v) const { return input_of(transfers_.tensor_of(fn_.op(v))); }
 
 std::string FragmentInputs::next_vector(ValueId v) const { return c_.name(v) + "_next"; }
 

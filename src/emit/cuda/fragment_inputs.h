@@ -55,7 +55,9 @@ class FragmentInputs {
     [[nodiscard]] std::string token_vector(ir::ValueId v) const;
     [[nodiscard]] std::string arriving(
         ir::ValueId v) const;  ///< where a buffer lies that is filled for chunk number `stage` of those in flight
+    [[nodiscard]] const plan::TensorSlot& input_of(int tensor) const;
     [[nodiscard]] const plan::TensorSlot& input_slot(ir::ValueId v) const;
+    [[nodiscard]] std::string rows_there(int tensor) const;
     void declare_start();
     void declare_copying_start();
     void copy_by_one_thread(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);

@@ -23,6 +23,9 @@ std::string fragment_parameters(const ir::Function& fn, ValueId v) {
 std::string fragment_type(const ir::Function& fn, ValueId v) { return "Fragment" + fragment_parameters(fn, v); }
 
 void FragmentStates::start() {
+    if (makes_columns())
+        out_.line("const int first_column = transition_column(at, {}, {});", plan_.schedule.tiles,
+                  plan_.schedule.tile_size);
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Head) && fn_.op(v).type.rank() > 0) transfers_.load_head(v);
         if (c_.is_param(v, Role::State)) start_state(v);
@@ -37,6 +40,7 @@ void FragmentStates::start_state(ValueId v) {
     const std::string& state = fn_.op(v).attrs.name;
     c_.next("start " + name, {}, c_.held(v));
     out_.line("{} {};", fragment_type(fn_, v), name);
+    if (makes_columns()) return fill(v, columns_of_identity(v));
     if (loop_ == Loop::Summaries) return fill(v, "broadcast_pair(0.0f)");
     if (loop_ == Loop::Segments && plan_.schedule.summaries == 0) {
         const std::string spill = graph::carry_spill(state);
@@ -89,7 +93,13 @@ void FragmentStates::start_transition(ValueId v) {
     out_.line("fill<{}>({}, 1.0f);", c_.floats(v), c_.name(v));
 }
 
-void FragmentStates::fill(ValueId v, const char* value) {
+/// From `first_column` on; none of them where the task makes a state.
+std::string FragmentStates::columns_of_identity(ValueId v) const {
+    const bool transposed = fn_.op(v).layout->space == Space::Transposed;
+    return transposed ? "eye_pair(spot.i + first_column, spot.j)" : "eye_pair(spot.i - first_column, spot.j)";
+}
+
+void FragmentStates::fill(ValueId v, const std::string& value) {
     out_.line("each{}([&](const Spot& spot) {{ {}.put(spot, {}); }});", fragment_parameters(fn_, v), c_.name(v), value);
 }
 
@@ -122,9 +132,24 @@ void FragmentStates::store() {
 }
 
 void FragmentStates::store_summary(const ir::Result& r, ValueId v) {
+    if (makes_columns()) return store_columns(r, v);
     const std::string spill = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
     if (!c_.is_fragment(v)) return transfers_.store_spill(spill, v, "at.segment");
     store_spilled(spill, v, "at.segment");
+}
+
+void FragmentStates::store_columns(const ir::Result& r, ValueId v) {
+    const std::string input = graph::input_spill(r.name), transition = graph::transition_spill(r.name);
+    const plan::SpillSlot& columns = plan_.spills[static_cast<std::size_t>(plan_.spill(transition))];
+    c_.next("store " + c_.name(v), c_.held(v), {});
+    out_.open("if (first_column == kNoColumn)");
+    out_.line("store_state({}, {}, {});", transfers_.spill_pointer(input, "at.segment"), spill_strides(v, input),
+              c_.name(v));
+    out_.close("} else {");
+    out_.indent();
+    out_.line("store_state({} + first_column * {}, {}, {});", transfers_.spill_pointer(transition, "at.segment"),
+              columns.strides[1], spill_strides(v, transition), c_.name(v));
+    out_.close();
 }
 
 void FragmentStates::store_spilled(const std::string& spill, ValueId v, const char* block) {

@@ -30,8 +30,11 @@ class FragmentStates {
     void start_small_state(ir::ValueId v);
     void join_summaries(ir::ValueId v);
     void start_transition(ir::ValueId v);
-    void fill(ir::ValueId v, const char* value);
+    void fill(ir::ValueId v, const std::string& value);
+    [[nodiscard]] bool makes_columns() const { return c_.kernel.graph.transition_columns; }
+    [[nodiscard]] std::string columns_of_identity(ir::ValueId v) const;
     void store_summary(const ir::Result& r, ir::ValueId v);
+    void store_columns(const ir::Result& r, ir::ValueId v);
     void store_spilled(const std::string& spill, ir::ValueId v, const char* block);
     void store_final(const std::string& state, ir::ValueId v);
     [[nodiscard]] std::string strides(ir::ValueId v, const std::string& rows, const std::string& cols) const;

@@ -230,8 +230,8 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
 
 /// The same in segments that are joined by products of matrices, where tasks are so few that these pay.
 template <class MakePlan>
-std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pass, const FitWishes& wishes,
-                                           const SharedMemory& memory, MakePlan make_plan) {
+std::optional<Schedule> in_matrix_segments(Schedule s, bool transition_columns, const plan::Plan& one_pass,
+                                           const FitWishes& wishes, const SharedMemory& memory, MakePlan make_plan) {
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles;
     MatrixSegmentTimes times;
     times.chunks = wishes.expected_tokens / kBlock;
@@ -243,6 +243,7 @@ std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pas
     s.segments = times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunks));
     if (s.segments < 2) return std::nullopt;
     s.strategy = Strategy::Segmented;
+    s.transition_columns = transition_columns;
     try {
         return with_roles(s, memory, make_plan);
     } catch (const Refused&) {
@@ -330,12 +331,14 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     const auto summaries = [&](std::int64_t segments) {
         return joined ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0;
     };
+    const bool by_columns = !back && graph::acts_on_columns(program, s.tile_axis);
     const auto with_strategy = [&](Schedule tried, std::int64_t segments, bool pay) {
         tried.strategy =
             wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
         if (tried.strategy != Strategy::Segmented) return tried;
         tried.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
         tried.summaries = summaries(std::max<std::int64_t>(2, tried.segments));
+        tried.transition_columns = by_columns;
         return tried;
     };
     if (tasks <= memory.multiprocessors) {
@@ -349,7 +352,7 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
             const Schedule roles = with_roles(with_strategy(s, segments, pay), memory, make_plan);
             const plan::Plan plan = make_plan(roles);
             if (!wishes.strategy && s.share && joined_by_matrices(program))
-                if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
+                if (const auto cut = in_matrix_segments(roles, by_columns, plan, wishes, memory, make_plan)) return *cut;
             return with_work_beside(roles, plan, wishes, memory);
         } catch (const Refused& why) {
             s.refused.push_back(why.refusal());
