@@ -132,8 +132,23 @@ class KernelWriter {
                 reverse_ ? fmt::format("for (Size row = last_row; row >= at.row; row -= {}, block -= call.heads)", step)
                          : fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
         }
+        if (loop_ == Loop::Carries && plan_.schedule.forgetting) start_anew();
         if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", rows_from("row"));
         if (!fetches_ahead()) fetch_first();
+    }
+
+    /// What the segment before has forgotten does not matter here: its summary is the state. If this one forgets it too,
+    /// nobody asks for more.
+    void start_anew() {
+        const std::string forgets = fmt::format("call.spills[{}]", plan_.spill(plan::kForgetsSpill));
+        c_.next("start anew", Transfers::spilled(plan::kForgetsSpill), {});
+        out_.line("const bool anew = starts_anew(call, {}, block, row == at.row);", forgets);
+        out_.line("if (anew && (row + 1 == at.end || number_of({}, block) != 0.0f)) continue;", forgets);
+        out_.open("if (anew)");
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (c_.is_param(v, Role::State))
+                transfers_.load_spill(v, graph::input_spill(fn_.op(v).attrs.name), "(block - call.heads)");
+        out_.close();
     }
 
     /// Of a sequence without tokens the last chunk is before the first.

@@ -118,6 +118,7 @@ class Placement {
 
     [[nodiscard]] int stage_of(const ir::Result& r) const {
         if (r.role == Role::After) return before_;
+        if (r.role == Role::Spill) return 0;  // what is asked for beside the results
         if (r.role == Role::State && sums_of_.contains(r.name)) return sums_;
         return r.role == Role::State || r.role == Role::Before ? scan_ : last_;
     }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "forge/error.h"
+#include "graph/log_norm.h"
 #include "graph/padding.h"
 #include "graph/passes.h"
 #include "graph/saved_states.h"
@@ -88,6 +89,7 @@ std::string to_string(const Schedule& s) {
     if (s.strategy == Strategy::Segmented)
         text += fmt::format(", up to {} segments per sequence{}", s.segments,
                             s.summaries > 1       ? fmt::format(" of {} summaries", s.summaries)
+                            : s.forgetting         ? ", transitions by columns where they do not forget"
                             : s.transition_columns ? ", transitions by columns"
                                                    : "");
     if (s.tiles > 1)
@@ -210,7 +212,11 @@ class Planning {
         const bool share =
             s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
         const Again again = s.warp_groups() ? Again::Inputs : share && !s.shared_memory ? Again::Vectors : Again::Cheap;
-        const ir::Function program = s.warp_groups() ? for_matrix_units(share) : plan_.program;
+        ir::Function program = s.warp_groups() ? for_matrix_units(share) : plan_.program;
+        if (s.forgetting) {
+            program = graph::with_log_norm(program, plan_.definition).value();
+            plan_.spills.push_back({kForgetsSpill, {}, {}, kNumberFloats, SpillSlot::Per::Segment});
+        }
         refuse_spoilt(program);
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
@@ -227,6 +233,8 @@ class Planning {
     }
 
   private:
+    static constexpr std::int64_t kNumberFloats = 4;  ///< of a spill that is one number
+
     [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }
 
     void refuse_spoilt(const ir::Function& program) const {

@@ -38,6 +38,9 @@ struct Schedule {
     std::int64_t summaries = 0;
     /// … whose transitions are matrices, made column by column by tiles of their own (KernelGraph::transition_columns).
     bool transition_columns = false;
+    /// … where it is not sure that nothing is left of the states before: summaries of segments that forget them (by the
+    /// norms of graph/log_norm.h) begin late and have no transition.
+    bool forgetting = false;
     /// Kernels of single chunks take a part of tile_axis too (where on-chip memory is short).
     bool tile_chunks = false;
     std::int64_t vector_width = 16;
@@ -127,6 +130,8 @@ struct LateState {
 
 /// Where work ahead of a scan that runs beside it says what it has made: a word per chunk and head.
 constexpr const char* kMadeSpill = "made";
+/// A number per segment and head: whether it forgets the states before it, 1 or 0.
+constexpr const char* kForgetsSpill = "forgets";
 /// Tiles for which shared memory is too small; kernels have them one after the other.
 constexpr const char* kFarSpill = "far tiles";
 

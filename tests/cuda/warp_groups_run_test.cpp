@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "check/check.h"
@@ -187,10 +188,10 @@ TEST(SegmentsOfRanks, SumUpToTheFinalStates) {
         const plan::Plan plan =
             plan_for(frontend::with_dtype(def, BF16), example, plan::Strategy::Segmented, kFewTasks).value();
         const emulated::Program program(std::string("ranks_") + name, plan, [](std::string& source) {
-            const std::string flag = "!call.every_summary";
-            const std::size_t at = source.find(flag);
-            ASSERT_NE(at, std::string::npos);
-            source.replace(at, flag.size(), "false");
+            const std::string flag = "call.every_summary";
+            ASSERT_NE(source.find(flag), std::string::npos);
+            for (std::size_t at = 0; (at = source.find(flag, at)) != std::string::npos;)
+                source.replace(at, flag.size(), "true");
         });
         for (check::Problem problem : {check::Problem{.T = 330, .H = 1, .initial_state = true},
                                        check::Problem{.H = 1, .lengths = {70, 0, 1, 200}, .initial_state = true}}) {
@@ -209,6 +210,62 @@ TEST(SegmentsOfRanks, SumUpToTheFinalStates) {
         }
     }
 }
+
+// Segments of delta rules, whose transitions are matrices: where the norm of a segment's transition falls below float's
+// last bit, its summary begins late and it has no transition; elsewhere transitions are made column by column.
+class ForgettingSegments : public testing::TestWithParam<std::string> {
+  protected:
+    const Example example_{GetParam(), BF16, 64, 128};
+    const ir::Definition def_ = graph::with_phases(program_named(example_.program).make().define());
+    const plan::Plan plan_ =
+        plan_for(frontend::with_dtype(def_, BF16), example_, plan::Strategy::Segmented, kFewTasks).value();
+
+    /// With a text of the source, wherever it stands, replaced by another.
+    [[nodiscard]] emulated::Program program(const std::string& text = "", const std::string& by = "") const {
+        return {"forgetting_" + GetParam() + std::to_string(by.size()), plan_, [&](std::string& source) {
+                    EXPECT_NE(source.find(text), std::string::npos) << text;
+                    for (std::size_t at = 0; !text.empty() && (at = source.find(text, at)) != std::string::npos;
+                         at += by.size())
+                        source.replace(at, text.size(), by);
+                }};
+    }
+    /// Segments of three chunks.
+    [[nodiscard]] check::Problem problem(double gate) const {
+        return {.T = 530, .H = 2, .sizes = example_.sizes(), .dtype = BF16, .initial_state = true, .gate = gate};
+    }
+    [[nodiscard]] bool is_right(const emulated::Program& program, const check::Problem& problem) const {
+        check::Buffers buffers(def_, problem);
+        const check::Reference reference = check::reference(buffers, 64);
+        program.run(buffers.call(), 1);
+        return check::compare(buffers, reference).ok;
+    }
+    static constexpr double kForgets = -0.2, kRemembers = -1e-3;
+};
+
+TEST_P(ForgettingSegments, AreRightWhateverTheyForget) {
+    ASSERT_TRUE(plan_.schedule.forgetting);
+    const emulated::Program kernels = program();
+    for (const double gate : {0.0, kRemembers, -0.1, kForgets, -5.0, -std::numeric_limits<double>::infinity()})
+        EXPECT_TRUE(is_right(kernels, problem(gate))) << gate;
+    check::Problem packed = problem(kForgets);
+    packed.lengths = {200, 0, 1, 530, 64};
+    EXPECT_TRUE(is_right(kernels, packed));
+}
+
+TEST_P(ForgettingSegments, HaveTransitionsWhereTheyRemember) {
+    const emulated::Program kernels = program("if (at.forgets && at.tile >= 2) return;", "if (at.tile >= 2) return;");
+    EXPECT_TRUE(is_right(kernels, problem(kForgets)));
+    EXPECT_FALSE(is_right(kernels, problem(kRemembers)));
+}
+
+TEST_P(ForgettingSegments, StartFromTheCarriedStateWhereTheyRemember) {
+    const emulated::Program kernels = program("starts_anew(call, call.spills[0], at.segment, at.row == 0)", "at.row > 0");
+    EXPECT_TRUE(is_right(kernels, problem(kForgets)));
+    EXPECT_FALSE(is_right(kernels, problem(kRemembers)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, ForgettingSegments, testing::Values("gated_delta_net", "kda"),
+                         [](const auto& test) { return test.param; });
 
 /// Final states lie where the initial ones do.
 void run_in_place(const emulated::Program& program, check::Buffers& buffers, unsigned seed = 2) {

@@ -71,6 +71,7 @@ struct TensorMaps {
 struct Task : device::Task {
     Size start;  ///< the sequence's first token in packed tensors, else 0
     bool idle;   ///< nothing to do: a block that was set apart for tokens that are not there
+    bool forgets;  ///< of a summary: nothing is left of the state before it
 };
 
 /// a / b, both below 2^31 and b most often 1: the quotient of 64-bit numbers takes a hundred instructions.
@@ -185,6 +186,42 @@ FORGE_DEVICE Task summary_task(const Call& call, Size index, Size chunk_size) {
     Task at = part_task(call, index, chunk_size, call.summary_rows);
     at.last = (at.row / call.segment_rows + 1) * call.segment_rows >= at.tokens;
     return at;
+}
+
+/// A spill of one number per chunk or segment.
+constexpr int kNumberFloats = 4;
+FORGE_DEVICE float number_of(const float* numbers, Size block) { return numbers[block * kNumberFloats]; }
+
+/// A summary that begins late where nothing is left of the state before it: as few chunks before its end as it takes
+/// for the norm of their transitions, whose logarithms the chunks have, to fall below float's last bit. Each warp finds
+/// the same.
+FORGE_DEVICE Task forgetting(const Call& call, Task at, const float* log_norms, int chunk_size) {
+    constexpr float kLastBit = -16.6355f;  // log(2^-24)
+    if (at.idle) return at;
+    const int chunks = static_cast<int>((at.end - at.row + chunk_size - 1) / chunk_size);
+    float sum = 0.0f;
+    for (int later = 0; later < chunks; later += kLanes) {
+        const int chunk = chunks - 1 - later - lane();
+        float x = chunk < 0 ? 0.0f : number_of(log_norms, at.block + chunk * call.heads);
+        for (int n = 1; n < kLanes; n *= 2) {
+            const float before = __shfl_up_sync(kAllLanes, x, n);
+            if (lane() >= n) x += before;
+        }
+        const unsigned enough = __ballot_sync(kAllLanes, chunk >= 0 && sum + x < kLastBit);  // never of NaN
+        if (enough) {
+            const int first = chunks - later - __ffs(static_cast<int>(enough));
+            at.forgets = true;
+            at.row += Size{first} * chunk_size, at.block += Size{first} * call.heads;
+            return at;
+        }
+        sum += __shfl_sync(kAllLanes, x, kLanes - 1);
+    }
+    return at;
+}
+
+/// Whether a segment starts from the summary of the one before it alone.
+FORGE_DEVICE bool starts_anew(const Call& call, const float* forgets, Size segment, bool is_first) {
+    return !is_first && number_of(forgets, segment - call.heads) != 0.0f;
 }
 
 /// Of a task that makes columns of a segment's transition, those after the tiles of states: the first one of them.

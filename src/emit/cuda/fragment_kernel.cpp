@@ -6,6 +6,7 @@
 #include "emit/kernel.h"
 #include "emit/statements.h"
 #include "forge/error.h"
+#include "graph/log_norm.h"
 
 namespace forge::emit {
 namespace {
@@ -73,7 +74,27 @@ class FragmentKernel {
         throw InternalError("emit: carries are no work for warp groups");
     }
 
+    /// Summaries that may begin late read what the kernels before have made to know their task.
+    [[nodiscard]] bool forgets() const { return loop_ == Loop::Summaries && plan_.schedule.forgetting; }
+
+    void write_forgetting(const std::string& task) {
+        out_.add({kernel::Kind::WaitKernel});
+        c_.next("forgetting", Transfers::spilled(graph::kLogNorm), {});
+        out_.line("const Task all = {};", task);
+        out_.line("const Task at = call.every_summary ? all : forgetting(call, all, call.spills[{}], kChunk);",
+                  plan_.spill(graph::kLogNorm));
+        out_.put(c_.dialect.idle);
+        out_.line("if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
+        out_.line("if (thread() == 0) call.spills[{}][at.segment * kNumberFloats] = at.forgets;",
+                  plan_.spill(plan::kForgetsSpill));
+        out_.line("if (at.forgets && at.tile >= {}) return;  // no transition", plan_.schedule.tiles);
+    }
+
     void write_task(const std::string& task, const std::string& idle) {
+        if (forgets()) {
+            write_forgetting(task);
+            return write_body();
+        }
         out_.line("const Task at = {};", task);
         if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
         else if (waits_for_kernel_before(plan_, c_.kernel) && !beside_)
@@ -83,6 +104,10 @@ class FragmentKernel {
         if (loop_ == Loop::Summaries)
             out_.line(
                 "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
+        write_body();
+    }
+
+    void write_body() {
         declare_parameters();
         inputs_.declare_rows();
         if (c_.kernel.tiles.roles) write_fragment_roles(c_, transfers_, inputs_);

@@ -44,9 +44,17 @@ void FragmentStates::start_state(ValueId v) {
     if (loop_ == Loop::Summaries) return fill(v, "broadcast_pair(0.0f)");
     if (loop_ == Loop::Segments && plan_.schedule.summaries == 0) {
         const std::string spill = graph::carry_spill(state);
-        c_.next("start " + name, Transfers::spilled(spill), c_.held(v));
-        return out_.line("load_state({}, {}, {});", name, transfers_.spill_pointer(spill, "at.segment"),
-                         spill_strides(v, spill));
+        kernel::Accesses reads = Transfers::spilled(spill);
+        std::string from = transfers_.spill_pointer(spill, "at.segment");
+        if (plan_.schedule.forgetting) {
+            kernel::append(reads, Transfers::spilled(graph::input_spill(state)));
+            kernel::append(reads, Transfers::spilled(plan::kForgetsSpill));
+            from = fmt::format("starts_anew(call, call.spills[{}], at.segment, at.row == 0) ? {} : {}",
+                               plan_.spill(plan::kForgetsSpill),
+                               transfers_.spill_pointer(graph::input_spill(state), "(at.segment - call.heads)"), from);
+        }
+        c_.next("start " + name, reads, c_.held(v));
+        return out_.line("load_state({}, {}, {});", name, from, spill_strides(v, spill));
     }
     const int tensor = plan_.tensor(SlotKind::InitialState, state);
     const std::string offset = transfers_.tile_offset(tensor, 0);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "emit/cuda/emit_cuda.h"
+#include "graph/log_norm.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
@@ -205,6 +206,22 @@ Schedule with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) 
     needs.refuse_for(Reason::SharedMemoryOfRoles, needs.most > memory.bytes ? memory.bytes : all_bytes(memory));
 }
 
+/// Segments whose transitions are matrices: made by columns if they can be, and only where segments do not forget the
+/// states before them if the norms can be known.
+template <class MakePlan>
+Schedule with_summaries(Schedule s, const SharedMemory& memory, const ir::Definition& definition, MakePlan make_plan) {
+    const ir::Function program = make_plan(s).program;
+    s.transition_columns = graph::acts_on_columns(program, s.tile_axis);
+    s.forgetting = s.transition_columns && s.share && graph::with_log_norm(program, definition).has_value();
+    if (!s.forgetting) return with_roles(s, memory, make_plan);
+    try {
+        return with_roles(s, memory, make_plan);
+    } catch (const Refused&) {  // where an axis ends on chip only, norms may be spoilt by what is behind its end
+        s.forgetting = false;
+        return with_roles(s, memory, make_plan);
+    }
+}
+
 /// Warp groups of a block that has a multiprocessor to itself, 128 registers for each thread.
 int groups_beside(const plan::Kernel& kernel, const SharedMemory& memory) {
     constexpr std::int64_t kMost = 4;
@@ -230,8 +247,8 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
 
 /// The same in segments that are joined by products of matrices, where tasks are so few that these pay.
 template <class MakePlan>
-std::optional<Schedule> in_matrix_segments(Schedule s, bool transition_columns, const plan::Plan& one_pass,
-                                           const FitWishes& wishes, const SharedMemory& memory, MakePlan make_plan) {
+std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pass, const FitWishes& wishes,
+                                           const SharedMemory& memory, MakePlan make_plan) {
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles;
     MatrixSegmentTimes times;
     times.chunks = wishes.expected_tokens / kBlock;
@@ -243,9 +260,8 @@ std::optional<Schedule> in_matrix_segments(Schedule s, bool transition_columns, 
     s.segments = times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunks));
     if (s.segments < 2) return std::nullopt;
     s.strategy = Strategy::Segmented;
-    s.transition_columns = transition_columns;
     try {
-        return with_roles(s, memory, make_plan);
+        return with_summaries(s, memory, one_pass.definition, make_plan);
     } catch (const Refused&) {
         return std::nullopt;  // what one pass has of shared memory is too little for its summaries
     }
@@ -331,14 +347,12 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     const auto summaries = [&](std::int64_t segments) {
         return joined ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0;
     };
-    const bool by_columns = !back && graph::acts_on_columns(program, s.tile_axis);
     const auto with_strategy = [&](Schedule tried, std::int64_t segments, bool pay) {
         tried.strategy =
             wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
         if (tried.strategy != Strategy::Segmented) return tried;
         tried.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
         tried.summaries = summaries(std::max<std::int64_t>(2, tried.segments));
-        tried.transition_columns = by_columns;
         return tried;
     };
     if (tasks <= memory.multiprocessors) {
@@ -349,10 +363,13 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
         // Work ahead fills the GPU; two segments shorten what is left too little.
         const bool pay = segments > (s.share ? 2 : 1) && times.pay();
         try {
-            const Schedule roles = with_roles(with_strategy(s, segments, pay), memory, make_plan);
+            const Schedule tried = with_strategy(s, segments, pay);
+            const bool joined_apart = tried.strategy == Strategy::Segmented && tried.summaries == 0;
+            const Schedule roles = joined_apart ? with_summaries(tried, memory, definition, make_plan)
+                                                : with_roles(tried, memory, make_plan);
             const plan::Plan plan = make_plan(roles);
             if (!wishes.strategy && s.share && joined_by_matrices(program))
-                if (const auto cut = in_matrix_segments(roles, by_columns, plan, wishes, memory, make_plan)) return *cut;
+                if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
             return with_work_beside(roles, plan, wishes, memory);
         } catch (const Refused& why) {
             s.refused.push_back(why.refusal());

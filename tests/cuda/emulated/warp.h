@@ -64,6 +64,12 @@ template <class T>
 T __shfl_xor_sync(unsigned, T x, int n) {
     return exchange(x, lane_of_warp() ^ n);
 }
+inline unsigned __ballot_sync(unsigned, bool x) {
+    unsigned of_all = x ? 1u << lane_of_warp() : 0;
+    for (int n = 1; n < 32; n *= 2) of_all |= __shfl_xor_sync(~0u, of_all, n);
+    return of_all;
+}
+inline int __ffs(int x) { return __builtin_ffs(x); }
 
 inline void __syncwarp() {
     forge_hardware->together(nullptr, [](void* const*) {});

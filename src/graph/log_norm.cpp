@@ -1,0 +1,75 @@
+#include "graph/log_norm.h"
+
+#include <map>
+
+#include "forge/error.h"
+#include "graph/derive_rows.h"
+#include "graph/norm_bound.h"
+#include "graph/passes.h"
+#include "ir/infer.h"
+
+namespace forge::graph {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using ir::ValueId;
+
+/// A function of one token, f32[], of all tokens of a chunk: [C].
+ValueId of_all_tokens(const Function& token, ChunkWriter& out) {
+    TokenRows rows(token, out);
+    std::vector<TokenRow> made;
+    for (ValueId v = 0; v < token.size(); ++v) {
+        std::vector<TokenRow> args;
+        for (const ValueId a : token.op(v).args) args.push_back(made[static_cast<std::size_t>(a)]);
+        made.push_back(rows.operation(v, args));
+    }
+    return out.per_token(made[static_cast<std::size_t>(token.results.front().value)]);
+}
+
+/// The operations of `fn` at the end of `out`, which has its parameters in float32.
+ValueId append(const Function& fn, ValueId result, Function& out) {
+    std::map<std::pair<std::string, Role>, ValueId> parameters;
+    for (ValueId v = 0; v < out.size(); ++v)
+        if (const Op& op = out.op(v); op.code == Opcode::Param) parameters[{op.attrs.name, op.attrs.role}] = v;
+    std::map<ValueId, ValueId> map;
+    const auto needed = ir::needed_for(fn, {result});
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        if (!needed[static_cast<std::size_t>(v)]) continue;
+        Op op = fn.op(v);
+        const auto known = parameters.find({op.attrs.name, op.attrs.role});
+        for (ValueId& a : op.args) a = map.at(a);
+        if (op.code == Opcode::Param && known != parameters.end()) map[v] = known->second;
+        else if (op.code == Opcode::To && out.op(op.args[0]).type.dtype == op.type.dtype) map[v] = op.args[0];
+        else {
+            if (op.code == Opcode::Param) op.type.dtype = DType::F32;
+            map[v] = out.add(std::move(op));
+        }
+    }
+    return map.at(result);
+}
+
+}  // namespace
+
+std::optional<Function> with_log_norm(const Function& program, const ir::Definition& def) {
+    ChunkWriter chunk(def);
+    ValueId largest = ir::kNoValue;
+    try {
+        for (const NormBound& bound : norm_bounds(program, def)) {
+            if (bound.over != NormBound::Over::Token) return std::nullopt;
+            const ValueId norm = of_all_tokens(bound.fn, chunk);
+            largest = largest == ir::kNoValue ? norm : chunk.emit(Opcode::Maximum, {largest, norm});
+        }
+    } catch (const CompileError&) {
+        return std::nullopt;  // an operation that has no form for all tokens of a chunk
+    }
+    if (largest == ir::kNoValue) return std::nullopt;
+    const ValueId sum = chunk.sum(chunk.emit(Opcode::Log, {largest}));
+    Function out = program;
+    out.results.push_back({kLogNorm, Role::Spill, append(chunk.fn, sum, out)});
+    return dce(cse(out));
+}
+
+}  // namespace forge::graph
