@@ -117,20 +117,22 @@ class KernelWriter {
                 "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
     }
 
+    [[nodiscard]] std::int64_t step() const { return loop_ == Loop::Carries ? 1 : plan_.schedule.chunk; }
+
     /// The loop over chunks (or segments), and the valid rows of a chunk.
     void begin_chunk() {
         if (loop_ == Loop::Chunks) out_.line("const Size row = at.row, block = at.block;");
         else if (!reverse_) out_.line("Size block = at.block;");
         else begin_at_last_chunk();
-        const std::int64_t step = loop_ == Loop::Carries ? 1 : plan_.schedule.chunk;
         if (plan::in_order(loop_)) {
             out_.add({Kind::Rest, "before the first chunk"});
             if (fetches_ahead()) fetch_first();
             held_states_.take();
             out_.begin(
                 {Kind::Loop, "chunks"},
-                reverse_ ? fmt::format("for (Size row = last_row; row >= at.row; row -= {}, block -= call.heads)", step)
-                         : fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step));
+                reverse_
+                    ? fmt::format("for (Size row = last_row; row >= at.row; row -= {}, block -= call.heads)", step())
+                    : fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step()));
         }
         if (loop_ == Loop::Carries && plan_.schedule.forgetting) start_anew();
         if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", rows_from("row"));
@@ -145,6 +147,7 @@ class KernelWriter {
         out_.line("const bool anew = starts_anew(call, {}, block, row == at.row);", forgets);
         out_.line("if (anew && (row + 1 == at.end || number_of({}, block) != 0.0f)) continue;", forgets);
         out_.open("if (anew)");
+        if (!ahead_.empty()) fetch({"row", "rows_ahead", "block"});  // the segments between were passed over
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (c_.is_param(v, Role::State))
                 transfers_.load_spill(v, graph::input_spill(fn_.op(v).attrs.name), "(block - call.heads)");
@@ -166,6 +169,7 @@ class KernelWriter {
 
     /// The valid rows of the chunk that begins at a row.
     [[nodiscard]] std::string rows_from(const std::string& row) const {
+        if (loop_ == Loop::Carries) return fmt::format("static_cast<int>(at.end - {})", row);
         return fmt::format("static_cast<int>(at.tokens - {0} < {1} ? at.tokens - {0} : {1})", row,
                            plan_.schedule.chunk);
     }
@@ -173,9 +177,10 @@ class KernelWriter {
     /// On a GPU, what a chunk reads is asked for all at once, while the chunk before is computed if there are many.
     void choose_ahead() {
         constexpr std::int64_t kRegisters = 65536 / 4;  // a quarter of what a multiprocessor has
-        const std::int64_t most = kRegisters / c_.dialect.threads;
+        // A task that carries states along has little else to hold than a transition.
+        const std::int64_t most = (loop_ == Loop::Carries ? 2 : 1) * kRegisters / c_.dialect.threads;
         std::int64_t used = 0;
-        for (ValueId v = 0; v < fn_.size() && loop_ != Loop::Carries; ++v) {
+        for (ValueId v = 0; v < fn_.size() && (loop_ != Loop::Carries || plan_.schedule.transition_columns); ++v) {
             const std::int64_t registers = transfers_.registers_ahead(v);
             if (registers == 0 || used + registers > most) continue;
             used += registers;
@@ -200,12 +205,14 @@ class KernelWriter {
     void fetch_next() {
         if (ahead_.empty() || !fetches_ahead()) return;
         const char* const sign = reverse_ ? "-" : "+";
-        const std::string next = fmt::format("(row {} {})", sign, plan_.schedule.chunk);
-        out_.line("rows_ahead = {};", rows_ahead_from(next));
+        fetch({fmt::format("(row {} {})", sign, step()), "rows_ahead", fmt::format("(block {} call.heads)", sign)});
+    }
+
+    void fetch(const Transfers::Place& place) {
+        out_.line("rows_ahead = {};", rows_ahead_from(place.row));
         for (const ValueId v : ahead_) {
             fetches(v);
-            out_.line("{}_ahead = {};", c_.name(v),
-                      transfers_.fetch(v, {next, "rows_ahead", fmt::format("(block {} call.heads)", sign)}));
+            out_.line("{}_ahead = {};", c_.name(v), transfers_.fetch(v, place));
         }
     }
 

@@ -68,7 +68,7 @@ std::optional<Transfers::Part> Transfers::part_of_tile(int tensor, std::size_t l
     const ir::Type& t = slot(tensor).type;
     for (std::size_t axis = leading; c_.kernel.graph.tiled && axis < t.shape.size(); ++axis)
         if (t.shape[axis].symbol == plan_.schedule.tile_axis)
-            return Part{t.shape[axis].factor * plan_.schedule.tile_size, axis - leading};
+            return Part{t.shape[axis].factor * plan_.tile_size(c_.kernel), axis - leading};
     return {};
 }
 
@@ -80,7 +80,7 @@ std::string Transfers::tile_offset(int tensor, std::size_t leading) const {
 std::string Transfers::first_column(int tensor) const {
     const Dim& columns = slot(tensor).type.shape.back();
     const bool part = c_.kernel.graph.tiled && columns.symbol == plan_.schedule.tile_axis;
-    return part ? fmt::format("at.tile * {}", columns.factor * plan_.schedule.tile_size) : "0";
+    return part ? fmt::format("at.tile * {}", columns.factor * plan_.tile_size(c_.kernel)) : "0";
 }
 
 std::string Transfers::column_offset(int tensor, const At& at, int dim) {
@@ -96,7 +96,7 @@ std::string Transfers::part_of(const Dim& axis, std::optional<std::int64_t> from
     const std::int64_t size = axis.factor * plan_.sizes.at(axis.symbol) - from.value_or(0);
     if (from) return size < tile::kBlock ? std::to_string(size) : "";
     if (!c_.kernel.graph.tiled || axis.symbol != plan_.schedule.tile_axis) return std::to_string(size);
-    return fmt::format("static_cast<int>({} - at.tile * {})", size, axis.factor * plan_.schedule.tile_size);
+    return fmt::format("static_cast<int>({} - at.tile * {})", size, axis.factor * plan_.tile_size(c_.kernel));
 }
 
 Transfers::Block Transfers::whole(ValueId v, int tensor, std::size_t leading, std::string type, std::string memory,
@@ -444,7 +444,7 @@ std::string Transfers::spill_pointer(const std::string& spill, const char* block
         if (slot.type.shape[axis].symbol == plan_.schedule.tile_axis)
             text += fmt::format(" + at.tile * {}", slot.parts > 0 ? slot.floats / plan_.schedule.tiles
                                                                   : slot.type.shape[axis].factor *
-                                                                        plan_.schedule.tile_size * slot.strides[axis]);
+                                                                        plan_.tile_size(c_.kernel) * slot.strides[axis]);
     if (const std::int64_t floats = offset_in_spill(slot, at); floats > 0) text += fmt::format(" + {}", floats);
     return text;
 }

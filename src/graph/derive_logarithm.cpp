@@ -63,6 +63,8 @@ Range bounds(const ChunkWriter& out, ValueId v) {
             return {std::max(arg(0).low, arg(1).low), std::max(arg(0).high, arg(1).high)};
         case Opcode::Where:
             return {std::min(arg(1).low, arg(2).low), std::max(arg(1).high, arg(2).high)};
+        case Opcode::Amax:
+            return arg(0);
         default:
             if (op.code == Opcode::To || op.code == Opcode::PrevToken || op.code == Opcode::Expand ||
                 ir::is_view(op.code))
@@ -120,6 +122,13 @@ ValueId log_value(ChunkWriter& out, ValueId v) {
             break;
         case Opcode::Constant:
             return op.attrs.value >= 0 ? out.constant(std::log(op.attrs.value)) : ir::kNoValue;
+        case Opcode::Abs:  // of what is not negative; else the logarithm of this itself, below
+            if (bounds(out, op.args[0]).low >= 0) return log_of(0);
+            break;
+        case Opcode::Amax: {
+            const ValueId a = bounds(out, op.args[0]).low >= 0 ? log_of(0) : ir::kNoValue;
+            return a == ir::kNoValue ? a : out.emit(op.code, {a}, op.attrs, op.where);
+        }
         case Opcode::To:
         case Opcode::Unsqueeze:
         case Opcode::Squeeze:

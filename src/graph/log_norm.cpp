@@ -1,9 +1,10 @@
 #include "graph/log_norm.h"
 
+#include <algorithm>
 #include <map>
 
 #include "forge/error.h"
-#include "graph/derive_rows.h"
+#include "graph/derive_forms.h"
 #include "graph/norm_bound.h"
 #include "graph/passes.h"
 #include "ir/infer.h"
@@ -17,8 +18,8 @@ using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 
-/// A function of one token, f32[], of all tokens of a chunk: [C].
-ValueId of_all_tokens(const Function& token, ChunkWriter& out) {
+/// A function of one token, f32[], of all tokens of a chunk.
+TokenRow of_all_tokens(const Function& token, ChunkWriter& out) {
     TokenRows rows(token, out);
     std::vector<TokenRow> made;
     for (ValueId v = 0; v < token.size(); ++v) {
@@ -26,7 +27,7 @@ ValueId of_all_tokens(const Function& token, ChunkWriter& out) {
         for (const ValueId a : token.op(v).args) args.push_back(made[static_cast<std::size_t>(a)]);
         made.push_back(rows.operation(v, args));
     }
-    return out.per_token(made[static_cast<std::size_t>(token.results.front().value)]);
+    return made[static_cast<std::size_t>(token.results.front().value)];
 }
 
 /// The operations of `fn` at the end of `out`, which has its parameters in float32.
@@ -59,14 +60,19 @@ std::optional<Function> with_log_norm(const Function& program, const ir::Definit
     try {
         for (const NormBound& bound : norm_bounds(program, def)) {
             if (bound.over != NormBound::Over::Token) return std::nullopt;
-            const ValueId norm = of_all_tokens(bound.fn, chunk);
+            const auto log = logarithm(chunk, of_all_tokens(bound.fn, chunk));
+            if (!log) return std::nullopt;
+            const ValueId norm = chunk.per_token(*log);
             largest = largest == ir::kNoValue ? norm : chunk.emit(Opcode::Maximum, {largest, norm});
         }
     } catch (const CompileError&) {
         return std::nullopt;  // an operation that has no form for all tokens of a chunk
     }
     if (largest == ir::kNoValue) return std::nullopt;
-    const ValueId sum = chunk.sum(chunk.emit(Opcode::Log, {largest}));
+    const bool of_channels = std::any_of(chunk.fn.ops.begin(), chunk.fn.ops.end(),
+                                         [](const Op& op) { return op.code == Opcode::Amax; });
+    if (of_channels) return std::nullopt;
+    const ValueId sum = chunk.sum(largest);
     Function out = program;
     out.results.push_back({kLogNorm, Role::Spill, append(chunk.fn, sum, out)});
     return dce(cse(out));

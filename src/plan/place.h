@@ -32,6 +32,7 @@ struct KernelGraph {
     /// Of summaries: further tiles make the columns of transitions, from those of the identity and zeros for all that
     /// has the tiled axis.
     bool transition_columns = false;
+    std::int64_t tile_size = 0;  ///< of the tiled axis; 0: the schedule's
 };
 
 /// What every task recomputes, or reads again from the caller's tensors, although a kernel before it could store it.

@@ -234,6 +234,9 @@ class Planning {
 
   private:
     static constexpr std::int64_t kNumberFloats = 4;  ///< of a spill that is one number
+    /// Of a state, that a task carries from segment to segment: each reads all of the transitions, so that the fewer
+    /// they are the sooner a segment is done.
+    static constexpr std::int64_t kCarriedColumns = 16;
 
     [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }
 
@@ -258,11 +261,14 @@ class Planning {
                       (tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis))));
         const bool carries =
             s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
+        if (carries && s.transition_columns) graph.tiled = true, graph.tile_size = kCarriedColumns;
         const Engine engine = carries ? Engine::Tiles : s.engine;
         for (const ir::Result& r : graph.fn.results)
             if (auto slot = spill_of(graph, r)) add_spill(graph, r, std::move(*slot));
         if (graph.transition_columns) add_transitions(graph);
-        tile::TileKernel tiles = lowered(graph, graph.tiled ? part_ : whole_, engine);
+        tile::Sizes sizes = graph.tiled ? part_ : whole_;
+        if (graph.tile_size > 0) sizes[s.tile_axis] = graph.tile_size;
+        tile::TileKernel tiles = lowered(graph, sizes, engine);
         plan_.kernels.push_back({std::move(graph), std::move(tiles), engine});
     }
 

@@ -177,7 +177,12 @@ struct Plan {
     }
     /// Tasks per unit of work and head; those from schedule.tiles on make columns of transitions.
     [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const {
-        return (kernel.graph.tiled ? schedule.tiles : 1) + transition_tiles(kernel);
+        return (kernel.graph.tiled ? schedule.tiles * schedule.tile_size / tile_size(kernel) : 1) +
+               transition_tiles(kernel);
+    }
+    /// What a task has of the tiled axis.
+    [[nodiscard]] std::int64_t tile_size(const Kernel& kernel) const {
+        return kernel.graph.tile_size > 0 ? kernel.graph.tile_size : schedule.tile_size;
     }
     [[nodiscard]] std::int64_t transition_tiles(const Kernel& kernel) const;
     /// Whether all kernels go through a stretch of chunks before the first begins the next one. States then wait in

@@ -215,7 +215,7 @@ TEST(SegmentsOfRanks, SumUpToTheFinalStates) {
 // last bit, its summary begins late and it has no transition; elsewhere transitions are made column by column.
 class ForgettingSegments : public testing::TestWithParam<std::string> {
   protected:
-    const Example example_{GetParam(), BF16, 64, 128};
+    const Example example_{GetParam(), BF16, 128, 128};
     const ir::Definition def_ = graph::with_phases(program_named(example_.program).make().define());
     const plan::Plan plan_ =
         plan_for(frontend::with_dtype(def_, BF16), example_, plan::Strategy::Segmented, kFewTasks).value();
@@ -264,7 +264,7 @@ TEST_P(ForgettingSegments, StartFromTheCarriedStateWhereTheyRemember) {
     EXPECT_FALSE(is_right(kernels, problem(kRemembers)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, ForgettingSegments, testing::Values("gated_delta_net", "kda"),
+INSTANTIATE_TEST_SUITE_P(Some, ForgettingSegments, testing::Values("gated_delta_net", "delta_product"),
                          [](const auto& test) { return test.param; });
 
 /// Final states lie where the initial ones do.
