@@ -5,7 +5,8 @@
 ///
 ///     bench/fit_scans.py bench/results/2026-11-22-h200-vs-fla.csv
 ///
-/// fits `product` and `matrix` again, and holds what the table says of every scan in the file against its times. The
+/// fits `product` and `matrix` again, and holds what the table says of every scan in the file against its times. Those of
+/// segments whose transitions are matrices are of bench/results/2026-11-24-h200-segments.csv (bench/segments.py). The
 /// other numbers were set by hand until schedules chosen by them were the fastest of `forge tune --device cuda` for
 /// linear and delta rules with scalar, vector and no decay.
 #pragma once
@@ -22,12 +23,13 @@ struct ScanTimes {
     double summary_chunk;  ///< a chunk of a summary
     double join;           ///< what scans take that join summaries as they start
     double kernel;         ///< … and a kernel that joins them
-    // … whose transitions are matrices: their summaries have a matrix more, and a kernel multiplies these one by one.
-    double matrix_summary_chunk;     ///< a chunk of a summary …
-    double matrix_summary_kilobyte;  ///< … and what was made ahead of it
-    double matrix_join;              ///< a segment that is joined
-    double matrix_kernels;           ///< the two kernels
-    double worth_it;                 ///< segments are taken if they need no more than this share of one pass
+    // … whose transitions are matrices, made by columns: a task has a multiprocessor to itself, and a kernel joins them.
+    double matrix_summary_chunk;  ///< a chunk of a task
+    double matrix_join;           ///< a segment that is joined
+    double matrix_kernels;        ///< what the two kernels add else
+    double matrix_bytes;          ///< per microsecond, of scans that are as many as multiprocessors
+    double forgotten;             ///< the share of summaries' chunks that is counted where segments may forget
+    double worth_it;              ///< segments are taken if they need no more than this share of one pass
 
     // A task of the work ahead of a scan, on a multiprocessor that is full of them.
     double ahead_product, ahead_inverse, ahead_mask, ahead_stored;
@@ -43,10 +45,11 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .summary_chunk = 1.25,
                              .join = 16,
                              .kernel = 30,
-                             .matrix_summary_chunk = 2.15,
-                             .matrix_summary_kilobyte = 0.047,
-                             .matrix_join = 9.8,
-                             .matrix_kernels = 54,
+                             .matrix_summary_chunk = 0.97,
+                             .matrix_join = 2,
+                             .matrix_kernels = 20,
+                             .matrix_bytes = 3.0e6,
+                             .forgotten = 0.5,
                              .worth_it = 0.97,
                              .ahead_product = 0.33,
                              .ahead_inverse = 1.1,

@@ -54,7 +54,8 @@ double microseconds_of_spills(const plan::Plan& plan, const plan::Kernel& kernel
 
 /// A chunk of a scan with roles that has its multiprocessor to itself.
 double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
-    if (kernel.graph.loop == plan::Loop::Summaries) return kH200.summary_chunk;
+    if (kernel.graph.loop == plan::Loop::Summaries)
+        return kernel.graph.transition_columns ? kH200.matrix_summary_chunk : kH200.summary_chunk;
     if (has_work_ahead(plan)) return microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel);
     FitWishes wishes;
     wishes.expected_tokens = problem.tokens, wishes.expected_tasks = problem.sequences * problem.heads;
@@ -62,7 +63,8 @@ double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, c
         .chunk;
 }
 
-/// Tasks that go through chunks in order. The table's summaries are two to a multiprocessor. Alone on a multiprocessor
+/// Tasks that go through chunks in order. The table's summaries are two to a multiprocessor, unless they make
+/// transitions by columns. Alone on a multiprocessor
 /// a task waits for itself; several share what it can issue.
 void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem,
                   int multiprocessors) {
@@ -71,7 +73,7 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
         k.tasks *= parts, k.hops = support::divide_up(k.hops, parts);
     const double hop = kMicro * factor_of_sizes(kernel.tiles.fn) * microseconds_of_hop(plan, kernel, problem),
                  chain = static_cast<double>(k.hops) * hop;
-    const std::int64_t at_once = summaries ? 2 : 1, each = support::divide_up(k.tasks, at_once * multiprocessors);
+    const std::int64_t at_once = summaries && !kernel.graph.transition_columns ? 2 : 1, each = support::divide_up(k.tasks, at_once * multiprocessors);
     if (each == 1) k.latency_seconds = chain;
     else k.arithmetic_seconds = static_cast<double>(each) * (summaries ? 1 : kH200Calls.crowded) * chain;
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});

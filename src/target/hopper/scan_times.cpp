@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "support/divide.h"
 #include "target/hopper/fitted.h"
 #include "tile/fragments.h"
 
@@ -53,8 +54,10 @@ bool SegmentTimes::pay() const { return in_segments() < kH200.worth_it * in_one_
 double MatrixSegmentTimes::in(std::int64_t segments) const {
     const auto all = static_cast<double>(chunks), n = static_cast<double>(segments);
     if (segments < 2) return all * chunk;
-    const double summary = kH200.matrix_summary_chunk + kH200.matrix_summary_kilobyte * kilobytes;
-    return ahead + all / n * (chunk + summary) + n * kH200.matrix_join + kH200.matrix_kernels;
+    const auto rounds = static_cast<double>(support::divide_up(heads * (segments - 1) * tiles, multiprocessors));
+    const double summaries = rounds * kH200.matrix_summary_chunk * (forgetting ? kH200.forgotten : 1),
+                 scans = std::max(chunk, static_cast<double>(heads) * n * bytes / kH200.matrix_bytes);
+    return ahead + all / n * (summaries + scans) + n * kH200.matrix_join + kH200.matrix_kernels;
 }
 
 std::int64_t MatrixSegmentTimes::best(std::int64_t most) const {
@@ -62,6 +65,19 @@ std::int64_t MatrixSegmentTimes::best(std::int64_t most) const {
     for (std::int64_t n = 2; n <= most; ++n)
         if (in(n) < in(found)) found = n;
     return in(found) < kH200.worth_it * in(1) ? found : 1;
+}
+
+MatrixSegmentTimes matrix_segment_times(const plan::Plan& one_pass, const FitWishes& wishes, int multiprocessors) {
+    MatrixSegmentTimes times;
+    times.chunks = wishes.expected_tokens / kBlock, times.heads = wishes.expected_tasks;
+    times.multiprocessors = multiprocessors;
+    times.chunk = microseconds_of_chunk(one_pass, one_pass.kernels.back().tiles.fn);
+    times.bytes = bytes_of_chunk(one_pass.definition, one_pass.sizes);
+    for (const plan::SpillSlot& spill : one_pass.spills)
+        times.bytes += static_cast<double>(spill.floats) * sizeof(float);
+    times.ahead = microseconds_ahead(one_pass.kernels.front().tiles.fn) *
+                  static_cast<double>(times.heads * times.chunks) / multiprocessors;
+    return times;
 }
 
 SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,

@@ -28,17 +28,21 @@ struct SegmentTimes {
 SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                            const tile::Sizes& held, const FitWishes& wishes);
 
-/// A scan with work ahead whose transitions are matrices.
+/// A scan with work ahead whose transitions are matrices, in segments.
 struct MatrixSegmentTimes {
-    std::int64_t chunks = 0;
-    double chunk = 0;      ///< of the scan, in one pass and in segments
-    double kilobytes = 0;  ///< of a chunk, made ahead
-    double ahead = 0;      ///< the work ahead, which in one pass is done beside the scan
+    std::int64_t chunks = 0, heads = 0;  ///< of a sequence; of all sequences
+    std::int64_t tiles = 1;              ///< tasks of a segment's summary
+    int multiprocessors = 1;
+    double chunk = 0;  ///< of the scan, in one pass and in segments
+    double bytes = 0;  ///< of a chunk of one head, what was made ahead included
+    double ahead = 0;  ///< the work ahead, which in one pass is done beside the scan
+    bool forgetting = false;
 
     [[nodiscard]] double in(std::int64_t segments) const;  ///< 1: in one pass
     /// The number of segments, at most so many, that takes least; 1 if they do not save enough.
     [[nodiscard]] std::int64_t best(std::int64_t most) const;
 };
+MatrixSegmentTimes matrix_segment_times(const plan::Plan& one_pass, const FitWishes& wishes, int multiprocessors);
 
 /// What a task of the work ahead takes a multiprocessor that is full of them.
 double microseconds_ahead(const ir::Function& ahead);

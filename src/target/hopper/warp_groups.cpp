@@ -249,22 +249,22 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
 template <class MakePlan>
 std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pass, const FitWishes& wishes,
                                            const SharedMemory& memory, MakePlan make_plan) {
-    const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles;
-    MatrixSegmentTimes times;
-    times.chunks = wishes.expected_tokens / kBlock;
-    times.chunk = microseconds_of_chunk(one_pass, one_pass.kernels.back().tiles.fn);
-    for (const plan::SpillSlot& spill : one_pass.spills)
-        times.kilobytes += static_cast<double>(spill.floats) * sizeof(float) / 1024;
-    times.ahead = microseconds_ahead(one_pass.kernels.front().tiles.fn) *
-                  static_cast<double>(wishes.expected_tasks * times.chunks) / memory.multiprocessors;
-    s.segments = times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunks));
-    if (s.segments < 2) return std::nullopt;
     s.strategy = Strategy::Segmented;
+    s.segments = 2;
     try {
-        return with_summaries(s, memory, one_pass.definition, make_plan);
+        s = with_summaries(s, memory, one_pass.definition, make_plan);
     } catch (const Refused&) {
         return std::nullopt;  // what one pass has of shared memory is too little for its summaries
     }
+    if (!s.transition_columns) return std::nullopt;
+    MatrixSegmentTimes times = matrix_segment_times(one_pass, wishes, memory.multiprocessors);
+    const plan::Plan plan = make_plan(s);
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (kernel.graph.loop == plan::Loop::Summaries) times.tiles = plan.tiles(kernel);
+    times.forgetting = s.forgetting;
+    const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles;
+    s.segments = times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunks));
+    return s.segments < 2 ? std::nullopt : std::optional(s);
 }
 
 /// Of a thread, for what kernels that go through chunks in order hold of matrices, where one group does everything.
