@@ -95,6 +95,10 @@ class Replay {
 
     void step(std::int64_t c, std::int64_t token, Bindings& carried, const interp::Sizes& sizes) {
         Bindings bound = interp::chunk_bindings(def_, sequence_, sizes, token);
+        for (const ir::Op& op : kernel_->planned->graph.fn.ops)
+            if (without_values_ && op.code == ir::Opcode::Param && op.attrs.role == Role::Input &&
+                tile_axis(op.attrs.role, op.attrs.name))
+                std::fill(bound.at(op.attrs.name).data.begin(), bound.at(op.attrs.name).data.end(), 0.0);
         for (const auto& [name, value] : carried) bound.insert_or_assign(name, value);
         bind_spills(bound, c);
         for (auto& [result, value] : evaluated(bound)) {
@@ -117,6 +121,7 @@ class Replay {
 
     void summaries() {
         for (std::int64_t segment = 0; segment < segment_count(); ++segment) {
+            if (kernel_->planned->graph.transition_columns) transition_columns(segment);
             Bindings carried;
             for (const ir::Op& op : kernel_->planned->graph.fn.ops) {
                 if (op.code != ir::Opcode::Param) continue;
@@ -136,15 +141,44 @@ class Replay {
         }
     }
 
-    /// The states before each segment.
+    /// What the kernel makes of the columns of the identity, as many at a time as a state has, where all that has the
+    /// tiled axis is zero.
+    void transition_columns(std::int64_t segment) {
+        for (const ir::StateDecl& s : def_.states) {
+            const Value state = filled(s.type.shape, sizes_, 0);
+            const std::int64_t rows = state.shape[0], width = state.shape[1];
+            Value transition = interp::zeros({rows, rows});
+            for (std::int64_t first = 0; first < rows; first += width) {
+                Bindings carried;
+                for (const ir::StateDecl& other : def_.states) carried[other.name] = filled(other.type.shape, sizes_, 0);
+                Value& columns = carried[s.name];
+                for (std::int64_t j = 0; j < std::min(width, rows - first); ++j)
+                    columns.data[static_cast<std::size_t>((first + j) * width + j)] = 1;
+                without_values_ = true;
+                const Value made = scan(segment * per_segment_, end_of(segment), std::move(carried)).at(s.name);
+                without_values_ = false;
+                for (std::int64_t i = 0; i < rows; ++i)
+                    for (std::int64_t j = 0; j < std::min(width, rows - first); ++j)
+                        transition.data[static_cast<std::size_t>(i * rows + first + j)] =
+                            made.data[static_cast<std::size_t>(i * width + j)];
+            }
+            spills_[graph::transition_spill(s.name)][segment] = std::move(transition);
+        }
+    }
+
+    /// The states before each segment, by all tiles of the kernel or by a function that has none.
     void carries(const ir::Function& carry) {
+        const bool by_kernel = &carry == &fn();
         Bindings carried = initial_;
         for (std::int64_t segment = 0; segment < segment_count(); ++segment) {
             Bindings bound = carried;
             for (const ir::Op& op : carry.ops)
                 if (op.code == ir::Opcode::Param && op.attrs.role == Role::Spill)
                     bound[interp::binding_name(op.attrs.name, Role::Spill)] = spills_[op.attrs.name].at(segment);
-            const std::vector<Value> values = interp::evaluate(carry, bound, sizes_);
+            std::vector<Value> values;
+            if (!by_kernel) values = interp::evaluate(carry, bound, sizes_);
+            else
+                for (auto& [result, value] : evaluated(bound)) values.push_back(std::move(value));
             for (std::size_t i = 0; i < values.size(); ++i) {
                 const ir::Result& r = carry.results[i];
                 (r.role == Role::Spill ? spills_[r.name][segment] : carried[r.name]) = values[i];
@@ -172,7 +206,9 @@ class Replay {
             return std::all_of(op.type.shape.begin(), op.type.shape.end(),
                                [](const Dim& d) { return d.is_constant(); });
         });
-        const std::int64_t tiles = numbers && !token_by_token() ? plan_.tiles(*kernel_->planned) : 1;
+        const plan::Kernel& planned = *kernel_->planned;
+        const std::int64_t tiles =
+            numbers && !token_by_token() ? plan_.tiles(planned) - plan_.transition_tiles(planned) : 1;
         std::vector<std::vector<Value>> parts;
         for (std::int64_t tile = 0; tile < tiles; ++tile)
             parts.push_back(interp::evaluate(fn(), tiles > 1 ? part_of(bound, tile, tiles) : shaped(bound), sizes_));
@@ -250,6 +286,7 @@ class Replay {
     std::int64_t chunk_, chunks_ = 0, per_segment_ = 1;
     Bindings initial_;
     const ReplayKernel* kernel_ = nullptr;
+    bool without_values_ = false;  ///< all that has the tiled axis is zero
     std::map<std::string, std::map<std::int64_t, Value>> spills_;  ///< by chunk or segment
     interp::Outcome outcome_;
 };

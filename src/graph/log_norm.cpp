@@ -7,6 +7,7 @@
 #include "graph/derive_forms.h"
 #include "graph/norm_bound.h"
 #include "graph/passes.h"
+#include "graph/pipeline.h"
 #include "ir/infer.h"
 
 namespace forge::graph {
@@ -30,7 +31,7 @@ TokenRow of_all_tokens(const Function& token, ChunkWriter& out) {
     return made[static_cast<std::size_t>(token.results.front().value)];
 }
 
-/// The operations of `fn` at the end of `out`, which has its parameters in float32.
+/// The operations of `fn` at the end of `out`, whose parameters it shares.
 ValueId append(const Function& fn, ValueId result, Function& out) {
     std::map<std::pair<std::string, Role>, ValueId> parameters;
     for (ValueId v = 0; v < out.size(); ++v)
@@ -42,12 +43,8 @@ ValueId append(const Function& fn, ValueId result, Function& out) {
         Op op = fn.op(v);
         const auto known = parameters.find({op.attrs.name, op.attrs.role});
         for (ValueId& a : op.args) a = map.at(a);
-        if (op.code == Opcode::Param && known != parameters.end()) map[v] = known->second;
-        else if (op.code == Opcode::To && out.op(op.args[0]).type.dtype == op.type.dtype) map[v] = op.args[0];
-        else {
-            if (op.code == Opcode::Param) op.type.dtype = DType::F32;
-            map[v] = out.add(std::move(op));
-        }
+        const bool shared = op.code == Opcode::Param && known != parameters.end();
+        map[v] = shared ? known->second : out.add(std::move(op));
     }
     return map.at(result);
 }
@@ -69,12 +66,14 @@ std::optional<Function> with_log_norm(const Function& program, const ir::Definit
         return std::nullopt;  // an operation that has no form for all tokens of a chunk
     }
     if (largest == ir::kNoValue) return std::nullopt;
-    const bool of_channels = std::any_of(chunk.fn.ops.begin(), chunk.fn.ops.end(),
-                                         [](const Op& op) { return op.code == Opcode::Amax; });
-    if (of_channels) return std::nullopt;
-    const ValueId sum = chunk.sum(largest);
+    const bool left_out = std::any_of(chunk.fn.ops.begin(), chunk.fn.ops.end(), [](const Op& op) {
+        return op.code == Opcode::Amax || op.code == Opcode::PrevToken;
+    });
+    if (left_out) return std::nullopt;
+    chunk.fn.results = {{kLogNorm, Role::Input, chunk.sum(largest)}};
+    const Function norm = optimize(std::move(chunk.fn));
     Function out = program;
-    out.results.push_back({kLogNorm, Role::Spill, append(chunk.fn, sum, out)});
+    out.results.push_back({kLogNorm, Role::Spill, append(norm, norm.results.front().value, out)});
     return dce(cse(out));
 }
 

@@ -133,12 +133,13 @@ TEST(WarpGroupSegments, AreChosenForLongSequences) {
     EXPECT_EQ(strategy("gla", 32, 32768), plan::Strategy::OnePass);
     // Matrices as transitions: where tasks are so few that products of matrices pay.
     for (const char* name : {"gated_delta_net", "delta_net", "kda"}) {
-        EXPECT_EQ(strategy(name, 4, 32768), plan::Strategy::Segmented) << name;
-        for (const auto& [tasks, tokens] : {std::pair(4, 8192), {16, 32768}, {32, 32768}})
+        for (const auto& [tasks, tokens] : {std::pair(1, 8192), {4, 8192}, {4, 32768}, {8, 32768}})
+            EXPECT_EQ(strategy(name, tasks, tokens), plan::Strategy::Segmented) << name << " " << tasks << " " << tokens;
+        for (const auto& [tasks, tokens] : {std::pair(1, 2048), {32, 8192}, {32, 32768}})
             EXPECT_EQ(strategy(name, tasks, tokens), plan::Strategy::OnePass) << name << " " << tasks << " " << tokens;
     }
-    EXPECT_EQ(strategy("gated_delta_net", 8, 32768), plan::Strategy::Segmented);
-    EXPECT_EQ(strategy("kda", 8, 32768), plan::Strategy::OnePass);  // with more that summaries read
+    EXPECT_EQ(strategy("gated_delta_net", 16, 32768), plan::Strategy::Segmented);
+    EXPECT_EQ(strategy("kda", 16, 32768), plan::Strategy::OnePass);  // whose work ahead takes longer
 }
 
 // Work ahead of the scan runs beside it, where the scan leaves multiprocessors free and nothing else comes between.
