@@ -54,6 +54,7 @@ struct Schedule {
     int beside_groups = 0;    ///< … which, if not 0, runs beside the scan, with so many warp groups per block
                               ///< (device/cuda/warpgroup/beside.h)
     double beside_steps = 0;  ///< … a task of which costs a multiprocessor so many of the scan's chunks
+    bool inputs_ahead = false;  ///< … and asks for the next one's inputs as soon as it has read its own
     /// Channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace.
     bool clusters = false;
     /// Threads hold matrices of states in registers, from the first token of a call to its last (tile/held.h).

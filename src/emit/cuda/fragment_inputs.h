@@ -22,11 +22,13 @@ class FragmentInputs {
           maps_(mapped_tensors(plan_, context.kernel)) {}
 
     void declare();                  ///< the functions `start` and `make_vectors`
+    void declare_ahead();            ///< `start`, of any of the tasks that come one after the other
     void declare_rows();             ///< where the walk through chunks begins, and how many rows a chunk has
     void start_first();              ///< issues the copies of the first chunks' inputs
     void start_late(ir::ValueId v);  ///< … of one that arrives late (tile::arrives_late)
     void make_first_vectors();
     /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Then the next one's vectors.
+    /// Or the next task's inputs, where this one's have been read.
     void start_later();
 
     /// The producer: one warp group that issues the copies of all chunks' inputs, and does nothing else.
@@ -57,6 +59,7 @@ class FragmentInputs {
         ir::ValueId v) const;  ///< where a buffer lies that is filled for chunk number `stage` of those in flight
     [[nodiscard]] const plan::TensorSlot& input_slot(ir::ValueId v) const;
     void declare_start();
+    void start_all();  ///< the lines of that function
     void declare_copying_start();
     void copy_by_one_thread(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
     [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory
