@@ -114,7 +114,7 @@ class Memory {
 
   private:
     static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
-    static constexpr std::int64_t kAddressFloats = 2;
+    static constexpr std::int64_t kAddressFloats = 2, kTaskFloats = 24;  // the device library's
     static constexpr std::int64_t kTwoTasks =
         110 * kOperandFloats;  ///< with which, beside a few vectors, two tasks fit on a multiprocessor
     static std::int64_t rounded(std::int64_t floats) {
@@ -446,6 +446,8 @@ class Memory {
         if (stages_ == 1 && !roles_) {
             kernel.addresses = end;
             end += (inputs_ahead_ ? 2 : 1) * kAddressFloats * token_tensors();
+            kernel.kept_tasks = end;
+            end += inputs_ahead_ ? 2 * kTaskFloats : 0;
         }
         kernel.scratch_floats = (end + 3) / 4 * 4;
         for (auto& [v, offset] : work_) offset += large;

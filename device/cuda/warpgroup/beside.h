@@ -50,10 +50,10 @@ FORGE_DEVICE Size in_order_of_scans(const Call& call, Size task, Size chunk_size
 template <int GROUPS, int CHUNK>
 class TasksBeside {
   public:
+    Task at;  ///< if one is left
+
     FORGE_DEVICE explicit TasksBeside(const Call& call) : call_(call), task_(first_task_beside(call)) { skip_idle(); }
     FORGE_DEVICE bool left() const { return task_ < call_.tasks; }
-    /// If one is left; worked out each time, as it would take more registers than time.
-    FORGE_DEVICE Task at() const { return chunk_task(call_, in_order_of_scans(call_, task_, CHUNK), CHUNK); }
     FORGE_DEVICE void next() {
         task_ = next_task_beside<GROUPS>(call_, task_);
         skip_idle();
@@ -61,7 +61,11 @@ class TasksBeside {
 
   private:
     FORGE_DEVICE void skip_idle() {
-        while (left() && at().idle) task_ = next_task_beside<GROUPS>(call_, task_);
+        at = {};  // else the compiler holds the last one in registers, for when none is left
+        for (; left(); task_ = next_task_beside<GROUPS>(call_, task_)) {
+            at = chunk_task(call_, in_order_of_scans(call_, task_, CHUNK), CHUNK);
+            if (!at.idle) return;
+        }
     }
 
     const Call& call_;

@@ -29,10 +29,15 @@ void FragmentInputs::declare() {
     declare_vectors();
 }
 
+std::string FragmentInputs::kept_task() const {
+    return fmt::format("scratch + {} + turn * kTaskFloats", c_.kernel.tiles.kept_tasks);
+}
+
 void FragmentInputs::declare_ahead() {
     out_.begin({Kind::Function, "start"}, "const auto start = [&](const Task& at, int turn)");
     declare_rows();
     out_.line("[[maybe_unused]] const int rows = rows_of(row);");
+    out_.line("keep_task(at, {});", kept_task());
     transfers_.keep_addresses();
     transfers_.declare_kept();
     start_all();
@@ -381,7 +386,7 @@ void FragmentInputs::ask_for_all() {
 }
 
 void FragmentInputs::start_first() {
-    if (c_.kernel.tiles.inputs_ahead) return uses("start", 0, "if (tasks.left()) start(tasks.at(), 0);");
+    if (c_.kernel.tiles.inputs_ahead) return uses("start", 0, "if (tasks.left()) start(tasks.at, 0);");
     if (!plan::in_order(loop_)) return uses("start", 0, "start(row, rows_of(row), block, 0);");
     out_.line("[[maybe_unused]] const auto after = [](int stage) {{ return stage + 1 == kStages ? 0 : stage + 1; }};");
     out_.line("int stage = 0;");
@@ -406,7 +411,7 @@ void FragmentInputs::make_first_vectors() {
 void FragmentInputs::start_later() {
     if (c_.kernel.tiles.inputs_ahead) {
         out_.begin({Kind::Later}, "");
-        uses("start", 1, "if (tasks.next(); tasks.left()) start(tasks.at(), turn ^ 1);");
+        uses("start", 1, "if (tasks.next(); tasks.left()) start(tasks.at, turn ^ 1);");
         return out_.end();
     }
     if (!plan::in_order(loop_)) return;

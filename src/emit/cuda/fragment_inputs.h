@@ -23,6 +23,7 @@ class FragmentInputs {
 
     void declare();                  ///< the functions `start` and `make_vectors`
     void declare_ahead();            ///< `start`, of any of the tasks that come one after the other
+    [[nodiscard]] std::string kept_task() const;  ///< where the one that is computed is found
     void declare_rows();             ///< where the walk through chunks begins, and how many rows a chunk has
     void start_first();              ///< issues the copies of the first chunks' inputs
     void start_late(ir::ValueId v);  ///< … of one that arrives late (tile::arrives_late)

@@ -103,7 +103,7 @@ class FragmentKernel {
         tasks.tasks = true;
         out_.begin(std::move(tasks), ahead ? "for (int turn = 0; tasks.left(); turn ^= 1)"
                                            : "for (; tasks.left(); tasks.next())");
-        out_.line("const Task at = tasks.at();");
+        out_.line("const Task at = {};", ahead ? fmt::format("kept_task({})", inputs_.kept_task()) : "tasks.at");
         write_task();
         announce(made);
         out_.end();
