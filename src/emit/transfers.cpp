@@ -171,8 +171,10 @@ std::vector<Transfers::TokenTensor> Transfers::token_tensors() const {
 /// Where the n-th tensor's address lies: two tasks take turns, if one begins before the other has ended.
 std::string Transfers::address(std::size_t n) const {
     constexpr std::size_t kFloats = 2;
-    const std::string place = fmt::format("scratch + {}", static_cast<std::size_t>(c_.kernel.tiles.addresses) + kFloats * n);
-    return c_.kernel.tiles.inputs_ahead ? fmt::format("{} + turn * {}", place, kFloats * token_tensors().size()) : place;
+    const std::string place =
+        fmt::format("scratch + {}", static_cast<std::size_t>(c_.kernel.tiles.addresses) + kFloats * n);
+    return c_.kernel.tiles.inputs_ahead ? fmt::format("{} + turn * {}", place, kFloats * token_tensors().size())
+                                        : place;
 }
 
 void Transfers::keep_addresses() {

@@ -329,10 +329,10 @@ class Synchroniser {
     Kernel& kernel_;
     std::string role_;
     std::map<std::string, Accesses> refilled_;  ///< by functions
-    int indent_ = 0;                 ///< of the statement that is looked at
-    Accesses read_, written_;        ///< since the last barrier
-    std::vector<Product> products_;  ///< under way
-    std::vector<Accesses> copies_;   ///< since a chunk has begun, under way; nothing of what later chunks read
+    int indent_ = 0;                            ///< of the statement that is looked at
+    Accesses read_, written_;                   ///< since the last barrier
+    std::vector<Product> products_;             ///< under way
+    std::vector<Accesses> copies_;  ///< since a chunk has begun, under way; nothing of what later chunks read
     // In a chunk.
     bool in_chunk_ = false, released_ = false;
     bool storing_ = false;          ///< a store that began may still read

@@ -113,7 +113,7 @@ class Memory {
     static Rules rules() { return {4, true}; }
 
   private:
-    static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
+    static constexpr std::int64_t kOperandFloats = 256;                  ///< of 1024 bytes
     static constexpr std::int64_t kAddressFloats = 2, kTaskFloats = 24;  // the device library's
     static constexpr std::int64_t kTwoTasks =
         110 * kOperandFloats;  ///< with which, beside a few vectors, two tasks fit on a multiprocessor

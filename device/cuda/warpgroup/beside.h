@@ -101,7 +101,8 @@ FORGE_DEVICE void begin_work_beside(const Call& call, float* made, Size chunk_si
 }
 
 /// Sets a task's flag, after which the scan may read what the group's threads wrote before they last met. The releasing
-/// store waits for all earlier stores: the last warp does it, as the first one has most to do when the next task begins.
+/// store waits for all earlier stores: the last warp does it, as the first one has most to do when the next task
+/// begins.
 FORGE_DEVICE void is_made(const Call& call, float* made, Size block) {
     if (call.staying > 0 && thread() == kThreads - 1) ptx::store_release(detail::word_of(made, block), 1);
 }

@@ -101,9 +101,9 @@ struct BlockSum {
                     for (int e = 0; e < 2; ++e) x[h][e] = block[transposed_in_block(k, h, e)];
                 }
             }
-            const Parts<Precision::Float> left[4] = {
-                Parts<Precision::Float>(x[0][0]), Parts<Precision::Float>(x[1][0]), Parts<Precision::Float>(x[0][1]),
-                Parts<Precision::Float>(x[1][1])};
+            const Parts<Precision::Float> left[4] = {Parts<Precision::Float>(x[0][0]), Parts<Precision::Float>(x[1][0]),
+                                                     Parts<Precision::Float>(x[0][1]),
+                                                     Parts<Precision::Float>(x[1][1])};
 #pragma unroll
             for (int n = 0; n < 2; ++n) columns[n].add(left, f.x[4 * k + 2 * n], f.x[4 * k + 2 * n + 1]);
         }
@@ -116,8 +116,8 @@ struct BlockSum {
     }
 };
 
-/// The inverses of the two blocks of 8 on a block's diagonal, to their places in `to`: a lane has a column, of the first
-/// or the second. As soon as an entry is known it leaves all rows below.
+/// The inverses of the two blocks of 8 on a block's diagonal, to their places in `to`: a lane has a column, of the
+/// first or the second. As soon as an entry is known it leaves all rows below.
 FORGE_DEVICE void invert_eights(const WarpBlock& a, float* to) {
     constexpr int kRows = 8, kStride = 12, kSecond = 112;  // of their transposes, which lie in `to` meanwhile
 #pragma unroll
@@ -181,9 +181,9 @@ FORGE_DEVICE void join_sixteens(const InverseBlocks& blocks, const WarpBlock& ro
     store_block(blocks.beside(n), joined.total(-1.0f));
 }
 
-/// Blocks of 32 to one of 64: each warp multiplies one of the two rows of blocks by one of two columns. The first column
-/// has most to do, and is of the warps that have these rows; the other warps find the block that they need in their
-/// result's place.
+/// Blocks of 32 to one of 64: each warp multiplies one of the two rows of blocks by one of two columns. The first
+/// column has most to do, and is of the warps that have these rows; the other warps find the block that they need in
+/// their result's place.
 FORGE_DEVICE void join_halves(const InverseBlocks& blocks, const Fragment<64, 64>& a, int warp) {
     const int r = warp % 2, c = warp < 2 ? 1 : 0;
     BlockSum sum;

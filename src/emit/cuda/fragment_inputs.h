@@ -23,7 +23,6 @@ class FragmentInputs {
 
     void declare();                  ///< the functions `start` and `make_vectors`
     void declare_ahead();            ///< `start`, of any of the tasks that come one after the other
-    [[nodiscard]] std::string kept_task() const;  ///< where the one that is computed is found
     void declare_rows();             ///< where the walk through chunks begins, and how many rows a chunk has
     void start_first();              ///< issues the copies of the first chunks' inputs
     void start_late(ir::ValueId v);  ///< … of one that arrives late (tile::arrives_late)
@@ -34,6 +33,9 @@ class FragmentInputs {
 
     /// The producer: one warp group that issues the copies of all chunks' inputs, and does nothing else.
     void ask_for_all();
+
+    /// Where the task lies that is computed, of those that come one after the other.
+    [[nodiscard]] std::string kept_task() const;
 
     /// Where a buffer lies, given the names of where its stage's matrices and numbers lie.
     [[nodiscard]] std::string place(ir::ValueId v, const char* matrices, const char* numbers) const;

@@ -101,8 +101,8 @@ class FragmentKernel {
         if (ahead) inputs_.declare_ahead(), inputs_.start_first();
         kernel::Statement tasks{kernel::Kind::Loop, "tasks"};
         tasks.tasks = true;
-        out_.begin(std::move(tasks), ahead ? "for (int turn = 0; tasks.left(); turn ^= 1)"
-                                           : "for (; tasks.left(); tasks.next())");
+        out_.begin(std::move(tasks),
+                   ahead ? "for (int turn = 0; tasks.left(); turn ^= 1)" : "for (; tasks.left(); tasks.next())");
         out_.line("const Task at = {};", ahead ? fmt::format("kept_task({})", inputs_.kept_task()) : "tasks.at");
         write_task();
         announce(made);
