@@ -607,8 +607,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Fault{"work_beside_not_awaited", "if (lane() == 0) wait_until_made", "if (false) wait_until_made",
                           "gated_delta_net"},
                     Fault{"work_beside_not_announced", "is_made(call", "// is_made(call", "gated_delta_net"},
-                    Fault{"inputs_overwritten", "publish();\n        if (tasks.next();", "if (tasks.next();",
-                          "gated_delta_net"},
+                    Fault{"inputs_overwritten", "finish<0>(v5, v6);\n        publish();\n", "", "gated_delta_net"},
                     Fault{"next_inputs_not_there", "arrive<0>();", "publish();", "gated_delta_net"}),
     [](const auto& test) { return test.param.name; });
 
