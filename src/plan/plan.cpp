@@ -373,6 +373,7 @@ class Planning {
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         rules.output_groups = plan_.schedule.output_groups;
         rules.wide_late = plan_.schedule.wide_late;
+        rules.inputs_ahead = plan_.schedule.inputs_ahead && graph.loop == Loop::Chunks;
         rules.split = plan_.schedule.split.contains(graph.name);
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};

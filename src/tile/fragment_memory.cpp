@@ -68,9 +68,10 @@ namespace {
 /// outputs have arenas of their own.
 class Memory {
   public:
-    Memory(Function fn, int stages, std::optional<Roles> roles)
+    Memory(Function fn, int stages, std::optional<Roles> roles, bool inputs_ahead)
         : fn_(std::move(fn)),
           stages_(stages),
+          inputs_ahead_(inputs_ahead),
           roles_(std::move(roles)),
           vectors_(vectors_alone(fn_)),
           groups_(decay_groups(fn_)) {}
@@ -103,6 +104,7 @@ class Memory {
         kernel.fn = std::move(fn_);
         kernel.work = std::move(work_);
         kernel.stages = stages_;
+        kernel.inputs_ahead = inputs_ahead_;
         kernel.vectors = std::move(vectors_);
         kernel.roles = std::move(roles_);
         return kernel;
@@ -111,8 +113,8 @@ class Memory {
     static Rules rules() { return {4, true}; }
 
   private:
-    static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
-    static constexpr std::int64_t kAddressFloats = 2;
+    static constexpr std::int64_t kOperandFloats = 256;                  ///< of 1024 bytes
+    static constexpr std::int64_t kAddressFloats = 2, kTaskFloats = 24;  // the device library's
     static constexpr std::int64_t kTwoTasks =
         110 * kOperandFloats;  ///< with which, beside a few vectors, two tasks fit on a multiprocessor
     static std::int64_t rounded(std::int64_t floats) {
@@ -137,10 +139,11 @@ class Memory {
         const bool shifted = is_param(v, Role::Shifted) && fn_.op(v).layout->space == Space::Operand;
         return is_param(v, Role::Input) || is_param(v, Role::Spill) || shifted;
     }
-    /// Filled before the chunks, or, like what one warp makes ahead, before the first operation of one.
+    /// Filled before the chunks, or, like what one warp makes ahead, before the first operation of one; or filled again
+    /// while a chunk is computed.
     [[nodiscard]] bool is_permanent(ValueId v) const {
-        return is_vector(v) ||
-               (fn_.op(v).code == Opcode::Param && !arrives_late(fn_, v) && (stages_ > 1 || !arrives(v)));
+        return is_vector(v) || (fn_.op(v).code == Opcode::Param && !arrives_late(fn_, v) &&
+                                (stages_ > 1 || inputs_ahead_ || !arrives(v)));
     }
 
     /// Vectors that only other vectors are made from need no memory; all others do, those too that would otherwise be
@@ -442,7 +445,9 @@ class Memory {
         }
         if (stages_ == 1 && !roles_) {
             kernel.addresses = end;
-            end += kAddressFloats * token_tensors();
+            end += (inputs_ahead_ ? 2 : 1) * kAddressFloats * token_tensors();
+            kernel.kept_tasks = end;
+            end += inputs_ahead_ ? 2 * kTaskFloats : 0;
         }
         kernel.scratch_floats = (end + 3) / 4 * 4;
         for (auto& [v, offset] : work_) offset += large;
@@ -469,6 +474,7 @@ class Memory {
 
     Function fn_;
     int stages_;
+    bool inputs_ahead_;
     std::optional<Roles> roles_;
     std::vector<ValueId> vectors_;
     std::vector<DecayGroup> groups_;
@@ -489,8 +495,8 @@ class Memory {
 
 }  // namespace
 
-TileKernel with_memory(Function fn, int stages, std::optional<Roles> roles) {
-    return Memory(std::move(fn), stages, std::move(roles)).run();
+TileKernel with_memory(Function fn, int stages, std::optional<Roles> roles, bool inputs_ahead) {
+    return Memory(std::move(fn), stages, std::move(roles), inputs_ahead).run();
 }
 
 }  // namespace forge::tile

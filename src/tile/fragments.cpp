@@ -69,7 +69,7 @@ bool arrives_late(const Function& fn, ValueId v) {
 }
 
 std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
-    constexpr std::int64_t kInverseFloats = 2 * kBlock * 72, kWarps = 4;  // the device library's
+    constexpr std::int64_t kInverseFloats = 12 * 256, kWarps = 4;  // the device library's
     if (is_fragment_sum(fn, v)) return fn.op(v).attrs.dim == 1 ? 0 : kWarps * size_of(fn.op(v).type, 0);
     if (is_block_inverse(fn.op(v))) return kInverseFloats;
     const Op& op = fn.op(v);
@@ -148,7 +148,8 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
     });
     fn = passes.run(Pass::Gather, [&] { return gathered(fn); });
     const auto with_places = [&] {
-        return with_memory(fn, rules.stages, side_by_side ? std::optional(divided(fn)) : std::nullopt);
+        return with_memory(fn, rules.stages, side_by_side ? std::optional(divided(fn)) : std::nullopt,
+                           rules.inputs_ahead);
     };
     return passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
 }

@@ -76,11 +76,12 @@ INSTANTIATE_TEST_SUITE_P(
                  "forge_scalar_gla_scan: line > fence", "forge_scalar_gla_scan: line > barrier"}},
         Dropped{"Beside",
                 kBeside,
-                {"forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v19' > line > fence",
+                {"forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v18' > line > fence",
                  "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v19' > line > fence",
                  "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v27' > line > fence",
                  "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v30' > line > fence",
                  "forge_gated_delta_net_shared: loop 'tasks' > body 'chunk' > operation 'v30' > line > fence",
+                 "forge_gated_delta_net_shared: loop 'tasks' > line > fence",
                  "forge_gated_delta_net_scan: role 'states' > loop 'chunks' > body 'chunk' > operation 'v21' > wait "
                  "v21_passing.empty 'to'",
                  "forge_gated_delta_net_scan: role 'outputs' > loop 'chunks' > line > wait stages.filled 'stage'"}},

@@ -41,9 +41,11 @@ class FragmentKernel {
                       ? fmt::format(", kOutputs = {}", c_.kernel.tiles.roles->output_groups)
                       : "");
         if (plan_.is_beside(c_.kernel, Loop::Chunks)) write_tasks_beside();
-        else
-            write_task(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk"),
-                       c_.dialect.idle);
+        else if (forgets()) write_forgetting();
+        else {
+            out_.line("const Task at = {}(call, task{});", task_function(), loop_ == Loop::Scan ? "" : ", kChunk");
+            write_task();
+        }
         out_.end();
     }
 
@@ -77,10 +79,10 @@ class FragmentKernel {
     /// Summaries that may begin late read what the kernels before have made to know their task.
     [[nodiscard]] bool forgets() const { return loop_ == Loop::Summaries && plan_.schedule.forgetting; }
 
-    void write_forgetting(const std::string& task) {
+    void write_forgetting() {
         out_.add({kernel::Kind::WaitKernel});
         c_.next("forgetting", Transfers::spilled(graph::kLogNorm), {});
-        out_.line("const Task all = {};", task);
+        out_.line("const Task all = summary_task(call, task, kChunk);");
         out_.line("const Task at = call.every_summary ? all : forgetting(call, all, call.spills[{}], kChunk);",
                   plan_.spill(graph::kLogNorm));
         out_.put(c_.dialect.idle);
@@ -88,19 +90,15 @@ class FragmentKernel {
         out_.line("if (thread() == 0) call.spills[{}][at.segment * kNumberFloats] = at.forgets;",
                   plan_.spill(plan::kForgetsSpill));
         out_.line("if (at.forgets && at.tile >= {}) return;  // no transition", plan_.schedule.tiles);
+        write_body();
     }
 
-    void write_task(const std::string& task, const std::string& idle) {
-        if (forgets()) {
-            write_forgetting(task);
-            return write_body();
-        }
-        out_.line("const Task at = {};", task);
+    void write_task() {
         if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
         else if (waits_for_kernel_before(plan_, c_.kernel) && !beside_)
             out_.add({kernel::Kind::WaitKernel});  // idle tasks too: the next kernel relies on it
         if (has_kernel_beside(plan_, c_.kernel)) out_.line("ptx::let_next_kernel_start();");
-        if (!beside_) out_.put(idle);
+        if (!beside_ && !plan_.is_beside(c_.kernel, Loop::Chunks)) out_.put(c_.dialect.idle);
         if (loop_ == Loop::Summaries)
             out_.line(
                 "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
@@ -120,17 +118,29 @@ class FragmentKernel {
         const std::string made = fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill));
         out_.line("constexpr int kGroups = {};", plan_.schedule.beside_groups);
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
+        out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
+        out_.line("TasksBeside<kGroups, kChunk> tasks(call);");
+        const bool ahead = c_.kernel.tiles.inputs_ahead;
+        if (ahead) inputs_.declare_ahead(), inputs_.start_first();
         kernel::Statement tasks{kernel::Kind::Loop, "tasks"};
         tasks.tasks = true;
         out_.begin(std::move(tasks),
-                   "for (int task = first_task_beside(call); task < call.tasks; task = next_task_beside<kGroups>(call, "
-                   "task))");
-        out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
-        write_task("chunk_task(call, in_order_of_scans(call, task, kChunk), kChunk)", "if (at.idle) continue;");
-        kernel::Statement is_made{kernel::Kind::Barrier, "is_made"};
-        is_made.code = {fmt::format("is_made(call, {}, at.block);", made)};
-        out_.add(std::move(is_made));
+                   ahead ? "for (int turn = 0; tasks.left(); turn ^= 1)" : "for (; tasks.left(); tasks.next())");
+        out_.line("const Task at = {};", ahead ? fmt::format("kept_task({})", inputs_.kept_task()) : "tasks.at");
+        write_task();
+        announce(made);
         out_.end();
+    }
+
+    /// What a task has stored, when none of its threads is left behind.
+    void announce(const std::string& made) {
+        kernel::Statement is_made{kernel::Kind::Compute, "is_made"};
+        for (const ir::Result& r : fn_.results) kernel::append(is_made.reads, transfers_.announced(r.value));
+        is_made.by = kernel::By::LastWarp;
+        out_.add({kernel::Kind::Rest});
+        out_.next(std::move(is_made));
+        out_.line("is_made(call, {}, at.block);", made);
+        out_.next();
     }
 
     void declare_parameters() {
@@ -149,7 +159,7 @@ class FragmentKernel {
         body.declare_buffers();
         states.start();
         inputs_.declare();
-        inputs_.start_first();
+        if (!c_.kernel.tiles.inputs_ahead) inputs_.start_first();
         body.sum_first_gates();
         inputs_.make_first_vectors();
         if (!plan::in_order(loop_)) {
