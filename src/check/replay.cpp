@@ -206,9 +206,7 @@ class Replay {
             return std::all_of(op.type.shape.begin(), op.type.shape.end(),
                                [](const Dim& d) { return d.is_constant(); });
         });
-        const plan::Kernel& planned = *kernel_->planned;
-        const std::int64_t tiles =
-            numbers && !token_by_token() ? plan_.tiles(planned) - plan_.transition_tiles(planned) : 1;
+        const std::int64_t tiles = numbers && !token_by_token() ? kernel_->planned->cut.count : 1;
         std::vector<std::vector<Value>> parts;
         for (std::int64_t tile = 0; tile < tiles; ++tile)
             parts.push_back(interp::evaluate(fn(), tiles > 1 ? part_of(bound, tile, tiles) : shaped(bound), sizes_));
@@ -256,7 +254,7 @@ class Replay {
         if (const ir::ValueId v = graph.result(name, role); !type && v != ir::kNoValue) type = &graph.op(v).type;
         if (!type) return std::nullopt;
         for (std::size_t i = 0; i < type->shape.size(); ++i)
-            if (type->shape[i].symbol == plan_.schedule.tile_axis) return static_cast<std::int64_t>(i);
+            if (type->shape[i].symbol == kernel_->planned->cut.axis) return static_cast<std::int64_t>(i);
         return std::nullopt;
     }
 

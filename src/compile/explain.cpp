@@ -46,7 +46,7 @@ std::string explain(const program::Module& module, const std::string& entry, con
                         target::explain(all, plan.definition, plan.program));
     for (const auto& kernel : plan.kernels)
         text += fmt::format("\n// Kernel {}: {}.\n{}\n// The same as tiles ({} floats of scratch).\n{}",
-                            kernel.graph.name, plan::to_string(kernel.graph.loop), ir::print(kernel.graph.fn),
+                            kernel.graph.name, plan::tasks_of(kernel), ir::print(kernel.graph.fn),
                             kernel.tiles.scratch_floats, ir::print(kernel.tiles.fn));
     if (executable.gpu)
         for (const auto& kernel : emit::kernels_of(emit::cuda_source(plan)))

@@ -63,8 +63,7 @@ runtime::Callable callable_of(const plan::Plan& plan) {
     made.scalars = plan.scalars;
     for (const plan::SpillSlot& spill : plan.spills) made.spills.push_back({spill.floats, spill.per});
     for (const plan::Kernel& kernel : plan.kernels)
-        made.kernels.push_back({kernel_symbol(kernel), kernel.graph.loop, plan.tiles(kernel),
-                                kernel.tiles.scratch_floats,
+        made.kernels.push_back({kernel_symbol(kernel), kernel.graph.loop, kernel.parts(), kernel.tiles.scratch_floats,
                                 plan.schedule.shared_memory ? launch_of(plan, kernel) : Launch()});
     made.last_rows = plan.last_rows;
     for (const plan::LateState& state : plan.late_states)

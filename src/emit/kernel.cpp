@@ -493,8 +493,7 @@ void write_title(Writer& out, const plan::Plan& plan) {
 
 void write_title(Writer& out, const plan::Kernel& kernel) {
     out.put("");
-    comment(out, fmt::format("{}: {}.\n{}", kernel.graph.name, plan::to_string(kernel.graph.loop),
-                             ir::print(kernel.tiles.fn)));
+    comment(out, fmt::format("{}: {}.\n{}", kernel.graph.name, plan::tasks_of(kernel), ir::print(kernel.tiles.fn)));
 }
 
 Source write_source(const plan::Plan& plan, const Dialect& dialect, const WriteKernel& write) {

@@ -66,9 +66,8 @@ int Transfers::tensor_of(const Op& param) const {
 /// What this task has of the tiled axis: dims are the tensor's axes after token and head.
 std::optional<Transfers::Part> Transfers::part_of_tile(int tensor, std::size_t leading) const {
     const ir::Type& t = slot(tensor).type;
-    for (std::size_t axis = leading; c_.kernel.graph.tiled && axis < t.shape.size(); ++axis)
-        if (t.shape[axis].symbol == plan_.schedule.tile_axis)
-            return Part{t.shape[axis].factor * plan_.tile_size(c_.kernel), axis - leading};
+    for (std::size_t axis = leading; axis < t.shape.size(); ++axis)
+        if (is_cut(t.shape[axis])) return Part{t.shape[axis].factor * c_.kernel.cut.size, axis - leading};
     return {};
 }
 
@@ -79,8 +78,7 @@ std::string Transfers::tile_offset(int tensor, std::size_t leading) const {
 
 std::string Transfers::first_column(int tensor) const {
     const Dim& columns = slot(tensor).type.shape.back();
-    const bool part = c_.kernel.graph.tiled && columns.symbol == plan_.schedule.tile_axis;
-    return part ? fmt::format("at.tile * {}", columns.factor * plan_.tile_size(c_.kernel)) : "0";
+    return is_cut(columns) ? fmt::format("at.tile * {}", columns.factor * c_.kernel.cut.size) : "0";
 }
 
 std::string Transfers::column_offset(int tensor, const At& at, int dim) {
@@ -94,9 +92,8 @@ std::string Transfers::columns_of(int tensor, const At& at) const {
 std::string Transfers::part_of(const Dim& axis, std::optional<std::int64_t> from) const {
     if (!plan_.schedule.padded.contains(axis.symbol)) return "";
     const std::int64_t size = axis.factor * plan_.sizes.at(axis.symbol) - from.value_or(0);
-    if (from) return size < tile::kBlock ? std::to_string(size) : "";
-    if (!c_.kernel.graph.tiled || axis.symbol != plan_.schedule.tile_axis) return std::to_string(size);
-    return fmt::format("static_cast<int>({} - at.tile * {})", size, axis.factor * plan_.tile_size(c_.kernel));
+    if (is_cut(axis)) return fmt::format("static_cast<int>({} - at.tile * {})", size, axis.factor * c_.kernel.cut.size);
+    return !from || size < tile::kBlock ? std::to_string(size) : "";
 }
 
 Transfers::Block Transfers::whole(ValueId v, int tensor, std::size_t leading, std::string type, std::string memory,
@@ -457,11 +454,12 @@ std::int64_t Transfers::offset_in_spill(const plan::SpillSlot& slot, const At& a
 std::string Transfers::spill_pointer(const std::string& spill, const char* block, const At& at) const {
     const plan::SpillSlot& slot = spill_slot(spill);
     std::string text = fmt::format("call.spills[{}] + {} * {}", plan_.spill(spill), block, slot.floats);
-    for (std::size_t axis = 0; c_.kernel.graph.tiled && axis < slot.type.shape.size(); ++axis)
-        if (slot.type.shape[axis].symbol == plan_.schedule.tile_axis)
-            text += fmt::format(" + at.tile * {}", slot.parts > 0 ? slot.floats / plan_.schedule.tiles
-                                                                  : slot.type.shape[axis].factor *
-                                                                        plan_.tile_size(c_.kernel) * slot.strides[axis]);
+    for (std::size_t axis = 0; axis < slot.type.shape.size(); ++axis) {
+        if (!is_cut(slot.type.shape[axis])) continue;
+        At next(slot.type.shape.size(), 0);  // where the second part begins
+        next[axis] = slot.type.shape[axis].factor * c_.kernel.cut.size;
+        text += fmt::format(" + at.tile * {}", offset_in_spill(slot, next));
+    }
     if (const std::int64_t floats = offset_in_spill(slot, at); floats > 0) text += fmt::format(" + {}", floats);
     return text;
 }

@@ -130,6 +130,10 @@ class Transfers {
     /// A block that is no token's, of a tensor whose axes before `leading` are not its own.
     [[nodiscard]] Block whole(ir::ValueId v, int tensor, std::size_t leading, std::string type, std::string memory,
                               std::string pad) const;
+    /// Whether the kernel's tasks have a part each of an axis.
+    [[nodiscard]] bool is_cut(const Dim& axis) const {
+        return c_.kernel.parts() > 1 && axis.symbol == c_.kernel.cut.axis;
+    }
     struct Part {
         std::int64_t numbers;
         std::size_t dim;

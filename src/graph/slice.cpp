@@ -28,42 +28,6 @@ bool axis_is(const Function& fn, ValueId v, std::int64_t axis, const std::string
     return fn.op(v).type.shape[static_cast<std::size_t>(axis)].symbol == symbol;
 }
 
-/// Whether the op treats the axis as a batch: no contraction, reduction, reordering or position along it.
-bool parallel_over(const Function& fn, const Op& op, const std::string& s) {
-    if (count(op.type, s) > 1) return false;
-    switch (ir::along(op.code)) {
-        case Along::Place:
-        case Along::Triangle:
-        case Along::Matrix:
-            return !has(op.type, s);
-        case Along::Pairs:
-            return !has(op.type, s) && !has(fn.op(op.args[0]).type, s);
-        case Along::Contracted:
-            return !axis_is(fn, op.args[0], op.attrs.trans_a ? 0 : 1, s);
-        case Along::Reduced:
-        case Along::Scanned:
-        case Along::Normalised:
-        case Along::Removed:
-        case Along::Selected:
-        case Along::Cut:
-        case Along::Joined:
-        case Along::Repeated:
-            return !axis_is(fn, op.args[0], op.attrs.dim, s);
-        case Along::RowScan:
-        case Along::Rows:
-        case Along::Shifted:
-            return !axis_is(fn, op.args[0], 0, s);
-        case Along::Leaf:
-        case Along::Pointwise:
-        case Along::Copied:
-        case Along::Permuted:
-        case Along::Inserted:
-        case Along::Broadcast:
-            return true;  // axes are carried along
-    }
-    return false;
-}
-
 /// Whether it costs less to make the value again than to store and load it.
 bool is_light(const Op& op) {
     switch (ir::along(op.code)) {
@@ -111,6 +75,41 @@ const char* to_string(Slice slice) {
     return "?";
 }
 
+bool is_parallel(const Function& fn, const Op& op, const std::string& s) {
+    if (count(op.type, s) > 1) return false;
+    switch (ir::along(op.code)) {
+        case Along::Place:
+        case Along::Triangle:
+        case Along::Matrix:
+            return !has(op.type, s);
+        case Along::Pairs:
+            return !has(op.type, s) && !has(fn.op(op.args[0]).type, s);
+        case Along::Contracted:
+            return !axis_is(fn, op.args[0], op.attrs.trans_a ? 0 : 1, s);
+        case Along::Reduced:
+        case Along::Scanned:
+        case Along::Normalised:
+        case Along::Removed:
+        case Along::Selected:
+        case Along::Cut:
+        case Along::Joined:
+        case Along::Repeated:
+            return !axis_is(fn, op.args[0], op.attrs.dim, s);
+        case Along::RowScan:
+        case Along::Rows:
+        case Along::Shifted:
+            return !axis_is(fn, op.args[0], 0, s);
+        case Along::Leaf:
+        case Along::Pointwise:
+        case Along::Copied:
+        case Along::Permuted:
+        case Along::Inserted:
+        case Along::Broadcast:
+            return true;  // axes are carried along
+    }
+    return false;
+}
+
 std::vector<Slice> slices(const Function& program) {
     std::vector<ValueId> states, carried;
     for (ValueId v = 0; v < program.size(); ++v)
@@ -143,7 +142,7 @@ std::vector<std::string> parallel_axes(const Function& program, Whole whole) {
         const Shape& shape = program.op(r.value).type.shape;
         for (auto d = shape.rbegin(); d != shape.rend(); ++d) {
             if (d->is_constant() || std::count(found.begin(), found.end(), d->symbol)) continue;
-            const auto parallel = [&](const Op& op) { return parallel_over(program, op, d->symbol); };
+            const auto parallel = [&](const Op& op) { return is_parallel(program, op, d->symbol); };
             const auto has_axis = [&](const ir::Result& other) { return has(program.op(other.value).type, d->symbol); };
             if (std::all_of(program.ops.begin(), program.ops.end(), parallel) &&
                 (whole == Whole::Some || std::all_of(program.results.begin(), program.results.end(), has_axis)))

@@ -30,6 +30,9 @@ std::vector<bool> cheap(const ir::Function& program);
 enum class Whole : std::uint8_t { All, Some };
 std::vector<std::string> parallel_axes(const ir::Function& program, Whole whole = Whole::All);
 
+/// Whether an operation treats an axis as a batch: no contraction, reduction, reordering or position along it.
+bool is_parallel(const ir::Function& fn, const ir::Op& op, const std::string& axis);
+
 /// The same of what carries states from chunk to chunk alone, but for sums.
 std::vector<std::string> scan_axes(const ir::Function& program);
 

@@ -38,6 +38,7 @@ struct Stage {
         Before,  ///< those that go forwards in a program that goes backwards
         Sums,    ///< those to which every chunk only adds
     } carries = Carries::All;
+    bool joint = false;  ///< makes what kernels that are cut along another axis have in common
 };
 using Ahead = Stage::Ahead;
 using Carries = Stage::Carries;
@@ -62,6 +63,14 @@ std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
     throw InternalError("place: unknown strategy");
 }
 
+/// With a kernel ahead of the outputs' own for what these have in common.
+std::vector<Stage> with_joint_outputs(std::vector<Stage> stages) {
+    const auto outputs = std::find_if(stages.rbegin(), stages.rend(), [](const Stage& s) { return !in_order(s.loop); });
+    if (outputs == stages.rend() || outputs->ahead != Ahead::Nothing) return stages;
+    stages.insert(outputs.base() - 1, {"joint", Loop::Chunks, Ahead::Nothing, Carries::All, true});
+    return stages;
+}
+
 /// With a scan forwards, for the states before all chunks, ahead of the one that goes backwards, and at the end, if
 /// outputs have a kernel of their own, one for the sums of what these leave.
 std::vector<Stage> stages_backwards(Strategy strategy, bool tiled) {
@@ -82,10 +91,12 @@ class Placement {
           again_(rules.again),
           outputs_cut_(rules.outputs_cut),
           products_again_(rules.products_again),
+          outputs_axis_(rules.outputs_axis),
           names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             const int at = static_cast<int>(s);
-            if (!in_order(stages_[s].loop)) last_ = at;
+            if (stages_[s].joint) joint_ = at;
+            else if (!in_order(stages_[s].loop)) last_ = at;
             else if (stages_[s].carries == Carries::Before) before_ = at;
             else if (stages_[s].carries == Carries::Sums) sums_ = at;
             else last_ = scan_ = at;
@@ -98,6 +109,7 @@ class Placement {
             if (is_before(program.op(v))) saved.push_back(v);
         reads_before_ = ir::depends_on(program, saved);
         find_homes();
+        if (joint_ != kNone) find_joint();
     }
 
     std::vector<KernelGraph> kernels() {
@@ -105,9 +117,12 @@ class Placement {
         for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {  // later stages ask earlier ones for values
             const Stage& stage = stages_[static_cast<std::size_t>(s)];
             const bool backwards = before_ != kNone && in_order(stage.loop) && stage.carries != Carries::Before;
-            made[static_cast<std::size_t>(s)] = {fmt::format("{}_{}", program_.name, stage.name), stage.loop,
-                                                 extract(s), stage.loop == Loop::Scan && stage.carries != Carries::Sums,
-                                                 backwards};
+            KernelGraph& kernel = made[static_cast<std::size_t>(s)];
+            kernel = {fmt::format("{}_{}", program_.name, stage.name), stage.loop, extract(s),
+                      stage.loop == Loop::Scan && stage.carries != Carries::Sums, backwards};
+            kernel.joint = stage.joint;
+            if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
+                kernel.own_axis = outputs_axis_;
         }
         std::erase_if(made, [](const KernelGraph& k) { return k.fn.results.empty(); });
         return made;
@@ -120,7 +135,8 @@ class Placement {
         if (r.role == Role::After) return before_;
         if (r.role == Role::Spill) return 0;  // what is asked for beside the results
         if (r.role == Role::State && sums_of_.contains(r.name)) return sums_;
-        return r.role == Role::State || r.role == Role::Before ? scan_ : last_;
+        if (r.role == Role::State || r.role == Role::Before) return scan_;
+        return joint_ == kNone || has_axis(program_.op(r.value).type, outputs_axis_) ? last_ : joint_;
     }
 
     void find_homes() {
@@ -153,6 +169,37 @@ class Placement {
         }
     }
 
+    /// What lacks the axis along which outputs are cut, or needs all of it, is made for all parts at once, and so is
+    /// what that needs. But products over tokens alone are made again from operands rather than rounded to 16 bits on
+    /// the way.
+    void find_joint() {
+        std::vector<ValueId> joint;
+        for (ValueId v = 0; v < program_.size(); ++v) {
+            const Op& op = program_.op(v);
+            const bool whole = !has_axis(op.type, outputs_axis_) || !graph::is_parallel(program_, op, outputs_axis_);
+            if (whole && homes_[static_cast<std::size_t>(v)] == last_) joint.push_back(v);
+        }
+        const auto needed = ir::needed_for(program_, joint);
+        for (ValueId v = 0; v < program_.size(); ++v) {
+            int& home = homes_[static_cast<std::size_t>(v)];
+            if (home != last_ || !needed[static_cast<std::size_t>(v)]) continue;
+            home = is_product_of_tokens(program_.op(v)) ? kEverywhere : joint_;
+        }
+    }
+
+    /// Whether all of a kernel can be made part by part of the axis along which outputs are cut.
+    [[nodiscard]] bool is_by_parts(const Function& fn) const {
+        return std::all_of(fn.ops.begin(), fn.ops.end(),
+                           [&](const Op& op) { return graph::is_parallel(fn, op, outputs_axis_); }) &&
+               std::all_of(fn.results.begin(), fn.results.end(),
+                           [&](const ir::Result& r) { return has_axis(fn.op(r.value).type, outputs_axis_); });
+    }
+
+    [[nodiscard]] bool is_product_of_tokens(const Op& op) const {
+        if (op.code != Opcode::Matmul || !has_axis(op.type, outputs_axis_)) return false;
+        return program_.op(op.args[0]).type.shape[op.attrs.trans_a ? 0 : 1].symbol == ir::kChunkSymbol;
+    }
+
     /// What is added to a sum.
     [[nodiscard]] bool is_sum(ValueId v) const {
         return std::any_of(program_.results.begin(), program_.results.end(), [&](const ir::Result& r) {
@@ -177,13 +224,13 @@ class Placement {
     /// An input of which every tile reads all.
     [[nodiscard]] bool is_shared_matrix(const Op& op) const {
         const bool matrix = op.code == Opcode::Param && op.attrs.role == Role::Input && op.type.rank() > 1;
-        return matrix && stages_[0].ahead == Ahead::Shared && !has_tile_axis(op.type);
+        return matrix && stages_[0].ahead == Ahead::Shared && !has_axis(op.type, tile_axis_);
     }
 
     /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is
     /// left to a kernel that makes outputs for all chunks at once, if there is one, unless all its tiles would make it.
     [[nodiscard]] bool runs_ahead(std::size_t value, bool for_states) const {
-        const bool shared = !has_tile_axis(program_.ops[value].type);
+        const bool shared = !has_axis(program_.ops[value].type, tile_axis_);
         const bool wanted = for_states || last_ == scan_ || (outputs_cut_ && shared);
         switch (stages_[0].ahead) {
             case Ahead::Nothing:
@@ -196,8 +243,8 @@ class Placement {
         return false;
     }
 
-    [[nodiscard]] bool has_tile_axis(const ir::Type& type) const {
-        return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == tile_axis_; });
+    static bool has_axis(const ir::Type& type, const std::string& axis) {
+        return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
     }
 
     /// The stage's function: its roots and what they need, up to values that live in an earlier stage.
@@ -242,8 +289,16 @@ class Placement {
         return op.code == Opcode::Param && op.attrs.role == Role::Input;
     }
 
+    /// Whether a later kernel reads it in any case.
+    [[nodiscard]] bool is_spilled(ValueId v) const {
+        const int home = homes_[static_cast<std::size_t>(v)];
+        const auto is_it = [&](const ir::Result& r) { return r.role == Role::Spill && r.value == v; };
+        return home >= 0 && std::any_of(roots_[static_cast<std::size_t>(home)].begin(),
+                                        roots_[static_cast<std::size_t>(home)].end(), is_it);
+    }
+
     /// What a kernel for all chunks at once makes again rather than read it too: what light elementwise operations make
-    /// of what it has (`needed`) anyway. A scan, whose steps wait for each other, reads it.
+    /// of what it has (`needed`), or of what is stored, anyway. A scan, whose steps wait for each other, reads it.
     [[nodiscard]] std::vector<bool> made_of_what_is_read(const std::vector<bool>& needed, int stage) const {
         std::vector<bool> remade(program_.ops.size()), at_hand(program_.ops.size());
         for (ValueId v = 0; v < program_.size(); ++v) {
@@ -256,7 +311,7 @@ class Placement {
                                  std::all_of(op.args.begin(), op.args.end(), is_read_input);
             remade[i] =
                 foreign(v, stage) && (light || product) && std::all_of(op.args.begin(), op.args.end(), is_at_hand);
-            at_hand[i] = needed[i] || remade[i] || homes_[i] == kEverywhere;
+            at_hand[i] = needed[i] || remade[i] || homes_[i] == kEverywhere || is_spilled(v);
         }
         return remade;
     }
@@ -278,13 +333,14 @@ class Placement {
     std::string tile_axis_;
     Again again_;
     bool outputs_cut_, products_again_;
+    std::string outputs_axis_;
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
     std::set<std::string> sums_of_;
     std::vector<bool> remade_;        ///< in the stage that is being extracted
     std::vector<bool> reads_before_;  ///< whether a value depends on states before the chunk
-    int before_ = kNone, scan_ = 0, last_ = 0, sums_ = kNone;
+    int before_ = kNone, scan_ = 0, joint_ = kNone, last_ = 0, sums_ = kNone;
 };
 
 }  // namespace
@@ -353,13 +409,24 @@ bool cuts_chunks(const Function& program, const std::string& axis) {
     return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
+bool cuts_outputs(const Function& program, const std::string& axis) {
+    return std::all_of(program.ops.begin(), program.ops.end(), [&](const Op& op) {
+        const auto is_along = [&](const Dim& d) { return d.symbol == axis; };
+        const Shape& shape = op.type.shape;
+        const bool stretched =
+            std::any_of(shape.begin(), shape.end(), [&](const Dim& d) { return is_along(d) && d.factor != 1; });
+        if (stretched || std::count_if(shape.begin(), shape.end(), is_along) > 1) return false;
+        return !ir::is_view(op.code) || graph::is_parallel(program, op, axis);  // every kernel makes views itself
+    });
+}
+
 std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis,
                                const PlaceRules& rules) {
     const bool back = graph::has_saved_states(program), tiled = !tile_axis.empty();
     if (back && strategy == Strategy::Segmented) refuse_segments(program);
-    std::vector<KernelGraph> kernels =
-        Placement(program, back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled), tile_axis, rules)
-            .kernels();
+    std::vector<Stage> stages = back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled);
+    if (!rules.outputs_axis.empty()) stages = with_joint_outputs(std::move(stages));
+    std::vector<KernelGraph> kernels = Placement(program, std::move(stages), tile_axis, rules).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
     const KernelGraph& scan = kernels.back();  // what was made ahead, summaries read as the scan does

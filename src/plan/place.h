@@ -29,10 +29,11 @@ struct KernelGraph {
     ir::Function fn;
     bool tiled = true;     ///< takes a part of the tiled axis per task; otherwise the whole
     bool reverse = false;  ///< chunks from the last to the first
-    /// Of summaries: further tiles make the columns of transitions, from those of the identity and zeros for all that
+    /// Of summaries: further tasks make the columns of transitions, from those of the identity and zeros for all that
     /// has the tiled axis.
     bool transition_columns = false;
-    std::int64_t tile_size = 0;  ///< of the tiled axis; 0: the schedule's
+    bool joint = false;    ///< makes what tasks of the next kernel, which take parts of its own axis, have in common
+    std::string own_axis = {};  ///< takes a part of this axis per task, whatever others take; empty: it does not
 };
 
 /// What every task recomputes, or reads again from the caller's tensors, although a kernel before it could store it.
@@ -52,6 +53,9 @@ struct PlaceRules {
     bool outputs_cut = false;
     /// Products of two inputs that are read anyway are made again rather than read too.
     bool products_again = false;
+    /// Where outputs have a kernel of their own, it takes parts of this axis, and one before it, the joint kernel,
+    /// makes what sums over the axis, and whatever else lacks it; empty: there is one kernel, of the whole.
+    std::string outputs_axis = {};
 };
 
 /// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans
@@ -60,6 +64,9 @@ std::vector<std::string> cut_axes(const ir::Function& program, Strategy strategy
 
 /// Whether kernels of single chunks can be cut along it, too.
 bool cuts_chunks(const ir::Function& program, const std::string& axis);
+
+/// Whether outputs that have a kernel of their own can be cut along it (PlaceRules::outputs_axis).
+bool cuts_outputs(const ir::Function& program, const std::string& axis);
 
 /// A program with saved states (graph/saved_states.h) has a scan forwards, for these, ahead of the one that goes back.
 /// Where outputs have a kernel of their own, states to which every chunk only adds are summed at the end.

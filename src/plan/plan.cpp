@@ -81,6 +81,13 @@ const char* to_string(Engine engine) {
     return "?";
 }
 
+std::string tasks_of(const Kernel& kernel) {
+    const std::string own = kernel.graph.own_axis.empty() ? ""
+                                                          : fmt::format(", and {} of {}", kernel.cut.size,
+                                                                        forge::to_string(Dim(kernel.cut.axis)));
+    return to_string(kernel.graph.loop) + own;
+}
+
 std::string to_string(const Schedule& s) {
     if (s.engine == Engine::Channels)
         return fmt::format("strategy {}, token by token in the registers of {} threads{}", to_string(s.strategy),
@@ -103,6 +110,7 @@ std::string to_string(const Schedule& s) {
                             s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
     if (s.inverse_parts == 1) text += ", inverses in one part";
     if (s.wide_late) text += ", wide inputs as chunks begin";
+    if (!s.outputs_axis.empty()) text += fmt::format(", outputs by parts of {}", forge::to_string(Dim(s.outputs_axis)));
     if (!s.split.empty()) text += fmt::format(", axes split in {}", fmt::join(s.split, ", "));
     if (s.holds_states)
         text += fmt::format(", states in the registers of {} threads{}, {} blocks per multiprocessor", s.block_threads,
@@ -130,16 +138,8 @@ const LateState* Plan::late_state(int final) const {
 }
 
 bool Plan::is_shared(const Kernel& kernel, const ir::Type& type) const {
-    return tiles(kernel) > 1 && std::none_of(type.shape.begin(), type.shape.end(),
-                                             [&](const Dim& d) { return d.symbol == schedule.tile_axis; });
-}
-
-std::int64_t Plan::transition_tiles(const Kernel& kernel) const {
-    if (!kernel.graph.transition_columns) return 0;
-    const ir::Type& state = kernel.graph.fn.op(kernel.graph.fn.results.front().value).type;
-    tile::Sizes held = schedule.held(sizes);
-    held[schedule.tile_axis] = schedule.tile_size;
-    return tile::size_of(tile::with_sizes(state, held), 0) / schedule.tile_size;
+    return kernel.cut.count > 1 && std::none_of(type.shape.begin(), type.shape.end(),
+                                                [&](const Dim& d) { return d.symbol == kernel.cut.axis; });
 }
 
 bool Plan::in_stretches() const {
@@ -218,12 +218,14 @@ class Planning {
             plan_.spills.push_back({kForgetsSpill, {}, {}, kNumberFloats, SpillSlot::Per::Segment});
         }
         refuse_spoilt(program);
-        std::vector<KernelGraph> kernels =
-            place(program, s.strategy, share ? s.tile_axis : "",
-                  {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
-                   s.warp_groups() && s.split.empty()});
+        std::vector<KernelGraph> kernels = place(program, s.strategy, share ? s.tile_axis : "",
+                                                 {again, s.summaries > 0, s.transition_columns,
+                                                  share && tiled() && s.tile_chunks, s.warp_groups() && s.split.empty(),
+                                                  s.outputs_axis});
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
+        for (const KernelGraph& graph : kernels)
+            if (!graph.own_axis.empty()) find_wide_spills(graph.fn);
         for (KernelGraph& graph : kernels) add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
@@ -257,36 +259,59 @@ class Planning {
 
     void add(KernelGraph graph) {
         const Schedule& s = plan_.schedule;
-        graph.tiled = graph.transition_columns ||
+        const bool by_columns = s.transition_columns && (graph.transition_columns || graph.loop == Loop::Carries);
+        graph.tiled = by_columns || !graph.own_axis.empty() ||
                       (tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis))));
+        const Cut cut = cut_of(graph);
         const bool carries =
             s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
-        if (carries && s.transition_columns) graph.tiled = true, graph.tile_size = kCarriedColumns;
         const Engine engine = carries ? Engine::Tiles : s.engine;
         for (const ir::Result& r : graph.fn.results)
             if (auto slot = spill_of(graph, r)) add_spill(graph, r, std::move(*slot));
-        if (graph.transition_columns) add_transitions(graph);
-        tile::Sizes sizes = graph.tiled ? part_ : whole_;
-        if (graph.tile_size > 0) sizes[s.tile_axis] = graph.tile_size;
+        tile::Sizes sizes = whole_;
+        if (cut.count > 1) sizes[cut.axis] = cut.size;
         tile::TileKernel tiles = lowered(graph, sizes, engine);
-        plan_.kernels.push_back({std::move(graph), std::move(tiles), engine});
+        const std::int64_t columns = graph.transition_columns ? add_transitions(graph) : 0;
+        plan_.kernels.push_back({std::move(graph), cut, columns, std::move(tiles), engine});
     }
 
-    /// Where further tiles of a kernel leave the columns of transitions.
-    void add_transitions(const KernelGraph& graph) {
+    [[nodiscard]] Cut cut_of(const KernelGraph& graph) const {
+        const Schedule& s = plan_.schedule;
+        if (!graph.own_axis.empty()) return {graph.own_axis, tile::kBlock, whole_.at(graph.own_axis) / tile::kBlock};
+        if (graph.loop == Loop::Carries && s.transition_columns)
+            return {s.tile_axis, kCarriedColumns, whole_.at(s.tile_axis) / kCarriedColumns};
+        return graph.tiled ? Cut{s.tile_axis, s.tile_size, s.tiles} : Cut{};
+    }
+
+    /// What decays multiply in a kernel that is cut from another, where it had 32 bits: an image has 16.
+    void find_wide_spills(const ir::Function& fn) {
+        for (const Op& op : fn.ops) {
+            if (op.code != Opcode::DecayApply) continue;
+            const Op& weights = fn.op(op.args[0]);
+            if (weights.code == Opcode::Param && weights.attrs.role == Role::Spill)
+                wide_spills_.insert(weights.attrs.name);
+        }
+    }
+
+    /// Where further tasks of a kernel leave the columns of transitions; how many there are.
+    std::int64_t add_transitions(const KernelGraph& graph) {
+        std::int64_t columns = 0;
         for (const ir::Result& r : graph.fn.results) {
             const Dim rows = graph.fn.op(r.value).type.shape[0];
+            columns = tile::size_of(tile::with_sizes(graph.fn.op(r.value).type, whole_), 0);
             SpillSlot slot{graph::transition_spill(r.name), {DType::F32, {rows, rows}}, {}, 0,
                            SpillSlot::Per::Segment};
             lay_out(slot);
             plan_.spills.push_back(std::move(slot));
         }
+        return columns / plan_.schedule.tile_size;
     }
 
     void add_spill(const KernelGraph& graph, const ir::Result& r, SpillSlot slot) {
         const Schedule& s = plan_.schedule;
         const ir::Type type = tile::with_sizes(slot.type, whole_);
-        if (s.warp_groups() && slot.per == SpillSlot::Per::Chunk && tile::is_block_matrix(type)) {
+        if (s.warp_groups() && slot.per == SpillSlot::Per::Chunk && tile::is_block_matrix(type) &&
+            !wide_spills_.contains(slot.name)) {
             slot.parts = tile::parts_of(graph.fn, r.value, operand_rules());
             slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
             parts_[slot.name] = slot.parts;
@@ -361,6 +386,7 @@ class Planning {
     [[nodiscard]] tile::FragmentRules operand_rules() const {
         tile::FragmentRules rules;
         rules.parts = parts_;
+        rules.wide_spills = wide_spills_;
         rules.inverse_parts = plan_.schedule.inverse_parts;
         return rules;
     }
@@ -388,6 +414,7 @@ class Planning {
     const ir::PassRunner& passes_;
     tile::Sizes part_, whole_;
     std::map<std::string, int> parts_;
+    std::set<std::string> wide_spills_;
 };
 
 }  // namespace

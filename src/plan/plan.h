@@ -49,6 +49,7 @@ struct Schedule {
     /// Sizes on chip of axes that are shorter in memory: what is loaded has zeros behind an axis's end, and nothing is
     /// stored from there. tile_size and tiles are of this size.
     tile::Sizes padded = {};
+    std::string outputs_axis = {};  ///< warp groups: along which outputs are cut (plan::PlaceRules)
     bool wide_late = false;  ///< … matrices of several blocks are held of one chunk only, for which they arrive late
     std::set<std::string> split;  ///< warp groups: kernels of single chunks whose long axes are split (tile/split.h)
     int inverse_parts = 2;  ///< warp groups: 16-bit parts of operands that are inverses; one, where two would not fit
@@ -136,14 +137,27 @@ constexpr const char* kForgetsSpill = "forgets";
 /// Tiles for which shared memory is too small; kernels have them one after the other.
 constexpr const char* kFarSpill = "far tiles";
 
+/// What a kernel's tasks have of an axis: `count` parts of `size` numbers.
+struct Cut {
+    std::string axis;  ///< empty: they take all axes whole
+    std::int64_t size = 0, count = 1;
+};
+
 struct Kernel {
     KernelGraph graph;
+    Cut cut;
+    std::int64_t transition_tiles = 0;  ///< further tasks, of transitions (KernelGraph::transition_columns)
     tile::TileKernel tiles;         ///< Channels: the token program with its transitions, which has no tiles
     Engine engine = Engine::Tiles;  ///< the schedule's, but for kernels that want all of float's bits
 
+    /// Tasks per unit of work and head.
+    [[nodiscard]] std::int64_t parts() const { return cut.count + transition_tiles; }
     /// Scratch memory where several tasks share a block: operands begin at multiples of 1024 bytes.
     [[nodiscard]] std::int64_t aligned_floats() const { return (tiles.scratch_floats + 255) / 256 * 256; }
 };
+
+/// What its tasks do, in words.
+std::string tasks_of(const Kernel& kernel);
 
 /// A program cannot have kernels for warp groups, and why.
 using NotForWarpGroups = Refused;
@@ -176,16 +190,6 @@ struct Plan {
     [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const {
         return schedule.beside_groups > 0 && kernel.graph.loop == loop;
     }
-    /// Tasks per unit of work and head; those from schedule.tiles on make columns of transitions.
-    [[nodiscard]] std::int64_t tiles(const Kernel& kernel) const {
-        return (kernel.graph.tiled ? schedule.tiles * schedule.tile_size / tile_size(kernel) : 1) +
-               transition_tiles(kernel);
-    }
-    /// What a task has of the tiled axis.
-    [[nodiscard]] std::int64_t tile_size(const Kernel& kernel) const {
-        return kernel.graph.tile_size > 0 ? kernel.graph.tile_size : schedule.tile_size;
-    }
-    [[nodiscard]] std::int64_t transition_tiles(const Kernel& kernel) const;
     /// Whether all kernels go through a stretch of chunks before the first begins the next one. States then wait in
     /// spills.
     [[nodiscard]] bool in_stretches() const;

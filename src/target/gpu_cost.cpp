@@ -105,8 +105,8 @@ double bytes_of_states(const ir::Function& fn, const tile::Sizes& sizes) {
 }
 
 /// How many times the body runs for one tile: hops of all sequences and heads.
-double bodies(const plan::Plan& plan, const plan::Kernel& kernel, const Extent& extent) {
-    return static_cast<double>(extent.tasks * extent.hops) / static_cast<double>(plan.tiles(kernel));
+double bodies(const plan::Kernel& kernel, const Extent& extent) {
+    return static_cast<double>(extent.tasks * extent.hops) / static_cast<double>(kernel.parts());
 }
 
 StageCost count_kernel(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem,
@@ -115,12 +115,12 @@ StageCost count_kernel(const plan::Plan& plan, const plan::Kernel& kernel, const
     const auto tasks = static_cast<double>(e.tasks), hops = static_cast<double>(e.hops);
     const tile::Sizes sizes = sizes_of_chunk(plan);
     StageCost k;
-    k.name = kernel.graph.name, k.task = plan::to_string(kernel.graph.loop);
+    k.name = kernel.graph.name, k.task = plan::tasks_of(kernel);
     k.tasks = e.tasks, k.hops = e.hops;
     if (kernel.engine != plan::Engine::Channels) k.flops = plan::useful_flops(kernel.tiles.fn) * tasks * hops;
     k.elementwise = elementwise_operations(plan, kernel, problem);
-    k.bytes = bytes_per_hop(plan, kernel) * bodies(plan, kernel, e) +
-              bytes_of_states(kernel.graph.fn, sizes) * tasks / static_cast<double>(plan.tiles(kernel));
+    k.bytes = bytes_per_hop(plan, kernel) * bodies(kernel, e) +
+              bytes_of_states(kernel.graph.fn, sizes) * tasks / static_cast<double>(kernel.parts());
     k.memory_seconds = k.bytes / peaks.memory;
     k.matrix_seconds = k.flops / peaks.matrix;
     k.arithmetic_seconds = k.elementwise / peaks.arithmetic;
@@ -172,7 +172,7 @@ double bytes_per_hop(const plan::Plan& plan, const plan::Kernel& kernel) {
 
 double elementwise_operations(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
     return elementwise_of(kernel.graph.fn, plan.schedule.held(sizes_of_chunk(plan))) *
-           bodies(plan, kernel, extent(plan, kernel, problem));
+           bodies(kernel, extent(plan, kernel, problem));
 }
 
 double state_bytes(const plan::Plan& plan) {

@@ -113,7 +113,7 @@ KernelShape shape_of(const plan::Plan& plan, const Problem& problem) {
         if (how.shared_bytes < shape.shared_bytes) continue;  // of several, the one that holds most
         const std::int64_t units =
             how.unit_rows > 0 ? problem.sequences * problem.heads * support::divide_up(problem.tokens, how.unit_rows)
-                              : extent(plan, kernel, problem).tasks / plan.tiles(kernel);
+                              : extent(plan, kernel, problem).tasks / kernel.parts();
         shape.tasks = units * how.parts;
         shape.threads = how.threads;
         shape.shared_bytes = how.shared_bytes;

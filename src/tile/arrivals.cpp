@@ -93,6 +93,20 @@ class Arrivals {
             if (!arrives(v)) hold(v, last_reader(v), floats(v));
         }
         for (const In& in : inputs_) hold(in.at, in.last, floats(in.value));
+        hold_gate_sums();
+    }
+    /// Decays find the sums of their gates where the last ones by the same gates have left them, if two tasks fit then
+    /// (fragment_memory).
+    void hold_gate_sums() {
+        ValueId before = ir::kNoValue;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            if (op.code != Opcode::DecayApply || !is_fragment(op.layout->space)) continue;
+            const ValueId last = std::exchange(before, v);
+            if (last == ir::kNoValue || fn_.op(last).args[2] != op.args[2] || fn_.op(last).type != op.type) continue;
+            hold(last + 1, v - 1, work(v));
+            if (most_held() > kTwoTasks) hold(last + 1, v - 1, -work(v));
+        }
     }
     [[nodiscard]] std::int64_t work(ValueId v) const {
         const Op& op = fn_.op(v);

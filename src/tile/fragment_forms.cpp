@@ -23,6 +23,10 @@ bool is_wide_output(const ir::Result& r, const FragmentRules& rules) {
     return r.role == Role::Input && rules.wide_outputs.contains(r.name);
 }
 
+bool is_wide_spill(const ir::Result& r, const FragmentRules& rules) {
+    return r.role == Role::Spill && rules.wide_spills.contains(r.name);
+}
+
 /// Which operand of a product shares its result's rows as the fragment has them, and the form it would have in
 /// registers.
 std::size_t first_operand(Space result) { return result == Space::Transposed ? 1 : 0; }
@@ -154,7 +158,8 @@ class Forms {
             case Role::Eye:
                 return is_matrix(v) ? fragment(v) : Space::Tile;
             case Role::Spill:
-                return !is_matrix(v) ? Space::Tile : lies_where_read(v) ? Space::Spill : Space::Operand;
+                if (!is_matrix(v) || rules_.wide_spills.contains(op.attrs.name)) return Space::Tile;
+                return lies_where_read(v) ? Space::Spill : Space::Operand;
             case Role::Input:
                 return input(v);
             case Role::Shifted:
@@ -276,6 +281,7 @@ class Forms {
         for (const ir::Result& r : fn_.results) {
             if (r.value != v) continue;
             if (is_carried(r.role)) as_fragment = fragment(v);
+            else if (is_wide_spill(r, rules_)) return Space::Tile;
             else if (is_wide_output(r, rules_)) return all_alike() ? Space::Fragment : Space::Tile;
             else operand = true;
         }
@@ -419,7 +425,8 @@ class Copies {
         if (is_wide_output(r, rules_) && forms_[r.value] == Space::Fragment && forms_.all_alike())
             return map_[static_cast<std::size_t>(r.value)];
         if (is_carried(r.role)) return matrix ? in_form(r.value, forms_.fragment(r.value)) : fresh(r.value);
-        return matrix && !is_wide_output(r, rules_) ? in_form(r.value, Space::Operand) : fresh(r.value);
+        return matrix && !is_wide_output(r, rules_) && !is_wide_spill(r, rules_) ? in_form(r.value, Space::Operand)
+                                                                                 : fresh(r.value);
     }
 
     ValueId fresh(ValueId v) {

@@ -93,11 +93,7 @@ class Memory {
                 states_.large.give(work_[group->head()], rounded(group_floats(fn_, *group)));
         }
         large_floats_ = states_.large.size();
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (arrives_late(fn_, v)) {
-                settle();
-                break;
-            }
+        if (is_settled()) settle();
         TileKernel kernel;
         kernel.summed = already_summed();
         join_regions(kernel);
@@ -113,10 +109,14 @@ class Memory {
     static Rules rules() { return {4, true}; }
 
   private:
-    static constexpr std::int64_t kOperandFloats = 256;                  ///< of 1024 bytes
+    static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
     static constexpr std::int64_t kAddressFloats = 2, kTaskFloats = 24;  // the device library's
-    static constexpr std::int64_t kTwoTasks =
-        110 * kOperandFloats;  ///< with which, beside a few vectors, two tasks fit on a multiprocessor
+    /// With which, beside what is small, two tasks fit on a multiprocessor.
+    [[nodiscard]] std::int64_t two_tasks() const {
+        constexpr std::int64_t kHalf = (228 - 2) * 1024 / 2 / 4;  // floats of each; a block has 1 KB beside its own
+        constexpr std::int64_t kAddresses = 64;
+        return (kHalf - kAddresses - states_.small.size()) / kOperandFloats * kOperandFloats;
+    }
     static std::int64_t rounded(std::int64_t floats) {
         return (floats + kOperandFloats - 1) / kOperandFloats * kOperandFloats;
     }
@@ -211,6 +211,13 @@ class Memory {
         stays_.push_back({size, group.head(), group.members().back(), {}, {group.head()}});
     }
 
+    /// Whether orders of placing are tried: for what comes and goes, or where a second task would not fit else.
+    [[nodiscard]] bool is_settled() const {
+        if (stages_ == 1 && !roles_ && large_floats_ > two_tasks() && most_at_once() <= two_tasks()) return true;
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (arrives_late(fn_, v)) return true;
+        return false;
+    }
     /// All that is large, where it takes the least memory: the largest first, or what stays longest, each as low as its
     /// life allows. What comes and goes at different times in different sizes would else leave gaps.
     void settle() {
@@ -226,7 +233,7 @@ class Memory {
             return a.floats * (a.to - a.from + 1) > b.floats * (b.to - b.from + 1);
         };
         settle(by_size), settle(by_life), settle(by_both);
-        if (large_floats_ > kTwoTasks && most_at_once() <= kTwoTasks) search();
+        if (large_floats_ > two_tasks() && most_at_once() <= two_tasks()) search();
     }
     /// Decays by the same gates have one work area, from the first to the last, if there is room for it.
     void join_gate_sums() {
@@ -249,7 +256,7 @@ class Memory {
         joined.to = second, joined.works.push_back(second);
         stays_.erase(with(first)), stays_.erase(with(second));
         stays_.push_back(std::move(joined));
-        const std::int64_t none = std::max(large_floats_, kTwoTasks) + 1;
+        const std::int64_t none = std::max(large_floats_, two_tasks()) + 1;
         large_floats_ = none;
         settle_stays();
         if (large_floats_ == none) stays_ = apart, large_floats_ = floats;
@@ -298,7 +305,7 @@ class Memory {
             return static_cast<std::ptrdiff_t>((seed >> 8) % count);
         };
         std::int64_t least = settle_in_order();
-        for (std::int64_t n = 0; n < tries && large_floats_ > kTwoTasks; ++n) {
+        for (std::int64_t n = 0; n < tries && large_floats_ > two_tasks(); ++n) {
             const std::vector<Stay> order = stays_;
             const auto from = stays_.begin() + below(stays_.size()), to = stays_.begin() + below(stays_.size());
             if (from < to) std::rotate(from, from + 1, to + 1);

@@ -24,6 +24,7 @@ struct FragmentRules {
     std::map<std::string, Input> inputs;  ///< token inputs, as they lie in memory
     std::set<std::string> wide_outputs;   ///< those of 32 bits, which operands cannot hold
     std::map<std::string, int> parts;     ///< of spills that are operands
+    std::set<std::string> wide_spills;    ///< those that are tiles of floats, although matrices of whole blocks
     int inverse_parts = 2;                ///< of operands that are inverses, or scaled ones
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
     bool wide_late = false;               ///< matrices of several blocks arrive as their chunk begins, not with a stage

@@ -100,6 +100,47 @@ TEST(ForwardOutputs, ShareWhatNoTileOwns) {
     EXPECT_FALSE(has(kernel_of(made->plan, "_outputs"), ir::Opcode::DecayMatmul));
 }
 
+// Tasks have 64 channels each; what sums over channels, or has none, is made once before.
+TEST(BackwardOutputs, AreCutWhereTheyDoMuch) {
+    for (const char* program : {"kda", "gla", "delta_net"}) {
+        const auto made = emitted_for(program, 256, "backward");
+        const plan::Kernel &joint = kernel_of(made->plan, "_joint"), &outputs = kernel_of(made->plan, "_outputs");
+        EXPECT_EQ(joint.cut.count, 1) << program;
+        EXPECT_EQ(outputs.cut.axis, "K") << program;
+        EXPECT_EQ(outputs.cut.count, 4) << program;
+        EXPECT_FALSE(has(joint, ir::Opcode::DecayApply)) << program;
+        EXPECT_EQ(emit::launch_of(made->plan, outputs).parts, 4) << program;
+        EXPECT_EQ(emit::tasks_at_once(outputs), 2) << program;
+    }
+    EXPECT_EQ(kernel_of(emitted_for("gla", 128, "backward")->plan, "_shared").cut.count, 2);  // needs nothing joint
+}
+
+// Heads that a kernel has room for, and whose channels decay alike, are made whole; so are outputs of which one kernel
+// would leave another sums of fewer digits, and those of which most would be made ahead.
+TEST(BackwardOutputs, AreWholeWhereThatIsAsGood) {
+    const auto is_whole = [](const std::string& program, std::int64_t size) {
+        const auto made = emitted_for(program, size, "backward");
+        return made->plan.schedule.outputs_axis.empty() && kernel_of(made->plan, "_outputs").cut.count == 1;
+    };
+    EXPECT_TRUE(is_whole("gated_delta_net", 128));
+    EXPECT_TRUE(is_whole("delta_net", 128));
+    EXPECT_TRUE(is_whole("rwkv7", 128));
+    EXPECT_TRUE(is_whole("gated_delta_net", 256));
+}
+
+// Decays multiply them in 32 bits, or two parts; products take 16 bits of all others.
+TEST(BackwardOutputs, TakeWhatDecaysMultiplyWhole) {
+    const auto made = emitted_for("kda", 256, "backward");
+    const ir::Function& fn = kernel_of(made->plan, "_outputs").tiles.fn;
+    for (const ir::Op& op : fn.ops) {
+        if (op.code != ir::Opcode::DecayApply) continue;
+        const ir::Op& weights = fn.op(op.args[0]);
+        ASSERT_EQ(weights.attrs.role, ir::Role::Spill);
+        EXPECT_EQ(weights.layout->space, ir::Layout::Space::Tile);
+        EXPECT_EQ(made->plan.spills[static_cast<std::size_t>(made->plan.spill(weights.attrs.name))].parts, 0);
+    }
+}
+
 class BackwardCompiler : public testing::TestWithParam<const char*> {};
 
 // C7512: each product waits for the one before, as registers are too few for them to be under way.

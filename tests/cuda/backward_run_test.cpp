@@ -145,7 +145,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Example{"longhorn"}, Example{"delta_product"}, Example{"elu_delta"}, Example{"cosine_dplr"},
                     Example{"delta_product", BF16, 128, 128}, Example{"rwkv7", BF16, 128, 128},
                     Example{"scalar_gla", BF16, 256, 256}, Example{"gla", F16, 256, 192},
-                    Example{"gated_delta_net", BF16, 200, 256}, Example{"kda", BF16, 256, 256}),
+                    Example{"gated_delta_net", BF16, 200, 256}, Example{"kda", BF16, 256, 256},
+                    Example{"kda", F16, 136, 128}, Example{"gla", BF16, 100, 128}, Example{"delta_net", BF16, 256, 192},
+                    Example{"rwkv6", BF16, 128, 128}, Example{"hgrn2", F16, 128, 64}),
     [](const auto& test) {
         return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.v);
     });

@@ -239,7 +239,7 @@ std::string FragmentInputs::rows_there(int tensor) const {
     const std::string rows = row_count(plan_, tensor);
     const bool of_tile = input_of(tensor).type.shape.back().symbol == plan_.schedule.tile_axis;
     if (!c_.kernel.graph.transition_columns || !of_tile) return rows;
-    return fmt::format("(at.tile < {} ? {} : 0)", plan_.schedule.tiles, rows);
+    return fmt::format("(at.tile < {} ? {} : 0)", c_.kernel.cut.count, rows);
 }
 
 void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When when) {

@@ -89,7 +89,7 @@ class FragmentKernel {
         out_.line("if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
         out_.line("if (thread() == 0) call.spills[{}][at.segment * kNumberFloats] = at.forgets;",
                   plan_.spill(plan::kForgetsSpill));
-        out_.line("if (at.forgets && at.tile >= {}) return;  // no transition", plan_.schedule.tiles);
+        out_.line("if (at.forgets && at.tile >= {}) return;  // no transition", c_.kernel.cut.count);
         write_body();
     }
 

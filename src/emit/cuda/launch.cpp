@@ -17,7 +17,7 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
     launch.threads = plan.schedule.block_threads * (kernel.tiles.roles ? kernel.tiles.roles->groups() : 1);
     launch.shared_bytes = (floats_of_tiles(kernel) + coming_floats(plan)) * static_cast<std::int64_t>(sizeof(float));
     if (plan.schedule.states_ahead) launch.resident_blocks = plan.schedule.resident_blocks;
-    launch.parts = plan.tiles(kernel);
+    launch.parts = kernel.parts();
     if (kernel.tiles.far_floats > 0) launch.most_blocks = plan.schedule.far_blocks;
     if (plan.is_beside(kernel, plan::Loop::Chunks)) {
         launch.beside = true;

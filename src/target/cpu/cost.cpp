@@ -56,7 +56,7 @@ KernelCost price_kernel(const plan::Plan& plan, const plan::Kernel& kernel, cons
     const Work w = work_of(plan, kernel);
     const Extent e = extent(plan, kernel, problem);
     const auto tasks = static_cast<double>(e.tasks), bodies = tasks * static_cast<double>(e.hops),
-               tiles = static_cast<double>(plan.tiles(kernel));
+               tiles = static_cast<double>(kernel.parts());
     KernelCost c;
     c.name = kernel.graph.name;
     c.tasks = e.tasks;
@@ -90,7 +90,7 @@ Extent extent(const plan::Plan& plan, const plan::Kernel& kernel, const Problem&
     const std::int64_t chunks_per_segment = divide_up(chunks, std::max<std::int64_t>(1, plan.schedule.segments));
     const std::int64_t segments = divide_up(chunks, chunks_per_segment);
     const std::int64_t lanes =
-        std::max<std::int64_t>(1, problem.sequences) * std::max<std::int64_t>(1, problem.heads) * plan.tiles(kernel);
+        std::max<std::int64_t>(1, problem.sequences) * std::max<std::int64_t>(1, problem.heads) * kernel.parts();
     switch (kernel.graph.loop) {
         case plan::Loop::Scan:
             return {lanes, chunks};

@@ -124,6 +124,10 @@ std::int64_t summaries_of(std::int64_t chunks, std::int64_t tasks, std::int64_t 
 /// Shared memory of a block that has nothing in it but tiles.
 std::int64_t all_bytes(const SharedMemory& memory) { return std::max(memory.bytes, memory.all_bytes); }
 
+std::int64_t bytes_of_tiles(const plan::Kernel& kernel) {
+    return kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
+}
+
 /// What a plan's kernels need of shared memory, in bytes.
 struct Needs {
     std::int64_t in_order = 0;  ///< those that go through chunks in order
@@ -139,7 +143,7 @@ struct Needs {
 Needs needs_of(const plan::Plan& plan) {
     Needs needs;
     for (const plan::Kernel& kernel : plan.kernels) {
-        const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
+        const std::int64_t bytes = bytes_of_tiles(kernel);
         const bool in_order = kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments;
         std::int64_t& largest = in_order ? needs.in_order : needs.most;
         if (bytes > largest) largest = bytes, (in_order ? needs.in_order_name : needs.most_name) = kernel.graph.name;
@@ -147,15 +151,92 @@ Needs needs_of(const plan::Plan& plan) {
     return needs;
 }
 
-/// Kernels of whole single chunks that would not fit have their long axes split.
+/// Of a multiprocessor, for which joint kernels (plan::KernelGraph::joint) should fit: with 2, those are split that
+/// hold more, which makes their text up to twice as long.
+constexpr std::int64_t kTasksOfJoint = 2;
+
+/// Kernels of whole single chunks that would not fit have their long axes split, and so have those that take parts of
+/// an axis of their own: parts of rows are no images of matrices, but of blocks they are.
 template <class MakePlan>
 Schedule with_split_axes(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
     for (const plan::Kernel& kernel : make_plan(s).kernels) {
-        const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float));
-        if (kernel.graph.loop == plan::Loop::Chunks && !kernel.graph.tiled && bytes > memory.bytes)
+        const bool whole = kernel.graph.loop == plan::Loop::Chunks && !kernel.graph.tiled;
+        const std::int64_t room = memory.bytes / (kernel.graph.joint ? kTasksOfJoint : 1);
+        if (!kernel.graph.own_axis.empty() || (whole && bytes_of_tiles(kernel) > room))
             s.split.insert(kernel.graph.name);
     }
     return s;
+}
+
+/// The kernels of single chunks that come after scans: of outputs, the joint one first if there are two.
+std::vector<const plan::Kernel*> outputs_of(const plan::Plan& plan) {
+    std::vector<const plan::Kernel*> found;
+    bool scanned = false;
+    for (const plan::Kernel& kernel : plan.kernels) {
+        const bool scans = plan::in_order(kernel.graph.loop);
+        scanned = scanned || scans;
+        if (scanned && !scans) found.push_back(&kernel);
+    }
+    return found;
+}
+
+/// Whether a kernel of outputs holds, or computes, so much that it had better be cut: it would not fit, or channels
+/// decay by themselves, of which each has long text. Heads of 128 numbers with fewer matrices spill little.
+bool does_much(const plan::Kernel& outputs, const SharedMemory& memory) {
+    return bytes_of_tiles(outputs) > memory.bytes ||
+           std::any_of(outputs.tiles.fn.ops.begin(), outputs.tiles.fn.ops.end(),
+                       [](const ir::Op& op) { return op.code == Opcode::DecayApply; });
+}
+
+/// Whether running sums would be of fewer digits if a kernel took its matrices from the one before it: an image has 16
+/// bits of each number, which is all that products take of it, and enough for what is added to an output. What decays
+/// multiply passes whole. A gate's gradient is a running sum of differences, and small where the gate forgets.
+bool sums_rounded(const plan::Kernel& before, const plan::Kernel& kernel, const tile::Sizes& held) {
+    const ir::Function& fn = kernel.graph.fn;
+    const auto users = ir::users_of(fn);
+    for (ir::ValueId v = 0; v < fn.size(); ++v) {
+        const ir::Op& op = fn.op(v);
+        const bool passes = op.code == Opcode::Param && op.attrs.role == ir::Role::Spill &&
+                            before.graph.fn.result(op.attrs.name, ir::Role::Spill) != ir::kNoValue;
+        if (!passes || !tile::is_block_matrix(tile::with_sizes(op.type, held))) continue;
+        const auto takes_all = [&](ir::ValueId u) {
+            const ir::Op& user = fn.op(u);
+            if (user.code == Opcode::DecayApply) return user.args[0] == v;
+            return ir::is_matmul(user.code) && (user.args.size() < 3 || user.args[2] != v);
+        };
+        const auto& readers = users[static_cast<std::size_t>(v)];
+        if (std::all_of(readers.begin(), readers.end(), takes_all)) continue;
+        const std::vector<bool> follows = ir::depends_on(fn, {v});
+        for (ir::ValueId u = 0; u < fn.size(); ++u)
+            if (follows[static_cast<std::size_t>(u)] && fn.op(u).code == Opcode::Cumsum) return true;
+    }
+    return false;
+}
+
+/// Outputs of much work are cut along an axis, if what all parts have in common is not most of it, and nothing is less
+/// precise for that.
+template <class MakePlan>
+std::optional<Schedule> with_cut_outputs(Schedule s, const tile::Sizes& held, const SharedMemory& memory,
+                                         MakePlan make_plan) {
+    constexpr double kMostInCommon = 0.75;
+    tile::Sizes whole_sizes = held;
+    whole_sizes[ir::kChunkSymbol] = s.chunk;
+    const plan::Plan whole = make_plan(s);
+    const auto outputs = outputs_of(whole);
+    if (outputs.empty() || outputs[0]->graph.tiled || !does_much(*outputs[0], memory)) return std::nullopt;
+    for (const auto& [axis, size] : held) {
+        const bool is_long = size > kBlock && size % kBlock == 0;
+        if (!is_long || axis == ir::kChunkSymbol || axis == s.tile_axis || !plan::cuts_outputs(whole.program, axis))
+            continue;
+        s.outputs_axis = axis;
+        const plan::Plan cut = make_plan(s);
+        const auto kernels = outputs_of(cut);
+        if (!kernels.back()->graph.own_axis.empty() && kernels.size() == 1) return s;  // they have nothing in common
+        if (kernels.size() < 2 || sums_rounded(*kernels[0], *kernels[1], whole_sizes)) continue;
+        const double all = plan::useful_flops(outputs[0]->tiles.fn), common = plan::useful_flops(kernels[0]->tiles.fn);
+        if (common <= kMostInCommon * all) return s;
+    }
+    return std::nullopt;
 }
 
 constexpr int kMostStages = 4;
@@ -171,6 +252,18 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, Mak
         if (fits && (s.stages == 2 || !two_tasks || 2 * needs.in_order <= memory.bytes)) return s;
     }
     needs.refuse_for(Reason::SharedMemory, memory.bytes);
+}
+
+/// A backward pass: scans leave states for later kernels, which one warp group does; outputs fill the GPU.
+template <class MakePlan>
+Schedule fit_backwards(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
+    s = with_split_axes(s, memory, make_plan);
+    try {
+        return with_stages(s, memory, two_tasks, make_plan);
+    } catch (const Refused&) {
+        s.wide_late = true;
+        return with_stages(s, memory, two_tasks, make_plan);
+    }
 }
 
 /// Whether the states' group computes functions of matrices, and so needs the registers of a second group of outputs.
@@ -245,7 +338,7 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
                           MakePlan make_plan) {
     const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks &&
                      plan.kernels[1].graph.loop == plan::Loop::Scan;
-    if (!two || plan.tiles(plan.kernels[0]) != 1 || !plan.kernels[1].tiles.roles) return s;
+    if (!two || plan.kernels[0].cut.count != 1 || !plan.kernels[1].tiles.roles) return s;
     const double steps =
         microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
     const runtime::WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
@@ -271,7 +364,7 @@ std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pas
     MatrixSegmentTimes times = matrix_segment_times(one_pass, wishes, memory.multiprocessors);
     const plan::Plan plan = make_plan(s);
     for (const plan::Kernel& kernel : plan.kernels)
-        if (kernel.graph.loop == plan::Loop::Summaries) times.tiles = plan.tiles(kernel);
+        if (kernel.graph.loop == plan::Loop::Summaries) times.tiles = kernel.parts();
     times.forgetting = s.forgetting;
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles;
     s.segments = times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunks));
@@ -342,16 +435,13 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     s.share =
         has_long_steps(program) || (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
-    // Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
     if (back) {
-        s = with_split_axes(s, memory, make_plan);
         const bool two_tasks = tasks > memory.multiprocessors;
-        try {
-            return with_stages(s, memory, two_tasks, make_plan);
-        } catch (const Refused&) {
-            s.wide_late = true;
-            return with_stages(s, memory, two_tasks, make_plan);
-        }
+        if (const auto cut = with_cut_outputs(s, held, memory, make_plan)) try {
+                return fit_backwards(*cut, memory, two_tasks, make_plan);
+            } catch (const Refused&) {  // without, kernels may fit
+            }
+        return fit_backwards(s, memory, two_tasks, make_plan);
     }
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     const bool joined = joined_at_start(program, held);
