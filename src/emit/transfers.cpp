@@ -510,7 +510,7 @@ void Transfers::load_spill(ValueId v, const std::string& spill, const char* bloc
 }
 
 kernel::Accesses Transfers::announced(ValueId v) const {
-    if (!plan_.takes_tasks_in_turn(c_.kernel)) return {};
+    if (!plan_.is_beside(c_.kernel, plan::Loop::Chunks)) return {};
     return {{kernel::Memory::Global, c_.name(v), 0, 1}};
 }
 

@@ -104,8 +104,7 @@ std::string to_string(const Schedule& s) {
     for (const auto& [axis, size] : s.padded) text += fmt::format(", {} held as {}", forge::to_string(Dim(axis)), size);
     if (s.warp_groups())
         text += fmt::format(", for warp groups{}{}",
-                            s.beside_steps > 0    ? ", with work beside the scan"
-                            : s.beside_groups > 0 ? ", with work ahead of the scan, task after task"
+                            s.beside_groups > 0 ? ", with work beside the scan"
                             : s.share           ? ", with work ahead of the scan"
                                                 : "",
                             s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
@@ -228,7 +227,7 @@ class Planning {
         for (const KernelGraph& graph : kernels)
             if (!graph.own_axis.empty()) find_wide_spills(graph.fn);
         for (KernelGraph& graph : kernels) add(std::move(graph));
-        if (s.beside_steps > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
+        if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
         if (s.warp_groups() && !graph::has_saved_states(plan_.program)) add_late_states();
         add_far_tiles();
@@ -400,7 +399,7 @@ class Planning {
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         rules.output_groups = plan_.schedule.output_groups;
         rules.wide_late = plan_.schedule.wide_late;
-        rules.inputs_ahead = plan_.schedule.inputs_ahead && plan_.kernels.empty();  // the first
+        rules.inputs_ahead = plan_.schedule.inputs_ahead && graph.loop == Loop::Chunks;
         rules.split = plan_.schedule.split.contains(graph.name);
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};

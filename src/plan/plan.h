@@ -57,11 +57,9 @@ struct Schedule {
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
     int output_groups = 0;
     bool share = true;          ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
-    /// … by blocks that have a multiprocessor to themselves and so many warp groups, each of which takes one task after
-    /// the other (device/cuda/warpgroup/beside.h); 0: a block per task.
-    int beside_groups = 0;
-    /// … and runs beside the scan, if not 0, a task of which costs a multiprocessor so many of the scan's chunks.
-    double beside_steps = 0;
+    int beside_groups = 0;      ///< … which, if not 0, runs beside the scan, with so many warp groups per block
+                                ///< (device/cuda/warpgroup/beside.h)
+    double beside_steps = 0;    ///< … a task of which costs a multiprocessor so many of the scan's chunks
     bool inputs_ahead = false;  ///< … and asks for the next one's inputs as soon as it has read its own
     /// Channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace.
     bool clusters = false;
@@ -188,13 +186,9 @@ struct Plan {
     [[nodiscard]] int scalar(const std::string& name) const;
     [[nodiscard]] int spill(const std::string& name) const;
     [[nodiscard]] bool has_spill(const std::string& name) const;
-    /// Whether the kernel is work ahead of scans whose blocks take one task after the other.
-    [[nodiscard]] bool takes_tasks_in_turn(const Kernel& kernel) const {
-        return schedule.beside_groups > 0 && &kernel == kernels.data();
-    }
-    /// Whether it is a scan beside which that runs.
-    [[nodiscard]] bool is_beside(const Kernel& kernel) const {
-        return schedule.beside_steps > 0 && kernel.graph.loop == Loop::Scan;
+    /// Whether the kernel is the work ahead of a scan that runs beside it, or that scan.
+    [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const {
+        return schedule.beside_groups > 0 && kernel.graph.loop == loop;
     }
     /// Whether all kernels go through a stretch of chunks before the first begins the next one. States then wait in
     /// spills.

@@ -24,7 +24,6 @@ double end_of_scan(const WorkBeside& work, std::int64_t rounds, std::int64_t ask
 BesideBlocks place_beside(const WorkBeside& work, std::int64_t scan_tasks, std::int64_t scan_parts,
                           std::int64_t multiprocessors) {
     if (work.tasks == 0 || scan_tasks == 0) return {work.tasks, work.tasks, 0};
-    if (work.task_steps == 0) return {std::min(work.tasks, multiprocessors), work.tasks, 0};  // nothing runs beside it
     const std::int64_t staying = scan_tasks < multiprocessors ? multiprocessors - scan_tasks : multiprocessors;
     const std::int64_t a_round = multiprocessors * work.groups, most = (work.tasks + a_round - 1) / a_round;
     const auto end = [&](std::int64_t rounds) {

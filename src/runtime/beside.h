@@ -9,9 +9,8 @@ namespace forge::runtime {
 struct WorkBeside {
     std::int64_t tasks = 0;
     int groups = 1;         ///< that take tasks, per block; a block has a multiprocessor to itself
-    /// What a task costs a multiprocessor with as many tasks as groups, in steps of the scan from chunk to chunk; 0: the
-    /// scan begins when all tasks are done.
-    double task_steps = 0;
+    double task_steps = 0;  ///< what a task costs a multiprocessor with as many tasks as groups, in steps of the scan
+                            ///< from chunk to chunk
 };
 
 struct BesideBlocks {

@@ -197,7 +197,7 @@ CallCost counted(const plan::Plan& plan, const Problem& problem, const GpuFacts&
     const double lanes = static_cast<double>(problem.sequences * problem.heads);
     cost.floor_bytes = token_bytes(plan, problem) + 2 * cost.state_bytes * lanes;
     cost.workspace_bytes = spill_bytes(plan, problem);
-    cost.beside = plan.schedule.beside_steps > 0;
+    cost.beside = plan.schedule.beside_groups > 0;
     cost.roofline_seconds = std::max(cost.floor_bytes / peaks.memory, cost.flops / peaks.matrix);
     return cost;
 }

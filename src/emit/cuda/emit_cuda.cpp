@@ -73,7 +73,7 @@ Source tiles_source(const plan::Plan& plan) {
             Dialect own = dialect;
             if (kernel.tiles.far_floats > 0 || p.schedule.states_ahead)
                 own.prologue.pop_back();  // it has several tasks
-            if (p.takes_tasks_in_turn(kernel)) own.prologue.clear();
+            if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
             else if (p.schedule.warp_groups() && &kernel != &p.kernels.back() && !has_kernel_beside(p, kernel))
                 own.prologue.emplace_back("ptx::let_next_kernel_start();");
             if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.overlaps = true;

@@ -377,7 +377,7 @@ void FragmentInputs::ask_for_all() {
     out_.begin(std::move(loop),
                "for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, "
                "stage.lap ^= 1u)");
-    const bool beside = plan_.is_beside(c_.kernel);
+    const bool beside = plan_.is_beside(c_.kernel, plan::Loop::Scan);
     if (beside) {
         Statement made{Kind::WaitKernel};
         made.code = {fmt::format("if (lane() == 0) wait_until_made(call, call.spills[{}], block);",

@@ -40,7 +40,7 @@ class FragmentKernel {
                   roles && c_.kernel.tiles.roles->output_groups > 0
                       ? fmt::format(", kOutputs = {}", c_.kernel.tiles.roles->output_groups)
                       : "");
-        if (plan_.takes_tasks_in_turn(c_.kernel)) write_tasks_in_turn();
+        if (plan_.is_beside(c_.kernel, Loop::Chunks)) write_tasks_beside();
         else if (forgets()) write_forgetting();
         else {
             out_.line("const Task at = {}(call, task{});", task_function(), loop_ == Loop::Scan ? "" : ", kChunk");
@@ -55,7 +55,7 @@ class FragmentKernel {
             loop_ == Loop::Summaries && plan_.schedule.summaries > 0;  // there are as many as two per multiprocessor
         if (const auto& roles = c_.kernel.tiles.roles)
             return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->output_groups == 0 ? 2 : 1);
-        if (plan_.takes_tasks_in_turn(c_.kernel))
+        if (plan_.is_beside(c_.kernel, Loop::Chunks))
             return fmt::format("FORGE_KERNEL_OF({}, 1)", plan_.schedule.beside_groups);
         return plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once(c_.kernel));
     }
@@ -94,11 +94,11 @@ class FragmentKernel {
     }
 
     void write_task() {
-        if (plan_.is_beside(c_.kernel)) out_.line("begin_beside(call);");
+        if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
         else if (waits_for_kernel_before(plan_, c_.kernel) && !beside_)
             out_.add({kernel::Kind::WaitKernel});  // idle tasks too: the next kernel relies on it
         if (has_kernel_beside(plan_, c_.kernel)) out_.line("ptx::let_next_kernel_start();");
-        if (!beside_ && !plan_.takes_tasks_in_turn(c_.kernel)) out_.put(c_.dialect.idle);
+        if (!beside_ && !plan_.is_beside(c_.kernel, Loop::Chunks)) out_.put(c_.dialect.idle);
         if (loop_ == Loop::Summaries)
             out_.line(
                 "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
@@ -113,11 +113,9 @@ class FragmentKernel {
         if (beside_) out_.line("ptx::wait_for_kernel_before();  // what follows in the stream relies on both");
     }
 
-    /// Each warp group takes tasks by itself, while a scan beside them may wait for them.
-    void write_tasks_in_turn() {
-        const bool announced = plan_.has_spill(plan::kMadeSpill);
-        const std::string made =
-            announced ? fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill)) : std::string("nullptr");
+    /// Each warp group takes tasks by itself, while the scan waits for them.
+    void write_tasks_beside() {
+        const std::string made = fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill));
         out_.line("constexpr int kGroups = {};", plan_.schedule.beside_groups);
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
         out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());

@@ -19,7 +19,7 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
     if (plan.schedule.states_ahead) launch.resident_blocks = plan.schedule.resident_blocks;
     launch.parts = kernel.parts();
     if (kernel.tiles.far_floats > 0) launch.most_blocks = plan.schedule.far_blocks;
-    if (plan.takes_tasks_in_turn(kernel)) {
+    if (plan.is_beside(kernel, plan::Loop::Chunks)) {
         launch.beside = true;
         launch.threads = plan.schedule.block_threads * plan.schedule.beside_groups;
         launch.shared_bytes =

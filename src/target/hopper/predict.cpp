@@ -82,7 +82,7 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
 /// What tasks of chunks take beside those of the table, kFull of which share a multiprocessor and hide each other's
 /// waits: shared memory may have room for fewer.
 double factor_of_waits(const plan::Plan& plan, const plan::Kernel& kernel) {
-    const double tasks = plan.takes_tasks_in_turn(kernel) ? plan.schedule.beside_groups
+    const double tasks = plan.is_beside(kernel, plan::Loop::Chunks) ? plan.schedule.beside_groups
                                                                     : static_cast<double>(emit::tasks_at_once(kernel));
     return 1 + kH200Calls.waits * (kFull / std::min(tasks, kFull) - 1);
 }

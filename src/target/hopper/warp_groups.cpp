@@ -331,21 +331,6 @@ Schedule with_inputs_ahead(Schedule s, const SharedMemory& memory, MakePlan make
     return groups_beside(make_plan(ahead).kernels[0], memory) == s.beside_groups ? ahead : s;
 }
 
-/// Work ahead of scans that nothing runs beside, if there is more than one round of it: blocks take task after task, as
-/// the next one's inputs can then come ahead. Where those leave room for fewer tasks, a block per task hides more.
-template <class MakePlan>
-Schedule with_tasks_in_turn(Schedule s, const FitWishes& wishes, const SharedMemory& memory, MakePlan make_plan) {
-    const plan::Plan plan = make_plan(s);
-    const plan::Kernel& first = plan.kernels[0];
-    if (plan.kernels.size() < 2 || first.graph.loop != plan::Loop::Chunks || first.parts() != 1) return s;
-    Schedule in_turn = s;
-    in_turn.beside_groups = groups_beside(first, memory);
-    const std::int64_t a_round = in_turn.beside_groups * memory.multiprocessors;
-    if (in_turn.beside_groups < 2 || wishes.expected_tasks * (wishes.expected_tokens / kBlock) <= a_round) return s;
-    in_turn = with_inputs_ahead(in_turn, memory, make_plan);
-    return in_turn.inputs_ahead ? in_turn : s;
-}
-
 /// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and
 /// there is so much that it would not be over in one round of all multiprocessors.
 template <class MakePlan>
@@ -383,8 +368,7 @@ std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pas
     times.forgetting = s.forgetting;
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles;
     s.segments = times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunks));
-    if (s.segments < 2) return std::nullopt;
-    return with_tasks_in_turn(s, wishes, memory, make_plan);
+    return s.segments < 2 ? std::nullopt : std::optional(s);
 }
 
 /// Of a thread, for what kernels that go through chunks in order hold of matrices, where one group does everything.
@@ -499,8 +483,7 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
         return with_stages(tried, memory, two_tasks, make_plan);
     };
     s = with_strategy(s, segments, segments >= kLeastSegments);
-    s = wishes.strategy ? alone(s) : first_possible(s, alone, make_plan);
-    return with_tasks_in_turn(s, wishes, memory, make_plan);
+    return wishes.strategy ? alone(s) : first_possible(s, alone, make_plan);
 }
 
 }  // namespace
