@@ -150,7 +150,8 @@ class Replay {
             Value transition = interp::zeros({rows, rows});
             for (std::int64_t first = 0; first < rows; first += width) {
                 Bindings carried;
-                for (const ir::StateDecl& other : def_.states) carried[other.name] = filled(other.type.shape, sizes_, 0);
+                for (const ir::StateDecl& other : def_.states)
+                    carried[other.name] = filled(other.type.shape, sizes_, 0);
                 Value& columns = carried[s.name];
                 for (std::int64_t j = 0; j < std::min(width, rows - first); ++j)
                     columns.data[static_cast<std::size_t>((first + j) * width + j)] = 1;
@@ -284,7 +285,7 @@ class Replay {
     std::int64_t chunk_, chunks_ = 0, per_segment_ = 1;
     Bindings initial_;
     const ReplayKernel* kernel_ = nullptr;
-    bool without_values_ = false;  ///< all that has the tiled axis is zero
+    bool without_values_ = false;                                  ///< all that has the tiled axis is zero
     std::map<std::string, std::map<std::int64_t, Value>> spills_;  ///< by chunk or segment
     interp::Outcome outcome_;
 };

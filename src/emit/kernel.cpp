@@ -139,8 +139,8 @@ class KernelWriter {
         if (!fetches_ahead()) fetch_first();
     }
 
-    /// What the segment before has forgotten does not matter here: its summary is the state. If this one forgets it too,
-    /// nobody asks for more.
+    /// What the segment before has forgotten does not matter here: its summary is the state. If this one forgets it
+    /// too, nobody asks for more.
     void start_anew() {
         const std::string forgets = fmt::format("call.spills[{}]", plan_.spill(plan::kForgetsSpill));
         c_.next("start anew", Transfers::spilled(plan::kForgetsSpill), {});

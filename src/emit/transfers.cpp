@@ -120,13 +120,9 @@ void Transfers::declare_token_tensor(const TokenTensor& t) {
 }
 
 void Transfers::declare_tensors() {
-    if (c_.kernel.tiles.addresses < 0) {
-        declare_inputs();
-        declare_outputs();
-        return;
-    }
-    if (!c_.kernel.tiles.inputs_ahead) keep_addresses();
-    declare_kept();
+    if (c_.kernel.tiles.addresses >= 0) return keep_addresses();
+    declare_inputs();
+    declare_outputs();
 }
 
 std::vector<Transfers::TokenTensor> Transfers::token_inputs() const {
@@ -159,40 +155,27 @@ void Transfers::declare_outputs() {
     for (const TokenTensor& t : token_outputs()) declare_token_tensor(t);
 }
 
-std::vector<Transfers::TokenTensor> Transfers::token_tensors() const {
+/// The addresses of all in shared memory, each read where it is used.
+void Transfers::keep_addresses() {
     std::vector<TokenTensor> tensors = token_inputs();
     for (TokenTensor& t : token_outputs()) tensors.push_back(std::move(t));
-    return tensors;
-}
-
-/// Where the n-th tensor's address lies: two tasks take turns, if one begins before the other has ended.
-std::string Transfers::address(std::size_t n) const {
-    constexpr std::size_t kFloats = 2;
-    const std::string place =
-        fmt::format("scratch + {}", static_cast<std::size_t>(c_.kernel.tiles.addresses) + kFloats * n);
-    return c_.kernel.tiles.inputs_ahead ? fmt::format("{} + turn * {}", place, kFloats * token_tensors().size())
-                                        : place;
-}
-
-void Transfers::keep_addresses() {
     std::string rows;
-    for (const TokenTensor& t : token_tensors()) {
+    for (const TokenTensor& t : tensors) {
         const ir::Type& type = slot(t.tensor).type;
         const auto part = part_of_tile(t.tensor, 2);
         rows += fmt::format("{}{{{}, {}{}{}}}", rows.empty() ? "" : ", ", t.tensor, size_in_bytes(type.dtype),
                             part || type.shape[0].factor != 1 ? fmt::format(", {}", type.shape[0].factor) : "",
                             part ? fmt::format(", {}, {}", part->numbers, part->dim) : "");
     }
-    if (rows.empty()) return;
-    out_.line("static constexpr RowsOf kRows[] = {{{}}};", rows);
-    out_.line("keep_rows(call, at, kRows, {});", address(0));
-}
-
-void Transfers::declare_kept() {
-    const std::vector<TokenTensor> tensors = token_tensors();
+    const std::int64_t first = c_.kernel.tiles.addresses;
+    if (!tensors.empty()) {
+        out_.line("static constexpr RowsOf kRows[] = {{{}}};", rows);
+        out_.line("keep_rows(call, at, kRows, scratch + {});", first);
+    }
     for (std::size_t n = 0; n < tensors.size(); ++n)
-        out_.line("const KeptRows<{}{}> {}{{{}}};", tensors[n].constant ? "const " : "",
-                  storage_type(slot(tensors[n].tensor).type.dtype), tensors[n].pointer, address(n));
+        out_.line("const KeptRows<{}{}> {}{{scratch + {}}};", tensors[n].constant ? "const " : "",
+                  storage_type(slot(tensors[n].tensor).type.dtype), tensors[n].pointer,
+                  first + 2 * static_cast<std::int64_t>(n));
 }
 
 /// Loops over all axes but the last two, then one load_tile or store_tile.
@@ -509,13 +492,8 @@ void Transfers::load_spill(ValueId v, const std::string& spill, const char* bloc
     copy_spill(spill, v, block, true, fn_.op(v).attrs.at);
 }
 
-kernel::Accesses Transfers::announced(ValueId v) const {
-    if (!plan_.is_beside(c_.kernel, plan::Loop::Chunks)) return {};
-    return {{kernel::Memory::Global, c_.name(v), 0, 1}};
-}
-
 void Transfers::store_spill(const std::string& spill, ValueId v, const char* block, const At& at) {
-    c_.next("store " + c_.name(v), c_.memory(v), announced(v));
+    c_.reads(v);
     copy_spill(spill, v, block, false, at);
 }
 

@@ -13,8 +13,6 @@ class Transfers {
     explicit Transfers(Context& context) : c_(context), out_(context.out), plan_(context.plan), fn_(context.fn) {}
 
     void declare_tensors();  ///< one pointer per token tensor that the kernel reads or writes
-    void keep_addresses();   ///< works out the addresses of all of them; kept in shared memory
-    void declare_kept();     ///< … each read where it is used
     void declare_inputs();   ///< … reads
     void declare_outputs();  ///< … writes
     void load_tokens(ir::ValueId v);
@@ -51,8 +49,6 @@ class Transfers {
     [[nodiscard]] static kernel::Accesses spilled(const std::string& spill) {
         return {{kernel::Memory::Global, spill, 0, 1}};
     }
-    /// What a task stores of a value for a scan that runs beside it; nothing in other kernels.
-    [[nodiscard]] kernel::Accesses announced(ir::ValueId v) const;
     void load_head(ir::ValueId v);
     void load_initial_state(ir::ValueId v);
     /// Whether a state can be worked on where it is stored at the end, if rows lie there as in its tile.
@@ -147,8 +143,7 @@ class Transfers {
     [[nodiscard]] std::vector<TokenTensor> token_inputs() const;
     [[nodiscard]] std::vector<TokenTensor> token_outputs() const;
     void declare_token_tensor(const TokenTensor& t);
-    [[nodiscard]] std::vector<TokenTensor> token_tensors() const;
-    [[nodiscard]] std::string address(std::size_t n) const;
+    void keep_addresses();
 
     Context& c_;
     Writer& out_;

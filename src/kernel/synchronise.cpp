@@ -1,7 +1,6 @@
 #include "kernel/synchronise.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 
@@ -64,8 +63,9 @@ class Synchroniser {
             case Kind::Operation:
                 return operation(std::move(s), done);
             case Kind::Later:
-                if (later_) begin_later(done);
-                return;
+                if (!later_) return;
+                later_.reset(), copies_.emplace_back();
+                break;
             case Kind::Rest:
                 if (!read_.empty() || !written_.empty()) barrier(done);
                 return;
@@ -96,10 +96,8 @@ class Synchroniser {
             case Kind::Arrive:
             case Kind::WaitKernel:
             case Kind::Registers:
-            case Kind::Use:
-                break;
             case Kind::Function:
-                refilled_[s.what] = refilled_by(s);
+            case Kind::Use:
                 break;
         }
         done.push_back(std::move(s));
@@ -109,9 +107,8 @@ class Synchroniser {
 
     void chunk(Statement& body) {
         for (const Statement& s : body.body)
-            if (s.kind == Kind::Later) later_ = s, refills_ = refilled_by(s);
-        refill_readers_ = count(body, [&](const Statement& s) { return reads_refilled(s); });
-        readers_ = count(body, reads_channel), released_ = false, storing_ = false, copied_.clear(), copies_.clear();
+            if (s.kind == Kind::Later) later_ = s;
+        readers_ = count_readers(body), released_ = false, storing_ = false, copied_.clear(), copies_.clear();
         in_chunk_ = true;
         List done;
         for (Statement& s : body.body) visit(std::move(s), done);
@@ -125,48 +122,21 @@ class Synchroniser {
     [[nodiscard]] static bool reads_channel(const Statement& s) {
         return std::any_of(s.reads.begin(), s.reads.end(), [](const Access& a) { return !a.channel.empty(); });
     }
-    [[nodiscard]] bool reads_refilled(const Statement& s) const { return meet(s.reads, refills_); }
-    template <class Predicate>
-    [[nodiscard]] static int count(const Statement& s, const Predicate& predicate) {
-        int found = predicate(s) ? 1 : 0;
-        for (const Statement& t : s.body) found += count(t, predicate);
-        return found;
-    }
-
-    /// What the copies of a function, or of those that are used, fill of memory that is the same for all chunks.
-    [[nodiscard]] Accesses refilled_by(const Statement& s) const {
-        Accesses filled;
-        if (s.kind == Kind::Copy)
-            for (const Access& a : shared(s.writes))
-                if (a.depth == 1) filled.push_back(a);
-        if (const auto used = refilled_.find(s.what); s.kind == Kind::Use && used != refilled_.end())
-            append(filled, used->second);
-        for (const Statement& t : s.body) append(filled, refilled_by(t));
-        return filled;
-    }
-    void begin_later(List& done) {
-        finish_readers(refills_, done);
-        if (meet(refills_, written_) || meet(refills_, read_)) barrier(done);
-        done.push_back(std::move(*later_));
-        later_.reset(), copies_.emplace_back();
-    }
-    /// … if nobody has yet to read what it fills.
-    void begin_later_if_read(List& done) {
-        const auto reads = [&](const Product& p) { return meet(p.reads, refills_); };
-        if (later_ && !refills_.empty() && refill_readers_ == 0 &&
-            std::none_of(products_.begin(), products_.end(), reads))
-            begin_later(done);
+    [[nodiscard]] static int count_readers(const Statement& s) {
+        int count = reads_channel(s) ? 1 : 0;
+        for (const Statement& t : s.body) count += count_readers(t);
+        return count;
     }
 
     void operation(Statement s, List& done) {
-        if (later_ && refills_.empty() && !products_.empty() && !has(s, Kind::Issue) && !has(s, Kind::Copy))
-            begin_later(done);
+        if (later_ && !products_.empty() && !has(s, Kind::Issue) && !has(s, Kind::Copy)) {
+            done.push_back(std::move(*later_));
+            later_.reset(), copies_.emplace_back();
+        }
         wait_for_channels(s, done);
         if (!s.reads.empty() || !s.writes.empty()) {  // several steps, with barriers of their own
-            begin_later_if_read(done);
             before(s, done);
-            readers_ -= count(s, reads_channel);
-            refill_readers_ -= count(s, [&](const Statement& t) { return reads_refilled(t); });
+            readers_ -= count_readers(s);
             done.push_back(std::move(s));
         } else {
             List steps;
@@ -185,8 +155,6 @@ class Synchroniser {
             need(a.buffer, done);
             if (s.kind == Kind::Compute && !products_.empty()) copied_.insert(a.buffer);
         }
-        begin_later_if_read(done);
-        if (reads_refilled(s)) --refill_readers_;
         const bool reads = reads_channel(s);
         if (s.kind == Kind::Compute || !in_memory(s.writes).empty())
             if (!reads) release_if_read(done);
@@ -328,11 +296,10 @@ class Synchroniser {
 
     Kernel& kernel_;
     std::string role_;
-    std::map<std::string, Accesses> refilled_;  ///< by functions
-    int indent_ = 0;                            ///< of the statement that is looked at
-    Accesses read_, written_;                   ///< since the last barrier
-    std::vector<Product> products_;             ///< under way
-    std::vector<Accesses> copies_;  ///< since a chunk has begun, under way; nothing of what later chunks read
+    int indent_ = 0;                 ///< of the statement that is looked at
+    Accesses read_, written_;        ///< since the last barrier
+    std::vector<Product> products_;  ///< under way
+    std::vector<Accesses> copies_;   ///< since a chunk has begun, under way; nothing of what later chunks read
     // In a chunk.
     bool in_chunk_ = false, released_ = false;
     bool storing_ = false;          ///< a store that began may still read
@@ -340,8 +307,6 @@ class Synchroniser {
     std::set<std::string> waited_;  ///< channels that have been waited for
     std::set<std::string> copied_;  ///< values that are read while products are under way
     std::optional<Statement> later_;
-    Accesses refills_;        ///< what `later_` fills that this chunk reads
-    int refill_readers_ = 0;  ///< statements to come that read it
 };
 
 }  // namespace

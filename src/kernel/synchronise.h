@@ -5,8 +5,7 @@
 /// * for what passes through channels, waits before it is first read or written, the announcement after it is written,
 ///   and the release of all that a chunk read as soon as its last reader, or product, is done;
 /// * waits for stores before memory is written that they may still read;
-/// * `Later` where products are under way for the first time, so that the copies which it begins run beside them; if it
-///   fills what the chunk itself reads, as soon as all of that has been read.
+/// * `Later` where products are under way for the first time, so that the copies which it begins run beside them.
 ///
 /// Barriers that stand in the statements already are not relied upon, unless they stand in one line with a wait.
 #pragma once

@@ -50,26 +50,22 @@ class Unroller {
     }
 
     void loop(const Statement& s) {
+        constexpr int kTasks = 3;
         const int end = s.tasks ? kTasks : s.count > 0 ? s.count : chunks_;
-        in_tasks_ = in_tasks_ || s.tasks;
         for (int chunk = s.first + (s.by_turns ? thread_.instance : 0); chunk < end; chunk += s.step)
             list(s.body, chunk);
-        in_tasks_ = in_tasks_ && !s.tasks;
     }
 
     void use(const Statement& s, int chunk) {
         const auto function = functions_.find(s.what);
         if (function == functions_.end()) throw InternalError("kernel: no function " + s.what);
-        if (chunk + s.ahead < (in_tasks_ ? kTasks : chunks_)) list(function->second->body, chunk + s.ahead);
+        if (chunk + s.ahead < chunks_) list(function->second->body, chunk + s.ahead);
     }
-
-    static constexpr int kTasks = 3;
 
     const Kernel& kernel_;
     int chunks_;
     Copied copied_;
     Thread& thread_;
-    bool in_tasks_ = false;  ///< whether functions are of tasks
     std::map<std::string, const Statement*> functions_;
     std::map<const Statement*, int> occurrences_;
 };

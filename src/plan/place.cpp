@@ -431,8 +431,12 @@ std::vector<KernelGraph> place(const Function& program, Strategy strategy, const
     const std::string name = program.name;
     const KernelGraph& scan = kernels.back();  // what was made ahead, summaries read as the scan does
     const bool columns = rules.transition_columns;
-    KernelGraph summaries{name + "_summaries", Loop::Summaries,
-                          columns ? graph::input_summary(scan.fn) : graph::summary(scan.fn), columns, false, columns},
+    KernelGraph summaries{name + "_summaries",
+                          Loop::Summaries,
+                          columns ? graph::input_summary(scan.fn) : graph::summary(scan.fn),
+                          columns,
+                          false,
+                          columns},
         carries{name + "_carries", Loop::Carries, graph::carry(program), false};
     kernels.insert(kernels.end() - 1, std::move(summaries));
     if (!rules.joined_at_start) kernels.insert(kernels.end() - 1, std::move(carries));

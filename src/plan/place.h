@@ -32,7 +32,7 @@ struct KernelGraph {
     /// Of summaries: further tasks make the columns of transitions, from those of the identity and zeros for all that
     /// has the tiled axis.
     bool transition_columns = false;
-    bool joint = false;    ///< makes what tasks of the next kernel, which take parts of its own axis, have in common
+    bool joint = false;  ///< makes what tasks of the next kernel, which take parts of its own axis, have in common
     std::string own_axis = {};  ///< takes a part of this axis per task, whatever others take; empty: it does not
 };
 

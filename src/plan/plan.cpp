@@ -95,7 +95,7 @@ std::string to_string(const Schedule& s) {
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
     if (s.strategy == Strategy::Segmented)
         text += fmt::format(", up to {} segments per sequence{}", s.segments,
-                            s.summaries > 1       ? fmt::format(" of {} summaries", s.summaries)
+                            s.summaries > 1        ? fmt::format(" of {} summaries", s.summaries)
                             : s.forgetting         ? ", transitions by columns where they do not forget"
                             : s.transition_columns ? ", transitions by columns"
                                                    : "");
@@ -218,10 +218,10 @@ class Planning {
             plan_.spills.push_back({kForgetsSpill, {}, {}, kNumberFloats, SpillSlot::Per::Segment});
         }
         refuse_spoilt(program);
-        std::vector<KernelGraph> kernels = place(program, s.strategy, share ? s.tile_axis : "",
-                                                 {again, s.summaries > 0, s.transition_columns,
-                                                  share && tiled() && s.tile_chunks, s.warp_groups() && s.split.empty(),
-                                                  s.outputs_axis});
+        std::vector<KernelGraph> kernels =
+            place(program, s.strategy, share ? s.tile_axis : "",
+                  {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
+                   s.warp_groups() && s.split.empty(), s.outputs_axis});
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         for (const KernelGraph& graph : kernels)
@@ -299,8 +299,7 @@ class Planning {
         for (const ir::Result& r : graph.fn.results) {
             const Dim rows = graph.fn.op(r.value).type.shape[0];
             columns = tile::size_of(tile::with_sizes(graph.fn.op(r.value).type, whole_), 0);
-            SpillSlot slot{graph::transition_spill(r.name), {DType::F32, {rows, rows}}, {}, 0,
-                           SpillSlot::Per::Segment};
+            SpillSlot slot{graph::transition_spill(r.name), {DType::F32, {rows, rows}}, {}, 0, SpillSlot::Per::Segment};
             lay_out(slot);
             plan_.spills.push_back(std::move(slot));
         }
@@ -399,7 +398,6 @@ class Planning {
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         rules.output_groups = plan_.schedule.output_groups;
         rules.wide_late = plan_.schedule.wide_late;
-        rules.inputs_ahead = plan_.schedule.inputs_ahead && graph.loop == Loop::Chunks;
         rules.split = plan_.schedule.split.contains(graph.name);
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};

@@ -56,11 +56,10 @@ struct Schedule {
     int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
     int output_groups = 0;
-    bool share = true;          ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
-    int beside_groups = 0;      ///< … which, if not 0, runs beside the scan, with so many warp groups per block
-                                ///< (device/cuda/warpgroup/beside.h)
-    double beside_steps = 0;    ///< … a task of which costs a multiprocessor so many of the scan's chunks
-    bool inputs_ahead = false;  ///< … and asks for the next one's inputs as soon as it has read its own
+    bool share = true;        ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
+    int beside_groups = 0;    ///< … which, if not 0, runs beside the scan, with so many warp groups per block
+                              ///< (device/cuda/warpgroup/beside.h)
+    double beside_steps = 0;  ///< … a task of which costs a multiprocessor so many of the scan's chunks
     /// Channels: tiles of a sequence are joined by blocks that run side by side, not through the workspace.
     bool clusters = false;
     /// Threads hold matrices of states in registers, from the first token of a call to its last (tile/held.h).
@@ -147,8 +146,8 @@ struct Kernel {
     KernelGraph graph;
     Cut cut;
     std::int64_t transition_tiles = 0;  ///< further tasks, of transitions (KernelGraph::transition_columns)
-    tile::TileKernel tiles;         ///< Channels: the token program with its transitions, which has no tiles
-    Engine engine = Engine::Tiles;  ///< the schedule's, but for kernels that want all of float's bits
+    tile::TileKernel tiles;             ///< Channels: the token program with its transitions, which has no tiles
+    Engine engine = Engine::Tiles;      ///< the schedule's, but for kernels that want all of float's bits
 
     /// Tasks per unit of work and head.
     [[nodiscard]] std::int64_t parts() const { return cut.count + transition_tiles; }

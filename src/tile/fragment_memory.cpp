@@ -68,10 +68,9 @@ namespace {
 /// outputs have arenas of their own.
 class Memory {
   public:
-    Memory(Function fn, int stages, std::optional<Roles> roles, bool inputs_ahead)
+    Memory(Function fn, int stages, std::optional<Roles> roles)
         : fn_(std::move(fn)),
           stages_(stages),
-          inputs_ahead_(inputs_ahead),
           roles_(std::move(roles)),
           vectors_(vectors_alone(fn_)),
           groups_(decay_groups(fn_)) {}
@@ -100,7 +99,6 @@ class Memory {
         kernel.fn = std::move(fn_);
         kernel.work = std::move(work_);
         kernel.stages = stages_;
-        kernel.inputs_ahead = inputs_ahead_;
         kernel.vectors = std::move(vectors_);
         kernel.roles = std::move(roles_);
         return kernel;
@@ -110,7 +108,7 @@ class Memory {
 
   private:
     static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
-    static constexpr std::int64_t kAddressFloats = 2, kTaskFloats = 24;  // the device library's
+    static constexpr std::int64_t kAddressFloats = 2;
     /// With which, beside what is small, two tasks fit on a multiprocessor.
     [[nodiscard]] std::int64_t two_tasks() const {
         constexpr std::int64_t kHalf = (228 - 2) * 1024 / 2 / 4;  // floats of each; a block has 1 KB beside its own
@@ -139,11 +137,10 @@ class Memory {
         const bool shifted = is_param(v, Role::Shifted) && fn_.op(v).layout->space == Space::Operand;
         return is_param(v, Role::Input) || is_param(v, Role::Spill) || shifted;
     }
-    /// Filled before the chunks, or, like what one warp makes ahead, before the first operation of one; or filled again
-    /// while a chunk is computed.
+    /// Filled before the chunks, or, like what one warp makes ahead, before the first operation of one.
     [[nodiscard]] bool is_permanent(ValueId v) const {
-        return is_vector(v) || (fn_.op(v).code == Opcode::Param && !arrives_late(fn_, v) &&
-                                (stages_ > 1 || inputs_ahead_ || !arrives(v)));
+        return is_vector(v) ||
+               (fn_.op(v).code == Opcode::Param && !arrives_late(fn_, v) && (stages_ > 1 || !arrives(v)));
     }
 
     /// Vectors that only other vectors are made from need no memory; all others do, those too that would otherwise be
@@ -452,9 +449,7 @@ class Memory {
         }
         if (stages_ == 1 && !roles_) {
             kernel.addresses = end;
-            end += (inputs_ahead_ ? 2 : 1) * kAddressFloats * token_tensors();
-            kernel.kept_tasks = end;
-            end += inputs_ahead_ ? 2 * kTaskFloats : 0;
+            end += kAddressFloats * token_tensors();
         }
         kernel.scratch_floats = (end + 3) / 4 * 4;
         for (auto& [v, offset] : work_) offset += large;
@@ -481,7 +476,6 @@ class Memory {
 
     Function fn_;
     int stages_;
-    bool inputs_ahead_;
     std::optional<Roles> roles_;
     std::vector<ValueId> vectors_;
     std::vector<DecayGroup> groups_;
@@ -502,8 +496,8 @@ class Memory {
 
 }  // namespace
 
-TileKernel with_memory(Function fn, int stages, std::optional<Roles> roles, bool inputs_ahead) {
-    return Memory(std::move(fn), stages, std::move(roles), inputs_ahead).run();
+TileKernel with_memory(Function fn, int stages, std::optional<Roles> roles) {
+    return Memory(std::move(fn), stages, std::move(roles)).run();
 }
 
 }  // namespace forge::tile

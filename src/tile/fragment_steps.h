@@ -47,7 +47,7 @@ Arrived with_arrivals(ir::Function fn, bool split);
 /// but the one that is read first: such are there for one chunk at a time.
 ir::Function with_wide_inputs_late(const ir::Function& fn);
 
-/// Memory for tiles and operands, and which vectors one warp makes ahead. `inputs_ahead`: FragmentRules::inputs_ahead.
-TileKernel with_memory(ir::Function fn, int stages, std::optional<Roles> roles, bool inputs_ahead = false);
+/// Memory for tiles and operands, and which vectors one warp makes ahead.
+TileKernel with_memory(ir::Function fn, int stages, std::optional<Roles> roles);
 
 }  // namespace forge::tile

@@ -148,8 +148,7 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
     });
     fn = passes.run(Pass::Gather, [&] { return gathered(fn); });
     const auto with_places = [&] {
-        return with_memory(fn, rules.stages, side_by_side ? std::optional(divided(fn)) : std::nullopt,
-                           rules.inputs_ahead);
+        return with_memory(fn, rules.stages, side_by_side ? std::optional(divided(fn)) : std::nullopt);
     };
     return passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
 }

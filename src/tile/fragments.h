@@ -28,7 +28,6 @@ struct FragmentRules {
     int inverse_parts = 2;                ///< of operands that are inverses, or scaled ones
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
     bool wide_late = false;               ///< matrices of several blocks arrive as their chunk begins, not with a stage
-    bool inputs_ahead = false;            ///< tasks of a chunk find theirs loaded: nothing else lies in their memory
     bool split = false;                   ///< long axes are split into blocks (tile/split.h)
     int output_groups =
         0;  ///< warp groups that compute outputs, each of every other chunk; 0: one group does everything

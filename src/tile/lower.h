@@ -45,8 +45,6 @@ struct TileKernel {
     std::optional<Roles> roles = {};        ///< of several that share a task
     std::set<ir::ValueId> summed = {};      ///< decays that find the sums of their gates where others left them
     std::int64_t addresses = -1;            ///< of tasks of a chunk: where those of token tensors lie; -1: in registers
-    bool inputs_ahead = false;              ///< … whose inputs, and addresses, come while the task before is computed
-    std::int64_t kept_tasks = 0;            ///< … which is then kept where it begins: two, by turns
     std::string not_held = {};              ///< why threads do not hold all matrices of states, if they should
 };
 

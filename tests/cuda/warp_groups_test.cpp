@@ -134,7 +134,8 @@ TEST(WarpGroupSegments, AreChosenForLongSequences) {
     // Matrices as transitions: where tasks are so few that products of matrices pay.
     for (const char* name : {"gated_delta_net", "delta_net", "kda"}) {
         for (const auto& [tasks, tokens] : {std::pair(1, 8192), {4, 8192}, {4, 32768}, {8, 32768}})
-            EXPECT_EQ(strategy(name, tasks, tokens), plan::Strategy::Segmented) << name << " " << tasks << " " << tokens;
+            EXPECT_EQ(strategy(name, tasks, tokens), plan::Strategy::Segmented)
+                << name << " " << tasks << " " << tokens;
         for (const auto& [tasks, tokens] : {std::pair(1, 2048), {32, 8192}, {32, 32768}})
             EXPECT_EQ(strategy(name, tasks, tokens), plan::Strategy::OnePass) << name << " " << tasks << " " << tokens;
     }
@@ -153,27 +154,6 @@ TEST(WarpGroupRoles, LeaveMultiprocessorsToWorkBesideThem) {
         EXPECT_EQ(beside(name, plan::Strategy::Fused, kFewTasks), 0) << name;
     }
     EXPECT_EQ(beside("scalar_gla", plan::Strategy::OnePass, kFewTasks), 0);  // has none
-}
-
-// … and its next inputs arrive while a task is computed: nothing else lies where they do.
-TEST(WarpGroupRoles, AskForTheInputsOfTheNextTask) {
-    for (const char* name : {"gla", "rwkv6", "delta_net", "gated_delta_net", "kda"}) {
-        const plan::Plan plan = plan_for(program_named(name), with_strategy(plan::Strategy::OnePass, kFewTasks));
-        const tile::TileKernel& ahead = plan.kernels[0].tiles;
-        EXPECT_TRUE(ahead.inputs_ahead) << name;
-        const auto in_memory = [&](ir::ValueId v) {
-            return ahead.fn.op(v).layout->space == ir::Layout::Space::Operand;
-        };
-        for (ir::ValueId in = 0; in < ahead.fn.size(); ++in)
-            for (ir::ValueId v = 0; v < ahead.fn.size(); ++v) {
-                if (v == in || ahead.fn.op(in).code != ir::Opcode::Param || !in_memory(in) || !in_memory(v)) continue;
-                const ir::Type& type = ahead.fn.op(in).type;
-                const std::int64_t begin = ahead.fn.op(in).layout->offset,
-                                   end = begin + tile::size_of(type, 0) * tile::size_of(type, 1) / 2,
-                                   at = ahead.fn.op(v).layout->offset;
-                EXPECT_FALSE(begin <= at && at < end) << name << " " << ir::described(ahead.fn, v);
-            }
-    }
 }
 
 // Few tasks have several warp groups each, many one.

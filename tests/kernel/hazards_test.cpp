@@ -179,36 +179,6 @@ TEST(Synchronise, PutsBarriersBetweenDependentOperations) {
     EXPECT_EQ(order, "a b | c of a d of b | e over a | ");
 }
 
-/// What happens, one after the other.
-std::string order_of(const std::vector<kernel::Statement>& statements) {
-    std::string order;
-    for (const kernel::Statement& s : statements)
-        order += !s.body.empty()  ? order_of(s.body)
-                 : s.what.empty() ? kernel::to_string(s.kind) + std::string(" ")
-                                  : s.what + " ";
-    return order;
-}
-
-// What fills the memory that a chunk reads waits for the last that reads it, a product, and for no more.
-TEST(Synchronise, RefillsWhatHasBeenRead) {
-    const std::string before =
-        "kernel \"k\"\n{\n"
-        "function \"start\"\n{\ncopy \"in\" writes \"s\"[0:8]\ncommit\n}\n"
-        "use \"start\"\n"
-        "loop \"tasks\" of_tasks\n{\nline\n{\ncopy_wait\nfence\nbarrier\n}\n"
-        "body \"task\"\n{\n";
-    const std::string after = "later\n{\nuse \"start\" ahead 1\n}\n}\nrest\n}\n}\n";
-    kernel::Kernel k = kernel::parse(before +
-                                     "operation \"p\"\n{\nissue \"p\" reads \"s\"[0:8] writes %p\n}\n"
-                                     "operation \"a\"\n{\ncompute \"a\" writes \"s\"[8:16]\n}\n"
-                                     "operation \"b\"\n{\ncompute \"b\" reads %p writes %b\n}\n"
-                                     "operation \"c\"\n{\ncompute \"c\" reads \"s\"[8:16]\n}\n" +
-                                     after);
-    kernel::synchronise(k);
-    EXPECT_EQ(order_of(k.body), "in commit start copy_wait fence barrier p a finish barrier start b c barrier ");
-    EXPECT_EQ(kernel::find_hazards(k), std::vector<std::string>{});
-}
-
 TEST(KernelText, SaysWhereItIsWrong) {
     for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
              {"", "kernel"},

@@ -23,8 +23,8 @@ check::Difference worst(const ir::Definition& def, const std::string& entry, DTy
     check::Problem problem;
     problem.T = 130, problem.H = 1, problem.sizes = {{"K", 64}, {"V", 64}}, problem.dtype = dtype;
     const check::Buffers buffers(program::tensors_of(entry, def), problem);
-    const check::Reference reference = entry == "backward" ? check::backward_reference(buffers, def, kChunk)
-                                                           : check::reference(buffers, kChunk);
+    const check::Reference reference =
+        entry == "backward" ? check::backward_reference(buffers, def, kChunk) : check::reference(buffers, kChunk);
     const auto all = check::with_rounded_operands(buffers, def, entry, kChunk, reference).differences;
     return *std::max_element(all.begin(), all.end(), [](const check::Difference& a, const check::Difference& b) {
         return a.relative_rms < b.relative_rms;

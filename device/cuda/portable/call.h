@@ -69,8 +69,8 @@ struct TensorMaps {
 
 /// The part of the work that one block of threads does.
 struct Task : device::Task {
-    Size start;  ///< the sequence's first token in packed tensors, else 0
-    bool idle;   ///< nothing to do: a block that was set apart for tokens that are not there
+    Size start;    ///< the sequence's first token in packed tensors, else 0
+    bool idle;     ///< nothing to do: a block that was set apart for tokens that are not there
     bool forgets;  ///< of a summary: nothing is left of the state before it
 };
 

@@ -46,32 +46,6 @@ FORGE_DEVICE Size in_order_of_scans(const Call& call, Size task, Size chunk_size
     return (first_block(call, sequence, chunk_size) + chunk) * call.heads + head;
 }
 
-/// A warp group's tasks, of GROUPS in a block and chunks of CHUNK tokens, one after the other; none that is idle.
-template <int GROUPS, int CHUNK>
-class TasksBeside {
-  public:
-    Task at;  ///< if one is left
-
-    FORGE_DEVICE explicit TasksBeside(const Call& call) : call_(call), task_(first_task_beside(call)) { skip_idle(); }
-    FORGE_DEVICE bool left() const { return task_ < call_.tasks; }
-    FORGE_DEVICE void next() {
-        task_ = next_task_beside<GROUPS>(call_, task_);
-        skip_idle();
-    }
-
-  private:
-    FORGE_DEVICE void skip_idle() {
-        at = {};  // else the compiler holds the last one in registers, for when none is left
-        for (; left(); task_ = next_task_beside<GROUPS>(call_, task_)) {
-            at = chunk_task(call_, in_order_of_scans(call_, task_, CHUNK), CHUNK);
-            if (!at.idle) return;
-        }
-    }
-
-    const Call& call_;
-    int task_;
-};
-
 namespace detail {
 
 FORGE_DEVICE unsigned* word_of(float* made, Size block) { return reinterpret_cast<unsigned*>(made) + block; }
@@ -100,10 +74,11 @@ FORGE_DEVICE void begin_work_beside(const Call& call, float* made, Size chunk_si
     ptx::let_next_kernel_start();
 }
 
-/// Sets a task's flag, after which the scan may read what the group's threads wrote before they last met. The releasing
-/// store waits for all earlier stores: the last warp does it, as the first one has most to do when the next task
-/// begins.
+/// Sets a task's flag, after which the scan may read what the group's threads wrote, and frees the group's shared
+/// memory. The releasing store waits for all earlier stores: the last warp does it, as the first one has most to do
+/// when the next task begins.
 FORGE_DEVICE void is_made(const Call& call, float* made, Size block) {
+    sync();
     if (call.staying > 0 && thread() == kThreads - 1) ptx::store_release(detail::word_of(made, block), 1);
 }
 

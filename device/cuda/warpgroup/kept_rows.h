@@ -1,5 +1,5 @@
 /// Where the rows of a task's token tensors begin: worked out at once, by a thread each, and kept in shared memory, so
-/// that an address takes no registers before it is read. So may the task itself be, while another is computed.
+/// that an address takes no registers before it is read.
 #pragma once
 
 #include "../portable/call.h"
@@ -12,14 +12,6 @@ namespace forge::cuda {
 struct RowsOf {
     int tensor, bytes, per_token = 1, part = 0, dim = 0;
 };
-
-constexpr int kTaskFloats = 24;  ///< of a task that is kept
-static_assert(sizeof(Task) <= kTaskFloats * sizeof(float), "a kept task");
-/// All threads may read it when they have met.
-FORGE_DEVICE void keep_task(const Task& at, float* kept) {
-    if (thread() == kThreads - 1) *reinterpret_cast<Task*>(kept) = at;
-}
-FORGE_DEVICE Task kept_task(const float* kept) { return *reinterpret_cast<const Task*>(kept); }
 
 /// kept[n]: of tensors[n], as token_rows() gives it.
 template <int N>

@@ -167,7 +167,6 @@ void FragmentBody::decay_group(const tile::DecayGroup& group) {
     kernel::append(reads, room);
     for (const ValueId v : group.members())
         if (c_.is_fragment(v)) kernel::append(writes, c_.held(v));
-        else if (c_.made_in_spill(v)) kernel::append(writes, transfers_.announced(v));
     c_.next("decay_products", reads, writes);
     decays_.multiply(group);
 }
@@ -295,7 +294,7 @@ void FragmentBody::store_result(const ir::Result& r) {
     if (!c_.is_operand(v))
         return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block", r.at) : transfers_.store_output(r);
     if (r.role == Role::Spill) {
-        c_.next("store " + c_.name(v), c_.memory(v), transfers_.announced(v));
+        c_.reads(v);
         return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block", r.at), c_.name(v));
     }
     const int tensor = plan_.tensor(Slot::Output, r.name);

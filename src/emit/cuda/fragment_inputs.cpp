@@ -25,23 +25,8 @@ using tile::size_of;
 using Space = Layout::Space;
 
 void FragmentInputs::declare() {
-    if (!c_.kernel.tiles.inputs_ahead) declare_start();
+    declare_start();
     declare_vectors();
-}
-
-std::string FragmentInputs::kept_task() const {
-    return fmt::format("scratch + {} + turn * kTaskFloats", c_.kernel.tiles.kept_tasks);
-}
-
-void FragmentInputs::declare_ahead() {
-    out_.begin({Kind::Function, "start"}, "const auto start = [&](const Task& at, int turn)");
-    declare_rows();
-    out_.line("[[maybe_unused]] const int rows = rows_of(row);");
-    out_.line("keep_task(at, {});", kept_task());
-    transfers_.keep_addresses();
-    transfers_.declare_kept();
-    start_all();
-    out_.end("};");
 }
 
 std::string FragmentInputs::half() const {
@@ -123,11 +108,6 @@ constexpr const char* kStart =
 void FragmentInputs::declare_start() {
     out_.begin({Kind::Function, "start"}, kStart);
     declare_stage("arriving", "arriving_numbers", "stage");
-    start_all();
-    out_.end("};");
-}
-
-void FragmentInputs::start_all() {
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (through_registers(v)) {
             copies(v, When::Always, By::Warp);
@@ -138,6 +118,7 @@ void FragmentInputs::start_all() {
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (!tile::arrives_late(fn_, v)) start_one(v);
     if (single) out_.add(commit());
+    out_.end("};");
 }
 
 void FragmentInputs::start_late(ValueId v) {
@@ -282,9 +263,7 @@ void FragmentInputs::declare_vectors() {
     out_.end("};");
 }
 
-const TensorSlot& FragmentInputs::input_of(int tensor) const {
-    return plan_.tensors[static_cast<std::size_t>(tensor)];
-}
+const TensorSlot& FragmentInputs::input_of(int tensor) const { return plan_.tensors[static_cast<std::size_t>(tensor)]; }
 
 const TensorSlot& FragmentInputs::input_slot(ValueId v) const { return input_of(transfers_.tensor_of(fn_.op(v))); }
 
@@ -396,7 +375,6 @@ void FragmentInputs::ask_for_all() {
 }
 
 void FragmentInputs::start_first() {
-    if (c_.kernel.tiles.inputs_ahead) return uses("start", 0, "if (tasks.left()) start(tasks.at, 0);");
     if (!plan::in_order(loop_)) return uses("start", 0, "start(row, rows_of(row), block, 0);");
     out_.line("[[maybe_unused]] const auto after = [](int stage) {{ return stage + 1 == kStages ? 0 : stage + 1; }};");
     out_.line("int stage = 0;");
@@ -419,11 +397,6 @@ void FragmentInputs::make_first_vectors() {
 }
 
 void FragmentInputs::start_later() {
-    if (c_.kernel.tiles.inputs_ahead) {
-        out_.begin({Kind::Later}, "");
-        uses("start", 1, "if (tasks.next(); tasks.left()) start(tasks.at, turn ^ 1);");
-        return out_.end();
-    }
     if (!plan::in_order(loop_)) return;
     const int stages = c_.kernel.tiles.stages;
     out_.begin({Kind::Later}, "");

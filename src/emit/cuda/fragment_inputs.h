@@ -22,20 +22,15 @@ class FragmentInputs {
           maps_(mapped_tensors(plan_, context.kernel)) {}
 
     void declare();                  ///< the functions `start` and `make_vectors`
-    void declare_ahead();            ///< `start`, of any of the tasks that come one after the other
     void declare_rows();             ///< where the walk through chunks begins, and how many rows a chunk has
     void start_first();              ///< issues the copies of the first chunks' inputs
     void start_late(ir::ValueId v);  ///< … of one that arrives late (tile::arrives_late)
     void make_first_vectors();
     /// The buffers of the chunk before are free: a later chunk's inputs may arrive there. Then the next one's vectors.
-    /// Or the next task's inputs, where this one's have been read.
     void start_later();
 
     /// The producer: one warp group that issues the copies of all chunks' inputs, and does nothing else.
     void ask_for_all();
-
-    /// Where the task lies that is computed, of those that come one after the other.
-    [[nodiscard]] std::string kept_task() const;
 
     /// Where a buffer lies, given the names of where its stage's matrices and numbers lie.
     [[nodiscard]] std::string place(ir::ValueId v, const char* matrices, const char* numbers) const;
@@ -64,7 +59,6 @@ class FragmentInputs {
     [[nodiscard]] const plan::TensorSlot& input_slot(ir::ValueId v) const;
     [[nodiscard]] std::string rows_there(int tensor) const;
     void declare_start();
-    void start_all();  ///< the lines of that function
     void declare_copying_start();
     void copy_by_one_thread(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
     [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory

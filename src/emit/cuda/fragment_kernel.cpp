@@ -42,10 +42,9 @@ class FragmentKernel {
                       : "");
         if (plan_.is_beside(c_.kernel, Loop::Chunks)) write_tasks_beside();
         else if (forgets()) write_forgetting();
-        else {
-            out_.line("const Task at = {}(call, task{});", task_function(), loop_ == Loop::Scan ? "" : ", kChunk");
-            write_task();
-        }
+        else
+            write_task(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk"),
+                       c_.dialect.idle);
         out_.end();
     }
 
@@ -93,12 +92,13 @@ class FragmentKernel {
         write_body();
     }
 
-    void write_task() {
+    void write_task(const std::string& task, const std::string& idle) {
+        out_.line("const Task at = {};", task);
         if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
         else if (waits_for_kernel_before(plan_, c_.kernel) && !beside_)
             out_.add({kernel::Kind::WaitKernel});  // idle tasks too: the next kernel relies on it
         if (has_kernel_beside(plan_, c_.kernel)) out_.line("ptx::let_next_kernel_start();");
-        if (!beside_ && !plan_.is_beside(c_.kernel, Loop::Chunks)) out_.put(c_.dialect.idle);
+        if (!beside_) out_.put(idle);
         if (loop_ == Loop::Summaries)
             out_.line(
                 "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
@@ -118,29 +118,17 @@ class FragmentKernel {
         const std::string made = fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill));
         out_.line("constexpr int kGroups = {};", plan_.schedule.beside_groups);
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
-        out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
-        out_.line("TasksBeside<kGroups, kChunk> tasks(call);");
-        const bool ahead = c_.kernel.tiles.inputs_ahead;
-        if (ahead) inputs_.declare_ahead(), inputs_.start_first();
         kernel::Statement tasks{kernel::Kind::Loop, "tasks"};
         tasks.tasks = true;
         out_.begin(std::move(tasks),
-                   ahead ? "for (int turn = 0; tasks.left(); turn ^= 1)" : "for (; tasks.left(); tasks.next())");
-        out_.line("const Task at = {};", ahead ? fmt::format("kept_task({})", inputs_.kept_task()) : "tasks.at");
-        write_task();
-        announce(made);
+                   "for (int task = first_task_beside(call); task < call.tasks; task = next_task_beside<kGroups>(call, "
+                   "task))");
+        out_.line("float* const scratch = group_scratch({});", c_.kernel.aligned_floats());
+        write_task("chunk_task(call, in_order_of_scans(call, task, kChunk), kChunk)", "if (at.idle) continue;");
+        kernel::Statement is_made{kernel::Kind::Barrier, "is_made"};
+        is_made.code = {fmt::format("is_made(call, {}, at.block);", made)};
+        out_.add(std::move(is_made));
         out_.end();
-    }
-
-    /// What a task has stored, when none of its threads is left behind.
-    void announce(const std::string& made) {
-        kernel::Statement is_made{kernel::Kind::Compute, "is_made"};
-        for (const ir::Result& r : fn_.results) kernel::append(is_made.reads, transfers_.announced(r.value));
-        is_made.by = kernel::By::LastWarp;
-        out_.add({kernel::Kind::Rest});
-        out_.next(std::move(is_made));
-        out_.line("is_made(call, {}, at.block);", made);
-        out_.next();
     }
 
     void declare_parameters() {
@@ -159,7 +147,7 @@ class FragmentKernel {
         body.declare_buffers();
         states.start();
         inputs_.declare();
-        if (!c_.kernel.tiles.inputs_ahead) inputs_.start_first();
+        inputs_.start_first();
         body.sum_first_gates();
         inputs_.make_first_vectors();
         if (!plan::in_order(loop_)) {

@@ -24,8 +24,7 @@ std::string fragment_type(const ir::Function& fn, ValueId v) { return "Fragment"
 
 void FragmentStates::start() {
     if (makes_columns())
-        out_.line("const int first_column = transition_column(at, {}, {});", c_.kernel.cut.count,
-                  c_.kernel.cut.size);
+        out_.line("const int first_column = transition_column(at, {}, {});", c_.kernel.cut.count, c_.kernel.cut.size);
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Head) && fn_.op(v).type.rank() > 0) transfers_.load_head(v);
         if (c_.is_param(v, Role::State)) start_state(v);

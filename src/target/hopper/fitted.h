@@ -5,9 +5,9 @@
 ///
 ///     bench/fit_scans.py bench/results/2026-11-22-h200-vs-fla.csv
 ///
-/// fits `product` and `matrix` again, and holds what the table says of every scan in the file against its times. Those of
-/// segments whose transitions are matrices are of bench/results/2026-11-24-h200-segments.csv (bench/segments.py). The
-/// other numbers were set by hand until schedules chosen by them were the fastest of `forge tune --device cuda` for
+/// fits `product` and `matrix` again, and holds what the table says of every scan in the file against its times. Those
+/// of segments whose transitions are matrices are of bench/results/2026-11-24-h200-segments.csv (bench/segments.py).
+/// The other numbers were set by hand until schedules chosen by them were the fastest of `forge tune --device cuda` for
 /// linear and delta rules with scalar, vector and no decay.
 #pragma once
 
@@ -23,7 +23,8 @@ struct ScanTimes {
     double summary_chunk;  ///< a chunk of a summary
     double join;           ///< what scans take that join summaries as they start
     double kernel;         ///< … and a kernel that joins them
-    // … whose transitions are matrices, made by columns: a task has a multiprocessor to itself, and a kernel joins them.
+    // … whose transitions are matrices, made by columns: a task has a multiprocessor to itself, and a kernel joins
+    // them.
     double matrix_summary_chunk;  ///< a chunk of a task
     double matrix_join;           ///< a segment that is joined
     double matrix_kernels;        ///< what the two kernels add else

@@ -73,7 +73,8 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
         k.tasks *= parts, k.hops = support::divide_up(k.hops, parts);
     const double hop = kMicro * factor_of_sizes(kernel.tiles.fn) * microseconds_of_hop(plan, kernel, problem),
                  chain = static_cast<double>(k.hops) * hop;
-    const std::int64_t at_once = summaries && !kernel.graph.transition_columns ? 2 : 1, each = support::divide_up(k.tasks, at_once * multiprocessors);
+    const std::int64_t at_once = summaries && !kernel.graph.transition_columns ? 2 : 1,
+                       each = support::divide_up(k.tasks, at_once * multiprocessors);
     if (each == 1) k.latency_seconds = chain;
     else k.arithmetic_seconds = static_cast<double>(each) * (summaries ? 1 : kH200Calls.crowded) * chain;
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});

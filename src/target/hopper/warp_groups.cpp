@@ -323,19 +323,9 @@ int groups_beside(const plan::Kernel& kernel, const SharedMemory& memory) {
         all_bytes(memory) / (static_cast<std::int64_t>(sizeof(float)) * kernel.aligned_floats() + kOwn), 1, kMost));
 }
 
-/// The next task's inputs arrive while one is computed, if as many groups then share a block.
-template <class MakePlan>
-Schedule with_inputs_ahead(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
-    Schedule ahead = s;
-    ahead.inputs_ahead = true;
-    return groups_beside(make_plan(ahead).kernels[0], memory) == s.beside_groups ? ahead : s;
-}
-
 /// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and
 /// there is so much that it would not be over in one round of all multiprocessors.
-template <class MakePlan>
-Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, const SharedMemory& memory,
-                          MakePlan make_plan) {
+Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, const SharedMemory& memory) {
     const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks &&
                      plan.kernels[1].graph.loop == plan::Loop::Scan;
     if (!two || plan.kernels[0].cut.count != 1 || !plan.kernels[1].tiles.roles) return s;
@@ -343,10 +333,9 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
         microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
     const runtime::WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
                                    groups_beside(plan.kernels[0], memory), steps};
-    if (runtime::place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, memory.multiprocessors).staying == 0)
-        return s;
-    s.beside_groups = work.groups, s.beside_steps = steps;
-    return with_inputs_ahead(s, memory, make_plan);
+    if (runtime::place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, memory.multiprocessors).staying > 0)
+        s.beside_groups = work.groups, s.beside_steps = steps;
+    return s;
 }
 
 /// The same in segments that are joined by products of matrices, where tasks are so few that these pay.
@@ -471,7 +460,7 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
             const plan::Plan plan = make_plan(roles);
             if (!wishes.strategy && s.share && joined_by_matrices(program))
                 if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
-            return with_work_beside(roles, plan, wishes, memory, make_plan);
+            return with_work_beside(roles, plan, wishes, memory);
         } catch (const Refused& why) {
             s.refused.push_back(why.refusal());
             s.refused.back().engine = "roles";  // whether one warp group can is seen below
