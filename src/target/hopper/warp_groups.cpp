@@ -428,7 +428,9 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
         const bool two_tasks = tasks > memory.multiprocessors;
         if (const auto cut = with_cut_outputs(s, held, memory, make_plan)) try {
                 return fit_backwards(*cut, memory, two_tasks, make_plan);
-            } catch (const Refused&) {  // without, kernels may fit
+            } catch (const Refused& why) {  // without, kernels may fit
+                s.refused.push_back(why.refusal());
+                s.refused.back().engine = "outputs by parts";
             }
         return fit_backwards(s, memory, two_tasks, make_plan);
     }
