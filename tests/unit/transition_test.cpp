@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "frontend/join.h"
+#include "graph/log_norm.h"
 #include "graph/norm_bound.h"
 #include "graph/pipeline.h"
 #include "interp/semantics.h"
@@ -221,8 +222,78 @@ TEST_P(Transitions, AreNotLargerThanTheirBounds) {
     }
 }
 
+/// The number that the work ahead of segments makes of a chunk is the sum of its tokens' bounds, as logarithms.
+TEST_P(Transitions, HaveTheLogarithmOfTheirBounds) {
+    const Compiled c = compile(GetParam());
+    const auto program = graph::with_log_norm(c.program, c.def);
+    if (!program) GTEST_SKIP() << "no number";
+    for (const Range range : {Range{-0.9, -0.1}, Range{0.1, 0.9}, Range{-0.5, 2.5}}) {
+        const interp::Sequence sequence = interp::random_sequence(c.def, c.sizes, kChunk, 5, range);
+        double most = 0;  // of the states, token by token
+        for (std::int64_t token = 0; token < kChunk; ++token) {
+            double largest = 0;
+            for (const graph::NormBound& bound : graph::norm_bounds(c.program, c.def)) {
+                const auto norm = interp::evaluate(bound.fn, token_inputs(c, sequence, token), c.sizes);
+                largest = std::max(largest, norm.at(0).data.at(0));
+            }
+            most += std::log(largest);
+        }
+        Bindings inputs = chunk_inputs(c, sequence, 0);
+        for (const ir::StateDecl& state : c.def.states)
+            inputs[state.name] = filled(state.type.shape, c.sizes, Role::State);
+        const auto values = interp::evaluate(*program, inputs, c.sizes);
+        for (std::size_t i = 0; i < values.size(); ++i)
+            if (program->results[i].name == graph::kLogNorm) {
+                EXPECT_NEAR(values[i].data.at(0), most, 1e-9);
+            }
+    }
+}
+
+/// Where they act on columns, each column is what the states' program makes of the identity's, values being zero.
+TEST_P(Transitions, AreMadeByColumns) {
+    const Compiled c = compile(GetParam());
+    const Shape& state = c.def.states.front().type.shape;
+    if (state.size() != 2 || !graph::acts_on_columns(c.program, state[1].symbol)) GTEST_SKIP() << "not by columns";
+    const std::string axis = state[1].symbol;
+    const interp::Sequence sequence = interp::random_sequence(c.def, c.sizes, kChunk, 7, {-0.9, -0.1});
+    const ir::Function fn = graph::input_summary(c.program);
+    const Bindings whole = summarize(c, sequence, 0, 1);
+    Bindings inputs = chunk_inputs(c, sequence, 0);
+    for (const ir::InputDecl& in : c.def.inputs)
+        if (in.role == Role::Input && in.type.shape.back().symbol == axis)
+            std::fill(inputs.at(in.name).data.begin(), inputs.at(in.name).data.end(), 0.0);
+    const std::int64_t rows = interp::concrete(state, c.sizes)[0], width = interp::concrete(state, c.sizes)[1];
+    for (std::int64_t column = 0; column < rows; ++column) {
+        for (const ir::StateDecl& s : c.def.states) {
+            Value start = filled(s.type.shape, c.sizes, Role::State);
+            start.data[static_cast<std::size_t>(column * width)] = 1;
+            inputs[s.name] = start;
+        }
+        const auto values = interp::evaluate(fn, inputs, c.sizes);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const Value& d = whole.at(interp::binding_name(graph::transition_spill(fn.results[i].name), Role::Spill));
+            for (std::int64_t row = 0; row < rows; ++row)
+                EXPECT_NEAR(values[i].data[static_cast<std::size_t>(row * width)],
+                            d.data[static_cast<std::size_t>(row * rows + column)], 1e-12);
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Transitions, testing::ValuesIn(programs()),
                          [](const auto& program) { return program.param.name; });
+
+TEST(TransitionColumns, AreOfMatricesFromTheLeftToWhichNothingIsAdded) {
+    const auto by_columns = [](const char* name) {
+        for (const variants::Entry& entry : programs())
+            if (name == entry.name) return graph::acts_on_columns(compile(entry).program, "V");
+        ADD_FAILURE() << name;
+        return false;
+    };
+    for (const char* name : {"delta_net", "gated_delta_net", "kda", "delta_product"})
+        EXPECT_TRUE(by_columns(name)) << name;
+    for (const char* name : {"linear_attention", "scalar_gla", "gla", "two_states", "two_sided"})
+        EXPECT_FALSE(by_columns(name)) << name;
+}
 
 struct Expected {
     const char* program;
