@@ -382,7 +382,7 @@ TEST_P(OpenedForms, DoWhatTheRecurrenceSays) {
 INSTANTIATE_TEST_SUITE_P(Some, OpenedForms,
                          testing::Values("normalised", "mesa_diagonal", "precision_weighted", "preconditioned_delta",
                                          "heavy_ball", "momentum_delta", "rwkv7", "trapezoidal", "shifted_pairs",
-                                         "paired_keys", "rotary"),
+                                         "paired_keys", "rotary", "temporal_difference"),
                          [](const auto& test) { return test.param; });
 
 // Axes that are no multiples of 64 are held as such: with zeros behind their ends, whatever lies there in memory. Rows
