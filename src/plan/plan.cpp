@@ -299,6 +299,7 @@ class Planning {
         for (const ir::Result& r : graph.fn.results) {
             const Dim rows = graph.fn.op(r.value).type.shape[0];
             columns = tile::size_of(tile::with_sizes(graph.fn.op(r.value).type, whole_), 0);
+            if (columns % plan_.schedule.tile_size != 0) throw InternalError("plan: columns that are no whole tiles");
             SpillSlot slot{graph::transition_spill(r.name), {DType::F32, {rows, rows}}, {}, 0, SpillSlot::Per::Segment};
             lay_out(slot);
             plan_.spills.push_back(std::move(slot));

@@ -48,13 +48,14 @@ void PrintTo(const Example& e, std::ostream* out) {
 
 /// Nothing if the strategy is not for the program, or it has no kernels for warp groups.
 std::optional<plan::Plan> plan_for(const ir::Definition& def, const Example& example,
-                                   std::optional<plan::Strategy> strategy, std::int64_t tasks) {
+                                   std::optional<plan::Strategy> strategy, std::int64_t tasks, std::int64_t tiles = 0) {
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
     target::FitWishes wishes;
     wishes.strategy = strategy;
     wishes.expected_tasks = tasks;
     wishes.expected_tokens = 32768;
+    wishes.tiles = tiles;
     try {
         return plan::make_plan(def, program, sizes, target::fit_warp_groups(def, program, sizes, kHopper, wishes));
     } catch (const plan::NotForWarpGroups&) {
@@ -265,6 +266,22 @@ TEST_P(ForgettingSegments, StartFromTheCarriedStateWhereTheyRemember) {
         program("starts_anew(call, call.spills[0], at.segment, at.row == 0)", "at.row > 0");
     EXPECT_TRUE(is_right(kernels, problem(kForgets)));
     EXPECT_FALSE(is_right(kernels, problem(kRemembers)));
+}
+
+// Asked for in one tile, values are wider than what a tile has of a transition's 64 columns: these are then no tiles.
+TEST(SegmentsOfWideTiles, HaveAllColumnsOfTheirTransitions) {
+    for (const std::int64_t keys : {64, 128, 192}) {
+        const Example example{"gated_delta_net", BF16, keys, 128};
+        const ir::Definition def = graph::with_phases(program_named(example.program).make().define());
+        const auto plan = plan_for(frontend::with_dtype(def, BF16), example, plan::Strategy::Segmented, kFewTasks, 1);
+        if (!plan) continue;
+        EXPECT_EQ(plan->schedule.transition_columns, keys % 128 == 0) << keys;
+        check::Buffers buffers(def, {.T = 190, .H = 1, .sizes = example.sizes(), .dtype = BF16, .gate = -1e-3});
+        const check::Reference reference = check::reference(buffers, 64);
+        emulated::Program(fmt::format("wide_tiles_{}", keys), *plan).run(buffers.call(), 1);
+        for (const check::Difference& d : check::compare(buffers, reference).differences)
+            EXPECT_TRUE(d.ok) << keys << " " << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, ForgettingSegments, testing::Values("gated_delta_net", "delta_product"),

@@ -66,6 +66,7 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
     wishes.expected_tasks = s.d.flip(name + ".many", 0.35) ? kManyTasks : kFewTasks;
     wishes.expected_tokens = 32768;
     if (s.d.flip(name + ".short", 0.2)) wishes.expected_tokens = 256;
+    if (s.d.flip(name + ".whole", 0.2)) wishes.tiles = 1;
     return unless_not_affine([&]() -> std::optional<GpuPlan> {
         try {
             const plan::Schedule schedule =

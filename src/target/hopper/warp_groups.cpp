@@ -225,12 +225,21 @@ Schedule with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) 
     needs.refuse_for(Reason::SharedMemoryOfRoles, needs.most > memory.bytes ? memory.bytes : all_bytes(memory));
 }
 
+/// Whether the columns of transitions, as many as states have rows, are so many tiles of the values' size.
+bool in_whole_tiles(const plan::Plan& plan) {
+    const Schedule& s = plan.schedule;
+    return std::all_of(plan.definition.states.begin(), plan.definition.states.end(), [&](const ir::StateDecl& state) {
+        return tile::size_of(tile::with_sizes(state.type, s.held(plan.sizes)), 0) % s.tile_size == 0;
+    });
+}
+
 /// Segments whose transitions are matrices: made by columns if they can be, and only where segments do not forget the
 /// states before them if the norms can be known.
 template <class MakePlan>
 Schedule with_summaries(Schedule s, const SharedMemory& memory, const ir::Definition& definition, MakePlan make_plan) {
-    const ir::Function program = make_plan(s).program;
-    s.transition_columns = graph::acts_on_columns(program, s.tile_axis);
+    const plan::Plan plan = make_plan(s);
+    const ir::Function& program = plan.program;
+    s.transition_columns = graph::acts_on_columns(program, s.tile_axis) && in_whole_tiles(plan);
     s.forgetting = s.transition_columns && s.share && graph::with_log_norm(program, definition).has_value();
     if (!s.forgetting) return with_roles(s, memory, make_plan);
     try {
