@@ -31,11 +31,12 @@ kernel::Accesses Context::memory(ir::ValueId v) const {
         const bool number = layout.offset >= tiles.stage_floats;
         move_to(number ? tiles.stage_numbers + layout.offset - tiles.stage_floats : layout.offset,
                 number ? tiles.number_floats : tiles.stage_floats, tiles.stages, roles ? kStages : "");
+        if (roles && roles->beside(base) > 1) at.of_instance = at.end - at.begin;
     } else if (roles) {
         if (const tile::Roles::Passed* const p = roles->find(base))
-            move_to(p->offset, p->floats, roles->output_groups, passing(base));
-        else if (fn.op(base).code != ir::Opcode::Param && !roles->does(tile::Roles::kStates, base))
-            at.of_instance = roles->output_floats * kFloat;
+            move_to(p->offset, p->floats, roles->buffers, passing(base));
+        else if (fn.op(base).code != ir::Opcode::Param && !roles->does(tile::Roles::kGives, base))
+            at.of_instance = roles->taker_floats * kFloat;
     }
     return all;
 }

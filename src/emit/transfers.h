@@ -128,7 +128,7 @@ class Transfers {
                               std::string pad) const;
     /// Whether the kernel's tasks have a part each of an axis.
     [[nodiscard]] bool is_cut(const Dim& axis) const {
-        return c_.kernel.parts() > 1 && axis.symbol == c_.kernel.cut.axis;
+        return c_.kernel.cut.count + c_.kernel.transition_tiles > 1 && axis.symbol == c_.kernel.cut.axis;
     }
     struct Part {
         std::int64_t numbers;

@@ -124,6 +124,7 @@ struct Role {
     int instances = 1;                     ///< groups, or warps, that do the same
     int warps = 4;                         ///< of each
     std::vector<std::string> values = {};  ///< that it computes
+    bool products_apart = false;           ///< one ends before the next begins: registers do not suffice for two
     friend bool operator==(const Role&, const Role&) = default;
 };
 

@@ -34,7 +34,8 @@ class Parser {
         Role r;
         r.name = word(), expect(":");
         r.instances = number<int>(), expect("of");
-        r.warps = number<int>(), expect("warps"), expect("makes");
+        r.warps = number<int>(), expect("warps");
+        r.products_apart = accept("apart"), expect("makes");
         while (is_name()) r.values.push_back(name());
         return r;
     }

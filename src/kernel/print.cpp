@@ -83,8 +83,8 @@ std::string print(const Kernel& kernel) {
     std::string text = fmt::format("kernel {}{}{}\n", quoted(kernel.name), kernel.overlaps ? " overlaps" : "",
                                    kernel.publishes ? " publishes" : "");
     for (const Role& r : kernel.roles)
-        text += fmt::format("role {}: {} of {} warps makes {}\n", r.name, r.instances, r.warps,
-                            fmt::join(all_quoted(r.values), " "));
+        text += fmt::format("role {}: {} of {} warps {}makes {}\n", r.name, r.instances, r.warps,
+                            r.products_apart ? "apart " : "", fmt::join(all_quoted(r.values), " "));
     for (const Channel& c : kernel.channels)
         text += fmt::format("channel {}: {} buffers by {} from {} to {} filled {} empty {} at {}\n", c.name, c.depth,
                             c.turn, c.writer, fmt::join(c.readers, " "), c.filled, c.empty, access(c.barriers));

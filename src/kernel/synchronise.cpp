@@ -163,6 +163,7 @@ class Synchroniser {
         if (!channel.empty()) add(done, with_channel(Kind::Wait, channel, Side::Empty));
         else before(s, done);
         if (s.kind == Kind::Keep) s.copied = copied_.contains(s.values.at(0));
+        if (s.kind == Kind::Issue && products_apart()) finish(products_.size(), done);
         if (s.kind == Kind::Issue) products_.push_back({s.writes.at(0).buffer, in_memory(s.reads)});
         if (s.kind == Kind::Store) storing_ = true;
         const int indent = indent_;
@@ -220,6 +221,11 @@ class Synchroniser {
     }
 
     // Products.
+
+    [[nodiscard]] bool products_apart() const {
+        return std::any_of(kernel_.roles.begin(), kernel_.roles.end(),
+                           [&](const Role& r) { return r.name == role_ && r.products_apart; });
+    }
 
     void need(const std::string& value, List& done) {
         for (std::size_t n = products_.size(); n > 0; --n)

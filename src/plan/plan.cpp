@@ -107,7 +107,9 @@ std::string to_string(const Schedule& s) {
                             s.beside_groups > 0 ? ", with work beside the scan"
                             : s.share           ? ", with work ahead of the scan"
                                                 : "",
-                            s.output_groups ? fmt::format(", roles for {}", s.output_groups + 2) : "");
+                            s.output_groups     ? fmt::format(", roles for {}", s.output_groups + 2)
+                            : s.block_tiles > 1 ? fmt::format(", blocks of {} tiles", s.block_tiles)
+                                                : "");
     if (s.inverse_parts == 1) text += ", inverses in one part";
     if (s.wide_late) text += ", wide inputs as chunks begin";
     if (!s.outputs_axis.empty()) text += fmt::format(", outputs by parts of {}", forge::to_string(Dim(s.outputs_axis)));
@@ -398,6 +400,7 @@ class Planning {
         if (!scans_alone || in_order(graph.loop)) rules.value_axis = plan_.schedule.tile_axis;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         rules.output_groups = plan_.schedule.output_groups;
+        rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
         rules.wide_late = plan_.schedule.wide_late;
         rules.split = plan_.schedule.split.contains(graph.name);
         for (const auto& in : plan_.definition.inputs) {
@@ -437,16 +440,32 @@ Plan make_plan(const ir::Definition& definition, const ir::Function& program, co
     return Planning(std::move(plan), passes).run();
 }
 
+namespace {
+
+double flops_of(const ir::Function& fn, const Op& op) {
+    if (ir::is_matmul(op.code)) return product_flops(fn, op);
+    const double n = op.type.rank() == 2 ? static_cast<double>(tile::size_of(op.type, 0)) : 0;
+    if (op.code == Opcode::Inverse) return n * n * n / 3;
+    if (op.code == Opcode::DecayApply) return n * n * static_cast<double>(tile::size_of(op.type, 1));
+    if (op.code == Opcode::DecayMatmul) return n * n * static_cast<double>(tile::size_of(fn.op(op.args[0]).type, 1));
+    return 0;
+}
+
+}  // namespace
+
 double useful_flops(const ir::Function& fn) {
     double flops = 0;
-    for (const Op& op : fn.ops) {
-        if (ir::is_matmul(op.code)) flops += product_flops(fn, op);
-        const double n = op.type.rank() == 2 ? static_cast<double>(tile::size_of(op.type, 0)) : 0;
-        if (op.code == Opcode::Inverse) flops += n * n * n / 3;
-        if (op.code == Opcode::DecayApply) flops += n * n * static_cast<double>(tile::size_of(op.type, 1));
-        if (op.code == Opcode::DecayMatmul)
-            flops += n * n * static_cast<double>(tile::size_of(fn.op(op.args[0]).type, 1));
-    }
+    for (const Op& op : fn.ops) flops += flops_of(fn, op);
+    return flops;
+}
+
+double useful_flops(const Kernel& kernel) {
+    const ir::Function& fn = kernel.tiles.fn;
+    if (!kernel.tiles.roles) return useful_flops(fn);
+    double flops = 0;
+    for (ir::ValueId v = 0; v < fn.size(); ++v)
+        flops += flops_of(fn, fn.op(v)) *
+                 (kernel.tiles.roles->does(tile::Roles::kTakes, v) ? kernel.tiles.roles->tiles() : 1);
     return flops;
 }
 

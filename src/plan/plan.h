@@ -56,6 +56,9 @@ struct Schedule {
     int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
     int output_groups = 0;
+    /// … or one for inputs, one for what tiles have in common, and so many, with a tile each, for the rest.
+    int block_tiles = 1;
+    int buffers = 1;          ///< … of each value that is handed over
     bool share = true;        ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
     int beside_groups = 0;    ///< … which, if not 0, runs beside the scan, with so many warp groups per block
                               ///< (device/cuda/warpgroup/beside.h)
@@ -149,8 +152,10 @@ struct Kernel {
     tile::TileKernel tiles;             ///< Channels: the token program with its transitions, which has no tiles
     Engine engine = Engine::Tiles;      ///< the schedule's, but for kernels that want all of float's bits
 
-    /// Tasks per unit of work and head.
-    [[nodiscard]] std::int64_t parts() const { return cut.count + transition_tiles; }
+    /// Blocks of threads per unit of work and head.
+    [[nodiscard]] std::int64_t parts() const {
+        return (cut.count + transition_tiles) / (tiles.roles ? tiles.roles->tiles() : 1);
+    }
     /// Scratch memory where several tasks share a block: operands begin at multiples of 1024 bytes.
     [[nodiscard]] std::int64_t aligned_floats() const { return (tiles.scratch_floats + 255) / 256 * 256; }
 };
@@ -204,5 +209,7 @@ Plan make_plan(const ir::Definition& definition, const ir::Function& program, co
 /// Useful floating-point operations per chunk and head of a lowered program: products (a triangle counts half) and
 /// inverses; elementwise work is not counted.
 double useful_flops(const ir::Function& fn);
+/// Of a block of threads, which may have several tiles.
+double useful_flops(const Kernel& kernel);
 
 }  // namespace forge::plan

@@ -117,7 +117,7 @@ StageCost count_kernel(const plan::Plan& plan, const plan::Kernel& kernel, const
     StageCost k;
     k.name = kernel.graph.name, k.task = plan::tasks_of(kernel);
     k.tasks = e.tasks, k.hops = e.hops;
-    if (kernel.engine != plan::Engine::Channels) k.flops = plan::useful_flops(kernel.tiles.fn) * tasks * hops;
+    if (kernel.engine != plan::Engine::Channels) k.flops = plan::useful_flops(kernel) * tasks * hops;
     k.elementwise = elementwise_operations(plan, kernel, problem);
     k.bytes = bytes_per_hop(plan, kernel) * bodies(kernel, e) +
               bytes_of_states(kernel.graph.fn, sizes) * tasks / static_cast<double>(kernel.parts());

@@ -64,8 +64,8 @@ std::vector<ValueId> vectors_alone(const Function& fn) {
 namespace {
 
 /// Memory for tiles and operands: what arrives from global memory in stages, the rest by its lives. Operands begin at
-/// multiples of 1024 bytes, so they and all that is large share one arena, and vectors another. Groups that make
-/// outputs have arenas of their own.
+/// multiples of 1024 bytes, so they and all that is large share one arena, and vectors another. Groups that take
+/// have arenas of their own.
 class Memory {
   public:
     Memory(Function fn, int stages, std::optional<Roles> roles)
@@ -85,13 +85,13 @@ class Memory {
             if (!is_vector(v) && !group) place(v);
             const std::int64_t work = group ? 0 : fragment_work_floats(fn_, v);
             if (work > 0)
-                work_[v] = states_.large.take(rounded(work)), stays_.push_back({rounded(work), v, v, {}, {v}});
+                work_[v] = others_.large.take(rounded(work)), stays_.push_back({rounded(work), v, v, {}, {v}});
             release(v);
-            if (work > 0) states_.large.give(work_[v], rounded(work));
+            if (work > 0) others_.large.give(work_[v], rounded(work));
             if (group && group->members().back() == v)
-                states_.large.give(work_[group->head()], rounded(group_floats(fn_, *group)));
+                others_.large.give(work_[group->head()], rounded(group_floats(fn_, *group)));
         }
-        large_floats_ = states_.large.size();
+        large_floats_ = others_.large.size();
         if (is_settled()) settle();
         TileKernel kernel;
         kernel.summed = already_summed();
@@ -113,7 +113,7 @@ class Memory {
     [[nodiscard]] std::int64_t two_tasks() const {
         constexpr std::int64_t kHalf = (228 - 2) * 1024 / 2 / 4;  // floats of each; a block has 1 KB beside its own
         constexpr std::int64_t kAddresses = 64;
-        return (kHalf - kAddresses - states_.small.size()) / kOperandFloats * kOperandFloats;
+        return (kHalf - kAddresses - others_.small.size()) / kOperandFloats * kOperandFloats;
     }
     static std::int64_t rounded(std::int64_t floats) {
         return (floats + kOperandFloats - 1) / kOperandFloats * kOperandFloats;
@@ -173,10 +173,10 @@ class Memory {
         Arena large{true}, small{true};
         Arena& of(bool is_large) { return is_large ? large : small; }
     };
-    [[nodiscard]] bool is_outputs(ValueId v) const {
-        return roles_ && fn_.op(v).code != Opcode::Param && !roles_->does(Roles::kStates, v);
+    [[nodiscard]] bool is_takers(ValueId v) const {
+        return roles_ && fn_.op(v).code != Opcode::Param && !roles_->does(Roles::kGives, v);
     }
-    Arenas& arenas(ValueId v) { return is_outputs(v) ? outputs_ : states_; }
+    Arenas& arenas(ValueId v) { return is_takers(v) ? takers_ : others_; }
 
     void find_lives() {
         last_read_.assign(fn_.ops.size(), -1);
@@ -204,7 +204,7 @@ class Memory {
     void place_group(const DecayGroup& group) {
         for (const ValueId v : group.members()) place(v);
         const std::int64_t size = rounded(group_floats(fn_, group));
-        work_[group.head()] = states_.large.take(size);
+        work_[group.head()] = others_.large.take(size);
         stays_.push_back({size, group.head(), group.members().back(), {}, {group.head()}});
     }
 
@@ -378,7 +378,7 @@ class Memory {
         } else if (is_staged(v)) {
             op.layout->staged = true;
             op.layout->offset = large ? stage_large_ : stage_small_;
-            (large ? stage_large_ : stage_small_) += size;
+            (large ? stage_large_ : stage_small_) += size * (roles_ ? roles_->beside(v) : 1);
         } else {
             op.layout->offset = arenas(v).of(large).take(size);
             if (large) stays_.push_back({size, is_permanent(v) ? 0 : v, last(v), {v}, {}});
@@ -423,29 +423,29 @@ class Memory {
 
     [[nodiscard]] std::int64_t stages() const { return stages_ > 1 ? stages_ : 0; }
 
-    /// All stages' matrices, matrices of the states' group (or of all), what each of the outputs' groups has, what is
+    /// All stages' matrices, matrices of the group that gives (or of all), what each of those that take has, what is
     /// passed between them; then numbers: those in no stage, those of all stages, barriers.
     void join_regions(TileKernel& kernel) {
         const std::int64_t large = stages() * stage_large_;
-        std::int64_t end = large + rounded(large_floats_), outputs = end;
+        std::int64_t end = large + rounded(large_floats_), takers = end;
         if (roles_) {
-            roles_->output_floats = rounded(outputs_.large.size() + outputs_.small.size());
-            end += roles_->output_groups * roles_->output_floats;
+            roles_->taker_floats = rounded(takers_.large.size() + takers_.small.size());
+            end += roles_->takers * roles_->taker_floats;
             for (Roles::Passed& p : roles_->passed) {
                 p.floats = rounded(floats(p.value));
                 fn_.op(p.value).layout->offset = p.offset = end;
-                end += roles_->output_groups * p.floats;
+                end += roles_->buffers * p.floats;
             }
         }
         const std::int64_t small = end;
-        end += (states_.small.size() + 3) / 4 * 4;
+        end += (others_.small.size() + 3) / 4 * 4;
         kernel.stage_floats = stage_large_, kernel.number_floats = (stage_small_ + 3) / 4 * 4,
         kernel.stage_numbers = end;
         end += stages() * kernel.number_floats;
         if (roles_) {
             roles_->barriers = end;
             end += Roles::kHandoverFloats *
-                   (stages() + roles_->output_groups * static_cast<std::int64_t>(roles_->passed.size()));
+                   (stages() + roles_->buffers * static_cast<std::int64_t>(roles_->passed.size()));
         }
         if (stages_ == 1 && !roles_) {
             kernel.addresses = end;
@@ -459,7 +459,7 @@ class Memory {
             const ValueId base = buffer_of(fn_, v);
             const bool is_matrix = is_large(base);
             if (op.layout->staged) op.layout->offset += is_matrix ? 0 : stage_large_;
-            else if (is_outputs(base)) op.layout->offset += outputs + (is_matrix ? 0 : outputs_.large.size());
+            else if (is_takers(base)) op.layout->offset += takers + (is_matrix ? 0 : takers_.large.size());
             else op.layout->offset += is_matrix ? large : small;
         }
     }
@@ -479,7 +479,7 @@ class Memory {
     std::optional<Roles> roles_;
     std::vector<ValueId> vectors_;
     std::vector<DecayGroup> groups_;
-    Arenas states_, outputs_;
+    Arenas others_, takers_;
     /// How long something large lies in memory: values one after the other, or work areas.
     struct Stay {
         std::int64_t floats;

@@ -53,6 +53,7 @@ class Overlapping {
           alone_(alone),
           early_copies_(early_copies),
           roles_(roles),
+          vectors_(vectors_alone(fn)),
           left_(fn.ops.size(), 0),
           done_(fn.ops.size(), -1),
           taken_(fn.ops.size(), false) {
@@ -83,7 +84,7 @@ class Overlapping {
         // One group's text after the other's: outputs may come before a state that they take from the chunk before.
         if (roles_)
             std::stable_partition(order_.begin(), order_.end(), [&](ValueId v) {
-                return fn_.op(v).code == Opcode::Param || roles_->does(Roles::kStates, v);
+                return fn_.op(v).code == Opcode::Param || roles_->does(Roles::kGives, v);
             });
         return ir::permuted(fn_, order_);
     }
@@ -97,8 +98,14 @@ class Overlapping {
         if (roles_ && roles_->find(v)) return is_accumulated_onto(fn_.op(v).args[0]);
         if (!ir::is_elementwise(fn_.op(v).code) || !is_fragment(fn_.op(v).layout->space)) return false;
         const auto read = tiles_read_by(fn_, v);
-        return std::all_of(read.begin(), read.end(), [&](ValueId t) { return fn_.op(t).code == Opcode::Param; }) &&
+        return std::all_of(read.begin(), read.end(),
+                           [&](ValueId t) { return fn_.op(t).code == Opcode::Param || is_made_ahead(t); }) &&
                std::any_of(read.begin(), read.end(), [&](ValueId t) { return is_fragment(fn_.op(t).layout->space); });
+    }
+    /// By the producer of a block of tiles, whose groups have no registers to spare for a state and what follows from
+    /// it.
+    [[nodiscard]] bool is_made_ahead(ValueId v) const {
+        return roles_ && roles_->by_tiles && std::find(vectors_.begin(), vectors_.end(), v) != vectors_.end();
     }
     [[nodiscard]] bool is_accumulated_onto(ValueId carried) const {
         return fn_.op(carried).code == Opcode::Param && std::any_of(fn_.ops.begin(), fn_.ops.end(), [&](const Op& op) {
@@ -164,12 +171,13 @@ class Overlapping {
 
     /// When the threads that compute the value are done with all that they have been given.
     [[nodiscard]] double clock(ValueId v) const { return now_[threads_of(v)]; }
-    [[nodiscard]] std::size_t threads_of(ValueId v) const { return roles_ && !roles_->does(Roles::kStates, v) ? 1 : 0; }
+    [[nodiscard]] std::size_t threads_of(ValueId v) const { return roles_ && !roles_->does(Roles::kGives, v) ? 1 : 0; }
 
     const Function& fn_;
     bool alone_;
     bool early_copies_;  ///< of carried states, as soon as a product is under way
     const Roles* roles_;
+    std::vector<ValueId> vectors_;
     std::vector<double> left_;  ///< cycles from an operation's start to the end
     std::vector<double> done_;  ///< when a value is available
     std::vector<bool> taken_;   ///< whether it has its place in the order
@@ -304,6 +312,43 @@ std::int64_t most_registers(const Function& fn) {
     return *std::max_element(held.begin(), held.end());
 }
 
+/// The same with what the next chunk's states need first, of what tiles have in common last: what comes after has the
+/// registers that the other has taken.
+Function with_states_first(const Function& fn, const Roles& roles) {
+    std::vector<ValueId> carried, order;
+    for (const ir::Result& r : fn.results)
+        if (is_carried(r.role)) carried.push_back(r.value);
+    const auto needed = ir::needed_for(fn, carried);
+    for (ValueId v = 0; v < fn.size(); ++v) order.push_back(v);
+    std::stable_partition(order.begin(), order.end(), [&](ValueId v) {
+        const bool first = needed[static_cast<std::size_t>(v)] == roles.does(Roles::kTakes, v);
+        return fn.op(v).code == Opcode::Param || first;
+    });
+    return ir::permuted(fn, order);
+}
+
+/// The same with what is loaded into registers as late as can be: right before the operation that reads it.
+Function with_late_loads(const Function& fn) {
+    const auto waits = [&](ValueId v) {
+        const Op& op = fn.op(v);
+        const bool load = op.code == Opcode::Copy && is_fragment(op.layout->space) &&
+                          fn.op(op.args[0]).layout->space == Space::Operand;
+        return load || op.layout->space == Space::Reg || ir::is_view(op.code);
+    };
+    std::vector<ValueId> order;
+    std::vector<bool> taken(fn.ops.size(), false);
+    const std::function<void(ValueId)> take = [&](ValueId v) {
+        if (taken[static_cast<std::size_t>(v)]) return;
+        for (const ValueId a : fn.op(v).args) take(a);
+        taken[static_cast<std::size_t>(v)] = true;
+        order.push_back(v);
+    };
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (fn.op(v).code == Opcode::Param || !waits(v)) take(v);
+    for (ValueId v = 0; v < fn.size(); ++v) take(v);
+    return ir::permuted(fn, order);
+}
+
 }  // namespace
 
 Function overlapped(const Function& fn, bool alone, const Roles* roles) {
@@ -312,6 +357,9 @@ Function overlapped(const Function& fn, bool alone, const Roles* roles) {
     if (roles || most_registers(order) <= kEnough) return order;
     const Function early = Overlapping(fn, alone, roles, true).run();
     return most_registers(early) < most_registers(order) ? early : order;
+}
+Function with_few_registers(const Function& fn, const Roles& roles) {
+    return with_late_loads(with_states_first(fn, roles));
 }
 Function thrifty(const Function& fn) { return Thrifty(fn).run(); }
 

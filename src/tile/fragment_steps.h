@@ -30,6 +30,8 @@ std::vector<ir::ValueId> vectors_alone(const ir::Function& fn);
 /// `alone`: no other task shares the multiprocessor. `roles`: of the warp groups that share the task; null: there is
 /// one.
 ir::Function overlapped(const ir::Function& fn, bool alone, const Roles* roles);
+/// The same operations in an order in which groups that share a block of tiles need fewer registers.
+ir::Function with_few_registers(const ir::Function& fn, const Roles& roles);
 /// An order that needs little shared memory, for tasks of a single chunk: as many of them run on a multiprocessor at a
 /// time, they hide each other's latencies.
 ir::Function thrifty(const ir::Function& fn);

@@ -40,6 +40,16 @@ Function with_copied_outputs(const Function& fn) {
     return out;
 }
 
+/// Token inputs, by name, whose columns run along an axis.
+std::set<std::string> inputs_with(const Function& fn, const std::string& axis) {
+    std::set<std::string> found;
+    for (const Op& op : fn.ops)
+        if (op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted) &&
+            op.type.rank() > 1 && op.type.shape.back().symbol == axis)
+            found.insert(op.attrs.name);
+    return found;
+}
+
 /// Whether `v` is what a product multiplies, and nothing else of it: numbers of 16 bits do.
 bool is_operand_of(const Op& op, ValueId v) {
     return ir::is_matmul(op.code) && (op.args.size() < 3 || op.args[2] != v);
@@ -78,10 +88,11 @@ std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
     return op.code == Opcode::DecayApply ? gate_sums_floats(op.type, false) : 0;
 }
 
-std::int64_t fragment_registers(const Function& fn) {
+std::int64_t fragment_registers(const Function& fn, const Roles* roles, std::uint8_t role) {
     const auto held = [&](ValueId v) {
         const Op& op = fn.op(v);
-        return is_fragment(op.layout->space) ? size_of(op.type, 0) * size_of(op.type, 1) / 128 : 0;
+        const bool counts = !roles || roles->does(role, v);
+        return counts && is_fragment(op.layout->space) ? size_of(op.type, 0) * size_of(op.type, 1) / 128 : 0;
     };
     std::vector<ValueId> last(fn.ops.size(), ir::kNoValue), last_whole = last;
     for (ValueId v = 0; v < fn.size(); ++v)
@@ -134,8 +145,13 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
     Function fn = symbolic;
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
     const Function formed = passes.run(Pass::FragmentForms, [&] { return in_forms(symbolic, fn, rules); });
-    const bool side_by_side = rules.stages > 1 && rules.output_groups > 0;
-    const auto divided = [&](const Function& f) { return roles_of(f, vectors_alone(f), rules.output_groups); };
+    const bool by_tiles = rules.block_tiles > 1,
+               side_by_side = rules.stages > 1 && (rules.output_groups > 0 || by_tiles);
+    const auto divided = [&](const Function& f) {
+        return by_tiles ? roles_by_tiles(f, vectors_alone(f), inputs_with(kernel, rules.value_axis), rules.block_tiles,
+                                         rules.buffers)
+                        : roles_by_slices(f, vectors_alone(f), rules.output_groups);
+    };
     fn = passes.run(Pass::FragmentOrder, [&] {
         if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty(formed);
         if (rules.stages == 1) return frugal(formed, rules.split);
@@ -144,7 +160,8 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
             return rules.wide_late ? with_wide_inputs_late(order) : order;
         }
         const Roles roles = divided(formed);
-        return overlapped(formed, true, &roles);
+        const Function order = overlapped(formed, true, &roles);
+        return by_tiles ? with_few_registers(order, divided(order)) : order;
     });
     fn = passes.run(Pass::Gather, [&] { return gathered(fn); });
     const auto with_places = [&] {

@@ -29,8 +29,10 @@ struct FragmentRules {
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
     bool wide_late = false;               ///< matrices of several blocks arrive as their chunk begins, not with a stage
     bool split = false;                   ///< long axes are split into blocks (tile/split.h)
-    int output_groups =
-        0;  ///< warp groups that compute outputs, each of every other chunk; 0: one group does everything
+    /// Warp groups that compute outputs, each of every other chunk; 0: one group does everything …
+    int output_groups = 0;
+    int block_tiles = 1;  ///< … unless so many compute a tile each, and one what these have in common
+    int buffers = 1;      ///< … of each value that it hands over
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so
@@ -44,7 +46,8 @@ bool is_fragment_sum(const ir::Function& fn, ir::ValueId v);
 /// Floats of memory of its own that an operation of these kernels needs.
 std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 /// The most registers that fragments take of a thread at a time, in the order of the operations. What is carried stays.
-std::int64_t fragment_registers(const ir::Function& fn);
+/// `roles`: of a thread that has this role.
+std::int64_t fragment_registers(const ir::Function& fn, const Roles* roles = nullptr, std::uint8_t role = 0);
 /// Whether a matrix from global memory comes after something has been computed, when there is room for it.
 bool arrives_late(const ir::Function& fn, ir::ValueId v);
 /// The parts that an operand with this value has: those of inverses, however scaled; else one.

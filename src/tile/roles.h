@@ -1,9 +1,17 @@
-/// Warp specialisation: who does what where several warp groups share a task that goes through chunks in order. One is
-/// the producer of inputs, one computes the carried states, and others, each of every other chunk, the outputs. What
-/// these need of the states' group is handed over through shared memory.
+/// Warp specialisation: who does what where several warp groups share a block that goes through chunks in order. The
+/// first is the producer of inputs. The others divide the program in one of two ways:
+///
+///     by slices   the second computes the carried states of one tile; the others, each of every other chunk, its
+///                 outputs
+///     by tiles    the second computes what neither needs a state nor has the value axis; each of the others all that
+///                 is left, of a tile of its own
+///
+/// Either way the second gives and the others take: what they need of it is handed over through shared memory.
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "ir/function.h"
@@ -11,26 +19,33 @@
 namespace forge::tile {
 
 struct Roles {
-    static constexpr std::uint8_t kStates = 1, kOutputs = 2;
-    static constexpr int kFirstOutput = 2;     ///< the number of the first group that makes outputs
+    static constexpr std::uint8_t kGives = 1, kTakes = 2;
+    static constexpr int kFirstTaker = 2;      ///< the number of the first group that takes
     static constexpr int kHandoverFloats = 4;  ///< of the two barriers by which a buffer passes from group to group
 
-    /// A copy of a fragment into an operand, by the states' group for the outputs' groups, which have one buffer each.
+    /// A copy of a fragment into an operand, by the group that gives.
     struct Passed {
         ir::ValueId value;
         std::int64_t offset = 0, floats = 0;  ///< of the first buffer, and of each
     };
 
+    bool by_tiles = false;
     std::vector<std::uint8_t> of;  ///< per value: the groups that compute it
     std::vector<Passed> passed;
-    int output_groups = 0;           ///< 0: the kernel has no outputs
-    std::int64_t output_floats = 0;  ///< of memory that each of these has for itself, side by side
+    std::set<ir::ValueId> of_tiles;  ///< by tiles: parameters that arrive side by side, of all tiles
+    int takers = 0;                  ///< how many groups take; 0: the kernel has no outputs
+    int buffers = 0;                 ///< of each value that is passed; by slices, of each group that takes one
+    std::int64_t taker_floats = 0;   ///< of memory that each group that takes has for itself, side by side
     std::int64_t barriers = 0;       ///< where the barriers lie in shared memory
 
-    [[nodiscard]] int groups() const { return kFirstOutput + output_groups; }
+    [[nodiscard]] int groups() const { return kFirstTaker + takers; }
+    /// Tiles of a block.
+    [[nodiscard]] int tiles() const { return by_tiles ? takers : 1; }
     [[nodiscard]] bool does(std::uint8_t role, ir::ValueId v) const {
         return (of[static_cast<std::size_t>(v)] & role) != 0;
     }
+    /// How many of a parameter's buffers lie side by side in a stage.
+    [[nodiscard]] int beside(ir::ValueId v) const { return of_tiles.contains(v) ? takers : 1; }
     /// Null if the value is not passed.
     [[nodiscard]] const Passed* find(ir::ValueId v) const {
         for (const Passed& p : passed)
@@ -40,6 +55,9 @@ struct Roles {
 };
 
 /// Of a function whose values have forms. Refused if the groups would have to share more than such operands.
-Roles roles_of(const ir::Function& fn, const std::vector<ir::ValueId>& vectors, int output_groups);
+Roles roles_by_slices(const ir::Function& fn, const std::vector<ir::ValueId>& vectors, int output_groups);
+/// `of_tiles`: inputs by name that have the value axis. Refused, too, if the tiles have nothing in common.
+Roles roles_by_tiles(const ir::Function& fn, const std::vector<ir::ValueId>& vectors,
+                     const std::set<std::string>& of_tiles, int tiles, int buffers);
 
 }  // namespace forge::tile

@@ -34,6 +34,7 @@ struct Asked {
     Asked& tiles(std::int64_t parts) { return options.tiles = parts, *this; }
     Asked& entry(const char* name) { return options.entry = name, *this; }
     Asked& threads(int threads) { return options.threads = threads, *this; }
+    Asked& heads(std::int64_t count) { return options.expected_heads = count, *this; }
     Asked& size(const char* symbol, std::int64_t size) { return options.sizes[symbol] = size, *this; }
 };
 
@@ -101,6 +102,7 @@ ir::Definition beside_channels(bool other_axis) {
 struct Matrices {
     double pad = 0;
     bool transposed = false;  ///< the state is [V, K]
+    bool scores = true;       ///< else o = q S
     std::function<Tensor(Tensor k)> key = [](Tensor k) { return k; };
     std::function<Tensor(Tensor scores, Tensor g)> weights = [](Tensor scores, Tensor) { return scores; };
 
@@ -114,8 +116,10 @@ struct Matrices {
         });
         a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
         a.merge({"q", "k", "v", "g", "prev_s"}, [*this](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s) {
-            Tensor scores = weights(tril(matmul_out_fp32(q, key(k).T())), g);
-            return matmul_out_fp32(scores.to(BF16), v) + matmul_out_fp32(q, (transposed ? s.T() : s).to(BF16));
+            Tensor before = matmul_out_fp32(q, (transposed ? s.T() : s).to(BF16));
+            if (!scores) return before;
+            Tensor within = weights(tril(matmul_out_fp32(q, key(k).T())), g);
+            return matmul_out_fp32(within.to(BF16), v) + before;
         });
         return a.define();
     }
@@ -280,6 +284,11 @@ std::vector<Case> cases() {
         {Reason::SharedValue,
          {Matrices{.key = [](Tensor k) { return exp(k.T()).T(); }}.define()},
          "would pass between warp groups"},
+        {Reason::OddTiles, {matrices, Asked().heads(512).size("V", 64)}, "there are 1 tiles"},
+        {Reason::RegistersOfTiles,
+         {matrices, Asked().heads(512).size("K", 256)},
+         "would hold matrices in 272 registers of a thread, of 160"},
+        {Reason::NothingInCommon, {Matrices{.scores = false}.define(), Asked().heads(512)}, "tiles have nothing in common"},
         {Reason::NotHeld,
          {named("gated_delta_net"), Asked().size("V", 30).entry("decode")},
          "the state 's' is f32[128, 30]"},

@@ -156,7 +156,8 @@ TEST(WarpGroupRoles, LeaveMultiprocessorsToWorkBesideThem) {
     EXPECT_EQ(beside("scalar_gla", plan::Strategy::OnePass, kFewTasks), 0);  // has none
 }
 
-// Few tasks have several warp groups each, many one.
+// Few tasks have several warp groups each. Of many a block has two, with what they have in common, unless that takes
+// long steps of channels, or registers do not suffice; or one warp group has each.
 TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
     for (const char* name : {"linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla", "rwkv6",
                              "delta_net", "gated_delta_net", "kda"}) {
@@ -165,14 +166,26 @@ TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
         EXPECT_EQ(plan_for(entry, with_strategy(plan::Strategy::OnePass, kManyTasks)).schedule.output_groups, 0)
             << name;
     }
+    const auto tiles = [](const char* name, Case c) {
+        return plan_for(program_named(name), std::move(c)).schedule.block_tiles;
+    };
+    for (const char* name : {"linear_attention", "retnet", "scalar_gla", "delta_net", "gated_delta_net"}) {
+        EXPECT_EQ(tiles(name, {.tasks = kManyTasks}), 2) << name;
+        EXPECT_EQ(tiles(name, {.v = 64, .tasks = kManyTasks}), 1) << name;
+        EXPECT_EQ(tiles(name, {.k = 256, .tasks = kManyTasks}), 1) << name;
+        EXPECT_EQ(tiles(name, {.tasks = kFewTasks}), 1) << name;
+    }
+    for (const char* name : {"gla", "kda"}) EXPECT_EQ(tiles(name, {.tasks = kManyTasks}), 1) << name;
 }
 
 TEST(WarpGroupSource, IsAsBefore) {
-    const auto source = [](std::int64_t tasks) {
-        return emit::emit_cuda(plan_for(program_named("scalar_gla"), with_strategy(plan::Strategy::OnePass, tasks)));
+    const auto source = [](std::int64_t tasks, std::int64_t v = 128) {
+        return emit::emit_cuda(plan_for(program_named("scalar_gla"),
+                                        {.v = v, .strategy = plan::Strategy::OnePass, .tasks = tasks}));
     };
     EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_warp_groups.cu", source(kFewTasks)));
-    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_one_warp_group.cu", source(kManyTasks)));
+    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_block_of_tiles.cu", source(kManyTasks)));
+    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_one_warp_group.cu", source(kManyTasks, 64)));
 }
 
 // What the compiler makes of them. It reports products that it could not leave under way, or whose registers it had to

@@ -121,6 +121,9 @@ TEST(Cost, SaysWhatBinds) {
     CompileOptions o = on("h200", 8192, 32);
     EXPECT_EQ(compile(named("delta_net"), o).cost().bound, Bound::Latency);
     o.expected_heads = 128;
+    EXPECT_EQ(compile(named("delta_net"), o).cost().bound, Bound::Latency) << "a block per multiprocessor";
+    EXPECT_EQ(compile(named("linear_attention"), o).cost().bound, Bound::Memory);
+    o.expected_heads = 256;
     EXPECT_EQ(compile(named("delta_net"), o).cost().bound, Bound::Arithmetic) << "multiprocessors are full";
     o = on("h200", 1, 32);
     o.entry = "decode", o.expected_sequences = 64;

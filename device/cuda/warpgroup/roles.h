@@ -1,6 +1,7 @@
 /// Several warp groups that share a task (FORGE_GROUPS): the first is the producer of the chunks' inputs, each of its
-/// warps of those of one stage; the second computes the carried states; the others compute outputs, each of every other
-/// chunk. Within a group everything is as where a group is alone: thread(), sync() and all functions are the group's.
+/// warps of those of one stage. Either the second computes the carried states and the others outputs, each of every
+/// other chunk; or the second computes what several tiles have in common, and each of the others all else of one of
+/// them. Within a group everything is as where a group is alone: thread(), sync() and all functions are the group's.
 ///
 /// A buffer is handed from group to group by two mbarriers: `filled` (the producer has written it) and `empty` (the
 /// consumers have read it). Each completes one phase per chunk.
@@ -14,6 +15,16 @@ namespace forge::cuda {
 
 /// The number of this thread's warp group.
 FORGE_DEVICE int group() { return static_cast<int>(ptx::thread_in_block()) / kThreads; }
+
+/// Of a block's tiles, which the groups from the third on have, that of this group; of others the first one.
+FORGE_DEVICE int own_tile() { return group() < 2 ? 0 : group() - 2; }
+
+/// The task of a block that has TILES of them: for each group its own.
+template <int TILES>
+FORGE_DEVICE Task with_own_tile(Task at) {
+    at.tile = TILES * at.tile + own_tile();
+    return at;
+}
 
 /// A position in a ring of N buffers; `lap` is the phase parity of the current round (a "pipeline state").
 template <int N>

@@ -40,7 +40,9 @@ bool FragmentBody::is_written(ValueId v) const {
 
 bool FragmentBody::writes_memory() const {
     for (ValueId v = 0; v < fn_.size(); ++v)
-        if (is_written(v) && is_mine(v) && !is_passed(v) && (c_.in_tile(v) || c_.is_operand(v))) return true;
+        if (is_written(v) && is_mine(v) && !is_passed(v) &&
+            (c_.in_tile(v) || c_.is_operand(v) || c_.kernel.tiles.work.contains(v)))
+            return true;
     return false;
 }
 
@@ -63,14 +65,14 @@ void FragmentBody::declare_buffer(ValueId v, const std::string& place) {
 }
 
 void FragmentBody::declare_buffers() {
-    if (is_outputs() && writes_memory())
-        out_.line("float* const own = scratch + (group() - {}) * {};", Roles::kFirstOutput, roles_->output_floats);
+    if (takes() && writes_memory())
+        out_.line("float* const own = scratch + (group() - {}) * {};", Roles::kFirstTaker, roles_->taker_floats);
     for (ValueId v = 0; v < fn_.size(); ++v) {
         const Op& op = fn_.op(v);
         if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged || is_passed(v) ||
             !touches(v))
             continue;
-        const bool own = is_outputs() && op.code != Opcode::Param;
+        const bool own = takes() && op.code != Opcode::Param;
         declare_buffer(v, fmt::format("{} + {}", own ? "own" : "scratch", op.layout->offset));
     }
 }
@@ -80,8 +82,10 @@ void FragmentBody::declare_arrived() {
     inputs_.declare_stage("arrived", "arrived_numbers", role_ != 0 ? "stage.at" : "stage");
     for (ValueId v = 0; v < fn_.size(); ++v) {
         const bool buffer = (c_.in_tile(v) || c_.is_operand(v)) && !ir::is_view(fn_.op(v).code);
-        if (buffer && fn_.op(v).layout->staged && touches(v))
-            declare_buffer(v, inputs_.place(v, "arrived", "arrived_numbers"));
+        if (!buffer || !fn_.op(v).layout->staged || !touches(v)) continue;
+        const bool of_tiles = role_ != 0 && roles_->beside(v) > 1;
+        declare_buffer(v, inputs_.place(v, "arrived", "arrived_numbers") +
+                              (of_tiles ? fmt::format(" + own_tile() * {}", c_.floats(v)) : ""));
     }
     if (role_ == 0) return;
     for (const Roles::Passed& p : roles_->passed)
@@ -100,7 +104,7 @@ void FragmentBody::begin_chunk(Statement arrive) {
     out_.line("[[maybe_unused]] const int rows = rows_of(row);");
     if (plan::in_order(loop_)) declare_arrived();
     declare_images();
-    if (!is_outputs()) pack_states();
+    pack_states();
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Mask) && !inputs_.is_vector(v))
             c_.next("token_mask", {}, c_.memory(v)),
@@ -108,6 +112,21 @@ void FragmentBody::begin_chunk(Statement arrive) {
         if (c_.is_param(v, Role::Shifted) && !c_.is_operand(v)) transfers_.load_tokens(v);
     }
     out_.add(std::move(arrive));
+}
+
+/// Of what this operation has read, matrices that only products take from here on: packed, they have half the
+/// registers.
+void FragmentBody::pack_what_is_read(ValueId v) {
+    if (!ir::is_elementwise(fn_.op(v).code)) return;
+    const auto is_first = [&](ValueId u, ValueId t) {
+        const Op& op = fn_.op(u);
+        return ir::is_matmul(op.code) && op.args[op.layout->space == Space::Transposed ? 1 : 0] == t;
+    };
+    for (const ValueId t : tile::tiles_read_by(fn_, v)) {
+        if (!c_.is_fragment(t) || fn_.op(t).code == Opcode::Param) continue;
+        for (ValueId u = v + 1; u < fn_.size(); ++u)
+            if (is_mine(u) && is_first(u, t)) return pack(t);
+    }
 }
 
 /// While no product is under way: the compiler would wait for one before it lets go of registers that the last chunk's
@@ -142,6 +161,7 @@ void FragmentBody::operation(ValueId v) {
         else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
         else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
         else compute(v);
+        if (takes() && roles_->by_tiles) pack_what_is_read(v);
     }
     for (const ir::Result& r : fn_.results)
         if (r.value == v) store_result(r);

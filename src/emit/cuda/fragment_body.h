@@ -23,8 +23,7 @@ class FragmentBody {
     [[nodiscard]] bool writes_memory() const;
 
   private:
-    [[nodiscard]] bool is_states() const { return role_ == tile::Roles::kStates; }
-    [[nodiscard]] bool is_outputs() const { return role_ == tile::Roles::kOutputs; }
+    [[nodiscard]] bool takes() const { return role_ == tile::Roles::kTakes; }
     [[nodiscard]] bool is_mine(ir::ValueId v) const { return role_ == 0 || roles_->does(role_, v); }
     [[nodiscard]] bool is_passed(ir::ValueId v) const { return role_ != 0 && roles_->find(v); }
     [[nodiscard]] bool is_written(ir::ValueId v) const;  ///< as an operation of its own
@@ -33,6 +32,7 @@ class FragmentBody {
     void declare_arrived();
     void declare_images();
     void pack_states();
+    void pack_what_is_read(ir::ValueId v);
 
     void operation(ir::ValueId v);
     void decay_group(const tile::DecayGroup& group);

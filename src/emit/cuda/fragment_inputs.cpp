@@ -36,10 +36,22 @@ std::string FragmentInputs::half() const {
     return bf16 ? "bf16" : "f16";
 }
 
-std::string FragmentInputs::operand_type(ValueId v) const {
+std::string FragmentInputs::operand_type(ValueId v, int beside) const {
     const Op& op = fn_.op(v);
     const std::string parts = op.layout->parts == 1 ? "" : fmt::format(", {}", op.layout->parts);
-    return fmt::format("Operand<{}, {}, {}{}>", half(), size_of(op.type, 0), size_of(op.type, 1), parts);
+    return fmt::format("Operand<{}, {}, {}{}>", half(), size_of(op.type, 0), beside * size_of(op.type, 1), parts);
+}
+
+int FragmentInputs::beside(ValueId v) const { return c_.kernel.tiles.roles ? c_.kernel.tiles.roles->beside(v) : 1; }
+
+std::string FragmentInputs::arriving_operand(ValueId v) const {
+    return fmt::format("{}({})", operand_type(v, beside(v)), arriving(v));
+}
+
+Accesses FragmentInputs::arriving_memory(ValueId v) const {
+    Accesses all = c_.memory(v);
+    if (const int count = beside(v); count > 1) all[0].end += (count - 1) * all[0].of_instance, all[0].of_instance = 0;
+    return all;
 }
 
 bool FragmentInputs::is_vector(ValueId v) const {
@@ -136,7 +148,7 @@ void FragmentInputs::start_one(ValueId v) {
 }
 
 void FragmentInputs::copies(ValueId v, When when, By by) {
-    Statement copy{Kind::Copy, c_.name(v), transfers_.source(v), c_.memory(v)};
+    Statement copy{Kind::Copy, c_.name(v), transfers_.source(v), arriving_memory(v)};
     copy.when = when, copy.by = by;
     out_.next(std::move(copy));
 }
@@ -166,12 +178,12 @@ void FragmentInputs::declare_copying_start() {
 void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, const std::vector<ValueId>& mapped) {
     const auto bytes = [&](const std::vector<ValueId>& values) {
         std::int64_t sum = 0;
-        for (const ValueId v : values) sum += c_.floats(v) * static_cast<std::int64_t>(sizeof(float));
+        for (const ValueId v : values) sum += beside(v) * c_.floats(v) * static_cast<std::int64_t>(sizeof(float));
         return sum;
     };
     const std::int64_t least = bytes(spills), all = least + bytes(mapped);
     const auto asks_for = [&](ValueId v, When when) {
-        Statement copy{Kind::BulkCopy, c_.name(v), transfers_.source(v), c_.memory(v)};
+        Statement copy{Kind::BulkCopy, c_.name(v), transfers_.source(v), arriving_memory(v)};
         copy.when = when, copy.by = By::Warp, copy.channel = Context::kStages;
         out_.next(std::move(copy));
     };
@@ -189,7 +201,7 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
         out_.open("if (by_copy)");
         for (const ValueId v : mapped) {
             asks_for(v, When::ByHardware);
-            out_.line("copy_operand(filled, {}({}), {}_map, row);", operand_type(v), arriving(v),
+            out_.line("copy_operand(filled, {}, {}_map, row);", arriving_operand(v),
                       cpp_identifier(fn_.op(v).attrs.name));
         }
         out_.close();
@@ -208,9 +220,9 @@ void FragmentInputs::start_shifted(ValueId v, const std::string& from, const std
     const std::string stride = fmt::format("call.tensors[{}].dim[{}]", before, factor == 1 ? 0 : 1);
     const std::string part = transfers_.columns_of(tensor, fn_.op(v).attrs.at);
     out_.line(
-        "start_shifted<{}, {}>({}({}), {}, {}, row == 0, RowsBefore{{row == 0 ? last_rows<const float>(call, {}, at){} "
+        "start_shifted<{}, {}>({}, {}, {}, row == 0, RowsBefore{{row == 0 ? last_rows<const float>(call, {}, at){} "
         ": nullptr, {}, {}}}{});",
-        c_.kernel.tiles.roles ? "Warp" : "Group", factor, operand_type(v), arriving(v), from, rows, before,
+        c_.kernel.tiles.roles ? "Warp" : "Group", factor, arriving_operand(v), from, rows, before,
         transfers_.tile_offset(before, 0) + Transfers::column_offset(before, fn_.op(v).attrs.at, factor == 1 ? 0 : 1),
         factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride, part.empty() ? "" : ", " + part);
 }
@@ -235,9 +247,8 @@ void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When 
         out_.line("start_numbers<{}, {}>({}, {}, {}, {});", who, size_of(op.type, 0), arriving(v), token_vector(v),
                   rows, float_literal(input_slot(v).pad));
     else if (!part.empty() && c_.is_operand(v))
-        out_.line("start_part<{}>({}({}), {}, {}, {});", who, operand_type(v), arriving(v), from, rows, part);
-    else if (c_.is_operand(v))
-        out_.line("{}({}({}), {}, {});", operand_function, operand_type(v), arriving(v), from, rows);
+        out_.line("start_part<{}>({}, {}, {}, {});", who, arriving_operand(v), from, rows, part);
+    else if (c_.is_operand(v)) out_.line("{}({}, {}, {});", operand_function, arriving_operand(v), from, rows);
     else if (!part.empty())
         out_.line("start_tile_part<{}, {}, {}, {}>({}, {}, {}, {});", size_of(op.type, 0), size_of(op.type, 1),
                   op.layout->strides[0], who, arriving(v), from, rows, part);

@@ -39,7 +39,8 @@ class FragmentInputs {
 
     [[nodiscard]] bool is_vector(ir::ValueId v) const;
     [[nodiscard]] std::string half() const;  ///< the element type of operands
-    [[nodiscard]] std::string operand_type(ir::ValueId v) const;
+    /// `beside`: of so many side by side.
+    [[nodiscard]] std::string operand_type(ir::ValueId v, int beside = 1) const;
     /// Declares what tensor copies of a token matrix need; whether there are such copies.
     void declare_map(const std::string& name, int tensor);
     [[nodiscard]] bool is_mapped(int tensor) const;
@@ -55,6 +56,11 @@ class FragmentInputs {
     [[nodiscard]] std::string token_vector(ir::ValueId v) const;
     [[nodiscard]] std::string arriving(
         ir::ValueId v) const;  ///< where a buffer lies that is filled for chunk number `stage` of those in flight
+    /// How many of a matrix's buffers are filled together, of a block's tiles; the operand, and the memory, that they
+    /// are then.
+    [[nodiscard]] int beside(ir::ValueId v) const;
+    [[nodiscard]] std::string arriving_operand(ir::ValueId v) const;
+    [[nodiscard]] kernel::Accesses arriving_memory(ir::ValueId v) const;
     [[nodiscard]] const plan::TensorSlot& input_of(int tensor) const;
     [[nodiscard]] const plan::TensorSlot& input_slot(ir::ValueId v) const;
     [[nodiscard]] std::string rows_there(int tensor) const;

@@ -37,23 +37,33 @@ class FragmentKernel {
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
         out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk,
                   plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
-                  roles && c_.kernel.tiles.roles->output_groups > 0
-                      ? fmt::format(", kOutputs = {}", c_.kernel.tiles.roles->output_groups)
-                      : "");
+                  roles ? constants_of(*c_.kernel.tiles.roles) : "");
         if (plan_.is_beside(c_.kernel, Loop::Chunks)) write_tasks_beside();
         else if (forgets()) write_forgetting();
         else
-            write_task(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk"),
-                       c_.dialect.idle);
+            write_task(
+                own_tile(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk")),
+                c_.dialect.idle);
         out_.end();
     }
 
   private:
+    [[nodiscard]] static std::string constants_of(const tile::Roles& roles) {
+        if (roles.by_tiles) return fmt::format(", kTiles = {}, kBuffers = {}", roles.takers, roles.buffers);
+        return roles.takers > 0 ? fmt::format(", kOutputs = {}", roles.takers) : "";
+    }
+
+    /// Of a block's tiles, that of the group.
+    [[nodiscard]] std::string own_tile(const std::string& task) const {
+        const bool by_tiles = c_.kernel.tiles.roles && c_.kernel.tiles.roles->by_tiles;
+        return by_tiles ? fmt::format("with_own_tile<kTiles>({})", task) : task;
+    }
+
     [[nodiscard]] std::string launch_bounds() const {
         const bool small =
             loop_ == Loop::Summaries && plan_.schedule.summaries > 0;  // there are as many as two per multiprocessor
         if (const auto& roles = c_.kernel.tiles.roles)
-            return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->output_groups == 0 ? 2 : 1);
+            return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->takers == 0 ? 2 : 1);
         if (plan_.is_beside(c_.kernel, Loop::Chunks))
             return fmt::format("FORGE_KERNEL_OF({}, 1)", plan_.schedule.beside_groups);
         return plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once(c_.kernel));

@@ -13,17 +13,19 @@ using ::forge::kernel::Kind;
 using ::forge::kernel::Statement;
 using tile::Roles;
 
-constexpr const char *kInputs = "inputs", *kStates = "states", *kOutputs = "outputs";
+constexpr const char *kInputs = "inputs", *kStates = "states", *kOutputs = "outputs", *kCommon = "common",
+                     *kTiles = "tiles";
 constexpr int kWarps = 4;  ///< of a group
 
-/// Registers per thread of the first group, the states' and each of the outputs', of 512 for as many groups.
+/// Registers per thread of the first group, the second and each of the others, of 512 for as many groups.
 struct Registers {
-    int inputs, states, outputs;
+    int inputs, gives, takes;
 };
 
-/// Several groups of outputs, each of every other chunk, hold little at a time.
-Registers registers_for(int output_groups) {
-    return output_groups == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128};
+/// Several groups of outputs, each of every other chunk, hold little at a time; what tiles have in common does, too.
+Registers registers_for(const Roles& roles) {
+    if (roles.by_tiles) return {40, 88, 192};
+    return roles.takers == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128};
 }
 
 class RolesWriter {
@@ -34,7 +36,7 @@ class RolesWriter {
           inputs_(inputs),
           out_(context.out),
           roles_(*context.kernel.tiles.roles),
-          registers_(registers_for(roles_.output_groups)) {}
+          registers_(registers_for(roles_)) {}
 
     void write() {
         declare_roles();
@@ -43,18 +45,27 @@ class RolesWriter {
         take_registers("fewer", registers_.inputs);
         inputs_.ask_for_all();
         out_.end("");
-        out_.begin({Kind::Role, kStates}, has_outputs() ? "} else if (group() == 1)" : "} else");
-        go_from_state_to_state();
-        if (has_outputs()) {
+        out_.begin({Kind::Role, giver()}, has_takers() ? "} else if (group() == 1)" : "} else");
+        if (roles_.by_tiles) make_common();
+        else go_from_state_to_state();
+        if (has_takers()) {
             out_.end("");
-            out_.begin({Kind::Role, kOutputs}, "} else");
-            make_outputs();
+            out_.begin({Kind::Role, taker()}, "} else");
+            if (roles_.by_tiles) make_tiles();
+            else make_outputs();
         }
         out_.end();
     }
 
   private:
-    [[nodiscard]] bool has_outputs() const { return roles_.output_groups > 0; }
+    [[nodiscard]] bool has_takers() const { return roles_.takers > 0; }
+    [[nodiscard]] const char* giver() const { return roles_.by_tiles ? kCommon : kStates; }
+    [[nodiscard]] const char* taker() const { return roles_.by_tiles ? kTiles : kOutputs; }
+    /// The constant that says how many buffers there are of what is handed over.
+    [[nodiscard]] const char* buffers() const { return roles_.by_tiles ? "kBuffers" : "kOutputs"; }
+    /// The groups that read each such buffer, and each stage.
+    [[nodiscard]] int readers() const { return roles_.tiles(); }
+    [[nodiscard]] int readers_of_stages() const { return 1 + (has_takers() ? readers() : 0); }
 
     void declare_roles() {
         kernel::Kernel& time = out_.kernel();
@@ -64,36 +75,36 @@ class RolesWriter {
                 if (roles_.does(role, v) && c_.fn.op(v).code != ir::Opcode::Param) names.push_back(c_.name(v));
             return names;
         };
-        const int stages = c_.kernel.tiles.stages, outputs = roles_.output_groups;
+        const int stages = c_.kernel.tiles.stages;
         std::vector<std::string> made_ahead;
         for (const ir::ValueId v : c_.kernel.tiles.vectors) made_ahead.push_back(c_.name(v));
-        time.roles = {{kInputs, std::min(stages, kWarps), 1, made_ahead}, {kStates, 1, kWarps, values(Roles::kStates)}};
-        kernel::Channel arrived{
-            Context::kStages, "stage", stages, kInputs, {kStates}, 1, (has_outputs() ? 2 : 1) * kWarps};
+        time.roles = {{kInputs, std::min(stages, kWarps), 1, made_ahead}, {giver(), 1, kWarps, values(Roles::kGives)}};
+        kernel::Channel arrived{Context::kStages, "stage", stages, kInputs, {giver()}, 1, readers_of_stages() * kWarps};
         std::int64_t barriers = roles_.barriers;
         const auto add = [&](kernel::Channel channel) {
             channel.barriers = Context::floats_at(barriers, Roles::kHandoverFloats * channel.depth)[0];
             barriers += Roles::kHandoverFloats * channel.depth;
             time.channels.push_back(std::move(channel));
         };
-        if (has_outputs()) {
-            time.roles.push_back({kOutputs, outputs, kWarps, values(Roles::kOutputs)});
-            arrived.readers.emplace_back(kOutputs);
+        if (has_takers()) {
+            time.roles.push_back({taker(), roles_.takers, kWarps, values(Roles::kTakes), roles_.by_tiles});
+            arrived.readers.emplace_back(taker());
         }
         add(arrived);
         for (const Roles::Passed& p : roles_.passed)
-            add({c_.passing(p.value), "to", outputs, kStates, {kOutputs}, kWarps, kWarps});
+            add({c_.passing(p.value), "to", roles_.buffers, giver(), {taker()}, kWarps, readers() * kWarps});
     }
 
     void begin_handovers() {
         std::int64_t barriers = roles_.barriers;
-        out_.line("const Handover<kStages, {}, 1> stages(scratch + {});", has_outputs() ? 2 : 1, barriers);
+        out_.line("const Handover<kStages, {}, 1> stages(scratch + {});", readers_of_stages(), barriers);
         barriers += Roles::kHandoverFloats * c_.kernel.tiles.stages;
         std::string begin = "stages.begin();";
         for (const Roles::Passed& p : roles_.passed) {
-            out_.line("const Handover<kOutputs, 1> {}_passing(scratch + {});", c_.name(p.value), barriers);
+            out_.line("const Handover<{}, {}> {}_passing(scratch + {});", buffers(), readers(), c_.name(p.value),
+                      barriers);
             begin += fmt::format(" {}_passing.begin();", c_.name(p.value));
-            barriers += Roles::kHandoverFloats * roles_.output_groups;
+            barriers += Roles::kHandoverFloats * roles_.buffers;
         }
         out_.next({Kind::Begin});
         out_.line("if (group() == 0 && thread() == 0) {{ {} }}", begin);
@@ -102,23 +113,44 @@ class RolesWriter {
 
     /// Two groups need not share registers out.
     void take_registers(const char* how, int count) {
-        if (!has_outputs()) return;
+        if (!has_takers()) return;
         out_.next({Kind::Registers, std::to_string(count)});
         out_.line("ptx::{}_registers<{}>();", how, count);
     }
 
+    void declare_outputs() {
+        transfers_.declare_outputs();
+        for (const ir::Result& r : c_.fn.results)
+            if (r.role == ir::Role::Input)
+                inputs_.declare_map(r.name, c_.plan.tensor(plan::TensorSlot::Kind::Output, r.name));
+    }
+    [[nodiscard]] bool stores_outputs(std::uint8_t role) const {
+        return std::any_of(c_.fn.results.begin(), c_.fn.results.end(), [&](const ir::Result& r) {
+            return r.role == ir::Role::Input && roles_.does(role, r.value);
+        });
+    }
+
+    /// The loop of a group that has a part in every chunk.
+    void begin_every_chunk() {
+        out_.line("Turn<kStages> stage;");
+        if (has_takers()) out_.line("[[maybe_unused]] Turn<{}> to;", buffers());
+        out_.begin({Kind::Loop, "chunks"}, fmt::format("for (; row < at.end; row += kChunk, stage.next(){})",
+                                                       has_takers() ? ", to.next()" : ""));
+    }
+    void begin_chunk(FragmentBody& body, bool stores) {
+        const Statement filled = wait_for(Context::kStages, kernel::Side::Filled, "stage");
+        if (stores) body.begin_chunk(line_of_all({stores_read(), filled, group_barrier()}));
+        else body.begin_chunk(body.writes_memory() ? line_of_all({filled, group_barrier()}) : filled);
+    }
+
     void go_from_state_to_state() {
-        FragmentBody body(c_, transfers_, inputs_, Roles::kStates);
+        FragmentBody body(c_, transfers_, inputs_, Roles::kGives);
         FragmentStates states(c_, transfers_);
-        take_registers("more", registers_.states);
+        take_registers("more", registers_.gives);
         body.declare_buffers();
         states.start();
-        out_.line("Turn<kStages> stage;");
-        if (has_outputs()) out_.line("[[maybe_unused]] Turn<kOutputs> to;");
-        out_.begin({Kind::Loop, "chunks"}, fmt::format("for (; row < at.end; row += kChunk, stage.next(){})",
-                                                       has_outputs() ? ", to.next()" : ""));
-        const Statement filled = wait_for(Context::kStages, kernel::Side::Filled, "stage");
-        body.begin_chunk(body.writes_memory() ? line_of_all({filled, group_barrier()}) : filled);
+        begin_every_chunk();
+        begin_chunk(body, false);
         states.store_before();
         body.operations();
         body.keep_carried();
@@ -128,27 +160,57 @@ class RolesWriter {
     }
 
     void make_outputs() {
-        FragmentBody body(c_, transfers_, inputs_, Roles::kOutputs);
-        take_registers("more", registers_.outputs);
+        FragmentBody body(c_, transfers_, inputs_, Roles::kTakes);
+        take_registers("more", registers_.takes);
         body.declare_buffers();
-        transfers_.declare_outputs();
-        for (const ir::Result& r : c_.fn.results)
-            if (r.role == ir::Role::Input)
-                inputs_.declare_map(r.name, c_.plan.tensor(plan::TensorSlot::Kind::Output, r.name));
-        out_.line("const int own_turn = group() - {};", Roles::kFirstOutput);
+        declare_outputs();
+        out_.line("const int own_turn = group() - {};", Roles::kFirstTaker);
         out_.line("Turn<kStages> stage;");
         out_.line("[[maybe_unused]] Turn<kOutputs> to;");
         out_.line("stage.skip(own_turn), to.skip(own_turn);");
         Statement loop{Kind::Loop, "chunks"};
-        loop.step = roles_.output_groups, loop.by_turns = true;
+        loop.step = roles_.takers, loop.by_turns = true;
         out_.begin(std::move(loop),
                    "for (row += own_turn * kChunk; row < at.end; row += kOutputs * kChunk, stage.skip(kOutputs), "
                    "to.lap ^= 1u)");
-        body.begin_chunk(
-            line_of_all({stores_read(), wait_for(Context::kStages, kernel::Side::Filled, "stage"), group_barrier()}));
+        begin_chunk(body, true);
         body.operations();
         out_.end();
         out_.add(stores_read());
+    }
+
+    /// What all tiles need, ahead of them.
+    void make_common() {
+        FragmentBody body(c_, transfers_, inputs_, Roles::kGives);
+        const bool stores = stores_outputs(Roles::kGives);
+        take_registers("fewer", registers_.gives);
+        body.declare_buffers();
+        if (stores) declare_outputs();
+        begin_every_chunk();
+        begin_chunk(body, stores);
+        body.operations();
+        out_.end();
+        if (stores) out_.add(stores_read());
+    }
+
+    /// States and outputs, of a tile.
+    void make_tiles() {
+        FragmentBody body(c_, transfers_, inputs_, Roles::kTakes);
+        FragmentStates states(c_, transfers_);
+        const bool stores = stores_outputs(Roles::kTakes);
+        take_registers("more", registers_.takes);
+        body.declare_buffers();
+        if (stores) declare_outputs();
+        states.start();
+        begin_every_chunk();
+        begin_chunk(body, stores);
+        states.store_before();
+        body.operations();
+        body.keep_carried();
+        out_.end();
+        if (stores) out_.add(stores_read());
+        else if (body.writes_memory()) out_.add(group_barrier());
+        states.store();
     }
 
     Context& c_;

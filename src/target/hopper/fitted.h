@@ -36,6 +36,10 @@ struct ScanTimes {
     double ahead_product, ahead_inverse, ahead_mask, ahead_stored;
     double ahead_decays, ahead_more_decays;  ///< the first product with decays of channels, and each further one
 
+    // A chunk of a block of tiles, which is over when both are: what tiles have in common, in a group of its own, takes
+    // so many times what it takes a task of the work ahead; an operation of a tile's group beside that of another one.
+    double block_common, block_product, block_matrix;
+
     // A chunk of a scan that has work ahead.
     double beside_product, beside_kilobyte;  ///< … of what was made ahead
 };
@@ -58,6 +62,9 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .ahead_stored = 0.25,
                              .ahead_decays = 4,
                              .ahead_more_decays = 0.6,
+                             .block_common = 1.7,
+                             .block_product = 0.43,
+                             .block_matrix = 0.1,
                              .beside_product = 0.2,
                              .beside_kilobyte = 0.008};
 

@@ -68,15 +68,17 @@ double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, c
 /// a task waits for itself; several share what it can issue.
 void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem,
                   int multiprocessors) {
-    const bool summaries = kernel.graph.loop == plan::Loop::Summaries;
+    const bool summaries = kernel.graph.loop == plan::Loop::Summaries,
+               by_tiles = kernel.tiles.roles && kernel.tiles.roles->by_tiles;
     if (const std::int64_t parts = plan.schedule.summaries; summaries && parts > 1)
         k.tasks *= parts, k.hops = support::divide_up(k.hops, parts);
-    const double hop = kMicro * factor_of_sizes(kernel.tiles.fn) * microseconds_of_hop(plan, kernel, problem),
+    const double hop = kMicro * factor_of_sizes(kernel.tiles.fn) *
+                       (by_tiles ? microseconds_of_block(kernel) : microseconds_of_hop(plan, kernel, problem)),
                  chain = static_cast<double>(k.hops) * hop;
     const std::int64_t at_once = summaries && !kernel.graph.transition_columns ? 2 : 1,
                        each = support::divide_up(k.tasks, at_once * multiprocessors);
     if (each == 1) k.latency_seconds = chain;
-    else k.arithmetic_seconds = static_cast<double>(each) * (summaries ? 1 : kH200Calls.crowded) * chain;
+    else k.arithmetic_seconds = static_cast<double>(each) * (summaries || by_tiles ? 1 : kH200Calls.crowded) * chain;
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
 }
 

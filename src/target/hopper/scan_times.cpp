@@ -92,19 +92,45 @@ SegmentTimes segment_times(const ir::Definition& definition, const ir::Function&
     return times;
 }
 
-double microseconds_ahead(const ir::Function& ahead) {
+namespace {
+
+/// Of operations alone.
+double microseconds_of(const ir::Function& fn, const tile::Roles* roles) {
     double sum = 0;
     bool decays = false;
-    for (const ir::Op& op : ahead.ops) {
+    for (ir::ValueId v = 0; v < fn.size(); ++v) {
+        const ir::Op& op = fn.op(v);
+        if (roles && !roles->does(tile::Roles::kGives, v)) continue;
         if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply)
             sum += std::exchange(decays, true) ? kH200.ahead_more_decays : kH200.ahead_decays;
         else if (ir::is_matmul(op.code)) sum += kH200.ahead_product;
         else if (op.code == Opcode::Inverse) sum += kH200.ahead_inverse;
         else if (op.code == Opcode::DecayMask) sum += kH200.ahead_mask;
     }
+    return sum;
+}
+
+}  // namespace
+
+double microseconds_ahead(const ir::Function& ahead) {
+    double sum = microseconds_of(ahead, nullptr);
     for (const ir::Result& r : ahead.results)
         sum += tile::is_block_matrix(ahead.op(r.value).type) ? kH200.ahead_stored : 0;
     return sum;
+}
+
+double microseconds_of_block(const plan::Kernel& kernel) {
+    const ir::Function& fn = kernel.tiles.fn;
+    const tile::Roles& roles = *kernel.tiles.roles;
+    double tiles = 0;
+    for (ir::ValueId v = 0; v < fn.size(); ++v) {
+        const ir::Op& op = fn.op(v);
+        if (!roles.does(tile::Roles::kTakes, v) || op.layout->space == ir::Layout::Space::Reg) continue;
+        if (ir::is_matmul(op.code)) tiles += kH200.block_product;
+        else if (ir::is_elementwise(op.code) && tile::is_block_matrix(op.type)) tiles += kH200.block_matrix;
+    }
+    const double common = microseconds_of(fn, &roles) + kH200.ahead_stored * static_cast<double>(roles.passed.size());
+    return std::max(kH200.block_common * common, tiles);
 }
 
 double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan) {

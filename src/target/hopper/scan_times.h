@@ -47,6 +47,9 @@ MatrixSegmentTimes matrix_segment_times(const plan::Plan& one_pass, const FitWis
 /// What a task of the work ahead takes a multiprocessor that is full of them.
 double microseconds_ahead(const ir::Function& ahead);
 
+/// What a chunk takes a block of tiles.
+double microseconds_of_block(const plan::Kernel& kernel);
+
 /// What a chunk takes the scan for which a plan has work ahead.
 double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan);
 

@@ -202,7 +202,7 @@ bool has_heavy_states(const plan::Plan& plan) {
         if (!kernel.tiles.roles) return false;
         const ir::Function& fn = kernel.tiles.fn;
         for (ir::ValueId v = 0; v < fn.size(); ++v)
-            if (kernel.tiles.roles->does(tile::Roles::kStates, v) && is_function(fn.op(v))) return true;
+            if (kernel.tiles.roles->does(tile::Roles::kGives, v) && is_function(fn.op(v))) return true;
         return false;
     });
 }
@@ -223,6 +223,37 @@ Schedule with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) 
             if (fits(output_groups, stages)) return s;
     if (fits(1, 2)) return s;
     needs.refuse_for(Reason::SharedMemoryOfRoles, needs.most > memory.bytes ? memory.bytes : all_bytes(memory));
+}
+
+/// Whether the groups of blocks of tiles hold no more of matrices than compiled without spilling, of 192 registers and
+/// of 88.
+void check_registers_of_roles(const plan::Plan& plan) {
+    constexpr std::int64_t kTakes = 160, kGives = 64;
+    for (const plan::Kernel& kernel : plan.kernels) {
+        const auto held = [&](std::uint8_t role) {
+            return tile::fragment_registers(kernel.tiles.fn, &*kernel.tiles.roles, role);
+        };
+        if (held(tile::Roles::kTakes) > kTakes) refuse(Reason::RegistersOfTiles, held(tile::Roles::kTakes), kTakes);
+        if (held(tile::Roles::kGives) > kGives) refuse(Reason::RegistersOfTiles, held(tile::Roles::kGives), kGives);
+    }
+}
+
+/// Blocks of several tiles, which compute what these have in common once; as many stages, and buffers of what is handed
+/// over, as fit.
+template <class MakePlan>
+Schedule with_block_tiles(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
+    constexpr int kTiles = 2, kBuffers = 2;
+    if (s.tiles % kTiles != 0) refuse(Reason::OddTiles, s.tiles);
+    s.strategy = Strategy::OnePass, s.share = false, s.block_tiles = kTiles;
+    s.stages = 2, s.buffers = 1;
+    check_registers_of_roles(make_plan(s));
+    Needs needs;
+    for (s.stages = kMostStages; s.stages >= 2; --s.stages)
+        for (s.buffers = kBuffers; s.buffers >= 1; --s.buffers) {
+            needs = needs_of(make_plan(s));
+            if (needs.most <= memory.bytes && needs.in_order <= all_bytes(memory)) return s;
+        }
+    needs.refuse_for(Reason::SharedMemoryOfRoles, all_bytes(memory));
 }
 
 /// Whether the columns of transitions, as many as states have rows, are so many tiles of the values' size.
@@ -403,6 +434,12 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
             s.refused.back().engine = "roles";  // whether one warp group can is seen below
         }
     }
+    if (tasks > memory.multiprocessors && wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass) try {
+            return with_block_tiles(s, memory, make_plan);
+        } catch (const Refused& why) {
+            s.refused.push_back(why.refusal());
+            s.refused.back().engine = "blocks of tiles";
+        }
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     const auto alone = [&](const Schedule& tried) {
         const bool two_tasks = tried.strategy == Strategy::Segmented || tasks > memory.multiprocessors;
