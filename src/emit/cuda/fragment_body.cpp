@@ -56,6 +56,13 @@ bool FragmentBody::touches(ValueId v) const {
     return false;
 }
 
+namespace {
+
+/// The operand of a product that shares the rows of its result as the fragment has them.
+ValueId first_operand(const Op& product) { return product.args[product.layout->space == Space::Transposed ? 1 : 0]; }
+
+}  // namespace
+
 // Memory.
 
 void FragmentBody::declare_buffer(ValueId v, const std::string& place) {
@@ -114,18 +121,13 @@ void FragmentBody::begin_chunk(Statement arrive) {
     out_.add(std::move(arrive));
 }
 
-/// Of what this operation has read, matrices that only products take from here on: packed, they have half the
-/// registers.
+/// Of what this operation has read, what later products multiply: packed, it waits in half the registers.
 void FragmentBody::pack_what_is_read(ValueId v) {
     if (!ir::is_elementwise(fn_.op(v).code)) return;
-    const auto is_first = [&](ValueId u, ValueId t) {
-        const Op& op = fn_.op(u);
-        return ir::is_matmul(op.code) && op.args[op.layout->space == Space::Transposed ? 1 : 0] == t;
-    };
     for (const ValueId t : tile::tiles_read_by(fn_, v)) {
         if (!c_.is_fragment(t) || fn_.op(t).code == Opcode::Param) continue;
         for (ValueId u = v + 1; u < fn_.size(); ++u)
-            if (is_mine(u) && is_first(u, t)) return pack(t);
+            if (is_mine(u) && ir::is_matmul(fn_.op(u).code) && first_operand(fn_.op(u)) == t) pack(t);
     }
 }
 
@@ -134,7 +136,7 @@ void FragmentBody::pack_what_is_read(ValueId v) {
 void FragmentBody::pack_states() {
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (!ir::is_matmul(fn_.op(v).code) || !is_mine(v)) continue;
-        const ValueId a = fn_.op(v).args[fn_.op(v).layout->space == Space::Transposed ? 1 : 0];
+        const ValueId a = first_operand(fn_.op(v));
         if (c_.is_fragment(a) && fn_.op(a).code == Opcode::Param) pack(a);
     }
 }
