@@ -25,6 +25,14 @@ FORGE_DEVICE void copy_four(Four<T>* shared, const T* p) {
     else ptx::copy_8(ptx::shared_address(shared), p, 8);
 }
 
+/// A zero that is not written ahead of a branch to whatever holds it in one of its ways.
+template <class T>
+FORGE_DEVICE T zero_anew() {
+    const unsigned zero = ptx::anew(0);
+    if constexpr (sizeof(T) == 4) return __uint_as_float(zero);
+    else return {static_cast<unsigned short>(zero)};
+}
+
 __host__ __device__ constexpr int power_of_two(int n) {
     int p = 1;
     while (p < n) p *= 2;
@@ -66,21 +74,60 @@ struct Held {
     FORGE_DEVICE static int column(int self) { return has_column(self) ? self % kLanes * kWidth : N - kWidth; }
 };
 
-/// A scan's task, and its slots in a pool of states, all read at the same time and once.
+/// A sequence's slot in a pool, asked for; whoever looks at it waits.
+struct AskedSlot {
+    int low, high;  ///< its words, the second one only for its sign
+
+    FORGE_DEVICE Size get() const { return high < 0 ? -1 : static_cast<Size>(static_cast<unsigned>(low)); }
+};
+
+FORGE_DEVICE AskedSlot ask_for_slot(const void* slots, bool wide, Size n) {
+    AskedSlot slot{static_cast<int>(n), 0};
+    if (slots) {
+        const int* const words = static_cast<const int*>(slots) + (wide ? 2 * n : n);
+        slot.low = words[0], slot.high = words[wide ? 1 : 0];
+    }
+    return slot;
+}
+
+/// A scan's task. Where its states lie is asked for first, as everything else about it is known without that.
 struct HoldingTask : Task {
-    Size initial, final;  ///< negative: none
+    AskedSlot from, to;
+    int given;
+    Size initial, final;  ///< slots; negative: none
+
+    /// Waits for the slots. A sequence that is skipped has no tokens.
+    FORGE_DEVICE void find_states() {
+        initial = from.get(), final = to.get();
+        if (initial < 0 || final < 0) initial = final = -1, tokens = end = 0;
+        if (!given) initial = -1;
+    }
 };
 
 FORGE_DEVICE HoldingTask holding_task(const Call& call, Size index) {
     const TaskNumber number(call, index);
     const device::StateSlots& slots = call.slots;
-    const Size n = number.block, initial = slot_of(slots.initial, slots.wide, n),
-               final = slots.final == slots.initial ? initial : slot_of(slots.final, slots.wide, n);
-    const bool given = !slots.has_initial || slots.has_initial[n], skipped = initial < 0 || final < 0;
+    const Size n = number.block;
     HoldingTask at;
-    static_cast<Task&>(at) = sequence_task(call, n, number.head, number.tile, skipped);
+    at.from = ask_for_slot(slots.initial, slots.wide != 0, n), at.to = ask_for_slot(slots.final, slots.wide != 0, n);
+    at.given = 1;
+    if (slots.has_initial) at.given = slots.has_initial[n];
+    static_cast<Task&>(at) = sequence_task(call, n, number.head, number.tile, false);
     at.end = at.tokens;
-    at.initial = given && !skipped ? initial : -1, at.final = skipped ? -1 : final;
+    return at;
+}
+
+/// The one that a block takes after a task; where there is none, one that has neither tokens nor states.
+FORGE_DEVICE HoldingTask task_after(const Call& call, Size index) {
+    if (index + gridDim.x < call.tasks) return holding_task(call, index + gridDim.x);
+    HoldingTask none{};
+    none.from = none.to = {0, -1};
+    return none;
+}
+
+/// The same task, but addresses that follow from it are found where they are used, not kept from before.
+FORGE_DEVICE Task anew(Task at) {
+    at.sequence = ptx::anew(static_cast<unsigned>(at.sequence)), at.head = ptx::anew(static_cast<unsigned>(at.head));
     return at;
 }
 
@@ -91,6 +138,87 @@ FORGE_DEVICE T* held_block(const Call& call, int tensor, const HoldingTask& at) 
     const Size slot = device::IsRead<T>::value ? at.initial : at.final;
     return t.data && slot >= 0 ? static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head : nullptr;
 }
+
+/// What a token's rows consist of, on its way to tiles: a thread has four numbers of one tensor. Threads from FIRST on
+/// have those of a tensor's M rows of N numbers, so that several tensors come to different warps, each of which finds
+/// the address of its own.
+class AskedRows {
+    unsigned words_[kWidth];
+
+    template <int FIRST>
+    FORGE_DEVICE static int own() {
+        return thread() - FIRST;
+    }
+
+    template <class T>
+    FORGE_DEVICE static unsigned bits(T x) {
+        if constexpr (sizeof(T) == 4) return __float_as_uint(x);
+        else return x.bits;
+    }
+    /// The numbers before move up.
+    template <class T>
+    FORGE_DEVICE void append(T x) {
+        if constexpr (sizeof(T) == 4) {
+            words_[0] = words_[1], words_[1] = words_[2], words_[2] = words_[3], words_[3] = bits(x);
+        } else {
+            words_[0] = words_[0] >> 16 | words_[1] << 16, words_[1] = words_[1] >> 16 | bits(x) << 16;
+        }
+    }
+    template <class T>
+    FORGE_DEVICE float number(int l) const {
+        if constexpr (sizeof(T) == 4) return __uint_as_float(words_[l]);
+        else return to_float(T{static_cast<unsigned short>(words_[l / 2] >> l % 2 * 16)});
+    }
+
+  public:
+    /// Those of a token of the task, `column` numbers on.
+    template <class T, int M, int N, int FIRST>
+    FORGE_DEVICE void ask(const Call& call, int tensor, const Task& at, Size token, Size column) {
+        static_assert(N % kWidth == 0 && FIRST + M * N / kWidth <= kThreads);
+        constexpr int kRow = N / kWidth;
+        const int self = own<FIRST>();
+        if (self < 0 || self >= M * kRow) return;
+        const CallTensor& t = call.tensors[tensor];
+        const T* const src = token_rows<const T>(call, tensor, at, M) + (token * M + self / kRow) * t.token +
+                             (column + self % kRow * kWidth) * t.dim[0];
+        if (detail::in_fours(src, 0, t.dim[0])) {
+            if constexpr (sizeof(T) == 4) {
+                const uint4 four = *reinterpret_cast<const uint4*>(src);
+                words_[0] = four.x, words_[1] = four.y, words_[2] = four.z, words_[3] = four.w;
+            } else {
+                const uint2 four = *reinterpret_cast<const uint2*>(src);
+                words_[0] = four.x, words_[1] = four.y;
+            }
+        } else {
+#pragma unroll 1  // else both ways become one, in which this one's loads wait for that one's
+            for (int l = 0; l < kWidth; ++l) append(src[l * t.dim[0]]);
+        }
+    }
+
+    /// … into tile[r, c], of row stride LD.
+    template <class T, int M, int N, int FIRST, int LD>
+    FORGE_DEVICE void place(float* tile) const {
+        constexpr int kRow = N / kWidth;
+        const int self = own<FIRST>();
+        if (self >= 0 && self < M * kRow)
+            store(tile + self / kRow * LD + self % kRow * kWidth,
+                  {{number<T>(0), number<T>(1), number<T>(2), number<T>(3)}});
+    }
+
+    /// M rows of one number, of which a thread has one.
+    template <class T, int M, int FIRST>
+    FORGE_DEVICE void ask_numbers(const Call& call, int tensor, const Task& at, Size token) {
+        static_assert(FIRST + M <= kThreads);
+        const int self = own<FIRST>();
+        if (self >= 0 && self < M)
+            words_[0] = bits(token_rows<const T>(call, tensor, at, M)[(token * M + self) * call.tensors[tensor].token]);
+    }
+    template <class T, int M, int FIRST>
+    FORGE_DEVICE void place_numbers(float* tile) const {
+        const int self = own<FIRST>();
+        if (self >= 0 && self < M) tile[self] = number<T>(0);
+    }
+};
 
 /// A matrix for the block's only task, on its way to the registers of the threads that will hold it.
 template <class T, int M, int N>
@@ -103,8 +231,9 @@ class Asked {
     FORGE_DEVICE void ask(const T* src, Size skip, Size row_stride, Size col_stride) {
         const int self = thread();
         if (!src) {
+            const T zero = detail::zero_anew<T>();
 #pragma unroll
-            for (int n = 0; n < H::kSteps; ++n) x_[n] = {};
+            for (int n = 0; n < H::kSteps; ++n) x_[n] = {{zero, zero, zero, zero}};
             return;
         }
         src += skip + H::column(self) * col_stride + H::row(self, 0) * row_stride;

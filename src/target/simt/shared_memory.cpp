@@ -126,24 +126,18 @@ class Fitting {
         const tile::TileKernel& tiles = plan.kernels.front().tiles;
         const std::int64_t floats = held_floats(plan);
         if (floats == 0) return tiles.not_held;
-        if (!plan.schedule.states_ahead && floats > kMostAsked)
-            return fmt::format("a thread would hold {} floats of states", floats);
+        if (!plan.schedule.states_ahead && floats > kMostAsked) return fmt::format("a thread would hold {} floats of states", floats);
         return bytes_of_block(plan) > memory_.bytes ? "vectors and states take more than shared memory has" : "";
     }
 
     /// Blocks of threads per multiprocessor, for which registers must do: as many as what threads hold of states, and
     /// what they need for all else, leave room for, and shared memory. The more there are, the more loads are under
-    /// way. Few tokens' vectors are asked for before states are waited for where that costs no block.
+    /// way.
     void set_blocks(Schedule& s, const plan::Plan& plan) const {
-        constexpr std::int64_t kRegisters = 65536, kOthers = 48, kAhead = 48, kFewTokens = 16;
+        constexpr std::int64_t kRegisters = 65536, kOthers = 48;
         const std::int64_t by_memory = std::max(memory_.bytes, memory_.all_bytes) / (bytes_of_block(plan) + kReserved);
-        const auto blocks = [&](std::int64_t others) {
-            const std::int64_t by_registers = kRegisters / (s.block_threads * (others + held_floats(plan)));
-            return static_cast<int>(std::max<std::int64_t>(1, std::min(by_registers, by_memory)));
-        };
-        const int most = blocks(kOthers), ahead = blocks(kOthers + kAhead);
-        s.fetches_ahead = wishes_.expected_tokens > kFewTokens || (s.states_ahead && ahead == most);
-        s.resident_blocks = s.fetches_ahead ? ahead : most;
+        const std::int64_t by_registers = kRegisters / (s.block_threads * (kOthers + held_floats(plan)));
+        s.resident_blocks = static_cast<int>(std::max<std::int64_t>(1, std::min(by_registers, by_memory)));
     }
 
     /// With what warps leave each other of a sum, and the next task's states.
