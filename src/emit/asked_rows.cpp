@@ -26,8 +26,7 @@ class AskedTokens::Threads {
             if (fits(w, count, span) && (best == rounds_ * warps_.size() || taken_[w].tensors < taken_[best].tensors))
                 best = w;
         if (best == taken_.size()) taken_.resize(++rounds_ * warps_.size());
-        const Place place{best / warps_.size(),
-                          static_cast<int>(best % warps_.size()) * kLanes + taken_[best].lanes};
+        const Place place{best / warps_.size(), static_cast<int>(best % warps_.size()) * kLanes + taken_[best].lanes};
         for (std::size_t w = best; w < best + span; ++w)
             taken_[w].lanes += std::min(count, kLanes), ++taken_[w].tensors, count -= kLanes;
         return place;
@@ -70,7 +69,8 @@ std::int64_t AskedTokens::threads_for(ValueId v) const {
     if (!c_.is_param(v, Role::Input) || !c_.in_tile(v) || !op.attrs.at.empty() || streamed) return 0;
     std::int64_t count = 0;
     if (op.type.rank() == 1) count = size_of(op.type, 0);
-    if (op.type.rank() == 2 && size_of(op.type, 1) % kFour == 0) count = size_of(op.type, 0) * size_of(op.type, 1) / kFour;
+    if (op.type.rank() == 2 && size_of(op.type, 1) % kFour == 0)
+        count = size_of(op.type, 0) * size_of(op.type, 1) / kFour;
     return count <= c_.dialect.threads ? count : 0;
 }
 

@@ -128,7 +128,7 @@ TEST(DecodeKernelStates, OfAnySizeAreHeld) {
         DType states;
     };
     for (const Size& size : {Size{60, 100, 1, 128, F32}, Size{60, 100, 1, 128, BF16}, Size{100, 60, 5, 128, F32},
-                             Size{128, 128, 1, 256, F32}, Size{128, 128, 1, 128, BF16}}) {
+                             Size{128, 128, 1, 256, F32}, Size{128, 128, 1, 256, BF16}}) {
         const std::vector<check::Problem> problems = problems_of(size.K, size.V);
         target::FitWishes wishes = decode.wishes(1, true, size.states);
         wishes.tiles = size.tiles, wishes.threads = size.threads;

@@ -19,9 +19,9 @@ using plan::Schedule;
 using plan::Strategy;
 
 constexpr std::int64_t kVector = 4;  ///< floats that a thread handles at a time
-/// Floats of a state that are on their way to a thread's registers, so that other blocks have loads under way too. For
-/// numbers of 16 bits that is too few bytes: those come to shared memory, and threads may hold more.
-constexpr std::int64_t kMostAsked = 64;
+/// Floats of states that a thread holds: so many that other blocks have loads under way too, and warps enough to hide
+/// what each waits for.
+constexpr std::int64_t kMostHeld = 64;
 constexpr std::int64_t kReserved = 1024;  ///< bytes of shared memory, of each block
 constexpr std::int64_t kGoodTile = 32;    ///< columns below which products no longer keep the warps of a block busy
 
@@ -126,7 +126,7 @@ class Fitting {
         const tile::TileKernel& tiles = plan.kernels.front().tiles;
         const std::int64_t floats = held_floats(plan);
         if (floats == 0) return tiles.not_held;
-        if (!plan.schedule.states_ahead && floats > kMostAsked) return fmt::format("a thread would hold {} floats of states", floats);
+        if (floats > kMostHeld) return fmt::format("a thread would hold {} floats of states", floats);
         return bytes_of_block(plan) > memory_.bytes ? "vectors and states take more than shared memory has" : "";
     }
 
