@@ -8,6 +8,7 @@
 #pragma once
 
 #include "../ptx/copy.h"
+#include "../ptx/overlap.h"
 #include "call.h"
 #include "io.h"
 #include "matmul.h"
