@@ -140,6 +140,19 @@ TEST(DecodeKernelStates, OfAnySizeAreHeld) {
     }
 }
 
+// A block per task: few threads. Tasks in turn: whole states, where there are enough of them.
+TEST(DecodeKernelStates, AreHeldByFewThreadsOrWhole) {
+    const Decode decode(program_named("gated_delta_net"));
+    const check::Problem problem = problems_of(128, 128)[0];
+    const auto shape = [&](std::int64_t tasks, DType states) {
+        const plan::Schedule s = decode.plan(problem, decode.wishes(tasks, true, states)).schedule;
+        return std::array<std::int64_t, 3>{s.block_threads, s.tiles, s.resident_blocks};
+    };
+    EXPECT_EQ(shape(1024, F32), (std::array<std::int64_t, 3>{128, 2, 4}));
+    EXPECT_EQ(shape(1024, BF16), (std::array<std::int64_t, 3>{256, 1, 2}));
+    EXPECT_EQ(shape(100, BF16), (std::array<std::int64_t, 3>{128, 2, 4}));
+}
+
 // States of 16 bits are read, computed with and rounded: what float32 ones would have been. So are those without the
 // axis of values, which no plan of one token stores late: it takes no parts of an axis that a state lacks.
 class StatesOfSixteenBits : public testing::TestWithParam<std::tuple<const char*, bool, bool>> {};

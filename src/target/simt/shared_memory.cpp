@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "emit/coming.h"
 #include "emit/cuda/emit_cuda.h"
@@ -87,6 +88,9 @@ class Fitting {
                !graph::has_saved_states(program_);
     }
 
+    /// Threads of a block, and tiles.
+    using Shape = std::pair<int, std::int64_t>;
+
     /// The fewest threads and tiles with which threads can hold all states: the more each has, the less all that is not
     /// states costs. More tiles only where multiprocessors would have nothing to do, or nothing beside one block.
     [[nodiscard]] std::optional<Schedule> holding(std::vector<Refusal>& refused) const {
@@ -94,26 +98,36 @@ class Fitting {
         constexpr int kLeastBlocks = 2;
         std::optional<Schedule> best;
         std::string why;
-        for (const int threads :
-             wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512}) {
-            for (const std::int64_t tiles : all_tile_counts()) {
-                Schedule s = schedule(1, tiles);
-                s.block_threads = threads, s.holds_states = true, s.states_ahead = is_half(wishes_.state_dtype);
-                plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
-                plan.state_dtype = wishes_.state_dtype;
-                if (const std::string no = why_not(plan); !no.empty()) {
-                    if (why.empty()) why = no;
-                    continue;
-                }
-                set_blocks(s, plan);
-                best = s;
-                const bool busy = wishes_.expected_tasks * tiles >= memory_.multiprocessors;
-                if ((busy && s.resident_blocks >= kLeastBlocks) || s.tile_size <= kNarrow) return best;
+        for (const auto& [threads, tiles] : shapes()) {
+            if (best && tiles <= best->tiles) continue;  // fewer threads hold as much
+            Schedule s = schedule(1, tiles);
+            s.block_threads = threads, s.holds_states = true, s.states_ahead = is_half(wishes_.state_dtype);
+            plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
+            plan.state_dtype = wishes_.state_dtype;
+            if (const std::string no = why_not(plan); !no.empty()) {
+                if (why.empty()) why = no;
+                continue;
             }
-            if (best) return best;
+            set_blocks(s, plan);
+            best = s;
+            const bool busy = wishes_.expected_tasks * tiles >= memory_.multiprocessors;
+            if ((busy && s.resident_blocks >= kLeastBlocks) || s.tile_size <= kNarrow) return best;
         }
-        refused.push_back(refusal(Reason::NotHeld, why));
-        return std::nullopt;
+        if (!best) refused.push_back(refusal(Reason::NotHeld, why));
+        return best;
+    }
+
+    /// In the order of preference: few threads first, as many small blocks have loads under way at different times.
+    /// Where blocks take tasks in turn, loads are under way anyway, and few tiles come first: whatever is done once per
+    /// task is done for more of a state.
+    [[nodiscard]] std::vector<Shape> shapes() const {
+        std::vector<Shape> found;
+        for (const int threads : wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512})
+            for (const std::int64_t tiles : all_tile_counts()) found.emplace_back(threads, tiles);
+        if (is_half(wishes_.state_dtype))
+            std::stable_sort(found.begin(), found.end(),
+                             [](const Shape& a, const Shape& b) { return a.second < b.second; });
+        return found;
     }
 
     [[nodiscard]] std::vector<std::int64_t> all_tile_counts() const {
