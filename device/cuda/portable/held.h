@@ -26,6 +26,35 @@ FORGE_DEVICE void copy_four(Four<T>* shared, const T* p) {
     else ptx::copy_8(ptx::shared_address(shared), p, 8);
 }
 
+/// Four neighbours in the words in which they lie in memory, two of 16 bits in each: a state's numbers go to and from
+/// those with one instruction each, or one for two, not by way of registers of 16 bits.
+template <class T>
+struct alignas(kWidth * sizeof(T)) FourInWords {
+    unsigned word[kWidth * sizeof(T) / sizeof(unsigned)];
+};
+
+FORGE_DEVICE unsigned pair_of(bf16, float low, float high) { return ptx::bf16_pair(low, high); }
+FORGE_DEVICE unsigned pair_of(f16, float low, float high) { return ptx::f16_pair(low, high); }
+
+template <class T>
+FORGE_DEVICE float number_in(const unsigned* words, int l) {
+    if constexpr (sizeof(T) == 4) return __uint_as_float(words[l]);
+    else return to_float(T{static_cast<unsigned short>(words[l / 2] >> l % 2 * 16)});
+}
+
+template <class T>
+FORGE_DEVICE vec to_vec(const FourInWords<T>& four) {
+    return {{number_in<T>(four.word, 0), number_in<T>(four.word, 1), number_in<T>(four.word, 2),
+             number_in<T>(four.word, 3)}};
+}
+
+template <class T>
+FORGE_DEVICE FourInWords<T> in_words(const vec& v) {
+    if constexpr (sizeof(T) == 4)
+        return {{__float_as_uint(v.x[0]), __float_as_uint(v.x[1]), __float_as_uint(v.x[2]), __float_as_uint(v.x[3])}};
+    else return {{pair_of(T{}, v.x[0], v.x[1]), pair_of(T{}, v.x[2], v.x[3])}};
+}
+
 /// A zero that is not written ahead of a branch to whatever holds it in one of its ways.
 template <class T>
 FORGE_DEVICE T zero_anew() {
@@ -167,8 +196,7 @@ class AskedRows {
     }
     template <class T>
     FORGE_DEVICE float number(int l) const {
-        if constexpr (sizeof(T) == 4) return __uint_as_float(words_[l]);
-        else return to_float(T{static_cast<unsigned short>(words_[l / 2] >> l % 2 * 16)});
+        return detail::number_in<T>(words_, l);
     }
 
   public:
@@ -292,7 +320,7 @@ class Coming {
         ptx::copy_wait<0>();
         H h;
 #pragma unroll
-        for (int n = 0; n < H::kSteps; ++n) h.x[n] = detail::to_vec(own_[n * kThreads]);
+        for (int n = 0; n < H::kSteps; ++n) h.x[n] = detail::to_vec(reinterpret_cast<const detail::FourInWords<T>&>(own_[n * kThreads]));
         __syncwarp();  // before they are overwritten
         return h;
     }
@@ -307,7 +335,7 @@ FORGE_DEVICE void store_held(T* dst, Size row_stride, Size col_stride, const Hel
     if (detail::in_fours(dst, row_stride, col_stride)) {
 #pragma unroll
         for (int n = 0; n < H::kSteps; dst += H::step(self, n++) * row_stride)
-            if (H::has_row(self, n)) detail::store_four(dst, h.x[n]);
+            if (H::has_row(self, n)) *reinterpret_cast<detail::FourInWords<T>*>(dst) = detail::in_words<T>(h.x[n]);
     } else {
 #pragma unroll
         for (int n = 0; n < H::kSteps; dst += H::step(self, n++) * row_stride)
