@@ -96,10 +96,9 @@ class KernelWriter {
         out_.open("const auto work = [&](const Size task)");
     }
     void end_tasks() {
+        out_.add({Kind::Rest, "the next task finds all tiles at rest"});
         out_.close("};");
-        Statement barrier{Kind::Barrier};
-        barrier.code = {"for (Size task = blockIdx.x; task < call.tasks; task += gridDim.x) work(task), sync();"};
-        out_.add(std::move(barrier));
+        out_.put("for (Size task = blockIdx.x; task < call.tasks; task += gridDim.x) work(task);");
         out_.end();
     }
 
@@ -419,6 +418,7 @@ class KernelWriter {
         for (const ValueId t : tile::tiles_read_by(fn_, v)) kernel::append(reads, c_.memory(t));
         if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
             kernel::append(writes, Context::floats_at(work->second, tile::work_floats(fn_, v, plan_.schedule.rules())));
+        if (c_.sums_held(v)) kernel::append(writes, Context::parts_of_warps());
         const std::string what = fmt::format("{} {}", ir::info(op.code).name, c_.name(v));
         if (copies_first(v)) {
             out_.begin({Kind::Operation, what, reads, writes}, "");

@@ -69,7 +69,8 @@ __host__ __device__ constexpr int power_of_two(int n) {
     return p;
 }
 
-/// One for each warp: what it contributes to N sums.
+/// One for each warp: what it contributes to N sums. Threads read it while others go on: the emitter puts a barrier
+/// between two functions that use it.
 template <int N>
 FORGE_DEVICE float* parts_of_warps() {
     __shared__ __align__(16) float parts[kWarps * N];
@@ -364,7 +365,6 @@ FORGE_DEVICE void sum_held_rows(const Held<M, N>& h, float* y, Weight weight) {
 #pragma unroll
         for (int l = 0; l < kWidth; ++l) sum.x[l] += __shfl_xor_sync(kAllLanes, sum.x[l], lanes);
     float* const parts = detail::parts_of_warps<kRow>();
-    sync();
     if (self % kLanes < H::kLanes) store(parts + self / kLanes * kRow + self % kLanes * kWidth, sum);
     sync();
     for (int j = self; j < N; j += kThreads) {
