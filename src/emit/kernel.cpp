@@ -63,7 +63,10 @@ class KernelWriter {
         if (plan::in_order(loop_)) {
             out_.add({Kind::Rest, "the next chunk finds all tiles at rest"});
             out_.end();
-            if (plan_.schedule.states_ahead) asked_.ask("if (at.end == 0) ask_for_rows(next, 0);");
+            if (plan_.schedule.states_ahead) {
+                asked_.ask("if (at.end == 0) ask_for_rows(next, 0);");
+                out_.put("after_next = task_after(call, task + gridDim.x);");
+            }
             store_carried();
         }
         if (takes_tasks_in_turn()) end_tasks();
@@ -89,6 +92,7 @@ class KernelWriter {
             out_.line("HoldingTask next = holding_task(call, blockIdx.x);");
             asked_.ask("ask_for_rows(next, 0);");
             held_states_.ask_for_next();
+            out_.line("HoldingTask after_next = task_after(call, blockIdx.x);");
         }
         Statement tasks{Kind::Loop, "tasks"};
         tasks.tasks = true;
@@ -126,11 +130,12 @@ class KernelWriter {
                 "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
     }
 
-    /// A task's rows are asked for before it is known where its states lie.
+    /// A task's rows are asked for before it is known where its states lie. Of several tasks, that is asked for before
+    /// the final states of the task two before are stored, and known when the next states are to be asked for.
     void begin_holding_task() {
         if (plan_.schedule.states_ahead) {
             out_.line("const HoldingTask at = next;");
-            out_.line("next = task_after(call, task);");
+            out_.line("next = after_next;");
             return;
         }
         out_.line("HoldingTask at = holding_task(call, task);");
