@@ -55,6 +55,13 @@ FORGE_DEVICE FourInWords<T> in_words(const vec& v) {
     else return {{pair_of(T{}, v.x[0], v.x[1]), pair_of(T{}, v.x[2], v.x[3])}};
 }
 
+/// f(row_stride), which the compiler knows where rows of N follow one another without gaps: one address is enough then.
+template <int N, class F>
+FORGE_DEVICE void with_row_stride(Size row_stride, F f) {
+    if (row_stride == N) f(Size{N});
+    else f(row_stride);
+}
+
 /// A zero that is not written ahead of a branch to whatever holds it in one of its ways.
 template <class T>
 FORGE_DEVICE T zero_anew() {
@@ -306,9 +313,12 @@ class Coming {
         }
         src += skip + H::column(self) * col_stride + H::row(self, 0) * row_stride;
         if (detail::in_fours(src, row_stride, col_stride)) {
+            detail::with_row_stride<N>(row_stride, [&](Size stride) {
+                const T* row = src;
 #pragma unroll
-            for (int n = 0; n < H::kSteps; src += H::step(self, n++) * row_stride)
-                detail::copy_four(own_ + n * kThreads, src);
+                for (int n = 0; n < H::kSteps; row += H::step(self, n++) * stride)
+                    detail::copy_four(own_ + n * kThreads, row);
+            });
             ptx::copy_commit();
         } else {
 #pragma unroll 1
@@ -321,7 +331,8 @@ class Coming {
         ptx::copy_wait<0>();
         H h;
 #pragma unroll
-        for (int n = 0; n < H::kSteps; ++n) h.x[n] = detail::to_vec(reinterpret_cast<const detail::FourInWords<T>&>(own_[n * kThreads]));
+        for (int n = 0; n < H::kSteps; ++n)
+            h.x[n] = detail::to_vec(reinterpret_cast<const detail::FourInWords<T>&>(own_[n * kThreads]));
         __syncwarp();  // before they are overwritten
         return h;
     }
@@ -334,9 +345,12 @@ FORGE_DEVICE void store_held(T* dst, Size row_stride, Size col_stride, const Hel
     dst += H::column(self) * col_stride + H::row(self, 0) * row_stride;
     if (!H::has_column(self)) return;
     if (detail::in_fours(dst, row_stride, col_stride)) {
+        detail::with_row_stride<N>(row_stride, [&](Size stride) {
+            T* row = dst;
 #pragma unroll
-        for (int n = 0; n < H::kSteps; dst += H::step(self, n++) * row_stride)
-            if (H::has_row(self, n)) *reinterpret_cast<detail::FourInWords<T>*>(dst) = detail::in_words<T>(h.x[n]);
+            for (int n = 0; n < H::kSteps; row += H::step(self, n++) * stride)
+                if (H::has_row(self, n)) *reinterpret_cast<detail::FourInWords<T>*>(row) = detail::in_words<T>(h.x[n]);
+        });
     } else {
 #pragma unroll
         for (int n = 0; n < H::kSteps; dst += H::step(self, n++) * row_stride)
