@@ -153,6 +153,15 @@ TEST(DecodeKernelStates, AreHeldByFewThreadsOrWhole) {
     EXPECT_EQ(shape(100, BF16), (std::array<std::int64_t, 3>{128, 2, 4}));
 }
 
+// Outputs are stored from where they are made.
+TEST(DecodeKernelStates, LeaveNoCopyOfTheOutput) {
+    for (const char* name : {"gated_delta_net", "kda", "gla", "scalar_gla"}) {
+        const Decode decode(program_named(name));
+        const plan::Plan plan = decode.plan(problems_of(128, 128)[0], decode.wishes(4096, true));
+        for (const ir::Op& op : plan.kernels.front().tiles.fn.ops) EXPECT_NE(op.code, ir::Opcode::Copy) << name;
+    }
+}
+
 // States of 16 bits are read, computed with and rounded: what float32 ones would have been. So are those without the
 // axis of values, which no plan of one token stores late: it takes no parts of an axis that a state lacks.
 class StatesOfSixteenBits : public testing::TestWithParam<std::tuple<const char*, bool, bool>> {};
