@@ -14,18 +14,18 @@ constexpr std::int64_t kFour = 4;  ///< numbers of a thread
 
 }  // namespace
 
-/// Which threads are taken: whole warps, or lanes of the warp that has least to ask for.
+/// Which threads are taken: whole warps, or lanes of the warp that has least to ask for. The last ones come first, as
+/// vectors are computed with by the first.
 class AskedTokens::Threads {
   public:
     explicit Threads(int threads) : warps_(static_cast<std::size_t>(threads / kLanes)) {}
 
     Place take(int count) {
         const std::size_t span = static_cast<std::size_t>((count + kLanes - 1) / kLanes);
-        std::size_t best = rounds_ * warps_.size();
-        for (std::size_t w = 0; w < taken_.size(); ++w)
-            if (fits(w, count, span) && (best == rounds_ * warps_.size() || taken_[w].tensors < taken_[best].tensors))
-                best = w;
-        if (best == taken_.size()) taken_.resize(++rounds_ * warps_.size());
+        std::size_t best = taken_.size();
+        for (std::size_t w = taken_.size(); w-- > 0;)
+            if (fits(w, count, span) && (best == taken_.size() || taken_[w].tensors < taken_[best].tensors)) best = w;
+        if (best == taken_.size()) taken_.resize(++rounds_ * warps_.size()), best = taken_.size() - span;
         const Place place{best / warps_.size(), static_cast<int>(best % warps_.size()) * kLanes + taken_[best].lanes};
         for (std::size_t w = best; w < best + span; ++w)
             taken_[w].lanes += std::min(count, kLanes), ++taken_[w].tensors, count -= kLanes;

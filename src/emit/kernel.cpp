@@ -144,7 +144,8 @@ class KernelWriter {
         out_.line("at.find_states();");
     }
 
-    /// The next token, of this task or, if it has no more and the next task's states come, of that.
+    /// The next token, of this task or, if it has no more and the next task's states come, of that. What comes first in
+    /// a token's work is done to vectors, by few warps: the others ask meanwhile.
     void ask_for_next_rows() {
         if (!plan_.schedule.states_ahead) return asked_.ask("ask_for_rows(anew(at), row + 1);");
         asked_.ask("ask_for_rows(row + 1 < at.end ? anew(at) : anew(next), row + 1 < at.end ? row + 1 : 0);");
@@ -235,7 +236,6 @@ class KernelWriter {
     }
 
     void fetch_next() {
-        if (holds_states()) ask_for_next_rows();
         if (ahead_.empty() || !plan::in_order(loop_)) return;
         const char* const sign = reverse_ ? "-" : "+";
         fetch({fmt::format("(row {} {})", sign, step()), "rows_ahead", fmt::format("(block {} call.heads)", sign)});
@@ -356,6 +356,7 @@ class KernelWriter {
 
     void chunk_body() {
         bool loading = true;  // parameters come first
+        bool asked = !holds_states();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
             if (loading && op.code != Opcode::Param) fetch_next();
@@ -371,11 +372,14 @@ class KernelWriter {
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
             else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.is_held(v) || c_.made_in_spill(v)) &&
-                     !ir::is_view(op.code))
+                     !ir::is_view(op.code)) {
                 compute(v);
+                if (!asked) asked = true, ask_for_next_rows();
+            }
             if (ir::is_matmul(op.code)) transfers_.after_product();
             store_results(v);
         }
+        if (!asked) ask_for_next_rows();
         for (const ir::Result& r : fn_.results)
             if (tile::is_carried(r.role)) keep(r);
     }
