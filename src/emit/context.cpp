@@ -14,6 +14,15 @@ kernel::Accesses Context::floats_at(std::int64_t offset, std::int64_t floats) {
     return {{kernel::Memory::Shared, kScratch, offset * kFloat, (offset + floats) * kFloat}};
 }
 
+bool Context::sums_held(ir::ValueId v) const {
+    const ir::Op& op = fn.op(v);
+    const bool sums = ir::is_matmul(op.code) || ir::along(op.code) == ir::Along::Reduced;
+    return sums && !is_held(v) &&
+           std::any_of(op.args.begin(), op.args.end(), [&](ir::ValueId a) { return is_held(tile::buffer_of(fn, a)); });
+}
+
+kernel::Accesses Context::parts_of_warps() { return {{kernel::Memory::Shared, "parts of warps", 0, kFloat}}; }
+
 kernel::Accesses Context::memory(ir::ValueId v) const {
     const ir::ValueId base = tile::buffer_of(fn, v);
     if (is_held(base)) return {kernel::registers(name(base))};

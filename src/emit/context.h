@@ -71,6 +71,9 @@ struct Context {
     [[nodiscard]] kernel::Accesses memory(ir::ValueId v) const;
     /// So many floats of the tiles' memory.
     [[nodiscard]] static kernel::Accesses floats_at(std::int64_t offset, std::int64_t floats);
+    /// Whether it is made of sums over a matrix that threads hold, to which warps contribute by way of parts_of_warps.
+    [[nodiscard]] bool sums_held(ir::ValueId v) const;
+    [[nodiscard]] static kernel::Accesses parts_of_warps();
     /// A tile or a fragment.
     [[nodiscard]] kernel::Accesses held(ir::ValueId v) const {
         return is_fragment(v) ? kernel::Accesses{kernel::registers(name(v))} : memory(v);

@@ -112,10 +112,12 @@ class DeviceCall {
         const auto beyond = [](const std::string& begin, std::int64_t floats) {
             return floats == 0 ? begin : fmt::format("{} + {}", begin, floats);
         };
-        for (std::int64_t n = 0; n < size_of(op_.type, vectors); ++n)
+        for (std::int64_t n = 0; n < size_of(op_.type, vectors); ++n) {
+            if (n > 0) out_.put("sync();");  // of what warps have left each other
             out_.line("multiply_{}<{}, {}, Acc::{}>({}, {}, {});", along_rows ? "rows" : "columns", stride(x, summed),
                       stride(v_, 1 - vectors), acc, beyond(pointer(other), n * stride(x, 1 - summed)), c_.name(h),
                       beyond(result_, n * stride(v_, vectors)));
+        }
     }
 
     /// An outer product, or a few of them, in a matrix that threads hold.

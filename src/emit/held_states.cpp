@@ -24,18 +24,21 @@ void HeldStates::ask() {
     }
 }
 
-void HeldStates::ask_for_first() {
+void HeldStates::declare() const {
     for (const ValueId v : states_) declare(v);
     c_.out.open("const auto ask_for_states = [&](const HoldingTask& at)");
     for (const ValueId v : states_) ask_for(v);
     c_.out.close("};");
-    ask_for_all("ask_for_states(holding_task(call, blockIdx.x));");
+}
+
+void HeldStates::ask_for_next() const {
+    c_.out.line("next.find_states();");
+    ask_for_all("ask_for_states(next);");
 }
 
 void HeldStates::take() {
     for (const ValueId v : states_) take(v);
-    if (states_.empty() || !c_.plan.schedule.states_ahead) return;
-    ask_for_all("if (const Size next = task + gridDim.x; next < call.tasks) ask_for_states(holding_task(call, next));");
+    if (!states_.empty() && c_.plan.schedule.states_ahead) ask_for_next();
 }
 
 std::string HeldStates::coming(ValueId v) const { return c_.name(v) + "_coming"; }
@@ -63,7 +66,7 @@ void HeldStates::ask_for(ValueId v) const {
                 initial, offset.empty() ? "0" : offset.substr(kPlus), Transfers::state_strides(initial));
 }
 
-void HeldStates::ask_for_all(const char* line) {
+void HeldStates::ask_for_all(const char* line) const {
     kernel::Accesses all;
     for (const ValueId v : states_) append(all, {kernel::registers(coming(v))});
     c_.next("ask for states", {}, all);
@@ -71,9 +74,6 @@ void HeldStates::ask_for_all(const char* line) {
 }
 
 void HeldStates::take(ValueId v) {
-    const int final = c_.plan.tensor(SlotKind::FinalState, c_.fn.op(v).attrs.name);
-    c_.out.line("{0}* const {1}_final = held_block<{0}>(call, {2}, at);", storage_type(c_.plan.state_dtype), c_.name(v),
-                final);
     c_.next("take " + c_.name(v), {kernel::registers(coming(v))}, {kernel::registers(c_.name(v))});
     c_.out.line("{} {} = {}.take();", c_.held_type(v), c_.name(v), coming(v));
 }

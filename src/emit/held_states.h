@@ -12,10 +12,10 @@ class HeldStates {
   public:
     HeldStates(Context& context, const Transfers& transfers);
 
-    void ask();            ///< for those of the block's only task
-    void ask_for_first();  ///< for those of the block's first task, of several
-    /// Those of this task, which have been asked for, before those of the next one are; finds the places where they
-    /// will be stored.
+    void ask();                 ///< for those of the block's only task
+    void declare() const;       ///< places for those of the next one of several, and how they are asked for
+    void ask_for_next() const;  ///< for those of `next`
+    /// Those of this task, which have been asked for, before those of the next one are.
     void take();
 
   private:
@@ -24,7 +24,7 @@ class HeldStates {
     void declare(ir::ValueId v) const;
     void ask_for(ir::ValueId v) const;
     void take(ir::ValueId v);
-    void ask_for_all(const char* line);
+    void ask_for_all(const char* line) const;
 
     Context& c_;
     const Transfers& transfers_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <sstream>
 
+#include "emit/asked_rows.h"
 #include "emit/held_states.h"
 #include "emit/last_rows.h"
 #include "emit/loops.h"
@@ -32,6 +33,7 @@ class KernelWriter {
         : c_(out, dialect, plan, kernel),
           transfers_(c_),
           held_states_(c_, transfers_),
+          asked_(c_, transfers_),
           out_(out),
           plan_(plan),
           loop_(kernel.graph.loop),
@@ -48,9 +50,10 @@ class KernelWriter {
         if (takes_tasks_in_turn()) begin_tasks();
         begin_task();
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
-        if (!plan_.schedule.states_ahead) held_states_.ask();
+        if (holds_states() && !plan_.schedule.states_ahead) held_states_.ask();
         declare_tiles();
-        transfers_.declare_tensors();
+        if (holds_states()) transfers_.declare_inputs([&](ValueId v) { return asked_.has(v); });
+        else transfers_.declare_tensors();
         before_chunks();
         choose_ahead();
         begin_chunk();
@@ -60,6 +63,10 @@ class KernelWriter {
         if (plan::in_order(loop_)) {
             out_.add({Kind::Rest, "the next chunk finds all tiles at rest"});
             out_.end();
+            if (plan_.schedule.states_ahead) {
+                asked_.ask("if (at.end == 0) ask_for_rows(next, 0);");
+                out_.put("after_next = task_after(call, task + gridDim.x);");
+            }
             store_carried();
         }
         if (takes_tasks_in_turn()) end_tasks();
@@ -79,17 +86,23 @@ class KernelWriter {
             out_.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
                       plan_.spills[static_cast<std::size_t>(spill)].floats);
         }
-        if (plan_.schedule.states_ahead) held_states_.ask_for_first();
+        if (plan_.schedule.states_ahead) {
+            asked_.declare();
+            held_states_.declare();
+            out_.line("HoldingTask next = holding_task(call, blockIdx.x);");
+            asked_.ask("ask_for_rows(next, 0);");
+            held_states_.ask_for_next();
+            out_.line("HoldingTask after_next = task_after(call, blockIdx.x);");
+        }
         Statement tasks{Kind::Loop, "tasks"};
         tasks.tasks = true;
         out_.begin(std::move(tasks), "");
         out_.open("const auto work = [&](const Size task)");
     }
     void end_tasks() {
+        out_.add({Kind::Rest, "the next task finds all tiles at rest"});
         out_.close("};");
-        Statement barrier{Kind::Barrier};
-        barrier.code = {"for (Size task = blockIdx.x; task < call.tasks; task += gridDim.x) work(task), sync();"};
-        out_.add(std::move(barrier));
+        out_.put("for (Size task = blockIdx.x; task < call.tasks; task += gridDim.x) work(task);");
         out_.end();
     }
 
@@ -97,8 +110,8 @@ class KernelWriter {
         const auto chunk = plan_.schedule.chunk;
         switch (loop_) {
             case Loop::Scan:
-                out_.put(holds_states() ? "const HoldingTask at = holding_task(call, task);"
-                                        : "const Task at = scan_task(call, task);");
+                if (holds_states()) return begin_holding_task();
+                out_.put("const Task at = scan_task(call, task);");
                 break;
             case Loop::Carries:
                 out_.line("const Task at = carry_task(call, task);");
@@ -117,6 +130,27 @@ class KernelWriter {
                 "if (at.last && !call.every_summary) return;  // no segment follows that would ask for its summary");
     }
 
+    /// A task's rows are asked for before it is known where its states lie. Of several tasks, that is asked for before
+    /// the final states of the task two before are stored, and known when the next states are to be asked for.
+    void begin_holding_task() {
+        if (plan_.schedule.states_ahead) {
+            out_.line("const HoldingTask at = next;");
+            out_.line("next = after_next;");
+            return;
+        }
+        out_.line("HoldingTask at = holding_task(call, task);");
+        asked_.declare();
+        asked_.ask("ask_for_rows(at, 0);");
+        out_.line("at.find_states();");
+    }
+
+    /// The next token, of this task or, if it has no more and the next task's states come, of that. What comes first in
+    /// a token's work is done to vectors, by few warps: the others ask meanwhile.
+    void ask_for_next_rows() {
+        if (!plan_.schedule.states_ahead) return asked_.ask("ask_for_rows(anew(at), row + 1);");
+        asked_.ask("ask_for_rows(row + 1 < at.end ? anew(at) : anew(next), row + 1 < at.end ? row + 1 : 0);");
+    }
+
     [[nodiscard]] std::int64_t step() const { return loop_ == Loop::Carries ? 1 : plan_.schedule.chunk; }
 
     /// The loop over chunks (or segments), and the valid rows of a chunk.
@@ -126,7 +160,7 @@ class KernelWriter {
         else begin_at_last_chunk();
         if (plan::in_order(loop_)) {
             out_.add({Kind::Rest, "before the first chunk"});
-            if (fetches_ahead()) fetch_first();
+            fetch_first();
             held_states_.take();
             out_.begin(
                 {Kind::Loop, "chunks"},
@@ -136,7 +170,7 @@ class KernelWriter {
         }
         if (loop_ == Loop::Carries && plan_.schedule.forgetting) start_anew();
         if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", rows_from("row"));
-        if (!fetches_ahead()) fetch_first();
+        if (!plan::in_order(loop_)) fetch_first();
     }
 
     /// What the segment before has forgotten does not matter here: its summary is the state. If this one forgets it
@@ -176,6 +210,7 @@ class KernelWriter {
 
     /// On a GPU, what a chunk reads is asked for all at once, while the chunk before is computed if there are many.
     void choose_ahead() {
+        if (holds_states()) return;
         constexpr std::int64_t kRegisters = 65536 / 4;  // a quarter of what a multiprocessor has
         // A task that carries states along has little else to hold than a transition.
         const std::int64_t most = (loop_ == Loop::Carries ? 2 : 1) * kRegisters / c_.dialect.threads;
@@ -188,11 +223,9 @@ class KernelWriter {
         }
     }
 
-    [[nodiscard]] bool fetches_ahead() const { return plan::in_order(loop_) && plan_.schedule.fetches_ahead; }
-
     void fetch_first() {
         if (ahead_.empty()) return;
-        const bool loop = fetches_ahead();
+        const bool loop = plan::in_order(loop_);
         const std::string first = reverse_ ? "last_row" : "at.row";
         if (loop) out_.line("int rows_ahead = {};", rows_ahead_from(first));
         for (const ValueId v : ahead_) {
@@ -203,7 +236,7 @@ class KernelWriter {
     }
 
     void fetch_next() {
-        if (ahead_.empty() || !fetches_ahead()) return;
+        if (ahead_.empty() || !plan::in_order(loop_)) return;
         const char* const sign = reverse_ ? "-" : "+";
         fetch({fmt::format("(row {} {})", sign, step()), "rows_ahead", fmt::format("(block {} call.heads)", sign)});
     }
@@ -323,6 +356,7 @@ class KernelWriter {
 
     void chunk_body() {
         bool loading = true;  // parameters come first
+        bool asked = !holds_states();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
             if (loading && op.code != Opcode::Param) fetch_next();
@@ -332,16 +366,20 @@ class KernelWriter {
                 continue;
             }
             if (read_in_rows(v)) continue;
-            if (std::find(ahead_.begin(), ahead_.end(), v) != ahead_.end()) transfers_.place(v);
+            if (asked_.has(v)) asked_.place(v);
+            else if (std::find(ahead_.begin(), ahead_.end(), v) != ahead_.end()) transfers_.place(v);
             else if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
             else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.is_held(v) || c_.made_in_spill(v)) &&
-                     !ir::is_view(op.code))
+                     !ir::is_view(op.code)) {
                 compute(v);
+                if (!asked) asked = true, ask_for_next_rows();
+            }
             if (ir::is_matmul(op.code)) transfers_.after_product();
             store_results(v);
         }
+        if (!asked) ask_for_next_rows();
         for (const ir::Result& r : fn_.results)
             if (tile::is_carried(r.role)) keep(r);
     }
@@ -362,6 +400,7 @@ class KernelWriter {
     /// A loop over rows, from tensors to tensors.
     void rows(const tile::Stream& stream) {
         RowTensors tensors;
+        declare_outputs_late();
         out_.open("");
         for (const ValueId v : stream.inputs) transfers_.read_rows(v, tensors[v] = c_.name(v) + "_in");
         std::vector<ir::Result> stored;
@@ -388,6 +427,7 @@ class KernelWriter {
         for (const ValueId t : tile::tiles_read_by(fn_, v)) kernel::append(reads, c_.memory(t));
         if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
             kernel::append(writes, Context::floats_at(work->second, tile::work_floats(fn_, v, plan_.schedule.rules())));
+        if (c_.sums_held(v)) kernel::append(writes, Context::parts_of_warps());
         const std::string what = fmt::format("{} {}", ir::info(op.code).name, c_.name(v));
         if (copies_first(v)) {
             out_.begin({Kind::Operation, what, reads, writes}, "");
@@ -433,10 +473,21 @@ class KernelWriter {
     void store_results(ValueId v) {
         for (const ir::Result& r : fn_.results) {
             if (r.value != v) continue;
-            if (r.role == Role::Input) transfers_.store_output(r);
+            if (r.role == Role::Input) {
+                declare_outputs_late();
+                transfers_.store_output(r);
+            }
             if (r.role == Role::Before) transfers_.store_chunk_state(r);
             if (r.role == Role::Spill && !c_.made_in_spill(v)) transfers_.store_spill(r.name, v, "block");
         }
+    }
+
+    /// Where states take registers, addresses of outputs are found when they are needed.
+    void declare_outputs_late() {
+        if (!holds_states() || declared_outputs_) return;
+        declared_outputs_ = true;
+        out_.next();
+        transfers_.declare_outputs("anew(at)");
     }
 
     /// The state after the chunk goes where the next chunk reads it, unless it was made there.
@@ -457,11 +508,13 @@ class KernelWriter {
     Context c_;
     Transfers transfers_;
     HeldStates held_states_;
+    AskedTokens asked_;
     Writer& out_;
     const plan::Plan& plan_;
     Loop loop_;
     bool reverse_;
     const Function& fn_;
+    bool declared_outputs_ = false;
     std::vector<ValueId> ahead_;  ///< loads that are asked for one chunk ahead
 };
 

@@ -111,11 +111,11 @@ Transfers::Block Transfers::whole(ValueId v, int tensor, std::size_t leading, st
             std::move(rows),    std::move(pad),     std::move(columns)};
 }
 
-void Transfers::declare_token_tensor(const TokenTensor& t) {
+void Transfers::declare_token_tensor(const TokenTensor& t, const char* task) {
     const ir::Type& type = slot(t.tensor).type;
     const std::int64_t factor = type.shape[0].factor;
-    out_.line("{0}* const {1} = token_rows<{0}>(call, {2}, at{3}){4};",
-              (t.constant ? "const " : "") + storage_type(type.dtype), t.pointer, t.tensor,
+    out_.line("{0}* const {1} = token_rows<{0}>(call, {2}, {3}{4}){5};",
+              (t.constant ? "const " : "") + storage_type(type.dtype), t.pointer, t.tensor, task,
               factor == 1 ? "" : fmt::format(", {}", factor), tile_offset(t.tensor, 2));
 }
 
@@ -125,10 +125,10 @@ void Transfers::declare_tensors() {
     declare_outputs();
 }
 
-std::vector<Transfers::TokenTensor> Transfers::token_inputs() const {
+std::vector<Transfers::TokenTensor> Transfers::token_inputs(const std::function<bool(ValueId)>& skipped) const {
     std::vector<TokenTensor> found;
     for (ValueId v = 0; v < fn_.size(); ++v) {
-        if (!c_.is_param(v, Role::Input) && !c_.is_param(v, Role::Shifted)) continue;
+        if ((!c_.is_param(v, Role::Input) && !c_.is_param(v, Role::Shifted)) || (skipped && skipped(v))) continue;
         const int tensor = tensor_of(fn_.op(v));
         if (std::none_of(found.begin(), found.end(), [&](const TokenTensor& t) { return t.tensor == tensor; }))
             found.push_back({global(fn_.op(v).attrs.name), tensor, true});
@@ -147,12 +147,12 @@ std::vector<Transfers::TokenTensor> Transfers::token_outputs() const {
     return found;
 }
 
-void Transfers::declare_inputs() {
-    for (const TokenTensor& t : token_inputs()) declare_token_tensor(t);
+void Transfers::declare_inputs(const std::function<bool(ValueId)>& skipped) {
+    for (const TokenTensor& t : token_inputs(skipped)) declare_token_tensor(t);
 }
 
-void Transfers::declare_outputs() {
-    for (const TokenTensor& t : token_outputs()) declare_token_tensor(t);
+void Transfers::declare_outputs(const char* task) {
+    for (const TokenTensor& t : token_outputs()) declare_token_tensor(t, task);
 }
 
 /// The addresses of all in shared memory, each read where it is used.

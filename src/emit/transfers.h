@@ -2,6 +2,8 @@
 /// pass from kernel to kernel.
 #pragma once
 
+#include <functional>
+
 #include "emit/context.h"
 
 namespace forge::emit {
@@ -13,8 +15,9 @@ class Transfers {
     explicit Transfers(Context& context) : c_(context), out_(context.out), plan_(context.plan), fn_(context.fn) {}
 
     void declare_tensors();  ///< one pointer per token tensor that the kernel reads or writes
-    void declare_inputs();   ///< … reads
-    void declare_outputs();  ///< … writes
+    /// … reads, but for values that are read otherwise.
+    void declare_inputs(const std::function<bool(ir::ValueId)>& skipped = nullptr);
+    void declare_outputs(const char* task = "at");  ///< … writes
     void load_tokens(ir::ValueId v);
 
     /// A token tensor for a row loop: read or written where it lies if that can be, else through the value's tile.
@@ -140,9 +143,10 @@ class Transfers {
         int tensor;
         bool constant;
     };
-    [[nodiscard]] std::vector<TokenTensor> token_inputs() const;
+    [[nodiscard]] std::vector<TokenTensor> token_inputs(
+        const std::function<bool(ir::ValueId)>& skipped = nullptr) const;
     [[nodiscard]] std::vector<TokenTensor> token_outputs() const;
-    void declare_token_tensor(const TokenTensor& t);
+    void declare_token_tensor(const TokenTensor& t, const char* task = "at");
     void keep_addresses();
 
     Context& c_;

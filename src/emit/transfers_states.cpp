@@ -69,8 +69,9 @@ void Transfers::store_final_state(const std::string& state, ValueId v) {
     if (plan_.late_state(tensor)) return store_spill(graph::final_spill(state), v, kSequenceBlock);
     c_.reads(v);
     if (c_.is_held(v)) {
-        out_.open(fmt::format("if ({}_final)", c_.name(v)));
-        store_held(c_.name(v) + "_final", tensor, v);
+        out_.open(fmt::format("if ({0}* const final = held_block<{0}>(call, {1}, at))", storage_type(plan_.state_dtype),
+                              tensor));
+        store_held("final", tensor, v);
         return out_.close();
     }
     const std::string elsewhere = stays_in_memory(v) ? fmt::format("; final && final != {}", c_.name(v)) : "";

@@ -71,9 +71,6 @@ struct Schedule {
     int resident_blocks = 0;
     /// … which take tasks in turn: the next one's states come to shared memory meanwhile.
     bool states_ahead = false;
-    /// What a chunk reads is asked for while the one before is computed, as far as registers go, by the portable
-    /// library.
-    bool fetches_ahead = true;
     /// Floats of shared memory that a kernel of the portable library may have for tiles: what does not fit lies in
     /// global memory, and so many blocks of threads, with such memory each, take its tasks in turn. 0: all fit.
     std::int64_t shared_floats = 0;

@@ -54,7 +54,7 @@ void visit(Fields& fields, T& x) {
         fields("parts", x.parts, Limits{1}), fields("unit_rows", x.unit_rows);
         fields("resident_blocks", x.resident_blocks), fields("most_blocks", x.most_blocks), fields("beside", x.beside);
         fields("cluster_blocks", x.cluster_blocks, Limits{1, 16}), fields("cluster_rows", x.cluster_rows);
-        fields("waits", x.waits), fields("waits_late", x.waits_late), fields("maps", x.maps);
+        fields("waits", x.waits), fields("waits_late", x.waits_late), fields("early", x.early), fields("maps", x.maps);
         fields("exchange_bytes", x.exchange_bytes), fields("exchange_header_bytes", x.exchange_header_bytes);
     } else if constexpr (std::is_same_v<Struct, TensorOfCall>) {
         fields("name", x.name), fields("kind", x.kind), fields("dtype", x.dtype);

@@ -59,6 +59,9 @@ struct Launch {
     /// … at its own end, as it reads nothing that the kernel ahead makes. That one lets it start when what came before
     /// has ended.
     bool waits_late = false;
+    /// It may start before what the stream has ahead of the call has ended, and waits for that before it reads
+    /// anything.
+    bool early = false;
     /// Tensors of the call that the kernel moves by tensor copies, in the order of their maps.
     std::vector<int> maps = {};
     /// Workspace in which the tasks of one launch leave each other results: set to 0xFF, in the stream, before each

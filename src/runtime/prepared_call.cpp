@@ -38,6 +38,7 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
       starts_(memory),
       cleared_(memory) {
     const cuda::Call arguments = layout_.with(addresses_of(callable, call));
+    constexpr int kHopper = 9;  // the first whose kernels wait for those before
     const CudaScope scope(device_);
     starts_.reserve(callable.kernels.size() + 1);
     for (std::size_t k = 0; k < callable.kernels.size(); ++k) {
@@ -56,6 +57,7 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
         const bool after_kernel_ahead = k > 0 && layout_.kernels()[k - 1].tasks > 0;
         start.may_overlap = how.waits && !starts_.empty() && (after_kernel_ahead || !how.waits_late) &&
                             CudaDriver::get().kernels_overlap;
+        start.early = how.early && starts_.empty() && CudaDriver::get().kernels_overlap && device_.major >= kHopper;
         start.call = layout, start.maps = MapLayout(callable, how, arguments);
         starts_.push_back(start);
         if (k < kernels_of_summaries(callable)) summaries_ = starts_.size();
@@ -97,7 +99,8 @@ void PreparedCall::launch(const Addresses& addresses, Step step) const {
         how.grid_x = start.blocks, how.block_x = start.threads, how.shared_bytes = start.shared_bytes,
         how.stream = stream;
         how.attributes = attributes;
-        if (start.may_overlap && s > first) attributes[how.attribute_count++] = {CudaLaunchAttribute::kMayOverlap, {1}};
+        if ((start.may_overlap && s > first) || start.early)
+            attributes[how.attribute_count++] = {CudaLaunchAttribute::kMayOverlap, {1}};
         if (start.cluster > 1)
             attributes[how.attribute_count++] = {CudaLaunchAttribute::kClusters,
                                                  {static_cast<int>(start.cluster), 1, 1}};

@@ -25,6 +25,7 @@ class PreparedCall {
         CudaFunction function = nullptr;
         unsigned blocks = 0, cluster = 1, threads = 0, shared_bytes = 0;  ///< cluster: of so many blocks
         bool may_overlap = false;  ///< with the kernel before, whose end it waits for itself
+        bool early = false;        ///< the same of whatever the stream has before the call
         DeviceLayout::KernelCall call;
         MapLayout maps;
     };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "forge/error.h"
 #include "graph/passes.h"
 #include "ir/infer.h"
@@ -82,9 +84,49 @@ class Legalizer {
     Rules rules_;
 };
 
+/// Makes vectors that only a result reads, as its row (unsqueeze along the first axis), in that form: they are stored
+/// from where they are made.
+class AsRows {
+  public:
+    explicit AsRows(Function& fn) : fn_(fn), users_(ir::users_of(fn)) {}
+
+    /// The result's value; `value` where it is no such row.
+    ValueId result(ValueId value) const {
+        const Op& row = fn_.op(value);
+        const bool is_row = row.code == Opcode::Unsqueeze && row.attrs.dim == 0 && row.type.rank() == 2;
+        return is_row && users_[index(value)].empty() && is_made_for_one(row.args[0]) ? made(row.args[0]) : value;
+    }
+
+  private:
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+    [[nodiscard]] bool is_made_for_one(ValueId v) const {
+        return ir::is_elementwise(fn_.op(v).code) && fn_.op(v).type.rank() == 1 && users_[index(v)].size() == 1 &&
+               std::none_of(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == v; });
+    }
+    ValueId made(ValueId v) const {
+        const Op op = fn_.op(v);
+        std::vector<ValueId> args;
+        for (const ValueId a : op.args) args.push_back(is_made_for_one(a) ? made(a) : row(a));
+        return ir::emit(fn_, op.code, std::move(args), op.attrs, op.where, op.name);
+    }
+    ValueId row(ValueId v) const {
+        if (fn_.op(v).type.rank() == 0) return v;
+        if (is_number(fn_.op(v))) v = copied(fn_, v);
+        Attrs attrs;
+        attrs.dim = 0;
+        return ir::emit(fn_, Opcode::Unsqueeze, {v}, attrs, fn_.op(v).where);
+    }
+
+    Function& fn_;
+    std::vector<std::vector<ValueId>> users_;
+};
+
 /// Results are stored from buffers of their own: not from views that are not dense, not from parameters, but for inputs
 /// and states that pass to other kernels as they are.
 Function with_stored_results(Function fn, const Rules& rules) {
+    const AsRows as_rows(fn);
+    for (ir::Result& r : fn.results) r.value = as_rows.result(r.value);
+    fn = graph::dce(fn);
     for (ir::Result& r : fn.results) {
         const Op& op = fn.op(r.value);
         const bool passes = op.code == Opcode::Param && (op.attrs.role == Role::State || op.attrs.role == Role::Input);

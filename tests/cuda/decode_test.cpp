@@ -128,7 +128,7 @@ TEST(DecodeKernelStates, OfAnySizeAreHeld) {
         DType states;
     };
     for (const Size& size : {Size{60, 100, 1, 128, F32}, Size{60, 100, 1, 128, BF16}, Size{100, 60, 5, 128, F32},
-                             Size{128, 128, 1, 256, F32}, Size{128, 128, 1, 128, BF16}}) {
+                             Size{128, 128, 1, 256, F32}, Size{128, 128, 1, 256, BF16}}) {
         const std::vector<check::Problem> problems = problems_of(size.K, size.V);
         target::FitWishes wishes = decode.wishes(1, true, size.states);
         wishes.tiles = size.tiles, wishes.threads = size.threads;
@@ -137,6 +137,28 @@ TEST(DecodeKernelStates, OfAnySizeAreHeld) {
         EXPECT_EQ(plan.schedule.states_ahead, size.states == BF16);
         check_plan(fmt::format("decode_{}_{}_{}", size.K, size.V, to_string(size.states)), plan, decode.declared,
                    {problems[0], problems[2]});
+    }
+}
+
+// A block per task: few threads. Tasks in turn: whole states, where there are enough of them.
+TEST(DecodeKernelStates, AreHeldByFewThreadsOrWhole) {
+    const Decode decode(program_named("gated_delta_net"));
+    const check::Problem problem = problems_of(128, 128)[0];
+    const auto shape = [&](std::int64_t tasks, DType states) {
+        const plan::Schedule s = decode.plan(problem, decode.wishes(tasks, true, states)).schedule;
+        return std::array<std::int64_t, 3>{s.block_threads, s.tiles, s.resident_blocks};
+    };
+    EXPECT_EQ(shape(1024, F32), (std::array<std::int64_t, 3>{128, 2, 4}));
+    EXPECT_EQ(shape(1024, BF16), (std::array<std::int64_t, 3>{256, 1, 2}));
+    EXPECT_EQ(shape(100, BF16), (std::array<std::int64_t, 3>{128, 2, 4}));
+}
+
+// Outputs are stored from where they are made.
+TEST(DecodeKernelStates, LeaveNoCopyOfTheOutput) {
+    for (const char* name : {"gated_delta_net", "kda", "gla", "scalar_gla"}) {
+        const Decode decode(program_named(name));
+        const plan::Plan plan = decode.plan(problems_of(128, 128)[0], decode.wishes(4096, true));
+        for (const ir::Op& op : plan.kernels.front().tiles.fn.ops) EXPECT_NE(op.code, ir::Opcode::Copy) << name;
     }
 }
 

@@ -68,8 +68,7 @@ TEST_P(DroppedStatements, AreMissed) {
 INSTANTIATE_TEST_SUITE_P(
     Each, DroppedStatements,
     testing::Values(
-        Dropped{"Portable", kPortable, {}},
-        Dropped{"Far", kFar, {"forge_gated_delta_net_carries: loop 'tasks' > barrier"}}, Dropped{"Roles", kRoles, {}},
+        Dropped{"Portable", kPortable, {}}, Dropped{"Far", kFar, {}}, Dropped{"Roles", kRoles, {}},
         Dropped{"Alone",
                 kAlone,
                 {"forge_scalar_gla_scan: loop 'chunks' > body 'chunk' > operation 't_o_2' > line > fence",

@@ -83,10 +83,11 @@ FORGE_DEVICE Size quotient(Size a, Size b) {
 struct TaskNumber {
     Size block, head, tile;
     FORGE_DEVICE TaskNumber(const Call& call, Size index) {
-        const Size row = quotient(index, call.tiles);
-        block = quotient(row, call.heads);
-        tile = index - row * call.tiles;
-        head = row - block * call.heads;
+        const auto row = static_cast<unsigned>(quotient(index, call.tiles)),
+                   of_block = static_cast<unsigned>(quotient(row, call.heads));
+        block = of_block;
+        tile = static_cast<unsigned>(index) - row * static_cast<unsigned>(call.tiles);
+        head = row - of_block * static_cast<unsigned>(call.heads);
     }
 };
 

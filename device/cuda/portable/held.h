@@ -8,6 +8,7 @@
 #pragma once
 
 #include "../ptx/copy.h"
+#include "../ptx/overlap.h"
 #include "call.h"
 #include "io.h"
 #include "matmul.h"
@@ -25,13 +26,58 @@ FORGE_DEVICE void copy_four(Four<T>* shared, const T* p) {
     else ptx::copy_8(ptx::shared_address(shared), p, 8);
 }
 
+/// Four neighbours in the words in which they lie in memory, two of 16 bits in each: a state's numbers go to and from
+/// those with one instruction each, or one for two, not by way of registers of 16 bits.
+template <class T>
+struct alignas(kWidth * sizeof(T)) FourInWords {
+    unsigned word[kWidth * sizeof(T) / sizeof(unsigned)];
+};
+
+FORGE_DEVICE unsigned pair_of(bf16, float low, float high) { return ptx::bf16_pair(low, high); }
+FORGE_DEVICE unsigned pair_of(f16, float low, float high) { return ptx::f16_pair(low, high); }
+
+template <class T>
+FORGE_DEVICE float number_in(const unsigned* words, int l) {
+    if constexpr (sizeof(T) == 4) return __uint_as_float(words[l]);
+    else return to_float(T{static_cast<unsigned short>(words[l / 2] >> l % 2 * 16)});
+}
+
+template <class T>
+FORGE_DEVICE vec to_vec(const FourInWords<T>& four) {
+    return {{number_in<T>(four.word, 0), number_in<T>(four.word, 1), number_in<T>(four.word, 2),
+             number_in<T>(four.word, 3)}};
+}
+
+template <class T>
+FORGE_DEVICE FourInWords<T> in_words(const vec& v) {
+    if constexpr (sizeof(T) == 4)
+        return {{__float_as_uint(v.x[0]), __float_as_uint(v.x[1]), __float_as_uint(v.x[2]), __float_as_uint(v.x[3])}};
+    else return {{pair_of(T{}, v.x[0], v.x[1]), pair_of(T{}, v.x[2], v.x[3])}};
+}
+
+/// f(row_stride), which the compiler knows where rows of N follow one another without gaps: one address is enough then.
+template <int N, class F>
+FORGE_DEVICE void with_row_stride(Size row_stride, F f) {
+    if (row_stride == N) f(Size{N});
+    else f(row_stride);
+}
+
+/// A zero that is not written ahead of a branch to whatever holds it in one of its ways.
+template <class T>
+FORGE_DEVICE T zero_anew() {
+    const unsigned zero = ptx::anew(0);
+    if constexpr (sizeof(T) == 4) return __uint_as_float(zero);
+    else return {static_cast<unsigned short>(zero)};
+}
+
 __host__ __device__ constexpr int power_of_two(int n) {
     int p = 1;
     while (p < n) p *= 2;
     return p;
 }
 
-/// One for each warp: what it contributes to N sums.
+/// One for each warp: what it contributes to N sums. Threads read it while others go on: the emitter puts a barrier
+/// between two functions that use it.
 template <int N>
 FORGE_DEVICE float* parts_of_warps() {
     __shared__ __align__(16) float parts[kWarps * N];
@@ -66,21 +112,60 @@ struct Held {
     FORGE_DEVICE static int column(int self) { return has_column(self) ? self % kLanes * kWidth : N - kWidth; }
 };
 
-/// A scan's task, and its slots in a pool of states, all read at the same time and once.
+/// A sequence's slot in a pool, asked for; whoever looks at it waits.
+struct AskedSlot {
+    int low, high;  ///< its words, the second one only for its sign
+
+    FORGE_DEVICE Size get() const { return high < 0 ? -1 : static_cast<Size>(static_cast<unsigned>(low)); }
+};
+
+FORGE_DEVICE AskedSlot ask_for_slot(const void* slots, bool wide, Size n) {
+    AskedSlot slot{static_cast<int>(n), 0};
+    if (slots) {
+        const int* const words = static_cast<const int*>(slots) + (wide ? 2 * n : n);
+        slot.low = words[0], slot.high = words[wide ? 1 : 0];
+    }
+    return slot;
+}
+
+/// A scan's task. Where its states lie is asked for first, as everything else about it is known without that.
 struct HoldingTask : Task {
-    Size initial, final;  ///< negative: none
+    AskedSlot from, to;
+    int given;
+    Size initial, final;  ///< slots; negative: none
+
+    /// Waits for the slots. A sequence that is skipped has no tokens.
+    FORGE_DEVICE void find_states() {
+        initial = from.get(), final = to.get();
+        if (initial < 0 || final < 0) initial = final = -1, tokens = end = 0;
+        if (!given) initial = -1;
+    }
 };
 
 FORGE_DEVICE HoldingTask holding_task(const Call& call, Size index) {
     const TaskNumber number(call, index);
     const device::StateSlots& slots = call.slots;
-    const Size n = number.block, initial = slot_of(slots.initial, slots.wide, n),
-               final = slots.final == slots.initial ? initial : slot_of(slots.final, slots.wide, n);
-    const bool given = !slots.has_initial || slots.has_initial[n], skipped = initial < 0 || final < 0;
+    const Size n = number.block;
     HoldingTask at;
-    static_cast<Task&>(at) = sequence_task(call, n, number.head, number.tile, skipped);
+    at.from = ask_for_slot(slots.initial, slots.wide != 0, n), at.to = ask_for_slot(slots.final, slots.wide != 0, n);
+    at.given = 1;
+    if (slots.has_initial) at.given = slots.has_initial[n];
+    static_cast<Task&>(at) = sequence_task(call, n, number.head, number.tile, false);
     at.end = at.tokens;
-    at.initial = given && !skipped ? initial : -1, at.final = skipped ? -1 : final;
+    return at;
+}
+
+/// The one that a block takes after a task; where there is none, one that has neither tokens nor states.
+FORGE_DEVICE HoldingTask task_after(const Call& call, Size index) {
+    if (index + gridDim.x < call.tasks) return holding_task(call, index + gridDim.x);
+    HoldingTask none{};
+    none.from = none.to = {0, -1};
+    return none;
+}
+
+/// The same task, but addresses that follow from it are found where they are used, not kept from before.
+FORGE_DEVICE Task anew(Task at) {
+    at.sequence = ptx::anew(static_cast<unsigned>(at.sequence)), at.head = ptx::anew(static_cast<unsigned>(at.head));
     return at;
 }
 
@@ -91,6 +176,86 @@ FORGE_DEVICE T* held_block(const Call& call, int tensor, const HoldingTask& at) 
     const Size slot = device::IsRead<T>::value ? at.initial : at.final;
     return t.data && slot >= 0 ? static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head : nullptr;
 }
+
+/// What a token's rows consist of, on its way to tiles: a thread has four numbers of one tensor. Threads from FIRST on
+/// have those of a tensor's M rows of N numbers, so that several tensors come to different warps, each of which finds
+/// the address of its own.
+class AskedRows {
+    unsigned words_[kWidth];
+
+    template <int FIRST>
+    FORGE_DEVICE static int own() {
+        return thread() - FIRST;
+    }
+
+    template <class T>
+    FORGE_DEVICE static unsigned bits(T x) {
+        if constexpr (sizeof(T) == 4) return __float_as_uint(x);
+        else return x.bits;
+    }
+    /// The numbers before move up.
+    template <class T>
+    FORGE_DEVICE void append(T x) {
+        if constexpr (sizeof(T) == 4) {
+            words_[0] = words_[1], words_[1] = words_[2], words_[2] = words_[3], words_[3] = bits(x);
+        } else {
+            words_[0] = words_[0] >> 16 | words_[1] << 16, words_[1] = words_[1] >> 16 | bits(x) << 16;
+        }
+    }
+    template <class T>
+    FORGE_DEVICE float number(int l) const {
+        return detail::number_in<T>(words_, l);
+    }
+
+  public:
+    /// Those of a token of the task, `column` numbers on.
+    template <class T, int M, int N, int FIRST>
+    FORGE_DEVICE void ask(const Call& call, int tensor, const Task& at, Size token, Size column) {
+        static_assert(N % kWidth == 0 && FIRST + M * N / kWidth <= kThreads);
+        constexpr int kRow = N / kWidth;
+        const int self = own<FIRST>();
+        if (self < 0 || self >= M * kRow) return;
+        const CallTensor& t = call.tensors[tensor];
+        const T* const src = token_rows<const T>(call, tensor, at, M) + (token * M + self / kRow) * t.token +
+                             (column + self % kRow * kWidth) * t.dim[0];
+        if (detail::in_fours(src, 0, t.dim[0])) {
+            if constexpr (sizeof(T) == 4) {
+                const uint4 four = *reinterpret_cast<const uint4*>(src);
+                words_[0] = four.x, words_[1] = four.y, words_[2] = four.z, words_[3] = four.w;
+            } else {
+                const uint2 four = *reinterpret_cast<const uint2*>(src);
+                words_[0] = four.x, words_[1] = four.y;
+            }
+        } else {
+#pragma unroll 1  // else both ways become one, in which this one's loads wait for that one's
+            for (int l = 0; l < kWidth; ++l) append(src[l * t.dim[0]]);
+        }
+    }
+
+    /// … into tile[r, c], of row stride LD.
+    template <class T, int M, int N, int FIRST, int LD>
+    FORGE_DEVICE void place(float* tile) const {
+        constexpr int kRow = N / kWidth;
+        const int self = own<FIRST>();
+        if (self >= 0 && self < M * kRow)
+            store(tile + self / kRow * LD + self % kRow * kWidth,
+                  {{number<T>(0), number<T>(1), number<T>(2), number<T>(3)}});
+    }
+
+    /// M rows of one number, of which a thread has one.
+    template <class T, int M, int FIRST>
+    FORGE_DEVICE void ask_numbers(const Call& call, int tensor, const Task& at, Size token) {
+        static_assert(FIRST + M <= kThreads);
+        const int self = own<FIRST>();
+        if (self >= 0 && self < M)
+            words_[0] = bits(token_rows<const T>(call, tensor, at, M)[(token * M + self) * call.tensors[tensor].token]);
+    }
+    template <class T, int M, int FIRST>
+    FORGE_DEVICE void place_numbers(float* tile) const {
+        const int self = own<FIRST>();
+        if (self >= 0 && self < M) tile[self] = number<T>(0);
+    }
+};
 
 /// A matrix for the block's only task, on its way to the registers of the threads that will hold it.
 template <class T, int M, int N>
@@ -103,8 +268,9 @@ class Asked {
     FORGE_DEVICE void ask(const T* src, Size skip, Size row_stride, Size col_stride) {
         const int self = thread();
         if (!src) {
+            const T zero = detail::zero_anew<T>();
 #pragma unroll
-            for (int n = 0; n < H::kSteps; ++n) x_[n] = {};
+            for (int n = 0; n < H::kSteps; ++n) x_[n] = {{zero, zero, zero, zero}};
             return;
         }
         src += skip + H::column(self) * col_stride + H::row(self, 0) * row_stride;
@@ -147,9 +313,12 @@ class Coming {
         }
         src += skip + H::column(self) * col_stride + H::row(self, 0) * row_stride;
         if (detail::in_fours(src, row_stride, col_stride)) {
+            detail::with_row_stride<N>(row_stride, [&](Size stride) {
+                const T* row = src;
 #pragma unroll
-            for (int n = 0; n < H::kSteps; src += H::step(self, n++) * row_stride)
-                detail::copy_four(own_ + n * kThreads, src);
+                for (int n = 0; n < H::kSteps; row += H::step(self, n++) * stride)
+                    detail::copy_four(own_ + n * kThreads, row);
+            });
             ptx::copy_commit();
         } else {
 #pragma unroll 1
@@ -162,7 +331,8 @@ class Coming {
         ptx::copy_wait<0>();
         H h;
 #pragma unroll
-        for (int n = 0; n < H::kSteps; ++n) h.x[n] = detail::to_vec(own_[n * kThreads]);
+        for (int n = 0; n < H::kSteps; ++n)
+            h.x[n] = detail::to_vec(reinterpret_cast<const detail::FourInWords<T>&>(own_[n * kThreads]));
         __syncwarp();  // before they are overwritten
         return h;
     }
@@ -175,9 +345,12 @@ FORGE_DEVICE void store_held(T* dst, Size row_stride, Size col_stride, const Hel
     dst += H::column(self) * col_stride + H::row(self, 0) * row_stride;
     if (!H::has_column(self)) return;
     if (detail::in_fours(dst, row_stride, col_stride)) {
+        detail::with_row_stride<N>(row_stride, [&](Size stride) {
+            T* row = dst;
 #pragma unroll
-        for (int n = 0; n < H::kSteps; dst += H::step(self, n++) * row_stride)
-            if (H::has_row(self, n)) detail::store_four(dst, h.x[n]);
+            for (int n = 0; n < H::kSteps; row += H::step(self, n++) * stride)
+                if (H::has_row(self, n)) *reinterpret_cast<detail::FourInWords<T>*>(row) = detail::in_words<T>(h.x[n]);
+        });
     } else {
 #pragma unroll
         for (int n = 0; n < H::kSteps; dst += H::step(self, n++) * row_stride)
@@ -206,7 +379,6 @@ FORGE_DEVICE void sum_held_rows(const Held<M, N>& h, float* y, Weight weight) {
 #pragma unroll
         for (int l = 0; l < kWidth; ++l) sum.x[l] += __shfl_xor_sync(kAllLanes, sum.x[l], lanes);
     float* const parts = detail::parts_of_warps<kRow>();
-    sync();
     if (self % kLanes < H::kLanes) store(parts + self / kLanes * kRow + self % kLanes * kWidth, sum);
     sync();
     for (int j = self; j < N; j += kThreads) {

@@ -10,6 +10,14 @@ __device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepc
 /// Waits until the kernel before has ended and its results are visible.
 __device__ __forceinline__ void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+/// Both, of kernels for any GPU: before Hopper's they begin when the one before has ended.
+__device__ __forceinline__ void begin_beside_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+    let_next_kernel_start();
+    wait_for_kernel_before();
+#endif
+}
+
 /// Makes what this thread wrote before visible to the whole device.
 __device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 

@@ -10,6 +10,12 @@ __device__ __forceinline__ unsigned thread_in_block() {
     return number;
 }
 
+/// The same number, but what follows from it is computed where it is used, never kept from before.
+__device__ __forceinline__ unsigned anew(unsigned x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /// The block's dynamic shared memory.
 __device__ __forceinline__ void* block_memory() {
     extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[];

@@ -76,6 +76,7 @@ Source tiles_source(const plan::Plan& plan) {
             if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
             else if (p.schedule.warp_groups() && &kernel != &p.kernels.back() && !has_kernel_beside(p, kernel))
                 own.prologue.emplace_back("ptx::let_next_kernel_start();");
+            if (starts_early(p, kernel)) own.prologue.emplace_back("ptx::begin_beside_kernel_before();");
             if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.overlaps = true;
             (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);
         });

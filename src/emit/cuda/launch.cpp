@@ -26,6 +26,7 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
             kernel.aligned_floats() * plan.schedule.beside_groups * static_cast<std::int64_t>(sizeof(float));
     }
     launch.waits = waits_for_kernel_before(plan, kernel), launch.waits_late = runs_beside_kernel_before(plan, kernel);
+    launch.early = starts_early(plan, kernel);
     launch.maps = mapped_tensors(plan, kernel);
     return launch;
 }
@@ -34,6 +35,10 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
 
 bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
     return plan.schedule.warp_groups() && &kernel != &plan.kernels.front();
+}
+
+bool starts_early(const plan::Plan& plan, const plan::Kernel& kernel) {
+    return plan.schedule.holds_states && &kernel == &plan.kernels.front();
 }
 
 bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {

@@ -21,6 +21,10 @@ std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kern
 /// Whether the plan's kernels overlap so; `kernel` is one of them.
 bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel);
 
+/// Whether it may start before what the stream has ahead of the call has ended: kernels of single tokens, which take
+/// little longer than their launch does.
+bool starts_early(const plan::Plan& plan, const plan::Kernel& kernel);
+
 /// Whether it reads nothing that the kernel before makes, so that it runs beside that one, and waits for it at its own
 /// end: what follows then relies on both. It starts when all blocks of the kernel before have seen the end of what came
 /// before them, so that it may read that.

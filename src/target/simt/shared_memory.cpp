@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "emit/coming.h"
 #include "emit/cuda/emit_cuda.h"
@@ -19,9 +20,9 @@ using plan::Schedule;
 using plan::Strategy;
 
 constexpr std::int64_t kVector = 4;  ///< floats that a thread handles at a time
-/// Floats of a state that are on their way to a thread's registers, so that other blocks have loads under way too. For
-/// numbers of 16 bits that is too few bytes: those come to shared memory, and threads may hold more.
-constexpr std::int64_t kMostAsked = 64;
+/// Floats of states that a thread holds: so many that other blocks have loads under way too, and warps enough to hide
+/// what each waits for.
+constexpr std::int64_t kMostHeld = 64;
 constexpr std::int64_t kReserved = 1024;  ///< bytes of shared memory, of each block
 constexpr std::int64_t kGoodTile = 32;    ///< columns below which products no longer keep the warps of a block busy
 
@@ -87,6 +88,9 @@ class Fitting {
                !graph::has_saved_states(program_);
     }
 
+    /// Threads of a block, and tiles.
+    using Shape = std::pair<int, std::int64_t>;
+
     /// The fewest threads and tiles with which threads can hold all states: the more each has, the less all that is not
     /// states costs. More tiles only where multiprocessors would have nothing to do, or nothing beside one block.
     [[nodiscard]] std::optional<Schedule> holding(std::vector<Refusal>& refused) const {
@@ -94,26 +98,36 @@ class Fitting {
         constexpr int kLeastBlocks = 2;
         std::optional<Schedule> best;
         std::string why;
-        for (const int threads :
-             wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512}) {
-            for (const std::int64_t tiles : all_tile_counts()) {
-                Schedule s = schedule(1, tiles);
-                s.block_threads = threads, s.holds_states = true, s.states_ahead = is_half(wishes_.state_dtype);
-                plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
-                plan.state_dtype = wishes_.state_dtype;
-                if (const std::string no = why_not(plan); !no.empty()) {
-                    if (why.empty()) why = no;
-                    continue;
-                }
-                set_blocks(s, plan);
-                best = s;
-                const bool busy = wishes_.expected_tasks * tiles >= memory_.multiprocessors;
-                if ((busy && s.resident_blocks >= kLeastBlocks) || s.tile_size <= kNarrow) return best;
+        for (const auto& [threads, tiles] : shapes()) {
+            if (best && tiles <= best->tiles) continue;  // fewer threads hold as much
+            Schedule s = schedule(1, tiles);
+            s.block_threads = threads, s.holds_states = true, s.states_ahead = is_half(wishes_.state_dtype);
+            plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
+            plan.state_dtype = wishes_.state_dtype;
+            if (const std::string no = why_not(plan); !no.empty()) {
+                if (why.empty()) why = no;
+                continue;
             }
-            if (best) return best;
+            set_blocks(s, plan);
+            best = s;
+            const bool busy = wishes_.expected_tasks * tiles >= memory_.multiprocessors;
+            if ((busy && s.resident_blocks >= kLeastBlocks) || s.tile_size <= kNarrow) return best;
         }
-        refused.push_back(refusal(Reason::NotHeld, why));
-        return std::nullopt;
+        if (!best) refused.push_back(refusal(Reason::NotHeld, why));
+        return best;
+    }
+
+    /// In the order of preference: few threads first, as many small blocks have loads under way at different times.
+    /// Where blocks take tasks in turn, loads are under way anyway, and few tiles come first: whatever is done once per
+    /// task is done for more of a state.
+    [[nodiscard]] std::vector<Shape> shapes() const {
+        std::vector<Shape> found;
+        for (const int threads : wishes_.threads ? std::vector<int>{wishes_.threads} : std::vector<int>{128, 256, 512})
+            for (const std::int64_t tiles : all_tile_counts()) found.emplace_back(threads, tiles);
+        if (is_half(wishes_.state_dtype))
+            std::stable_sort(found.begin(), found.end(),
+                             [](const Shape& a, const Shape& b) { return a.second < b.second; });
+        return found;
     }
 
     [[nodiscard]] std::vector<std::int64_t> all_tile_counts() const {
@@ -126,24 +140,18 @@ class Fitting {
         const tile::TileKernel& tiles = plan.kernels.front().tiles;
         const std::int64_t floats = held_floats(plan);
         if (floats == 0) return tiles.not_held;
-        if (!plan.schedule.states_ahead && floats > kMostAsked)
-            return fmt::format("a thread would hold {} floats of states", floats);
+        if (floats > kMostHeld) return fmt::format("a thread would hold {} floats of states", floats);
         return bytes_of_block(plan) > memory_.bytes ? "vectors and states take more than shared memory has" : "";
     }
 
     /// Blocks of threads per multiprocessor, for which registers must do: as many as what threads hold of states, and
     /// what they need for all else, leave room for, and shared memory. The more there are, the more loads are under
-    /// way. Few tokens' vectors are asked for before states are waited for where that costs no block.
+    /// way.
     void set_blocks(Schedule& s, const plan::Plan& plan) const {
-        constexpr std::int64_t kRegisters = 65536, kOthers = 48, kAhead = 48, kFewTokens = 16;
+        constexpr std::int64_t kRegisters = 65536, kOthers = 48;
         const std::int64_t by_memory = std::max(memory_.bytes, memory_.all_bytes) / (bytes_of_block(plan) + kReserved);
-        const auto blocks = [&](std::int64_t others) {
-            const std::int64_t by_registers = kRegisters / (s.block_threads * (others + held_floats(plan)));
-            return static_cast<int>(std::max<std::int64_t>(1, std::min(by_registers, by_memory)));
-        };
-        const int most = blocks(kOthers), ahead = blocks(kOthers + kAhead);
-        s.fetches_ahead = wishes_.expected_tokens > kFewTokens || (s.states_ahead && ahead == most);
-        s.resident_blocks = s.fetches_ahead ? ahead : most;
+        const std::int64_t by_registers = kRegisters / (s.block_threads * (kOthers + held_floats(plan)));
+        s.resident_blocks = static_cast<int>(std::max<std::int64_t>(1, std::min(by_registers, by_memory)));
     }
 
     /// With what warps leave each other of a sum, and the next task's states.

@@ -4,6 +4,7 @@
 namespace forge::cuda::ptx {
 
 inline unsigned thread_in_block() { return static_cast<unsigned>(forge_machine.thread()); }
+inline unsigned anew(unsigned x) { return x; }
 inline void* block_memory() { return forge_machine.memory(); }
 
 }  // namespace forge::cuda::ptx
