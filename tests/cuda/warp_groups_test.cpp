@@ -180,8 +180,8 @@ TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
 
 TEST(WarpGroupSource, IsAsBefore) {
     const auto source = [](std::int64_t tasks, std::int64_t v = 128) {
-        return emit::emit_cuda(plan_for(program_named("scalar_gla"),
-                                        {.v = v, .strategy = plan::Strategy::OnePass, .tasks = tasks}));
+        return emit::emit_cuda(
+            plan_for(program_named("scalar_gla"), {.v = v, .strategy = plan::Strategy::OnePass, .tasks = tasks}));
     };
     EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_warp_groups.cu", source(kFewTasks)));
     EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_block_of_tiles.cu", source(kManyTasks)));

@@ -7,12 +7,12 @@
 ///             [--time]
 ///             [--large] [--shape=TEXT]
 ///
-/// `--heads`: how many the schedule is to expect (32: several warp groups per task; 512: one, or blocks of tiles). `--cases`: only awkward
-/// cases whose names have one of these texts, each once and without replays (for compute-sanitizer). `--tokens` adds a
-/// case of so many tokens, or is the most to measure. `--large`: long sequences and tensors of more than 2^31 elements
-/// instead (large.h), `--shape` some of them. A row per (program, type, sizes, strategy) goes to the CSV, failures to
-/// standard output; the exit status says whether all is well. The schedule in a row says which path it took. Needs no
-/// test library.
+/// `--heads`: how many the schedule is to expect (32: several warp groups per task; 512: one, or blocks of tiles).
+/// `--cases`: only awkward cases whose names have one of these texts, each once and without replays (for
+/// compute-sanitizer). `--tokens` adds a case of so many tokens, or is the most to measure. `--large`: long sequences
+/// and tensors of more than 2^31 elements instead (large.h), `--shape` some of them. A row per (program, type, sizes,
+/// strategy) goes to the CSV, failures to standard output; the exit status says whether all is well. The schedule in a
+/// row says which path it took. Needs no test library.
 #include <fmt/format.h>
 
 #include <algorithm>
