@@ -276,7 +276,7 @@ class Forms {
 
     /// The form that suits the users of an elementwise matrix.
     [[nodiscard]] Space wanted(ValueId v) const {
-        bool operand = false, as_tile = false;
+        bool operand = false, as_tile = false, summed = false;
         Space as_fragment = Space::Reg;
         for (const ir::Result& r : fn_.results) {
             if (r.value != v) continue;
@@ -298,7 +298,7 @@ class Forms {
             } else if (decays_operand(u, v)) {
                 operand = true;
             } else if (is_sum(u) || is_running_sum(u)) {
-                as_fragment = Space::Fragment;
+                summed = true;
             } else if (!ir::is_elementwise(user.code) || !is_fragment(evaluated(u))) {
                 if (!all_alike() || !ir::is_elementwise(user.code)) return Space::Tile;
                 as_tile = true;
@@ -308,6 +308,7 @@ class Forms {
             }
         }
         if (as_tile && (!operand || parts_of(fn_, v, rules_) > 1)) return Space::Tile;
+        if (summed) as_fragment = Space::Fragment;  // whatever products want: sums are over rows and columns of these
         return operand || as_fragment == Space::Reg ? Space::Operand : as_fragment;
     }
 
