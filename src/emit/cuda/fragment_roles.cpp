@@ -46,12 +46,11 @@ class RolesWriter {
         inputs_.ask_for_all();
         out_.end("");
         out_.begin({Kind::Role, giver()}, has_takers() ? "} else if (group() == 1)" : "} else");
-        if (roles_.by_tiles) make_common();
-        else go_from_state_to_state();
+        take_every_chunk(Roles::kGives, !roles_.by_tiles);
         if (has_takers()) {
             out_.end("");
             out_.begin({Kind::Role, taker()}, "} else");
-            if (roles_.by_tiles) make_tiles();
+            if (roles_.by_tiles) take_every_chunk(Roles::kTakes, true);
             else make_outputs();
         }
         out_.end();
@@ -130,33 +129,34 @@ class RolesWriter {
         });
     }
 
-    /// The loop of a group that has a part in every chunk.
-    void begin_every_chunk() {
-        out_.line("Turn<kStages> stage;");
-        if (has_takers()) out_.line("[[maybe_unused]] Turn<{}> to;", buffers());
-        out_.begin({Kind::Loop, "chunks"}, fmt::format("for (; row < at.end; row += kChunk, stage.next(){})",
-                                                       has_takers() ? ", to.next()" : ""));
-    }
     void begin_chunk(FragmentBody& body, bool stores) {
         const Statement filled = wait_for(Context::kStages, kernel::Side::Filled, "stage");
         if (stores) body.begin_chunk(line_of_all({stores_read(), filled, group_barrier()}));
         else body.begin_chunk(body.writes_memory() ? line_of_all({filled, group_barrier()}) : filled);
     }
 
-    void go_from_state_to_state() {
-        FragmentBody body(c_, transfers_, inputs_, Roles::kGives);
+    /// A group that has a part in every chunk: what tiles have in common, or one that holds states.
+    void take_every_chunk(std::uint8_t role, bool holds_states) {
+        FragmentBody body(c_, transfers_, inputs_, role);
         FragmentStates states(c_, transfers_);
-        take_registers("more", registers_.gives);
+        const bool stores = stores_outputs(role);
+        if (holds_states) take_registers("more", role == Roles::kGives ? registers_.gives : registers_.takes);
+        else take_registers("fewer", registers_.gives);
         body.declare_buffers();
-        states.start();
-        begin_every_chunk();
-        begin_chunk(body, false);
-        states.store_before();
+        if (stores) declare_outputs();
+        if (holds_states) states.start();
+        out_.line("Turn<kStages> stage;");
+        if (has_takers()) out_.line("[[maybe_unused]] Turn<{}> to;", buffers());
+        out_.begin({Kind::Loop, "chunks"}, fmt::format("for (; row < at.end; row += kChunk, stage.next(){})",
+                                                       has_takers() ? ", to.next()" : ""));
+        begin_chunk(body, stores);
+        if (holds_states) states.store_before();
         body.operations();
-        body.keep_carried();
+        if (holds_states) body.keep_carried();
         out_.end();
-        if (body.writes_memory()) out_.add(group_barrier());
-        states.store();
+        if (stores) out_.add(stores_read());
+        else if (holds_states && body.writes_memory()) out_.add(group_barrier());
+        if (holds_states) states.store();
     }
 
     void make_outputs() {
@@ -177,40 +177,6 @@ class RolesWriter {
         body.operations();
         out_.end();
         out_.add(stores_read());
-    }
-
-    /// What all tiles need, ahead of them.
-    void make_common() {
-        FragmentBody body(c_, transfers_, inputs_, Roles::kGives);
-        const bool stores = stores_outputs(Roles::kGives);
-        take_registers("fewer", registers_.gives);
-        body.declare_buffers();
-        if (stores) declare_outputs();
-        begin_every_chunk();
-        begin_chunk(body, stores);
-        body.operations();
-        out_.end();
-        if (stores) out_.add(stores_read());
-    }
-
-    /// States and outputs, of a tile.
-    void make_tiles() {
-        FragmentBody body(c_, transfers_, inputs_, Roles::kTakes);
-        FragmentStates states(c_, transfers_);
-        const bool stores = stores_outputs(Roles::kTakes);
-        take_registers("more", registers_.takes);
-        body.declare_buffers();
-        if (stores) declare_outputs();
-        states.start();
-        begin_every_chunk();
-        begin_chunk(body, stores);
-        states.store_before();
-        body.operations();
-        body.keep_carried();
-        out_.end();
-        if (stores) out_.add(stores_read());
-        else if (body.writes_memory()) out_.add(group_barrier());
-        states.store();
     }
 
     Context& c_;
