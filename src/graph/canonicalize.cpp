@@ -52,6 +52,14 @@ Rewrite simplify_view(const Function& out, const Op& op, const Args& args) {
     return std::nullopt;
 }
 
+/// A decay mask is its own lower triangle.
+Rewrite triangle_of_mask(const Function& out, const Op& op, const Args& args) {
+    const Op& x = out.op(args[0]);
+    const bool whole = op.code == Opcode::Tril && x.code == Opcode::DecayMask &&
+                       op.attrs.diagonal >= (x.attrs.exclusive ? -1 : 0);
+    return whole ? Rewrite(args[0]) : std::nullopt;
+}
+
 /// The last element of a running sum is the sum.
 Rewrite last_of_cumsum(Function& out, const Op& op, const Args& args) {
     const Op& x = out.op(args[0]);
@@ -148,6 +156,7 @@ Op with_positive_axis(Op op, const Function& out, const Args& args) {
 
 Rewrite rewrite(Function& out, const Op& op, const Args& args) {
     if (const auto r = simplify_view(out, op, args)) return r;
+    if (const auto r = triangle_of_mask(out, op, args)) return r;
     if (const auto r = last_of_cumsum(out, op, args)) return r;
     if (const auto r = fold_transposes(out, op, args)) return r;
     if (const auto r = sink_view_scan(out, op, args)) return r;

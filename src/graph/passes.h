@@ -14,7 +14,7 @@ namespace forge::graph {
 /// ends that compute in float32 throughout.
 ir::Function widen(const ir::Function& fn);
 /// Constants folded, x*1 and x+0 dropped, views pushed outwards or merged, transposes folded into products,
-/// select(cumsum(g), -1) = sum(g), negations and divisions by constants in one form.
+/// select(cumsum(g), -1) = sum(g), triangles of decay masks, negations and divisions by constants in one form.
 ir::Function canonicalize(const ir::Function& fn);
 /// Equal ops on equal operands become one.
 ir::Function cse(const ir::Function& fn);

@@ -99,6 +99,11 @@ class Forms {
         return all_alike() && op.code == Opcode::DecayApply && is_block_decay(fn_.op(op.args[0]).type, op.type);
     }
 
+    /// Whether a decay mask between tokens of several rows each is worked out in the loops that read it.
+    [[nodiscard]] bool is_mask_in_loops(ValueId v) const {
+        return fn_.op(v).code == Opcode::RepeatInterleave && form_[index(v)] == Space::Reg;
+    }
+
     /// Of a matrix whose columns run along the value axis, or of any other. Groups that only make outputs have no
     /// states to chain: theirs are never transposed, so that scores feed the product with values from registers.
     [[nodiscard]] Space fragment(ValueId v) const {
@@ -112,6 +117,13 @@ class Forms {
 
   private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    /// Of a mask, by rows or columns, and by nothing that has to find it in memory.
+    [[nodiscard]] bool is_repeated_mask(ValueId v) const {
+        const auto& users = users_[index(v)];
+        return repeated_mask(fn_, v) &&
+               std::none_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_view(fn_.op(u).code); });
+    }
 
     /// What no carried state needs.
     void find_outputs() {
@@ -137,9 +149,10 @@ class Forms {
             form_[index(v)] = is_number(op.args[0]) ? Space::Reg : Space::Tile;
         else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
         else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
-        else if (op.code == Opcode::Inverse) form_[index(v)] = is_block_inverse(op) ? Space::Fragment : Space::Tile;
+        else if (op.code == Opcode::Inverse) form_[index(v)] = is_fragment_inverse(op) ? Space::Fragment : Space::Tile;
         else if (op.code == Opcode::DecayMask && op.type.shape[0].factor != kBlock)
             refuse(Reason::SeveralRows, ir::described(fn_, v));
+        else if (is_repeated_mask(v)) form_[index(v)] = Space::Reg;  // worked out wherever it is read
         else if (op.code == Opcode::DecayRows) form_[index(v)] = Space::Spill;  // written as soon as it is known
         else if (is_running_sum(v) || is_decay_apply(v)) form_[index(v)] = Space::Fragment;
         else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
@@ -362,13 +375,15 @@ class Copies {
         return decays && rules_.half == DType::F16 ? 2 : 1;
     }
 
-    /// Whether a device function would read a view whose rows are not dense.
+    /// Whether an operand needs a tile of its own: a device function reads dense rows, and of a decay mask there are
+    /// only the sums that loops work it out from.
     [[nodiscard]] bool lies_apart(ValueId v, std::size_t i) const {
         const Op &op = fn_.op(v), &from = fn_.op(op.args[i]);
-        if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || ir::is_view(op.code) || op.code == Opcode::Copy ||
-            forms_.is_sum(v) || forms_.is_running_sum(v))
+        if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || op.code == Opcode::Copy || forms_.is_sum(v) ||
+            forms_.is_running_sum(v) || forms_.is_mask_in_loops(v))
             return false;
-        if (from.type.rank() == 0) return false;  // a number, which such functions take as one
+        if (from.code == Opcode::DecayMask) return operand_form(v, i) == Space::Tile;
+        if (ir::is_view(op.code) || from.type.rank() == 0) return false;  // functions take a number as one
         if (forms_[op.args[i]] == Space::Reg) return true;
         if (forms_[op.args[i]] != Space::Tile || !ir::is_view(from.code)) return false;
         return !contiguous_rows(from.type, eventual_layout(fn_, op.args[i], {4, true}));
@@ -389,11 +404,8 @@ class Copies {
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
         if (forms_.is_decay_apply(v)) return i == 1 ? Space::Operand : Space::Tile;
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
-        if (now == Space::Reg || forms_.is_sum(v)) return now;
-        if (!ir::is_elementwise(op.code)) {
-            if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(Reason::WholeMask, ir::described(fn_, v));
-            return Space::Tile;
-        }
+        if (now == Space::Reg || forms_.is_sum(v) || forms_.is_mask_in_loops(v)) return now;
+        if (!ir::is_elementwise(op.code)) return Space::Tile;
         const Space loop = forms_.evaluated(v);
         if (is_fragment(loop) && fn_.op(op.args[i]).code == Opcode::DecayMask && is_beside_products()) return loop;
         if (is_fragment(loop) && now == Space::Operand) return forms_.all_alike() || forms_.is_summed(v) ? now : loop;
@@ -435,7 +447,7 @@ class Copies {
     ValueId fresh(ValueId v) {
         const ValueId mapped = in_form(v, Space::Tile);
         const Op& op = out_.op(mapped);
-        if (op.code != Opcode::Param && !ir::is_view(op.code)) return mapped;
+        if (op.code != Opcode::Param && op.code != Opcode::DecayMask && !ir::is_view(op.code)) return mapped;
         return add(Op{Opcode::Copy, op.type, {mapped}, {}, op.name, op.where, std::nullopt}, Space::Tile);
     }
 

@@ -62,8 +62,16 @@ bool is_block_matrix(const ir::Type& type) {
                                            [](const Dim& d) { return d.is_constant() && d.factor % kBlock == 0; });
 }
 
-bool is_block_inverse(const Op& op) {
-    return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor == kBlock;
+bool is_fragment_inverse(const Op& op) {
+    return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor <= 2 * kBlock;
+}
+
+std::optional<RepeatedMask> repeated_mask(const Function& fn, ValueId v) {
+    if (fn.op(v).code != Opcode::RepeatInterleave) return std::nullopt;
+    RepeatedMask found{v};
+    for (; fn.op(found.mask).code == Opcode::RepeatInterleave; found.mask = fn.op(found.mask).args[0])
+        (fn.op(found.mask).attrs.dim == 0 ? found.rows : found.cols) *= fn.op(found.mask).attrs.count;
+    return fn.op(found.mask).code == Opcode::DecayMask ? std::optional(found) : std::nullopt;
 }
 
 bool is_fragment_sum(const Function& fn, ValueId v) {
@@ -79,10 +87,10 @@ bool arrives_late(const Function& fn, ValueId v) {
 }
 
 std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
-    constexpr std::int64_t kInverseFloats = 12 * 256, kWarps = 4;  // the device library's
+    constexpr std::int64_t kInverseFloats = 12 * 256, kInverseOfTwoFloats = 4096, kWarps = 4;  // the device library's
     if (is_fragment_sum(fn, v)) return fn.op(v).attrs.dim == 1 ? 0 : kWarps * size_of(fn.op(v).type, 0);
-    if (is_block_inverse(fn.op(v))) return kInverseFloats;
     const Op& op = fn.op(v);
+    if (is_fragment_inverse(op)) return op.type.shape[0].factor == kBlock ? kInverseFloats : kInverseOfTwoFloats;
     if (!op.layout || !is_fragment(op.layout->space)) return work_floats(fn, v, {4, true});
     if (op.code == Opcode::Cumsum) return kWarps * size_of(op.type, 1);
     return op.code == Opcode::DecayApply ? gate_sums_floats(op.type, false) : 0;

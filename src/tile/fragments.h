@@ -7,6 +7,7 @@
 /// then comes from registers or from shared memory, the other always from shared memory.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -39,8 +40,14 @@ inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smalles
 
 /// Whether a lowered type is a matrix of whole blocks.
 bool is_block_matrix(const ir::Type& type);
-/// Whether an inverse is of one block, which is held in registers.
-bool is_block_inverse(const ir::Op& op);
+/// Whether an inverse is of one block or of two by two, which are held in registers.
+bool is_fragment_inverse(const ir::Op& op);
+/// A decay mask between tokens of which each has several rows or columns.
+struct RepeatedMask {
+    ir::ValueId mask;  ///< between the tokens
+    std::int64_t rows = 1, cols = 1;
+};
+std::optional<RepeatedMask> repeated_mask(const ir::Function& fn, ir::ValueId v);
 /// Whether threads sum what they hold of a matrix, or would hold of it as a fragment, over its rows or columns.
 bool is_fragment_sum(const ir::Function& fn, ir::ValueId v);
 /// Floats of memory of its own that an operation of these kernels needs.

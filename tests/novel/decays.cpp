@@ -112,6 +112,37 @@ LinearAttention linear_gate() {
     return a;
 }
 
+/// S = exp(g) S + k₀ v₀ᵀ + k₁ v₁ᵀ, two rows of keys and values per token, whose decays to the chunk's end are the last row of
+/// the decays between all rows: a part of a decay mask, as it is and repeated.
+LinearAttention last_rows() {
+    auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
+    LinearAttention a("last_rows");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {2 * T, H, K}).input("v", BF16, {2 * T, HV, V});
+    a.input("g", F32, {T, HV}, kLogDecays);
+    a.state("s", F32, {K, V});
+
+    a.chunk({"k", "v", "g"}, [](Tensor k, Tensor v, Tensor g) {
+        Tensor G = cumsum(g, 0), decays = tril(exp(unsqueeze(G, 1) - unsqueeze(G, 0)));
+        Tensor rows = cache_result(repeat_interleave(decays, 2, 1), "rows");
+        Tensor first = cache_result(select(decays, 1, 0), "first");
+        return matmul(transpose(k * unsqueeze(select(rows, 0, -1), 1)), v.to(F32));
+    });
+    a.decay({"prev_s", "chunk_state", "g"},
+            [](Tensor prev, Tensor chunk, Tensor g) { return prev * exp(sum(g, 0)) + chunk; });
+    a.merge({"q", "k", "v", "g", "rows", "first", "chunk_state"},
+            [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor rows, Tensor first, Tensor before) {
+                Tensor scores = matmul_out_fp32(q, transpose(k)) * rows;
+                Tensor passed = first * exp(select(g, 0, 0));  // from the chunk's beginning
+                return matmul(scores, v.to(F32)) + matmul(q.to(F32), before) * unsqueeze(passed, 1);
+            });
+    a.step({"q", "k", "v", "g", "prev_s"}, [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s) -> Results {
+        const auto row = [](const Tensor& x, int i) { return select(x, 0, i); };
+        Tensor next = s * exp(g) + outer(row(k, 0), row(v, 0)) + outer(row(k, 1), row(v, 1));
+        return {{"s", next}, {"o", matmul(q, next)}};
+    });
+    return a;
+}
+
 /// Comba's closed loop (arXiv:2506.02475): u = β (v - S_{t-1}ᵀ p) reads with p, before the decay; S = exp(g) S + k uᵀ.
 LinearAttention closed_loop() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");

@@ -16,6 +16,7 @@ const std::vector<variants::Entry>& all() {
         {"two_sided", "S = diag(e^gk) S diag(e^gv) + k vᵀ", "decay along K and V", two_sided},
         {"elementwise_decay", "S = e^g ⊙ S + k vᵀ, g [K, V]", "tensors of rank 3", elementwise_decay},
         {"linear_gate", "S = α S + k vᵀ", "a gate that is not a logarithm, pad 1", linear_gate},
+        {"last_rows", "S = e^g S + k₀ v₀ᵀ + k₁ v₁ᵀ", "parts of decay masks", last_rows},
         {"closed_loop", "S = e^g S + β k (v - Sᵀ p)ᵀ", "reads before the decay, with p ≠ k", closed_loop},
         {"token_shift", "k' = k + μ (k_{t-1} - k)", "prev_token", token_shift},
         {"shifted_pairs", "S = S + w₀ w'₁ (k₀ ⊙ k'₁) (v - v')ᵀ", "prev_token of several inputs, rows and head counts",

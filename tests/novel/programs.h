@@ -16,6 +16,7 @@ LinearAttention value_decay();
 LinearAttention two_sided();
 LinearAttention elementwise_decay();
 LinearAttention linear_gate();
+LinearAttention last_rows();
 LinearAttention closed_loop();
 LinearAttention token_shift();
 LinearAttention paired_keys();

@@ -255,7 +255,7 @@ FORGE_DEVICE void add_decay_channels(const DecayLane& at, int col, int group, co
 
 template <bool EXCLUSIVE>
 FORGE_DEVICE void drop_above_diagonal(Fragment<64, 64>& f) {
-    each_lower([&](const Spot& s) { f.put(s, tril(f.at(s), s.i, s.j, -static_cast<int>(EXCLUSIVE))); });
+    each_lower<64>([&](const Spot& s) { f.put(s, tril(f.at(s), s.i, s.j, -static_cast<int>(EXCLUSIVE))); });
 }
 
 }  // namespace detail

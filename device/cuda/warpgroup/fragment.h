@@ -63,17 +63,20 @@ FORGE_DEVICE void each_row(F f) {
 /// A number that is the same for all lanes, which the compiler then sees.
 FORGE_DEVICE int uniform(int x) { return __shfl_sync(kAllLanes, x, 0); }
 
-/// f(spot) for what this thread holds of the blocks of 16 x 16 on and below the diagonal of a 64 x 64 fragment.
-template <class F>
+/// f(spot) for what this thread holds of the blocks of 16 x 16 on and below the diagonal of an N x N fragment.
+template <int N, class F>
 FORGE_DEVICE void each_lower(F f) {
     constexpr int kBlock = 8;  // registers
     const int self = thread() % 128, own = uniform(self / kLanes), i = self / kLanes * 16 + self % kLanes / 4,
               j = self % 4 * 2;
 #pragma unroll
-    for (int b = 0; b < 4; ++b)
-        if (b <= own)
+    for (int m = 0; m < N / 64; ++m)
 #pragma unroll
-            for (int n = b * kBlock; n < (b + 1) * kBlock; n += 2) f(Spot{n, i + n / 2 % 2 * 8, n / 4 * 8 + j});
+        for (int b = 0; b < 4 * (m + 1); ++b)
+            if (b <= 4 * m + own)
+#pragma unroll
+                for (int n = b * kBlock; n < (b + 1) * kBlock; n += 2)
+                    f(Spot{m * (N / 2) + n, m * 64 + i + n / 2 % 2 * 8, n / 4 * 8 + j});
 }
 
 /// ptx::hold, with all of its registers.

@@ -10,6 +10,7 @@
 #include "decays.h"
 #include "fragment.h"
 #include "inverse.h"
+#include "inverse_of_two.h"
 #include "kept_rows.h"
 #include "move.h"
 #include "multiply.h"

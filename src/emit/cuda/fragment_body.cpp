@@ -219,8 +219,8 @@ void FragmentBody::compute(ValueId v) {
         out_.line("if (warp() == 0) store_decay_sums({}, load_pair({} + 2 * lane()));", c_.name(v),
                   c_.name(op.args[0]));
     } else if (op.code == Opcode::Inverse && c_.is_fragment(v)) {
-        out_.line("const Fragment<64, 64> {} = unit_lower_inverse({}, scratch + {});", c_.name(v), c_.name(op.args[0]),
-                  c_.kernel.tiles.work.at(v));
+        out_.line("const {} {} = unit_lower_inverse({}, scratch + {});", fragment_type(fn_, v), c_.name(v),
+                  c_.name(op.args[0]), c_.kernel.tiles.work.at(v));
     } else if (op.code == Opcode::Cumsum && c_.is_fragment(v)) {
         out_.line("const {} {} = running_sums<{}, {}>({}, scratch + {});", fragment_type(fn_, v), c_.name(v),
                   op.attrs.reverse, op.attrs.exclusive, c_.name(op.args[0]), c_.kernel.tiles.work.at(v));

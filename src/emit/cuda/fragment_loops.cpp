@@ -47,7 +47,7 @@ class FragmentLoop {
         for (const std::string& s : before_) c_.out.put(s);
         if (in_fragment()) {
             c_.out.line("Fragment<{}, {}> {}{};", rows(), cols(), c_.name(root_), lower() ? " = {}" : "");
-            c_.out.open(lower() ? "each_lower([&](const Spot& spot)"
+            c_.out.open(lower() ? fmt::format("each_lower<{}>([&](const Spot& spot)", rows())
                                 : fmt::format("each<{}, {}>([&](const Spot& spot)", rows(), cols()));
         } else {
             const std::int64_t row = (cols() + 3) / 4;
@@ -65,9 +65,9 @@ class FragmentLoop {
 
   private:
     [[nodiscard]] bool in_fragment() const { return space_ == Space::Fragment || space_ == Space::Transposed; }
-    /// Whether nothing above the diagonal of a single block need be computed.
+    /// Whether nothing above the diagonal need be computed.
     [[nodiscard]] bool lower() const {
-        return space_ == Space::Fragment && rows() == tile::kBlock && cols() == tile::kBlock &&
+        return space_ == Space::Fragment && rows() == cols() && rows() <= 2 * tile::kBlock &&
                ir::triangle_of(fn_, root_) != ir::Triangle::Full;
     }
     [[nodiscard]] int rank() const { return fn_.op(root_).type.rank(); }
@@ -114,10 +114,7 @@ class FragmentLoop {
         const Op& op = fn_.op(v);
         const std::string& n = c_.name(v);
         reads_fragment_ = reads_fragment_ || c_.is_fragment(v);
-        if (op.code == Opcode::DecayMask) {
-            const char* kind = space_ == Space::Transposed ? "decays_down" : in_fragment() ? "decays" : "decays_four";
-            return fmt::format("{}<{}>({}, {}, {})", kind, op.attrs.exclusive, n, variable(0), variable(1));
-        }
+        if (op.code == Opcode::DecayMask) return decays({v});
         switch (op.layout->space) {
             case Space::Fragment:
             case Space::Transposed:
@@ -134,6 +131,13 @@ class FragmentLoop {
                 break;
         }
         return load_tile(v);
+    }
+
+    [[nodiscard]] std::string decays(const tile::RepeatedMask& of) const {
+        const char* kind = space_ == Space::Transposed ? "decays_down" : in_fragment() ? "decays" : "decays_four";
+        const std::string repeats = of.rows * of.cols == 1 ? "" : fmt::format(", {}, {}", of.rows, of.cols);
+        return fmt::format("{}<{}{}>({}, {}, {})", kind, fn_.op(of.mask).attrs.exclusive, repeats, c_.name(of.mask),
+                           variable(0), variable(1));
     }
 
     std::string load_where_it_lies(ValueId v) {
@@ -178,6 +182,7 @@ class FragmentLoop {
             return fmt::format("{}({}, {})", function("eye"), variable(rank() - 2), variable(rank() - 1));
         if (op.code == Opcode::Arange) return named(v, fmt::format("count_from({})", variable(0)));
         if (ir::is_view(op.code)) return number(op.args[0]);
+        if (const auto mask = tile::repeated_mask(fn_, v)) return named(v, decays(*mask));
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a));
         if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));
