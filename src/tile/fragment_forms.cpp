@@ -362,12 +362,15 @@ class Copies {
         return decays && rules_.half == DType::F16 ? 2 : 1;
     }
 
-    /// Whether a device function would read a view whose rows are not dense.
+    /// Whether a device function would read a view whose rows are not dense, or decays between tokens, of which only
+    /// sums of gates are kept; so would a view.
     [[nodiscard]] bool lies_apart(ValueId v, std::size_t i) const {
         const Op &op = fn_.op(v), &from = fn_.op(op.args[i]);
+        if (from.code == Opcode::DecayMask && ir::is_view(op.code)) return true;
         if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || ir::is_view(op.code) || op.code == Opcode::Copy ||
             forms_.is_sum(v) || forms_.is_running_sum(v))
             return false;
+        if (from.code == Opcode::DecayMask) return true;
         if (from.type.rank() == 0) return false;  // a number, which such functions take as one
         if (forms_[op.args[i]] == Space::Reg) return true;
         if (forms_[op.args[i]] != Space::Tile || !ir::is_view(from.code)) return false;
@@ -390,10 +393,7 @@ class Copies {
         if (forms_.is_decay_apply(v)) return i == 1 ? Space::Operand : Space::Tile;
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
         if (now == Space::Reg || forms_.is_sum(v)) return now;
-        if (!ir::is_elementwise(op.code)) {
-            if (fn_.op(op.args[i]).code == Opcode::DecayMask) refuse(Reason::WholeMask, ir::described(fn_, v));
-            return Space::Tile;
-        }
+        if (!ir::is_elementwise(op.code)) return Space::Tile;
         const Space loop = forms_.evaluated(v);
         if (is_fragment(loop) && fn_.op(op.args[i]).code == Opcode::DecayMask && is_beside_products()) return loop;
         if (is_fragment(loop) && now == Space::Operand) return forms_.all_alike() || forms_.is_summed(v) ? now : loop;
@@ -435,7 +435,7 @@ class Copies {
     ValueId fresh(ValueId v) {
         const ValueId mapped = in_form(v, Space::Tile);
         const Op& op = out_.op(mapped);
-        if (op.code != Opcode::Param && !ir::is_view(op.code)) return mapped;
+        if (op.code != Opcode::Param && op.code != Opcode::DecayMask && !ir::is_view(op.code)) return mapped;
         return add(Op{Opcode::Copy, op.type, {mapped}, {}, op.name, op.where, std::nullopt}, Space::Tile);
     }
 
