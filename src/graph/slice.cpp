@@ -4,6 +4,7 @@
 #include <set>
 
 #include "graph/passes.h"
+#include "graph/saved_states.h"
 
 namespace forge::graph {
 namespace {
@@ -152,13 +153,13 @@ std::vector<std::string> parallel_axes(const Function& program, Whole whole) {
     return found;
 }
 
-std::vector<std::string> scan_axes(const Function& program) {
-    const std::set<std::string> sums = summed_states(program);
+std::vector<std::string> scan_axes(const Function& program, Whole whole) {
+    const std::set<std::string> sums = has_saved_states(program) ? summed_states(program) : std::set<std::string>();
     Function scans = program;
     std::erase_if(scans.results, [&](const ir::Result& r) {
         return r.role != Role::After && (r.role != Role::State || sums.contains(r.name));
     });
-    return parallel_axes(dce(scans));
+    return parallel_axes(dce(scans), whole);
 }
 
 std::set<std::string> summed_states(const Function& program) {

@@ -33,8 +33,8 @@ std::vector<std::string> parallel_axes(const ir::Function& program, Whole whole 
 /// Whether an operation treats an axis as a batch: no contraction, reduction, reordering or position along it.
 bool is_parallel(const ir::Function& fn, const ir::Op& op, const std::string& axis);
 
-/// The same of what carries states from chunk to chunk alone, but for sums.
-std::vector<std::string> scan_axes(const ir::Function& program);
+/// The same of what carries states from chunk to chunk alone; of a backward pass but for sums.
+std::vector<std::string> scan_axes(const ir::Function& program, Whole whole = Whole::All);
 
 /// The states to which every chunk adds something, and which nothing else reads.
 std::set<std::string> summed_states(const ir::Function& program);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "frontend/join.h"
@@ -88,6 +89,15 @@ TEST(Slices, AreTheLeastSequentialWork) {
         EXPECT_EQ(ops_in(program, Slice::OutputOnly), expected.output_only) << entry.name;
         EXPECT_EQ(parallel_axes(program), expected.axes) << entry.name;
     }
+}
+
+// The mean over V is the outputs' alone: scans may take parts of V, which the kernel after them sees whole.
+TEST(Slices, HaveAxesThatOutputsMix) {
+    const auto entry = std::find_if(novel::all().begin(), novel::all().end(),
+                                    [](const variants::Entry& e) { return e.name == "two_readings"; });
+    const ir::Function program = program_of(*entry);
+    EXPECT_TRUE(parallel_axes(program, Whole::Some).empty());
+    EXPECT_EQ(scan_axes(program), std::vector<std::string>{"V"});
 }
 
 TEST(Slices, FollowFromTheStateAlone) {

@@ -81,10 +81,20 @@ tile::Sizes padded_sizes(const ir::Function& program, const tile::Sizes& sizes) 
     return padded;
 }
 
+/// Whether outputs mix every axis along which scans can be cut, so that only a kernel of whole chunks can make them.
+bool outputs_mix_axes(const ir::Function& program) {
+    return graph::parallel_axes(program, graph::Whole::Some).empty() &&
+           !graph::scan_axes(program, graph::Whole::Some).empty();
+}
+
 /// `sizes`: on chip.
 std::string value_axis(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes) {
     std::vector<std::string> axes = plan::cut_axes(program, strategy);
-    if (axes.empty() && !graph::has_saved_states(program)) axes = graph::parallel_axes(program, graph::Whole::Some);
+    if (axes.empty() && !graph::has_saved_states(program)) {
+        const bool apart = strategy == Strategy::Fused || strategy == Strategy::Decoupled;
+        axes = graph::parallel_axes(program, graph::Whole::Some);
+        if (axes.empty() && apart) axes = graph::scan_axes(program, graph::Whole::Some);
+    }
     for (const std::string& axis : axes)
         if (const auto it = sizes.find(axis); it != sizes.end() && it->second % kBlock == 0) return axis;
     if (axes.empty()) refuse(Reason::NoValueAxis);
@@ -180,9 +190,9 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, Mak
     needs.refuse_for(Reason::SharedMemory, memory.bytes);
 }
 
-/// A backward pass: scans leave states for later kernels, which one warp group does; outputs fill the GPU.
+/// Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
 template <class MakePlan>
-Schedule fit_backwards(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
+Schedule fit_with_outputs_apart(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
     s = with_split_axes(s, memory, make_plan);
     try {
         return with_stages(s, memory, two_tasks, make_plan);
@@ -373,7 +383,8 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
     const bool back = graph::has_saved_states(program);
     Schedule s;
-    s.strategy = wishes.strategy.value_or(back ? Strategy::Fused : Strategy::OnePass);
+    const bool apart = back || outputs_mix_axes(program);
+    s.strategy = wishes.strategy.value_or(apart ? Strategy::Fused : Strategy::OnePass);
     s.chunk = kBlock;
     s.vector_width = 4;
     s.shared_memory = true;
@@ -383,22 +394,22 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     s.padded = padded_sizes(program, sizes);
     const tile::Sizes held = s.held(sizes);
     s.tile_axis = value_axis(program, s.strategy, held);
-    s.tile_chunks = back ? plan::cuts_chunks(program, s.tile_axis) : true;
+    s.tile_chunks = !apart || plan::cuts_chunks(program, s.tile_axis);
     s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
     s.tile_size = held.at(s.tile_axis) / s.tiles;
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
     s.share =
         has_long_steps(program) || (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
     const auto make_plan = [&](const Schedule& tried) { return plan::make_plan(definition, program, sizes, tried); };
-    if (back) {
+    if (apart) {
         const bool two_tasks = tasks > memory.multiprocessors;
         if (const auto cut = with_cut_outputs(s, held, memory, make_plan)) try {
-                return fit_backwards(*cut, memory, two_tasks, make_plan);
+                return fit_with_outputs_apart(*cut, memory, two_tasks, make_plan);
             } catch (const Refused& why) {  // without, kernels may fit
                 s.refused.push_back(why.refusal());
                 s.refused.back().engine = "outputs by parts";
             }
-        return fit_backwards(s, memory, two_tasks, make_plan);
+        return fit_with_outputs_apart(s, memory, two_tasks, make_plan);
     }
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     const bool joined = joined_at_start(program, held);
