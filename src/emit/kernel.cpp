@@ -49,6 +49,7 @@ class KernelWriter {
         if (c_.dialect.overlaps) out_.add({Kind::WaitKernel});
         if (takes_tasks_in_turn()) begin_tasks();
         begin_task();
+        if (holds_states()) transfers_.clear_outputs();
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
         if (holds_states() && !plan_.schedule.states_ahead) held_states_.ask();
         declare_tiles();

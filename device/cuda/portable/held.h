@@ -134,10 +134,10 @@ struct HoldingTask : Task {
     int given;
     Size initial, final;  ///< slots; negative: none
 
-    /// Waits for the slots. A sequence that is skipped has no tokens.
+    /// Waits for the slots. A sequence that is skipped ends before its first token.
     FORGE_DEVICE void find_states() {
         initial = from.get(), final = to.get();
-        if (initial < 0 || final < 0) initial = final = -1, tokens = end = 0;
+        if (initial < 0 || final < 0) initial = final = -1, end = 0;
         if (!given) initial = -1;
     }
 };
@@ -175,6 +175,20 @@ FORGE_DEVICE T* held_block(const Call& call, int tensor, const HoldingTask& at) 
     const CallTensor& t = call.tensors[tensor];
     const Size slot = device::IsRead<T>::value ? at.initial : at.final;
     return t.data && slot >= 0 ? static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head : nullptr;
+}
+
+/// Zeros to the rows of an output that the task ends before: all, of a sequence that is skipped, else none. `first` is
+/// the first of them, whose axes after the token have DIMS numbers, and a token has FACTOR of them.
+template <int FACTOR, int... DIMS, class T>
+FORGE_DEVICE void clear_rows(T* first, const CallTensor& t, const Task& at) {
+    constexpr int kRow = (DIMS * ... * 1), kDims[] = {DIMS..., 1};
+#pragma unroll 1
+    for (Size i = at.end * FACTOR * kRow + thread(); i < at.tokens * FACTOR * kRow; i += kThreads) {
+        T* p = first + i / kRow * t.token;
+        int rest = static_cast<int>(i % kRow);
+        for (int d = sizeof...(DIMS); d-- > 0; rest /= kDims[d]) p += rest % kDims[d] * t.dim[d];
+        *p = from_float<T>(0.0f);
+    }
 }
 
 /// What a token's rows consist of, on its way to tiles: a thread has four numbers of one tensor. Threads from FIRST on
