@@ -75,6 +75,7 @@ runtime::Callable callable_of(const plan::Plan& plan) {
     made.in_stretches = plan.in_stretches(), made.stretch_bytes = plan.schedule.stretch_bytes;
     made.block_threads = plan.schedule.block_threads;
     made.beside_groups = plan.schedule.beside_groups, made.beside_steps = plan.schedule.beside_steps;
+    made.clears_skipped = plan.schedule.holds_states;
     return made;
 }
 

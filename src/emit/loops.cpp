@@ -37,7 +37,9 @@ class LoopNest {
         std::string stored = stored_text(root_);
         if (walk_ != Walk::Nested && is_triangle())
             stored = fmt::format("tril({}, {}, j)", stored, variable(rank_ - 2));
-        if (walk_ == Walk::Held) statements_.back().push_back(fmt::format("{} = {};", held(root_), stored));
+        if (tensors_)
+            statements_.back().push_back(fmt::format("store_row({}, i0, j, {});", tensors_->at(root_), stored));
+        else if (walk_ == Walk::Held) statements_.back().push_back(fmt::format("{} = {};", held(root_), stored));
         else store(root_, stored);
         if (walk_ == Walk::Nested) write_level(out, 0);
         else if (walk_ == Walk::Shared) write_shared(out);
@@ -184,6 +186,12 @@ class LoopNest {
         return known_[v] = k;
     }
 
+    /// From one warp's part of a row of sums to the next.
+    [[nodiscard]] std::int64_t part_stride(ValueId v) const {
+        const Op& row = fn_.op(tile::buffer_of(fn_, v));
+        return row.type.rank() == 1 ? size_of(row.type, 0) : row.layout->strides[0];
+    }
+
     Known load(ValueId v) {
         if (tensors_ && tensors_->contains(v))
             return name(v, fmt::format("load_row({}, i0, j)", tensors_->at(v)), rank_,
@@ -198,6 +206,9 @@ class LoopNest {
         const int depth = axes.empty() ? 0 : axes.back().first + 1;
         const bool vector = !axes.empty() && axes.back().first == rank_ - 1;
         const std::string at = index(v) == "0" ? p : fmt::format("{} + {}", p, index(v));
+        if (const Layout& layout = *fn_.op(v).layout; layout.parts > 1)  // a row
+            return name(v, fmt::format("add_parts<{}, {}>({})", layout.parts, part_stride(v), at), depth,
+                        names_[static_cast<std::size_t>(v)] + "_j");
         std::string text =
             vector ? (axes.back().second == 1 && is_aligned(v) ? fmt::format("load({})", at)
                                                                : fmt::format("gather({}, {})", at, axes.back().second))
@@ -261,6 +272,11 @@ void write_rows(Writer& out, const Function& fn, const tile::Stream& stream, con
     out.open("");
     LoopNest(fn, root, names, Walk::Nested, &tensors).write_stream(out, stream);
     out.close();
+}
+
+void write_output(Writer& out, const Function& fn, ValueId root, const std::vector<std::string>& names,
+                  const RowTensors& tensors) {
+    LoopNest(fn, root, names, Walk::Shared, &tensors).write(out);
 }
 
 void write_loops(Writer& out, const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk) {

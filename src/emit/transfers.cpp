@@ -421,6 +421,33 @@ void Transfers::store_output(const ir::Result& r) {
               memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, "", columns_of(tensor, r.at)});
 }
 
+void Transfers::store_rows_of_token(const ir::Result& r, const std::string& rows, const std::function<void()>& store) {
+    const int tensor = plan_.tensor(SlotKind::Output, r.name);
+    const ir::Type& type = slot(tensor).type;
+    const std::int64_t factor = type.shape[0].factor;
+    const ByOne by_one(*this, type);
+    out_.line(
+        "const TokenRows<{0}> {1}{{{2} + row{3} * call.tensors[{4}].token{5}, call.tensors[{4}].token, "
+        "call.tensors[{4}].dim[0]}};",
+        storage_type(type.dtype), rows, global(r.name), factor == 1 ? "" : fmt::format(" * {}", factor), tensor,
+        column_offset(tensor, r.at));
+    store();
+}
+
+void Transfers::clear_outputs() {
+    for (const ir::Result& r : fn_.results) {
+        if (r.role != Role::Input) continue;
+        const int tensor = plan_.tensor(SlotKind::Output, r.name);
+        const ir::Type& type = slot(tensor).type;
+        std::vector<std::int64_t> sizes = constants(fn_.op(r.value).type);
+        sizes.front() = type.shape[0].factor;
+        const ByOne by_one(*this, type);
+        out_.line("clear_rows<{0}>(token_rows<{1}>(call, {2}, at, {3}){4}{5}, call.tensors[{2}], at);",
+                  fmt::join(sizes, ", "), storage_type(type.dtype), tensor, sizes.front(), tile_offset(tensor, 2),
+                  column_offset(tensor, r.at));
+    }
+}
+
 /// Floats from the beginning of a spill to the block of it that begins at `at`: of an image, to a block of a panel.
 std::int64_t Transfers::offset_in_spill(const plan::SpillSlot& slot, const At& at) const {
     std::int64_t floats = 0;

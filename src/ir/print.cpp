@@ -49,7 +49,8 @@ std::string layout_text(const Layout& layout) {
         case Layout::Space::Reg:
             return " @ reg";
         case Layout::Space::Tile:
-            return fmt::format(" @ tile({}, [{}]{})", layout.offset, fmt::join(layout.strides, ", "), staged);
+            return fmt::format(" @ tile({}, [{}]{}{})", layout.offset, fmt::join(layout.strides, ", "),
+                               layout.parts == 1 ? "" : fmt::format(", parts={}", layout.parts), staged);
         case Layout::Space::Spill:
             return fmt::format(" @ spill({}, [{}])", layout.offset, fmt::join(layout.strides, ", "));
         case Layout::Space::Operand:

@@ -58,8 +58,10 @@ Layout TextReader::layout() {
     punct(",");
     if (l.space == Layout::Space::Operand) l.parts = parts();
     else l.strides = integers();
-    l.staged = accept(",");
-    if (l.staged) word("staged");
+    while (accept(",")) {
+        if (at_word("parts")) l.parts = parts();
+        else word("staged"), l.staged = true;
+    }
     punct(")");
     return l;
 }
@@ -67,7 +69,7 @@ Layout TextReader::layout() {
 int TextReader::parts() {
     word("parts");
     punct("=");
-    return static_cast<int>(integer(1, 2));
+    return static_cast<int>(integer(1, kMostParts));
 }
 
 Location TextReader::optional_location(const Token& otherwise) {

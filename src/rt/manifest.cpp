@@ -79,7 +79,7 @@ void visit(Fields& fields, T& x) {
         fields("tiles", x.tiles, Limits{1}), fields("in_stretches", x.in_stretches);
         fields("stretch_bytes", x.stretch_bytes, Limits{0, kMostFloats});
         fields("block_threads", x.block_threads, Limits{1, 1024}), fields("beside_groups", x.beside_groups);
-        fields("beside_steps", x.beside_steps);
+        fields("beside_steps", x.beside_steps), fields.later("clears_skipped", x.clears_skipped);
     } else if constexpr (std::is_same_v<Struct, Definition>) {
         fields("name", x.name), fields("text", x.text);
     } else if constexpr (std::is_same_v<Struct, Symbol>) {
@@ -120,6 +120,10 @@ class Writer {
             json_.add(name, json_of(value));
         }
     }
+    template <class T>
+    void later(const char* name, const T& value) {
+        (*this)(name, value);
+    }
     [[nodiscard]] Json take() { return std::move(json_); }
 
   private:
@@ -159,6 +163,12 @@ class Reader {
         } catch (const RuntimeError& error) {
             throw RuntimeError(fmt::format("{}: {}", name, error.what()));
         }
+    }
+
+    /// What packages have not that were built before it was there: it stays as it is.
+    template <class T>
+    void later(const char* name, T& value) {
+        if (json_.find(name)) (*this)(name, value);
     }
 
   private:

@@ -138,6 +138,9 @@ struct Callable {
     int block_threads = 256;  ///< on a GPU
     int beside_groups = 0;
     double beside_steps = 0;
+    /// Whether the kernels write zeros to the outputs of sequences that are skipped. Else all outputs are cleared
+    /// before them.
+    bool clears_skipped = false;
     friend bool operator==(const Callable&, const Callable&) = default;
 };
 

@@ -71,7 +71,8 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
         starts_.push_back(start);
         has_end_ = true;
     }
-    if (call.initial_slots.is_given() || call.final_slots.is_given()) cleared_ = dense_outputs(callable, call, memory);
+    if (!callable.clears_skipped && (call.initial_slots.is_given() || call.final_slots.is_given()))
+        cleared_ = dense_outputs(callable, call, memory);
 }
 
 void PreparedCall::launch(const Addresses& addresses, Step step) const {

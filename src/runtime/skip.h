@@ -1,5 +1,5 @@
-/// Outputs of skipped sequences (those whose state has no slot) are zero: here on the CPU, on a GPU all outputs are
-/// cleared before the kernels write those of the others.
+/// Outputs of skipped sequences (those whose state has no slot) are zero: here on the CPU. On a GPU kernels write the
+/// zeros (Callable::clears_skipped), or all outputs are cleared before kernels write those of the other sequences.
 #pragma once
 
 #include "runtime/binding.h"

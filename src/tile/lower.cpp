@@ -26,8 +26,8 @@ using ir::ValueId;
 using Space = Layout::Space;
 
 /// Whether a value is computed in its user's loop: an elementwise op that one elementwise op reads, in the same space
-/// (or cheap and smaller), or a number.
-bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result) {
+/// (or cheap and smaller), or a number. `numbers`: those of tokens too, whatever they cost, by each thread.
+bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result, bool numbers) {
     const Op& op = fn.op(v);
     if (op.code == Opcode::Constant || op.code == Opcode::Identity || op.code == Opcode::Arange) return true;
     if (op.code == Opcode::Param)
@@ -39,7 +39,8 @@ bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>
     const bool bool_valued = op.type.dtype == DType::Bool;  // masks live in registers only
     const std::set<ValueId> distinct(users.begin(), users.end());
     if (distinct.size() > 1 && !bool_valued) return false;
-    return bool_valued || fn.op(*distinct.begin()).type.shape == op.type.shape || !costly(op.code);
+    return bool_valued || fn.op(*distinct.begin()).type.shape == op.type.shape || !costly(op.code) ||
+           (numbers && op.type.rank() == 0);
 }
 
 /// Whether a value is made by the product that is added to it: a matrix times a number, or a number per row, both kept.
@@ -51,7 +52,7 @@ bool scaled_in_product(const Function& fn, ValueId v, const std::vector<ValueId>
     return scaled_operand(fn, op) >= 0;
 }
 
-constexpr int kForever = 1 << 30;
+constexpr int kForever = 1 << 30, kLanes = 32;
 
 using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
 
@@ -97,6 +98,16 @@ class Allocator {
         return fn_.op(v).code == Opcode::Param && is_carried(fn_.op(v).attrs.role);
     }
 
+    /// An output that nothing else reads is stored from where it is made: whole vectors of a token's rows.
+    [[nodiscard]] bool stored_at_once(ValueId v, bool is_read) const {
+        const Op& op = fn_.op(v);
+        constexpr std::int64_t kWidth = 4;
+        if (rules_.holding_threads == 0 || is_read || !ir::is_elementwise(op.code) || op.type.rank() != 2) return false;
+        const auto is_it = [&](const ir::Result& r) { return r.value == v; };
+        return size_of(op.type, 1) % kWidth == 0 && std::count_if(fn_.results.begin(), fn_.results.end(), is_it) == 1 &&
+               std::find_if(fn_.results.begin(), fn_.results.end(), is_it)->role == Role::Input;
+    }
+
     void choose_spaces() {
         const auto users = ir::users_of(fn_);
         const auto results = ir::result_uses(fn_);
@@ -106,7 +117,8 @@ class Allocator {
             const Stream* const stream = stream_of(v);
             const bool in_place =
                 stream ? in_registers(*stream, v, users[i])
-                       : computed_in_place(fn_, v, users[i], results[i] > 0) ||
+                       : computed_in_place(fn_, v, users[i], results[i] > 0, rules_.holding_threads > 0) ||
+                             (results[i] > 0 && stored_at_once(v, !users[i].empty())) ||
                              (!rules_.shared_memory && scaled_in_product(fn_, v, users[i], results[i] > 0));
             if (!in_place)
                 fn_.op(v).layout->space = !held_.values.empty() && held_.values[i] ? Space::Held : Space::Tile;
@@ -117,6 +129,37 @@ class Allocator {
             if (!stream && results[i] == 1) make_in_spill(v);
             if (ir::is_view(fn_.op(v).code)) fn_.op(v).layout->space = fn_.op(buffer_of(fn_, v)).layout->space;
         }
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (sums_held_rows(v) && results[static_cast<std::size_t>(v)] == 0 && read_by_element(v, users, results))
+                fn_.op(v).layout->parts = rules_.holding_threads / kLanes;
+    }
+
+    /// One row of sums over the rows of a matrix that threads hold, to which each warp adds a part.
+    [[nodiscard]] bool sums_held_rows(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const auto held = [&](ValueId a) { return fn_.op(a).layout->space == Space::Held; };
+        if (op.layout->space != Space::Tile || op.args.empty()) return false;
+        if (op.code == Opcode::Sum) return held(op.args[0]) && op.attrs.dim == 0 && op.type.rank() == 1;
+        return op.code == Opcode::Matmul && (held(op.args[0]) || held(op.args[1])) && size_of(op.type, 0) == 1 &&
+               sums_along_rows(fn_, op);
+    }
+
+    /// Whether all that reads a row is elementwise work on a row as long, shared out over threads.
+    [[nodiscard]] bool read_by_element(ValueId v, const std::vector<std::vector<ValueId>>& users,
+                                       const std::vector<int>& results) const {
+        const auto& own = users[static_cast<std::size_t>(v)];
+        const auto is_row = [&](const ir::Type& type) {
+            return type.rank() > 0 && type.shape.back() == fn_.op(v).type.shape.back() &&
+                   std::all_of(type.shape.begin(), type.shape.end() - 1, [](const Dim& d) { return d == Dim(1); });
+        };
+        return std::all_of(own.begin(), own.end(), [&](ValueId u) {
+            const Op& user = fn_.op(u);
+            if (!is_row(user.type)) return false;
+            const bool is_result = results[static_cast<std::size_t>(u)] > 0;
+            if (ir::is_elementwise(user.code) && (user.layout->space == Space::Tile || is_result)) return true;
+            const bool passes_on = ir::is_view(user.code) || user.layout->space == Space::Reg;
+            return passes_on && !is_result && read_by_element(u, users, results);
+        });
     }
 
     /// A matrix that passes to another kernel, laid out there as a tile, is made (an input: loaded) where it is stored.
@@ -151,8 +194,10 @@ class Allocator {
     /// The last position at which each buffer is read. State results are read at the end of the chunk.
     void find_lives() {
         last_read_.assign(fn_.ops.size(), -1);
+        const auto results = ir::result_uses(fn_);
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (ir::is_view(fn_.op(v).code) || (fn_.op(v).layout->space == Space::Reg && !stream_of(v))) continue;
+            const bool elsewhere = fn_.op(v).layout->space == Space::Reg && results[static_cast<std::size_t>(v)] == 0;
+            if (ir::is_view(fn_.op(v).code) || (elsewhere && !stream_of(v))) continue;
             const Stream* const stream = stream_of(v);
             const ValueId when = stream ? stream->members.back() : v;  // a row loop uses all its buffers to its end
             for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = when;
@@ -200,8 +245,8 @@ class Allocator {
     }
 
     [[nodiscard]] bool dies_at(ValueId t, ValueId v) const {
-        return fn_.op(t).layout->space == Space::Tile && last_read_[static_cast<std::size_t>(t)] == v && !hoisted(t) &&
-               t != v;
+        return fn_.op(t).layout->space == Space::Tile && fn_.op(t).layout->parts == 1 &&
+               last_read_[static_cast<std::size_t>(t)] == v && !hoisted(t) && t != v;
     }
 
     [[nodiscard]] bool read_through_view(ValueId v, ValueId tile) const {
@@ -261,7 +306,7 @@ class Allocator {
     [[nodiscard]] std::int64_t floats_of(ValueId v) const {
         const ir::Type& type = fn_.op(v).type;
         return rolling_.contains(v) ? tile_floats({type.dtype, {type.shape.back()}}, rules_)
-                                    : tile_floats(type, rules_);
+                                    : tile_floats(type, rules_) * fn_.op(v).layout->parts;
     }
 
     Held held_;

@@ -262,6 +262,25 @@ TEST_P(Launching, OutputsOfCallsWithSlotsAreCleared) {
     }
 }
 
+// A kernel that decodes writes the zeros of skipped sequences, so that nothing stands between it and the kernel before.
+TEST(LaunchingDecode, WithSlotsIsOneKernelAndNothingElse) {
+    if (!build::has_cuda_compiler(build::CudaCompiler::Any)) GTEST_SKIP() << "there is no CUDA compiler";
+    const char* text = nullptr;
+    ASSERT_EQ(forge_variant_definition("scalar_gla", &text), FORGE_OK);
+    const forge_option options[] = {
+        {"device", "cuda"}, {"dtype", "bf16"}, {"size.K", "64"}, {"size.V", "64"}, {"entry", "decode"}};
+    forge_attention* attention = nullptr;
+    ASSERT_EQ(forge_compile(text, nullptr, options, std::size(options), &attention), FORGE_OK) << forge_error();
+    Call call(0x10000000, 2, 1, true);
+    call.args.initial_slots = call.args.final_slots = reinterpret_cast<void*>(0x55000);  // NOLINT: an address
+    clear_record();
+    EXPECT_EQ(forge_launch(attention, &call.args), FORGE_OK) << forge_error();
+    EXPECT_EQ(record().launches, 1);
+    EXPECT_EQ(record().fills, 0);
+    EXPECT_EQ(record().launch[0].arguments.slots.initial, call.args.initial_slots);
+    forge_destroy(attention);
+}
+
 TEST_P(Launching, ThreadsDoNotMixTheirCalls) {
     constexpr int kThreads = 4, kCalls = 50;
     const Call once(0x10000000, 1, 64);

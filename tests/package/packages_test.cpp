@@ -417,6 +417,18 @@ TEST(Manifest, PrintsWhatItReads) {
     EXPECT_NE(table.find("delta_net decode on x86-64-v3\n  bf16, K = 32, V = 32"), std::string::npos) << table;
 }
 
+// Kernels that were built before there was a word for it write no zeros: outputs are cleared before them.
+TEST(Manifest, MayBeOlderThanTheZerosOfKernels) {
+    std::string text = forge_rt_manifest(Opened(built()).get());
+    const std::string field = ", \"clears_skipped\": false";
+    int fields = 0;
+    for (std::size_t at = text.find(field); at != std::string::npos; at = text.find(field), ++fields)
+        text.erase(at, field.size());
+    const rt::Manifest older = rt::parse_manifest(text, "text");
+    EXPECT_GT(fields, 0);
+    for (const rt::Compiled& kernels : older.kernels) EXPECT_FALSE(kernels.callable.clears_skipped);
+}
+
 // ---------------------------------------------------------------------------------------------- the system
 
 TEST(Launches, AskNothingOfTheSystem) {

@@ -134,10 +134,10 @@ struct HoldingTask : Task {
     int given;
     Size initial, final;  ///< slots; negative: none
 
-    /// Waits for the slots. A sequence that is skipped has no tokens.
+    /// Waits for the slots. A sequence that is skipped ends before its first token.
     FORGE_DEVICE void find_states() {
         initial = from.get(), final = to.get();
-        if (initial < 0 || final < 0) initial = final = -1, tokens = end = 0;
+        if (initial < 0 || final < 0) initial = final = -1, end = 0;
         if (!given) initial = -1;
     }
 };
@@ -175,6 +175,37 @@ FORGE_DEVICE T* held_block(const Call& call, int tensor, const HoldingTask& at) 
     const CallTensor& t = call.tensors[tensor];
     const Size slot = device::IsRead<T>::value ? at.initial : at.final;
     return t.data && slot >= 0 ? static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head : nullptr;
+}
+
+/// Zeros to the rows of an output that the task ends before: all, of a sequence that is skipped, else none. `first` is
+/// the first of them, whose axes after the token have DIMS numbers, and a token has FACTOR of them.
+template <int FACTOR, int... DIMS, class T>
+FORGE_DEVICE void clear_rows(T* first, const CallTensor& t, const Task& at) {
+    constexpr int kRow = (DIMS * ... * 1), kDims[] = {DIMS..., 1};
+#pragma unroll 1
+    for (Size i = at.end * FACTOR * kRow + thread(); i < at.tokens * FACTOR * kRow; i += kThreads) {
+        T* p = first + i / kRow * t.token;
+        int rest = static_cast<int>(i % kRow);
+        for (int d = sizeof...(DIMS); d-- > 0; rest /= kDims[d]) p += rest % kDims[d] * t.dim[d];
+        *p = from_float<T>(0.0f);
+    }
+}
+
+/// A token's rows of an output, which threads write four neighbours at a time.
+template <class T>
+struct TokenRows {
+    T* first;
+    Size row, column;  ///< strides
+};
+template <class T>
+FORGE_DEVICE void store_row(const TokenRows<T>& rows, int row, int column, const vec& x) {
+    T* const p = rows.first + row * rows.row + column * rows.column;
+    if (detail::in_fours(p, 0, rows.column)) {
+        detail::store_four(p, x);
+    } else {
+#pragma unroll
+        for (int l = 0; l < kWidth; ++l) p[l * rows.column] = from_float<T>(x.x[l]);
+    }
 }
 
 /// What a token's rows consist of, on its way to tiles: a thread has four numbers of one tensor. Threads from FIRST on
@@ -360,12 +391,11 @@ FORGE_DEVICE void store_held(T* dst, Size row_stride, Size col_stride, const Hel
     }
 }
 
-/// y[j * Y] (+, -)= sum over rows i of h[i, j] weight(i).
-template <int Y, Acc ACC, int M, int N, class Weight>
-FORGE_DEVICE void sum_held_rows(const Held<M, N>& h, float* y, Weight weight) {
+/// The sums over rows i of h[i, j] weight(i) that each warp has, to parts[LD * warp + j].
+template <int LD, int M, int N, class Weight>
+FORGE_DEVICE void sum_rows_of_warps(const Held<M, N>& h, float* parts, Weight weight) {
     using H = Held<M, N>;
     const int self = thread();
-    constexpr int kRow = H::kLanes * kWidth;
     vec sum = broadcast(0.0f);
 #pragma unroll
     for (int n = 0; n < H::kSteps; ++n) {
@@ -378,13 +408,28 @@ FORGE_DEVICE void sum_held_rows(const Held<M, N>& h, float* y, Weight weight) {
     for (int lanes = H::kLanes; lanes < kLanes; lanes *= 2)
 #pragma unroll
         for (int l = 0; l < kWidth; ++l) sum.x[l] += __shfl_xor_sync(kAllLanes, sum.x[l], lanes);
-    float* const parts = detail::parts_of_warps<kRow>();
-    if (self % kLanes < H::kLanes) store(parts + self / kLanes * kRow + self % kLanes * kWidth, sum);
+    if (self % kLanes * kWidth < N) store(parts + self / kLanes * LD + self % kLanes * kWidth, sum);
+}
+
+/// Four neighbours of a row of which there are so many parts.
+template <int PARTS, int LD>
+FORGE_DEVICE vec add_parts(const float* p) {
+    vec sum = load(p);
+#pragma unroll 4  // as many registers wait
+    for (int w = 1; w < PARTS; ++w) sum = sum + load(p + w * LD);
+    return sum;
+}
+
+/// y[j * Y] (+, -)= sum over rows i of h[i, j] weight(i).
+template <int Y, Acc ACC, int M, int N, class Weight>
+FORGE_DEVICE void sum_held_rows(const Held<M, N>& h, float* y, Weight weight) {
+    float* const parts = detail::parts_of_warps<N>();
+    sum_rows_of_warps<N>(h, parts, weight);
     sync();
-    for (int j = self; j < N; j += kThreads) {
+    for (int j = thread(); j < N; j += kThreads) {
         float all = parts[j];
 #pragma unroll
-        for (int w = 1; w < kWarps; ++w) all += parts[w * kRow + j];
+        for (int w = 1; w < kWarps; ++w) all += parts[w * N + j];
         detail::put_number<ACC>(y + j * Y, all);
     }
 }
@@ -418,6 +463,15 @@ FORGE_DEVICE void multiply_rows(const float* x, const Held<M, N>& h, float* y) {
 template <int X, int Y, Acc ACC, int M, int N>
 FORGE_DEVICE void multiply_columns(const float* x, const Held<M, N>& h, float* y) {
     sum_held_columns<Y, ACC>(h, y, [=](int j) { return x[j * X]; });
+}
+/// Both but for the last step: add_parts.
+template <int X, int LD, int M, int N>
+FORGE_DEVICE void multiply_rows_in_parts(const float* x, const Held<M, N>& h, float* parts) {
+    sum_rows_of_warps<LD>(h, parts, [=](int i) { return x[i * X]; });
+}
+template <int LD, int M, int N>
+FORGE_DEVICE void sum_rows_in_parts(const Held<M, N>& h, float* parts) {
+    sum_rows_of_warps<LD>(h, parts, [](int) { return 1.0f; });
 }
 template <int M, int N>
 FORGE_DEVICE void sum_rows_of(const Held<M, N>& h, float* y) {
