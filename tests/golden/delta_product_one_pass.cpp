@@ -20,44 +20,43 @@ using namespace forge::device;
 //   %7: f32[64] = cumsum(%g) {dim=0} @ tile(24768, [1])
 //   %8: f32[128, 1] = unsqueeze(%beta) {dim=1} @ tile(16448, [1, 0])
 //   %9: f32[64, 64] = decay_mask(%g) @ tile(24832, [64, 1])
-//   %10: f32[64, 64] = tril(%9) {diagonal=0} @ tile(24832, [64, 1])
-//   %11: f32[64, 128] = repeat_interleave(%10) {dim=1, count=2} @ tile(28928, [128, 1])
-//   %12: f32[128, 128] = repeat_interleave(%11) {dim=0, count=2} @ tile(37120, [128, 1])
-//   %13: f32[64, 128] = permute(%k) {perm=[1, 0]} @ tile(0, [1, 64])
-//   %14: f32[64, 128] = copy(%13) @ tile(53504, [128, 1])
-//   %15: f32[128, 128] = matmul(%k, %14) {tri=out_lower} @ tile(61696, [128, 1])
-//   %16: f32[128, 128] = mul(%15, %12) @ reg
-//   %17: f32[128, 128] = tril(%16) {diagonal=-1} @ reg
-//   %18: f32[128, 128] = mul(%17, %8) @ reg
-//   %19: f32[128, 128] = identity() @ reg
-//   %20: f32[128, 128] = add(%19, %18) @ tile(61696, [128, 1])
-//   %21: f32[128, 128] = inverse(%20) @ tile(37120, [128, 1])
-//   %22: f32[128, 64] = mul(%v, %8) @ tile(8192, [64, 1])
-//   %23: f32[128, 64] = matmul(%21, %22) {tri=a_lower} @ tile(61696, [64, 1])
-//   %24: f32[64] = exp(%7) @ tile(24768, [1])
-//   %25: f32[128] = repeat_interleave(%24) {dim=0, count=2} @ tile(24832, [1])
-//   %26: f32[128, 1] = unsqueeze(%25) {dim=1} @ tile(24832, [1, 0])
-//   %27: f32[128, 64] = mul(%k, %8) @ reg
-//   %28: f32[128, 64] = mul(%27, %26) @ tile(69888, [64, 1])
-//   %29: f32[128, 64] = matmul(%21, %28) {tri=a_lower} @ tile(8192, [64, 1])
-//   %30: f32[128, 64] = matmul_sub(%29, %prev_s, %23) @ tile(61696, [64, 1])
-//   %31: f32[64, 128] = matmul(%q, %14) @ tile(69888, [128, 1])
-//   %32: f32[64, 128] = mul(%31, %11) @ tile(69888, [128, 1])
-//   %33: f32[64, 1] = unsqueeze(%24) {dim=1} @ tile(24768, [1, 0])
-//   %34: f32[64, 64] = matmul(%q, %prev_s) @ tile(8192, [64, 1])
-//   %35: f32[64, 64] = mul(%34, %33) @ reg
-//   %36: f32[64, 64] = matmul_add(%32, %30, %35) @ tile(8192, [64, 1])
-//   %o: f32[64, 64] = mul(%36, %scale) @ tile(8192, [64, 1])
-//   %38: f32[] = sum(%g) {dim=0} @ tile(24768, [])
-//   %39: f32[64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(16448, [1])
-//   %40: f32[64] = exp(%39) @ tile(16448, [1])
-//   %41: f32[128] = repeat_interleave(%40) {dim=0, count=2} @ tile(24832, [1])
-//   %42: f32[128, 1] = unsqueeze(%41) {dim=1} @ tile(24832, [1, 0])
-//   %43: f32[128, 64] = mul(%k, %42) @ tile(0, [64, 1])
-//   %44: f32[] = exp(%38) @ tile(24768, [])
-//   %45: f32[64, 64] = mul(%prev_s, %44) @ reg
-//   %46: f32[64, 64] = matmul_add(%43, %30, %45) {trans_a=true} @ tile(16576, [64, 1])
-//   return input "o" = %o, state "s" = %46
+//   %10: f32[64, 128] = repeat_interleave(%9) {dim=1, count=2} @ tile(28928, [128, 1])
+//   %11: f32[128, 128] = repeat_interleave(%10) {dim=0, count=2} @ tile(37120, [128, 1])
+//   %12: f32[64, 128] = permute(%k) {perm=[1, 0]} @ tile(0, [1, 64])
+//   %13: f32[64, 128] = copy(%12) @ tile(53504, [128, 1])
+//   %14: f32[128, 128] = matmul(%k, %13) {tri=out_lower} @ tile(61696, [128, 1])
+//   %15: f32[128, 128] = mul(%14, %11) @ reg
+//   %16: f32[128, 128] = tril(%15) {diagonal=-1} @ reg
+//   %17: f32[128, 128] = mul(%16, %8) @ reg
+//   %18: f32[128, 128] = identity() @ reg
+//   %19: f32[128, 128] = add(%18, %17) @ tile(61696, [128, 1])
+//   %20: f32[128, 128] = inverse(%19) @ tile(37120, [128, 1])
+//   %21: f32[128, 64] = mul(%v, %8) @ tile(8192, [64, 1])
+//   %22: f32[128, 64] = matmul(%20, %21) {tri=a_lower} @ tile(61696, [64, 1])
+//   %23: f32[64] = exp(%7) @ tile(24768, [1])
+//   %24: f32[128] = repeat_interleave(%23) {dim=0, count=2} @ tile(24832, [1])
+//   %25: f32[128, 1] = unsqueeze(%24) {dim=1} @ tile(24832, [1, 0])
+//   %26: f32[128, 64] = mul(%k, %8) @ reg
+//   %27: f32[128, 64] = mul(%26, %25) @ tile(69888, [64, 1])
+//   %28: f32[128, 64] = matmul(%20, %27) {tri=a_lower} @ tile(8192, [64, 1])
+//   %29: f32[128, 64] = matmul_sub(%28, %prev_s, %22) @ tile(61696, [64, 1])
+//   %30: f32[64, 128] = matmul(%q, %13) @ tile(69888, [128, 1])
+//   %31: f32[64, 128] = mul(%30, %10) @ tile(69888, [128, 1])
+//   %32: f32[64, 1] = unsqueeze(%23) {dim=1} @ tile(24768, [1, 0])
+//   %33: f32[64, 64] = matmul(%q, %prev_s) @ tile(8192, [64, 1])
+//   %34: f32[64, 64] = mul(%33, %32) @ reg
+//   %35: f32[64, 64] = matmul_add(%31, %29, %34) @ tile(8192, [64, 1])
+//   %o: f32[64, 64] = mul(%35, %scale) @ tile(8192, [64, 1])
+//   %37: f32[] = sum(%g) {dim=0} @ tile(24768, [])
+//   %38: f32[64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(16448, [1])
+//   %39: f32[64] = exp(%38) @ tile(16448, [1])
+//   %40: f32[128] = repeat_interleave(%39) {dim=0, count=2} @ tile(24832, [1])
+//   %41: f32[128, 1] = unsqueeze(%40) {dim=1} @ tile(24832, [1, 0])
+//   %42: f32[128, 64] = mul(%k, %41) @ tile(0, [64, 1])
+//   %43: f32[] = exp(%37) @ tile(24768, [])
+//   %44: f32[64, 64] = mul(%prev_s, %43) @ reg
+//   %45: f32[64, 64] = matmul_add(%42, %29, %44) {trans_a=true} @ tile(16576, [64, 1])
+//   return input "o" = %o, state "s" = %45
 // }
 FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* scratch) {
     const Task at = scan_task(call, task);
@@ -70,32 +69,31 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
     float* const t_q = scratch + 20672;  // [64, 64]
     float* const v7 = scratch + 24768;  // [64]
     float* const v9 = scratch + 24832;  // [64, 64]
-    float* const v10 = scratch + 24832;  // [64, 64]
-    float* const v11 = scratch + 28928;  // [64, 128]
-    float* const v12 = scratch + 37120;  // [128, 128]
-    float* const v14 = scratch + 53504;  // [64, 128]
-    float* const v15 = scratch + 61696;  // [128, 128]
-    float* const v20 = scratch + 61696;  // [128, 128]
-    float* const v21 = scratch + 37120;  // [128, 128]
-    float* const v22 = scratch + 8192;  // [128, 64]
-    float* const v23 = scratch + 61696;  // [128, 64]
-    float* const v24 = scratch + 24768;  // [64]
-    float* const v25 = scratch + 24832;  // [128]
-    float* const v28 = scratch + 69888;  // [128, 64]
-    float* const v29 = scratch + 8192;  // [128, 64]
-    float* const v30 = scratch + 61696;  // [128, 64]
+    float* const v10 = scratch + 28928;  // [64, 128]
+    float* const v11 = scratch + 37120;  // [128, 128]
+    float* const v13 = scratch + 53504;  // [64, 128]
+    float* const v14 = scratch + 61696;  // [128, 128]
+    float* const v19 = scratch + 61696;  // [128, 128]
+    float* const v20 = scratch + 37120;  // [128, 128]
+    float* const v21 = scratch + 8192;  // [128, 64]
+    float* const v22 = scratch + 61696;  // [128, 64]
+    float* const v23 = scratch + 24768;  // [64]
+    float* const v24 = scratch + 24832;  // [128]
+    float* const v27 = scratch + 69888;  // [128, 64]
+    float* const v28 = scratch + 8192;  // [128, 64]
+    float* const v29 = scratch + 61696;  // [128, 64]
+    float* const v30 = scratch + 69888;  // [64, 128]
     float* const v31 = scratch + 69888;  // [64, 128]
-    float* const v32 = scratch + 69888;  // [64, 128]
-    float* const v34 = scratch + 8192;  // [64, 64]
-    float* const v36 = scratch + 8192;  // [64, 64]
+    float* const v33 = scratch + 8192;  // [64, 64]
+    float* const v35 = scratch + 8192;  // [64, 64]
     float* const t_o = scratch + 8192;  // [64, 64]
-    float* const v38 = scratch + 24768;  // []
+    float* const v37 = scratch + 24768;  // []
+    float* const v38 = scratch + 16448;  // [64]
     float* const v39 = scratch + 16448;  // [64]
-    float* const v40 = scratch + 16448;  // [64]
-    float* const v41 = scratch + 24832;  // [128]
-    float* const v43 = scratch + 0;  // [128, 64]
-    float* const v44 = scratch + 24768;  // []
-    float* const v46 = scratch + 16576;  // [64, 64]
+    float* const v40 = scratch + 24832;  // [128]
+    float* const v42 = scratch + 0;  // [128, 64]
+    float* const v43 = scratch + 24768;  // []
+    float* const v45 = scratch + 16576;  // [64, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at, 2);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at, 2);
     const float* const t_g_rows = token_rows<const float>(call, 3, at);
@@ -118,127 +116,116 @@ FORGE_KERNEL void forge_delta_product_scan(const Call& call, Size task, float* s
         load_tile<bf16, 64, 64, 64>(t_q, t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows, 0.0f);
         cumsum<64, false, false>(t_g, v7);
         decay_mask<64, 64, false>(t_g, v9);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                int j = 0;
-                for (; j <= i0; j += kWidth) {
-                    const auto v9_j = load(v9 + i0 * 64 + j);
-                    const auto v10_j = tril(v9_j, i0, j, 0);
-                    store(v10 + i0 * 64 + j, v10_j);
-                }
-                for (; j < 64; j += kWidth) store(v10 + i0 * 64 + j, zero);
-            }
-        }
-        repeat_cols<64, 64, 64, 128, 2>(v10, v11);
-        repeat_rows<64, 128, 128, 128, 2>(v11, v12);
-        transpose<128, 64, 64, 128>(t_k, v14);
-        matmul<128, 128, 64, 64, 1, 128, 128, Acc::Set, Tri::OutLower>(t_k, v14, v15);
+        repeat_cols<64, 64, 64, 128, 2>(v9, v10);
+        repeat_rows<64, 128, 128, 128, 2>(v10, v11);
+        transpose<128, 64, 64, 128>(t_k, v13);
+        matmul<128, 128, 64, 64, 1, 128, 128, Acc::Set, Tri::OutLower>(t_k, v13, v14);
         prefetch_rows<128, 64, false>(t_k_rows + (row + 64) * 2 * call.tensors[1].token, call.tensors[1].token);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 const auto v8_j = broadcast(t_beta[i0]);
                 int j = 0;
                 for (; j <= i0; j += kWidth) {
-                    const auto v19_j = eye(i0, j);
-                    const auto v15_j = load(v15 + i0 * 128 + j);
-                    const auto v12_j = load(v12 + i0 * 128 + j);
-                    const auto v16_j = v15_j * v12_j;
-                    const auto v17_j = tril(v16_j, i0, j, -1);
-                    const auto v18_j = v17_j * v8_j;
-                    const auto v20_j = v19_j + v18_j;
-                    store(v20 + i0 * 128 + j, v20_j);
+                    const auto v18_j = eye(i0, j);
+                    const auto v14_j = load(v14 + i0 * 128 + j);
+                    const auto v11_j = load(v11 + i0 * 128 + j);
+                    const auto v15_j = v14_j * v11_j;
+                    const auto v16_j = tril(v15_j, i0, j, -1);
+                    const auto v17_j = v16_j * v8_j;
+                    const auto v19_j = v18_j + v17_j;
+                    store(v19 + i0 * 128 + j, v19_j);
                 }
-                for (; j < 128; j += kWidth) store(v20 + i0 * 128 + j, zero);
+                for (; j < 128; j += kWidth) store(v19 + i0 * 128 + j, zero);
             }
         }
-        unit_lower_inverse<128, 128, 128>(v20, v21);
+        unit_lower_inverse<128, 128, 128>(v19, v20);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 const auto v8_j = broadcast(t_beta[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto t_v_j = load(t_v + i0 * 64 + j);
-                    const auto v22_j = t_v_j * v8_j;
-                    store(v22 + i0 * 64 + j, v22_j);
+                    const auto v21_j = t_v_j * v8_j;
+                    store(v21 + i0 * 64 + j, v21_j);
                 }
             }
         }
-        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set, Tri::ALower>(v21, v22, v23);
+        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set, Tri::ALower>(v20, v21, v22);
         prefetch_rows<128, 64, false>(t_v_rows + (row + 64) * 2 * call.tensors[2].token, call.tensors[2].token);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v7_j = load(v7 + j);
-                const auto v24_j = exp(v7_j);
-                store(v24 + j, v24_j);
+                const auto v23_j = exp(v7_j);
+                store(v23 + j, v23_j);
             }
         }
-        repeat_vector<64, 2>(v24, v25);
+        repeat_vector<64, 2>(v23, v24);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 const auto v8_j = broadcast(t_beta[i0]);
-                const auto v26_j = broadcast(v25[i0]);
+                const auto v25_j = broadcast(v24[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto t_k_j = load(t_k + i0 * 64 + j);
-                    const auto v27_j = t_k_j * v8_j;
-                    const auto v28_j = v27_j * v26_j;
-                    store(v28 + i0 * 64 + j, v28_j);
+                    const auto v26_j = t_k_j * v8_j;
+                    const auto v27_j = v26_j * v25_j;
+                    store(v27 + i0 * 64 + j, v27_j);
                 }
             }
         }
-        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set, Tri::ALower>(v21, v28, v29);
-        matmul<128, 64, 64, 64, 1, 64, 64, Acc::Sub>(v29, t_prev_s, v30);
+        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set, Tri::ALower>(v20, v27, v28);
+        matmul<128, 64, 64, 64, 1, 64, 64, Acc::Sub>(v28, t_prev_s, v29);
         prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        matmul<64, 128, 64, 64, 1, 128, 128, Acc::Set>(t_q, v14, v31);
+        matmul<64, 128, 64, 64, 1, 128, 128, Acc::Set>(t_q, v13, v30);
         prefetch_rows<128, 1, false>(t_beta_rows + (row + 64) * 2 * call.tensors[4].token, call.tensors[4].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 128; j += kWidth) {
-                    const auto v31_j = load(v31 + i0 * 128 + j);
-                    const auto v11_j = load(v11 + i0 * 128 + j);
-                    const auto v32_j = v31_j * v11_j;
-                    store(v32 + i0 * 128 + j, v32_j);
+                    const auto v30_j = load(v30 + i0 * 128 + j);
+                    const auto v10_j = load(v10 + i0 * 128 + j);
+                    const auto v31_j = v30_j * v10_j;
+                    store(v31 + i0 * 128 + j, v31_j);
                 }
             }
         }
-        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v34);
-        matmul_onto<64, 64, 128, 128, 1, 64, 64, Acc::Add, 64, 1>(v32, v30, v36, v34, v24);
+        matmul<64, 64, 64, 64, 1, 64, 64, Acc::Set>(t_q, t_prev_s, v33);
+        matmul_onto<64, 64, 128, 128, 1, 64, 64, Acc::Add, 64, 1>(v31, v29, v35, v33, v23);
         prefetch_rows<64, 64, false>(t_q_rows + (row + 64) * call.tensors[0].token, call.tensors[0].token);
         {
             for (int i0 = 0; i0 < 64; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v36_j = load(v36 + i0 * 64 + j);
-                    const auto t_o_j = v36_j * broadcast(t_scale);
+                    const auto v35_j = load(v35 + i0 * 64 + j);
+                    const auto t_o_j = v35_j * broadcast(t_scale);
                     store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
         prefetch_rows<64, 64, true>(t_o_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
         store_tile<bf16, 64, 64, 64>(t_o_rows + row * call.tensors[5].token, call.tensors[5].token, call.tensors[5].dim[0], t_o, rows);
-        fill<1>(v38, sum<64>(t_g));
-        cumsum<64, true, true>(t_g, v39);
+        fill<1>(v37, sum<64>(t_g));
+        cumsum<64, true, true>(t_g, v38);
         {
             for (int j = 0; j < 64; j += kWidth) {
-                const auto v39_j = load(v39 + j);
-                const auto v40_j = exp(v39_j);
-                store(v40 + j, v40_j);
+                const auto v38_j = load(v38 + j);
+                const auto v39_j = exp(v38_j);
+                store(v39 + j, v39_j);
             }
         }
-        repeat_vector<64, 2>(v40, v41);
+        repeat_vector<64, 2>(v39, v40);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
-                const auto v42_j = broadcast(v41[i0]);
+                const auto v41_j = broadcast(v40[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
                     const auto t_k_j = load(t_k + i0 * 64 + j);
-                    const auto v43_j = t_k_j * v42_j;
-                    store(v43 + i0 * 64 + j, v43_j);
+                    const auto v42_j = t_k_j * v41_j;
+                    store(v42 + i0 * 64 + j, v42_j);
                 }
             }
         }
         {
-            const auto v38_j = broadcast(v38[0]);
-            const auto v44_j = exp(v38_j);
-            store(v44 + 0, v44_j);
+            const auto v37_j = broadcast(v37[0]);
+            const auto v43_j = exp(v37_j);
+            store(v43 + 0, v43_j);
         }
-        matmul_onto<64, 64, 128, 1, 64, 64, 64, Acc::Add, 64, 0>(v43, v30, v46, t_prev_s, v44);
+        matmul_onto<64, 64, 128, 1, 64, 64, 64, Acc::Add, 64, 0>(v42, v29, v45, t_prev_s, v43);
     }
     if (float* const final = state_block<float>(call, 7, at)) {
         store_tile<float, 64, 64, 64>(final, call.tensors[7].dim[0], call.tensors[7].dim[1], t_prev_s, 64);

@@ -62,82 +62,81 @@ using namespace forge::device;
 //   %48: f32[128, 128] = concat(%44, %47) {dim=1} @ tile(28864, [128, 1])
 //   %49: f32[128, 128] = mul(%48, %22) @ tile(28864, [128, 1])
 //   %50: f32[64, 64] = decay_mask(%g) @ tile(78080, [64, 1])
-//   %51: f32[64, 64] = tril(%50) {diagonal=0} @ tile(78080, [64, 1])
-//   %52: f32[128, 64] = repeat_interleave(%51) {dim=0, count=2} @ tile(107072, [64, 1])
-//   %53: f32[128, 128] = repeat_interleave(%52) {dim=1, count=2} @ tile(123456, [128, 1])
-//   %54: f32[128, 64] = part(%q) {dim=1, start=0, count=2} @ tile(61632, [128, 1])
-//   %55: f32[128, 64] = part(%q) {dim=1, start=1, count=2} @ tile(61696, [128, 1])
-//   %56: f32[128, 64] = mul(%55, %27) @ reg
-//   %57: f32[128, 64] = mul(%54, %26) @ reg
-//   %58: f32[128, 64] = sub(%57, %56) @ tile(115264, [64, 1])
-//   %59: f32[128, 64] = mul(%54, %27) @ reg
-//   %60: f32[128, 64] = mul(%55, %26) @ reg
-//   %61: f32[128, 64] = add(%60, %59) @ tile(82496, [64, 1])
-//   %62: f32[128, 128] = concat(%58, %61) {dim=1} @ tile(61632, [128, 1])
-//   %63: f32[64] = exp(%11) @ tile(78016, [1])
-//   %64: f32[128] = repeat_interleave(%63) {dim=0, count=2} @ tile(82240, [1])
-//   %65: f32[128, 1] = unsqueeze(%64) {dim=1} @ tile(82240, [1, 0])
-//   %66: f32[128, 64] = matmul(%62, %prev_s) @ tile(98880, [64, 1])
-//   %67: f32[128, 64] = mul(%66, %65) @ reg
-//   %68: f32[128, 128] = permute(%49) {perm=[1, 0]} @ tile(28864, [1, 128])
-//   %69: f32[128, 128] = copy(%68) @ tile(139840, [128, 1])
-//   %70: f32[128, 128] = matmul(%62, %69) @ tile(156224, [128, 1])
-//   %71: f32[128, 128] = mul(%70, %53) @ tile(156224, [128, 1])
-//   %72: f32[128, 64] = matmul(%71, %prev_v) @ tile(107072, [64, 1])
-//   %73: f32[128, 128] = permute(%35) {perm=[1, 0]} @ tile(0, [1, 128])
-//   %74: f32[128, 128] = copy(%73) @ tile(139840, [128, 1])
-//   %75: f32[128, 128] = matmul(%62, %74) @ tile(156224, [128, 1])
-//   %76: f32[128, 128] = mul(%75, %53) @ tile(156224, [128, 1])
-//   %77: f32[128, 64] = matmul_add(%76, %v, %72) @ tile(107072, [64, 1])
-//   %78: f32[128, 64] = add(%77, %67) @ reg
-//   %o: f32[128, 64] = mul(%78, %scale) @ tile(107072, [64, 1])
-//   %80: f32[] = sum(%g) {dim=0} @ tile(82176, [])
-//   %81: f32[64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(28800, [1])
-//   %82: f32[64] = exp(%81) @ tile(28800, [1])
-//   %83: f32[128] = repeat_interleave(%82) {dim=0, count=2} @ tile(82368, [1])
-//   %84: f32[128, 1] = unsqueeze(%83) {dim=1} @ tile(82368, [1, 0])
-//   %85: f32[64] = sum(%theta) {dim=0} @ tile(28736, [1])
-//   %86: f32[64] = neg(%85) @ tile(28736, [1])
-//   %87: f32[128, 128] = mul(%49, %84) @ tile(28864, [128, 1])
-//   %88: f32[128, 64] = part(%87) {dim=1, start=0, count=2} @ tile(28864, [128, 1])
-//   %89: f32[128, 64] = part(%87) {dim=1, start=1, count=2} @ tile(28928, [128, 1])
-//   %90: f32[64] = cos(%86) @ tile(78016, [1])
-//   %91: f32[1, 64] = unsqueeze(%90) {dim=0} @ tile(78016, [0, 1])
-//   %92: f32[64] = sin(%86) @ tile(28736, [1])
-//   %93: f32[1, 64] = unsqueeze(%92) {dim=0} @ tile(28736, [0, 1])
-//   %94: f32[128, 64] = mul(%89, %93) @ reg
-//   %95: f32[128, 64] = mul(%88, %91) @ reg
-//   %96: f32[128, 64] = sub(%95, %94) @ tile(90688, [64, 1])
-//   %97: f32[128, 64] = mul(%88, %93) @ reg
-//   %98: f32[128, 64] = mul(%89, %91) @ reg
-//   %99: f32[128, 64] = add(%98, %97) @ tile(115264, [64, 1])
-//   %100: f32[128, 128] = concat(%96, %99) {dim=1} @ tile(61632, [128, 1])
-//   %101: f32[128, 64] = matmul(%100, %prev_v) {trans_a=true} @ tile(82496, [64, 1])
-//   %102: f32[128, 128] = mul(%35, %84) @ tile(0, [128, 1])
-//   %103: f32[128, 64] = part(%102) {dim=1, start=0, count=2} @ tile(0, [128, 1])
-//   %104: f32[128, 64] = part(%102) {dim=1, start=1, count=2} @ tile(64, [128, 1])
-//   %105: f32[128, 64] = mul(%104, %93) @ reg
-//   %106: f32[128, 64] = mul(%103, %91) @ reg
-//   %107: f32[128, 64] = sub(%106, %105) @ tile(98880, [64, 1])
-//   %108: f32[128, 64] = mul(%103, %93) @ reg
-//   %109: f32[128, 64] = mul(%104, %91) @ reg
-//   %110: f32[128, 64] = add(%109, %108) @ tile(107072, [64, 1])
-//   %111: f32[128, 128] = concat(%107, %110) {dim=1} @ tile(139840, [128, 1])
-//   %s: f32[128, 64] = matmul_add(%111, %v, %101) {trans_a=true} @ tile(82496, [64, 1])
-//   %113: f32[] = exp(%80) @ tile(82176, [])
-//   %114: f32[64, 64] = part(%prev_s) {dim=0, start=0, count=2} @ tile(53440, [64, 1])
-//   %115: f32[64, 64] = part(%prev_s) {dim=0, start=1, count=2} @ tile(57536, [64, 1])
-//   %116: f32[64, 1] = unsqueeze(%90) {dim=1} @ tile(78016, [1, 0])
-//   %117: f32[64, 1] = unsqueeze(%92) {dim=1} @ tile(28736, [1, 0])
-//   %118: f32[64, 64] = mul(%115, %117) @ reg
-//   %119: f32[64, 64] = mul(%114, %116) @ reg
-//   %120: f32[64, 64] = sub(%119, %118) @ tile(78080, [64, 1])
-//   %121: f32[64, 64] = mul(%114, %117) @ reg
-//   %122: f32[64, 64] = mul(%115, %116) @ reg
-//   %123: f32[64, 64] = add(%122, %121) @ tile(24640, [64, 1])
-//   %124: f32[128, 64] = concat(%120, %123) {dim=0} @ tile(90688, [64, 1])
-//   %125: f32[128, 64] = mul(%124, %113) @ reg
-//   %s.2: f32[128, 64] = add(%125, %s) @ tile(82496, [64, 1])
+//   %51: f32[128, 64] = repeat_interleave(%50) {dim=0, count=2} @ tile(107072, [64, 1])
+//   %52: f32[128, 128] = repeat_interleave(%51) {dim=1, count=2} @ tile(123456, [128, 1])
+//   %53: f32[128, 64] = part(%q) {dim=1, start=0, count=2} @ tile(61632, [128, 1])
+//   %54: f32[128, 64] = part(%q) {dim=1, start=1, count=2} @ tile(61696, [128, 1])
+//   %55: f32[128, 64] = mul(%54, %27) @ reg
+//   %56: f32[128, 64] = mul(%53, %26) @ reg
+//   %57: f32[128, 64] = sub(%56, %55) @ tile(115264, [64, 1])
+//   %58: f32[128, 64] = mul(%53, %27) @ reg
+//   %59: f32[128, 64] = mul(%54, %26) @ reg
+//   %60: f32[128, 64] = add(%59, %58) @ tile(82496, [64, 1])
+//   %61: f32[128, 128] = concat(%57, %60) {dim=1} @ tile(61632, [128, 1])
+//   %62: f32[64] = exp(%11) @ tile(78016, [1])
+//   %63: f32[128] = repeat_interleave(%62) {dim=0, count=2} @ tile(82240, [1])
+//   %64: f32[128, 1] = unsqueeze(%63) {dim=1} @ tile(82240, [1, 0])
+//   %65: f32[128, 64] = matmul(%61, %prev_s) @ tile(98880, [64, 1])
+//   %66: f32[128, 64] = mul(%65, %64) @ reg
+//   %67: f32[128, 128] = permute(%49) {perm=[1, 0]} @ tile(28864, [1, 128])
+//   %68: f32[128, 128] = copy(%67) @ tile(139840, [128, 1])
+//   %69: f32[128, 128] = matmul(%61, %68) @ tile(156224, [128, 1])
+//   %70: f32[128, 128] = mul(%69, %52) @ tile(156224, [128, 1])
+//   %71: f32[128, 64] = matmul(%70, %prev_v) @ tile(107072, [64, 1])
+//   %72: f32[128, 128] = permute(%35) {perm=[1, 0]} @ tile(0, [1, 128])
+//   %73: f32[128, 128] = copy(%72) @ tile(139840, [128, 1])
+//   %74: f32[128, 128] = matmul(%61, %73) @ tile(156224, [128, 1])
+//   %75: f32[128, 128] = mul(%74, %52) @ tile(156224, [128, 1])
+//   %76: f32[128, 64] = matmul_add(%75, %v, %71) @ tile(107072, [64, 1])
+//   %77: f32[128, 64] = add(%76, %66) @ reg
+//   %o: f32[128, 64] = mul(%77, %scale) @ tile(107072, [64, 1])
+//   %79: f32[] = sum(%g) {dim=0} @ tile(82176, [])
+//   %80: f32[64] = cumsum(%g) {dim=0, reverse=true, exclusive=true} @ tile(28800, [1])
+//   %81: f32[64] = exp(%80) @ tile(28800, [1])
+//   %82: f32[128] = repeat_interleave(%81) {dim=0, count=2} @ tile(82368, [1])
+//   %83: f32[128, 1] = unsqueeze(%82) {dim=1} @ tile(82368, [1, 0])
+//   %84: f32[64] = sum(%theta) {dim=0} @ tile(28736, [1])
+//   %85: f32[64] = neg(%84) @ tile(28736, [1])
+//   %86: f32[128, 128] = mul(%49, %83) @ tile(28864, [128, 1])
+//   %87: f32[128, 64] = part(%86) {dim=1, start=0, count=2} @ tile(28864, [128, 1])
+//   %88: f32[128, 64] = part(%86) {dim=1, start=1, count=2} @ tile(28928, [128, 1])
+//   %89: f32[64] = cos(%85) @ tile(78016, [1])
+//   %90: f32[1, 64] = unsqueeze(%89) {dim=0} @ tile(78016, [0, 1])
+//   %91: f32[64] = sin(%85) @ tile(28736, [1])
+//   %92: f32[1, 64] = unsqueeze(%91) {dim=0} @ tile(28736, [0, 1])
+//   %93: f32[128, 64] = mul(%88, %92) @ reg
+//   %94: f32[128, 64] = mul(%87, %90) @ reg
+//   %95: f32[128, 64] = sub(%94, %93) @ tile(90688, [64, 1])
+//   %96: f32[128, 64] = mul(%87, %92) @ reg
+//   %97: f32[128, 64] = mul(%88, %90) @ reg
+//   %98: f32[128, 64] = add(%97, %96) @ tile(115264, [64, 1])
+//   %99: f32[128, 128] = concat(%95, %98) {dim=1} @ tile(61632, [128, 1])
+//   %100: f32[128, 64] = matmul(%99, %prev_v) {trans_a=true} @ tile(82496, [64, 1])
+//   %101: f32[128, 128] = mul(%35, %83) @ tile(0, [128, 1])
+//   %102: f32[128, 64] = part(%101) {dim=1, start=0, count=2} @ tile(0, [128, 1])
+//   %103: f32[128, 64] = part(%101) {dim=1, start=1, count=2} @ tile(64, [128, 1])
+//   %104: f32[128, 64] = mul(%103, %92) @ reg
+//   %105: f32[128, 64] = mul(%102, %90) @ reg
+//   %106: f32[128, 64] = sub(%105, %104) @ tile(98880, [64, 1])
+//   %107: f32[128, 64] = mul(%102, %92) @ reg
+//   %108: f32[128, 64] = mul(%103, %90) @ reg
+//   %109: f32[128, 64] = add(%108, %107) @ tile(107072, [64, 1])
+//   %110: f32[128, 128] = concat(%106, %109) {dim=1} @ tile(139840, [128, 1])
+//   %s: f32[128, 64] = matmul_add(%110, %v, %100) {trans_a=true} @ tile(82496, [64, 1])
+//   %112: f32[] = exp(%79) @ tile(82176, [])
+//   %113: f32[64, 64] = part(%prev_s) {dim=0, start=0, count=2} @ tile(53440, [64, 1])
+//   %114: f32[64, 64] = part(%prev_s) {dim=0, start=1, count=2} @ tile(57536, [64, 1])
+//   %115: f32[64, 1] = unsqueeze(%89) {dim=1} @ tile(78016, [1, 0])
+//   %116: f32[64, 1] = unsqueeze(%91) {dim=1} @ tile(28736, [1, 0])
+//   %117: f32[64, 64] = mul(%114, %116) @ reg
+//   %118: f32[64, 64] = mul(%113, %115) @ reg
+//   %119: f32[64, 64] = sub(%118, %117) @ tile(78080, [64, 1])
+//   %120: f32[64, 64] = mul(%113, %116) @ reg
+//   %121: f32[64, 64] = mul(%114, %115) @ reg
+//   %122: f32[64, 64] = add(%121, %120) @ tile(24640, [64, 1])
+//   %123: f32[128, 64] = concat(%119, %122) {dim=0} @ tile(90688, [64, 1])
+//   %124: f32[128, 64] = mul(%123, %112) @ reg
+//   %s.2: f32[128, 64] = add(%124, %s) @ tile(82496, [64, 1])
 //   return input "o" = %o, state "s" = %s.2
 // }
 FORGE_KERNEL void forge_mamba3_scan(const Call& call, Size task, float* scratch) {
@@ -175,46 +174,45 @@ FORGE_KERNEL void forge_mamba3_scan(const Call& call, Size task, float* scratch)
     float* const v48 = scratch + 28864;  // [128, 128]
     float* const v49 = scratch + 28864;  // [128, 128]
     float* const v50 = scratch + 78080;  // [64, 64]
-    float* const v51 = scratch + 78080;  // [64, 64]
-    float* const v52 = scratch + 107072;  // [128, 64]
-    float* const v53 = scratch + 123456;  // [128, 128]
-    float* const v58 = scratch + 115264;  // [128, 64]
-    float* const v61 = scratch + 82496;  // [128, 64]
-    float* const v62 = scratch + 61632;  // [128, 128]
-    float* const v63 = scratch + 78016;  // [64]
-    float* const v64 = scratch + 82240;  // [128]
-    float* const v66 = scratch + 98880;  // [128, 64]
-    float* const v69 = scratch + 139840;  // [128, 128]
+    float* const v51 = scratch + 107072;  // [128, 64]
+    float* const v52 = scratch + 123456;  // [128, 128]
+    float* const v57 = scratch + 115264;  // [128, 64]
+    float* const v60 = scratch + 82496;  // [128, 64]
+    float* const v61 = scratch + 61632;  // [128, 128]
+    float* const v62 = scratch + 78016;  // [64]
+    float* const v63 = scratch + 82240;  // [128]
+    float* const v65 = scratch + 98880;  // [128, 64]
+    float* const v68 = scratch + 139840;  // [128, 128]
+    float* const v69 = scratch + 156224;  // [128, 128]
     float* const v70 = scratch + 156224;  // [128, 128]
-    float* const v71 = scratch + 156224;  // [128, 128]
-    float* const v72 = scratch + 107072;  // [128, 64]
-    float* const v74 = scratch + 139840;  // [128, 128]
+    float* const v71 = scratch + 107072;  // [128, 64]
+    float* const v73 = scratch + 139840;  // [128, 128]
+    float* const v74 = scratch + 156224;  // [128, 128]
     float* const v75 = scratch + 156224;  // [128, 128]
-    float* const v76 = scratch + 156224;  // [128, 128]
-    float* const v77 = scratch + 107072;  // [128, 64]
+    float* const v76 = scratch + 107072;  // [128, 64]
     float* const t_o = scratch + 107072;  // [128, 64]
-    float* const v80 = scratch + 82176;  // []
+    float* const v79 = scratch + 82176;  // []
+    float* const v80 = scratch + 28800;  // [64]
     float* const v81 = scratch + 28800;  // [64]
-    float* const v82 = scratch + 28800;  // [64]
-    float* const v83 = scratch + 82368;  // [128]
+    float* const v82 = scratch + 82368;  // [128]
+    float* const v84 = scratch + 28736;  // [64]
     float* const v85 = scratch + 28736;  // [64]
-    float* const v86 = scratch + 28736;  // [64]
-    float* const v87 = scratch + 28864;  // [128, 128]
-    float* const v90 = scratch + 78016;  // [64]
-    float* const v92 = scratch + 28736;  // [64]
-    float* const v96 = scratch + 90688;  // [128, 64]
-    float* const v99 = scratch + 115264;  // [128, 64]
-    float* const v100 = scratch + 61632;  // [128, 128]
-    float* const v101 = scratch + 82496;  // [128, 64]
-    float* const v102 = scratch + 0;  // [128, 128]
-    float* const v107 = scratch + 98880;  // [128, 64]
-    float* const v110 = scratch + 107072;  // [128, 64]
-    float* const v111 = scratch + 139840;  // [128, 128]
+    float* const v86 = scratch + 28864;  // [128, 128]
+    float* const v89 = scratch + 78016;  // [64]
+    float* const v91 = scratch + 28736;  // [64]
+    float* const v95 = scratch + 90688;  // [128, 64]
+    float* const v98 = scratch + 115264;  // [128, 64]
+    float* const v99 = scratch + 61632;  // [128, 128]
+    float* const v100 = scratch + 82496;  // [128, 64]
+    float* const v101 = scratch + 0;  // [128, 128]
+    float* const v106 = scratch + 98880;  // [128, 64]
+    float* const v109 = scratch + 107072;  // [128, 64]
+    float* const v110 = scratch + 139840;  // [128, 128]
     float* const t_s = scratch + 82496;  // [128, 64]
-    float* const v113 = scratch + 82176;  // []
-    float* const v120 = scratch + 78080;  // [64, 64]
-    float* const v123 = scratch + 24640;  // [64, 64]
-    float* const v124 = scratch + 90688;  // [128, 64]
+    float* const v112 = scratch + 82176;  // []
+    float* const v119 = scratch + 78080;  // [64, 64]
+    float* const v122 = scratch + 24640;  // [64, 64]
+    float* const v123 = scratch + 90688;  // [128, 64]
     float* const t_s_2 = scratch + 82496;  // [128, 64]
     const bf16* const t_k_rows = token_rows<const bf16>(call, 1, at, 2);
     const bf16* const t_v_rows = token_rows<const bf16>(call, 2, at, 2);
@@ -417,263 +415,252 @@ FORGE_KERNEL void forge_mamba3_scan(const Call& call, Size task, float* scratch)
             }
         }
         decay_mask<64, 64, false>(t_g, v50);
-        {
-            for (int i0 = 0; i0 < 64; ++i0) {
-                int j = 0;
-                for (; j <= i0; j += kWidth) {
-                    const auto v50_j = load(v50 + i0 * 64 + j);
-                    const auto v51_j = tril(v50_j, i0, j, 0);
-                    store(v51 + i0 * 64 + j, v51_j);
-                }
-                for (; j < 64; j += kWidth) store(v51 + i0 * 64 + j, zero);
-            }
-        }
-        repeat_rows<64, 64, 64, 64, 2>(v51, v52);
-        repeat_cols<128, 64, 64, 128, 2>(v52, v53);
+        repeat_rows<64, 64, 64, 64, 2>(v50, v51);
+        repeat_cols<128, 64, 64, 128, 2>(v51, v52);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v54_j = load(t_q + i0 * 128 + j);
+                    const auto v53_j = load(t_q + i0 * 128 + j);
                     const auto v26_j = load(v26 + i0 * 64 + j);
-                    const auto v57_j = v54_j * v26_j;
-                    const auto v55_j = load(t_q + 64 + i0 * 128 + j);
+                    const auto v56_j = v53_j * v26_j;
+                    const auto v54_j = load(t_q + 64 + i0 * 128 + j);
                     const auto v27_j = load(v27 + i0 * 64 + j);
-                    const auto v56_j = v55_j * v27_j;
-                    const auto v58_j = v57_j - v56_j;
-                    store(v58 + i0 * 64 + j, v58_j);
+                    const auto v55_j = v54_j * v27_j;
+                    const auto v57_j = v56_j - v55_j;
+                    store(v57 + i0 * 64 + j, v57_j);
                 }
             }
         }
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v55_j = load(t_q + 64 + i0 * 128 + j);
+                    const auto v54_j = load(t_q + 64 + i0 * 128 + j);
                     const auto v26_j = load(v26 + i0 * 64 + j);
-                    const auto v60_j = v55_j * v26_j;
-                    const auto v54_j = load(t_q + i0 * 128 + j);
+                    const auto v59_j = v54_j * v26_j;
+                    const auto v53_j = load(t_q + i0 * 128 + j);
                     const auto v27_j = load(v27 + i0 * 64 + j);
-                    const auto v59_j = v54_j * v27_j;
-                    const auto v61_j = v60_j + v59_j;
-                    store(v61 + i0 * 64 + j, v61_j);
+                    const auto v58_j = v53_j * v27_j;
+                    const auto v60_j = v59_j + v58_j;
+                    store(v60 + i0 * 64 + j, v60_j);
                 }
             }
         }
-        put_part<128, 64, 64, 128, 1>(v58, v62 + 0);
-        put_part<128, 64, 64, 128, 1>(v61, v62 + 64);
+        put_part<128, 64, 64, 128, 1>(v57, v61 + 0);
+        put_part<128, 64, 64, 128, 1>(v60, v61 + 64);
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v11_j = load(v11 + j);
-                const auto v63_j = exp(v11_j);
-                store(v63 + j, v63_j);
+                const auto v62_j = exp(v11_j);
+                store(v62 + j, v62_j);
             }
         }
-        repeat_vector<64, 2>(v63, v64);
-        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set>(v62, t_prev_s, v66);
+        repeat_vector<64, 2>(v62, v63);
+        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set>(v61, t_prev_s, v65);
         prefetch_rows<128, 128, false>(t_k_rows + (row + 64) * 2 * call.tensors[1].token, call.tensors[1].token);
-        transpose<128, 128, 128, 128>(v49, v69);
-        matmul<128, 128, 128, 128, 1, 128, 128, Acc::Set>(v62, v69, v70);
+        transpose<128, 128, 128, 128>(v49, v68);
+        matmul<128, 128, 128, 128, 1, 128, 128, Acc::Set>(v61, v68, v69);
         prefetch_rows<128, 64, false>(t_v_rows + (row + 64) * 2 * call.tensors[2].token, call.tensors[2].token);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 for (int j = 0; j < 128; j += kWidth) {
-                    const auto v70_j = load(v70 + i0 * 128 + j);
-                    const auto v53_j = load(v53 + i0 * 128 + j);
-                    const auto v71_j = v70_j * v53_j;
-                    store(v71 + i0 * 128 + j, v71_j);
+                    const auto v69_j = load(v69 + i0 * 128 + j);
+                    const auto v52_j = load(v52 + i0 * 128 + j);
+                    const auto v70_j = v69_j * v52_j;
+                    store(v70 + i0 * 128 + j, v70_j);
                 }
             }
         }
-        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set>(v71, t_prev_v, v72);
+        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Set>(v70, t_prev_v, v71);
         prefetch_rows<64, 1, false>(t_g_rows + (row + 64) * call.tensors[3].token, call.tensors[3].token);
-        transpose<128, 128, 128, 128>(v35, v74);
-        matmul<128, 128, 128, 128, 1, 128, 128, Acc::Set>(v62, v74, v75);
+        transpose<128, 128, 128, 128>(v35, v73);
+        matmul<128, 128, 128, 128, 1, 128, 128, Acc::Set>(v61, v73, v74);
         prefetch_rows<64, 64, false>(t_theta_rows + (row + 64) * call.tensors[4].token, call.tensors[4].token);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 for (int j = 0; j < 128; j += kWidth) {
-                    const auto v75_j = load(v75 + i0 * 128 + j);
-                    const auto v53_j = load(v53 + i0 * 128 + j);
-                    const auto v76_j = v75_j * v53_j;
-                    store(v76 + i0 * 128 + j, v76_j);
+                    const auto v74_j = load(v74 + i0 * 128 + j);
+                    const auto v52_j = load(v52 + i0 * 128 + j);
+                    const auto v75_j = v74_j * v52_j;
+                    store(v75 + i0 * 128 + j, v75_j);
                 }
             }
         }
-        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Add>(v76, t_v, v77);
+        matmul<128, 64, 128, 128, 1, 64, 64, Acc::Add>(v75, t_v, v76);
         prefetch_rows<64, 1, false>(t_dt_rows + (row + 64) * call.tensors[5].token, call.tensors[5].token);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
-                const auto v65_j = broadcast(v64[i0]);
+                const auto v64_j = broadcast(v63[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v77_j = load(v77 + i0 * 64 + j);
-                    const auto v66_j = load(v66 + i0 * 64 + j);
-                    const auto v67_j = v66_j * v65_j;
-                    const auto v78_j = v77_j + v67_j;
-                    const auto t_o_j = v78_j * broadcast(t_scale);
+                    const auto v76_j = load(v76 + i0 * 64 + j);
+                    const auto v65_j = load(v65 + i0 * 64 + j);
+                    const auto v66_j = v65_j * v64_j;
+                    const auto v77_j = v76_j + v66_j;
+                    const auto t_o_j = v77_j * broadcast(t_scale);
                     store(t_o + i0 * 64 + j, t_o_j);
                 }
             }
         }
         prefetch_rows<128, 64, true>(t_o_rows + (row + 64) * 2 * call.tensors[7].token, call.tensors[7].token);
         store_tile<bf16, 128, 64, 64>(t_o_rows + row * 2 * call.tensors[7].token, call.tensors[7].token, call.tensors[7].dim[0], t_o, rows * 2);
-        fill<1>(v80, sum<64>(t_g));
-        cumsum<64, true, true>(t_g, v81);
+        fill<1>(v79, sum<64>(t_g));
+        cumsum<64, true, true>(t_g, v80);
         {
             for (int j = 0; j < 64; j += kWidth) {
-                const auto v81_j = load(v81 + j);
-                const auto v82_j = exp(v81_j);
-                store(v82 + j, v82_j);
+                const auto v80_j = load(v80 + j);
+                const auto v81_j = exp(v80_j);
+                store(v81 + j, v81_j);
             }
         }
-        repeat_vector<64, 2>(v82, v83);
-        sum_rows<64, 64, 64>(t_theta, v85);
+        repeat_vector<64, 2>(v81, v82);
+        sum_rows<64, 64, 64>(t_theta, v84);
+        {
+            for (int j = 0; j < 64; j += kWidth) {
+                const auto v84_j = load(v84 + j);
+                const auto v85_j = -v84_j;
+                store(v85 + j, v85_j);
+            }
+        }
+        {
+            for (int i0 = 0; i0 < 128; ++i0) {
+                const auto v83_j = broadcast(v82[i0]);
+                for (int j = 0; j < 128; j += kWidth) {
+                    const auto v49_j = load(v49 + i0 * 128 + j);
+                    const auto v86_j = v49_j * v83_j;
+                    store(v86 + i0 * 128 + j, v86_j);
+                }
+            }
+        }
         {
             for (int j = 0; j < 64; j += kWidth) {
                 const auto v85_j = load(v85 + j);
-                const auto v86_j = -v85_j;
-                store(v86 + j, v86_j);
-            }
-        }
-        {
-            for (int i0 = 0; i0 < 128; ++i0) {
-                const auto v84_j = broadcast(v83[i0]);
-                for (int j = 0; j < 128; j += kWidth) {
-                    const auto v49_j = load(v49 + i0 * 128 + j);
-                    const auto v87_j = v49_j * v84_j;
-                    store(v87 + i0 * 128 + j, v87_j);
-                }
+                const auto v89_j = cos(v85_j);
+                store(v89 + j, v89_j);
             }
         }
         {
             for (int j = 0; j < 64; j += kWidth) {
-                const auto v86_j = load(v86 + j);
-                const auto v90_j = cos(v86_j);
-                store(v90 + j, v90_j);
-            }
-        }
-        {
-            for (int j = 0; j < 64; j += kWidth) {
-                const auto v86_j = load(v86 + j);
-                const auto v92_j = sin(v86_j);
-                store(v92 + j, v92_j);
+                const auto v85_j = load(v85 + j);
+                const auto v91_j = sin(v85_j);
+                store(v91 + j, v91_j);
             }
         }
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v88_j = load(v87 + i0 * 128 + j);
-                    const auto v91_j = load(v90 + j);
-                    const auto v95_j = v88_j * v91_j;
-                    const auto v89_j = load(v87 + 64 + i0 * 128 + j);
-                    const auto v93_j = load(v92 + j);
-                    const auto v94_j = v89_j * v93_j;
-                    const auto v96_j = v95_j - v94_j;
-                    store(v96 + i0 * 64 + j, v96_j);
+                    const auto v87_j = load(v86 + i0 * 128 + j);
+                    const auto v90_j = load(v89 + j);
+                    const auto v94_j = v87_j * v90_j;
+                    const auto v88_j = load(v86 + 64 + i0 * 128 + j);
+                    const auto v92_j = load(v91 + j);
+                    const auto v93_j = v88_j * v92_j;
+                    const auto v95_j = v94_j - v93_j;
+                    store(v95 + i0 * 64 + j, v95_j);
                 }
             }
         }
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v89_j = load(v87 + 64 + i0 * 128 + j);
-                    const auto v91_j = load(v90 + j);
-                    const auto v98_j = v89_j * v91_j;
-                    const auto v88_j = load(v87 + i0 * 128 + j);
-                    const auto v93_j = load(v92 + j);
-                    const auto v97_j = v88_j * v93_j;
-                    const auto v99_j = v98_j + v97_j;
-                    store(v99 + i0 * 64 + j, v99_j);
+                    const auto v88_j = load(v86 + 64 + i0 * 128 + j);
+                    const auto v90_j = load(v89 + j);
+                    const auto v97_j = v88_j * v90_j;
+                    const auto v87_j = load(v86 + i0 * 128 + j);
+                    const auto v92_j = load(v91 + j);
+                    const auto v96_j = v87_j * v92_j;
+                    const auto v98_j = v97_j + v96_j;
+                    store(v98 + i0 * 64 + j, v98_j);
                 }
             }
         }
-        put_part<128, 64, 64, 128, 1>(v96, v100 + 0);
-        put_part<128, 64, 64, 128, 1>(v99, v100 + 64);
-        matmul<128, 64, 128, 1, 128, 64, 64, Acc::Set>(v100, t_prev_v, v101);
+        put_part<128, 64, 64, 128, 1>(v95, v99 + 0);
+        put_part<128, 64, 64, 128, 1>(v98, v99 + 64);
+        matmul<128, 64, 128, 1, 128, 64, 64, Acc::Set>(v99, t_prev_v, v100);
         prefetch_rows<64, 1, false>(t_mix_rows + (row + 64) * call.tensors[6].token, call.tensors[6].token);
         {
             for (int i0 = 0; i0 < 128; ++i0) {
-                const auto v84_j = broadcast(v83[i0]);
+                const auto v83_j = broadcast(v82[i0]);
                 for (int j = 0; j < 128; j += kWidth) {
                     const auto v35_j = load(v35 + i0 * 128 + j);
-                    const auto v102_j = v35_j * v84_j;
-                    store(v102 + i0 * 128 + j, v102_j);
+                    const auto v101_j = v35_j * v83_j;
+                    store(v101 + i0 * 128 + j, v101_j);
                 }
             }
         }
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v103_j = load(v102 + i0 * 128 + j);
-                    const auto v91_j = load(v90 + j);
-                    const auto v106_j = v103_j * v91_j;
-                    const auto v104_j = load(v102 + 64 + i0 * 128 + j);
-                    const auto v93_j = load(v92 + j);
-                    const auto v105_j = v104_j * v93_j;
-                    const auto v107_j = v106_j - v105_j;
-                    store(v107 + i0 * 64 + j, v107_j);
+                    const auto v102_j = load(v101 + i0 * 128 + j);
+                    const auto v90_j = load(v89 + j);
+                    const auto v105_j = v102_j * v90_j;
+                    const auto v103_j = load(v101 + 64 + i0 * 128 + j);
+                    const auto v92_j = load(v91 + j);
+                    const auto v104_j = v103_j * v92_j;
+                    const auto v106_j = v105_j - v104_j;
+                    store(v106 + i0 * 64 + j, v106_j);
                 }
             }
         }
         {
             for (int i0 = 0; i0 < 128; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v104_j = load(v102 + 64 + i0 * 128 + j);
-                    const auto v91_j = load(v90 + j);
-                    const auto v109_j = v104_j * v91_j;
-                    const auto v103_j = load(v102 + i0 * 128 + j);
-                    const auto v93_j = load(v92 + j);
-                    const auto v108_j = v103_j * v93_j;
-                    const auto v110_j = v109_j + v108_j;
-                    store(v110 + i0 * 64 + j, v110_j);
+                    const auto v103_j = load(v101 + 64 + i0 * 128 + j);
+                    const auto v90_j = load(v89 + j);
+                    const auto v108_j = v103_j * v90_j;
+                    const auto v102_j = load(v101 + i0 * 128 + j);
+                    const auto v92_j = load(v91 + j);
+                    const auto v107_j = v102_j * v92_j;
+                    const auto v109_j = v108_j + v107_j;
+                    store(v109 + i0 * 64 + j, v109_j);
                 }
             }
         }
-        put_part<128, 64, 64, 128, 1>(v107, v111 + 0);
-        put_part<128, 64, 64, 128, 1>(v110, v111 + 64);
-        matmul<128, 64, 128, 1, 128, 64, 64, Acc::Add>(v111, t_v, t_s);
+        put_part<128, 64, 64, 128, 1>(v106, v110 + 0);
+        put_part<128, 64, 64, 128, 1>(v109, v110 + 64);
+        matmul<128, 64, 128, 1, 128, 64, 64, Acc::Add>(v110, t_v, t_s);
         prefetch_rows<128, 128, false>(t_q_rows + (row + 64) * 2 * call.tensors[0].token, call.tensors[0].token);
         {
-            const auto v80_j = broadcast(v80[0]);
-            const auto v113_j = exp(v80_j);
-            store(v113 + 0, v113_j);
+            const auto v79_j = broadcast(v79[0]);
+            const auto v112_j = exp(v79_j);
+            store(v112 + 0, v112_j);
         }
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v116_j = broadcast(v90[i0]);
-                const auto v117_j = broadcast(v92[i0]);
+                const auto v115_j = broadcast(v89[i0]);
+                const auto v116_j = broadcast(v91[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v114_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v119_j = v114_j * v116_j;
-                    const auto v115_j = load(t_prev_s + 4096 + i0 * 64 + j);
-                    const auto v118_j = v115_j * v117_j;
-                    const auto v120_j = v119_j - v118_j;
-                    store(v120 + i0 * 64 + j, v120_j);
+                    const auto v113_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v118_j = v113_j * v115_j;
+                    const auto v114_j = load(t_prev_s + 4096 + i0 * 64 + j);
+                    const auto v117_j = v114_j * v116_j;
+                    const auto v119_j = v118_j - v117_j;
+                    store(v119 + i0 * 64 + j, v119_j);
                 }
             }
         }
         {
             for (int i0 = 0; i0 < 64; ++i0) {
-                const auto v116_j = broadcast(v90[i0]);
-                const auto v117_j = broadcast(v92[i0]);
+                const auto v115_j = broadcast(v89[i0]);
+                const auto v116_j = broadcast(v91[i0]);
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v115_j = load(t_prev_s + 4096 + i0 * 64 + j);
-                    const auto v122_j = v115_j * v116_j;
-                    const auto v114_j = load(t_prev_s + i0 * 64 + j);
-                    const auto v121_j = v114_j * v117_j;
-                    const auto v123_j = v122_j + v121_j;
-                    store(v123 + i0 * 64 + j, v123_j);
+                    const auto v114_j = load(t_prev_s + 4096 + i0 * 64 + j);
+                    const auto v121_j = v114_j * v115_j;
+                    const auto v113_j = load(t_prev_s + i0 * 64 + j);
+                    const auto v120_j = v113_j * v116_j;
+                    const auto v122_j = v121_j + v120_j;
+                    store(v122 + i0 * 64 + j, v122_j);
                 }
             }
         }
-        put_part<64, 64, 64, 64, 1>(v120, v124 + 0);
-        put_part<64, 64, 64, 64, 1>(v123, v124 + 4096);
+        put_part<64, 64, 64, 64, 1>(v119, v123 + 0);
+        put_part<64, 64, 64, 64, 1>(v122, v123 + 4096);
         {
-            const auto v113_j = broadcast(v113[0]);
+            const auto v112_j = broadcast(v112[0]);
             for (int i0 = 0; i0 < 128; ++i0) {
                 for (int j = 0; j < 64; j += kWidth) {
-                    const auto v124_j = load(v124 + i0 * 64 + j);
-                    const auto v125_j = v124_j * v113_j;
+                    const auto v123_j = load(v123 + i0 * 64 + j);
+                    const auto v124_j = v123_j * v112_j;
                     const auto t_s_j = load(t_s + i0 * 64 + j);
-                    const auto t_s_2_j = v125_j + t_s_j;
+                    const auto t_s_2_j = v124_j + t_s_j;
                     store(t_s_2 + i0 * 64 + j, t_s_2_j);
                 }
             }
