@@ -26,8 +26,8 @@ using ir::ValueId;
 using Space = Layout::Space;
 
 /// Whether a value is computed in its user's loop: an elementwise op that one elementwise op reads, in the same space
-/// (or cheap and smaller), or a number. `numbers`: those of tokens too, whatever they cost, by each thread.
-bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result, bool numbers) {
+/// (or cheap and smaller), or a number.
+bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result) {
     const Op& op = fn.op(v);
     if (op.code == Opcode::Constant || op.code == Opcode::Identity || op.code == Opcode::Arange) return true;
     if (op.code == Opcode::Param)
@@ -39,8 +39,7 @@ bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>
     const bool bool_valued = op.type.dtype == DType::Bool;  // masks live in registers only
     const std::set<ValueId> distinct(users.begin(), users.end());
     if (distinct.size() > 1 && !bool_valued) return false;
-    return bool_valued || fn.op(*distinct.begin()).type.shape == op.type.shape || !costly(op.code) ||
-           (numbers && op.type.rank() == 0);
+    return bool_valued || fn.op(*distinct.begin()).type.shape == op.type.shape || !costly(op.code);
 }
 
 /// Whether a value is made by the product that is added to it: a matrix times a number, or a number per row, both kept.
@@ -117,7 +116,7 @@ class Allocator {
             const Stream* const stream = stream_of(v);
             const bool in_place =
                 stream ? in_registers(*stream, v, users[i])
-                       : computed_in_place(fn_, v, users[i], results[i] > 0, rules_.holding_threads > 0) ||
+                       : computed_in_place(fn_, v, users[i], results[i] > 0) ||
                              (results[i] > 0 && stored_at_once(v, !users[i].empty())) ||
                              (!rules_.shared_memory && scaled_in_product(fn_, v, users[i], results[i] > 0));
             if (!in_place)
