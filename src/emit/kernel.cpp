@@ -476,21 +476,11 @@ class KernelWriter {
             if (r.value != v) continue;
             if (r.role == Role::Input) {
                 declare_outputs_late();
-                if (fn_.op(v).layout->space == Layout::Space::Reg) store_at_once(r);
-                else transfers_.store_output(r);
+                transfers_.store_output(r);
             }
             if (r.role == Role::Before) transfers_.store_chunk_state(r);
             if (r.role == Role::Spill && !c_.made_in_spill(v)) transfers_.store_spill(r.name, v, "block");
         }
-    }
-
-    /// What is made where it is stored, by vectors.
-    void store_at_once(const ir::Result& r) {
-        kernel::Accesses reads;
-        for (const ValueId t : tile::tiles_read_by(fn_, r.value)) kernel::append(reads, c_.memory(t));
-        c_.next("store " + c_.name(r.value), reads, {});
-        const std::string rows = c_.name(r.value) + "_out";
-        transfers_.store_rows_of_token(r, rows, [&] { write_output(out_, fn_, r.value, c_.names, {{r.value, rows}}); });
     }
 
     /// Where states take registers, addresses of outputs are found when they are needed.

@@ -37,9 +37,7 @@ class LoopNest {
         std::string stored = stored_text(root_);
         if (walk_ != Walk::Nested && is_triangle())
             stored = fmt::format("tril({}, {}, j)", stored, variable(rank_ - 2));
-        if (tensors_)
-            statements_.back().push_back(fmt::format("store_row({}, i0, j, {});", tensors_->at(root_), stored));
-        else if (walk_ == Walk::Held) statements_.back().push_back(fmt::format("{} = {};", held(root_), stored));
+        if (walk_ == Walk::Held) statements_.back().push_back(fmt::format("{} = {};", held(root_), stored));
         else store(root_, stored);
         if (walk_ == Walk::Nested) write_level(out, 0);
         else if (walk_ == Walk::Shared) write_shared(out);
@@ -272,11 +270,6 @@ void write_rows(Writer& out, const Function& fn, const tile::Stream& stream, con
     out.open("");
     LoopNest(fn, root, names, Walk::Nested, &tensors).write_stream(out, stream);
     out.close();
-}
-
-void write_output(Writer& out, const Function& fn, ValueId root, const std::vector<std::string>& names,
-                  const RowTensors& tensors) {
-    LoopNest(fn, root, names, Walk::Shared, &tensors).write(out);
 }
 
 void write_loops(Writer& out, const Function& fn, ValueId root, const std::vector<std::string>& names, Walk walk) {

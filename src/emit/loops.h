@@ -31,10 +31,6 @@ using RowTensors = std::map<ir::ValueId, std::string>;
 void write_rows(Writer& out, const ir::Function& fn, const tile::Stream& stream, const std::vector<std::string>& names,
                 const RowTensors& tensors);
 
-/// Writes the loop of a block's threads over an output's rows, which go to their tensor and to no tile.
-void write_output(Writer& out, const ir::Function& fn, ir::ValueId root, const std::vector<std::string>& names,
-                  const RowTensors& tensors);
-
 /// `name + 12`, or `name`: where a tile or a view of one begins.
 std::string tile_pointer(const ir::Function& fn, ir::ValueId v, const std::vector<std::string>& names);
 

@@ -421,19 +421,6 @@ void Transfers::store_output(const ir::Result& r) {
               memory_strides(tensor, op.type.rank() - 1, true), "rows" + scale, "", columns_of(tensor, r.at)});
 }
 
-void Transfers::store_rows_of_token(const ir::Result& r, const std::string& rows, const std::function<void()>& store) {
-    const int tensor = plan_.tensor(SlotKind::Output, r.name);
-    const ir::Type& type = slot(tensor).type;
-    const std::int64_t factor = type.shape[0].factor;
-    const ByOne by_one(*this, type);
-    out_.line(
-        "const TokenRows<{0}> {1}{{{2} + row{3} * call.tensors[{4}].token{5}, call.tensors[{4}].token, "
-        "call.tensors[{4}].dim[0]}};",
-        storage_type(type.dtype), rows, global(r.name), factor == 1 ? "" : fmt::format(" * {}", factor), tensor,
-        column_offset(tensor, r.at));
-    store();
-}
-
 void Transfers::clear_outputs() {
     for (const ir::Result& r : fn_.results) {
         if (r.role != Role::Input) continue;

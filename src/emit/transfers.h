@@ -59,8 +59,6 @@ class Transfers {
     /// The expression for where its tile is then.
     [[nodiscard]] std::string state_home(ir::ValueId v) const;
     void store_output(const ir::Result& r);
-    /// `store`, with the token's rows of an output, `rows`, to which vectors are written.
-    void store_rows_of_token(const ir::Result& r, const std::string& rows, const std::function<void()>& store);
     void clear_outputs();  ///< those of a sequence that is skipped
     void store_final_state(const std::string& state, ir::ValueId v);
     /// For the caller: where the states before chunks begin, the place of this chunk's as a condition, and its store.

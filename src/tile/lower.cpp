@@ -97,16 +97,6 @@ class Allocator {
         return fn_.op(v).code == Opcode::Param && is_carried(fn_.op(v).attrs.role);
     }
 
-    /// An output that nothing else reads is stored from where it is made: whole vectors of a token's rows.
-    [[nodiscard]] bool stored_at_once(ValueId v, bool is_read) const {
-        const Op& op = fn_.op(v);
-        constexpr std::int64_t kWidth = 4;
-        if (rules_.holding_threads == 0 || is_read || !ir::is_elementwise(op.code) || op.type.rank() != 2) return false;
-        const auto is_it = [&](const ir::Result& r) { return r.value == v; };
-        return size_of(op.type, 1) % kWidth == 0 && std::count_if(fn_.results.begin(), fn_.results.end(), is_it) == 1 &&
-               std::find_if(fn_.results.begin(), fn_.results.end(), is_it)->role == Role::Input;
-    }
-
     void choose_spaces() {
         const auto users = ir::users_of(fn_);
         const auto results = ir::result_uses(fn_);
@@ -117,7 +107,6 @@ class Allocator {
             const bool in_place =
                 stream ? in_registers(*stream, v, users[i])
                        : computed_in_place(fn_, v, users[i], results[i] > 0) ||
-                             (results[i] > 0 && stored_at_once(v, !users[i].empty())) ||
                              (!rules_.shared_memory && scaled_in_product(fn_, v, users[i], results[i] > 0));
             if (!in_place)
                 fn_.op(v).layout->space = !held_.values.empty() && held_.values[i] ? Space::Held : Space::Tile;
@@ -154,10 +143,9 @@ class Allocator {
         return std::all_of(own.begin(), own.end(), [&](ValueId u) {
             const Op& user = fn_.op(u);
             if (!is_row(user.type)) return false;
-            const bool is_result = results[static_cast<std::size_t>(u)] > 0;
-            if (ir::is_elementwise(user.code) && (user.layout->space == Space::Tile || is_result)) return true;
+            if (ir::is_elementwise(user.code) && user.layout->space == Space::Tile) return true;
             const bool passes_on = ir::is_view(user.code) || user.layout->space == Space::Reg;
-            return passes_on && !is_result && read_by_element(u, users, results);
+            return passes_on && results[static_cast<std::size_t>(u)] == 0 && read_by_element(u, users, results);
         });
     }
 
@@ -193,10 +181,8 @@ class Allocator {
     /// The last position at which each buffer is read. State results are read at the end of the chunk.
     void find_lives() {
         last_read_.assign(fn_.ops.size(), -1);
-        const auto results = ir::result_uses(fn_);
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            const bool elsewhere = fn_.op(v).layout->space == Space::Reg && results[static_cast<std::size_t>(v)] == 0;
-            if (ir::is_view(fn_.op(v).code) || (elsewhere && !stream_of(v))) continue;
+            if (ir::is_view(fn_.op(v).code) || (fn_.op(v).layout->space == Space::Reg && !stream_of(v))) continue;
             const Stream* const stream = stream_of(v);
             const ValueId when = stream ? stream->members.back() : v;  // a row loop uses all its buffers to its end
             for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = when;

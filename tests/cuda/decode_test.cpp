@@ -77,7 +77,7 @@ void check_plan(const std::string& name, const plan::Plan& plan, const ir::Defin
 std::vector<check::Problem> problems_of(std::int64_t K, std::int64_t V) {
     const check::Problem several{.B = 3, .T = 5, .H = 2, .HV = 2, .sizes = {{"K", K}, {"V", V}}, .dtype = BF16};
     check::Problem one = several, packed = several;
-    one.T = 1, one.initial_state = true, one.strided = true;
+    one.T = 1, one.initial_state = true;
     packed.lengths = {2, 0, 1, 16}, packed.initial_state = true;
     return {one, several, packed};
 }

@@ -191,23 +191,6 @@ FORGE_DEVICE void clear_rows(T* first, const CallTensor& t, const Task& at) {
     }
 }
 
-/// A token's rows of an output, which threads write four neighbours at a time.
-template <class T>
-struct TokenRows {
-    T* first;
-    Size row, column;  ///< strides
-};
-template <class T>
-FORGE_DEVICE void store_row(const TokenRows<T>& rows, int row, int column, const vec& x) {
-    T* const p = rows.first + row * rows.row + column * rows.column;
-    if (detail::in_fours(p, 0, rows.column)) {
-        detail::store_four(p, x);
-    } else {
-#pragma unroll
-        for (int l = 0; l < kWidth; ++l) p[l * rows.column] = from_float<T>(x.x[l]);
-    }
-}
-
 /// What a token's rows consist of, on its way to tiles: a thread has four numbers of one tensor. Threads from FIRST on
 /// have those of a tensor's M rows of N numbers, so that several tensors come to different warps, each of which finds
 /// the address of its own.
