@@ -17,7 +17,7 @@ kernel::Accesses Context::floats_at(std::int64_t offset, std::int64_t floats) {
 bool Context::sums_held(ir::ValueId v) const {
     const ir::Op& op = fn.op(v);
     const bool sums = ir::is_matmul(op.code) || ir::along(op.code) == ir::Along::Reduced;
-    return sums && !is_held(v) && op.layout->parts == 1 &&
+    return sums && !is_held(v) &&
            std::any_of(op.args.begin(), op.args.end(), [&](ir::ValueId a) { return is_held(tile::buffer_of(fn, a)); });
 }
 

@@ -57,7 +57,7 @@ struct Context {
             return tile::size_of(op.type, 0) + 4;  // as sums
         if (op.layout->space == ir::Layout::Space::Operand)
             return op.layout->parts * tile::size_of(op.type, 0) * tile::size_of(op.type, 1) / 2;
-        return tile::tile_floats(op.type, plan.schedule.rules()) * op.layout->parts;
+        return tile::tile_floats(op.type, plan.schedule.rules());
     }
 
     /// Where a tile at this offset lies.

@@ -2,7 +2,6 @@
 #include "emit/loops.h"
 #include "emit/statements.h"
 #include "forge/error.h"
-#include "tile/held.h"
 
 namespace forge::emit {
 namespace {
@@ -102,22 +101,17 @@ class DeviceCall {
         return linear == ir::Linear::Accumulated ? "Add" : linear == ir::Linear::Subtracted ? "Sub" : "Set";
     }
 
-    /// From what one warp adds to a row of sums to what the next one does.
-    [[nodiscard]] std::int64_t part_stride() const { return c_.floats(v_) / op_.layout->parts; }
-
     /// Vectors with a matrix that threads hold, or its transpose, one by one.
     void multiply_held(const char* acc) {
         const std::size_t matrix = c_.is_held(op_.args[0]) ? 0 : 1, other = 1 - matrix;
         const ValueId h = tile::buffer_of(fn_, op_.args[matrix]), x = op_.args[other];
+        const bool transposed = (h != op_.args[matrix]) != (matrix == 0 && op_.attrs.trans_a);
+        const bool along_rows = (matrix == 1) != transposed;  // x is summed with the matrix's rows
         // The axis of x that is summed over, and that of the result that has the vectors.
         const int summed = other == 1 || op_.attrs.trans_a ? 0 : 1, vectors = other == 1 ? 1 : 0;
         const auto beyond = [](const std::string& begin, std::int64_t floats) {
             return floats == 0 ? begin : fmt::format("{} + {}", begin, floats);
         };
-        if (op_.layout->parts > 1)
-            return out_.line("multiply_rows_in_parts<{}, {}>({}, {}, {});", stride(x, summed), part_stride(),
-                             pointer(other), c_.name(h), result_);
-        const bool along_rows = tile::sums_along_rows(fn_, op_);
         for (std::int64_t n = 0; n < size_of(op_.type, vectors); ++n) {
             if (n > 0) out_.put("sync();");  // of what warps have left each other
             out_.line("multiply_{}<{}, {}, Acc::{}>({}, {}, {});", along_rows ? "rows" : "columns", stride(x, summed),
@@ -247,8 +241,6 @@ class DeviceCall {
         const char* name = ir::info(op_.code).name;
         const ir::Type& x = type(0);
         const ValueId v = op_.args[0];
-        if (op_.layout->parts > 1)
-            return out_.line("sum_rows_in_parts<{}>({}, {});", part_stride(), c_.name(v), result_);
         if (c_.is_held(v))
             return out_.line("{}_{}_of({}, {});", name, op_.attrs.dim == 0 ? "rows" : "columns", c_.name(v), result_);
         if (x.rank() == 1) return out_.line("fill<1>({}, {}<{}>({}));", result_, name, size_of(x, 0), pointer(0));

@@ -184,12 +184,6 @@ class LoopNest {
         return known_[v] = k;
     }
 
-    /// From one warp's part of a row of sums to the next.
-    [[nodiscard]] std::int64_t part_stride(ValueId v) const {
-        const Op& row = fn_.op(tile::buffer_of(fn_, v));
-        return row.type.rank() == 1 ? size_of(row.type, 0) : row.layout->strides[0];
-    }
-
     Known load(ValueId v) {
         if (tensors_ && tensors_->contains(v))
             return name(v, fmt::format("load_row({}, i0, j)", tensors_->at(v)), rank_,
@@ -204,9 +198,6 @@ class LoopNest {
         const int depth = axes.empty() ? 0 : axes.back().first + 1;
         const bool vector = !axes.empty() && axes.back().first == rank_ - 1;
         const std::string at = index(v) == "0" ? p : fmt::format("{} + {}", p, index(v));
-        if (const Layout& layout = *fn_.op(v).layout; layout.parts > 1)  // a row
-            return name(v, fmt::format("add_parts<{}, {}>({})", layout.parts, part_stride(v), at), depth,
-                        names_[static_cast<std::size_t>(v)] + "_j");
         std::string text =
             vector ? (axes.back().second == 1 && is_aligned(v) ? fmt::format("load({})", at)
                                                                : fmt::format("gather({}, {})", at, axes.back().second))

@@ -116,15 +116,12 @@ struct Attrs {
     friend bool operator==(const Attrs&, const Attrs&) = default;
 };
 
-inline constexpr int kMostParts = 32;  ///< of a layout: the warps of a block
-
 /// How a tile-level value is held: computed where it is used (`Reg`), or in a buffer of floats at an offset with one
 /// stride per dimension. A view is a tile at its base's offset with other strides. For a GPU's matrix units: as an
 /// operand of 16-bit numbers in the order that they read (`parts` = 2: with what rounding took from the first in a
 /// second one), or as a fragment, or the fragment of its transpose, in the registers of a warp group. A fragment that a
 /// decay product makes has the parts in which that multiplies. Held: in the registers of a block's threads
-/// (tile/held.h). A tile of sums over such matrices may be what each warp adds to them, one part after the other, which
-/// whoever reads it adds up.
+/// (tile/held.h).
 struct Layout {
     enum class Space : std::uint8_t { Reg, Tile, Spill, Operand, Fragment, Transposed, Held } space = Space::Reg;
     std::int64_t offset = 0;

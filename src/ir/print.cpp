@@ -49,8 +49,7 @@ std::string layout_text(const Layout& layout) {
         case Layout::Space::Reg:
             return " @ reg";
         case Layout::Space::Tile:
-            return fmt::format(" @ tile({}, [{}]{}{})", layout.offset, fmt::join(layout.strides, ", "),
-                               layout.parts == 1 ? "" : fmt::format(", parts={}", layout.parts), staged);
+            return fmt::format(" @ tile({}, [{}]{})", layout.offset, fmt::join(layout.strides, ", "), staged);
         case Layout::Space::Spill:
             return fmt::format(" @ spill({}, [{}])", layout.offset, fmt::join(layout.strides, ", "));
         case Layout::Space::Operand:

@@ -58,10 +58,8 @@ Layout TextReader::layout() {
     punct(",");
     if (l.space == Layout::Space::Operand) l.parts = parts();
     else l.strides = integers();
-    while (accept(",")) {
-        if (at_word("parts")) l.parts = parts();
-        else word("staged"), l.staged = true;
-    }
+    l.staged = accept(",");
+    if (l.staged) word("staged");
     punct(")");
     return l;
 }
@@ -69,7 +67,7 @@ Layout TextReader::layout() {
 int TextReader::parts() {
     word("parts");
     punct("=");
-    return static_cast<int>(integer(1, kMostParts));
+    return static_cast<int>(integer(1, 2));
 }
 
 Location TextReader::optional_location(const Token& otherwise) {

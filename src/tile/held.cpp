@@ -101,12 +101,6 @@ std::int64_t floats_of(const ir::Type& type, int threads) {
 
 }  // namespace
 
-bool sums_along_rows(const Function& fn, const Op& product) {
-    const std::size_t matrix = fn.op(product.args[0]).layout->space == ir::Layout::Space::Held ? 0 : 1;
-    const bool transposed = ir::is_view(fn.op(product.args[matrix]).code) != (matrix == 0 && product.attrs.trans_a);
-    return (matrix == 1) != transposed;
-}
-
 std::int64_t held_floats(std::int64_t rows, std::int64_t columns, int threads) {
     constexpr std::int64_t kLanes = 32;
     if (rows < kLeastSize || columns < kLeastSize || columns % kWidth != 0 || columns > kLanes * kWidth) return 0;

@@ -17,10 +17,6 @@ struct Held {
 
 Held held_values(const ir::Function& fn, int threads);
 
-/// Of a product of vectors with a matrix that is held, or with its transpose: whether it sums over the rows as threads
-/// hold them.
-bool sums_along_rows(const ir::Function& fn, const ir::Op& product);
-
 /// What a thread of a block has of a matrix, in floats (device/cuda/portable/held.h); 0: it cannot be held.
 std::int64_t held_floats(std::int64_t rows, std::int64_t columns, int threads);
 /// … of all states that a lowered function holds.

@@ -51,7 +51,7 @@ bool scaled_in_product(const Function& fn, ValueId v, const std::vector<ValueId>
     return scaled_operand(fn, op) >= 0;
 }
 
-constexpr int kForever = 1 << 30, kLanes = 32;
+constexpr int kForever = 1 << 30;
 
 using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
 
@@ -117,36 +117,6 @@ class Allocator {
             if (!stream && results[i] == 1) make_in_spill(v);
             if (ir::is_view(fn_.op(v).code)) fn_.op(v).layout->space = fn_.op(buffer_of(fn_, v)).layout->space;
         }
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (sums_held_rows(v) && results[static_cast<std::size_t>(v)] == 0 && read_by_element(v, users, results))
-                fn_.op(v).layout->parts = rules_.holding_threads / kLanes;
-    }
-
-    /// One row of sums over the rows of a matrix that threads hold, to which each warp adds a part.
-    [[nodiscard]] bool sums_held_rows(ValueId v) const {
-        const Op& op = fn_.op(v);
-        const auto held = [&](ValueId a) { return fn_.op(a).layout->space == Space::Held; };
-        if (op.layout->space != Space::Tile || op.args.empty()) return false;
-        if (op.code == Opcode::Sum) return held(op.args[0]) && op.attrs.dim == 0 && op.type.rank() == 1;
-        return op.code == Opcode::Matmul && (held(op.args[0]) || held(op.args[1])) && size_of(op.type, 0) == 1 &&
-               sums_along_rows(fn_, op);
-    }
-
-    /// Whether all that reads a row is elementwise work on a row as long, shared out over threads.
-    [[nodiscard]] bool read_by_element(ValueId v, const std::vector<std::vector<ValueId>>& users,
-                                       const std::vector<int>& results) const {
-        const auto& own = users[static_cast<std::size_t>(v)];
-        const auto is_row = [&](const ir::Type& type) {
-            return type.rank() > 0 && type.shape.back() == fn_.op(v).type.shape.back() &&
-                   std::all_of(type.shape.begin(), type.shape.end() - 1, [](const Dim& d) { return d == Dim(1); });
-        };
-        return std::all_of(own.begin(), own.end(), [&](ValueId u) {
-            const Op& user = fn_.op(u);
-            if (!is_row(user.type)) return false;
-            if (ir::is_elementwise(user.code) && user.layout->space == Space::Tile) return true;
-            const bool passes_on = ir::is_view(user.code) || user.layout->space == Space::Reg;
-            return passes_on && results[static_cast<std::size_t>(u)] == 0 && read_by_element(u, users, results);
-        });
     }
 
     /// A matrix that passes to another kernel, laid out there as a tile, is made (an input: loaded) where it is stored.
@@ -230,8 +200,8 @@ class Allocator {
     }
 
     [[nodiscard]] bool dies_at(ValueId t, ValueId v) const {
-        return fn_.op(t).layout->space == Space::Tile && fn_.op(t).layout->parts == 1 &&
-               last_read_[static_cast<std::size_t>(t)] == v && !hoisted(t) && t != v;
+        return fn_.op(t).layout->space == Space::Tile && last_read_[static_cast<std::size_t>(t)] == v && !hoisted(t) &&
+               t != v;
     }
 
     [[nodiscard]] bool read_through_view(ValueId v, ValueId tile) const {
@@ -291,7 +261,7 @@ class Allocator {
     [[nodiscard]] std::int64_t floats_of(ValueId v) const {
         const ir::Type& type = fn_.op(v).type;
         return rolling_.contains(v) ? tile_floats({type.dtype, {type.shape.back()}}, rules_)
-                                    : tile_floats(type, rules_) * fn_.op(v).layout->parts;
+                                    : tile_floats(type, rules_);
     }
 
     Held held_;

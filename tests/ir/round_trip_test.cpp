@@ -88,7 +88,6 @@ TEST(RoundTripLayouts, OfEverySpace) {
         {{.space = Space::Tile, .offset = 4096, .strides = {68, 1}}, " @ tile(4096, [68, 1])"},
         {{.space = Space::Tile, .offset = 64, .strides = {1, 0}, .staged = true}, " @ tile(64, [1, 0], staged)"},
         {{.space = Space::Spill, .offset = 8, .strides = {64, 1}}, " @ spill(8, [64, 1])"},
-        {{.space = Space::Tile, .offset = 408, .strides = {132, 1}, .parts = 8}, " @ tile(408, [132, 1], parts=8)"},
         {{.space = Space::Operand, .offset = 2048, .strides = {}}, " @ operand(2048, parts=1)"},
         {{.space = Space::Operand, .offset = 0, .strides = {}, .parts = 2, .staged = true},
          " @ operand(0, parts=2, staged)"},

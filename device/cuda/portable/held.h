@@ -374,11 +374,12 @@ FORGE_DEVICE void store_held(T* dst, Size row_stride, Size col_stride, const Hel
     }
 }
 
-/// The sums over rows i of h[i, j] weight(i) that each warp has, to parts[LD * warp + j].
-template <int LD, int M, int N, class Weight>
-FORGE_DEVICE void sum_rows_of_warps(const Held<M, N>& h, float* parts, Weight weight) {
+/// y[j * Y] (+, -)= sum over rows i of h[i, j] weight(i).
+template <int Y, Acc ACC, int M, int N, class Weight>
+FORGE_DEVICE void sum_held_rows(const Held<M, N>& h, float* y, Weight weight) {
     using H = Held<M, N>;
     const int self = thread();
+    constexpr int kRow = H::kLanes * kWidth;
     vec sum = broadcast(0.0f);
 #pragma unroll
     for (int n = 0; n < H::kSteps; ++n) {
@@ -391,28 +392,13 @@ FORGE_DEVICE void sum_rows_of_warps(const Held<M, N>& h, float* parts, Weight we
     for (int lanes = H::kLanes; lanes < kLanes; lanes *= 2)
 #pragma unroll
         for (int l = 0; l < kWidth; ++l) sum.x[l] += __shfl_xor_sync(kAllLanes, sum.x[l], lanes);
-    if (self % kLanes * kWidth < N) store(parts + self / kLanes * LD + self % kLanes * kWidth, sum);
-}
-
-/// Four neighbours of a row of which there are so many parts.
-template <int PARTS, int LD>
-FORGE_DEVICE vec add_parts(const float* p) {
-    vec sum = load(p);
-#pragma unroll 4  // as many registers wait
-    for (int w = 1; w < PARTS; ++w) sum = sum + load(p + w * LD);
-    return sum;
-}
-
-/// y[j * Y] (+, -)= sum over rows i of h[i, j] weight(i).
-template <int Y, Acc ACC, int M, int N, class Weight>
-FORGE_DEVICE void sum_held_rows(const Held<M, N>& h, float* y, Weight weight) {
-    float* const parts = detail::parts_of_warps<N>();
-    sum_rows_of_warps<N>(h, parts, weight);
+    float* const parts = detail::parts_of_warps<kRow>();
+    if (self % kLanes < H::kLanes) store(parts + self / kLanes * kRow + self % kLanes * kWidth, sum);
     sync();
-    for (int j = thread(); j < N; j += kThreads) {
+    for (int j = self; j < N; j += kThreads) {
         float all = parts[j];
 #pragma unroll
-        for (int w = 1; w < kWarps; ++w) all += parts[w * N + j];
+        for (int w = 1; w < kWarps; ++w) all += parts[w * kRow + j];
         detail::put_number<ACC>(y + j * Y, all);
     }
 }
@@ -446,15 +432,6 @@ FORGE_DEVICE void multiply_rows(const float* x, const Held<M, N>& h, float* y) {
 template <int X, int Y, Acc ACC, int M, int N>
 FORGE_DEVICE void multiply_columns(const float* x, const Held<M, N>& h, float* y) {
     sum_held_columns<Y, ACC>(h, y, [=](int j) { return x[j * X]; });
-}
-/// Both but for the last step: add_parts.
-template <int X, int LD, int M, int N>
-FORGE_DEVICE void multiply_rows_in_parts(const float* x, const Held<M, N>& h, float* parts) {
-    sum_rows_of_warps<LD>(h, parts, [=](int i) { return x[i * X]; });
-}
-template <int LD, int M, int N>
-FORGE_DEVICE void sum_rows_in_parts(const Held<M, N>& h, float* parts) {
-    sum_rows_of_warps<LD>(h, parts, [](int) { return 1.0f; });
 }
 template <int M, int N>
 FORGE_DEVICE void sum_rows_of(const Held<M, N>& h, float* y) {
