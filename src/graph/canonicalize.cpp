@@ -55,8 +55,8 @@ Rewrite simplify_view(const Function& out, const Op& op, const Args& args) {
 /// A decay mask is its own lower triangle.
 Rewrite triangle_of_mask(const Function& out, const Op& op, const Args& args) {
     const Op& x = out.op(args[0]);
-    const bool whole = op.code == Opcode::Tril && x.code == Opcode::DecayMask &&
-                       op.attrs.diagonal >= (x.attrs.exclusive ? -1 : 0);
+    const bool whole =
+        op.code == Opcode::Tril && x.code == Opcode::DecayMask && op.attrs.diagonal >= (x.attrs.exclusive ? -1 : 0);
     return whole ? Rewrite(args[0]) : std::nullopt;
 }
 

@@ -152,7 +152,7 @@ class Forms {
         else if (op.code == Opcode::Inverse) form_[index(v)] = is_fragment_inverse(op) ? Space::Fragment : Space::Tile;
         else if (op.code == Opcode::DecayMask && op.type.shape[0].factor != kBlock)
             refuse(Reason::SeveralRows, ir::described(fn_, v));
-        else if (is_repeated_mask(v)) form_[index(v)] = Space::Reg;  // worked out wherever it is read
+        else if (is_repeated_mask(v)) form_[index(v)] = Space::Reg;             // worked out wherever it is read
         else if (op.code == Opcode::DecayRows) form_[index(v)] = Space::Spill;  // written as soon as it is known
         else if (is_running_sum(v) || is_decay_apply(v)) form_[index(v)] = Space::Fragment;
         else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;

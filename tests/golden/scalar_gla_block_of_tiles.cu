@@ -129,14 +129,14 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             Fragment<64, 64> v6;
             issue_multiply<Acc::Set, Along::Columns, Along::Columns, 128>(v6, t_q, t_k);
             Fragment<64, 64> v9 = {};
-            each_lower([&](const Spot& spot) {
+            each_lower<64>([&](const Spot& spot) {
                 const auto v8_j = decays<false>(v8, spot.i, spot.j);
                 v9.put(spot, v8_j);
             });
             finish<0>(v6);
             stages.is_empty(stage);
             Fragment<64, 64> v11 = {};
-            each_lower([&](const Spot& spot) {
+            each_lower<64>([&](const Spot& spot) {
                 const auto v6_j = v6.at(spot);
                 const auto v9_j = v9.at(spot);
                 const auto v10_j = v6_j * v9_j;

@@ -135,7 +135,7 @@ FORGE_KERNEL void forge_scalar_gla_scan(const __grid_constant__ Call call) {
         started();
         finish<1>(t_s, v16);
         Fragment<64, 64> v23 = {};
-        each_lower([&](const Spot& spot) {
+        each_lower<64>([&](const Spot& spot) {
             const auto v16_j = v16.at(spot);
             const auto v18_j = decays<false>(v18, spot.i, spot.j);
             const auto v22_j = v16_j * v18_j;

@@ -185,13 +185,13 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             Fragment<64, 64> v18;
             issue_multiply<Acc::Set, Along::Columns, Along::Rows, 128>(v18, t_q, t_prev_s_2);
             Fragment<64, 64> v21 = {};
-            each_lower([&](const Spot& spot) {
+            each_lower<64>([&](const Spot& spot) {
                 const auto v19_j = decays<false>(v19, spot.i, spot.j);
                 v21.put(spot, v19_j);
             });
             finish<1>(v17);
             Fragment<64, 64> v24 = {};
-            each_lower([&](const Spot& spot) {
+            each_lower<64>([&](const Spot& spot) {
                 const auto v17_j = v17.at(spot);
                 const auto v21_j = v21.at(spot);
                 const auto v23_j = v17_j * v21_j;

@@ -112,8 +112,8 @@ LinearAttention linear_gate() {
     return a;
 }
 
-/// S = exp(g) S + k₀ v₀ᵀ + k₁ v₁ᵀ, two rows of keys and values per token, whose decays to the chunk's end are the last row of
-/// the decays between all rows: a part of a decay mask, as it is and repeated.
+/// S = exp(g) S + k₀ v₀ᵀ + k₁ v₁ᵀ, two rows of keys and values per token, whose decays to the chunk's end are the last
+/// row of the decays between all rows: a part of a decay mask, as it is and repeated.
 LinearAttention last_rows() {
     auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
     LinearAttention a("last_rows");

@@ -62,6 +62,7 @@ const std::map<std::string, Expected> kExpected = {
     {"two_sided", {"mul mul matmul_add", "matmul mul add", {"V"}}},
     {"elementwise_decay", {"mul add", "mul add mul sum", {"V"}}},
     {"linear_gate", {"mul matmul_add", "matmul mul matmul_add", {"V"}}},
+    {"last_rows", {"mul matmul_add", "matmul mul matmul_add", {"V"}}},
     {"closed_loop", {"mul matmul_sub matmul_add", "matmul mul matmul_add", {"V"}}},
     {"token_shift", {"matmul_add", "matmul matmul_add", {"V"}}},
     {"leaky_averages", {"mul add add", "add add mul add div", {"D"}}},

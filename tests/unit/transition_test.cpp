@@ -324,6 +324,7 @@ TEST(TransitionClasses, AreDerivedFromTheDecay) {
         {"normalised", "s", Scalar, true},
         {"normalised", "z", Scalar, true},
         {"linear_gate", "s", Scalar, true},
+        {"last_rows", "s", Scalar, true},
         {"token_shift", "s", Identity, false},
         {"shifted_pairs", "s", Identity, false},
         {"shifted_gates", "s", Scalar, true},

@@ -47,7 +47,7 @@ FORGE_DEVICE Fragment<128, 128> unit_lower_inverse(const Fragment<128, 128>& a, 
     using namespace detail;
     Fragment<128, 128> x = a;
     Fragment<64, 64>&first = quarter_of(x, 0, 0), &second = quarter_of(x, 64, 64), &below = quarter_of(x, 64, 0),
-    &above = quarter_of(x, 0, 64);
+                 &above = quarter_of(x, 0, 64);
     first = unit_lower_inverse(first, work);
     sync();
     second = unit_lower_inverse(second, work);
