@@ -75,12 +75,7 @@ runtime::Callable callable_of(const plan::Plan& plan) {
     made.in_stretches = plan.in_stretches(), made.stretch_bytes = plan.schedule.stretch_bytes;
     made.block_threads = plan.schedule.block_threads;
     made.beside_groups = plan.schedule.beside_groups, made.beside_steps = plan.schedule.beside_steps;
-    // With states of 16 bits kernels without a memset between them were measured to take longer (docs/performance.md).
-    const bool wide_states = std::none_of(plan.tensors.begin(), plan.tensors.end(), [](const plan::TensorSlot& slot) {
-        return slot.kind == plan::TensorSlot::Kind::InitialState &&
-               (slot.type.dtype == DType::BF16 || slot.type.dtype == DType::F16);
-    });
-    made.clears_skipped = plan.schedule.holds_states && wide_states;
+    made.clears_skipped = plan.schedule.holds_states;
     return made;
 }
 

@@ -8,9 +8,12 @@ Most of the time goes into compilers, ours and Triton's: scripts/test-cuda runs 
 tests marked `alone`. Times are measured by bench/host_time.py --device cuda.
 """
 
+import contextlib
 import functools
 import importlib
+import importlib.util
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -227,14 +230,17 @@ def test_opcheck():
     torch.library.opcheck(torch.ops.forge.attention.default, ("gated_delta_net", x, [0.25], [], True, None))
 
 
-@pytest.mark.parametrize("tokens", [1, 130])
-@pytest.mark.parametrize("strategy", ["auto", "segmented"])
-def test_states_in_a_pool(tokens, strategy):
+@pytest.mark.parametrize(
+    ("tokens", "how"),
+    [(t, {"strategy": s}) for t in (1, 130) for s in ("auto", "segmented")]
+    + [(t, {"entry": "decode"}) for t in (1, 3)],
+)
+def test_states_in_a_pool(tokens, how):
     """Slots in any order, used in place; a padded sequence; one that starts anew. Through the C ABI, as an engine
     would."""
     case = named("gated_delta_rule")
     x = on_gpu(case, inputs_for(case, 4, tokens, 2, 64, 64), torch.bfloat16)
-    options = {"device": "cuda", "dtype": "bf16", "size.K": 64, "size.V": 64, "strategy": strategy}
+    options = {"device": "cuda", "dtype": "bf16", "size.K": 64, "size.V": 64, **how}
     compiled = _c.Compiled(_c.variant_definition("gated_delta_net"), options)
     pool = torch.randn(9, 2, 64, 64, device="cuda")
     before, o = pool.clone(), torch.full_like(x["v"], float("nan"))
@@ -325,6 +331,104 @@ def test_decoding_goes_on_where_a_call_ended(name, dtype):
         and (pool[[0, 1, 2, 4, 5, 6, 8]] == 7).all()
     )
     assert attn.info["chunk"] == 1
+
+
+def bench_decode():
+    spec = importlib.util.spec_from_file_location("bench_decode", Path(__file__).parents[2] / "bench" / "decode.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def in_a_row(layer, x, _beside):
+    """Six layers, each of which reads what the one before has made."""
+    made = [layer(0, x)]
+    for n in range(1, 6):
+        made.append(layer(n, {**x, "v": made[-1]}))
+    return made
+
+
+def joined(layer, x, beside):
+    """The first, two chains of two beside each other, and one that reads what both have made."""
+    made = [layer(0, x)]
+    with beside():
+        for n in (1, 2):
+            made.append(layer(n, {**x, "v": made[-1]}))
+    made.append(layer(3, {**x, "v": made[0]}))
+    made.append(layer(4, {**x, "v": made[-1]}))
+    with beside(join=True):
+        pass
+    made.append(layer(5, {**x, "v": made[2], "q": made[4]}))
+    return made
+
+
+@pytest.mark.parametrize("model", [in_a_row, joined])
+@pytest.mark.parametrize("states", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["gated_delta_net", "kda", "gla", "scalar_gla"])
+def test_replays_of_layers_are_calls_one_by_one(name, states, model):
+    """A layer's kernel starts while the one before ends: what it reads and writes must be what calls with the device at
+    rest in between do, bit by bit. Before every replay the outputs are NaN; some sequences are skipped, others every
+    time."""
+    attn, B, layers = getattr(forge.variants, name), 40, 6
+    numbers = numbers_of(attn)
+
+    def inputs(seed):
+        x = inputs_of(attn, B, 1, seed, H=32, HV=32, K=128, V=128)
+        return rounded(attn, {n: torch.from_numpy(a).cuda() for n, a in x.items()}, lambda a: a.bfloat16())
+
+    generator = torch.Generator("cuda").manual_seed(1)
+    pools = [torch.randn(B + 8, 32, 128, 128, device="cuda", generator=generator).to(states) for _ in range(layers)]
+    plain_pools, x = [pool.clone() for pool in pools], inputs(0)
+    slots = torch.arange(B, dtype=torch.int32, device="cuda")
+    side = torch.cuda.Stream()
+
+    @contextlib.contextmanager
+    def beside(join=False):
+        if join:
+            torch.cuda.current_stream().wait_stream(side)
+            yield
+        else:
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                yield
+
+    def plain_layer(n, inputs):
+        o = attn.decode(**inputs, **numbers, state=plain_pools[n], slots=slots)
+        torch.cuda.synchronize()
+        return o
+
+    def plain():
+        return model(plain_layer, x, lambda **_: contextlib.nullcontext())
+
+    plain()
+    for pool, plain_pool in zip(pools, plain_pools, strict=True):
+        plain_pool.copy_(pool)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        made = model(lambda n, inputs: attn.decode(**inputs, **numbers, state=pools[n], slots=slots), x, beside)
+    assert bench_decode().nodes_of(graph) == (layers, 0)  # nothing clears outputs
+
+    for step, replays in enumerate((1, 1, 12, 1)):
+        for n, a in inputs(step + 1).items():
+            x[n].copy_(a)
+        slots.copy_(torch.randperm(B + 8, device="cuda", generator=generator)[:B])
+        skipped = [step, 7 + 3 * step, B - 1 - step]
+        slots[skipped] = -1
+        before = [pool.clone() for pool in pools]
+        for o in made:
+            o.fill_(float("nan"))
+        for _ in range(replays):
+            graph.replay()
+        for _ in range(replays):
+            wanted = plain()
+        torch.cuda.synchronize()
+        kept = slots >= 0
+        for n in range(layers):
+            assert torch.equal(made[n], wanted[n]) and torch.equal(pools[n], plain_pools[n]), (step, n)
+            assert not made[n][skipped].any() and made[n][kept].flatten(1).any(1).all()
+            changed = (pools[n] != before[n]).flatten(1).any(1)
+            assert changed.sum() == B - len(skipped) and changed[slots[kept].long()].all()
 
 
 @pytest.mark.parametrize("wide", [False, True])

@@ -38,7 +38,8 @@ bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel)
 }
 
 bool starts_early(const plan::Plan& plan, const plan::Kernel& kernel) {
-    return plan.schedule.holds_states && &kernel == &plan.kernels.front();
+    const bool in_turn = plan.schedule.states_ahead;  // blocks take tasks in turn: calls in a row would take longer
+    return plan.schedule.holds_states && !in_turn && &kernel == &plan.kernels.front();
 }
 
 bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
