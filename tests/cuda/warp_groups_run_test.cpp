@@ -495,40 +495,6 @@ TEST_P(PortableKernels, DoWhatTheRecurrenceSays) {
 
 INSTANTIATE_TEST_SUITE_P(Some, PortableKernels, testing::Values("rotary", "turned_pairs", "two_readings"));
 
-// Decays between tokens, of which kernels keep sums of gates, for two rows each: repeat_interleave wants a matrix.
-TEST(RepeatedDecays, AreMatricesFirst) {
-    const Example example{"repeated_decays", BF16, 64, 64};
-    const auto [T, H, K, V] = dims("T", "H", "K", "V");
-    LinearAttention a("repeated_decays");
-    a.input("q", BF16, {T, H, K}).input("k", BF16, {2 * T, H, K}).input("v", BF16, {2 * T, H, V});
-    a.input("g", F32, {T, H}, kLogDecays).state("s", F32, {K, V});
-    const auto twice = [](const Tensor& x, int dim) { return repeat_interleave(x, 2, dim); };
-    a.chunk({"k", "v", "g"}, [=](Tensor k, Tensor v, Tensor g) {
-        return matmul(transpose(k * unsqueeze(twice(exp(sum(g, 0) - cumsum(g, 0)), 0), 1)), v.to(F32));
-    });
-    a.decay({"prev_s", "chunk_state", "g"}, [](Tensor s, Tensor own, Tensor g) { return s * exp(sum(g, 0)) + own; });
-    a.merge({"q", "k", "v", "g", "prev_s"}, [=](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s) {
-        Tensor G = cumsum(g, 0), decays = tril(exp(unsqueeze(G, 1) - unsqueeze(G, 0)));
-        Tensor scores = matmul(q.to(F32), transpose(k.to(F32))) * twice(decays, 1);
-        return matmul(scores, v.to(F32)) + matmul(q.to(F32), s) * unsqueeze(exp(G), 1);
-    });
-    a.step({"q", "k", "v", "g", "prev_s"}, [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s) -> Results {
-        Tensor next = s * exp(g);
-        for (const std::int64_t row : {0, 1}) next = next + outer(select(k, 0, row), select(v, 0, row));
-        return {{"s", next}, {"o", matmul(q, next)}};
-    });
-    const ir::Definition def = a.define();
-    const auto plans = plans_for(def, example);
-    EXPECT_GE(plans.size(), 3U);
-    std::vector<Solved> problems = problems_for(def, example);
-    int count = 0;
-    for (const auto& [name, plan] : plans) {
-        SCOPED_TRACE(name);
-        const emulated::Program program(fmt::format("repeated_decays_{}", count++), plan);
-        for (Solved& problem : problems) expect_solved(program, problem, 1);
-    }
-}
-
 // A state that does not depend on what was before, in matrices of the hardware: all of it a number, or the chunk's own.
 TEST(ReplacedStates, AreRightInEveryStrategy) {
     const Example example{"replaced", BF16, 64, 64};

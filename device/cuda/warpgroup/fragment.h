@@ -126,6 +126,15 @@ FORGE_DEVICE Fragment<M, N> unpack(const Packed<T, M, N>& p) {
     return f;
 }
 
+/// What rounding took from a fragment.
+template <class T, int M, int N>
+FORGE_DEVICE Fragment<M, N> rest_of(const Fragment<M, N>& f, const Packed<T, M, N>& rounded) {
+    Fragment<M, N> rest = unpack(rounded);
+#pragma unroll
+    for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) rest.x[n] = f.x[n] - rest.x[n];
+    return rest;
+}
+
 namespace detail {
 
 /// f(blocks, address of this lane's row of one of them), for groups of 16 x 16 of an M x N fragment and the operand
@@ -174,11 +183,7 @@ FORGE_DEVICE void store_fragment(const O& operand, const Fragment<M, N>& f) {
     const Packed<T, M, N> p = pack<T>(f);
     store_fragment<TRANSPOSE>(operand, p);
     if constexpr (O::kParts == 2) {
-        const Fragment<M, N> rounded = unpack(p);
-        Fragment<M, N> rest;
-#pragma unroll
-        for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) rest.x[n] = f.x[n] - rounded.x[n];
-        const Packed<T, M, N> q = pack<T>(rest);
+        const Packed<T, M, N> q = pack<T>(rest_of(f, p));
         detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) {
             ptx::store_blocks<TRANSPOSE>(address + O::kPart * 2, q.x[m][n]);
         });

@@ -15,14 +15,6 @@ FORGE_DEVICE Fragment<64, 64>& quarter_of(Fragment<128, 128>& a, int row, int co
     return *reinterpret_cast<Fragment<64, 64>*>(&a.template block<64>(row, col));
 }
 
-/// What rounding takes from a fragment.
-FORGE_DEVICE Fragment<64, 64> rest_of(const Fragment<64, 64>& f, const Packed<bf16, 64, 64>& rounded) {
-    Fragment<64, 64> rest = unpack(rounded);
-#pragma unroll
-    for (int n = 0; n < Fragment<64, 64>::kRegisters; ++n) rest.x[n] = f.x[n] - rest.x[n];
-    return rest;
-}
-
 /// a b; `work` has room for both parts of b. The product of the two rests is below the last bit.
 FORGE_DEVICE Fragment<64, 64> multiply_in_parts(const Fragment<64, 64>& a, const Fragment<64, 64>& b, float* work) {
     const Operand<bf16, 64, 64, 2> right(work);

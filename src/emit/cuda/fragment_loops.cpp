@@ -67,8 +67,7 @@ class FragmentLoop {
     [[nodiscard]] bool in_fragment() const { return space_ == Space::Fragment || space_ == Space::Transposed; }
     /// Whether nothing above the diagonal need be computed.
     [[nodiscard]] bool lower() const {
-        return space_ == Space::Fragment && rows() == cols() && rows() <= 2 * tile::kBlock &&
-               ir::triangle_of(fn_, root_) != ir::Triangle::Full;
+        return space_ == Space::Fragment && rows() == cols() && ir::triangle_of(fn_, root_) != ir::Triangle::Full;
     }
     [[nodiscard]] int rank() const { return fn_.op(root_).type.rank(); }
     /// Of the loop: a fragment of a transpose has the value's columns as rows.
