@@ -23,7 +23,8 @@ much larger. The two ratios stand in the table, for those who would weigh them o
 
 A program is over if it takes more than twice that. One that fails is told with its error and ends nothing. What
 registers could not hold (bytes per thread) and products that wait for each other (ptxas's C75xx) are counted when
-kernels are compiled: always on a GPU, with --compile without one.
+kernels are compiled: always on a GPU, with --compile without one. What --limit leaves no time for has that as its
+error; the zoo comes first.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,12 +60,15 @@ class Forge:
 
     def __init__(self, args: argparse.Namespace, shape: list[str], cache: str):
         self.command, self.folder, self.cache = args.forge, Path(args.folder), cache
+        self.end = time.monotonic() + args.limit
         self.options = [*shape, "--cache", cache, *(["--on", args.on] if args.on else ["--device", "cuda"])]
 
     def run(self, word: str, names: list[str], *more: str, seconds: float = 120) -> str:
         """What it prints; RuntimeError with its last words."""
         files = [str(self.folder / f"{name}.ir") for name in names]
         command = [self.command, word, *files, *self.options, *more]
+        if time.monotonic() > self.end:
+            raise RuntimeError("out of time")
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
@@ -200,6 +205,7 @@ def main() -> None:
     parser.add_argument("--on", help="a GPU of facts/: nothing is measured, times are predicted")
     parser.add_argument("--compile", action="store_true", help="with --on: for spills")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilations at a time")
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds in which work may begin")
     parser.add_argument("--cache", help="of compiled kernels, of this version alone; default: one that is removed")
     parser.add_argument("--csv", default="programs.csv")
     args = parser.parse_args()
