@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "forge/error.h"
+#include "graph/early_states.h"
 #include "graph/transition.h"
 #include "interp/arrays.h"
 
@@ -45,7 +46,7 @@ class Replay {
                     }
                     break;
                 case Loop::Scan:
-                    outcome_.states = scan(0, chunks_, initial_);
+                    keep(scan(0, chunks_, initial_));
                     break;
                 case Loop::Summaries:
                     summaries();
@@ -66,6 +67,12 @@ class Replay {
     [[nodiscard]] std::int64_t segment_count() const { return (chunks_ + per_segment_ - 1) / per_segment_; }
     [[nodiscard]] std::int64_t end_of(std::int64_t segment) const {
         return std::min(chunks_, (segment + 1) * per_segment_);
+    }
+
+    /// Of the states, those that the kernel carries.
+    void keep(const Bindings& after) {
+        for (const ir::Result& r : kernel_->planned->graph.fn.results)
+            if (r.role == Role::State) outcome_.states[r.name] = after.at(r.name);
     }
 
     /// From the states before the first chunk to those after the last. Token programs go on token by token.
@@ -191,11 +198,12 @@ class Replay {
     void segments() {
         if (!std::any_of(plan_.kernels.begin(), plan_.kernels.end(),
                          [](const plan::Kernel& k) { return k.graph.loop == Loop::Carries; }))
-            carries(graph::carry(plan_.program));
+            carries(graph::carry(graph::without_early_states(plan_.program, plan_.schedule.early)));
         for (std::int64_t segment = 0; segment < segment_count(); ++segment) {
             Bindings before;
-            for (const ir::StateDecl& s : def_.states) before[s.name] = spills_[graph::carry_spill(s.name)].at(segment);
-            outcome_.states = scan(segment * per_segment_, end_of(segment), std::move(before));
+            for (const ir::Result& r : kernel_->planned->graph.fn.results)
+                if (r.role == Role::State) before[r.name] = spills_[graph::carry_spill(r.name)].at(segment);
+            keep(scan(segment * per_segment_, end_of(segment), std::move(before)));
         }
     }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "forge/error.h"
+#include "graph/early_states.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/transition.h"
@@ -35,6 +36,7 @@ struct Stage {
     /// Of a scan: the states that it carries.
     enum class Carries : std::uint8_t {
         All,
+        Early,   ///< those that need no others
         Before,  ///< those that go forwards in a program that goes backwards
         Sums,    ///< those to which every chunk only adds
     } carries = Carries::All;
@@ -61,6 +63,14 @@ std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
             return with_shared({{"scan", Loop::Segments}});
     }
     throw InternalError("place: unknown strategy");
+}
+
+/// With a scan of states that need no others, and a kernel for what they add, ahead of all else.
+std::vector<Stage> with_early_states(std::vector<Stage> stages) {
+    const std::vector<Stage> early = {{"additions", Loop::Chunks},
+                                      {"early", Loop::Scan, Ahead::Nothing, Carries::Early}};
+    stages.insert(stages.begin(), early.begin(), early.end());
+    return stages;
 }
 
 /// With a kernel ahead of the outputs' own for what these have in common.
@@ -92,15 +102,18 @@ class Placement {
           outputs_cut_(rules.outputs_cut),
           products_again_(rules.products_again),
           outputs_axis_(rules.outputs_axis),
+          early_states_(rules.early),
           names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             const int at = static_cast<int>(s);
             if (stages_[s].joint) joint_ = at;
             else if (!in_order(stages_[s].loop)) last_ = at;
+            else if (stages_[s].carries == Carries::Early) early_ = at;
             else if (stages_[s].carries == Carries::Before) before_ = at;
             else if (stages_[s].carries == Carries::Sums) sums_ = at;
             else last_ = scan_ = at;
         }
+        ahead_ = early_ == kNone ? 0 : early_ + 1;
         if (sums_ != kNone) sums_of_ = graph::summed_states(program);
         roots_.resize(stages_.size());
         for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(stage_of(r))].push_back(r);
@@ -118,8 +131,12 @@ class Placement {
             const Stage& stage = stages_[static_cast<std::size_t>(s)];
             const bool backwards = before_ != kNone && in_order(stage.loop) && stage.carries != Carries::Before;
             KernelGraph& kernel = made[static_cast<std::size_t>(s)];
-            kernel = {fmt::format("{}_{}", program_.name, stage.name), stage.loop, extract(s),
-                      stage.loop == Loop::Scan && stage.carries != Carries::Sums, backwards};
+            kernel = {fmt::format("{}_{}", program_.name, stage.name),
+                      stage.loop,
+                      extract(s),
+                      stage.loop == Loop::Scan && stage.carries != Carries::Sums && s != early_,
+                      backwards,
+                      s == early_};
             kernel.joint = stage.joint;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = outputs_axis_;
@@ -133,16 +150,17 @@ class Placement {
 
     [[nodiscard]] int stage_of(const ir::Result& r) const {
         if (r.role == Role::After) return before_;
-        if (r.role == Role::Spill) return 0;  // what is asked for beside the results
+        if (r.role == Role::Spill) return ahead_;  // what is asked for beside the results
+        if (early_states_.contains(r.name) && (r.role == Role::State || r.role == Role::Before)) return early_;
         if (r.role == Role::State && sums_of_.contains(r.name)) return sums_;
         if (r.role == Role::State || r.role == Role::Before) return scan_;
         return joint_ == kNone || has_axis(program_.op(r.value).type, outputs_axis_) ? last_ : joint_;
     }
 
     void find_homes() {
-        const auto marks = graph::slices(program_);
+        const auto marks = graph::slices(graph::without_early_states(program_, early_states_));
         const auto again =
-            again_ == Again::Cheap || stages_[0].ahead == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
+            again_ == Again::Cheap || ahead() == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
         const auto needed_by = [&](int stage) {
             std::vector<ValueId> values;
             for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)])
@@ -162,12 +180,40 @@ class Placement {
             else if (again[i] || (param && op.attrs.role == Role::Spill)) home = kEverywhere;
             else if (marks[i] == Slice::StateBound && for_states[i]) home = scan_;
             else if (marks[i] == Slice::StateFree && !reads_before_[i] && runs_ahead(i, for_states[i] || forwards[i]))
-                home = 0;
+                home = ahead_;
             else if (forwards[i]) home = before_;
             else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
             homes_.push_back(home);
         }
+        if (early_ != kNone) find_early(needed_by(early_));
     }
+
+    /// The scan of early states makes what reads them, and is given all else that it needs. What is costly is stored
+    /// for later kernels too.
+    void find_early(const std::vector<bool>& needed) {
+        std::vector<ValueId> states;
+        for (ValueId v = 0; v < program_.size(); ++v)
+            if (is_early(program_.op(v))) states.push_back(v);
+        const auto reads = ir::depends_on(program_, states), cheap = graph::cheap(program_);
+        std::vector<bool> given(program_.ops.size());  // read by the scan, or by a view of it
+        for (ValueId v = program_.size() - 1; v >= 0; --v) {
+            const auto i = static_cast<std::size_t>(v);
+            const Op& op = program_.op(v);
+            if (!needed[i]) continue;
+            const bool leaf = op.args.empty(), view = ir::is_view(op.code);
+            if (reads[i]) homes_[i] = early_;
+            else if (!leaf && !view && (given[i] || !cheap[i])) homes_[i] = 0;
+            if (reads[i] || (given[i] && view))
+                for (const ValueId a : op.args) given[static_cast<std::size_t>(a)] = true;
+        }
+        for (const ir::Result& r : roots_[static_cast<std::size_t>(early_)])
+            if (const auto i = static_cast<std::size_t>(r.value); !reads[i]) homes_[i] = 0;
+    }
+
+    [[nodiscard]] bool is_early(const Op& op) const {
+        return op.code == Opcode::Param && op.attrs.role == Role::State && early_states_.contains(op.attrs.name);
+    }
+    [[nodiscard]] Ahead ahead() const { return stages_[static_cast<std::size_t>(ahead_)].ahead; }
 
     /// What lacks the axis along which outputs are cut, or needs all of it, is made for all parts at once, and so is
     /// what that needs. But products over tokens alone are made again from operands rather than rounded to 16 bits on
@@ -224,7 +270,7 @@ class Placement {
     /// An input of which every tile reads all.
     [[nodiscard]] bool is_shared_matrix(const Op& op) const {
         const bool matrix = op.code == Opcode::Param && op.attrs.role == Role::Input && op.type.rank() > 1;
-        return matrix && stages_[0].ahead == Ahead::Shared && !has_axis(op.type, tile_axis_);
+        return matrix && ahead() == Ahead::Shared && !has_axis(op.type, tile_axis_);
     }
 
     /// Whether a state-free value is made by the first kernel, for all chunks at once. What only the outputs need is
@@ -232,7 +278,7 @@ class Placement {
     [[nodiscard]] bool runs_ahead(std::size_t value, bool for_states) const {
         const bool shared = !has_axis(program_.ops[value].type, tile_axis_);
         const bool wanted = for_states || last_ == scan_ || (outputs_cut_ && shared);
-        switch (stages_[0].ahead) {
+        switch (ahead()) {
             case Ahead::Nothing:
                 return false;
             case Ahead::Shared:
@@ -334,13 +380,14 @@ class Placement {
     Again again_;
     bool outputs_cut_, products_again_;
     std::string outputs_axis_;
+    std::set<std::string> early_states_;
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
     std::set<std::string> sums_of_;
     std::vector<bool> remade_;        ///< in the stage that is being extracted
     std::vector<bool> reads_before_;  ///< whether a value depends on states before the chunk
-    int before_ = kNone, scan_ = 0, joint_ = kNone, last_ = 0, sums_ = kNone;
+    int early_ = kNone, ahead_ = 0, before_ = kNone, scan_ = 0, joint_ = kNone, last_ = 0, sums_ = kNone;
 };
 
 }  // namespace
@@ -426,6 +473,7 @@ std::vector<KernelGraph> place(const Function& program, Strategy strategy, const
     if (back && strategy == Strategy::Segmented) refuse_segments(program);
     std::vector<Stage> stages = back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled);
     if (!rules.outputs_axis.empty()) stages = with_joint_outputs(std::move(stages));
+    if (!rules.early.empty()) stages = with_early_states(std::move(stages));
     std::vector<KernelGraph> kernels = Placement(program, std::move(stages), tile_axis, rules).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
@@ -436,8 +484,10 @@ std::vector<KernelGraph> place(const Function& program, Strategy strategy, const
                           columns ? graph::input_summary(scan.fn) : graph::summary(scan.fn),
                           columns,
                           false,
+                          false,
                           columns},
-        carries{name + "_carries", Loop::Carries, graph::carry(program), false};
+        carries{name + "_carries", Loop::Carries, graph::carry(graph::without_early_states(program, rules.early)),
+                false};
     kernels.insert(kernels.end() - 1, std::move(summaries));
     if (!rules.joined_at_start) kernels.insert(kernels.end() - 1, std::move(carries));
     return kernels;

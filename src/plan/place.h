@@ -4,6 +4,7 @@
 /// their summaries. What passes from kernel to kernel becomes Spill results and parameters.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct KernelGraph {
     ir::Function fn;
     bool tiled = true;     ///< takes a part of the tiled axis per task; otherwise the whole
     bool reverse = false;  ///< chunks from the last to the first
+    bool early = false;    ///< carries the states that have a scan of their own (PlaceRules::early)
     /// Of summaries: further tasks make the columns of transitions, from those of the identity and zeros for all that
     /// has the tiled axis.
     bool transition_columns = false;
@@ -56,6 +58,9 @@ struct PlaceRules {
     /// Where outputs have a kernel of their own, it takes parts of this axis, and one before it, the joint kernel,
     /// makes what sums over the axis, and whatever else lacks it; empty: there is one kernel, of the whole.
     std::string outputs_axis = {};
+    /// States that a scan of their own carries before all else (graph/early_states.h); what they add is made for all
+    /// chunks at once before.
+    std::set<std::string> early = {};
 };
 
 /// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans

@@ -110,6 +110,7 @@ std::string to_string(const Schedule& s) {
                             s.output_groups     ? fmt::format(", roles for {}", s.output_groups + 2)
                             : s.block_tiles > 1 ? fmt::format(", blocks of {} tiles", s.block_tiles)
                                                 : "");
+    if (!s.early.empty()) text += fmt::format(", {} in a scan of their own", fmt::join(s.early, ", "));
     if (s.inverse_parts == 1) text += ", inverses in one part";
     if (s.wide_late) text += ", wide inputs as chunks begin";
     if (!s.outputs_axis.empty()) text += fmt::format(", outputs by parts of {}", forge::to_string(Dim(s.outputs_axis)));
@@ -223,7 +224,7 @@ class Planning {
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
-                   s.warp_groups() && s.split.empty(), s.outputs_axis});
+                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.early});
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         for (const KernelGraph& graph : kernels)
@@ -354,7 +355,7 @@ class Planning {
         for (const auto& state : plan_.definition.states) {
             const auto is_axis = [&](const Dim& d) { return d.symbol == plan_.schedule.tile_axis; };
             const bool by_all = tiled() && std::none_of(state.type.shape.begin(), state.type.shape.end(), is_axis);
-            if (!by_all && plan_.schedule.summaries == 0) continue;
+            if (plan_.schedule.early.contains(state.name) || (!by_all && plan_.schedule.summaries == 0)) continue;
             SpillSlot slot{graph::final_spill(state.name), state.type, {}, 0, SpillSlot::Per::Sequence, 0};
             lay_out(slot);
             plan_.late_states.push_back({static_cast<int>(plan_.spills.size()),
@@ -399,8 +400,10 @@ class Planning {
         const bool scans_alone = graph::has_saved_states(plan_.program);  // are cut, and hold states as transposes
         if (!scans_alone || in_order(graph.loop)) rules.value_axis = plan_.schedule.tile_axis;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
-        rules.output_groups = plan_.schedule.output_groups;
-        rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
+        if (!graph.early) {
+            rules.output_groups = plan_.schedule.output_groups;
+            rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
+        }
         rules.wide_late = plan_.schedule.wide_late;
         rules.split = plan_.schedule.split.contains(graph.name);
         for (const auto& in : plan_.definition.inputs) {

@@ -7,6 +7,7 @@
 #include "tile/decay_group.h"
 #include "tile/fragment_steps.h"
 #include "tile/order.h"
+#include "tile/own_values.h"
 #include "tile/split.h"
 
 namespace forge::tile {
@@ -149,6 +150,8 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
     if (rules.split) symbolic = passes.run(Pass::SplitAxes, [&] { return split_axes(kernel, sizes); });
     symbolic = passes.run(Pass::CopyVectors, [&] { return with_copied_outputs(with_copied_vectors(symbolic)); });
     symbolic = passes.run(Pass::DecayRows, [&] { return with_decay_rows(symbolic, sizes); });
+    if (rules.output_groups > 0 && rules.stages > 1)
+        symbolic = passes.run(Pass::OwnValues, [&] { return with_own_values(symbolic, rules.value_axis); });
     symbolic = passes.run(Pass::OrderFragments, [&] { return ordered(with_carried_params(symbolic)); });
     Function fn = symbolic;
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);

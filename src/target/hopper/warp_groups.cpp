@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "emit/cuda/emit_cuda.h"
+#include "graph/early_states.h"
 #include "graph/log_norm.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
@@ -375,6 +376,61 @@ Schedule first_possible(Schedule s, Fit fit, MakePlan make_plan) {
     return *best;
 }
 
+/// With segments if these pay, and what joins them.
+Schedule with_segments(Schedule s, std::int64_t segments, bool pay, const ir::Function& program,
+                       const tile::Sizes& held, const SharedMemory& memory, const FitWishes& wishes) {
+    s.strategy = wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
+    if (s.strategy != Strategy::Segmented) return s;
+    s.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
+    const std::int64_t chunks = wishes.expected_tokens / kBlock,
+                       tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
+    s.summaries = joined_at_start(program, held)
+                      ? summaries_of(chunks, tasks, std::max<std::int64_t>(2, s.segments), memory.multiprocessors)
+                      : 0;
+    return s;
+}
+
+/// What roles may be tried with, in order of preference. States that are no fragments would lie in memory that warp
+/// groups share: they have a scan of their own. Functions that one group at a time can call, and values that would pass
+/// between groups, may all be made ahead.
+std::vector<Schedule> ways_of_roles(Schedule s, const ir::Function& program, const tile::Sizes& held) {
+    std::set<std::string> small;
+    for (const ir::Result& r : program.results)
+        if (r.role == ir::Role::State && !tile::is_block_matrix(tile::with_sizes(program.op(r.value).type, held)))
+            small.insert(r.name);
+    s.early = graph::early_states(program, small);
+    std::vector<Schedule> ways = {s};
+    if (s.share) return ways;
+    s.share = true;
+    ways.push_back(s);
+    return ways;
+}
+
+/// Several warp groups per task, where each task has a multiprocessor.
+template <class MakePlan>
+Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir::Function& program,
+                  const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes, MakePlan make_plan) {
+    const tile::Sizes held = s.held(sizes);
+    const ir::Function rest = graph::without_early_states(program, s.early);
+    const std::int64_t chunks = wishes.expected_tokens / kBlock,
+                       tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles),
+                       segments =
+                           std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
+    SegmentTimes times = segment_times(definition, rest, sizes, held, wishes);
+    times.segments = segments;
+    times.summaries = joined_at_start(rest, held) ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0;
+    // Work ahead fills the GPU; two segments shorten what is left too little.
+    const bool pay = segments > (s.share ? 2 : 1) && times.pay();
+    const Schedule tried = with_segments(s, segments, pay, rest, held, memory, wishes);
+    const bool joined_apart = tried.strategy == Strategy::Segmented && tried.summaries == 0;
+    const Schedule roles =
+        joined_apart ? with_summaries(tried, memory, definition, make_plan) : with_roles(tried, memory, make_plan);
+    const plan::Plan plan = make_plan(roles);
+    if (!wishes.strategy && s.share && s.early.empty() && joined_by_matrices(program))
+        if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
+    return with_work_beside(roles, plan, wishes, memory);
+}
+
 Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir::Function& program,
                            const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
     if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
@@ -412,39 +468,13 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
         return fit_with_outputs_apart(s, memory, two_tasks, make_plan);
     }
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
-    const bool joined = joined_at_start(program, held);
-    const auto summaries = [&](std::int64_t segments) {
-        return joined ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0;
-    };
-    const auto with_strategy = [&](Schedule tried, std::int64_t segments, bool pay) {
-        tried.strategy =
-            wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
-        if (tried.strategy != Strategy::Segmented) return tried;
-        tried.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
-        tried.summaries = summaries(std::max<std::int64_t>(2, tried.segments));
-        return tried;
-    };
-    if (tasks <= memory.multiprocessors) {
-        const std::int64_t segments =
-            std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
-        SegmentTimes times = segment_times(definition, program, sizes, held, wishes);
-        times.segments = segments, times.summaries = summaries(segments);
-        // Work ahead fills the GPU; two segments shorten what is left too little.
-        const bool pay = segments > (s.share ? 2 : 1) && times.pay();
-        try {
-            const Schedule tried = with_strategy(s, segments, pay);
-            const bool joined_apart = tried.strategy == Strategy::Segmented && tried.summaries == 0;
-            const Schedule roles = joined_apart ? with_summaries(tried, memory, definition, make_plan)
-                                                : with_roles(tried, memory, make_plan);
-            const plan::Plan plan = make_plan(roles);
-            if (!wishes.strategy && s.share && joined_by_matrices(program))
-                if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
-            return with_work_beside(roles, plan, wishes, memory);
-        } catch (const Refused& why) {
-            s.refused.push_back(why.refusal());
-            s.refused.back().engine = "roles";  // whether one warp group can is seen below
-        }
-    }
+    if (tasks <= memory.multiprocessors)
+        for (const Schedule& way : ways_of_roles(s, program, held)) try {
+                return by_roles(way, definition, program, sizes, memory, wishes, make_plan);
+            } catch (const Refused& why) {
+                s.refused.push_back(why.refusal());
+                s.refused.back().engine = "roles";  // whether one warp group can is seen below
+            }
     if (tasks > memory.multiprocessors && wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass) try {
             return with_block_tiles(s, memory, make_plan);
         } catch (const Refused& why) {
@@ -456,7 +486,7 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
         const bool two_tasks = tried.strategy == Strategy::Segmented || tasks > memory.multiprocessors;
         return with_stages(tried, memory, two_tasks, make_plan);
     };
-    s = with_strategy(s, segments, segments >= kLeastSegments);
+    s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
     return wishes.strategy ? alone(s) : first_possible(s, alone, make_plan);
 }
 
