@@ -55,7 +55,7 @@ std::string summary_of(const CallCost& call) {
         "Predicted {}, bound by {}; no kernels of such chunks take less than {}. {} tasks{}. "
         "Arguments and results {}, between kernels {}, a state {}.",
         seconds_in_words(call.seconds), to_string(call.bound), seconds_in_words(call.roofline_seconds), call.tasks,
-        call.beside ? ", the first kernel beside the second" : "", quantity(call.floor_bytes, "B"),
+        call.beside ? ", the last two kernels beside each other" : "", quantity(call.floor_bytes, "B"),
         quantity(call.workspace_bytes, "B"), quantity(call.state_bytes, "B"));
 }
 

@@ -34,6 +34,67 @@ std::set<std::string> early_states(const Function& program, std::set<std::string
     return of;
 }
 
+namespace {
+
+std::vector<ValueId> next_values(const Function& program, const std::set<std::string>& states) {
+    std::vector<ValueId> values;
+    for (const ir::Result& r : program.results)
+        if (r.role == Role::State && states.contains(r.name)) values.push_back(r.value);
+    return values;
+}
+
+std::vector<bool> depends_on_states(const Function& program, const std::set<std::string>& states) {
+    std::vector<ValueId> params;
+    for (ValueId v = 0; v < program.size(); ++v)
+        if (is_carried_state(program.op(v)) && states.contains(program.op(v).attrs.name)) params.push_back(v);
+    return ir::depends_on(program, params);
+}
+
+/// The state, and all that its updates need.
+std::set<std::string> needed_states(const Function& program, const std::string& name) {
+    std::set<std::string> found = {name};
+    for (std::size_t before = 0; before != found.size();) {
+        before = found.size();
+        const auto needed = ir::needed_for(program, next_values(program, found));
+        for (ValueId v = 0; v < program.size(); ++v)
+            if (needed[static_cast<std::size_t>(v)] && is_carried_state(program.op(v)))
+                found.insert(program.op(v).attrs.name);
+    }
+    return found;
+}
+
+/// Whether matrices of tokens are made of the states `before` for the scan of others.
+bool adds_matrices(const Function& program, const std::set<std::string>& before, const std::set<std::string>& states) {
+    const auto needed = ir::needed_for(program, next_values(program, states)),
+               of_before = depends_on_states(program, before), bound = depends_on_states(program, states);
+    for (std::size_t i = 0; i < program.ops.size(); ++i) {
+        const Shape& shape = program.ops[i].type.shape;
+        const bool matrix = shape.size() == 2 && shape[0].symbol == ir::kChunkSymbol && !shape[1].is_constant();
+        if (needed[i] && of_before[i] && !bound[i] && matrix) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::vector<std::set<std::string>> early_groups(const Function& program, const std::set<std::string>& early) {
+    std::vector<std::set<std::string>> groups;
+    std::set<std::string> done;
+    while (done.size() < early.size()) {
+        std::set<std::string> least;  // of those that are left, what needs the fewest others that are
+        for (const std::string& name : early) {
+            if (done.contains(name)) continue;
+            std::set<std::string> group = needed_states(program, name);
+            for (const std::string& other : done) group.erase(other);
+            if (least.empty() || group.size() < least.size()) least = group;
+        }
+        if (groups.empty() || adds_matrices(program, done, least)) groups.emplace_back();
+        groups.back().insert(least.begin(), least.end());
+        done.insert(least.begin(), least.end());
+    }
+    return groups;
+}
+
 Function without_early_states(const Function& program, const std::set<std::string>& early) {
     Function rest = program;
     for (Op& op : rest.ops)

@@ -3,12 +3,15 @@
 //
 //     (k * r[:, None]) @ s       ->  (k @ s) * r[:, None]
 //     (k * r[:, None])^T @ u     ->  k^T @ (u * r[:, None])
+//     p @ (v * r[:, None])       ->  (p * r[None, :]) @ v, of a p that follows from a product
 //
 // Numbers go to the result, too, but where that takes more registers than are left beside what it is added to: then to
 // the operand that comes from registers.
 //
 // For back ends whose products take inputs straight from memory as 16-bit numbers, and have results in registers, where
 // a scale costs next to nothing.
+#include <algorithm>
+
 #include "graph/passes.h"
 #include "graph/scales.h"
 #include "ir/infer.h"
@@ -67,6 +70,14 @@ std::vector<ValueId> along(Function& out, std::vector<ValueId> scales, int axis)
     return scales;
 }
 
+/// Whether a matrix is what elementwise work makes of a product, for which a scale more costs nothing.
+bool is_made(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    return ir::is_matmul(op.code) ||
+           ((ir::is_elementwise(op.code) || op.code == Opcode::Tril) &&
+            std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_made(fn, a); }));
+}
+
 class Hoisting {
   public:
     Hoisting(std::string value_axis, const std::map<std::string, std::int64_t>& sizes)
@@ -93,7 +104,9 @@ class Hoisting {
             }
             left_operand = a.matrix, right_operand = b.matrix;
         }
-        if (right) {
+        if (right && b.matrix != args[1] && is_made(out, args[0])) {
+            left_operand = times(out, args[0], along(out, b_inner, op.attrs.trans_a ? 0 : 1));
+        } else if (right) {
             right_operand = times(out, times(out, b.matrix, b_inner), along(out, a_inner, op.attrs.trans_b ? 1 : 0));
         } else {
             left_operand = times(out, times(out, a.matrix, a_inner), along(out, b_inner, op.attrs.trans_a ? 0 : 1));

@@ -65,11 +65,14 @@ std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
     throw InternalError("place: unknown strategy");
 }
 
-/// With a scan of states that need no others, and a kernel for what they add, ahead of all else.
-std::vector<Stage> with_early_states(std::vector<Stage> stages) {
-    const std::vector<Stage> early = {{"additions", Loop::Chunks},
-                                      {"early", Loop::Scan, Ahead::Nothing, Carries::Early}};
-    stages.insert(stages.begin(), early.begin(), early.end());
+/// With a scan of each group of states that need no others, and a kernel for what they add, ahead of all else.
+std::vector<Stage> with_early_states(std::vector<Stage> stages, std::size_t groups) {
+    for (std::size_t g = groups; g > 0; --g) {
+        const std::string number = g == 1 ? "" : fmt::format("_{}", g);
+        const std::vector<Stage> early = {{"additions" + number, Loop::Chunks},
+                                          {"early" + number, Loop::Scan, Ahead::Nothing, Carries::Early}};
+        stages.insert(stages.begin(), early.begin(), early.end());
+    }
     return stages;
 }
 
@@ -103,17 +106,17 @@ class Placement {
           products_again_(rules.products_again),
           outputs_axis_(rules.outputs_axis),
           early_states_(rules.early),
+          early_groups_(graph::early_groups(program, rules.early)),
           names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             const int at = static_cast<int>(s);
             if (stages_[s].joint) joint_ = at;
             else if (!in_order(stages_[s].loop)) last_ = at;
-            else if (stages_[s].carries == Carries::Early) early_ = at;
+            else if (stages_[s].carries == Carries::Early) ahead_ = at + 1;
             else if (stages_[s].carries == Carries::Before) before_ = at;
             else if (stages_[s].carries == Carries::Sums) sums_ = at;
             else last_ = scan_ = at;
         }
-        ahead_ = early_ == kNone ? 0 : early_ + 1;
         if (sums_ != kNone) sums_of_ = graph::summed_states(program);
         roots_.resize(stages_.size());
         for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(stage_of(r))].push_back(r);
@@ -129,14 +132,15 @@ class Placement {
         std::vector<KernelGraph> made(stages_.size());
         for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {  // later stages ask earlier ones for values
             const Stage& stage = stages_[static_cast<std::size_t>(s)];
+            const bool early = stage.carries == Carries::Early;
             const bool backwards = before_ != kNone && in_order(stage.loop) && stage.carries != Carries::Before;
             KernelGraph& kernel = made[static_cast<std::size_t>(s)];
             kernel = {fmt::format("{}_{}", program_.name, stage.name),
                       stage.loop,
                       extract(s),
-                      stage.loop == Loop::Scan && stage.carries != Carries::Sums && s != early_,
+                      stage.loop == Loop::Scan && stage.carries != Carries::Sums && !early,
                       backwards,
-                      s == early_};
+                      early};
             kernel.joint = stage.joint;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = outputs_axis_;
@@ -151,7 +155,8 @@ class Placement {
     [[nodiscard]] int stage_of(const ir::Result& r) const {
         if (r.role == Role::After) return before_;
         if (r.role == Role::Spill) return ahead_;  // what is asked for beside the results
-        if (early_states_.contains(r.name) && (r.role == Role::State || r.role == Role::Before)) return early_;
+        if (early_states_.contains(r.name) && (r.role == Role::State || r.role == Role::Before))
+            return scan_of(group_of(r.name));
         if (r.role == Role::State && sums_of_.contains(r.name)) return sums_;
         if (r.role == Role::State || r.role == Role::Before) return scan_;
         return joint_ == kNone || has_axis(program_.op(r.value).type, outputs_axis_) ? last_ : joint_;
@@ -185,15 +190,16 @@ class Placement {
             else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
             homes_.push_back(home);
         }
-        if (early_ != kNone) find_early(needed_by(early_));
+        for (std::size_t g = early_groups_.size(); g > 0; --g) find_early(g - 1, needed_by(scan_of(g - 1)));
     }
 
     /// The scan of early states makes what reads them, and is given all else that it needs. What is costly is stored
     /// for later kernels too.
-    void find_early(const std::vector<bool>& needed) {
+    void find_early(std::size_t group, const std::vector<bool>& needed) {
+        const int scan = scan_of(group), additions = scan - 1;
         std::vector<ValueId> states;
         for (ValueId v = 0; v < program_.size(); ++v)
-            if (is_early(program_.op(v))) states.push_back(v);
+            if (is_early(program_.op(v)) && group_of(program_.op(v).attrs.name) == group) states.push_back(v);
         const auto reads = ir::depends_on(program_, states), cheap = graph::cheap(program_);
         std::vector<bool> given(program_.ops.size());  // read by the scan, or by a view of it
         for (ValueId v = program_.size() - 1; v >= 0; --v) {
@@ -201,15 +207,22 @@ class Placement {
             const Op& op = program_.op(v);
             if (!needed[i]) continue;
             const bool leaf = op.args.empty(), view = ir::is_view(op.code);
-            if (reads[i]) homes_[i] = early_;
-            else if (!leaf && !view && (given[i] || !cheap[i])) homes_[i] = 0;
+            if (reads[i]) homes_[i] = scan;
+            else if (!leaf && !view && (given[i] || !cheap[i])) homes_[i] = additions;
             if (reads[i] || (given[i] && view))
                 for (const ValueId a : op.args) given[static_cast<std::size_t>(a)] = true;
         }
-        for (const ir::Result& r : roots_[static_cast<std::size_t>(early_)])
-            if (const auto i = static_cast<std::size_t>(r.value); !reads[i]) homes_[i] = 0;
+        for (const ir::Result& r : roots_[static_cast<std::size_t>(scan)])
+            if (const auto i = static_cast<std::size_t>(r.value); !reads[i]) homes_[i] = additions;
     }
 
+    /// The scan of a group of early states; the stage before it makes what they add.
+    static int scan_of(std::size_t group) { return 2 * static_cast<int>(group) + 1; }
+    [[nodiscard]] std::size_t group_of(const std::string& state) const {
+        std::size_t group = 0;
+        while (!early_groups_[group].contains(state)) ++group;
+        return group;
+    }
     [[nodiscard]] bool is_early(const Op& op) const {
         return op.code == Opcode::Param && op.attrs.role == Role::State && early_states_.contains(op.attrs.name);
     }
@@ -381,13 +394,14 @@ class Placement {
     bool outputs_cut_, products_again_;
     std::string outputs_axis_;
     std::set<std::string> early_states_;
+    std::vector<std::set<std::string>> early_groups_;
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
     std::set<std::string> sums_of_;
     std::vector<bool> remade_;        ///< in the stage that is being extracted
     std::vector<bool> reads_before_;  ///< whether a value depends on states before the chunk
-    int early_ = kNone, ahead_ = 0, before_ = kNone, scan_ = 0, joint_ = kNone, last_ = 0, sums_ = kNone;
+    int ahead_ = 0, before_ = kNone, scan_ = 0, joint_ = kNone, last_ = 0, sums_ = kNone;
 };
 
 }  // namespace
@@ -473,7 +487,7 @@ std::vector<KernelGraph> place(const Function& program, Strategy strategy, const
     if (back && strategy == Strategy::Segmented) refuse_segments(program);
     std::vector<Stage> stages = back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled);
     if (!rules.outputs_axis.empty()) stages = with_joint_outputs(std::move(stages));
-    if (!rules.early.empty()) stages = with_early_states(std::move(stages));
+    stages = with_early_states(std::move(stages), graph::early_groups(program, rules.early).size());
     std::vector<KernelGraph> kernels = Placement(program, std::move(stages), tile_axis, rules).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;

@@ -188,9 +188,10 @@ struct Plan {
     [[nodiscard]] int scalar(const std::string& name) const;
     [[nodiscard]] int spill(const std::string& name) const;
     [[nodiscard]] bool has_spill(const std::string& name) const;
-    /// Whether the kernel is the work ahead of a scan that runs beside it, or that scan.
+    /// Whether the kernel is the work ahead of a scan that runs beside it, or that scan: the last two.
     [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const {
-        return schedule.beside_groups > 0 && kernel.graph.loop == loop;
+        const Kernel& last = kernels.back();
+        return schedule.beside_groups > 0 && &kernel == (loop == Loop::Scan ? &last : &last - 1);
     }
     /// Whether all kernels go through a stretch of chunks before the first begins the next one. States then wait in
     /// spills.

@@ -69,8 +69,10 @@ class Forms {
         if (op.code != Opcode::Sum || !is_matrix(op.args[0]) || ir::is_view(fn_.op(op.args[0]).code)) return false;
         const Shape& shape = symbolic_.op(op.args[0]).type.shape;
         if (all_alike()) return true;
-        // Tasks of a single chunk have more of shared memory than of registers, which rows of inputs need not.
-        return (rules_.stages > 1 || (op.attrs.dim == 1 && is_made_of_inputs(op.args[0]))) &&
+        // Tasks of a single chunk have more of shared memory than of registers, which rows of inputs need not, and
+        // products are in anyway.
+        return (rules_.stages > 1 || (op.attrs.dim == 1 && is_made_of_inputs(op.args[0])) ||
+                is_made_of_product(op.args[0])) &&
                std::none_of(shape.begin(), shape.end(), [&](const Dim& d) { return d.symbol == rules_.value_axis; });
     }
 
@@ -80,6 +82,15 @@ class Forms {
         if (!is_matrix(v) || op.code == Opcode::Param) return !is_matrix(v) || op.attrs.role == Role::Input;
         return ir::is_elementwise(op.code) &&
                std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_made_of_inputs(a); });
+    }
+
+    /// Whether a matrix is elementwise work on a product.
+    [[nodiscard]] bool is_made_of_product(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (!is_matrix(v)) return false;
+        if (ir::is_matmul(op.code) || op.code == Opcode::DecayMatmul) return true;
+        return ir::is_elementwise(op.code) &&
+               std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_made_of_product(a); });
     }
 
     /// Whether a value stands in the loop of such a sum.

@@ -8,6 +8,7 @@
 #include "tile/fragment_steps.h"
 #include "tile/order.h"
 #include "tile/own_values.h"
+#include "tile/remade_values.h"
 #include "tile/split.h"
 
 namespace forge::tile {
@@ -143,8 +144,11 @@ int parts_of(const Function& fn, ValueId v, const FragmentRules& rules) {
     return parts;
 }
 
-TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
-                              const ir::PassRunner& passes) {
+namespace {
+
+/// `remade`: light work on inputs is done again by each of its readers.
+TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
+                   const ir::PassRunner& passes) {
     using ir::Pass;
     Function symbolic = kernel;
     if (rules.split) symbolic = passes.run(Pass::SplitAxes, [&] { return split_axes(kernel, sizes); });
@@ -153,6 +157,7 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
     if (rules.output_groups > 0 && rules.stages > 1)
         symbolic = passes.run(Pass::OwnValues, [&] { return with_own_values(symbolic, rules.value_axis); });
     symbolic = passes.run(Pass::OrderFragments, [&] { return ordered(with_carried_params(symbolic)); });
+    if (remade) symbolic = passes.run(Pass::RemadeValues, [&] { return with_remade_values(symbolic, sizes); });
     Function fn = symbolic;
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
     const Function formed = passes.run(Pass::FragmentForms, [&] { return in_forms(symbolic, fn, rules); });
@@ -179,6 +184,17 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
         return with_memory(fn, rules.stages, side_by_side ? std::optional(divided(fn)) : std::nullopt);
     };
     return passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
+}
+
+}  // namespace
+
+TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
+                              const ir::PassRunner& passes) {
+    const bool one_group = rules.stages == 1 || (rules.output_groups == 0 && rules.block_tiles == 1);
+    if (!one_group || rules.value_axis.empty() || with_remade_values(kernel, sizes).ops.size() == kernel.ops.size())
+        return lowered(kernel, sizes, rules, false, passes);
+    const auto needs = [&](bool remade) { return lowered(kernel, sizes, rules, remade, {}).scratch_floats; };
+    return lowered(kernel, sizes, rules, needs(true) < needs(false), passes);
 }
 
 }  // namespace forge::tile

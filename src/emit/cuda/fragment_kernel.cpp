@@ -105,7 +105,7 @@ class FragmentKernel {
     void write_task(const std::string& task, const std::string& idle) {
         out_.line("const Task at = {};", task);
         if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
-        else if (waits_for_kernel_before(plan_, c_.kernel) && !beside_)
+        else if (waits_for_kernel_before(plan_, c_.kernel) && !beside_ && !plan_.is_beside(c_.kernel, Loop::Chunks))
             out_.add({kernel::Kind::WaitKernel});  // idle tasks too: the next kernel relies on it
         if (has_kernel_beside(plan_, c_.kernel)) out_.line("ptx::let_next_kernel_start();");
         if (!beside_) out_.put(idle);
@@ -128,6 +128,7 @@ class FragmentKernel {
         const std::string made = fmt::format("call.spills[{}]", plan_.spill(plan::kMadeSpill));
         out_.line("constexpr int kGroups = {};", plan_.schedule.beside_groups);
         out_.line("begin_work_beside<kGroups>(call, {}, kChunk);", made);
+        if (waits_for_kernel_before(plan_, c_.kernel)) out_.add({kernel::Kind::WaitKernel});
         kernel::Statement tasks{kernel::Kind::Loop, "tasks"};
         tasks.tasks = true;
         out_.begin(std::move(tasks),

@@ -34,6 +34,7 @@ struct ScanTimes {
 
     // A task of the work ahead of a scan, on a multiprocessor that is full of them.
     double ahead_product, ahead_inverse, ahead_mask, ahead_stored;
+    double ahead_floats, ahead_function, ahead_sum;  ///< per block of 64 x 64, which matrix units do not touch
     double ahead_decays, ahead_more_decays;  ///< the first product with decays of channels, and each further one
 
     // A chunk of a block of tiles, which is over when both are: what tiles have in common, in a group of its own, takes
@@ -60,6 +61,9 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .ahead_inverse = 1.1,
                              .ahead_mask = 0.45,
                              .ahead_stored = 0.25,
+                             .ahead_floats = 0.25,
+                             .ahead_function = 0.12,
+                             .ahead_sum = 0.2,
                              .ahead_decays = 4,
                              .ahead_more_decays = 0.6,
                              .block_common = 1.7,
@@ -72,12 +76,13 @@ constexpr ScanTimes kH200 = {.product = 0.145,
 struct CallTimes {
     double start;    ///< launch, first loads and last stores
     double crowded;  ///< what a chunk takes of a multiprocessor that several scans share, beside one that has it alone
+    double early;    ///< a chunk of a scan of states that are no fragments
     double waits;    ///< of a task of the work ahead: what others hide, where kFull share a multiprocessor
 };
 /// Tasks that fill a multiprocessor, as those have of which `ahead_…` were measured.
 constexpr double kFull = 4;
 
 /// Held against the measurements by bench/cost_against_measured.py.
-constexpr CallTimes kH200Calls = {.start = 9, .crowded = 1.46, .waits = 0.45};
+constexpr CallTimes kH200Calls = {.start = 9, .crowded = 1.46, .early = 0.33, .waits = 0.45};
 
 }  // namespace forge::target

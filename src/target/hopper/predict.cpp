@@ -54,6 +54,7 @@ double microseconds_of_spills(const plan::Plan& plan, const plan::Kernel& kernel
 
 /// A chunk of a scan with roles that has its multiprocessor to itself.
 double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
+    if (kernel.graph.early) return kH200Calls.early;
     if (kernel.graph.loop == plan::Loop::Summaries)
         return kernel.graph.transition_columns ? kH200.matrix_summary_chunk : kH200.summary_chunk;
     if (has_work_ahead(plan)) return microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel);
@@ -100,14 +101,15 @@ void predict_chunks(StageCost& k, const plan::Plan& plan, const plan::Kernel& ke
 /// When a scan ends beside which its work ahead is done.
 double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Problem& problem, int multiprocessors) {
     const std::int64_t lanes = problem.sequences * problem.heads, tasks = lanes * plan.schedule.tiles;
-    runtime::WorkBeside work{cost.kernels[0].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
+    const std::size_t scan = plan.kernels.size() - 1, ahead = scan - 1;
+    runtime::WorkBeside work{cost.kernels[ahead].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
     const runtime::BesideBlocks placed = runtime::place_beside(work, tasks, plan.schedule.tiles, multiprocessors);
     const std::int64_t a_round = std::int64_t{multiprocessors} * work.groups,
                        rounds = support::divide_up(placed.common, a_round);
     const std::int64_t staying = tasks < multiprocessors ? multiprocessors - tasks : multiprocessors;
-    work.task_steps *= factor_of_waits(plan, plan.kernels[0]);  // calls are placed without it
+    work.task_steps *= factor_of_waits(plan, plan.kernels[ahead]);  // calls are placed without it
     return runtime::end_of_scan(work, rounds, lanes, staying, multiprocessors) * kMicro *
-           microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
+           microseconds_of_chunk(plan, plan.kernels[scan].tiles.fn);
 }
 
 /// What a scan adds that runs beside the one before it: both share the memory, and have multiprocessors of their own if
@@ -131,9 +133,11 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
                             ? seconds_added_beside(cost.kernels[i - 1], k, gpu.multiprocessors)
                             : k.seconds;
     }
-    if (cost.beside)
-        cost.seconds = std::max(seconds_beside(cost, plan, problem, gpu.multiprocessors),
+    if (cost.beside) {
+        cost.seconds -= cost.kernels.back().seconds + cost.kernels[cost.kernels.size() - 2].seconds;
+        cost.seconds = std::max(cost.seconds + seconds_beside(cost, plan, problem, gpu.multiprocessors),
                                 cost.bytes / (kH200.bytes_per_microsecond / kMicro));
+    }
     if (plan.schedule.summaries > 0) cost.seconds += kMicro * kH200.join;
     cost.seconds += kMicro * kH200Calls.start;
     cost.basis = "times of warp groups' operations, measured on an NVIDIA H200";

@@ -6,6 +6,7 @@
 #include "support/divide.h"
 #include "target/hopper/fitted.h"
 #include "tile/fragments.h"
+#include "tile/order.h"
 
 namespace forge::target {
 namespace {
@@ -112,8 +113,31 @@ double microseconds_of(const ir::Function& fn, const tile::Roles* roles) {
 
 }  // namespace
 
+namespace {
+
+/// Of 64 x 64 blocks: matrices that are kept as floats, that functions are computed of, and that are summed.
+double microseconds_of_numbers(const ir::Function& fn) {
+    const auto blocks = [&](ir::ValueId v) {
+        const ir::Type& type = fn.op(v).type;
+        if (!tile::is_block_matrix(type)) return 0.0;
+        return static_cast<double>(tile::size_of(type, 0) * tile::size_of(type, 1)) / (kBlock * kBlock);
+    };
+    double sum = 0;
+    for (ir::ValueId v = 0; v < fn.size(); ++v) {
+        const ir::Op& op = fn.op(v);
+        if (op.args.empty() || ir::is_view(op.code) || op.code == Opcode::DecayMask) continue;
+        if (op.layout->space == ir::Layout::Space::Tile) sum += kH200.ahead_floats * blocks(v);
+        if (ir::is_elementwise(op.code) && tile::costly(op.code)) sum += kH200.ahead_function * blocks(v);
+        if (ir::along(op.code) == ir::Along::Reduced && fn.op(op.args[0]).layout->space != ir::Layout::Space::Spill)
+            sum += kH200.ahead_sum * blocks(op.args[0]);
+    }
+    return sum;
+}
+
+}  // namespace
+
 double microseconds_ahead(const ir::Function& ahead) {
-    double sum = microseconds_of(ahead, nullptr);
+    double sum = microseconds_of(ahead, nullptr) + microseconds_of_numbers(ahead);
     for (const ir::Result& r : ahead.results)
         sum += tile::is_block_matrix(ahead.op(r.value).type) ? kH200.ahead_stored : 0;
     return sum;

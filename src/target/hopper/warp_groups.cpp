@@ -303,13 +303,13 @@ int groups_beside(const plan::Kernel& kernel, const SharedMemory& memory) {
 /// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and
 /// there is so much that it would not be over in one round of all multiprocessors.
 Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, const SharedMemory& memory) {
-    const bool two = plan.kernels.size() == 2 && plan.kernels[0].graph.loop == plan::Loop::Chunks &&
-                     plan.kernels[1].graph.loop == plan::Loop::Scan;
-    if (!two || plan.kernels[0].cut.count != 1 || !plan.kernels[1].tiles.roles) return s;
-    const double steps =
-        microseconds_ahead(plan.kernels[0].tiles.fn) / microseconds_of_chunk(plan, plan.kernels[1].tiles.fn);
+    if (plan.kernels.size() < 2) return s;
+    const plan::Kernel &scan = plan.kernels.back(), &ahead = *(&scan - 1);
+    const bool beside = ahead.graph.loop == plan::Loop::Chunks && scan.graph.loop == plan::Loop::Scan;
+    if (!beside || ahead.cut.count != 1 || !scan.tiles.roles) return s;
+    const double steps = microseconds_ahead(ahead.tiles.fn) / microseconds_of_chunk(plan, scan.tiles.fn);
     const runtime::WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
-                                   groups_beside(plan.kernels[0], memory), steps};
+                                   groups_beside(ahead, memory), steps};
     if (runtime::place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, memory.multiprocessors).staying > 0)
         s.beside_groups = work.groups, s.beside_steps = steps;
     return s;
@@ -352,7 +352,10 @@ template <class Fit, class MakePlan>
 Schedule first_possible(Schedule s, Fit fit, MakePlan make_plan) {
     constexpr std::int64_t kMostRegisters = 224;  // of 255: what compilers need beside has not spilled anything then
     std::vector<Strategy> strategies = {s.strategy};
-    for (const Strategy other : {Strategy::OnePass, Strategy::Decoupled, Strategy::Fused})
+    // What tiles share is made once by a fused one; where they share nothing, decoupled scans have the least to do.
+    const Strategy second = s.share ? Strategy::Fused : Strategy::Decoupled,
+                   third = s.share ? Strategy::Decoupled : Strategy::Fused;
+    for (const Strategy other : {Strategy::OnePass, second, third})
         if (other != s.strategy) strategies.push_back(other);
     std::optional<Refused> first;
     std::optional<Schedule> best;
