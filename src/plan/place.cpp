@@ -31,6 +31,7 @@ struct Stage {
     enum class Ahead : std::uint8_t {
         Nothing,
         Shared,
+        OfTiles,  ///< … of every tile, beside what they share
         StateFree
     } ahead = Ahead::Nothing;  ///< what a first kernel makes for all chunks
     /// Of a scan: the states that it carries.
@@ -63,6 +64,13 @@ std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
             return with_shared({{"scan", Loop::Segments}});
     }
     throw InternalError("place: unknown strategy");
+}
+
+/// With a kernel ahead of the scan for what only tiles make (PlaceRules::tiles_ahead).
+std::vector<Stage> with_tiles_ahead(std::vector<Stage> stages) {
+    const auto scan = std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return in_order(s.loop); });
+    stages.insert(scan, {"tiles", Loop::Chunks, Ahead::OfTiles});
+    return stages;
 }
 
 /// With a scan of each group of states that need no others, and a kernel for what they add, ahead of all else.
@@ -111,6 +119,7 @@ class Placement {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             const int at = static_cast<int>(s);
             if (stages_[s].joint) joint_ = at;
+            else if (stages_[s].ahead == Ahead::OfTiles) tiles_ = at;
             else if (!in_order(stages_[s].loop)) last_ = at;
             else if (stages_[s].carries == Carries::Early) ahead_ = at + 1;
             else if (stages_[s].carries == Carries::Before) before_ = at;
@@ -190,7 +199,22 @@ class Placement {
             else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
             homes_.push_back(home);
         }
+        if (tiles_ != kNone) find_tiles(marks);
         for (std::size_t g = early_groups_.size(); g > 0; --g) find_early(g - 1, needed_by(scan_of(g - 1)));
+    }
+
+    /// What follows, without any state, from functions of the tokens in a column of the axis.
+    void find_tiles(const std::vector<Slice>& marks) {
+        std::vector<ValueId> functions;
+        for (ValueId v = 0; v < program_.size(); ++v) {
+            const Op& op = program_.op(v);
+            const bool simple = op.args.empty() || ir::is_view(op.code) || ir::is_elementwise(op.code) ||
+                                ir::is_matmul(op.code) || op.code == Opcode::Copy;
+            if (!simple && has_axis(op.type, tile_axis_)) functions.push_back(v);
+        }
+        const auto follows = ir::depends_on(program_, functions);
+        for (std::size_t i = 0; i < homes_.size(); ++i)
+            if (follows[i] && marks[i] == Slice::StateFree && homes_[i] == scan_) homes_[i] = tiles_;
     }
 
     /// The scan of early states makes what reads them, and is given all else that it needs. What is costly is stored
@@ -295,6 +319,7 @@ class Placement {
             case Ahead::Nothing:
                 return false;
             case Ahead::Shared:
+            case Ahead::OfTiles:
                 return wanted && shared;
             case Ahead::StateFree:
                 return wanted;
@@ -401,7 +426,7 @@ class Placement {
     std::set<std::string> sums_of_;
     std::vector<bool> remade_;        ///< in the stage that is being extracted
     std::vector<bool> reads_before_;  ///< whether a value depends on states before the chunk
-    int ahead_ = 0, before_ = kNone, scan_ = 0, joint_ = kNone, last_ = 0, sums_ = kNone;
+    int ahead_ = 0, tiles_ = kNone, before_ = kNone, scan_ = 0, joint_ = kNone, last_ = 0, sums_ = kNone;
 };
 
 }  // namespace
@@ -487,6 +512,7 @@ std::vector<KernelGraph> place(const Function& program, Strategy strategy, const
     if (back && strategy == Strategy::Segmented) refuse_segments(program);
     std::vector<Stage> stages = back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled);
     if (!rules.outputs_axis.empty()) stages = with_joint_outputs(std::move(stages));
+    if (rules.tiles_ahead) stages = with_tiles_ahead(std::move(stages));
     stages = with_early_states(std::move(stages), graph::early_groups(program, rules.early).size());
     std::vector<KernelGraph> kernels = Placement(program, std::move(stages), tile_axis, rules).kernels();
     if (strategy != Strategy::Segmented) return kernels;

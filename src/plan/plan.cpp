@@ -110,6 +110,7 @@ std::string to_string(const Schedule& s) {
                             s.output_groups     ? fmt::format(", roles for {}", s.output_groups + 2)
                             : s.block_tiles > 1 ? fmt::format(", blocks of {} tiles", s.block_tiles)
                                                 : "");
+    if (s.tiles_ahead) text += ", and of tiles";
     if (!s.early.empty()) text += fmt::format(", {} in a scan of their own", fmt::join(s.early, ", "));
     if (s.inverse_parts == 1) text += ", inverses in one part";
     if (s.wide_late) text += ", wide inputs as chunks begin";
@@ -224,9 +225,10 @@ class Planning {
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
-                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.early});
+                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early});
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
+        if (s.tiles_ahead) refuse_rounded_sums(kernels);
         for (const KernelGraph& graph : kernels)
             if (!graph.own_axis.empty()) find_wide_spills(graph.fn);
         for (KernelGraph& graph : kernels) add(std::move(graph));
@@ -249,6 +251,15 @@ class Planning {
         for (const auto& [axis, size] : plan_.schedule.padded)
             if (const auto spoils = graph::spoils_padding(program, axis))
                 refuse(Reason::SpoiltPadding, axis, plan_.sizes.at(axis), size, ir::described(program, *spoils));
+    }
+
+    /// Sums of logarithms are nothing that 16 bits could pass on.
+    static void refuse_rounded_sums(const std::vector<KernelGraph>& kernels) {
+        for (const KernelGraph& kernel : kernels)
+            for (const ir::Result& r : kernel.fn.results)
+                if (r.role == Role::Spill && kernel.fn.op(r.value).code == Opcode::Cumsum &&
+                    kernel.fn.op(r.value).type.rank() == 2)
+                    refuse(Reason::CutSpill, ir::described(kernel.fn, r.value));
     }
 
     [[nodiscard]] ir::Function for_matrix_units(bool share) const {
@@ -398,7 +409,8 @@ class Planning {
                                                         const ir::PassRunner& passes) const {
         tile::FragmentRules rules = operand_rules();
         const bool scans_alone = graph::has_saved_states(plan_.program);  // are cut, and hold states as transposes
-        if (!scans_alone || in_order(graph.loop)) rules.value_axis = plan_.schedule.tile_axis;
+        const bool of_tiles = plan_.schedule.tiles_ahead && graph.tiled;  // … and functions of columns as they are
+        if (in_order(graph.loop) || (!scans_alone && !of_tiles)) rules.value_axis = plan_.schedule.tile_axis;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         if (!graph.early) {
             rules.output_groups = plan_.schedule.output_groups;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ir/rebuild.h"
+#include "graph/passes.h"
 #include "tile/order.h"
 
 namespace forge::tile {
@@ -60,7 +60,7 @@ Function with_own_values(const Function& kernel, const std::string& axis) {
     }
     for (const ir::Result& r : kernel.results)
         out.results.push_back({r.name, r.role, (is_of_states(r) ? first : second)[static_cast<std::size_t>(r.value)]});
-    return out;
+    return graph::dce(out);
 }
 
 }  // namespace forge::tile

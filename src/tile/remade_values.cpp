@@ -56,7 +56,8 @@ class Remaking {
 
     void measure(ValueId v) {
         const Op& op = fn_.op(v);
-        if (!ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || !is_matrix(v)) return;
+        if (!ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant || !is_matrix(v))
+            return;
         Work sum{true, 1, costly(op.code) ? 1 : 0};
         bool reads_matrix = false;
         for (const ValueId a : op.args) {
@@ -85,9 +86,7 @@ class Remaking {
         for (std::size_t i = 0; i < multiplied.size(); ++i) readers_[i] += multiplied[i] ? 1 : 0;
     }
 
-    [[nodiscard]] bool is_remade(ValueId v) const {
-        return work(v).light && readers_[static_cast<std::size_t>(v)] > 1;
-    }
+    [[nodiscard]] bool is_remade(ValueId v) const { return work(v).light && readers_[static_cast<std::size_t>(v)] > 1; }
 
     /// The one value that stands for it.
     ValueId kept(ValueId v) {

@@ -64,7 +64,7 @@ class Division {
         if (!is_param(t)) return;
         const bool copied = op.attrs.role == Role::Shifted && op.layout->space == Space::Operand;
         const bool staged = op.attrs.role == Role::Input || op.attrs.role == Role::Spill || copied || is_vector(t);
-        const bool fixed = op.attrs.role == Role::Scalar || (op.attrs.role == Role::Head && op.type.rank() == 0);
+        const bool fixed = op.attrs.role == Role::Scalar || op.attrs.role == Role::Head;
         if (!staged && !fixed && !is_fragment(op.layout->space)) refuse(Reason::SharedParameter, ir::described(fn_, t));
     }
 

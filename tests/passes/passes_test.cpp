@@ -80,6 +80,7 @@ TEST(Passes, RunInTheOrderOfTheTable) {
     look(steps_of("gated_delta_net", "cpu"));
     look(steps_of("gated_delta_net", "h200"));
     look(steps_of("hgrn", "h200"));
+    look(steps_of("normalised", "h200"));
     const ir::Definition def = definition("linear_attention");
     CompileOptions states = options_for(def, "cpu");
     states.chunk_states = true;

@@ -35,17 +35,58 @@ FORGE_DEVICE float floor(float x) { return floorf(x); }
 FORGE_DEVICE float ceil(float x) { return ceilf(x); }
 FORGE_DEVICE float round(float x) { return rintf(x); }
 FORGE_DEVICE float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
-FORGE_DEVICE float sin(float x) { return sinf(x); }
-FORGE_DEVICE float cos(float x) { return cosf(x); }
+
+/// x = quarter * pi/2 + rest, with a rest of at most pi/4: pi/2 in three floats, twice, as quarters of large angles
+/// have more digits than a float. Errors are at most 2^-24 + 2^-48 |x|; where that means nothing any more, x counts as
+/// 0. (The library's reduction needs local memory.)
+struct Angle {
+    float rest;
+    int quarter;
+};
+FORGE_DEVICE Angle reduced_angle(float x) {
+    constexpr float kMost = 1e12f, kPerQuarter = 0.636619747f;
+    constexpr float kQuarter[] = {-1.57079637f, 4.37113883e-8f, 1.71512451e-15f};
+    const float angle = fabsf(x) > kMost ? x * 0.0f : x;
+    const float many = rintf(angle * kPerQuarter);
+    const float left = fmaf(many, kQuarter[2], fmaf(many, kQuarter[1], fmaf(many, kQuarter[0], angle)));
+    const float few = rintf(left * kPerQuarter);
+    const float rest = fmaf(few, kQuarter[1], fmaf(few, kQuarter[0], left));
+    return {rest, static_cast<int>(many - 4.0f * rintf(many * 0.25f)) + static_cast<int>(few)};
+}
+/// Of quarters further on. The series are Cephes' (sinf.c, cosf.c), with errors below 2^-23.
+FORGE_DEVICE float sin_from(float x, int further) {
+    const Angle angle = reduced_angle(x);
+    const float r = angle.rest, z = r * r;
+    const float odd = fmaf(r * z, fmaf(z, fmaf(z, -1.9515295891e-4f, 8.3321608736e-3f), -1.6666654611e-1f), r);
+    const float even =
+        fmaf(z * z, fmaf(z, fmaf(z, 2.443315711809948e-5f, -1.388731625493765e-3f), 4.166664568298827e-2f),
+             fmaf(z, -0.5f, 1.0f));
+    const int quarter = angle.quarter + further;
+    const float found = (quarter & 1) != 0 ? even : odd;
+    return (quarter & 2) != 0 ? -found : found;
+}
+FORGE_DEVICE float sin(float x) { return sin_from(x, 0); }
+FORGE_DEVICE float cos(float x) { return sin_from(x, 1); }
 
 /// NaN if either is NaN.
 FORGE_DEVICE float maximum(float a, float b) { return a != a ? a : (a > b ? a : b); }
 FORGE_DEVICE float minimum(float a, float b) { return a != a ? a : (a < b ? a : b); }
 
 FORGE_DEVICE float relu(float x) { return maximum(x, 0.0f); }
+#ifdef FORGE_FAST_EXP
+FORGE_DEVICE float silu(float x) { return x * sigmoid(x); }
+/// log(1 + exp(-|x|)): the series where 1 + exp would lose digits; there its next term is 2^-22 of the result.
+FORGE_DEVICE float log1p_of_exp(float x) {
+    const float e = exp(-fabsf(x));
+    const float series = e * fmaf(e, fmaf(e, fmaf(e, fmaf(e, 0.2f, -0.25f), 1.0f / 3), -0.5f), 1.0f);
+    return e < 0.0625f ? series : ptx::log_approximate(1.0f + e);
+}
+#else
 FORGE_DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
-FORGE_DEVICE float softplus(float x) { return maximum(x, 0.0f) + log1pf(expf(-fabsf(x))); }
-FORGE_DEVICE float logsigmoid(float x) { return minimum(x, 0.0f) - log1pf(expf(-fabsf(x))); }
+FORGE_DEVICE float log1p_of_exp(float x) { return log1pf(expf(-fabsf(x))); }
+#endif
+FORGE_DEVICE float softplus(float x) { return maximum(x, 0.0f) + log1p_of_exp(x); }
+FORGE_DEVICE float logsigmoid(float x) { return minimum(x, 0.0f) - log1p_of_exp(x); }
 
 FORGE_DEVICE float add(float a, float b) { return a + b; }
 FORGE_DEVICE float sub(float a, float b) { return a - b; }

@@ -105,9 +105,21 @@ class RolesWriter {
             begin += fmt::format(" {}_passing.begin();", c_.name(p.value));
             barriers += Roles::kHandoverFloats * roles_.buffers;
         }
+        load_heads();
         out_.next({Kind::Begin});
         out_.line("if (group() == 0 && thread() == 0) {{ {} }}", begin);
         out_.add({Kind::BlockBarrier});
+    }
+
+    /// What all groups read, by one of them before the others begin.
+    void load_heads() {
+        for (ir::ValueId v = 0; v < c_.fn.size(); ++v) {
+            if (!c_.is_param(v, ir::Role::Head) || c_.fn.op(v).type.rank() == 0) continue;
+            out_.open("if (group() == 0)");
+            out_.line("float* const {} = scratch + {};", c_.name(v), c_.fn.op(v).layout->offset);
+            transfers_.load_head(v);
+            out_.close();
+        }
     }
 
     /// Two groups need not share registers out.

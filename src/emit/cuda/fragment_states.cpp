@@ -26,7 +26,8 @@ void FragmentStates::start() {
     if (makes_columns())
         out_.line("const int first_column = transition_column(at, {}, {});", c_.kernel.cut.count, c_.kernel.cut.size);
     for (ValueId v = 0; v < fn_.size(); ++v) {
-        if (c_.is_param(v, Role::Head) && fn_.op(v).type.rank() > 0) transfers_.load_head(v);
+        const bool head = c_.is_param(v, Role::Head) && fn_.op(v).type.rank() > 0;
+        if (head && !c_.kernel.tiles.roles) transfers_.load_head(v);
         if (c_.is_param(v, Role::State)) start_state(v);
         if (c_.is_param(v, Role::Ones) || c_.is_param(v, Role::Eye)) start_transition(v);
     }

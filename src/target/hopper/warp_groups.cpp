@@ -307,6 +307,8 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
     const plan::Kernel &scan = plan.kernels.back(), &ahead = *(&scan - 1);
     const bool beside = ahead.graph.loop == plan::Loop::Chunks && scan.graph.loop == plan::Loop::Scan;
     if (!beside || ahead.cut.count != 1 || !scan.tiles.roles) return s;
+    constexpr int kLeastGroups = 3;  // which hide each other's waits; else multiprocessors had better all take part
+    if (groups_beside(ahead, memory) < kLeastGroups) return s;
     const double steps = microseconds_ahead(ahead.tiles.fn) / microseconds_of_chunk(plan, scan.tiles.fn);
     const runtime::WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
                                    groups_beside(ahead, memory), steps};
@@ -403,8 +405,8 @@ std::vector<Schedule> ways_of_roles(Schedule s, const ir::Function& program, con
             small.insert(r.name);
     s.early = graph::early_states(program, small);
     std::vector<Schedule> ways = {s};
-    if (s.share) return ways;
-    s.share = true;
+    if (!s.share) s.share = true, ways.push_back(s);
+    s.tiles_ahead = true;
     ways.push_back(s);
     return ways;
 }
@@ -429,7 +431,7 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
     const Schedule roles =
         joined_apart ? with_summaries(tried, memory, definition, make_plan) : with_roles(tried, memory, make_plan);
     const plan::Plan plan = make_plan(roles);
-    if (!wishes.strategy && s.share && s.early.empty() && joined_by_matrices(program))
+    if (!wishes.strategy && s.share && s.early.empty() && !s.tiles_ahead && joined_by_matrices(program))
         if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
     return with_work_beside(roles, plan, wishes, memory);
 }

@@ -31,6 +31,7 @@ inline unsigned f16_pair(float low, float high) {
 
 inline float exp2_approximate(float x) { return exp2f(x); }
 inline float reciprocal_approximate(float x) { return 1.0f / x; }
+inline float log_approximate(float x) { return logf(x); }
 inline float sqrt_approximate(float x) { return sqrtf(x); }
 inline float maximum_or_nan(float x, float y) { return x != x ? x : y != y ? y : x > y ? x : y; }
 
