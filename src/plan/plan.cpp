@@ -424,7 +424,18 @@ class Planning {
         }
         for (const auto& out : plan_.definition.outputs)
             if (!is_half(out.type.dtype)) rules.wide_outputs.insert(out.name);
+        // A chunk of early states is over long before the next one's few numbers arrive, unless many are on their way.
+        constexpr int kEarlyStages = 8;
+        constexpr std::int64_t kEarlyFloats = 16 * 1024;
+        const bool few = graph.early && with_stages(rules, kEarlyStages, graph, sizes).scratch_floats <= kEarlyFloats;
+        if (few) rules.stages = kEarlyStages;
         return tile::lower_to_fragments(graph.fn, sizes, rules, passes);
+    }
+
+    static tile::TileKernel with_stages(tile::FragmentRules rules, int stages, const KernelGraph& graph,
+                                        const tile::Sizes& sizes) {
+        rules.stages = stages;
+        return tile::lower_to_fragments(graph.fn, sizes, rules);
     }
 
     Plan plan_;
