@@ -24,6 +24,17 @@ ir::Definition numbers() {
     return graph::with_phases(a.define());
 }
 
+ir::Definition counts() {
+    LinearAttention a("counts");
+    a.input("x", F32, {T, H}).input("g", F32, {T, H}, kLogDecays).state("n", F32, {});
+    a.output("o", F32, {T, H});
+    a.step({"x", "g", "prev_n"}, [](Tensor x, Tensor g, Tensor n) -> Results {
+        Tensor next = n * exp(g) + x;
+        return {{"n", next}, {"o", next}};
+    });
+    return graph::with_phases(a.define());
+}
+
 ir::Definition norms() {
     LinearAttention a("norms");
     a.input("x", BF16, {T, H, D}).input("g", F32, {T, H}, kLogDecays).state("h", F32, {D});

@@ -12,6 +12,9 @@ namespace forge::tests {
 /// step alone.
 ir::Definition numbers();
 
+/// n = e^g n + x, a number per head.
+ir::Definition counts();
+
 /// h = e^g h + e^(x - max x), o = h / |h|, twice. No step.
 ir::Definition norms();
 

@@ -16,6 +16,7 @@
 #include "frontend/trace.h"
 #include "graph/pipeline.h"
 #include "graph/token_program.h"
+#include "program/entry_point.h"
 #include "runtime/device_call.h"
 #include "runtime/named_arguments.h"
 #include "support/environment.h"
@@ -138,6 +139,16 @@ TEST(ChannelPrograms, HaveHeadsForChannelsIfStatesAreNumbers) {
     ASSERT_EQ(states.size(), 2U);
     EXPECT_TRUE(states[0].maximum);
     EXPECT_FALSE(states[1].maximum);
+}
+
+// What a rank tells of its tokens has further states, which phases do not make.
+TEST(ChannelPrograms, AreSummariesIfThereIsAStep) {
+    const auto fit = [](const ir::Definition& def) {
+        const program::EntryPoint summary = program::summary(def);
+        return target::fit_channels(summary.tensors, summary.optimised, {{"D", 64}}, {}, 256, 0);
+    };
+    EXPECT_THROW(fit(tests::norms()), Refused);
+    EXPECT_EQ(fit(tests::counts()).engine, plan::Engine::Channels);
 }
 
 TEST(ChannelPrograms, HaveClustersWhereTheyFillTheGpu) {
