@@ -150,7 +150,7 @@ void check_padding(const Experiment& e, std::vector<Diagnostic>& found) {
 }  // namespace
 
 bool goes_by_token(const ir::Definition& def, const ir::Function& program) {
-    constexpr std::int64_t kTokens = 70;  // more than a chunk has
+    constexpr std::int64_t kTokens = 70;    // more than a chunk has
     if (def.outputs.empty()) return false;  // of a rank: its states are not those of the phases
     Sizes sizes = small_sizes(def, 1);
     if (sizes.at(ir::kChunkSymbol) != 1) return false;  // slices of it
