@@ -26,6 +26,9 @@ using ir::ValueId;
 
 bool is_chunk(const Dim& d) { return d.symbol == ir::kChunkSymbol; }
 
+/// An axis of tokens: of one, where the program is that of one.
+bool is_tokens(const Dim& d) { return is_chunk(d) || d == Dim(1); }
+
 /// An axis with one element in a chunk of one token.
 bool is_one(const Dim& d) { return d == Dim(1) || (is_chunk(d) && d.factor == 1); }
 
@@ -96,8 +99,7 @@ class TokenProgram {
         switch (ir::along(op.code)) {
             case Along::Leaf:
                 return op.code != Opcode::Param ||
-                       (op.attrs.role != Role::Spill &&
-                        op.type.rank() <= (op.type.rank() > 0 && is_chunk(op.type.shape[0]) ? 2 : 1));
+                       (op.attrs.role != Role::Spill && op.type.rank() <= (has_tokens(op) ? 2 : 1));
             case Along::Pointwise:
             case Along::Copied:
             case Along::Permuted:
@@ -133,6 +135,11 @@ class TokenProgram {
         return false;
     }
 
+    static bool has_tokens(const Op& param) {
+        const bool input = param.attrs.role == Role::Input || param.attrs.role == Role::Shifted;
+        return param.type.rank() > 0 && (is_chunk(param.type.shape[0]) || (input && is_tokens(param.type.shape[0])));
+    }
+
     [[nodiscard]] const Dim& operand_axis(const Op& op) const {
         return program_.op(op.args[0]).type.shape[static_cast<std::size_t>(op.attrs.dim)];
     }
@@ -144,9 +151,9 @@ class TokenProgram {
         const Shape& shape = program_.op(r.value).type.shape;
         if (r.role == Role::State) return true;
         if (channels_ == kHeadChannels)
-            return !shape.empty() && is_chunk(shape[0]) &&
+            return !shape.empty() && is_tokens(shape[0]) &&
                    std::all_of(shape.begin() + 1, shape.end(), [](const Dim& d) { return d == Dim(1); });
-        return shape.size() == 2 && is_chunk(shape[0]) && is_channels(shape[1]);
+        return shape.size() == 2 && is_tokens(shape[0]) && is_channels(shape[1]);
     }
 
     /// What a thread has of a parameter: its channels, or a number. Numbers of heads are channels where heads are.

@@ -53,6 +53,18 @@ ir::Definition norms() {
     return a.define();
 }
 
+ir::Definition sequential() {
+    LinearAttention a("sequential");
+    a.fixed_chunk(1);
+    a.input("x", BF16, {T, H, D}).input("g", F32, {T, H}, kLogDecays).state("h", F32, {D});
+    a.output("o", BF16, {T, H, D});
+    a.step({"x", "g", "prev_h"}, [](Tensor x, Tensor g, Tensor h) -> Results {
+        Tensor next = maximum(h + g, x.to(F32));
+        return {{"h", next}, {"o", next - x.to(F32)}};
+    });
+    return a.define();
+}
+
 ir::Definition maxima() {
     constexpr double kLowest = -1e30;
     LinearAttention a("maxima");

@@ -18,6 +18,9 @@ ir::Definition counts();
 /// h = e^g h + e^(x - max x), o = h / |h|, twice. No step.
 ir::Definition norms();
 
+/// h = max(h + g, x), o = h - x, token by token: no phases.
+ir::Definition sequential();
+
 /// h = max(h + g, x), w = w + x, o = w (y · x).
 ir::Definition maxima();
 

@@ -64,7 +64,7 @@ std::vector<Entry> channel_programs() {
 
 /// Of the zoo, or of this test.
 ir::Definition program_named(const std::string& name) {
-    for (const auto& form : {tests::numbers, tests::norms, tests::maxima})
+    for (const auto& form : {tests::numbers, tests::norms, tests::maxima, tests::sequential})
         if (form().name == name) return form();
     return tests::program_named(name.c_str()).make().define();
 }
@@ -85,7 +85,7 @@ TEST(ChannelPrograms, AreCompiledWithoutSpills) {
         Joined joined;
     };
     using enum Joined;
-    std::vector<std::string> names = {"numbers", "norms", "maxima"};
+    std::vector<std::string> names = {"numbers", "norms", "maxima", "sequential"};
     for (const Entry& entry : channel_programs()) names.push_back(entry.name);
     for (const std::string& name : names)
         for (const auto& [arch, threads, dtype, joined] : {Target{"sm_80", 256, F16, LookBack},
@@ -342,7 +342,8 @@ INSTANTIATE_TEST_SUITE_P(
         Example{"numbers", BF16, 1, 64, Joined::LookBack}, Example{"numbers", F32, 1, 128, Joined::Clusters},
         Example{"norms", BF16, 100, 64, Joined::LookBack}, Example{"norms", F16, 128, 64, Joined::Clusters},
         Example{"norms", F32, 20, 128, Joined::LookBack}, Example{"maxima", BF16, 36, 64, Joined::LookBack},
-        Example{"maxima", F32, 128, 64, Joined::Clusters}),
+        Example{"maxima", F32, 128, 64, Joined::Clusters}, Example{"sequential", F32, 68, 64, Joined::LookBack},
+        Example{"sequential", BF16, 128, 128, Joined::Clusters}),
     [](const auto& test) {
         const Example& e = test.param;
         return fmt::format("{}_{}_{}_{}", e.program, to_string(e.dtype), e.channels, name_of(e.joined));

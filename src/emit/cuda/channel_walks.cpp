@@ -26,6 +26,7 @@ ValueId param_of(const Function& fn, const std::string& name, Role role) {
 }
 
 constexpr std::int64_t kRegistersOfHeads = 32;  ///< for how many channels there are, where the call alone says so
+constexpr std::int64_t kRegistersOfRows = 24;   ///< for which rows are there, where others are left out
 
 /// What a thread holds of a token between the walks: the inputs that the second one reads, as they lie in memory, what
 /// is kept for it, and all inputs of the next tile.
@@ -130,6 +131,7 @@ int rows_of(const plan::Plan& plan, const Function& fn) {
                 per_head[static_cast<std::size_t>(a)] = true;
     registers -= kChannelWidth * std::count(per_head.begin(), per_head.end(), true);
     if (channels_are_heads(plan)) registers -= kRegistersOfHeads;
+    if (plan.definition.fixed_chunk == 1) registers -= kRegistersOfRows;
     return static_cast<int>(std::clamp<std::int64_t>(registers / registers_per_row(plan, fn), 1, kMostRows));
 }
 

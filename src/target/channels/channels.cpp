@@ -53,7 +53,7 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
     if (!channels) check_heads(definition);
     else if (graph::mixes_channels(token) && *channels > cuda::kMostTileChannels)
         refuse(Reason::ManyChannels, *channels, cuda::kMostTileChannels);
-    if (definition.fixed_chunk != 0) refuse(Reason::FixedChunk, definition.fixed_chunk);
+    if (definition.fixed_chunk > 1) refuse(Reason::FixedChunk, definition.fixed_chunk);
     if (const plan::Strategy asked = wishes.strategy.value_or(plan::Strategy::OnePass);
         asked != plan::Strategy::OnePass)
         refuse(Reason::OtherStrategy, plan::to_string(asked));
