@@ -261,8 +261,8 @@ class ChannelWriter {
         if (walk == ChannelWalk::Second)
             for (const ir::Result& r : fn_.results)
                 if (r.role == Role::Input) store(r);
-        // Rows that are not there change nothing: by what they hold, or, where chunks have no such rows, because they are
-        // left out.
+        // Rows that are not there change nothing: by what they hold, or, where chunks have no such rows, because they
+        // are left out.
         const bool left_out = plan_.definition.fixed_chunk == 1;
         if (left_out) out_.open("if (row < part.rows)");
         for (const ChannelState& s : states_) assign(variable(s), s.after);
