@@ -93,8 +93,8 @@ Asked ask(const ir::Function& program, const CompileOptions& options, const targ
     q.problem = expected_problem(options);
     q.wishes = wishes_of(options);
     const bool back = program::is_backward(options.entry) || options.entry == "summary of backward";
-    const bool by_token = options.entry == "decode" || options.chunk == 1;
-    q.walk = back ? target::Walk::Backwards : by_token ? target::Walk::Tokens : target::Walk::Forwards;
+    const bool few = options.entry == "decode";
+    q.walk = back ? target::Walk::Backwards : few ? target::Walk::Tokens : target::Walk::Forwards;
     if (gpu) q.machine = *gpu;
     else q.machine = cpu_of(options);
     asked.key = {support::hash(ir::print(program)), gpu ? gpu->tuning_class() : tune::device_class(q.cpu()),

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "forge/error.h"
+#include "graph/channel_maps.h"
 #include "graph/passes.h"
 #include "graph/transition.h"
 #include "ir/definition.h"
@@ -24,11 +26,11 @@ using ir::ValueId;
 
 bool is_chunk(const Dim& d) { return d.symbol == ir::kChunkSymbol; }
 
-/// What a value's axes are: at most one of tokens, at most one of channels, the others of size 1.
-struct Axes {
-    int tokens = 0;
-    bool channels = false;
-};
+/// An axis of tokens: of one, where the program is that of one.
+bool is_tokens(const Dim& d) { return is_chunk(d) || d == Dim(1); }
+
+/// An axis with one element in a chunk of one token.
+bool is_one(const Dim& d) { return d == Dim(1) || (is_chunk(d) && d.factor == 1); }
 
 class TokenProgram {
   public:
@@ -38,7 +40,7 @@ class TokenProgram {
         find_channels();
         for (ValueId v = 0; v < program_.size(); ++v) {
             const Op& op = program_.op(v);
-            if (!axes_of(op.type))
+            if (!has_axes(op))
                 refuse(Reason::OtherAxes, ir::described(program_, v), to_string(op.type.shape), channels_);
             if (!admits(op)) refuse(Reason::MixedChannels, ir::described(program_, v));
         }
@@ -46,49 +48,58 @@ class TokenProgram {
             if (!admits(r)) refuse(Reason::OtherOutput, r.name, to_string(program_.op(r.value).type.shape));
         const Function token = dce(cse(canonicalize(dce(cse(canonicalize(collapsed()))))));
         for (const Transition& t : transitions(token))
-            if (!t.composable() || t.is_matrix()) refuse(Reason::NotAffine, t.state);
+            if (!has_map(token, t)) refuse(Reason::NotAffine, t.state);
         return token;
     }
 
   private:
-    /// The channels are the axis of the states.
+    /// The channels are the axis of the states, or the heads if those are numbers.
     void find_channels() {
-        for (const ir::Result& r : program_.results) {
-            if (r.role != Role::State) continue;
-            const Shape& shape = program_.op(r.value).type.shape;
-            if (shape.size() != 1 || is_chunk(shape[0]) || (!shape[0].is_constant() && shape[0].factor != 1))
-                refuse(Reason::NotVectors, r.name, to_string(shape));
+        const auto vector = [](const Shape& shape) {
+            return shape.size() == 1 && !is_chunk(shape[0]) && (shape[0].is_constant() || shape[0].factor == 1);
+        };
+        std::vector<const ir::Result*> states;
+        for (const ir::Result& r : program_.results)
+            if (r.role == Role::State) states.push_back(&r);
+        const auto shape_of = [&](const ir::Result* r) -> const Shape& { return program_.op(r->value).type.shape; };
+        const auto is_number = [&](const ir::Result* r) {
+            return std::all_of(shape_of(r).begin(), shape_of(r).end(), [](const Dim& d) { return d == Dim(1); });
+        };
+        if (!states.empty() && std::all_of(states.begin(), states.end(), is_number)) {
+            channels_ = kHeadChannels;
+            return;
         }
-        for (const ir::Result& r : program_.results) {
-            if (r.role != Role::State) continue;
-            const Shape& shape = program_.op(r.value).type.shape;
-            if (shape[0].is_constant()) refuse(Reason::NumberedChannels, r.name, shape[0].factor);
-            if (!channels_.empty() && channels_ != shape[0].symbol)
-                refuse(Reason::SeveralChannels, channels_, shape[0].symbol);
-            channels_ = shape[0].symbol;
+        for (const ir::Result* r : states)
+            if (!vector(shape_of(r))) refuse(Reason::NotVectors, r->name, to_string(shape_of(r)));
+        for (const ir::Result* r : states) {
+            const Dim& axis = shape_of(r)[0];
+            if (axis.is_constant()) refuse(Reason::NumberedChannels, r->name, axis.factor);
+            if (!channels_.empty() && channels_ != axis.symbol) refuse(Reason::SeveralChannels, channels_, axis.symbol);
+            channels_ = axis.symbol;
         }
     }
 
     [[nodiscard]] bool is_channels(const Dim& d) const { return d.symbol == channels_ && d.factor == 1; }
-
-    [[nodiscard]] std::optional<Axes> axes_of(const ir::Type& type) const {
-        Axes axes;
-        for (const Dim& d : type.shape) {
-            if (d == Dim(1)) continue;
-            if (is_chunk(d) && d.factor == 1 && axes.tokens == 0) axes.tokens = 1;
-            else if (is_channels(d) && !axes.channels) axes.channels = true;
-            else return std::nullopt;
-        }
-        return axes;
+    [[nodiscard]] bool has_channels(const ir::Type& type) const {
+        return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return is_channels(d); });
     }
 
-    /// Whether the op does the same for every token and channel, but for scans and sums over the tokens.
+    /// At most one axis of channels; all others have one element in a chunk of one token, or the same one several
+    /// times.
+    [[nodiscard]] bool has_axes(const Op& op) const {
+        const bool copies = ir::along(op.code) == Along::Repeated || ir::along(op.code) == Along::Pointwise;
+        int channels = 0;
+        return std::all_of(op.type.shape.begin(), op.type.shape.end(), [&](const Dim& d) {
+            return is_one(d) || (is_channels(d) && ++channels == 1) || (copies && is_chunk(d));
+        });
+    }
+
+    /// Whether there is a rule for the op on a chunk of one token, of which each thread has a few channels.
     [[nodiscard]] bool admits(const Op& op) const {
         switch (ir::along(op.code)) {
             case Along::Leaf:
                 return op.code != Opcode::Param ||
-                       (op.attrs.role != Role::Spill &&
-                        op.type.rank() <= (op.type.rank() > 0 && is_chunk(op.type.shape[0]) ? 2 : 1));
+                       (op.attrs.role != Role::Spill && op.type.rank() <= (has_tokens(op) ? 2 : 1));
             case Along::Pointwise:
             case Along::Copied:
             case Along::Permuted:
@@ -97,72 +108,133 @@ class TokenProgram {
             case Along::Broadcast:
                 return true;
             case Along::Reduced:
+                return is_one(operand_axis(op)) || is_channels(operand_axis(op));
             case Along::Scanned:
                 return !is_channels(operand_axis(op));
-            case Along::RowScan:
-                return op.code == Opcode::LinearScan && is_chunk(program_.op(op.args[0]).type.shape[0]);
+            case Along::Repeated:
+                return is_chunk(operand_axis(op));
             case Along::Selected:
                 return !is_channels(operand_axis(op)) && (op.attrs.start == -1 || operand_axis(op) == Dim(1));
-            case Along::Place:
+            case Along::RowScan:
+                return op.code == Opcode::LinearScan && is_one(program_.op(op.args[0]).type.shape[0]);
             case Along::Triangle:
+                return !has_channels(op.type);
+            case Along::Contracted:
+                return is_one(contracted_axis(op)) || is_channels(contracted_axis(op));
+            case Along::Pairs:
+                return op.code == Opcode::DecayMask;
+            case Along::Place:
             case Along::Shifted:
             case Along::Normalised:
             case Along::Cut:
-            case Along::Repeated:
             case Along::Joined:
-            case Along::Contracted:
             case Along::Matrix:
-            case Along::Pairs:
             case Along::Rows:
                 return false;
         }
         return false;
     }
 
+    static bool has_tokens(const Op& param) {
+        const bool input = param.attrs.role == Role::Input || param.attrs.role == Role::Shifted;
+        return param.type.rank() > 0 && (is_chunk(param.type.shape[0]) || (input && is_tokens(param.type.shape[0])));
+    }
+
     [[nodiscard]] const Dim& operand_axis(const Op& op) const {
         return program_.op(op.args[0]).type.shape[static_cast<std::size_t>(op.attrs.dim)];
+    }
+    [[nodiscard]] const Dim& contracted_axis(const Op& op) const {
+        return program_.op(op.args[0]).type.shape[op.attrs.trans_a ? 0 : 1];
     }
 
     [[nodiscard]] bool admits(const ir::Result& r) const {
         const Shape& shape = program_.op(r.value).type.shape;
-        return r.role == Role::State || (shape.size() == 2 && is_chunk(shape[0]) && is_channels(shape[1]));
+        if (r.role == Role::State) return true;
+        if (channels_ == kHeadChannels)
+            return !shape.empty() && is_tokens(shape[0]) &&
+                   std::all_of(shape.begin() + 1, shape.end(), [](const Dim& d) { return d == Dim(1); });
+        return shape.size() == 2 && is_tokens(shape[0]) && is_channels(shape[1]);
     }
 
-    [[nodiscard]] Shape collapsed(const ir::Type& type) const {
-        return axes_of(type)->channels ? Shape{Dim(channels_)} : Shape{};
+    /// What a thread has of a parameter: its channels, or a number. Numbers of heads are channels where heads are.
+    [[nodiscard]] Shape collapsed(const Op& param) const {
+        const Role role = param.attrs.role;
+        const bool of_head = channels_ == kHeadChannels && (role == Role::Input || role == Role::Shifted ||
+                                                            role == Role::Head || role == Role::State);
+        return of_head || has_channels(param.type) ? Shape{Dim(channels_)} : Shape{};
+    }
+
+    /// A sum or maximum over channels.
+    ValueId reduced(Function& out, const Op& op, Opcode code, ValueId v) const {
+        if (out.op(v).type.rank() > 0) return ir::emit(out, code, {v}, {}, op.where, op.name);
+        if (code == Opcode::Amax) return v;
+        refuse(Reason::MixedChannels, ir::described(program_, static_cast<ValueId>(&op - program_.ops.data())));
+    }
+
+    /// A triangle by comparison of the places of tokens, of which there is one.
+    static bool is_true(const Function& out, ValueId v) {
+        const Op& op = out.op(v);
+        const bool equal = op.code == Opcode::Le || op.code == Opcode::Ge || op.code == Opcode::Eq;
+        if (!equal || op.args[0] != op.args[1]) return false;
+        const Op& place = out.op(op.args[0]);
+        return place.code == Opcode::Param && place.attrs.role == Role::Mask;
     }
 
     [[nodiscard]] Function collapsed() const {
         return ir::rebuild(program_, [&](Function& out, const Op& op, std::vector<ValueId> args) {
+            const auto zero = [&] { return ir::emit_constant(out, 0, op.where); };
+            const auto emit = [&](Opcode code, std::vector<ValueId> of) {
+                return ir::emit(out, code, std::move(of), {}, op.where, op.name);
+            };
             switch (ir::along(op.code)) {
                 case Along::Copied:
                 case Along::Permuted:
                 case Along::Inserted:
                 case Along::Removed:
                 case Along::Broadcast:
+                case Along::Repeated:
                 case Along::Selected:
-                case Along::Reduced:
                     return args[0];
+                case Along::Reduced:
+                    return is_channels(operand_axis(op)) ? reduced(out, op, op.code, args[0]) : args[0];
                 case Along::Scanned:
-                    return op.attrs.exclusive ? ir::emit_constant(out, 0, op.where) : args[0];
+                    return op.attrs.exclusive ? zero() : args[0];
                 case Along::RowScan:
-                    return args[1];
-                case Along::Leaf:
-                case Along::Pointwise: {
+                    return op.attrs.exclusive ? zero() : args[1];
+                case Along::Triangle:
+                    return (op.code == Opcode::Tril ? op.attrs.diagonal >= 0 : op.attrs.diagonal <= 0) ? args[0]
+                                                                                                       : zero();
+                case Along::Pairs:
+                    return ir::emit_constant(out, op.attrs.exclusive ? 0 : 1, op.where);
+                case Along::Contracted: {
+                    ValueId product = emit(Opcode::Mul, {args[0], args[1]});
+                    if (is_channels(contracted_axis(op))) product = reduced(out, op, Opcode::Sum, product);
+                    if (args.size() == 2) return product;
+                    return emit(op.code == Opcode::MatmulAdd ? Opcode::Add : Opcode::Sub, {args[2], product});
+                }
+                case Along::Leaf: {
                     const ValueId v = ir::keep(out, op, std::move(args));
-                    out.op(v).type.shape = collapsed(op.type);
+                    out.op(v).type.shape = op.code == Opcode::Param ? collapsed(op) : Shape{};
+                    return v;
+                }
+                case Along::Pointwise: {
+                    if (op.code == Opcode::Where && is_true(out, args[0])) return args[1];
+                    if (op.code == Opcode::Exp &&
+                        out.op(args[0]).code == Opcode::Constant)  // what decays within a token
+                        return ir::emit_constant(out, std::exp(out.op(args[0]).attrs.value), op.where);
+                    if (op.code == Opcode::Mul || op.code == Opcode::Add) std::sort(args.begin(), args.end());
+                    const bool channels =
+                        std::any_of(args.begin(), args.end(), [&](ValueId a) { return out.op(a).type.rank() > 0; });
+                    const ValueId v = ir::keep(out, op, std::move(args));
+                    out.op(v).type.shape = channels ? Shape{Dim(channels_)} : Shape{};
                     return v;
                 }
                 case Along::Place:
-                case Along::Triangle:
                 case Along::Shifted:
                 case Along::Normalised:
                 case Along::Cut:
-                case Along::Repeated:
                 case Along::Joined:
-                case Along::Contracted:
                 case Along::Matrix:
-                case Along::Pairs:
                 case Along::Rows:
                     break;  // not admitted
             }
@@ -175,6 +247,11 @@ class TokenProgram {
 };
 
 }  // namespace
+
+bool mixes_channels(const Function& token) {
+    return std::any_of(token.ops.begin(), token.ops.end(),
+                       [](const Op& op) { return ir::along(op.code) == Along::Reduced; });
+}
 
 Function token_program(const Function& program) { return TokenProgram(program).run(); }
 

@@ -1,16 +1,24 @@
-/// A ChunkProgram whose tokens meet only along scans, as the work of one token: the program of chunks of one token,
-/// with the chunk axis gone. Scans and sums along the chunk become their only element, since the carried states do
-/// their work. Holds for programs in which a chunk of any size stands for its tokens, which is what a `step` in the
-/// definition says.
+/// A ChunkProgram as the work of one token: the program of chunks of one token, with the chunk axis gone. Scans and
+/// sums along the chunk become their only element, products over its tokens those of two numbers, since the carried
+/// states do their work. Holds for programs in which a chunk of any size stands for its tokens: those with a `step`,
+/// and others of which interp/semantics finds it.
 #pragma once
+
+#include <string>
 
 #include "ir/function.h"
 
 namespace forge::graph {
 
-/// For programs over vectors [D] of one symbol: every value of the result is a scalar or a [D], every op is
-/// elementwise, states and outputs are [D]. Refused if the program is none of these: if it has products, reductions
-/// over D, other axes, or a state that the summaries of segments cannot carry (see transition.h).
+/// The axis of channels of a program whose states are numbers: its heads.
+inline const std::string kHeadChannels = "heads";
+
+/// For programs over vectors [D] of one symbol, or over numbers per head: every value of the result is a scalar or a
+/// vector of channels, every op is elementwise or reduces the channels to a scalar, states and outputs are vectors.
+/// Refused if the program is none of these: if it has other axes, or a state that no map carries (see channel_maps.h).
 ir::Function token_program(const ir::Function& program);
+
+/// Whether the channels of a token meet: it reduces them.
+bool mixes_channels(const ir::Function& token);
 
 }  // namespace forge::graph

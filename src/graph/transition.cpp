@@ -454,12 +454,14 @@ bool acts_on_columns(const Function& program, const std::string& axis) {
     return rows.has_value();
 }
 
-Function with_transitions(const Function& program) {
-    const auto all = composable_transitions(program);
+Function with_transitions(const Function& program, const std::vector<std::string>& states) {
+    std::vector<Transition> all = transitions(program);
+    std::erase_if(
+        all, [&](const Transition& t) { return std::find(states.begin(), states.end(), t.state) == states.end(); });
+    check_composable(all, "segments", "use a strategy that goes through the chunks in order: one-pass");
     Function out = program;
     LinearPart linear(program, out);
-    std::size_t i = 0;
-    for (const ir::Result& r : state_results(program)) linear.append(all[i++], r.value);
+    for (const Transition& t : all) linear.append(t, program.result(t.state, Role::State));
     return dce(cse(canonicalize(out)));
 }
 

@@ -63,8 +63,8 @@ ir::Function input_summary(const ir::Function& program);
 bool acts_on_columns(const ir::Function& program, const std::string& axis);
 
 /// The whole program with the factors of its states' transitions beside the states: the parameters and results with
-/// role Ones or Eye of `summary`, and all of its own. Throws CompileError with the obstacle.
-ir::Function with_transitions(const ir::Function& program);
+/// role Ones or Eye of `summary`, and all of its own. Of the states named alone. Throws CompileError with the obstacle.
+ir::Function with_transitions(const ir::Function& program, const std::vector<std::string>& states);
 
 /// What a rank tells of its tokens: the program without its outputs, whose states from zero are B, and beside each of
 /// the states `carried` that has a factor or matrix a further state, transition_name(state), that is D if it starts

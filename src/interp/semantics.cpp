@@ -24,6 +24,8 @@ constexpr std::int64_t kChunk = 8;   ///< tokens in the chunk of both checks
 constexpr std::int64_t kRagged = 5;  ///< tokens of the padded chunk
 constexpr double kTolerance = 1e-9;  ///< relative; float64 rounds at 1e-16, a wrong term shows at 1e-2
 constexpr std::uint64_t kSeed = 20240521;
+constexpr double kRounding = 1e-7;            ///< relative; float64 in other orders differs by 1e-12
+constexpr std::int64_t kLonger[] = {16, 64};  ///< chunks, beside which those of one token are held
 
 bool finite(const Bindings& values) {
     return std::all_of(values.begin(), values.end(), [](const auto& named) {
@@ -146,6 +148,26 @@ void check_padding(const Experiment& e, std::vector<Diagnostic>& found) {
 }
 
 }  // namespace
+
+bool goes_by_token(const ir::Definition& def, const ir::Function& program) {
+    constexpr std::int64_t kTokens = 70;    // more than a chunk has
+    if (def.outputs.empty()) return false;  // of a rank: its states are not those of the phases
+    Sizes sizes = small_sizes(def, 1);
+    if (sizes.at(ir::kChunkSymbol) != 1) return false;  // slices of it
+    const Sequence sequence = random_sequence(def, sizes, kTokens, kSeed);
+    const Outcome tokens = run_program(program, def, sequence, sizes);
+    if (!finite(tokens)) return false;
+    return std::all_of(std::begin(kLonger), std::end(kLonger), [&](std::int64_t chunk) {
+        sizes[ir::kChunkSymbol] = chunk;
+        const Outcome chunks = run_program(program, def, sequence, sizes);
+        const auto same = [](const Bindings& a, const Bindings& b) {
+            return std::all_of(a.begin(), a.end(), [&](const auto& named) {
+                return relative_difference(named.second, b.at(named.first)) <= kRounding;
+            });
+        };
+        return same(tokens.outputs, chunks.outputs) && same(tokens.states, chunks.states);
+    });
+}
 
 double relative_difference(const Value& a, const Value& b) {
     if (a.shape != b.shape) return std::numeric_limits<double>::infinity();

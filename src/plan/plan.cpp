@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "forge/error.h"
+#include "graph/channel_maps.h"
 #include "graph/log_norm.h"
 #include "graph/padding.h"
 #include "graph/passes.h"
@@ -193,7 +194,7 @@ bool has_axis(const ir::Function& fn, const std::string& symbol) {
 tile::TileKernel channel_kernel(const ir::Function& fn, const ir::PassRunner& passes) {
     tile::TileKernel kernel;
     const ir::Function tokens = passes.run(ir::Pass::TokenProgram, [&] { return graph::token_program(fn); });
-    kernel.fn = passes.run(ir::Pass::Transitions, [&] { return graph::with_transitions(tokens); });
+    kernel.fn = passes.run(ir::Pass::Transitions, [&] { return graph::channel_maps(tokens); });
     return kernel;
 }
 

@@ -52,6 +52,7 @@ void visit(Fields& fields, T& x) {
     if constexpr (std::is_same_v<Struct, Launch>) {
         fields("threads", x.threads, Limits{1, 1024}), fields("shared_bytes", x.shared_bytes);
         fields("parts", x.parts, Limits{1}), fields("unit_rows", x.unit_rows);
+        fields.later("head_channels", x.head_channels);
         fields("resident_blocks", x.resident_blocks), fields("most_blocks", x.most_blocks), fields("beside", x.beside);
         fields("cluster_blocks", x.cluster_blocks, Limits{1, 16}), fields("cluster_rows", x.cluster_rows);
         fields("waits", x.waits), fields("waits_late", x.waits_late), fields("early", x.early), fields("maps", x.maps);

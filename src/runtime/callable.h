@@ -45,6 +45,8 @@ struct Launch {
     /// `unit_rows` tokens of a segment that is the engine's own, where that is not 0.
     std::int64_t parts = 1;
     std::int64_t unit_rows = 0;
+    /// Up to so many heads are one, whose channels they are; 0: each has tasks of its own.
+    std::int64_t head_channels = 0;
     /// 0: one block of threads per task. Otherwise at most so many blocks per multiprocessor, which take tasks in
     /// order, unless they are clusters.
     int resident_blocks = 0;

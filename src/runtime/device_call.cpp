@@ -31,7 +31,9 @@ std::int64_t units_of(const KernelOfCall& kernel, const Bound& bound) {
 }
 
 std::int64_t tasks_of(const KernelOfCall& kernel, const Bound& bound) {
-    return (Checked(units_of(kernel, bound)) * bound.heads * kernel.how.parts).saturated();
+    const std::int64_t together = kernel.how.head_channels,
+                       heads = together > 0 ? support::divide_up(bound.heads, together) : bound.heads;
+    return (Checked(units_of(kernel, bound)) * heads * kernel.how.parts).saturated();
 }
 
 Checked exchange_bytes_of(const KernelOfCall& kernel, const Bound& bound) {

@@ -32,7 +32,7 @@ void check(const ir::Definition& definition, const Question& question) {
     const int threads = question.wishes.threads;
     if (threads != 0 && threads != 128 && threads != 256 && threads != 512)
         throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", threads));
-    if (question.walk == Walk::Tokens && question.wishes.engine == plan::Engine::WarpGroups)
+    if (question.by_token() && question.wishes.engine == plan::Engine::WarpGroups)
         throw RuntimeError(fmt::format("{}: engine: expected portable, which decode has, got '{}'", definition.name,
                                        warp_groups_target().name));
 }

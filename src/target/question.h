@@ -47,7 +47,8 @@ bool same_choice(const plan::Schedule& a, const plan::Schedule& b);
 /// A CPU as it was measured or stored, or a GPU, which need not be there.
 using Machine = std::variant<Device, GpuFacts>;
 
-/// How the program goes through a sequence: by chunks of as many tokens as kernels like, or token by token.
+/// How the program goes through a sequence: as kernels like, unless Wishes::chunk says otherwise, or token by token
+/// through the few that a decode call has.
 enum class Walk : std::uint8_t { Forwards, Backwards, Tokens };
 
 /// Everything about a choice but the program.
@@ -58,6 +59,10 @@ struct Question {
     Walk walk = Walk::Forwards;
     std::vector<Measurement> measurements;
 
+    /// Forwards by chunks of one token, whatever calls have of them.
+    [[nodiscard]] bool by_token() const {
+        return walk == Walk::Tokens || (walk == Walk::Forwards && wishes.chunk == 1);
+    }
     [[nodiscard]] const GpuFacts* gpu() const { return std::get_if<GpuFacts>(&machine); }
     [[nodiscard]] const Device& cpu() const { return std::get<Device>(machine); }
 };

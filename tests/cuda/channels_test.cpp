@@ -8,14 +8,19 @@
 #include "check/check.h"
 #include "check/suite.h"
 #include "emit/callable.h"
+#include "emit/cuda/channel_walks.h"
 #include "emit/cuda/emit_cuda.h"
+#include "emit/cuda/launch.h"
 #include "emit/last_rows.h"
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "graph/pipeline.h"
+#include "graph/token_program.h"
+#include "program/entry_point.h"
 #include "runtime/device_call.h"
 #include "runtime/named_arguments.h"
 #include "support/environment.h"
+#include "tests/cuda/channel_forms.h"
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/kernels.h"
 #include "tests/novel/novel.h"
@@ -33,6 +38,10 @@ enum class Joined : std::uint8_t { LookBack, Clusters };
 plan::Schedule schedule_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
     return target::fit_channels(def, graph::optimize(frontend::join(def)), sizes, {}, threads,
                                 joined == Joined::Clusters ? 1 : 0);
+}
+
+ir::Function program_of(const ir::Definition& def) {
+    return graph::token_program(graph::optimize(frontend::join(def)));
 }
 
 plan::Plan plan_for(const ir::Definition& def, const tile::Sizes& sizes, int threads, Joined joined) {
@@ -53,6 +62,13 @@ std::vector<Entry> channel_programs() {
     return found;
 }
 
+/// Of the zoo, or of this test.
+ir::Definition program_named(const std::string& name) {
+    for (const auto& form : {tests::numbers, tests::norms, tests::maxima, tests::sequential})
+        if (form().name == name) return form();
+    return tests::program_named(name.c_str()).make().define();
+}
+
 TEST(ChannelPrograms, AreThoseOfVectorStatesWithoutProducts) {
     std::vector<std::string> names;
     for (const Entry& entry : channel_programs()) names.push_back(entry.name);
@@ -69,20 +85,23 @@ TEST(ChannelPrograms, AreCompiledWithoutSpills) {
         Joined joined;
     };
     using enum Joined;
-    for (const Entry& entry : channel_programs())
+    std::vector<std::string> names = {"numbers", "norms", "maxima", "sequential"};
+    for (const Entry& entry : channel_programs()) names.push_back(entry.name);
+    for (const std::string& name : names)
         for (const auto& [arch, threads, dtype, joined] : {Target{"sm_80", 256, F16, LookBack},
                                                            {"sm_80", 256, F32, LookBack},
                                                            {"sm_90", 512, BF16, LookBack},
                                                            {"sm_90", 256, BF16, Clusters},
                                                            {"sm_90", 512, F16, Clusters},
                                                            {"sm_90", 512, F32, Clusters}}) {
-            const ir::Definition def = frontend::with_dtype(entry.make().define(), dtype);
-            const auto plan = plan_for(def, {{"D", 1024}}, threads, joined);
+            const ir::Definition def = frontend::with_dtype(program_named(name), dtype);
+            const std::int64_t channels = graph::mixes_channels(program_of(def)) ? 128 : 1024;
+            const auto plan = plan_for(def, {{"D", channels}}, threads, joined);
             const build::CudaBinary binary =
-                build::build_cuda_binary(entry.name, emit::emit_cuda(plan), arch, support::default_cache_dir());
+                build::build_cuda_binary(name, emit::emit_cuda(plan), arch, support::default_cache_dir());
             ASSERT_EQ(binary.kernels.size(), plan.last_rows.empty() ? 1U : 2U) << binary.report;
             for (const build::KernelReport& kernel : binary.kernels)
-                EXPECT_EQ(kernel.spill_bytes, 0) << entry.name << "\n" << binary.report;
+                EXPECT_EQ(kernel.spill_bytes, 0) << name << "\n" << binary.report;
         }
 }
 
@@ -99,8 +118,37 @@ TEST(ChannelPrograms, AreOthersIfChunksOrStrategiesMatter) {
     def.fixed_chunk = 64;
     EXPECT_THROW(fit({}), Refused);
     def.fixed_chunk = 0;
-    def.step.reset();  // chunks of any size need no longer be the same thing
-    EXPECT_THROW(fit({}), Refused);
+    def.step.reset();  // chunks of any size are the same thing, as far as numbers tell
+    EXPECT_EQ(fit({}).engine, plan::Engine::Channels);
+}
+
+TEST(ChannelPrograms, HaveAllChannelsOfAHeadInATaskIfTheyMeet) {
+    const auto parts = [](std::int64_t channels) {
+        const plan::Plan plan = plan_for(tests::norms(), {{"D", channels}}, 256, Joined::LookBack);
+        return emit::launch_of(plan, plan.kernels[0]).parts;
+    };
+    EXPECT_EQ(parts(64), 1);
+    EXPECT_EQ(parts(128), 1);
+    EXPECT_THROW(parts(129), Refused);
+}
+
+TEST(ChannelPrograms, HaveHeadsForChannelsIfStatesAreNumbers) {
+    const plan::Plan plan = plan_for(tests::numbers(), {}, 256, Joined::LookBack);
+    EXPECT_EQ(emit::launch_of(plan, plan.kernels[0]).head_channels, 64);
+    const std::vector<emit::ChannelState> states = emit::states_of(plan.kernels[0].tiles.fn);
+    ASSERT_EQ(states.size(), 2U);
+    EXPECT_TRUE(states[0].maximum);
+    EXPECT_FALSE(states[1].maximum);
+}
+
+// What a rank tells of its tokens has further states, which phases do not make.
+TEST(ChannelPrograms, AreSummariesIfThereIsAStep) {
+    const auto fit = [](const ir::Definition& def) {
+        const program::EntryPoint summary = program::summary(def);
+        return target::fit_channels(summary.tensors, summary.optimised, {{"D", 64}}, {}, 256, 0);
+    };
+    EXPECT_THROW(fit(tests::norms()), Refused);
+    EXPECT_EQ(fit(tests::counts()).engine, plan::Engine::Channels);
 }
 
 TEST(ChannelPrograms, HaveClustersWhereTheyFillTheGpu) {
@@ -194,14 +242,12 @@ class ChannelKernels : public testing::TestWithParam<Example> {
 TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
     const Example& run = GetParam();
     const emulated::Device device;
-    const std::vector<Entry> programs = channel_programs();
-    const ir::Definition declared =
-        std::find_if(programs.begin(), programs.end(), [&](const Entry& e) { return e.name == run.program; })
-            ->make()
-            .define();
+    const ir::Definition declared = program_named(run.program);
     const std::map<std::string, std::int64_t> sizes = {{"K", run.channels}, {"V", run.channels}, {"D", run.channels}};
     const ir::Definition def = frontend::with_dtype(declared, run.dtype);
     std::vector<check::Case> cases = check::awkward_cases(declared, run.dtype, sizes, 1);
+    if (run.program == "numbers")
+        cases.push_back({"many heads", {.B = 2, .T = 300, .H = 70, .dtype = run.dtype, .initial_state = true}});
     cases.push_back({"a sequence of many groups",
                      {.B = 2,
                       .T = 16 * 8 * (run.threads / 32) * 3 + 5,
@@ -288,12 +334,16 @@ INSTANTIATE_TEST_SUITE_P(Emulated, ChannelKernelsInPlace, testing::Values(Joined
 
 INSTANTIATE_TEST_SUITE_P(
     Emulated, ChannelKernels,
-    testing::Values(Example{"hgrn", BF16, 136, 64, Joined::LookBack}, Example{"hgrn", F32, 60, 64, Joined::LookBack},
-                    Example{"hawk", F16, 130, 128, Joined::LookBack},
-                    Example{"leaky_averages", BF16, 64, 64, Joined::LookBack},
-                    Example{"hgrn", BF16, 136, 64, Joined::Clusters}, Example{"hgrn", F32, 60, 64, Joined::Clusters},
-                    Example{"hawk", F16, 130, 128, Joined::Clusters},
-                    Example{"leaky_averages", BF16, 64, 64, Joined::Clusters}),
+    testing::Values(
+        Example{"hgrn", BF16, 136, 64, Joined::LookBack}, Example{"hgrn", F32, 60, 64, Joined::LookBack},
+        Example{"hawk", F16, 130, 128, Joined::LookBack}, Example{"leaky_averages", BF16, 64, 64, Joined::LookBack},
+        Example{"hgrn", BF16, 136, 64, Joined::Clusters}, Example{"hgrn", F32, 60, 64, Joined::Clusters},
+        Example{"hawk", F16, 130, 128, Joined::Clusters}, Example{"leaky_averages", BF16, 64, 64, Joined::Clusters},
+        Example{"numbers", BF16, 1, 64, Joined::LookBack}, Example{"numbers", F32, 1, 128, Joined::Clusters},
+        Example{"norms", BF16, 100, 64, Joined::LookBack}, Example{"norms", F16, 128, 64, Joined::Clusters},
+        Example{"norms", F32, 20, 128, Joined::LookBack}, Example{"maxima", BF16, 36, 64, Joined::LookBack},
+        Example{"maxima", F32, 128, 64, Joined::Clusters}, Example{"sequential", F32, 68, 64, Joined::LookBack},
+        Example{"sequential", BF16, 128, 128, Joined::Clusters}),
     [](const auto& test) {
         const Example& e = test.param;
         return fmt::format("{}_{}_{}_{}", e.program, to_string(e.dtype), e.channels, name_of(e.joined));

@@ -12,6 +12,7 @@
 
 #include "forge/forge.h"
 #include "frontend/trace.h"
+#include "graph/derive.h"
 #include "ir/definition.h"
 #include "tests/support/entries.h"
 
@@ -96,6 +97,27 @@ ir::Definition beside_channels(bool other_axis) {
     a.merge({"x", "g", "chunk_state"},
             [](Tensor x, Tensor g, Tensor h) -> Results { return {{"o", x + unsqueeze(h, 0)}, {"p", exp(g)}}; });
     return a.define();
+}
+
+/// h = h + x, o = h / |h|: channels meet.
+ir::Definition length_of_state() {
+    LinearAttention a("length_of_state");
+    a.input("x", BF16, {T, H, D}).state("h", F32, {D});
+    a.step({"x", "prev_h"}, [](Tensor x, Tensor h) -> Results {
+        Tensor next = h + x;
+        return {{"h", next}, {"o", l2norm(next)}};
+    });
+    return graph::with_phases(a.define());
+}
+
+/// n = n + x + y, numbers of which y has heads of its own.
+ir::Definition counts(const Shape& second) {
+    LinearAttention a("counts");
+    a.input("x", F32, {T, H}).input("y", F32, second).state("n", F32, {});
+    a.output("o", F32, {T, H});
+    a.step({"x", "y", "prev_n"},
+           [](Tensor x, Tensor y, Tensor n) -> Results { return {{"n", n + x + y}, {"o", n + x + y}}; });
+    return graph::with_phases(a.define());
 }
 
 /// S = S + k vᵀ, o = weights(q kᵀ) v + q S: what has warp groups with roles.
@@ -246,20 +268,23 @@ std::vector<Case> cases() {
     const ir::Definition vectors = Vectors{}.define(), matrices = Matrices{}.define();
     return {
         {Reason::NotVectors, {matrices}, "the state 's' is [K, V], no vector of channels"},
-        {Reason::NumberedChannels,
-         {Vectors{.x = {T, H, 1}, .state = {1}}.define()},
-         "the axis of the state 'h' is the number 1",
-         Try{vectors}},
+        {Reason::NumberedChannels, {two_vectors(1)}, "the axis of the state 'w' is the number 1", Try{two_vectors(D)}},
         {Reason::SeveralChannels, {two_vectors(E)}, "the states have different axes, D and E", Try{two_vectors(D)}},
         {Reason::OtherAxes, {beside_channels(true)}, "the input 'y' is [C, E], with other axes than tokens and D"},
         {Reason::MixedChannels,
-         {Vectors{.factor = [](Tensor x) { return x * unsqueeze(sum(x, 1), 1); }}.define()},
+         {Vectors{.factor = [](Tensor x) { return cumsum(x, 1); }}.define()},
          "reasons_test.cpp"},
+        {Reason::ManyChannels, {length_of_state(), Asked().size("D", 256)}, "there are 256, of which a task has 128"},
+        {Reason::SeveralHeads, {counts({T, E})}, "there are H and E", Try{counts({T, H})}},
+        {Reason::NumberedHeads, {counts({T, 1})}, "the channels are heads, of which there are 1", Try{counts({T, H})}},
         {Reason::OtherOutput, {beside_channels(false)}, "the output 'p' is [C], not one number per token and channel"},
         {Reason::NotAffine,
          {Vectors{.after = [](Tensor h) { return tanh(h); }}.define()},
          "the state 'h' after a token"},
-        {Reason::NoStep, {Vectors{.step = false}.define()}, "there is no step", Try{vectors}},
+        {Reason::NoStep,
+         {Vectors{.after = [](Tensor h) { return h * 0.5; }, .step = false}.define()},
+         "chunks of one token give other results",
+         Try{Vectors{.after = [](Tensor h) { return h * 0.5; }}.define()}},
         {Reason::FixedChunk, {Vectors{.chunk = 32}.define()}, "the definition fixes chunks of 32 tokens", Try{vectors}},
         {Reason::OtherStrategy, {vectors, Asked().strategy("fused")}, "the strategy fused was asked for", Try{vectors}},
         {Reason::OtherTiles, {vectors, Asked().tiles(2)}, "2 tiles were asked for", Try{vectors}},

@@ -19,17 +19,15 @@ using namespace forge::cuda;
 //   %2: f32[D] = exp(%g)
 //   %3: f32[D] = expm1(%g)
 //   %4: f32[D] = neg(%3)
-//   %5: f32[D] = mul(%4, %v)
+//   %5: f32[D] = mul(%v, %4)
 //   %prev_h: f32[D] = param() {name="h", role=state}
 //   %7: f32[D] = mul(%prev_h, %2)
-//   %h: f32[D] = add(%7, %5)
+//   %h: f32[D] = add(%5, %7)
 //   %q: f32[D] = param() {name="q", role=input}
-//   %10: f32[D] = mul(%2, %prev_h)
-//   %11: f32[D] = add(%5, %10)
-//   %o: f32[D] = mul(%11, %q)
+//   %o: f32[D] = mul(%q, %h)
 //   %h_transition: f32[D] = param() {name="h", role=ones}
-//   %14: f32[D] = mul(%h_transition, %2)
-//   return input "o" = %o, state "h" = %h, ones "h" = %14
+//   %12: f32[D] = mul(%h_transition, %2)
+//   return input "o" = %o, state "h" = %h, ones "h" = %12
 // }
 FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
     constexpr int kChannels = 1024, kStates = 1, kTensors = 4;
@@ -72,13 +70,13 @@ FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
                 const vec v3 = expm1(t_g_row);
                 const vec v4 = neg(v3);
                 const vec t_v_row = t_v[row];
-                v5[row] = mul(v4, t_v_row);
+                v5[row] = mul(t_v_row, v4);
                 const vec v5_row = v5[row];
                 const vec v7 = mul(t_prev_h, v2_row);
-                const vec t_h = add(v7, v5_row);
-                const vec v14 = mul(t_h_transition, v2_row);
+                const vec t_h = add(v5_row, v7);
+                const vec v12 = mul(t_h_transition, v2_row);
                 t_prev_h = t_h;
-                t_h_transition = v14;
+                t_h_transition = v12;
             }
             put_map(shared, 0, t_h_transition, t_prev_h);
         }
@@ -99,11 +97,9 @@ FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
                 const vec v2_row = v2[row];
                 const vec v7 = mul(t_prev_h, v2_row);
                 const vec v5_row = v5[row];
-                const vec t_h = add(v7, v5_row);
-                const vec v10 = mul(v2_row, t_prev_h);
-                const vec v11 = add(v5_row, v10);
+                const vec t_h = add(v5_row, v7);
                 const vec t_q_row = t_q[row];
-                const vec t_o = mul(v11, t_q_row);
+                const vec t_o = mul(t_q_row, t_h);
                 t_o_rows.row[row] = pack<bf16>(t_o);
                 t_prev_h = t_h;
             }

@@ -76,6 +76,21 @@ void run_channels(const plan::Plan& plan, const emulated::Library& library, Call
                   [&] { store(arguments); });
 }
 
+std::vector<std::string> faults_of_channels(Subject& s, Tally& tally) {
+    const auto made = channels_plan(s, "channels", kH200);
+    if (!made) return {};
+    static const emulated::Device device;
+    const emulated::Library library(device.build(next_name(), emit::emit_cuda(made->plan)));
+    ++tally["emulated: channels"];
+    for (const int index : {0, 1})
+        if (auto found =
+                faults_of(s.problem(index), made->how, 2,
+                          [&](const Call& call, unsigned order) { run_channels(made->plan, library, call, order); });
+            !found.empty())
+            return found;
+    return {};
+}
+
 }  // namespace
 
 Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
@@ -103,19 +118,12 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                                           [&](const Call& call, unsigned order) { program.run(call, order); }));
                     ++tally["emulated: portable"];
                 }
-                if (const auto made = channels_plan(s, "channels", kH200); made && found.empty()) {
-                    static const emulated::Device device;
-                    const emulated::Library library(device.build(next_name(), emit::emit_cuda(made->plan)));
-                    for (const int index : {0, 1})
-                        if (found.empty())
-                            add(faults_of(s.problem(index), made->how, 2, [&](const Call& call, unsigned order) {
-                                run_channels(made->plan, library, call, order);
-                            }));
-                    ++tally["emulated: channels"];
-                }
+                if (found.empty()) add(faults_of_channels(s, tally));
                 return found;
             }};
 }
+
+Engine emulated_channels_engine() { return {"emulated-channels", faults_of_channels}; }
 
 Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
     return {"emulated backward", [run = std::move(run)](Subject& s, Tally& tally) -> std::vector<std::string> {

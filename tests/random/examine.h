@@ -47,6 +47,8 @@ Engine cpu_engine(int ways);
 Engine sources_engine(std::function<bool(std::uint64_t seed)> compile);
 /// Kernels of warp groups and of channels on emulated hardware.
 Engine emulated_engine(std::function<bool(std::uint64_t seed)> run);
+/// Kernels of channels alone, of all programs that have them: they take little time.
+Engine emulated_channels_engine();
 /// The backward pass on emulated hardware, by whichever GPU engine takes it.
 Engine emulated_backward_engine(std::function<bool(std::uint64_t seed)> run);
 /// Every engine of a real GPU.

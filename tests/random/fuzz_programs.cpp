@@ -7,7 +7,7 @@
 /// is a fault like any other. A fault's report goes to DIR/SEED.txt: what is wrong, the decisions that make the
 /// program, its definition. `--replay` takes either of them and says what is wrong now. The exit status says whether
 /// nothing was found. `--known`: faults of known_faults.h too. Engines: interpreter, gradients, backward, cpu, sources,
-/// compiled, emulated, device.
+/// compiled, emulated, emulated-channels, emulated-backward, device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -83,6 +83,7 @@ std::vector<Engine> engines_for(const Options& o) {
         else if (name == "compiled") engines.push_back(sources_engine(always));
 #ifdef FORGE_RANDOM_EMULATED
         else if (name == "emulated") engines.push_back(emulated_engine(always));
+        else if (name == "emulated-channels") engines.push_back(emulated_channels_engine());
         else if (name == "emulated-backward") engines.push_back(emulated_backward_engine(always));
 #else
         else if (name.starts_with("emulated")) continue;  // built without the tests

@@ -29,11 +29,10 @@ FORGE_DEVICE void start(SHARED& shared) {
 
 template <int CHANNELS>
 FORGE_DEVICE Tile first_tile(const Call& call) {
-    constexpr unsigned kTiles = pieces(CHANNELS, kTileChannels);
-    const unsigned task = ptx::cluster_in_grid(), row = task / kTiles,
-                   n = static_cast<unsigned>(quotient(row, call.heads));
+    const unsigned tiles = pieces(channels_of<CHANNELS>(call), kTileChannels), heads = heads_apart(call),
+                   task = ptx::cluster_in_grid(), row = task / tiles, n = static_cast<unsigned>(quotient(row, heads));
     Tile at{};
-    static_cast<Task&>(at) = sequence_task(call, n, row - n * static_cast<unsigned>(call.heads), task % kTiles);
+    static_cast<Task&>(at) = sequence_task(call, n, row - n * heads, task % tiles);
     at.number = task;
     at.segment = ptx::block_in_cluster();
     place_rows(at);
@@ -58,7 +57,7 @@ FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>& befor
     }
 #pragma unroll
     for (int i = 0; i < TENSORS; ++i) {
-        const Size token_bytes = call.tensors[tensors[i].tensor].token * tensors[i].element_bytes;
+        const Size token_bytes = call.tensors[tensors[i].tensor].token * tensors[i].rows * tensors[i].element_bytes;
         if (lane() == i % kLanes) next.first[i] = before.first[i] + blocks * kTileRows * token_bytes;
     }
 }
@@ -101,7 +100,7 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
 #pragma unroll
             for (int b = 0; b < kMostBlocks; ++b) {
                 if (b == mine) before = h;
-                if (b < blocks) h = apply(map[b], h);
+                if (b < blocks) h = apply(state, map[b], h);
             }
         }
         const float after = detail::pass_on(shared, state, channel, before);

@@ -1,5 +1,5 @@
-/// What every emitted channel kernel uses: programs of vector states, in which channels never meet. One pass over the
-/// inputs, as fast as memory allows; tiles of a sequence are joined on the way, as clusters.h or look_back.h says,
+/// What every emitted channel kernel uses: programs of vector states, in which channels hardly ever meet. One pass over
+/// the inputs, as fast as memory allows; tiles of a sequence are joined on the way, as clusters.h or look_back.h says,
 /// either of which a kernel includes beside this.
 #pragma once
 

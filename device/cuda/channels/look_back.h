@@ -33,13 +33,13 @@ FORGE_DEVICE void start(SHARED&) {}
 /// The tile of a number.
 template <int CHANNELS>
 FORGE_DEVICE Tile tile_at(const Call& call, unsigned number) {
-    constexpr unsigned kTiles = pieces(CHANNELS, kTileChannels);  // side by side
-    const unsigned heads = static_cast<unsigned>(call.heads), block = number / kTiles / heads;
+    const unsigned tiles = pieces(channels_of<CHANNELS>(call), kTileChannels);  // side by side
+    const unsigned heads = heads_apart(call), block = number / tiles / heads;
     Size n = 0;
     if (call.offsets) n = sequence_of(call, block, kTileRows);
     else n = block / static_cast<unsigned>(first_block(call, 1, kTileRows));
     Tile at{};
-    static_cast<Task&>(at) = sequence_task(call, n, number / kTiles % heads, number % kTiles);
+    static_cast<Task&>(at) = sequence_task(call, n, number / tiles % heads, number % tiles);
     at.number = number;
     at.segment = block - first_block(call, n, kTileRows);
     place_rows(at);
@@ -97,7 +97,7 @@ FORGE_DEVICE void await_four(const Word* p, Map* to) {
 template <class SHARED>
 FORGE_DEVICE Map known_map(const SHARED& shared, const Tile& at, int state, int channel, float initial) {
     const Map map = whole_map(shared, state, channel);
-    return at.segment == 0 ? Map{0.0f, apply(map, initial)} : map;
+    return at.segment == 0 ? Map{forgotten(state), apply(state, map, initial)} : map;
 }
 
 }  // namespace detail
@@ -112,7 +112,8 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
     constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
     const int place = static_cast<int>(at.segment % kGroup);                      // in its group
     const bool publishes = !at.last, ends_group = place == kGroup - 1, follows = at.segment >= kGroup;
-    const Size side_by_side = call.tiles * call.heads;  // from a tile's number to that of the next tokens
+    // From a tile's number to that of the next tokens.
+    const Size side_by_side = Size{pieces(channels, kTileChannels)} * heads_apart(call);
     const Word* const before_group = words_of<STATES>(call, at.number - (place + 1) * side_by_side, 0);
     const int self = thread();
     Word before[kEach];  // asked for now, looked at later
@@ -137,18 +138,18 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
     for (int i = 0; i < kEach; ++i) {
         const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
         if (c >= kAll) break;
-        Map map = {1.0f, 0.0f};
+        Map map = nothing_done(state);
 #pragma unroll 4
-        for (int n = 0; n < place; ++n) map = then(map, shared.group[state][n][channel]);
+        for (int n = 0; n < place; ++n) map = then(state, map, shared.group[state][n][channel]);
         float h = initial[i];
-        if (follows && (map.factor != 0.0f || call.in_place)) {
+        if (follows && (map.factor != forgotten(state) || call.in_place)) {
             while (before[i] == kNothing) before[i] = ptx::load_relaxed(before_group + c);
             h = map_of(before[i]).addend;
         }
-        h = apply(map, h);
+        h = apply(state, map, h);
         if (publishes && ends_group)
             ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c,
-                               word_of({1.0f, apply(detail::whole_map(shared, state, channel), h)}));
+                               word_of({1.0f, apply(state, detail::whole_map(shared, state, channel), h)}));
         detail::pass_on(shared, state, channel, h);
     }
 }

@@ -10,23 +10,37 @@
 ///     join          the states before each strip's rows
 #pragma once
 
+#include "../portable/math.h"
 #include "tile.h"
 
 namespace forge::cuda {
 
-/// h -> factor h + addend.
+/// h -> factor h + addend; of a running maximum, h -> max(h + factor, addend).
 struct alignas(8) Map {
     float factor, addend;
 };
 static_assert(sizeof(Map) == kMapBytes, "the launch reserves another size");
 
-FORGE_DEVICE Map then(const Map& first, const Map& second) {
+/// Which states are running maxima, as bits.
+#ifndef FORGE_MAXIMA
+#define FORGE_MAXIMA 0
+#endif
+FORGE_DEVICE bool is_maximum(int state) { return (FORGE_MAXIMA >> state & 1) != 0; }
+
+/// The factor with which nothing is left of a state, and the map that leaves it as it is.
+FORGE_DEVICE float forgotten(int state) { return is_maximum(state) ? -__builtin_inff() : 0.0f; }
+FORGE_DEVICE Map nothing_done(int state) { return is_maximum(state) ? Map{0.0f, -__builtin_inff()} : Map{1.0f, 0.0f}; }
+
+FORGE_DEVICE Map then(int state, const Map& first, const Map& second) {
+    if (is_maximum(state))
+        return {second.factor + first.factor, scalar::maximum(second.factor + first.addend, second.addend)};
     return {second.factor * first.factor, second.factor * first.addend + second.addend};
 }
 
 /// A factor of 0 forgets the state whatever it was.
-FORGE_DEVICE float apply(const Map& map, float state) {
-    return map.factor == 0.0f ? map.addend : map.factor * state + map.addend;
+FORGE_DEVICE float apply(int state, const Map& map, float h) {
+    if (map.factor == forgotten(state)) return map.addend;
+    return is_maximum(state) ? scalar::maximum(h + map.factor, map.addend) : map.factor * h + map.addend;
 }
 
 /// `TENSORS` is how many token tensors the kernel reads and writes.
@@ -65,7 +79,7 @@ constexpr int kBatch = min(kStrips, 8);
 FORGE_DEVICE float initial_state(const Call& call, int tensor, const Tile& at, int channel, int channels) {
     const float* const from = state_block<const float>(call, tensor, at);
     const Size c = at.tile * kTileChannels + channel;
-    return from && c < channels ? from[c * call.tensors[tensor].dim[0]] : 0.0f;
+    return from && c < channels ? from[c * channel_step(call.tensors[tensor])] : 0.0f;
 }
 
 /// A channel's maps over strips, the one after another.
@@ -84,8 +98,8 @@ FORGE_DEVICE void each_map(const SHARED& shared, int state, int channel, USE use
 /// The map of a channel over the whole tile.
 template <class SHARED>
 FORGE_DEVICE Map whole_map(const SHARED& shared, int state, int channel) {
-    Map whole = {1.0f, 0.0f};
-    each_map(shared, state, channel, [&](int strip, Map map) { whole = strip == 0 ? map : then(whole, map); });
+    Map whole = nothing_done(state);
+    each_map(shared, state, channel, [&](int strip, Map map) { whole = strip == 0 ? map : then(state, whole, map); });
     return whole;
 }
 
@@ -94,7 +108,7 @@ template <class SHARED>
 FORGE_DEVICE float pass_on(SHARED& shared, int state, int channel, float h) {
     each_map(shared, state, channel, [&](int strip, Map map) {
         shared.before[state][strip][channel] = h;
-        h = apply(map, h);
+        h = apply(state, map, h);
     });
     return h;
 }

@@ -79,26 +79,26 @@ struct Numbers {
     FORGE_DEVICE vec operator[](int r) const { return broadcast(to_float(row[r])); }
 };
 
-/// A token tensor of the call.
-template <class T>
+/// A token tensor of the call, with so many rows per token. Of results they are all the same.
+template <class T, int ROWS = 1>
 struct Tokens {
     const CallTensor& in_call;
     int place;   ///< among the kernel's tensors (Places::first)
     bool fours;  ///< four adjacent channels of any token can be moved at once
 
     FORGE_DEVICE Tokens(const Call& call, int tensor, int at) : in_call(call.tensors[tensor]), place(at) {
-        const Size strides = in_call.token | in_call.sequence | in_call.head;
-        const bool dense = in_call.dim[0] == 1,
+        const Size strides = in_call.token | in_call.sequence | (kHeadChannels ? 0 : in_call.head);
+        const bool dense = step() == 1,
                    aligned = reinterpret_cast<Size>(in_call.data) % static_cast<Size>(kWidth * sizeof(T)) == 0;
         fours = dense & aligned & (strides % kWidth == 0);  // without branches: the first loads wait for it
     }
     FORGE_DEVICE Size stride() const { return in_call.token; }
-    FORGE_DEVICE Size step() const { return in_call.dim[0]; }
+    FORGE_DEVICE Size step() const { return channel_step(in_call); }
 
     /// The address of this thread's first element, or, of a tensor with one number per token, of its first token's.
     template <class P>
     FORGE_DEVICE T* first(const P& places, bool channels = true) const {
-        return reinterpret_cast<T*>(places.first[place]) + strip() * kRows * stride() +
+        return reinterpret_cast<T*>(places.first[place]) + strip() * kRows * ROWS * stride() +
                (channels ? strip_channel() * step() : 0);
     }
 };
@@ -113,7 +113,7 @@ struct Before {
 template <class P>
 FORGE_DEVICE Before row_before(const Call& call, int tensor, const P& places, const Part& part) {
     if (part.row > 0 || part.rows <= 0) return {};
-    return {last_rows<const float>(call, tensor, places.tile), call.tensors[tensor].dim[0]};
+    return {last_rows<const float>(call, tensor, places.tile), channel_step(call.tensors[tensor])};
 }
 
 /// `back`: each row is that of as many tokens earlier. Tokens and channels out of range read as `pad`.
@@ -175,18 +175,18 @@ FORGE_DEVICE Numbers<T> load_shifted_numbers(const Tokens<T>& tokens, const P& p
 }
 
 /// Stores a thread's rows of a result, without tokens and channels that are out of range.
-template <class T, class P>
-FORGE_DEVICE void store_rows(const Tokens<T>& tokens, const P& places, const Part& part, const Rows<T>& x) {
+template <class T, int ROWS, class P>
+FORGE_DEVICE void store_rows(const Tokens<T, ROWS>& tokens, const P& places, const Part& part, const Rows<T>& x) {
     T* to = tokens.first(places);
     if (tokens.fours && part.whole()) {
 #pragma unroll
-        for (int r = 0; r < kRows; ++r, to += tokens.stride()) store_packed(to, x.row[r]);
+        for (int r = 0; r < kRows * ROWS; ++r, to += tokens.stride()) store_packed(to, x.row[r / ROWS]);
     } else if (!part.empty()) {
 #pragma unroll
-        for (int r = 0; r < kRows; ++r, to += tokens.stride())
+        for (int r = 0; r < kRows * ROWS; ++r, to += tokens.stride())
 #pragma unroll
             for (int i = 0; i < kWidth; ++i)
-                if (r < part.rows && i < part.channels) to[i * tokens.step()] = element<T>(x.row[r], i);
+                if (r / ROWS < part.rows && i < part.channels) to[i * tokens.step()] = element<T>(x.row[r / ROWS], i);
     }
 }
 
@@ -197,7 +197,7 @@ FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, const P
     vec x;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
-        x.x[i] = i < part.channels ? to_float(from[(part.channel + i) * call.tensors[tensor].dim[0]]) : 0.0f;
+        x.x[i] = i < part.channels ? to_float(from[(part.channel + i) * channel_step(call.tensors[tensor])]) : 0.0f;
     return x;
 }
 
@@ -210,7 +210,7 @@ FORGE_DEVICE void store_state(const Call& call, int tensor, const Tile& at, cons
     if (!to) return;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
-        if (i < part.channels) to[(part.channel + i) * call.tensors[tensor].dim[0]] = x.x[i];
+        if (i < part.channels) to[(part.channel + i) * channel_step(call.tensors[tensor])] = x.x[i];
 }
 
 }  // namespace forge::cuda

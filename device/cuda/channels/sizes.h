@@ -3,7 +3,11 @@
 
 namespace forge::cuda {
 
-constexpr int kTileChannels = 64;  ///< of a sequence and head that one task has
+#ifndef FORGE_TILE_CHANNELS
+#define FORGE_TILE_CHANNELS 64
+#endif
+constexpr int kTileChannels = FORGE_TILE_CHANNELS;  ///< of a sequence and head that one task has
+constexpr int kMostTileChannels = 128;              ///< where a task has all of them, as a warp has of a token
 /// What a block knows of its tiles, in a ring: the one that some threads still finish, the current one, the next, whose
 /// inputs are being loaded, and the one after, whose number is being fetched.
 constexpr int kPlaces = 4;

@@ -21,6 +21,23 @@ FORGE_DEVICE int strip() { return thread() / kStripLanes; }
 /// The first of this thread's channels, in the tile.
 FORGE_DEVICE int strip_channel() { return thread() % kStripLanes * kWidth; }
 
+/// Whether the channels are heads, as of states that are numbers: there is one head then, whose channels lie where
+/// heads lie in memory.
+#ifdef FORGE_HEAD_CHANNELS
+constexpr bool kHeadChannels = true;
+#else
+constexpr bool kHeadChannels = false;
+#endif
+
+FORGE_DEVICE Size channel_step(const CallTensor& t) { return kHeadChannels ? t.head : t.dim[0]; }
+/// Of a head.
+template <int CHANNELS>
+FORGE_DEVICE int channels_of(const Call& call) {
+    return kHeadChannels ? static_cast<int>(call.heads) : CHANNELS;
+}
+/// Heads that have tiles of their own.
+FORGE_DEVICE unsigned heads_apart(const Call& call) { return kHeadChannels ? 1 : static_cast<unsigned>(call.heads); }
+
 struct Tile : Task {
     Size number;   ///< among all tiles of the launch
     Size segment;  ///< among the tiles of its sequence, head and channels
@@ -69,13 +86,15 @@ struct alignas(16) Places {
 struct TensorOf {
     int tensor, element_bytes;
     bool channels;  ///< rather than one number per token
+    int rows = 1;   ///< per token
 };
 
 /// The address of a tile's first element in a tensor.
 FORGE_DEVICE char* first_of(const Call& call, const Tile& at, const TensorOf& tensor) {
     const CallTensor& t = call.tensors[tensor.tensor];
-    const Size token = at.sequence * t.sequence + (at.start + at.row) * t.token + quotient(at.head, t.group) * t.head;
-    const Size channel = tensor.channels ? at.tile * kTileChannels * t.dim[0] : 0;
+    const Size token =
+        at.sequence * t.sequence + (at.start + at.row) * tensor.rows * t.token + quotient(at.head, t.group) * t.head;
+    const Size channel = tensor.channels ? at.tile * kTileChannels * channel_step(t) : 0;
     return static_cast<char*>(t.data) + (token + channel) * tensor.element_bytes;
 }
 

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "device/cuda/channels/sizes.h"
+#include "graph/channel_maps.h"
+#include "graph/token_program.h"
+
 namespace forge::emit {
 namespace {
 
@@ -20,6 +24,9 @@ ValueId param_of(const Function& fn, const std::string& name, Role role) {
         if (fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == role && fn.op(v).attrs.name == name) return v;
     return ir::kNoValue;
 }
+
+constexpr std::int64_t kRegistersOfHeads = 32;  ///< for how many channels there are, where the call alone says so
+constexpr std::int64_t kRegistersOfRows = 24;   ///< for which rows are there, where others are left out
 
 /// What a thread holds of a token between the walks: the inputs that the second one reads, as they lie in memory, what
 /// is kept for it, and all inputs of the next tile.
@@ -46,12 +53,27 @@ std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
 
 }  // namespace
 
+bool channels_are_heads(const plan::Plan& plan) {
+    const Shape& shape = plan.definition.states[0].type.shape;
+    return std::all_of(shape.begin(), shape.end(), [](const Dim& d) { return d == Dim(1); });
+}
+
+std::int64_t channels_of(const plan::Plan& plan) {
+    return plan.sizes.at(plan.definition.states[0].type.shape[0].symbol);
+}
+
+int tile_channels(const plan::Plan& plan) {
+    const bool wide = !channels_are_heads(plan) && graph::mixes_channels(plan.kernels[0].tiles.fn) &&
+                      channels_of(plan) > cuda::kTileChannels;
+    return wide ? cuda::kMostTileChannels : cuda::kTileChannels;
+}
+
 std::vector<ChannelState> states_of(const Function& fn) {
     std::vector<ChannelState> states;
     for (const ir::Result& r : fn.results)
         if (r.role == Role::State)
             states.push_back({r.name, param_of(fn, r.name, Role::State), r.value, param_of(fn, r.name, Role::Ones),
-                              fn.result(r.name, Role::Ones)});
+                              fn.result(r.name, Role::Ones), graph::is_maximum(fn, r.name)});
     return states;
 }
 
@@ -108,6 +130,8 @@ int rows_of(const plan::Plan& plan, const Function& fn) {
             if (!walks.before_tokens(v) && walks.before_tokens(a) && fn.op(a).type.rank() > 0)
                 per_head[static_cast<std::size_t>(a)] = true;
     registers -= kChannelWidth * std::count(per_head.begin(), per_head.end(), true);
+    if (channels_are_heads(plan)) registers -= kRegistersOfHeads;
+    if (plan.definition.fixed_chunk == 1) registers -= kRegistersOfRows;
     return static_cast<int>(std::clamp<std::int64_t>(registers / registers_per_row(plan, fn), 1, kMostRows));
 }
 

@@ -12,8 +12,19 @@ struct ChannelState {
     std::string name;
     ir::ValueId before = ir::kNoValue;  ///< the parameter; none if nothing reads it
     ir::ValueId after = ir::kNoValue;
-    ir::ValueId factor = ir::kNoValue, next_factor = ir::kNoValue;  ///< of the transition; none: it is 1
+    ir::ValueId factor = ir::kNoValue, next_factor = ir::kNoValue;  ///< of its map; none: it leaves states as they are
+    bool maximum = false;                                           ///< a running maximum, whose factor is added
+
+    /// From which addends and factors a map is made: it does nothing.
+    [[nodiscard]] const char* no_addend() const { return maximum ? "broadcast(-__builtin_inff())" : "zero"; }
+    [[nodiscard]] const char* no_factor() const { return maximum ? "zero" : "broadcast(1.0f)"; }
 };
+
+/// Whether the channels of a plan are heads, and how many of a head there are otherwise.
+bool channels_are_heads(const plan::Plan& plan);
+std::int64_t channels_of(const plan::Plan& plan);
+/// How many of them a task has: all, where they meet.
+int tile_channels(const plan::Plan& plan);
 
 /// In the order of the function's results.
 std::vector<ChannelState> states_of(const ir::Function& fn);

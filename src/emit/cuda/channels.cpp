@@ -11,6 +11,8 @@
 #include "emit/names.h"
 #include "emit/statements.h"
 #include "forge/error.h"
+#include "graph/token_program.h"
+#include "support/divide.h"
 
 namespace forge::emit {
 namespace {
@@ -25,15 +27,9 @@ using ir::Role;
 using ir::ValueId;
 using Slot = plan::TensorSlot::Kind;
 
-using cuda::kMapBytes, cuda::kMostBlocks, cuda::kTileChannels;
-
-constexpr int kStripLanes = kTileChannels / kChannelWidth;
+using cuda::kMapBytes, cuda::kMostBlocks;
 
 constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
-
-std::int64_t channels_of(const plan::Plan& plan) {
-    return plan.sizes.at(plan.definition.states[0].type.shape[0].symbol);
-}
 
 class ChannelWriter {
   public:
@@ -44,7 +40,8 @@ class ChannelWriter {
           fn_(kernel.tiles.fn),
           names_(cpp_names(fn_)),
           states_(states_of(fn_)),
-          walks_(fn_) {}
+          walks_(fn_),
+          channels_(channels_are_heads(plan) ? "channels_of<kChannels>(call)" : "kChannels") {}
 
     void write() {
         out_.begin_kernel(
@@ -58,7 +55,7 @@ class ChannelWriter {
         out_.line("const auto &places = shared.places[turn], &following = shared.places[(turn + 1) % kPlaces];");
         out_.line("auto& next = shared.places[(turn + 2) % kPlaces];");
         out_.line("const Tile& at = places.tile;");
-        out_.line("const Part part = part_of(at, kChannels);");
+        out_.line("const Part part = part_of(at, {});", channels_);
         before_tokens();
         first_walk();
         next_loads();
@@ -123,8 +120,8 @@ class ChannelWriter {
     void begin() {
         const Launch how = launch_of_channels(plan_, kernel_);
         const std::vector<int> numbers = token_tensors(plan_, fn_);
-        out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};", channels_of(plan_), states_.size(),
-                  numbers.size());
+        out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};",
+                  channels_are_heads(plan_) ? 0 : channels_of(plan_), states_.size(), numbers.size());
         out_.line("auto& shared = shared_memory<Shared<kStates, kTensors>, {}>();", how.shared_bytes);
         out_.line("start(shared);");
         std::vector<std::string> states;
@@ -134,9 +131,13 @@ class ChannelWriter {
         out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
         std::vector<std::string> tensors;
         for (const int t : numbers) {
-            const bool channels = slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant();
-            out_.line("const Tokens<{}> {}(call, {}, {});", storage(t), tokens(slot(t).name), t, tensors.size());
-            tensors.push_back(fmt::format("{{{}, {}, {}}}", t, size_in_bytes(slot(t).type.dtype), channels));
+            const bool channels =
+                channels_are_heads(plan_) || (slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant());
+            const std::int64_t per_token = slot(t).type.shape[0].factor;
+            const std::string more = per_token > 1 ? fmt::format(", {}", per_token) : "";
+            out_.line("const Tokens<{}{}> {}(call, {}, {});", storage(t), more, tokens(slot(t).name), t,
+                      tensors.size());
+            tensors.push_back(fmt::format("{{{}, {}, {}{}}}", t, size_in_bytes(slot(t).type.dtype), channels, more));
         }
         out_.line("const TensorOf tensors[kTensors] = {{{}}};", fmt::join(tensors, ", "));
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
@@ -151,7 +152,7 @@ class ChannelWriter {
     /// All token inputs of a tile are loaded before any is used: of the first one before the loop, …
     void first_loads() {
         next("load", place(0), {});
-        out_.line("const Part part_first = part_of(shared.places[0].tile, kChannels);");
+        out_.line("const Part part_first = part_of(shared.places[0].tile, {});", channels_);
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (is_tensor(v)) out_.line("auto {} = {};", name(v), load(v, "shared.places[0]", "part_first"));
         take_tile(1);
@@ -165,7 +166,7 @@ class ChannelWriter {
     /// … and of each other one while the states of the one before are awaited.
     void next_loads() {
         next("load", place(1), {});
-        out_.line("const Part part_next = part_of(following.tile, kChannels);");
+        out_.line("const Part part_next = part_of(following.tile, {});", channels_);
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (is_tensor(v)) out_.line("const auto {}_next = {};", name(v), load(v, "following", "part_next"));
     }
@@ -203,8 +204,8 @@ class ChannelWriter {
         next("first walk", tile(0), all_of("strips"));
         out_.open("");
         for (const ChannelState& s : states_) {
-            out_.line("vec {} = zero;", variable(s));
-            if (s.factor != ir::kNoValue) out_.line("vec {} = broadcast(1.0f);", name(s.factor));
+            out_.line("vec {} = {};", variable(s), s.no_addend());
+            if (s.factor != ir::kNoValue) out_.line("vec {} = {};", name(s.factor), s.no_factor());
         }
         walk(ChannelWalk::First);
         for (std::size_t i = 0; i < states_.size(); ++i)
@@ -222,7 +223,7 @@ class ChannelWriter {
         Accesses reads = tile(0);
         ::forge::kernel::append(reads, all_of("strips"));
         next("join", reads, all_of("before"));
-        out_.line("join(shared, call, at, turn, states, kChannels);");
+        out_.line("join(shared, call, at, turn, states, {});", channels_);
         out_.add(group_barrier());
     }
 
@@ -260,10 +261,15 @@ class ChannelWriter {
         if (walk == ChannelWalk::Second)
             for (const ir::Result& r : fn_.results)
                 if (r.role == Role::Input) store(r);
+        // Rows that are not there change nothing: by what they hold, or, where chunks have no such rows, because they
+        // are left out.
+        const bool left_out = plan_.definition.fixed_chunk == 1;
+        if (left_out) out_.open("if (row < part.rows)");
         for (const ChannelState& s : states_) assign(variable(s), s.after);
         if (walk == ChannelWalk::First)
             for (const ChannelState& s : states_)
                 if (s.factor != ir::kNoValue) assign(name(s.factor), s.next_factor);
+        if (left_out) out_.close();
         out_.close();
     }
 
@@ -295,13 +301,15 @@ class ChannelWriter {
     void compute(ValueId v, const std::string& to) {
         std::vector<std::string> args;
         for (const ValueId a : op(v).args) args.push_back(use(a));
+        if (ir::along(op(v).code) == ir::Along::Reduced)
+            return out_.line("{} = {}_channels({}, part);", to, ir::info(op(v).code).name, args[0]);
         out_.line("{} = {};", to, expression(fn_, op(v), args, "zero", Spelling::Functions));
     }
 
     [[nodiscard]] const std::string& name(ValueId v) const { return names_[static_cast<std::size_t>(v)]; }
     [[nodiscard]] std::string row_name(ValueId v) const { return name(v) + "_row"; }
     [[nodiscard]] std::string factor(const ChannelState& s) const {
-        return s.factor == ir::kNoValue ? "broadcast(1.0f)" : name(s.factor);
+        return s.factor == ir::kNoValue ? s.no_factor() : name(s.factor);
     }
     static std::string after(const ChannelState& s) { return cpp_identifier(s.name) + "_after"; }
     [[nodiscard]] std::string variable(const ChannelState& s) const {
@@ -315,6 +323,7 @@ class ChannelWriter {
     std::vector<std::string> names_;
     std::vector<ChannelState> states_;
     Walks walks_;
+    std::string channels_;    ///< how many there are
     std::set<ValueId> read_;  ///< values with a name for this row
 };
 
@@ -323,14 +332,15 @@ class ChannelWriter {
 Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     const auto states = static_cast<std::int64_t>(states_of(kernel.tiles.fn).size());
     const auto tensors = static_cast<std::int64_t>(token_tensors(plan, kernel.tiles.fn).size());
-    const int strips = plan.schedule.block_threads / kStripLanes;
+    const int wide = tile_channels(plan), strips = plan.schedule.block_threads / (wide / kChannelWidth);
     Launch launch;
     launch.threads = plan.schedule.block_threads;
-    launch.parts = (channels_of(plan) + kTileChannels - 1) / kTileChannels;
+    if (channels_are_heads(plan)) launch.head_channels = wide;
+    else launch.parts = support::divide_up(channels_of(plan), std::int64_t{wide});
     launch.resident_blocks = std::max(1, kThreadsOfMultiprocessor / launch.threads);
     const std::int64_t rows = static_cast<std::int64_t>(rows_of(plan, kernel.tiles.fn)) * strips;
     constexpr std::int64_t kTileBytes = 160;
-    const std::int64_t maps = states * kTileChannels * kMapBytes;  // one per channel and state
+    const std::int64_t maps = states * wide * kMapBytes;  // one per channel and state
     launch.shared_bytes = cuda::kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2);
     if (plan.schedule.clusters) {
         launch.cluster_blocks = kMostBlocks, launch.cluster_rows = rows;
@@ -339,10 +349,21 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     }
     launch.unit_rows = rows;
     launch.exchange_header_bytes = cuda::kExchangeHeader;
-    launch.exchange_bytes = states * kTileChannels * cuda::kWordBytes;
+    launch.exchange_bytes = states * wide * cuda::kWordBytes;
     launch.shared_bytes += (cuda::kGroup - 1) * maps;
     return launch;
 }
+
+namespace {
+
+/// A bit for each state.
+unsigned maxima_of(const Function& fn) {
+    unsigned bits = 0, bit = 1;
+    for (const ChannelState& s : states_of(fn)) bits |= s.maximum ? bit : 0, bit *= 2;
+    return bits;
+}
+
+}  // namespace
 
 void write_channel_head(Writer& out, const plan::Plan& plan) {
     const Launch how = launch_of_channels(plan, plan.kernels[0]);
@@ -350,11 +371,17 @@ void write_channel_head(Writer& out, const plan::Plan& plan) {
     out.line("#define FORGE_THREADS {}", how.threads);
     out.line("#define FORGE_ROWS {}", rows_of(plan, plan.kernels[0].tiles.fn));
     out.line("#define FORGE_RESIDENT {}", how.resident_blocks);
+    const ir::Function& fn = plan.kernels[0].tiles.fn;
+    if (channels_are_heads(plan)) out.line("#define FORGE_HEAD_CHANNELS");
+    if (const int wide = tile_channels(plan); wide != cuda::kTileChannels)
+        out.line("#define FORGE_TILE_CHANNELS {}", wide);
+    if (const unsigned maxima = maxima_of(fn)) out.line("#define FORGE_MAXIMA {}u", maxima);
     const auto& inputs = plan.definition.inputs;
     const auto half = [](const ir::InputDecl& in) { return is_half(in.type.dtype); };
     if (std::any_of(inputs.begin(), inputs.end(), half)) out.line("#define FORGE_FAST_EXP");
     out.line("#include \"cuda/channels/kernel.h\"");
     out.line("#include \"cuda/channels/{}.h\"", plan.schedule.clusters ? "clusters" : "look_back");
+    if (graph::mixes_channels(fn)) out.line("#include \"cuda/channels/sums.h\"");
     if (!plan.last_rows.empty()) out.line("#include \"cuda/portable/last_rows.h\"");
     out.put("");
     out.line("using namespace forge::cuda;");

@@ -5,6 +5,8 @@
 #include "device/cuda/channels/sizes.h"
 #include "emit/cuda/emit_cuda.h"
 #include "graph/token_program.h"
+#include "interp/semantics.h"
+#include "support/divide.h"
 #include "target/gpu_target.h"
 
 namespace forge::target {
@@ -13,31 +15,58 @@ namespace {
 constexpr int kFewThreads = 256, kManyThreads = 512;
 constexpr std::int64_t kManyTokens = 4096;
 
+/// How many channels a head has; none: they are the heads.
+std::optional<std::int64_t> channels_of(const ir::Function& token, const tile::Sizes& sizes) {
+    for (const ir::Result& r : token.results)
+        if (r.role == ir::Role::State) {
+            const std::string& axis = token.op(r.value).type.shape[0].symbol;
+            if (axis != graph::kHeadChannels) return sizes.at(axis);
+        }
+    return std::nullopt;
+}
+
 /// Sequences × heads × parts of the channels.
-std::int64_t tasks_of(const ir::Definition& definition, const tile::Sizes& sizes, const FitWishes& wishes) {
-    const std::int64_t channels = sizes.at(definition.states[0].type.shape[0].symbol);
-    return wishes.expected_tasks * ((channels + cuda::kTileChannels - 1) / cuda::kTileChannels);
+std::int64_t tasks_of(std::optional<std::int64_t> channels, const FitWishes& wishes) {
+    if (!channels) return support::divide_up(wishes.expected_tasks, cuda::kTileChannels);
+    return wishes.expected_tasks * support::divide_up(*channels, cuda::kTileChannels);
+}
+
+/// Heads that are channels are the same for all tensors.
+void check_heads(const ir::Definition& definition) {
+    std::optional<Dim> heads;
+    const auto look = [&](const Dim& d) {
+        if (d.is_constant()) refuse(Reason::NumberedHeads, d.factor);
+        if (heads.value_or(d) != d) refuse(Reason::SeveralHeads, to_string(*heads), to_string(d));
+        heads = d;
+    };
+    for (const ir::InputDecl& in : definition.inputs)
+        if (in.role != ir::Role::Scalar) look(in.type.shape[in.role == ir::Role::Head ? 0 : 1]);
+    for (const ir::OutputDecl& out : definition.outputs) look(out.type.shape[1]);
 }
 
 }  // namespace
 
 plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                             const FitWishes& wishes, int threads, int multiprocessors) {
-    static_cast<void>(graph::token_program(program));  // it refuses
-    if (!definition.step) refuse(Reason::NoStep);
-    if (definition.fixed_chunk != 0) refuse(Reason::FixedChunk, definition.fixed_chunk);
+    const ir::Function token = graph::token_program(program);  // it refuses
+    const std::optional<std::int64_t> channels = channels_of(token, sizes);
+    if (!channels) check_heads(definition);
+    else if (graph::mixes_channels(token) && *channels > cuda::kMostTileChannels)
+        refuse(Reason::ManyChannels, *channels, cuda::kMostTileChannels);
+    if (definition.fixed_chunk > 1) refuse(Reason::FixedChunk, definition.fixed_chunk);
     if (const plan::Strategy asked = wishes.strategy.value_or(plan::Strategy::OnePass);
         asked != plan::Strategy::OnePass)
         refuse(Reason::OtherStrategy, plan::to_string(asked));
     if (wishes.tiles > 1) refuse(Reason::OtherTiles, wishes.tiles);
+    if (!definition.step && !interp::goes_by_token(definition, program)) refuse(Reason::NoStep);
     plan::Schedule s;
     if (wishes.chunk) s.chunk = wishes.chunk;
     s.vector_width = 4;
     s.shared_memory = true;
     s.engine = plan::Engine::Channels;
     // Few tasks of long sequences would leave multiprocessors idle, that share them without end through the workspace.
-    s.clusters = multiprocessors > 0 &&
-                 std::int64_t{2} * cuda::kMostBlocks * tasks_of(definition, sizes, wishes) >= multiprocessors;
+    s.clusters =
+        multiprocessors > 0 && std::int64_t{2} * cuda::kMostBlocks * tasks_of(channels, wishes) >= multiprocessors;
     // The more threads, the fewer rounds of a cluster, as long as there are tokens for all of its blocks.
     s.block_threads = threads                                               ? threads
                       : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads

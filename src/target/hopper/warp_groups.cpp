@@ -544,7 +544,7 @@ const Target& warp_groups_target() {
         "chunks of 64 tokens on Hopper's warp-group matrix units",
         false,
         [](const Question& q) {
-            return q.gpu() && q.walk != Walk::Tokens &&
+            return q.gpu() && !q.by_token() &&
                    q.wishes.engine.value_or(plan::Engine::WarpGroups) == plan::Engine::WarpGroups;
         },
         [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {

@@ -1,12 +1,14 @@
 #include "tests/cuda/emulated/blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <vector>
 
 #include "tests/cuda/emulated/fiber.h"
+#include "tests/cuda/emulated/hardware.h"
 
 namespace forge::emulated {
 namespace {
@@ -21,7 +23,7 @@ struct Cluster {
 };
 
 struct Thread {
-    enum class State : std::uint8_t { Ready, AtBarrier } state = State::Ready;
+    enum class State : std::uint8_t { Ready, AtBarrier, AtWarp } state = State::Ready;
     int number = 0;
     std::size_t arrived_after = 0;  ///< how often the cluster's barrier had been passed when this thread last arrived
     struct Block* block = nullptr;
@@ -29,8 +31,15 @@ struct Thread {
     [[nodiscard]] bool ready() const { return !fiber.ended() && state == State::Ready; }
 };
 
+/// What the lanes of a warp have brought that are already at the instruction that all of them execute.
+struct Meeting {
+    int lanes = 0;
+    std::array<void*, kLanes> brought{};
+};
+
 struct Block {
     std::vector<Thread> threads;
+    std::vector<Meeting> warps;
     std::unique_ptr<char[]> memory;
     bool paused = false;  ///< a thread looked for something of another block since the block was last run
     Cluster* cluster = nullptr;
@@ -42,6 +51,18 @@ Thread* running = nullptr;
 void leave(Thread::State state) {
     running->state = state;
     running->fiber.leave();
+}
+
+void together(void* mine, void (*act)(void* const* brought)) {
+    Block& block = *running->block;
+    const int warp = running->number / kLanes;
+    Meeting& meeting = block.warps[static_cast<std::size_t>(warp)];
+    meeting.brought[static_cast<std::size_t>(running->number % kLanes)] = mine;
+    if (++meeting.lanes < kLanes) return leave(Thread::State::AtWarp);
+    act(meeting.brought.data());
+    meeting.lanes = 0;
+    for (Thread& thread : block.threads)
+        if (thread.number / kLanes == warp) thread.state = Thread::State::Ready;
 }
 
 void pause() { running->block->paused = true, leave(Thread::State::Ready); }
@@ -80,7 +101,8 @@ bool advance(Block& block) {
         progress = progress || !block.paused || !thread.ready();
     }
     bool released = false, waiting = false;
-    for (const Thread& thread : block.threads) waiting = waiting || thread.ready();
+    for (const Thread& thread : block.threads)
+        waiting = waiting || thread.ready() || thread.state == Thread::State::AtWarp;
     for (Thread& thread : block.threads)
         if (!waiting && thread.state == Thread::State::AtBarrier) thread.state = Thread::State::Ready, released = true;
     return progress || released;
@@ -92,6 +114,7 @@ void run(Machine& machine, const Grid& grid, const std::function<void()>& kernel
     machine.thread = [] { return running->number; };
     machine.memory = [] { return static_cast<void*>(running->block->memory.get()); };
     machine.sync = [] { leave(Thread::State::AtBarrier); };
+    machine.together = together;
     machine.pause = pause;
     machine.cluster = [] { return running->block->cluster->number; };
     machine.block_in_cluster = [] { return running->block->in_cluster; };
@@ -109,6 +132,7 @@ void run(Machine& machine, const Grid& grid, const std::function<void()>& kernel
         cluster.blocks.push_back(&block);
         block.memory = std::make_unique<char[]>(grid.shared_bytes + 64);
         block.threads = std::vector<Thread>(static_cast<std::size_t>(grid.threads));
+        block.warps.resize(block.threads.size() / kLanes);
         for (std::size_t t = 0; t < block.threads.size(); ++t) {
             block.threads[t].number = static_cast<int>(t), block.threads[t].block = &block;
             block.threads[t].fiber.start(kernel);

@@ -10,9 +10,11 @@ namespace forge::emulated {
 
 /// What the running fiber asks of whoever runs it.
 struct Machine {
-    int (*thread)();        ///< in its block
-    void* (*memory)();      ///< of its block
-    void (*sync)();         ///< until all threads of the block are here
+    int (*thread)();    ///< in its block
+    void* (*memory)();  ///< of its block
+    void (*sync)();     ///< until all threads of the block are here
+    /// Until all lanes of the warp are here; the last one calls `act` with what each has brought.
+    void (*together)(void* mine, void (*act)(void* const* brought));
     void (*pause)();        ///< while it waits for another block
     unsigned (*cluster)();  ///< its number in the grid
     unsigned (*block_in_cluster)();

@@ -25,7 +25,14 @@ inline unsigned __cvta_generic_to_shared(const void* p) {
     return static_cast<unsigned>(static_cast<const char*>(p) - reinterpret_cast<const char*>(scratch));
 }
 
-inline int lane_of_warp() { return forge_hardware->thread() % forge::emulated::kLanes; }
+// So do warps of such kernels.
+inline int lane_of_warp() {
+    return (forge_hardware ? forge_hardware->thread() : forge_machine.thread()) % forge::emulated::kLanes;
+}
+inline void together(void* mine, forge::emulated::Hardware::Act act) {
+    if (forge_hardware) forge_hardware->together(mine, act);
+    else forge_machine.together(mine, act);
+}
 
 /// A lane's part in an exchange of registers.
 template <class T>
@@ -39,7 +46,7 @@ template <class T>
 T exchange(T x, int from) {
     using forge::emulated::kLanes;
     Exchanged<T> e{x, x, from < 0 || from >= kLanes ? lane_of_warp() : from};
-    forge_hardware->together(&e, [](void* const* lanes) {
+    together(&e, [](void* const* lanes) {
         for (int l = 0; l < kLanes; ++l) {
             auto* const to = static_cast<Exchanged<T>*>(lanes[l]);
             to->got = static_cast<Exchanged<T>*>(lanes[to->from])->mine;

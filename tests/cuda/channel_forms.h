@@ -1,0 +1,27 @@
+/// Programs with channels beyond those of the zoo: states that are numbers, so that heads are channels; maxima;
+/// channels that meet; several rows of output; no `step`.
+#pragma once
+
+#include <string>
+
+#include "ir/definition.h"
+
+namespace forge::tests {
+
+/// m = max(m + g, x), n = e^(g σ(λ)) n + x', o = n + e^(x - m), with numbers per head and x' the token before; by its
+/// step alone.
+ir::Definition numbers();
+
+/// n = e^g n + x, a number per head.
+ir::Definition counts();
+
+/// h = e^g h + e^(x - max x), o = h / |h|, twice. No step.
+ir::Definition norms();
+
+/// h = max(h + g, x), o = h - x, token by token: no phases.
+ir::Definition sequential();
+
+/// h = max(h + g, x), w = w + x, o = w (y · x).
+ir::Definition maxima();
+
+}  // namespace forge::tests
