@@ -1,6 +1,6 @@
-/// States that can be carried before all else: those whose updates read only one another, as normalisers, running maxima
-/// and counts do beside the matrices of keys by values that a program is about. A scan of its own leaves them as they are
-/// before every chunk, and to all that follows they are values like any others.
+/// States that can be carried before all else: those whose updates read only one another, as normalisers, running
+/// maxima and counts do beside the matrices of keys by values that a program is about. A scan of its own leaves them as
+/// they are before every chunk, and to all that follows they are values like any others.
 #pragma once
 
 #include <set>

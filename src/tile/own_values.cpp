@@ -33,8 +33,8 @@ std::vector<bool> made_twice(const Function& fn, const std::string& axis) {
     std::vector<bool> twice;
     for (std::size_t i = 0; i < fn.ops.size(); ++i) {
         const Op& op = fn.ops[i];
-        const bool of_axis = std::any_of(op.type.shape.begin(), op.type.shape.end(),
-                                         [&](const Dim& d) { return d.symbol == axis; });
+        const bool of_axis =
+            std::any_of(op.type.shape.begin(), op.type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
         const bool simple = (ir::is_elementwise(op.code) || ir::is_view(op.code)) && !op.args.empty();
         twice.push_back(of_axis && op.type.rank() == 2 && simple && carried[i] && others[i] && !bound[i]);
     }

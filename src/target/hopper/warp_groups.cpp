@@ -163,14 +163,14 @@ Needs needs_of(const plan::Plan& plan) {
 /// hold more, which makes their text up to twice as long.
 constexpr std::int64_t kTasksOfJoint = 2;
 
-/// Kernels of whole single chunks that would not fit have their long axes split, and so have those that take parts of
-/// an axis of their own: parts of rows are no images of matrices, but of blocks they are.
+/// Kernels of single chunks that would not fit have their long axes split, and so have those that take parts of an axis
+/// of their own: parts of rows are no images of matrices, but of blocks they are.
 template <class MakePlan>
 Schedule with_split_axes(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
     for (const plan::Kernel& kernel : make_plan(s).kernels) {
-        const bool whole = kernel.graph.loop == plan::Loop::Chunks && !kernel.graph.tiled;
         const std::int64_t room = memory.bytes / (kernel.graph.joint ? kTasksOfJoint : 1);
-        if (!kernel.graph.own_axis.empty() || (whole && bytes_of_tiles(kernel) > room))
+        if (!kernel.graph.own_axis.empty() ||
+            (kernel.graph.loop == plan::Loop::Chunks && bytes_of_tiles(kernel) > room))
             s.split.insert(kernel.graph.name);
     }
     return s;
@@ -182,6 +182,7 @@ constexpr int kMostStages = 4;
 /// multiprocessor, or two.
 template <class MakePlan>
 Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
+    s = with_split_axes(s, memory, make_plan);
     Needs needs;
     for (s.stages = kMostStages; s.stages >= 2; --s.stages) {
         needs = needs_of(make_plan(s));
@@ -194,7 +195,6 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, Mak
 /// Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
 template <class MakePlan>
 Schedule fit_with_outputs_apart(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
-    s = with_split_axes(s, memory, make_plan);
     try {
         return with_stages(s, memory, two_tasks, make_plan);
     } catch (const Refused&) {
@@ -221,6 +221,7 @@ bool has_heavy_states(const plan::Plan& plan) {
 /// Several warp groups per task: with two that make outputs rather than one, if three chunks' inputs fit.
 template <class MakePlan>
 Schedule with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
+    s = with_split_axes(s, memory, make_plan);
     Needs needs;
     const auto fits = [&](int output_groups, int stages) {
         s.output_groups = output_groups, s.stages = stages;
@@ -487,7 +488,22 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
         return with_stages(tried, memory, two_tasks, make_plan);
     };
     s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
-    return wishes.strategy ? alone(s) : first_possible(s, alone, make_plan);
+    const auto by_strategy = [&](const Schedule& tried) {
+        return wishes.strategy ? alone(tried) : first_possible(tried, alone, make_plan);
+    };
+    try {
+        return by_strategy(s);
+    } catch (const Refused& why) {
+        Schedule ahead = ways_of_roles(s, program, held).back();
+        if (s.share || s.strategy == Strategy::Segmented) throw;
+        ahead.refused.push_back(why.refusal());
+        ahead.refused.back().engine = "all by each task";
+        try {
+            return by_strategy(ahead);
+        } catch (const Refused&) {  // the first reason says more
+        }
+        throw;
+    }
 }
 
 }  // namespace
