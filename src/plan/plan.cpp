@@ -397,15 +397,16 @@ class Planning {
     [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         const ir::PassRunner& passes) const {
         tile::FragmentRules rules = operand_rules();
-        const bool scans_alone = graph::has_saved_states(plan_.program);  // are cut, and hold states as transposes
-        if (!scans_alone || in_order(graph.loop)) rules.value_axis = plan_.schedule.tile_axis;
+        const bool split = plan_.schedule.split.contains(graph.name), back = graph::has_saved_states(plan_.program);
+        // Scans are cut, and hold states as transposes; many small matrices are better all alike.
+        if (in_order(graph.loop) || !(back || split)) rules.value_axis = plan_.schedule.tile_axis;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         if (!graph.early) {
             rules.output_groups = plan_.schedule.output_groups;
             rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
         }
         rules.wide_late = plan_.schedule.wide_late;
-        rules.split = plan_.schedule.split.contains(graph.name);
+        rules.split = split;
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;

@@ -26,6 +26,7 @@
 #include "target/hopper/warp_groups.h"
 #include "target/simt/shared_memory.h"
 #include "tests/cuda/emulated/program.h"
+#include "tests/random/program.h"
 #include "tests/support/entries.h"
 
 namespace forge::tests {
@@ -426,6 +427,32 @@ INSTANTIATE_TEST_SUITE_P(Some, SplitFeatures,
                          testing::Values(Example{"rotary", BF16, 128, 128}, Example{"rotary_retention", F16, 128, 128},
                                          Example{"turned_pairs", BF16, 128, 128}),
                          [](const auto& test) { return test.param.program; });
+
+// Random programs of 128 keys and values, several states each, whose kernels of outputs or states only fit with axes in
+// blocks, or with matrices of one chunk at a time.
+class LargeRandomPrograms : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(LargeRandomPrograms, DoWhatTheRecurrenceSays) {
+    fuzz::Decisions decisions(GetParam(), {{"wide", 0}, {"axes", 0}});
+    fuzz::Program random = fuzz::make_program(decisions);
+    const Example example{fmt::format("random_{}", GetParam()), BF16, 128, 128};
+    random.sizes = example.sizes();
+    const auto plan = plan_for(random.def, example, std::nullopt, kFewTasks);
+    ASSERT_TRUE(plan.has_value());
+    SCOPED_TRACE(plan::to_string(plan->schedule));
+    const emulated::Program program(example.program, *plan);
+    for (check::Problem problem : {check::Problem{.T = 230, .H = 2, .initial_state = true},
+                                   check::Problem{.H = 1, .lengths = {70, 0, 130}, .strided = true}}) {
+        problem.sizes = random.sizes, problem.dtype = BF16;
+        check::Buffers buffers = fuzz::make_buffers(random, problem);
+        const check::Reference reference = check::reference(buffers, 64);
+        program.run(buffers.call(), 1);
+        for (const check::Difference& d : check::compare(buffers, reference).differences)
+            EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, LargeRandomPrograms, testing::Values(15, 20));
 
 // Axes that are no multiples of 64 are held as such: with zeros behind their ends, whatever lies there in memory. Rows
 // begin at multiples of 16, 8, 4 or 2 bytes; with roles, matrices come by tensor copies.
