@@ -251,9 +251,23 @@ class Planning {
                 refuse(Reason::SpoiltPadding, axis, plan_.sizes.at(axis), size, ir::described(program, *spoils));
     }
 
-    [[nodiscard]] ir::Function for_matrix_units(bool share) const {
+    /// Matrices are padded by zeros from here on.
+    [[nodiscard]] ir::Function with_masked_pads() {
+        std::map<std::string, double> pads;
+        for (const ir::InputDecl& in : plan_.definition.inputs) pads[in.name] = in.pad;
+        pads = graph::maskable_pads(plan_.program, std::move(pads));
+        if (pads.empty()) return plan_.program;
+        for (ir::InputDecl& in : plan_.definition.inputs)
+            if (pads.contains(in.name)) in.pad = 0;
+        for (TensorSlot& slot : plan_.tensors)
+            if (slot.kind == Kind::Input && pads.contains(slot.name)) slot.pad = 0;
+        return passes_.run(ir::Pass::MaskPads, [&] { return graph::mask_pads(plan_.program, pads); });
+    }
+
+    [[nodiscard]] ir::Function for_matrix_units(bool share) {
         const std::string& axis = plan_.schedule.tile_axis;
-        ir::Function fn = passes_.run(ir::Pass::VectorProducts, [&] { return graph::vector_products(plan_.program); });
+        ir::Function fn = with_masked_pads();
+        fn = passes_.run(ir::Pass::VectorProducts, [&] { return graph::vector_products(fn); });
         fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(fn); });
         fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis, part_); });
         if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });
@@ -266,6 +280,7 @@ class Planning {
         graph.tiled = by_columns || !graph.own_axis.empty() ||
                       (tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis))));
         const Cut cut = cut_of(graph);
+        if (cut.count > 1) refuse_parts_of_rows(graph);
         const bool carries =
             s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
         const Engine engine = carries ? Engine::Tiles : s.engine;
@@ -276,6 +291,14 @@ class Planning {
         tile::TileKernel tiles = lowered(graph, sizes, engine);
         const std::int64_t columns = graph.transition_columns ? add_transitions(graph) : 0;
         plan_.kernels.push_back({std::move(graph), cut, columns, std::move(tiles), engine});
+    }
+
+    /// Of an image a part of the rows lies together in a panel of columns alone: it can be stored, but is not read so.
+    void refuse_parts_of_rows(const KernelGraph& graph) const {
+        for (const Op& op : graph.fn.ops)
+            if (op.code == Opcode::Param && op.attrs.role == Role::Spill)
+                if (const auto cut = cut_rows_.find(op.attrs.name); cut != cut_rows_.end())
+                    refuse(Reason::CutSpill, cut->second);
     }
 
     [[nodiscard]] Cut cut_of(const KernelGraph& graph) const {
@@ -318,9 +341,11 @@ class Planning {
             slot.parts = tile::parts_of(graph.fn, r.value, operand_rules());
             slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
             parts_[slot.name] = slot.parts;
-            const bool columns = slot.type.shape[1].symbol == s.tile_axis;
-            if (tiled() && (slot.type.shape[0].symbol == s.tile_axis || (columns && slot.parts > 1)))
+            const bool columns = slot.type.shape[1].symbol == s.tile_axis,
+                       rows = slot.type.shape[0].symbol == s.tile_axis;
+            if (tiled() && (columns || rows) && slot.parts > 1)
                 refuse(Reason::CutSpill, ir::described(graph.fn, r.value));
+            if (tiled() && rows) cut_rows_[slot.name] = ir::described(graph.fn, r.value);
         } else {
             lay_out(slot);
         }
@@ -421,6 +446,8 @@ class Planning {
     tile::Sizes part_, whole_;
     std::map<std::string, int> parts_;
     std::set<std::string> wide_spills_;
+    /// Spills that are operands, whose rows run along the axis that is cut, in words.
+    std::map<std::string, std::string> cut_rows_;
 };
 
 }  // namespace

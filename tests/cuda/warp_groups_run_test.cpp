@@ -452,7 +452,7 @@ TEST_P(LargeRandomPrograms, DoWhatTheRecurrenceSays) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, LargeRandomPrograms, testing::Values(15, 20));
+INSTANTIATE_TEST_SUITE_P(Some, LargeRandomPrograms, testing::Values(15, 20, 21));
 
 // Axes that are no multiples of 64 are held as such: with zeros behind their ends, whatever lies there in memory. Rows
 // begin at multiples of 16, 8, 4 or 2 bytes; with roles, matrices come by tensor copies.

@@ -407,6 +407,28 @@ std::vector<Schedule> ways_of_roles(Schedule s, const ir::Function& program, con
     return ways;
 }
 
+/// Each task makes all that it needs; if that does not fit, what tasks have in common is made ahead, and then what
+/// states need that need no others.
+template <class Fit>
+Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const tile::Sizes& held, Fit fit) {
+    try {
+        return fit(s);
+    } catch (const Refused& why) {
+        if (s.strategy == Strategy::Segmented) throw;
+        Schedule ahead = s;
+        ahead.refused.push_back(why.refusal());
+        ahead.refused.back().engine = "all by each task";
+        ahead.share = true;
+        std::vector<Schedule> ways = {ways_of_roles(ahead, program, held).back()};
+        if (!s.share && !ways[0].early.empty()) ways.insert(ways.begin(), ahead);
+        for (const Schedule& way : ways) try {
+                return fit(way);
+            } catch (const Refused&) {  // the first reason says more
+            }
+        throw;
+    }
+}
+
 /// Several warp groups per task, where each task has a multiprocessor.
 template <class MakePlan>
 Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir::Function& program,
@@ -466,7 +488,10 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
                 s.refused.push_back(why.refusal());
                 s.refused.back().engine = "outputs by parts";
             }
-        return fit_with_outputs_apart(s, memory, two_tasks, make_plan);
+        const auto fit = [&](const Schedule& tried) {
+            return fit_with_outputs_apart(tried, memory, two_tasks, make_plan);
+        };
+        return back ? fit(s) : by_each_or_ahead(s, program, held, fit);
     }
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     if (tasks <= memory.multiprocessors)
@@ -491,19 +516,7 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     const auto by_strategy = [&](const Schedule& tried) {
         return wishes.strategy ? alone(tried) : first_possible(tried, alone, make_plan);
     };
-    try {
-        return by_strategy(s);
-    } catch (const Refused& why) {
-        Schedule ahead = ways_of_roles(s, program, held).back();
-        if (s.share || s.strategy == Strategy::Segmented) throw;
-        ahead.refused.push_back(why.refusal());
-        ahead.refused.back().engine = "all by each task";
-        try {
-            return by_strategy(ahead);
-        } catch (const Refused&) {  // the first reason says more
-        }
-        throw;
-    }
+    return by_each_or_ahead(s, program, held, by_strategy);
 }
 
 }  // namespace
