@@ -431,7 +431,7 @@ class Planning {
             rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
         }
         rules.wide_late = plan_.schedule.wide_late;
-        rules.split = split;
+        rules.split = split, rules.made_again = split && !back;
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;

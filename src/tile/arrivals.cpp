@@ -49,8 +49,9 @@ class Arrivals {
 
     [[nodiscard]] bool arrives(ValueId v) const {
         const Op& op = fn_.op(v);
+        const bool shifted = op.attrs.role == Role::Shifted && op.layout->space == Space::Operand;
         return op.code == Opcode::Param && in_memory(op.layout->space) && is_block_matrix(op.type) &&
-               (op.attrs.role == Role::Input || op.attrs.role == Role::Spill);
+               (op.attrs.role == Role::Input || op.attrs.role == Role::Spill || shifted);
     }
     [[nodiscard]] bool is_run(ValueId v) const {
         return fn_.op(v).layout->space != Space::Reg && !ir::is_view(fn_.op(v).code);

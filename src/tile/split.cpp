@@ -62,6 +62,7 @@ bool is_by_blocks(const Function& fn, const Op& op, const std::string& axis) {
             return true;
         case Opcode::Slice:
             return op.attrs.length == 0;
+        case Opcode::RepeatInterleave:
         case Opcode::Cumsum:
         case Opcode::Cumprod:
             return !is_along(fn, op, axis);

@@ -425,7 +425,7 @@ TEST_P(SplitFeatures, DoWhatTheRecurrenceSays) {
 
 INSTANTIATE_TEST_SUITE_P(Some, SplitFeatures,
                          testing::Values(Example{"rotary", BF16, 128, 128}, Example{"rotary_retention", F16, 128, 128},
-                                         Example{"turned_pairs", BF16, 128, 128}),
+                                         Example{"turned_pairs", BF16, 128, 128}, Example{"mamba3", BF16, 128, 128}),
                          [](const auto& test) { return test.param.program; });
 
 // Random programs of 128 keys and values, several states each, whose kernels of outputs or states only fit with axes in

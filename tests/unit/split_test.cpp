@@ -158,6 +158,18 @@ TEST(Split, PairsStayInTheirBlocks) {
     EXPECT_FALSE(has_long_axis(split));
 }
 
+// Rows that are repeated lie across the axis that is split.
+TEST(Split, RepeatedRowsAreBlockByBlock) {
+    const ir::Function split = expect_same_in_parts(R"(func @f {
+  %t: f32[C, K] = param() {name="t", role=input}
+  %k: f32[2*C, K] = param() {name="k", role=input}
+  %r: f32[2*C, K] = repeat_interleave(%t) {dim=0, count=2}
+  %o: f32[2*C, K] = mul(%k, %r)
+  return input "o" = %o
+})");
+    EXPECT_FALSE(has_long_axis(split));
+}
+
 // Half as many numbers would be blocks of half the columns, which no product takes.
 TEST(Split, PairsThatAreMultipliedKeepTheirAxisWhole) {
     const ir::Function split = expect_same_in_parts(R"(func @f {
