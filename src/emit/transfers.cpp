@@ -435,15 +435,17 @@ void Transfers::clear_outputs() {
     }
 }
 
+std::int64_t Transfers::rows_of_image(const std::string& spill) const {
+    tile::Sizes sizes = plan_.schedule.held(plan_.sizes);
+    sizes[ir::kChunkSymbol] = plan_.schedule.chunk;
+    return size_of(tile::with_sizes(spill_slot(spill).type, sizes), 0);
+}
+
 /// Floats from the beginning of a spill to the block of it that begins at `at`: of an image, to a block of a panel.
 std::int64_t Transfers::offset_in_spill(const plan::SpillSlot& slot, const At& at) const {
     std::int64_t floats = 0;
     if (at.empty()) return floats;
-    if (slot.parts > 0) {
-        tile::Sizes sizes = plan_.schedule.held(plan_.sizes);
-        sizes[ir::kChunkSymbol] = plan_.schedule.chunk;
-        return (at[1] * size_of(tile::with_sizes(slot.type, sizes), 0) + at[0] * tile::kBlock) / 2;
-    }
+    if (slot.parts > 0) return (at[1] * rows_of_image(slot.name) + at[0] * tile::kBlock) / 2;
     for (std::size_t axis = 0; axis < at.size(); ++axis) floats += at[axis] * slot.strides[axis];
     return floats;
 }

@@ -66,6 +66,8 @@ class Transfers {
     [[nodiscard]] std::string chunk_state(const std::string& state) const;
     void store_chunk_state(const ir::Result& r);
 
+    /// Of a spill that is an operand, whole.
+    [[nodiscard]] std::int64_t rows_of_image(const std::string& spill) const;
     /// Where a block of a spill begins for this task, or a part of it that begins at `at`: scans that take part of an
     /// axis see their part.
     [[nodiscard]] std::string spill_pointer(const std::string& spill, const char* block, const At& at = {}) const;

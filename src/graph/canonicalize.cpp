@@ -119,14 +119,18 @@ Rewrite sink_view_scan(Function& out, const Op& op, const Args& args) {
     return unsqueeze(out, scanned, op.code == Opcode::Sum ? x.attrs.dim - 1 : x.attrs.dim, op);
 }
 
+/// Of a number, or of one that fills a shape.
 Rewrite neutral_element(const Function& out, const Op& op, const Args& args) {
     const auto same_type = [&](ValueId v) { return out.op(v).type == op.type; };
-    if (op.code == Opcode::Mul && is_constant(out, args[1], 1) && same_type(args[0])) return args[0];
-    if (op.code == Opcode::Mul && is_constant(out, args[0], 1) && same_type(args[1])) return args[1];
-    if (op.code == Opcode::Div && is_constant(out, args[1], 1) && same_type(args[0])) return args[0];
-    if ((op.code == Opcode::Add || op.code == Opcode::Sub) && is_constant(out, args[1], 0) && same_type(args[0]))
-        return args[0];
-    if (op.code == Opcode::Add && is_constant(out, args[0], 0) && same_type(args[1])) return args[1];
+    const auto is_all = [&](std::size_t i, double value) {
+        const Op& x = out.op(args[i]);
+        return is_constant(out, x.code == Opcode::Expand ? x.args[0] : args[i], value);
+    };
+    if (op.code == Opcode::Mul && is_all(1, 1) && same_type(args[0])) return args[0];
+    if (op.code == Opcode::Mul && is_all(0, 1) && same_type(args[1])) return args[1];
+    if (op.code == Opcode::Div && is_all(1, 1) && same_type(args[0])) return args[0];
+    if ((op.code == Opcode::Add || op.code == Opcode::Sub) && is_all(1, 0) && same_type(args[0])) return args[0];
+    if (op.code == Opcode::Add && is_all(0, 0) && same_type(args[1])) return args[1];
     return std::nullopt;
 }
 

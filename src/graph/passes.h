@@ -39,6 +39,11 @@ ir::Function share_products(const ir::Function& fn);
 /// Elementwise products with a decay mask begin with the factors that they have in common, and (x + y) m is x m + y m
 /// where x m and y m are parts of other products. Of gradients: a mask, worked out wherever it is read, is in many.
 ir::Function share_factors(const ir::Function& fn);
+/// Of inputs' pads by name, those of matrices that mask_pads can make zeros.
+std::map<std::string, double> maskable_pads(const ir::Function& fn, std::map<std::string, double> pads);
+/// Inputs that are padded by these numbers are zero behind a sequence's end, and what reads them adds the padding
+/// there, by the token mask. For back ends that load matrices with zeros only.
+ir::Function mask_pads(const ir::Function& fn, const std::map<std::string, double>& pads);
 /// Products with a vector are sums of elementwise products, those of two vectors elementwise products. After
 /// fuse_products, for back ends whose products are of matrices.
 ir::Function vector_products(const ir::Function& fn);

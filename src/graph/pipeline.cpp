@@ -60,6 +60,7 @@ constexpr NamedPass kSingle[] = {
     {"canonicalize", canonicalize},
     {"cse", cse},
     {"dce", dce},
+    {"mask_pads", [](const ir::Function& fn) { return mask_pads(fn, maskable_pads(fn, {{"padded", 1.0}})); }},
     {"vector_products", vector_products},
     {"late_factors", late_factors},
     {"hoist_scales", [](const ir::Function& fn) { return hoist_scales(fn, value_axis(fn)); }},

@@ -263,9 +263,23 @@ class Planning {
                     refuse(Reason::CutSpill, ir::described(kernel.fn, r.value));
     }
 
-    [[nodiscard]] ir::Function for_matrix_units(bool share) const {
+    /// Matrices are padded by zeros from here on.
+    [[nodiscard]] ir::Function with_masked_pads() {
+        std::map<std::string, double> pads;
+        for (const ir::InputDecl& in : plan_.definition.inputs) pads[in.name] = in.pad;
+        pads = graph::maskable_pads(plan_.program, std::move(pads));
+        if (pads.empty()) return plan_.program;
+        for (ir::InputDecl& in : plan_.definition.inputs)
+            if (pads.contains(in.name)) in.pad = 0;
+        for (TensorSlot& slot : plan_.tensors)
+            if (slot.kind == Kind::Input && pads.contains(slot.name)) slot.pad = 0;
+        return passes_.run(ir::Pass::MaskPads, [&] { return graph::mask_pads(plan_.program, pads); });
+    }
+
+    [[nodiscard]] ir::Function for_matrix_units(bool share) {
         const std::string& axis = plan_.schedule.tile_axis;
-        ir::Function fn = passes_.run(ir::Pass::VectorProducts, [&] { return graph::vector_products(plan_.program); });
+        ir::Function fn = with_masked_pads();
+        fn = passes_.run(ir::Pass::VectorProducts, [&] { return graph::vector_products(fn); });
         fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(fn); });
         fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis, part_); });
         if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });
@@ -278,6 +292,7 @@ class Planning {
         graph.tiled = by_columns || !graph.own_axis.empty() ||
                       (tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis))));
         const Cut cut = cut_of(graph);
+        if (cut.count > 1) refuse_parts_of_rows(graph);
         const bool carries =
             s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
         const Engine engine = carries ? Engine::Tiles : s.engine;
@@ -288,6 +303,14 @@ class Planning {
         tile::TileKernel tiles = lowered(graph, sizes, engine);
         const std::int64_t columns = graph.transition_columns ? add_transitions(graph) : 0;
         plan_.kernels.push_back({std::move(graph), cut, columns, std::move(tiles), engine});
+    }
+
+    /// Of an image a part of the rows lies together in a panel of columns alone: it can be stored, but is not read so.
+    void refuse_parts_of_rows(const KernelGraph& graph) const {
+        for (const Op& op : graph.fn.ops)
+            if (op.code == Opcode::Param && op.attrs.role == Role::Spill)
+                if (const auto cut = cut_rows_.find(op.attrs.name); cut != cut_rows_.end())
+                    refuse(Reason::CutSpill, cut->second);
     }
 
     [[nodiscard]] Cut cut_of(const KernelGraph& graph) const {
@@ -330,9 +353,11 @@ class Planning {
             slot.parts = tile::parts_of(graph.fn, r.value, operand_rules());
             slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
             parts_[slot.name] = slot.parts;
-            const bool columns = slot.type.shape[1].symbol == s.tile_axis;
-            if (tiled() && (slot.type.shape[0].symbol == s.tile_axis || (columns && slot.parts > 1)))
+            const bool columns = slot.type.shape[1].symbol == s.tile_axis,
+                       rows = slot.type.shape[0].symbol == s.tile_axis;
+            if (tiled() && (columns || rows) && slot.parts > 1)
                 refuse(Reason::CutSpill, ir::described(graph.fn, r.value));
+            if (tiled() && rows) cut_rows_[slot.name] = ir::described(graph.fn, r.value);
         } else {
             lay_out(slot);
         }
@@ -409,16 +434,18 @@ class Planning {
     [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         const ir::PassRunner& passes) const {
         tile::FragmentRules rules = operand_rules();
-        const bool scans_alone = graph::has_saved_states(plan_.program);  // are cut, and hold states as transposes
-        const bool of_tiles = plan_.schedule.tiles_ahead && graph.tiled;  // … and functions of columns as they are
-        if (in_order(graph.loop) || (!scans_alone && !of_tiles)) rules.value_axis = plan_.schedule.tile_axis;
+        const bool split = plan_.schedule.split.contains(graph.name), back = graph::has_saved_states(plan_.program),
+                   of_tiles = plan_.schedule.tiles_ahead && graph.tiled;
+        // Scans are cut, and hold states as transposes; many small matrices, and functions of the tokens in columns,
+        // are better all alike.
+        if (in_order(graph.loop) || !(back || split || of_tiles)) rules.value_axis = plan_.schedule.tile_axis;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         if (!graph.early) {
             rules.output_groups = plan_.schedule.output_groups;
             rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
         }
         rules.wide_late = plan_.schedule.wide_late;
-        rules.split = plan_.schedule.split.contains(graph.name);
+        rules.split = split, rules.made_again = split && !back;
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;
@@ -444,6 +471,8 @@ class Planning {
     tile::Sizes part_, whole_;
     std::map<std::string, int> parts_;
     std::set<std::string> wide_spills_;
+    /// Spills that are operands, whose rows run along the axis that is cut, in words.
+    std::map<std::string, std::string> cut_rows_;
 };
 
 }  // namespace

@@ -49,8 +49,9 @@ class Arrivals {
 
     [[nodiscard]] bool arrives(ValueId v) const {
         const Op& op = fn_.op(v);
+        const bool shifted = op.attrs.role == Role::Shifted && op.layout->space == Space::Operand;
         return op.code == Opcode::Param && in_memory(op.layout->space) && is_block_matrix(op.type) &&
-               (op.attrs.role == Role::Input || op.attrs.role == Role::Spill);
+               (op.attrs.role == Role::Input || op.attrs.role == Role::Spill || shifted);
     }
     [[nodiscard]] bool is_run(ValueId v) const {
         return fn_.op(v).layout->space != Space::Reg && !ir::is_view(fn_.op(v).code);
@@ -200,26 +201,31 @@ Function with_wide_inputs_late(const Function& fn) {
         const auto& readers = users[static_cast<std::size_t>(v)];
         return readers.empty() ? fn.size() : *std::min_element(readers.begin(), readers.end());
     };
+    const auto numbers = [&](ValueId v) { return size_of(fn.op(v).type, 0) * size_of(fn.op(v).type, 1); };
     std::vector<ValueId> wide;
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
         const bool arrives = op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Spill);
-        if (arrives && op.layout->space == Space::Operand &&
-            size_of(op.type, 0) * size_of(op.type, 1) > kBlock * kBlock)
-            wide.push_back(v);
+        if (arrives && op.layout->space == Space::Operand && numbers(v) > kBlock * kBlock) wide.push_back(v);
     }
-    std::stable_sort(wide.begin(), wide.end(), [&](ValueId a, ValueId b) { return first_reader(a) < first_reader(b); });
+    const auto before = [&](ValueId a, ValueId b) {
+        return std::make_pair(first_reader(a), numbers(a)) < std::make_pair(first_reader(b), numbers(b));
+    };
+    std::stable_sort(wide.begin(), wide.end(), before);
     if (wide.size() < 2) return fn;
     wide.erase(wide.begin());
-    std::vector<ValueId> order;
-    bool begun = false;
-    for (ValueId v = 0; v < fn.size(); ++v) {
-        if (std::find(wide.begin(), wide.end(), v) != wide.end()) continue;
-        order.push_back(v);
-        if (begun || fn.op(v).code == Opcode::Param) continue;
-        begun = true;
-        order.insert(order.end(), wide.begin(), wide.end());
-    }
+    const auto is_late = [&](ValueId v) { return std::find(wide.begin(), wide.end(), v) != wide.end(); };
+    const std::vector<bool> waits = ir::depends_on(fn, wide);
+    const auto waits_not = [&](ValueId v) { return !waits[static_cast<std::size_t>(v)]; };
+    std::vector<ValueId> order, work;
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (!is_late(v)) (fn.op(v).code == Opcode::Param && work.empty() ? order : work).push_back(v);
+    if (work.empty() || !std::any_of(work.begin(), work.end(), waits_not)) return fn;
+    if (waits[static_cast<std::size_t>(work.front())])  // what need not wait comes first
+        std::stable_partition(work.begin(), work.end(), waits_not);
+    order.push_back(work.front());
+    order.insert(order.end(), wide.begin(), wide.end());
+    order.insert(order.end(), work.begin() + 1, work.end());
     return ir::permuted(fn, order);
 }
 

@@ -112,7 +112,7 @@ class Forms {
 
     /// Whether a decay mask between tokens of several rows each is worked out in the loops that read it.
     [[nodiscard]] bool is_mask_in_loops(ValueId v) const {
-        return fn_.op(v).code == Opcode::RepeatInterleave && form_[index(v)] == Space::Reg;
+        return form_[index(v)] == Space::Reg && repeated_mask(fn_, v).has_value();
     }
 
     /// Of a matrix whose columns run along the value axis, or of any other. Groups that only make outputs have no
@@ -134,6 +134,16 @@ class Forms {
         const auto& users = users_[index(v)];
         return repeated_mask(fn_, v) &&
                std::none_of(users.begin(), users.end(), [&](ValueId u) { return ir::is_view(fn_.op(u).code); });
+    }
+
+    /// Of a matrix, whose rows loops find where they lie once.
+    [[nodiscard]] bool is_repeated_rows(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const auto& users = users_[index(v)];
+        return all_alike() && op.code == Opcode::RepeatInterleave && op.attrs.dim == 0 && is_matrix(v) &&
+               results_[index(v)] == 0 && !users.empty() && std::all_of(users.begin(), users.end(), [&](ValueId u) {
+                   return ir::is_elementwise(fn_.op(u).code) && fn_.op(u).type.shape == op.type.shape;
+               });
     }
 
     /// What no carried state needs.
@@ -163,7 +173,7 @@ class Forms {
         else if (op.code == Opcode::Inverse) form_[index(v)] = is_fragment_inverse(op) ? Space::Fragment : Space::Tile;
         else if (op.code == Opcode::DecayMask && op.type.shape[0].factor != kBlock)
             refuse(Reason::SeveralRows, ir::described(fn_, v));
-        else if (is_repeated_mask(v)) form_[index(v)] = Space::Reg;             // worked out wherever it is read
+        else if (is_repeated_mask(v) || is_repeated_rows(v)) form_[index(v)] = Space::Reg;  // wherever it is read
         else if (op.code == Opcode::DecayRows) form_[index(v)] = Space::Spill;  // written as soon as it is known
         else if (is_running_sum(v) || is_decay_apply(v)) form_[index(v)] = Space::Fragment;
         else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
@@ -257,11 +267,22 @@ class Forms {
                fn_.op(*distinct.begin()).type.shape == fn_.op(v).type.shape || !costly(fn_.op(v).code);
     }
 
-    /// Whether several loops had better work out a matrix each from the same fragment than hold it in registers too.
+    /// Whether several loops had better work out a matrix each from the same fragment than hold it in registers too, or
+    /// from what lies in shared memory in 16 bits than find it there in 32.
     [[nodiscard]] bool is_cheap_again(ValueId v, const std::set<ValueId>& users) const {
-        return all_alike() && is_matrix(v) && !costly(fn_.op(v).code) && fragments_read(v).size() == 1 &&
+        const std::size_t fragments = fragments_read(v).size();
+        return all_alike() && is_matrix(v) && !costly(fn_.op(v).code) &&
+               (fragments == 1 || (fragments == 0 && rules_.made_again && is_light(v))) &&
                std::all_of(users.begin(), users.end(),
                            [&](ValueId u) { return is_sum(u) || fn_.op(u).type.shape == fn_.op(v).type.shape; });
+    }
+
+    /// Whether all that stands in the value's loop costs little.
+    [[nodiscard]] bool is_light(ValueId v) const {
+        const auto is_inlined = [&](ValueId a) { return is_number(a) && ir::is_elementwise(fn_.op(a).code); };
+        const auto& args = fn_.op(v).args;
+        return !costly(fn_.op(v).code) &&
+               std::all_of(args.begin(), args.end(), [&](ValueId a) { return !is_inlined(a) || is_light(a); });
     }
 
     /// The fragments that the value's loop reads.
@@ -298,6 +319,13 @@ class Forms {
     /// place, row by row: of those a transpose could not be had so.
     [[nodiscard]] bool is_read(Space form) const { return form != Space::Transposed || !all_alike(); }
 
+    /// Whether several products read a matrix that is made of no fragment: there is room for it in shared memory.
+    [[nodiscard]] bool is_read_often(ValueId v) const {
+        const std::set<ValueId> users(users_[index(v)].begin(), users_[index(v)].end());
+        return rules_.made_again && fragments_read(v).empty() &&
+               std::count_if(users.begin(), users.end(), [&](ValueId u) { return ir::is_matmul(fn_.op(u).code); }) > 1;
+    }
+
     /// The form that suits the users of an elementwise matrix.
     [[nodiscard]] Space wanted(ValueId v) const {
         bool operand = false, as_tile = false, summed = false;
@@ -316,7 +344,8 @@ class Forms {
                     if (user.args[i] != v) continue;
                     const Space first = first_operand_form(fn_, u, form_[index(u)]);
                     if (i == 2) as_fragment = form_[index(u)];
-                    else if (i == first_operand(form_[index(u)]) && is_read(first)) as_fragment = first;
+                    else if (i == first_operand(form_[index(u)]) && is_read(first) && !is_read_often(v))
+                        as_fragment = first;
                     else operand = true;
                 }
             } else if (decays_operand(u, v)) {

@@ -30,6 +30,7 @@ struct FragmentRules {
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
     bool wide_late = false;               ///< matrices of several blocks arrive as their chunk begins, not with a stage
     bool split = false;                   ///< long axes are split into blocks (tile/split.h)
+    bool made_again = false;              ///< loops work out what costs little again, rather than find it in memory
     /// Warp groups that compute outputs, each of every other chunk; 0: one group does everything …
     int output_groups = 0;
     int block_tiles = 1;  ///< … unless so many compute a tile each, and one what these have in common

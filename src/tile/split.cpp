@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <functional>
-#include <set>
+#include <map>
 
+#include "forge/error.h"
 #include "ir/definition.h"
 #include "tile/fragments.h"
 
@@ -30,13 +31,20 @@ bool has_axis(const ir::Type& type, const std::string& axis) {
     return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
 }
 
+/// Whether an operation's own axis is this one.
+bool is_along(const Function& fn, const Op& op, const std::string& axis) {
+    const Shape& shape = fn.op(op.args[0]).type.shape;
+    return shape[axis_of(op, static_cast<std::int64_t>(shape.size()))].symbol == axis;
+}
+
+/// Whether numbers of the axis take turns: every other one is taken, or comes from another value.
+bool takes_turns(const Function& fn, const Op& op, const std::string& axis) {
+    return (op.code == Opcode::Interleave || op.code == Opcode::Slice) && is_along(fn, op, axis);
+}
+
 /// Whether an operation works on each block alone, or adds up what it makes of them.
 bool is_by_blocks(const Function& fn, const Op& op, const std::string& axis) {
     const auto reads = [&](std::size_t i) { return has_axis(fn.op(op.args[i]).type, axis); };
-    const auto is_along = [&] {
-        const Shape& shape = fn.op(op.args[0]).type.shape;
-        return shape[axis_of(op, static_cast<std::int64_t>(shape.size()))].symbol == axis;
-    };
     switch (op.code) {
         case Opcode::Param:
         case Opcode::Constant:
@@ -47,10 +55,17 @@ bool is_by_blocks(const Function& fn, const Op& op, const std::string& axis) {
         case Opcode::Permute:
         case Opcode::Sum:
         case Opcode::Amax:
+        case Opcode::Arange:
+        case Opcode::Part:
+        case Opcode::Concat:
+        case Opcode::Interleave:
             return true;
+        case Opcode::Slice:
+            return op.attrs.length == 0;
+        case Opcode::RepeatInterleave:
         case Opcode::Cumsum:
         case Opcode::Cumprod:
-            return !is_along();
+            return !is_along(fn, op, axis);
         case Opcode::DecayMatmul:
             return true;
         case Opcode::DecayApply:
@@ -69,21 +84,53 @@ bool is_by_blocks(const Function& fn, const Op& op, const std::string& axis) {
     }
 }
 
-/// The symbols of axes of several blocks that every operation of the kernel takes block by block.
-std::set<std::string> long_axes(const Function& fn, const Sizes& sizes) {
-    std::set<std::string> axes;
-    for (const auto& [axis, size] : sizes)
-        if (axis != ir::kChunkSymbol && size > kBlock && size % kBlock == 0) axes.insert(axis);
+/// The most numbers that a kernel's values have per number of a symbol.
+std::int64_t most_of(const Function& fn, const std::string& axis) {
+    std::int64_t most = 1;
+    for (const Op& op : fn.ops)
+        for (const Dim& d : op.type.shape)
+            if (d.symbol == axis) most = std::max(most, d.factor);
+    return most;
+}
+
+/// Whether what has fewer numbers of an axis than most, and so smaller blocks, is what loops alone read.
+bool halves_in_loops(const Function& fn, const std::string& axis, std::int64_t most) {
+    const auto is_less = [&](ValueId v) {
+        const Shape& shape = fn.op(v).type.shape;
+        return std::any_of(shape.begin(), shape.end(),
+                           [&](const Dim& d) { return d.symbol == axis && d.factor != most; });
+    };
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        if (op.code == Opcode::Param && op.type.rank() > 1 && is_less(v)) return false;
+        if ((op.code == Opcode::Part || op.code == Opcode::Concat) && is_along(fn, op, axis)) return false;
+        const bool multiplies =
+            ir::is_matmul(op.code) || op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply;
+        if (multiplies && (is_less(v) || std::any_of(op.args.begin(), op.args.end(), is_less))) return false;
+    }
+    return kBlock % most == 0 &&
+           std::none_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) { return is_less(r.value); });
+}
+
+/// The symbols of axes of several blocks that every operation of the kernel takes block by block, with the numbers of
+/// each that are a block; 0: a block is as many numbers of whatever has the axis, of axes twice as long too.
+std::map<std::string, std::int64_t> long_axes(const Function& fn, const Sizes& sizes) {
+    std::map<std::string, std::int64_t> axes;
     const auto touches = [&](const Op& op, const std::string& axis) {
         return has_axis(op.type, axis) ||
                std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return has_axis(fn.op(a).type, axis); });
     };
-    for (const Op& op : fn.ops)
-        std::erase_if(axes, [&](const std::string& axis) {
-            if (!touches(op, axis)) return false;
-            const auto several = [&](const Dim& d) { return d.symbol == axis && d.factor != 1; };
-            return std::any_of(op.type.shape.begin(), op.type.shape.end(), several) || !is_by_blocks(fn, op, axis);
-        });
+    for (const auto& [axis, size] : sizes) {
+        if (axis == ir::kChunkSymbol || size <= kBlock || size % kBlock != 0) continue;
+        bool by_blocks = true, by_turns = false;
+        for (const Op& op : fn.ops) {
+            if (!touches(op, axis)) continue;
+            by_blocks = by_blocks && is_by_blocks(fn, op, axis);
+            by_turns = by_turns || (by_blocks && takes_turns(fn, op, axis));
+        }
+        const std::int64_t most = most_of(fn, axis);
+        if (by_blocks && (!by_turns || halves_in_loops(fn, axis, most))) axes[axis] = by_turns ? kBlock / most : 0;
+    }
     return axes;
 }
 
@@ -108,7 +155,14 @@ class Splitting {
 
   private:
     [[nodiscard]] bool is_split(const Dim& d) const { return axes_.contains(d.symbol); }
-    [[nodiscard]] std::int64_t count(const Dim& d) const { return is_split(d) ? sizes_.at(d.symbol) / kBlock : 1; }
+    /// Numbers of a block along an axis that is split.
+    [[nodiscard]] std::int64_t width(const Dim& d) const {
+        const std::int64_t each = axes_.at(d.symbol);
+        return each == 0 ? kBlock : each * d.factor;
+    }
+    [[nodiscard]] std::int64_t count(const Dim& d) const {
+        return is_split(d) ? d.factor * sizes_.at(d.symbol) / width(d) : 1;
+    }
 
     void each_block(const ir::Type& type, const std::function<void(const Index&)>& visit) const {
         Index at(type.shape.size(), 0);
@@ -137,7 +191,8 @@ class Splitting {
     [[nodiscard]] std::vector<std::int64_t> start(const ir::Type& type, const Index& at) const {
         if (std::none_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return is_split(d); })) return {};
         std::vector<std::int64_t> first;
-        for (const std::int64_t i : at) first.push_back(i * kBlock);
+        for (std::size_t axis = 0; axis < at.size(); ++axis)
+            first.push_back(is_split(type.shape[axis]) ? at[axis] * width(type.shape[axis]) : 0);
         return first;
     }
 
@@ -146,7 +201,7 @@ class Splitting {
         op.code = code;
         op.args = std::move(args);
         for (Dim& d : op.type.shape)
-            if (is_split(d)) d = Dim(kBlock);
+            if (is_split(d)) d = Dim(width(d));
         return out_.add(std::move(op));
     }
 
@@ -171,6 +226,12 @@ class Splitting {
             case Opcode::Squeeze:
             case Opcode::Permute:
                 return add(op, op.code, {of(op.args[0], before_view(op, at))});
+            case Opcode::Arange:
+                return counted(op, at);
+            case Opcode::Part:
+            case Opcode::Concat:
+                if (is_split(op.type.shape[axis_of(op, op.type.rank())])) return taken(op, at);
+                break;
             default:
                 break;
         }
@@ -181,6 +242,31 @@ class Splitting {
                                                                          : of(a, Index(at.end() - rank, at.end())));
         }
         return add(op, op.code, std::move(args));
+    }
+
+    /// The numbers from where a block begins.
+    ValueId counted(const Op& op, const Index& at) {
+        const ValueId count = add(op, op.code, {});
+        if (at[0] == 0) return count;
+        Op first = op;
+        first.code = Opcode::Constant, first.type.shape = {};
+        first.attrs.value = static_cast<double>(at[0] * width(op.type.shape[0]));
+        return add(op, Opcode::Add, {count, out_.add(std::move(first))});
+    }
+
+    /// Of parts of whole blocks, and of what is joined of such: a block that there is.
+    [[nodiscard]] ValueId taken(const Op& op, Index at) const {
+        const std::size_t axis = axis_of(op, op.type.rank());
+        if (op.code == Opcode::Part) {
+            at[axis] += op.attrs.start * count(op.type.shape[axis]);
+            return of(op.args[0], at);
+        }
+        for (const ValueId a : op.args) {
+            const std::int64_t blocks = count(fn_.op(a).type.shape[axis]);
+            if (at[axis] < blocks) return of(a, at);
+            at[axis] -= blocks;
+        }
+        throw InternalError("split: a block behind the end of what is joined");
     }
 
     [[nodiscard]] Index before_view(const Op& op, const Index& at) const {
@@ -235,7 +321,7 @@ class Splitting {
 
     const Function& fn_;
     const Sizes& sizes_;
-    std::set<std::string> axes_;
+    std::map<std::string, std::int64_t> axes_;
     Function out_;
     std::vector<std::vector<ValueId>> blocks_;  ///< of every value, the last axis's one after the other
 };

@@ -96,7 +96,7 @@ TEST(BackwardAddresses, LieInSharedMemory) {
 // Four tiles of values would each make the same scores.
 TEST(ForwardOutputs, ShareWhatNoTileOwns) {
     const auto made = emitted_for("kda", 256, "forward");
-    EXPECT_TRUE(has(kernel_of(made->plan, "_chunks"), ir::Opcode::DecayMatmul));
+    EXPECT_TRUE(has(kernel_of(made->plan, "_shared"), ir::Opcode::DecayMatmul));
     EXPECT_FALSE(has(kernel_of(made->plan, "_outputs"), ir::Opcode::DecayMatmul));
 }
 

@@ -246,7 +246,6 @@ Tensor first_column(const Tensor& scores, const Tensor&) {
     return scores + unsqueeze(select(identity(scores, scores.size(0)), 1, 0), 0);
 }
 Tensor diagonal(const Tensor& scores, const Tensor&) { return scores + identity(scores, scores.size(0)); }
-Tensor weighted_by_sums(const Tensor& scores, const Tensor&) { return scores * unsqueeze(sum(scores, 1), 1); }
 
 ir::Definition named(const char* name) { return program_named(name).make().define(); }
 
@@ -317,7 +316,10 @@ std::vector<Case> cases() {
          {matrices, Asked().size("K", 12)},
          "is [64, 12], no matrix of 64 x 64 blocks",
          Try{matrices, Asked().size("K", 64)}},
-        {Reason::PaddedInput, {Matrices{.pad = 1}.define()}, "the input 'k' is padded by 1", Try{matrices}},
+        {Reason::PaddedInput,
+         {Matrices{.pad = 1, .key = [](Tensor k) { return k + prev_token(k); }}.define()},
+         "the input 'k' is padded by 1",
+         Try{Matrices{.pad = 1}.define()}},
         {Reason::SizeOfOperand,
          {some_of_keys(8)},
          "multiplies [64, 8], no matrix of 64 x 64 blocks",
@@ -334,7 +336,7 @@ std::vector<Case> cases() {
          {named("delta_net"), Asked().size("K", 256).size("V", 256)},
          "bytes of shared memory, a block has 232448"},
         {Reason::StoredForLater, {matrices, Asked().strategy("fused")}, "later kernels read "},
-        {Reason::OneGroupAtATime, {named("value_decay")}, "the cumsum at "},
+        {Reason::OneGroupAtATime, {named("gated_slots"), Asked().size("M", 64)}, "the decay_matmul"},
         {Reason::SharedParameter, {sums_of_state()}, "the state 'z' lies in memory"},
         {Reason::SharedValue, {residuals()}, "would pass between warp groups"},
         {Reason::OddTiles, {matrices, Asked().heads(512).size("V", 64)}, "there are 1 tiles"},

@@ -26,6 +26,7 @@
 #include "target/hopper/warp_groups.h"
 #include "target/simt/shared_memory.h"
 #include "tests/cuda/emulated/program.h"
+#include "tests/random/program.h"
 #include "tests/support/entries.h"
 
 namespace forge::tests {
@@ -373,14 +374,13 @@ TEST_F(SegmentsInPlace, WouldOtherwiseBeWrong) {
 // products with vectors; matrices of the token before; kernels that only fit by another strategy.
 class OpenedForms : public testing::TestWithParam<std::string> {};
 
-TEST_P(OpenedForms, DoWhatTheRecurrenceSays) {
-    const Example example{GetParam(), BF16, 64, 128};
-    const ir::Definition def = graph::with_phases(program_named(example.program).make().define());
-    const plan::Plan plan = plan_for(def, example, std::nullopt, kManyTasks).value();
+/// Side by side and packed, beside the states that they start from and in place of them.
+void expect_right_by(const Example& example, const ir::Definition& def, const plan::Plan& plan) {
+    SCOPED_TRACE(plan::to_string(plan.schedule));
     const emulated::Program program("opened_" + example.program, plan);
     for (check::Problem problem : {check::Problem{.B = 2, .T = 150, .H = 1, .initial_state = true},
                                    check::Problem{.H = 1, .lengths = {70, 0, 130}, .strided = true}}) {
-        problem.sizes = example.sizes(), problem.dtype = BF16;
+        problem.sizes = example.sizes(), problem.dtype = example.dtype;
         check::Buffers buffers(def, problem);
         const check::Reference reference = check::reference(buffers, 64);
         const auto expect_right = [&](const char* how) {
@@ -396,11 +396,63 @@ TEST_P(OpenedForms, DoWhatTheRecurrenceSays) {
     }
 }
 
+TEST_P(OpenedForms, DoWhatTheRecurrenceSays) {
+    const Example example{GetParam(), BF16, 64, 128};
+    const ir::Definition def = graph::with_phases(program_named(example.program).make().define());
+    expect_right_by(example, def, plan_for(def, example, std::nullopt, kManyTasks).value());
+}
+
 INSTANTIATE_TEST_SUITE_P(Some, OpenedForms,
                          testing::Values("normalised", "mesa_diagonal", "precision_weighted", "preconditioned_delta",
                                          "heavy_ball", "momentum_delta", "rwkv7", "trapezoidal", "shifted_pairs",
                                          "paired_keys", "rotary", "temporal_difference"),
                          [](const auto& test) { return test.param; });
+
+// Features of keys of 256 numbers, halves or pairs of which are turned: made ahead, block by block.
+class SplitFeatures : public testing::TestWithParam<Example> {};
+
+TEST_P(SplitFeatures, DoWhatTheRecurrenceSays) {
+    const Example& example = GetParam();
+    const ir::Definition def =
+        frontend::with_dtype(graph::with_phases(program_named(example.program).make().define()), example.dtype);
+    for (const std::int64_t tasks : {kFewTasks, kManyTasks}) {
+        const auto plan = plan_for(def, example, std::nullopt, tasks);
+        ASSERT_TRUE(plan.has_value()) << tasks << " tasks";
+        EXPECT_FALSE(plan->schedule.split.empty()) << plan::to_string(plan->schedule);
+        expect_right_by(example, def, *plan);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, SplitFeatures,
+                         testing::Values(Example{"rotary", BF16, 128, 128}, Example{"rotary_retention", F16, 128, 128},
+                                         Example{"turned_pairs", BF16, 128, 128}, Example{"mamba3", BF16, 128, 128}),
+                         [](const auto& test) { return test.param.program; });
+
+// Random programs of 128 keys and values, several states each, whose kernels of outputs or states only fit with axes in
+// blocks, or with matrices of one chunk at a time.
+class LargeRandomPrograms : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(LargeRandomPrograms, DoWhatTheRecurrenceSays) {
+    fuzz::Decisions decisions(GetParam(), {{"wide", 0}, {"axes", 0}});
+    fuzz::Program random = fuzz::make_program(decisions);
+    const Example example{fmt::format("random_{}", GetParam()), BF16, 128, 128};
+    random.sizes = example.sizes();
+    const auto plan = plan_for(random.def, example, std::nullopt, kFewTasks);
+    ASSERT_TRUE(plan.has_value());
+    SCOPED_TRACE(plan::to_string(plan->schedule));
+    const emulated::Program program(example.program, *plan);
+    for (check::Problem problem : {check::Problem{.T = 230, .H = 2, .initial_state = true},
+                                   check::Problem{.H = 1, .lengths = {70, 0, 130}, .strided = true}}) {
+        problem.sizes = random.sizes, problem.dtype = BF16;
+        check::Buffers buffers = fuzz::make_buffers(random, problem);
+        const check::Reference reference = check::reference(buffers, 64);
+        program.run(buffers.call(), 1);
+        for (const check::Difference& d : check::compare(buffers, reference).differences)
+            EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, LargeRandomPrograms, testing::Values(15, 20, 21));
 
 // Axes that are no multiples of 64 are held as such: with zeros behind their ends, whatever lies there in memory. Rows
 // begin at multiples of 16, 8, 4 or 2 bytes; with roles, matrices come by tensor copies.

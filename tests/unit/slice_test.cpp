@@ -72,8 +72,7 @@ const std::map<std::string, Expected> kExpected = {
     {"weighted_tokens", {"mul add", "matmul_add", {"V"}}},
     {"several_rows", {"mul matmul_add", "matmul mul matmul_add", {"V"}}},
     {"rotary",
-     {"add div floor mul sub mul cos sin mul mul sub mul mul add concat add matmul_add add",  // keys wait for their
-                                                                                              // place
+     {"add div floor mul sub mul cos sin mul mul sub mul mul add concat matmul_add add",  // keys wait for their place
       "mul mul sub mul mul add concat matmul matmul tril matmul_add",
       {}}},  // n has no V
     {"turned_pairs", {"matmul_add", "matmul matmul_add", {"V"}}},

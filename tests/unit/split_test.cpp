@@ -122,6 +122,66 @@ TEST(Split, DecaysAreBlockByBlock) {
     EXPECT_FALSE(has_long_axis(split));
 }
 
+// Halves of an axis, and what is joined of them, are blocks that there are.
+TEST(Split, HalvesAreBlocks) {
+    const ir::Function split = expect_same_in_parts(R"(func @f {
+  %q: f32[C, 2*K] = param() {name="q", role=input}
+  %s: f32[2*K, V] = param() {name="s", role=state}
+  %n: f32[2*K] = arange()
+  %a: f32[C, K] = part(%q) {dim=1, start=0, count=2}
+  %b: f32[C, K] = part(%q) {dim=1, start=1, count=2}
+  %c: f32[C, K] = mul(%a, %b)
+  %d: f32[C, K] = sub(%a, %b)
+  %e: f32[C, 2*K] = concat(%c, %d) {dim=1}
+  %f: f32[C, 2*K] = mul(%e, %n)
+  %o: f32[C, V] = matmul(%f, %s)
+  %r: f32[K, V] = part(%s) {dim=0, start=1, count=2}
+  return input "o" = %o, spill "f" = %f, spill "r" = %r
+})");
+    EXPECT_FALSE(has_long_axis(split));
+    for (const ir::Op& op : split.ops) EXPECT_NE(op.code, ir::Opcode::Concat);
+}
+
+// Pairs within blocks: of half as many numbers where one of two was taken.
+TEST(Split, PairsStayInTheirBlocks) {
+    const ir::Function split = expect_same_in_parts(R"(func @f {
+  %q: f32[C, 2*K] = param() {name="q", role=input}
+  %s: f32[2*K, V] = param() {name="s", role=state}
+  %n: f32[K] = arange()
+  %a: f32[C, K] = slice(%q) {dim=1, start=0, step=2}
+  %b: f32[C, K] = slice(%q) {dim=1, start=1, step=2}
+  %c: f32[C, K] = mul(%a, %n)
+  %e: f32[C, 2*K] = interleave(%b, %c) {dim=1}
+  %o: f32[C, V] = matmul(%e, %s)
+  return input "o" = %o, spill "e" = %e
+})");
+    EXPECT_FALSE(has_long_axis(split));
+}
+
+// Rows that are repeated lie across the axis that is split.
+TEST(Split, RepeatedRowsAreBlockByBlock) {
+    const ir::Function split = expect_same_in_parts(R"(func @f {
+  %t: f32[C, K] = param() {name="t", role=input}
+  %k: f32[2*C, K] = param() {name="k", role=input}
+  %r: f32[2*C, K] = repeat_interleave(%t) {dim=0, count=2}
+  %o: f32[2*C, K] = mul(%k, %r)
+  return input "o" = %o
+})");
+    EXPECT_FALSE(has_long_axis(split));
+}
+
+// Half as many numbers would be blocks of half the columns, which no product takes.
+TEST(Split, PairsThatAreMultipliedKeepTheirAxisWhole) {
+    const ir::Function split = expect_same_in_parts(R"(func @f {
+  %q: f32[C, 2*K] = param() {name="q", role=input}
+  %s: f32[K, C] = param() {name="s", role=spill}
+  %a: f32[C, K] = slice(%q) {dim=1, start=0, step=2}
+  %o: f32[C, C] = matmul(%a, %s)
+  return spill "o" = %o
+})");
+    EXPECT_TRUE(has_long_axis(split));
+}
+
 // Another axis is split all the same.
 TEST(Split, WhatTakesAnAxisApartKeepsItWhole) {
     const ir::Function split = expect_same_in_parts(R"(func @f {

@@ -196,6 +196,15 @@ FORGE_DEVICE void store_image(float* dst, const O& o) {
         reinterpret_cast<uint4*>(dst)[n] = reinterpret_cast<const uint4*>(o.data)[n];
 }
 
+/// The same, of some rows of an image of ROWS.
+template <int ROWS, class O>
+FORGE_DEVICE void store_image_part(float* dst, const O& o) {
+    static_assert(O::kParts == 1);
+    constexpr int kPieces = O::kRows * kPanel / kPiece, kWhole = ROWS * kPanel / kPiece;  // of a panel
+    for (int n = thread(); n < O::kPieces; n += kThreads)
+        reinterpret_cast<uint4*>(dst)[n / kPieces * kWhole + n % kPieces] = reinterpret_cast<const uint4*>(o.data)[n];
+}
+
 /// fragment(i, j) = src[i * row_stride + j * col_stride], a state's block; zeros if src is null.
 template <int M, int N>
 FORGE_DEVICE void load_state(Fragment<M, N>& f, const float* src, Size row_stride, Size col_stride) {

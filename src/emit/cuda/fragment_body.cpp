@@ -317,7 +317,10 @@ void FragmentBody::store_result(const ir::Result& r) {
         return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block", r.at) : transfers_.store_output(r);
     if (r.role == Role::Spill) {
         c_.reads(v);
-        return out_.line("store_image({}, {});", transfers_.spill_pointer(r.name, "block", r.at), c_.name(v));
+        const std::int64_t part = transfers_.rows_of_image(r.name);
+        const bool whole = part == size_of(fn_.op(v).type, 0) || size_of(fn_.op(v).type, 1) == tile::kBlock;
+        return out_.line("store_image{}({}, {});", whole ? "" : fmt::format("_part<{}>", part),
+                         transfers_.spill_pointer(r.name, "block", r.at), c_.name(v));
     }
     const int tensor = plan_.tensor(Slot::Output, r.name);
     const std::string rows = FragmentInputs::token_matrix(plan_, r.name, tensor, r.at);

@@ -154,7 +154,8 @@ class FragmentLoop {
         return there + ".at(spot)";
     }
 
-    [[nodiscard]] std::string load_tile(ValueId v) const {
+    /// `repeats`: how often each row stands in the loop.
+    [[nodiscard]] std::string load_tile(ValueId v, std::int64_t repeats = 1) const {
         const Op& op = fn_.op(v);
         std::string at = tile_pointer(fn_, v, c_.names);
         std::int64_t lane_stride = 0;
@@ -163,7 +164,9 @@ class FragmentLoop {
             const std::int64_t stride = op.layout->strides[static_cast<std::size_t>(axis)];
             const int loop_axis = axis + rank() - op.type.rank();
             if (size_of(op.type, axis) == 1 || stride == 0) continue;
-            at += stride == 1 ? " + " + variable(loop_axis) : fmt::format(" + {} * {}", variable(loop_axis), stride);
+            std::string index = variable(loop_axis);
+            if (axis == 0 && repeats > 1) index += fmt::format(" / {}", repeats);
+            at += stride == 1 ? " + " + index : fmt::format(" + {} * {}", index, stride);
             if (loop_axis == lane_axis()) lane_stride = stride;
             else aligned = aligned && stride % 4 == 0;
         }
@@ -182,6 +185,7 @@ class FragmentLoop {
         if (op.code == Opcode::Arange) return named(v, fmt::format("count_from({})", variable(0)));
         if (ir::is_view(op.code)) return number(op.args[0]);
         if (const auto mask = tile::repeated_mask(fn_, v)) return named(v, decays(*mask));
+        if (op.code == Opcode::RepeatInterleave) return named(v, load_tile(op.args[0], op.attrs.count));
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a));
         if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));

@@ -163,14 +163,14 @@ Needs needs_of(const plan::Plan& plan) {
 /// hold more, which makes their text up to twice as long.
 constexpr std::int64_t kTasksOfJoint = 2;
 
-/// Kernels of whole single chunks that would not fit have their long axes split, and so have those that take parts of
-/// an axis of their own: parts of rows are no images of matrices, but of blocks they are.
+/// Kernels of single chunks that would not fit have their long axes split, and so have those that take parts of an axis
+/// of their own: parts of rows are no images of matrices, but of blocks they are.
 template <class MakePlan>
 Schedule with_split_axes(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
     for (const plan::Kernel& kernel : make_plan(s).kernels) {
-        const bool whole = kernel.graph.loop == plan::Loop::Chunks && !kernel.graph.tiled;
         const std::int64_t room = memory.bytes / (kernel.graph.joint ? kTasksOfJoint : 1);
-        if (!kernel.graph.own_axis.empty() || (whole && bytes_of_tiles(kernel) > room))
+        if (!kernel.graph.own_axis.empty() ||
+            (kernel.graph.loop == plan::Loop::Chunks && bytes_of_tiles(kernel) > room))
             s.split.insert(kernel.graph.name);
     }
     return s;
@@ -182,6 +182,7 @@ constexpr int kMostStages = 4;
 /// multiprocessor, or two.
 template <class MakePlan>
 Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
+    s = with_split_axes(s, memory, make_plan);
     Needs needs;
     for (s.stages = kMostStages; s.stages >= 2; --s.stages) {
         needs = needs_of(make_plan(s));
@@ -194,7 +195,6 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, Mak
 /// Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
 template <class MakePlan>
 Schedule fit_with_outputs_apart(Schedule s, const SharedMemory& memory, bool two_tasks, MakePlan make_plan) {
-    s = with_split_axes(s, memory, make_plan);
     try {
         return with_stages(s, memory, two_tasks, make_plan);
     } catch (const Refused&) {
@@ -221,6 +221,7 @@ bool has_heavy_states(const plan::Plan& plan) {
 /// Several warp groups per task: with two that make outputs rather than one, if three chunks' inputs fit.
 template <class MakePlan>
 Schedule with_roles(Schedule s, const SharedMemory& memory, MakePlan make_plan) {
+    s = with_split_axes(s, memory, make_plan);
     Needs needs;
     const auto fits = [&](int output_groups, int stages) {
         s.output_groups = output_groups, s.stages = stages;
@@ -411,6 +412,28 @@ std::vector<Schedule> ways_of_roles(Schedule s, const ir::Function& program, con
     return ways;
 }
 
+/// Each task makes all that it needs; if that does not fit, what tasks have in common is made ahead, and then what
+/// states need that need no others.
+template <class Fit>
+Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const tile::Sizes& held, Fit fit) {
+    try {
+        return fit(s);
+    } catch (const Refused& why) {
+        if (s.strategy == Strategy::Segmented) throw;
+        Schedule ahead = s;
+        ahead.refused.push_back(why.refusal());
+        ahead.refused.back().engine = "all by each task";
+        ahead.share = true;
+        std::vector<Schedule> ways = {ways_of_roles(ahead, program, held).front()};
+        if (!s.share && !ways[0].early.empty()) ways.insert(ways.begin(), ahead);
+        for (const Schedule& way : ways) try {
+                return fit(way);
+            } catch (const Refused&) {  // the first reason says more
+            }
+        throw;
+    }
+}
+
 /// Several warp groups per task, where each task has a multiprocessor.
 template <class MakePlan>
 Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir::Function& program,
@@ -470,7 +493,10 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
                 s.refused.push_back(why.refusal());
                 s.refused.back().engine = "outputs by parts";
             }
-        return fit_with_outputs_apart(s, memory, two_tasks, make_plan);
+        const auto fit = [&](const Schedule& tried) {
+            return fit_with_outputs_apart(tried, memory, two_tasks, make_plan);
+        };
+        return back ? fit(s) : by_each_or_ahead(s, program, held, fit);
     }
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     if (tasks <= memory.multiprocessors)
@@ -492,7 +518,10 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
         return with_stages(tried, memory, two_tasks, make_plan);
     };
     s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
-    return wishes.strategy ? alone(s) : first_possible(s, alone, make_plan);
+    const auto by_strategy = [&](const Schedule& tried) {
+        return wishes.strategy ? alone(tried) : first_possible(tried, alone, make_plan);
+    };
+    return by_each_or_ahead(s, program, held, by_strategy);
 }
 
 }  // namespace
