@@ -9,6 +9,7 @@
 #include "check/problem.h"
 #include "compile/inspect.h"
 #include "forge/error.h"
+#include "forge/forge.h"
 #include "ir/text.h"
 #include "tests/support/entries.h"
 #include "tests/support/expected.h"
@@ -42,6 +43,18 @@ CompileOptions wide_backward(const char* name) {
     CompileOptions o = options_for(definition(name), "h200", "warp-groups");
     o.entry = "backward", o.sizes = {{"K", 256}, {"V", 256}};
     return o;
+}
+
+/// Keys behind the last token count as ones.
+ir::Definition padded_keys() {
+    const Dim T("T"), H("H"), K("K"), V("V");
+    LinearAttention a("padded_keys");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}, 1).input("v", BF16, {T, H, V}).state("s", F32, {K, V});
+    a.chunk({"k", "v", "token_mask"},
+            [](Tensor k, Tensor v, Tensor mask) { return matmul_out_fp32((k * unsqueeze(mask, 1)).to(BF16).T(), v); });
+    a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
+    a.merge({"q", "chunk_state"}, [](Tensor q, Tensor s) { return matmul_out_fp32(q, s.to(BF16)); });
+    return a.define();
 }
 
 TEST(Passes, HaveNamesOfTheirOwnAndLevelsInOrder) {
@@ -92,6 +105,8 @@ TEST(Passes, RunInTheOrderOfTheTable) {
     summary.entry = "summary";
     look(compiler::steps_of(def, summary));
     look(compiler::steps_of(definition("delta_net"), wide_backward("delta_net")));
+    const ir::Definition padded = padded_keys();
+    look(compiler::steps_of(padded, options_for(padded, "h200")));
     for (const Pass pass : ir::all_passes()) EXPECT_TRUE(seen.contains(pass)) << ir::info(pass).name;
 }
 
