@@ -10,7 +10,8 @@ once), the operations of its products in chunks of 64 tokens, and its properties
 compiles it. The *nearest* variant of the zoo has, in this order, as far as any variant has it, the same answer to: are
 there products of matrices; do updates read the state (delta rules); does the state decay, by a number or by channels;
 are there several rows per token. Of several that are left, that one is taken whose bytes and operations are nearest, by
-the sum of the ratios' logarithms. Variants that have portable kernels themselves are nobody's measure.
+the sum of the ratios' logarithms. Variants that have portable kernels themselves, or that are over by the measure of
+the others, are nobody's measure.
 
 A program may take
 
@@ -150,15 +151,22 @@ def nearest(row: Row, zoo: list[Row]) -> Row:
     return min(left, key=distance)
 
 
+def allowance(row: Row, zoo: list[Row]) -> Row:
+    """What the program may take, and by which variant's measure."""
+    near = nearest(row, zoo)
+    found = {"nearest": near["program"], "nearest_us": near["us"]}
+    found |= {f"{what}_ratio": ratio(row[what], near[what]) for what in ("bytes", "flops")}
+    found["allowed_us"] = CALL_US + (near["us"] - CALL_US) * max(found["bytes_ratio"], found["flops_ratio"])
+    found["ratio"] = row["us"] / found["allowed_us"] if row.get("us") else None
+    return found
+
+
 def judge(rows: dict[str, Row]) -> list[Row]:
     """All but the zoo, the worst first; those without a time at the end."""
     zoo = [row for row in rows.values() if row["origin"] == "zoo" and row.get("us") and row.get("engine") != PORTABLE]
+    zoo = [z for z in zoo if len(zoo) == 1 or allowance(z, [other for other in zoo if other is not z])["ratio"] <= MOST]
     for row in rows.values():
-        near = nearest(row, zoo)
-        row |= {"nearest": near["program"], "nearest_us": near["us"]}
-        row |= {f"{what}_ratio": ratio(row[what], near[what]) for what in ("bytes", "flops")}
-        row["allowed_us"] = CALL_US + (near["us"] - CALL_US) * max(row["bytes_ratio"], row["flops_ratio"])
-        row["ratio"] = row["us"] / row["allowed_us"] if row.get("us") else None
+        row |= allowance(row, zoo)
     others = [row for row in rows.values() if row["origin"] != "zoo"]
     return sorted(others, key=lambda row: -(row["ratio"] or 0))
 
