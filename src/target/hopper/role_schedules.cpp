@@ -1,0 +1,236 @@
+#include "target/hopper/role_schedules.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "graph/early_states.h"
+#include "graph/log_norm.h"
+#include "graph/transition.h"
+#include "runtime/beside.h"
+#include "target/hopper/room.h"
+#include "target/hopper/scan_times.h"
+#include "tile/fragments.h"
+#include "tile/order.h"
+
+namespace forge::target {
+namespace {
+
+using plan::Schedule;
+using plan::Strategy;
+using tile::kBlock;
+
+constexpr std::int64_t kLeastOfSummary = 4;  ///< chunks
+
+/// Whether segments can be joined without products of matrices.
+bool cheap_summaries(const ir::Function& program) {
+    const auto all = graph::transitions(program);
+    return std::all_of(all.begin(), all.end(),
+                       [](const graph::Transition& t) { return t.composable() && !t.is_matrix(); });
+}
+
+/// Whether they can be joined by a kernel that multiplies matrices.
+bool joined_by_matrices(const ir::Function& program) {
+    const auto all = graph::transitions(program);
+    return !cheap_summaries(program) &&
+           std::all_of(all.begin(), all.end(), [](const graph::Transition& t) { return t.composable(); });
+}
+
+/// Whether scans of segments can join the summaries before them as they start: all states are fragments.
+bool joined_at_start(const ir::Function& program, const tile::Sizes& sizes) {
+    return cheap_summaries(program) &&
+           std::all_of(program.results.begin(), program.results.end(), [&](const ir::Result& r) {
+               return r.role != ir::Role::State ||
+                      tile::is_block_matrix(tile::with_sizes(program.op(r.value).type, sizes));
+           });
+}
+
+/// Summaries per segment that fill the GPU, two tasks per multiprocessor; the last segment needs none.
+std::int64_t summaries_of(std::int64_t chunks, std::int64_t tasks, std::int64_t segments, int multiprocessors) {
+    if (segments < 2) return 0;
+    const std::int64_t most = std::max<std::int64_t>(1, chunks / segments / kLeastOfSummary);
+    return std::clamp<std::int64_t>(kTasksPerProcessor * multiprocessors / (tasks * (segments - 1)), 1, most);
+}
+
+/// Whether the states' group computes functions of matrices, and so needs the registers of a second group of outputs.
+bool has_heavy_states(const plan::Plan& plan) {
+    const auto is_function = [](const ir::Op& op) {
+        return ir::is_elementwise(op.code) && op.code != Opcode::Copy && tile::costly(op.code) &&
+               tile::is_block_matrix(op.type);
+    };
+    return std::any_of(plan.kernels.begin(), plan.kernels.end(), [&](const plan::Kernel& kernel) {
+        if (!kernel.tiles.roles) return false;
+        const ir::Function& fn = kernel.tiles.fn;
+        for (ir::ValueId v = 0; v < fn.size(); ++v)
+            if (kernel.tiles.roles->does(tile::Roles::kGives, v) && is_function(fn.op(v))) return true;
+        return false;
+    });
+}
+
+/// Several warp groups per task: with two that make outputs rather than one, if three chunks' inputs fit.
+Schedule with_roles(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+    s = with_split_axes(s, memory, make_plan);
+    Needs needs;
+    const auto fits = [&](int output_groups, int stages) {
+        s.output_groups = output_groups, s.stages = stages;
+        const plan::Plan plan = make_plan(s);
+        needs = needs_of(plan);
+        if (output_groups > 1 && has_heavy_states(plan)) return false;
+        return needs.most <= memory.bytes && needs.in_order <= all_bytes(memory);
+    };
+    for (const int output_groups : {2, 1})
+        for (int stages = kMostStages; stages >= 3; --stages)
+            if (fits(output_groups, stages)) return s;
+    if (fits(1, 2)) return s;
+    needs.refuse_for(Reason::SharedMemoryOfRoles, needs.most > memory.bytes ? memory.bytes : all_bytes(memory));
+}
+
+/// Whether the groups of blocks of tiles hold no more of matrices than compiled without spilling, of 192 registers and
+/// of 88.
+void check_registers_of_roles(const plan::Plan& plan) {
+    constexpr std::int64_t kTakes = 160, kGives = 64;
+    for (const plan::Kernel& kernel : plan.kernels) {
+        const auto held = [&](std::uint8_t role) {
+            return tile::fragment_registers(kernel.tiles.fn, &*kernel.tiles.roles, role);
+        };
+        if (held(tile::Roles::kTakes) > kTakes) refuse(Reason::RegistersOfTiles, held(tile::Roles::kTakes), kTakes);
+        if (held(tile::Roles::kGives) > kGives) refuse(Reason::RegistersOfTiles, held(tile::Roles::kGives), kGives);
+    }
+}
+
+/// Whether the columns of transitions, as many as states have rows, are so many tiles of the values' size.
+bool in_whole_tiles(const plan::Plan& plan) {
+    const Schedule& s = plan.schedule;
+    return std::all_of(plan.definition.states.begin(), plan.definition.states.end(), [&](const ir::StateDecl& state) {
+        return tile::size_of(tile::with_sizes(state.type, s.held(plan.sizes)), 0) % s.tile_size == 0;
+    });
+}
+
+/// Segments whose transitions are matrices: made by columns if they can be, and only where segments do not forget the
+/// states before them if the norms can be known.
+Schedule with_summaries(Schedule s, const SharedMemory& memory, const ir::Definition& definition, const MakePlan& make_plan) {
+    const plan::Plan plan = make_plan(s);
+    const ir::Function& program = plan.program;
+    s.transition_columns = graph::acts_on_columns(program, s.tile_axis) && in_whole_tiles(plan);
+    s.forgetting = s.transition_columns && s.share && graph::with_log_norm(program, definition).has_value();
+    if (!s.forgetting) return with_roles(s, memory, make_plan);
+    try {
+        return with_roles(s, memory, make_plan);
+    } catch (const Refused&) {  // where an axis ends on chip only, norms may be spoilt by what is behind its end
+        s.forgetting = false;
+        return with_roles(s, memory, make_plan);
+    }
+}
+
+/// Warp groups of a block that has a multiprocessor to itself, 128 registers for each thread.
+int groups_beside(const plan::Kernel& kernel, const SharedMemory& memory) {
+    constexpr std::int64_t kMost = 4;
+    constexpr std::int64_t kOwn = 1024;  // what device functions have for themselves
+    return static_cast<int>(std::clamp<std::int64_t>(
+        all_bytes(memory) / (static_cast<std::int64_t>(sizeof(float)) * kernel.aligned_floats() + kOwn), 1, kMost));
+}
+
+/// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and
+/// there is so much that it would not be over in one round of all multiprocessors.
+Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, const SharedMemory& memory) {
+    if (plan.kernels.size() < 2) return s;
+    const plan::Kernel &scan = plan.kernels.back(), &ahead = *(&scan - 1);
+    const bool beside = ahead.graph.loop == plan::Loop::Chunks && scan.graph.loop == plan::Loop::Scan;
+    if (!beside || ahead.cut.count != 1 || !scan.tiles.roles) return s;
+    constexpr int kLeastGroups = 3;  // which hide each other's waits; else multiprocessors had better all take part
+    if (groups_beside(ahead, memory) < kLeastGroups) return s;
+    const double steps = microseconds_ahead(ahead.tiles.fn) / microseconds_of_chunk(plan, scan.tiles.fn);
+    const runtime::WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
+                                   groups_beside(ahead, memory), steps};
+    if (runtime::place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, memory.multiprocessors).staying > 0)
+        s.beside_groups = work.groups, s.beside_steps = steps;
+    return s;
+}
+
+/// The same in segments that are joined by products of matrices, where tasks are so few that these pay.
+std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pass, const FitWishes& wishes,
+                                           const SharedMemory& memory, const MakePlan& make_plan) {
+    s.strategy = Strategy::Segmented;
+    s.segments = 2;
+    try {
+        s = with_summaries(s, memory, one_pass.definition, make_plan);
+    } catch (const Refused&) {
+        return std::nullopt;  // what one pass has of shared memory is too little for its summaries
+    }
+    if (!s.transition_columns) return std::nullopt;
+    MatrixSegmentTimes times = matrix_segment_times(one_pass, wishes, memory.multiprocessors);
+    const plan::Plan plan = make_plan(s);
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (kernel.graph.loop == plan::Loop::Summaries) times.tiles = kernel.parts();
+    times.forgetting = s.forgetting;
+    const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles;
+    s.segments = times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunks));
+    return s.segments < 2 ? std::nullopt : std::optional(s);
+}
+
+}  // namespace
+
+Schedule with_segments(Schedule s, std::int64_t segments, bool pay, const ir::Function& program,
+                       const tile::Sizes& held, const SharedMemory& memory, const FitWishes& wishes) {
+    s.strategy = wishes.strategy.value_or(pay && cheap_summaries(program) ? Strategy::Segmented : Strategy::OnePass);
+    if (s.strategy != Strategy::Segmented) return s;
+    s.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
+    const std::int64_t chunks = wishes.expected_tokens / kBlock,
+                       tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
+    s.summaries = joined_at_start(program, held)
+                      ? summaries_of(chunks, tasks, std::max<std::int64_t>(2, s.segments), memory.multiprocessors)
+                      : 0;
+    return s;
+}
+
+std::vector<Schedule> ways_of_roles(Schedule s, const ir::Function& program, const tile::Sizes& held) {
+    std::set<std::string> small;
+    for (const ir::Result& r : program.results)
+        if (r.role == ir::Role::State && !tile::is_block_matrix(tile::with_sizes(program.op(r.value).type, held)))
+            small.insert(r.name);
+    s.early = graph::early_states(program, small);
+    std::vector<Schedule> ways = {s};
+    if (!s.share) s.share = true, ways.push_back(s);
+    s.tiles_ahead = true;
+    ways.push_back(s);
+    return ways;
+}
+
+Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir::Function& program,
+                  const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes, const MakePlan& make_plan) {
+    const tile::Sizes held = s.held(sizes);
+    const ir::Function rest = graph::without_early_states(program, s.early);
+    const std::int64_t chunks = wishes.expected_tokens / kBlock,
+                       tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles),
+                       segments =
+                           std::max<std::int64_t>(1, std::min(memory.multiprocessors / tasks, chunks / kLeastChunks));
+    SegmentTimes times = segment_times(definition, rest, sizes, held, wishes);
+    times.segments = segments;
+    times.summaries = joined_at_start(rest, held) ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0;
+    // Work ahead fills the GPU; two segments shorten what is left too little.
+    const bool pay = segments > (s.share ? 2 : 1) && times.pay();
+    const Schedule tried = with_segments(s, segments, pay, rest, held, memory, wishes);
+    const bool joined_apart = tried.strategy == Strategy::Segmented && tried.summaries == 0;
+    const Schedule roles =
+        joined_apart ? with_summaries(tried, memory, definition, make_plan) : with_roles(tried, memory, make_plan);
+    const plan::Plan plan = make_plan(roles);
+    if (!wishes.strategy && s.share && s.early.empty() && !s.tiles_ahead && joined_by_matrices(program))
+        if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
+    return with_work_beside(roles, plan, wishes, memory);
+}
+
+Schedule with_block_tiles(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+    constexpr int kTiles = 2, kBuffers = 2;
+    if (s.tiles % kTiles != 0) refuse(Reason::OddTiles, s.tiles);
+    s.strategy = Strategy::OnePass, s.share = false, s.block_tiles = kTiles;
+    s.stages = 2, s.buffers = 1;
+    check_registers_of_roles(make_plan(s));
+    Needs needs;
+    for (s.stages = kMostStages; s.stages >= 2; --s.stages)
+        for (s.buffers = kBuffers; s.buffers >= 1; --s.buffers) {
+            needs = needs_of(make_plan(s));
+            if (needs.most <= memory.bytes && needs.in_order <= all_bytes(memory)) return s;
+        }
+    needs.refuse_for(Reason::SharedMemoryOfRoles, all_bytes(memory));
+}
+
+}  // namespace forge::target

@@ -1,0 +1,32 @@
+/// Schedules of several warp groups per task (tile/roles.h): with segments, with work beside the scan, or with blocks of
+/// several tiles.
+#pragma once
+
+#include <vector>
+
+#include "target/hopper/cut_outputs.h"
+
+namespace forge::target {
+
+constexpr std::int64_t kTasksPerProcessor = 2;  ///< that hide each other's waits
+constexpr std::int64_t kLeastChunks = 16;       ///< of a segment that is worth its summary
+
+/// With segments if these pay, and what joins them.
+plan::Schedule with_segments(plan::Schedule s, std::int64_t segments, bool pay, const ir::Function& program,
+                             const tile::Sizes& held, const SharedMemory& memory, const FitWishes& wishes);
+
+/// What roles may be tried with, in order of preference. States that are no fragments would lie in memory that warp
+/// groups share: they have a scan of their own. Functions that one group at a time can call, and values that would pass
+/// between groups, may all be made ahead.
+std::vector<plan::Schedule> ways_of_roles(plan::Schedule s, const ir::Function& program, const tile::Sizes& held);
+
+/// Several warp groups per task, where each task has a multiprocessor.
+plan::Schedule by_roles(const plan::Schedule& s, const ir::Definition& definition, const ir::Function& program,
+                        const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes,
+                        const MakePlan& make_plan);
+
+/// Blocks of several tiles, which compute what these have in common once; as many stages, and buffers of what is handed
+/// over, as fit.
+plan::Schedule with_block_tiles(plan::Schedule s, const SharedMemory& memory, const MakePlan& make_plan);
+
+}  // namespace forge::target

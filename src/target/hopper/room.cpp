@@ -1,0 +1,67 @@
+#include "target/hopper/room.h"
+
+#include <algorithm>
+
+#include "plan/place.h"
+
+namespace forge::target {
+
+using plan::Schedule;
+
+namespace {
+
+/// Of a multiprocessor, for which joint kernels (plan::KernelGraph::joint) should fit: with 2, those are split that
+/// hold more, which makes their text up to twice as long.
+constexpr std::int64_t kTasksOfJoint = 2;
+
+}  // namespace
+
+std::int64_t all_bytes(const SharedMemory& memory) { return std::max(memory.bytes, memory.all_bytes); }
+
+void Needs::refuse_for(Reason reason, std::int64_t bytes) const {
+    const bool in_order_is = most <= bytes;
+    refuse(reason, in_order_is ? in_order_name : most_name, in_order_is ? in_order : most, bytes);
+}
+
+Needs needs_of(const plan::Plan& plan) {
+    Needs needs;
+    for (const plan::Kernel& kernel : plan.kernels) {
+        const std::int64_t bytes = bytes_of_tiles(kernel);
+        const bool in_order = kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments;
+        std::int64_t& largest = in_order ? needs.in_order : needs.most;
+        if (bytes > largest) largest = bytes, (in_order ? needs.in_order_name : needs.most_name) = kernel.graph.name;
+    }
+    return needs;
+}
+
+Schedule with_split_axes(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+    for (const plan::Kernel& kernel : make_plan(s).kernels) {
+        const std::int64_t room = memory.bytes / (kernel.graph.joint ? kTasksOfJoint : 1);
+        if (!kernel.graph.own_axis.empty() ||
+            (kernel.graph.loop == plan::Loop::Chunks && bytes_of_tiles(kernel) > room))
+            s.split.insert(kernel.graph.name);
+    }
+    return s;
+}
+
+Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
+    s = with_split_axes(s, memory, make_plan);
+    Needs needs;
+    for (s.stages = kMostStages; s.stages >= 2; --s.stages) {
+        needs = needs_of(make_plan(s));
+        const bool fits = std::max(needs.most, needs.in_order) <= memory.bytes;
+        if (fits && (s.stages == 2 || !two_tasks || 2 * needs.in_order <= memory.bytes)) return s;
+    }
+    needs.refuse_for(Reason::SharedMemory, memory.bytes);
+}
+
+Schedule fit_with_outputs_apart(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
+    try {
+        return with_stages(s, memory, two_tasks, make_plan);
+    } catch (const Refused&) {
+        s.wide_late = true;
+        return with_stages(s, memory, two_tasks, make_plan);
+    }
+}
+
+}  // namespace forge::target
