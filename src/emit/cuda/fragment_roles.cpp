@@ -115,10 +115,10 @@ class RolesWriter {
     void load_heads() {
         for (ir::ValueId v = 0; v < c_.fn.size(); ++v) {
             if (!c_.is_param(v, ir::Role::Head) || c_.fn.op(v).type.rank() == 0) continue;
-            out_.open("if (group() == 0)");
+            out_.begin({Kind::Role, giver()}, "if (group() == 1)");
             out_.line("float* const {} = scratch + {};", c_.name(v), c_.fn.op(v).layout->offset);
             transfers_.load_head(v);
-            out_.close();
+            out_.end();
         }
     }
 
