@@ -146,6 +146,19 @@ int parts_of(const Function& fn, ValueId v, const FragmentRules& rules) {
 
 namespace {
 
+/// Rows decayed to an end of the chunk are made with a product of such decays, or not at all.
+void refuse_rows_alone(const Function& fn) {
+    const std::vector<DecayGroup> groups = decay_groups(fn);
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        if (fn.op(v).code != Opcode::DecayRows) continue;
+        const bool made = std::any_of(groups.begin(), groups.end(), [&](const DecayGroup& group) {
+            const auto members = group.members();
+            return std::find(members.begin(), members.end(), v) != members.end();
+        });
+        if (!made) refuse(Reason::SeveralRows, ir::described(fn, v));
+    }
+}
+
 /// `remade`: light work on inputs is done again by each of its readers.
 TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
                    const ir::PassRunner& passes) {
@@ -183,7 +196,10 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     const auto with_places = [&] {
         return with_memory(fn, rules.stages, side_by_side ? std::optional(divided(fn)) : std::nullopt);
     };
-    return passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
+    TileKernel made =
+        passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
+    refuse_rows_alone(made.fn);
+    return made;
 }
 
 }  // namespace

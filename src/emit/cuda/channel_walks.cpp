@@ -17,7 +17,7 @@ using ir::ValueId;
 using SlotKind = plan::TensorSlot::Kind;
 
 constexpr int kMostRows = 8;             ///< tokens of a thread
-constexpr std::int64_t kRegisters = 92;  ///< of the 128 that a thread has, for what is counted here
+constexpr std::int64_t kRegisters = 84;  ///< of the 128 that a thread has, for what is counted here
 
 ValueId param_of(const Function& fn, const std::string& name, Role role) {
     for (ValueId v = 0; v < fn.size(); ++v)

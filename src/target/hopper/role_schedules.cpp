@@ -107,7 +107,8 @@ bool in_whole_tiles(const plan::Plan& plan) {
 
 /// Segments whose transitions are matrices: made by columns if they can be, and only where segments do not forget the
 /// states before them if the norms can be known.
-Schedule with_summaries(Schedule s, const SharedMemory& memory, const ir::Definition& definition, const MakePlan& make_plan) {
+Schedule with_summaries(Schedule s, const SharedMemory& memory, const ir::Definition& definition,
+                        const MakePlan& make_plan) {
     const plan::Plan plan = make_plan(s);
     const ir::Function& program = plan.program;
     s.transition_columns = graph::acts_on_columns(program, s.tile_axis) && in_whole_tiles(plan);
@@ -196,7 +197,8 @@ std::vector<Schedule> ways_of_roles(Schedule s, const ir::Function& program, con
 }
 
 Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir::Function& program,
-                  const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes, const MakePlan& make_plan) {
+                  const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes,
+                  const MakePlan& make_plan) {
     const tile::Sizes held = s.held(sizes);
     const ir::Function rest = graph::without_early_states(program, s.early);
     const std::int64_t chunks = wishes.expected_tokens / kBlock,

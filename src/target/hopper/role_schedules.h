@@ -1,5 +1,5 @@
-/// Schedules of several warp groups per task (tile/roles.h): with segments, with work beside the scan, or with blocks of
-/// several tiles.
+/// Schedules of several warp groups per task (tile/roles.h): with segments, with work beside the scan, or with blocks
+/// of several tiles.
 #pragma once
 
 #include <vector>
