@@ -30,23 +30,9 @@ class Maximum {
     }
 
     /// Whether v is the maximum of the state, shifted, and of other numbers.
-    [[nodiscard]] bool reaches(ValueId v) const {
-        if (v == state_) return true;
-        const Op& op = fn_.op(v);
-        const auto fixed = [&](std::size_t i) { return !varies(op.args[i]); };
-        const auto reached = [&](std::size_t i) { return reaches(op.args[i]); };
-        switch (op.code) {
-            case Opcode::Maximum:
-                return varies(v) && (fixed(0) || reached(0)) && (fixed(1) || reached(1));
-            case Opcode::Add:
-                return (fixed(0) && reached(1)) || (reached(0) && fixed(1));
-            case Opcode::Sub:
-                return reached(0) && fixed(1);
-            case Opcode::Where:
-                return varies(v) && fixed(0) && (fixed(1) || reached(1)) && (fixed(2) || reached(2));
-            default:
-                return false;
-        }
+    bool reaches(ValueId v) {
+        if (const auto known = reached_.find(v); known != reached_.end()) return known->second;
+        return reached_[v] = v == state_ || goes_on(fn_.op(v), v);
     }
 
     /// What v adds to the state where it is the largest, from `carried`, which came before: appended to a copy of the
@@ -68,11 +54,29 @@ class Maximum {
     }
 
   private:
+    bool goes_on(const Op& op, ValueId v) {
+        const auto fixed = [&](std::size_t i) { return !varies(op.args[i]); };
+        const auto reached = [&](std::size_t i) { return reaches(op.args[i]); };
+        switch (op.code) {
+            case Opcode::Maximum:
+                return varies(v) && (fixed(0) || reached(0)) && (fixed(1) || reached(1));
+            case Opcode::Add:
+                return (fixed(0) && reached(1)) || (reached(0) && fixed(1));
+            case Opcode::Sub:
+                return reached(0) && fixed(1);
+            case Opcode::Where:
+                return varies(v) && fixed(0) && (fixed(1) || reached(1)) && (fixed(2) || reached(2));
+            default:
+                return false;
+        }
+    }
+
     [[nodiscard]] bool varies(ValueId v) const { return varies_[static_cast<std::size_t>(v)]; }
 
     const Function& fn_;
     ValueId state_ = ir::kNoValue;
     std::vector<bool> varies_;  ///< with any state
+    std::map<ValueId, bool> reached_;
     std::map<ValueId, ValueId> shifts_;
 };
 

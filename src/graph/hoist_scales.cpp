@@ -10,8 +10,6 @@
 //
 // For back ends whose products take inputs straight from memory as 16-bit numbers, and have results in registers, where
 // a scale costs next to nothing.
-#include <algorithm>
-
 #include "graph/passes.h"
 #include "graph/scales.h"
 #include "ir/infer.h"
@@ -71,11 +69,10 @@ std::vector<ValueId> along(Function& out, std::vector<ValueId> scales, int axis)
 }
 
 /// Whether a matrix is what elementwise work makes of a product, for which a scale more costs nothing.
-bool is_made(const Function& fn, ValueId v) {
-    const Op& op = fn.op(v);
-    return ir::is_matmul(op.code) ||
-           ((ir::is_elementwise(op.code) || op.code == Opcode::Tril) &&
-            std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_made(fn, a); }));
+bool is_made_of_product(const Function& fn, ValueId v) {
+    return ir::comes_from(
+        fn, v, [&](ValueId u) { return ir::is_matmul(fn.op(u).code); },
+        [&](ValueId u) { return ir::is_elementwise(fn.op(u).code) || fn.op(u).code == Opcode::Tril; });
 }
 
 class Hoisting {
@@ -104,7 +101,7 @@ class Hoisting {
             }
             left_operand = a.matrix, right_operand = b.matrix;
         }
-        if (right && b.matrix != args[1] && is_made(out, args[0])) {
+        if (right && b.matrix != args[1] && is_made_of_product(out, args[0])) {
             left_operand = times(out, args[0], along(out, b_inner, op.attrs.trans_a ? 0 : 1));
         } else if (right) {
             right_operand = times(out, times(out, b.matrix, b_inner), along(out, a_inner, op.attrs.trans_b ? 1 : 0));

@@ -193,4 +193,17 @@ std::vector<bool> needed_for(const Function& fn, const std::vector<ValueId>& roo
     return marked;
 }
 
+bool comes_from(const Function& fn, ValueId v, const std::function<bool(ValueId)>& wanted,
+                const std::function<bool(ValueId)>& goes_on) {
+    std::vector<bool> reached(fn.ops.size(), false);
+    reached[static_cast<std::size_t>(v)] = true;
+    for (; v >= 0; --v) {
+        if (!reached[static_cast<std::size_t>(v)]) continue;
+        if (wanted(v)) return true;
+        if (!goes_on(v)) continue;
+        for (const ValueId a : fn.op(v).args) reached[static_cast<std::size_t>(a)] = true;
+    }
+    return false;
+}
+
 }  // namespace forge::ir

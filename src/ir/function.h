@@ -188,5 +188,8 @@ bool is_matmul(Opcode code);  ///< the four products
 std::vector<bool> depends_on(const Function& fn, const std::vector<ValueId>& roots);
 /// The values that the given ones need, themselves included; one flag per value.
 std::vector<bool> needed_for(const Function& fn, const std::vector<ValueId>& roots);
+/// Whether `wanted` holds for `v`, or for a value from which values for which `goes_on` holds lead to it.
+bool comes_from(const Function& fn, ValueId v, const std::function<bool(ValueId)>& wanted,
+                const std::function<bool(ValueId)>& goes_on);
 
 }  // namespace forge::ir

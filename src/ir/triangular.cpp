@@ -1,5 +1,7 @@
 #include "ir/triangular.h"
 
+#include <map>
+
 namespace forge::ir {
 namespace {
 
@@ -30,14 +32,15 @@ Triangle of_tril(Triangle x, std::int64_t diagonal) {
     return diagonal == 0 && x == Full ? Lower : x;
 }
 
-}  // namespace
+using Known = std::map<ValueId, Triangle>;  // a value may be an operand in many places
 
-Triangle triangle_of(const Function& fn, ValueId id) {
-    const Op& op = fn.op(id);
+Triangle triangle(const Function& fn, ValueId id, Known& known);
+
+Triangle triangle_of_op(const Function& fn, const Op& op, Known& known) {
     if (op.type.rank() != 2) return Full;
     // An operand that is broadcast fills what its own triangle left empty.
     const auto arg = [&](std::size_t i) {
-        return fn.op(op.args[i]).type.shape == op.type.shape ? triangle_of(fn, op.args[i]) : Full;
+        return fn.op(op.args[i]).type.shape == op.type.shape ? triangle(fn, op.args[i], known) : Full;
     };
     if (op.code == Opcode::Identity) return UnitLower;
     if (op.code == Opcode::Tril) return of_tril(arg(0), op.attrs.diagonal);
@@ -69,6 +72,18 @@ Triangle triangle_of(const Function& fn, ValueId id) {
             return Full;  // NOLINT: none of these proves anything
     }
     return Full;
+}
+
+Triangle triangle(const Function& fn, ValueId id, Known& known) {
+    if (const auto it = known.find(id); it != known.end()) return it->second;
+    return known[id] = triangle_of_op(fn, fn.op(id), known);
+}
+
+}  // namespace
+
+Triangle triangle_of(const Function& fn, ValueId id) {
+    Known known;
+    return triangle(fn, id, known);
 }
 
 }  // namespace forge::ir

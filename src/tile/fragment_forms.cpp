@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -78,19 +79,23 @@ class Forms {
 
     /// Whether a matrix is elementwise work on inputs and vectors alone.
     [[nodiscard]] bool is_made_of_inputs(ValueId v) const {
-        const Op& op = fn_.op(v);
-        if (!is_matrix(v) || op.code == Opcode::Param) return !is_matrix(v) || op.attrs.role == Role::Input;
-        return ir::is_elementwise(op.code) &&
-               std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_made_of_inputs(a); });
+        return !comes_from(v, [&](ValueId u) {
+            const Op& op = fn_.op(u);
+            return op.code == Opcode::Param ? op.attrs.role != Role::Input : !ir::is_elementwise(op.code);
+        });
     }
 
     /// Whether a matrix is elementwise work on a product.
     [[nodiscard]] bool is_made_of_product(ValueId v) const {
-        const Op& op = fn_.op(v);
-        if (!is_matrix(v)) return false;
-        if (ir::is_matmul(op.code) || op.code == Opcode::DecayMatmul) return true;
-        return ir::is_elementwise(op.code) &&
-               std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_made_of_product(a); });
+        return comes_from(
+            v, [&](ValueId u) { return ir::is_matmul(fn_.op(u).code) || fn_.op(u).code == Opcode::DecayMatmul; });
+    }
+
+    /// Whether elementwise work on matrices alone leads from such a matrix to this one.
+    [[nodiscard]] bool comes_from(ValueId v, const std::function<bool(ValueId)>& is_wanted) const {
+        return ir::comes_from(
+            fn_, v, [&](ValueId u) { return is_matrix(u) && is_wanted(u); },
+            [&](ValueId u) { return is_matrix(u) && ir::is_elementwise(fn_.op(u).code); });
     }
 
     /// Whether a value stands in the loop of such a sum.

@@ -433,8 +433,8 @@ INSTANTIATE_TEST_SUITE_P(Some, SplitFeatures,
 class LargeRandomPrograms : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(LargeRandomPrograms, DoWhatTheRecurrenceSays) {
-    const fuzz::Decisions decisions(GetParam(), {{"wide", 0}, {"axes", 0}});
-    const fuzz::Program random = fuzz::make_program(decisions);
+    fuzz::Decisions decisions(GetParam(), {{"wide", 0}, {"axes", 0}});
+    fuzz::Program random = fuzz::make_program(decisions);
     const Example example{fmt::format("random_{}", GetParam()), BF16, 128, 128};
     random.sizes = example.sizes();
     const auto plan = plan_for(random.def, example, std::nullopt, kFewTasks);
