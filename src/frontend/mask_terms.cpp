@@ -18,6 +18,7 @@ using ir::Opcode;
 using ir::ValueId;
 
 constexpr std::size_t kMostTerms = 8;
+constexpr std::size_t kMostFactors = 64;  ///< of a term
 
 constexpr const char* kSayWhereItEnds =
     "say where it ends: where(i - j < 64, …, 0) may be any function of the last 64 tokens";
@@ -37,6 +38,10 @@ class Terms {
     using Sum = std::vector<MaskTerm>;
 
     Sum of(ValueId v) {
+        return sums_.at(v, [&] { return worked_out(v); });
+    }
+
+    Sum worked_out(ValueId v) {
         const Op& op = fn_.op(v);
         if (const auto n = values_.number(v)) return *n == 0 ? Sum{} : Sum{{*n, {}, {}, {}}};
         if (values_.sides(v) != kOfBoth) return {single(v, false)};
@@ -75,6 +80,10 @@ class Terms {
 
     /// 1 where it is true, else 0.
     Sum condition(ValueId v) {
+        return conditions_.at(v, [&] { return worked_out_condition(v); });
+    }
+
+    Sum worked_out_condition(ValueId v) {
         const Op& op = fn_.op(v);
         if (values_.sides(v) != kOfBoth) return {single(v, false)};
         if (op.code == Opcode::Where) {
@@ -157,6 +166,9 @@ class Terms {
     static void check_count(const Sum& all, const Op& op) {
         if (all.size() > kMostTerms)
             refuse_mask(op, fmt::format("more than {} terms, each of which has a state", kMostTerms), kSayWhereItEnds);
+        for (const MaskTerm& t : all)
+            if (t.query.size() + t.key.size() + t.decays.size() > kMostFactors)
+                refuse_mask(op, fmt::format("a product of more than {} factors", kMostFactors), kSayWhereItEnds);
     }
 
     std::vector<Addend> addends(const Op& op) {
@@ -272,6 +284,7 @@ class Terms {
 
     const Function& fn_;
     MaskValues values_;
+    ir::Known<Sum> sums_, conditions_;
     bool places_ = false;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "frontend/mask.h"
 
@@ -15,6 +16,8 @@ using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
 
+constexpr std::size_t kMostOfSum = 256;  ///< of a sum
+
 std::vector<Addend> scaled(std::vector<Addend> all, double by) {
     for (Addend& a : all) a.number *= by;
     return all;
@@ -23,6 +26,7 @@ std::vector<Addend> scaled(std::vector<Addend> all, double by) {
 }  // namespace
 
 MaskValues::MaskValues(const Function& fn, const std::vector<ir::InputDecl>& inputs) : fn_(fn) {
+    std::map<std::string, ValueId> firsts;
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
         unsigned sides = 0;
@@ -37,6 +41,7 @@ MaskValues::MaskValues(const Function& fn, const std::vector<ir::InputDecl>& inp
         sides_.push_back(sides);
         tokens_.push_back(tokens);
         keys_.push_back(key_of(op, inputs));
+        first_.push_back(firsts.emplace(keys_.back(), v).first->second);
     }
 }
 
@@ -47,6 +52,15 @@ std::optional<double> MaskValues::number(ValueId v) const {
 }
 
 std::optional<std::vector<Addend>> MaskValues::sum(ValueId v) const {
+    return sums_.at(v, [&]() -> std::optional<std::vector<Addend>> {
+        auto all = worked_out(v);
+        std::size_t factors = 0;
+        for (const Addend& a : all.value_or(std::vector<Addend>{})) factors += 1 + a.factors.size();
+        return factors <= kMostOfSum ? all : std::nullopt;
+    });
+}
+
+std::optional<std::vector<Addend>> MaskValues::worked_out(ValueId v) const {
     const Op& o = op(v);
     if (const auto n = number(v)) return *n == 0 ? std::vector<Addend>{} : std::vector<Addend>{{*n, {}}};
     const auto arg = [&](std::size_t i) { return sum(o.args[i]); };
@@ -171,7 +185,8 @@ std::string MaskValues::key_of(const Op& op, const std::vector<ir::InputDecl>& i
     }
     std::string text = fmt::format("{}[{} {} {} {} {}](", ir::info(op.code).name, op.attrs.value, op.attrs.dim,
                                    op.attrs.start, op.attrs.count, to_string(op.type));
-    for (const ValueId a : op.args) text += keys_[at(a)] + ",";
+    for (const ValueId a : op.args)
+        text += fn_.op(a).code == Opcode::Param ? keys_[at(a)] + "," : fmt::format("#{},", first_[at(a)]);
     return text + ")";
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/definition.h"
+#include "ir/known.h"
 
 namespace forge::frontend {
 
@@ -51,6 +52,7 @@ class MaskValues {
 
   private:
     static std::size_t at(ir::ValueId v) { return static_cast<std::size_t>(v); }
+    [[nodiscard]] std::optional<std::vector<Addend>> worked_out(ir::ValueId v) const;
     /// Sums of both, with what is the same in one; i's and j's are told apart.
     [[nodiscard]] std::vector<Addend> merged(std::vector<Addend> a, std::vector<Addend> b) const;
     [[nodiscard]] std::string key_of(const ir::Op& op, const std::vector<ir::InputDecl>& inputs) const;
@@ -58,7 +60,9 @@ class MaskValues {
     const ir::Function& fn_;
     std::vector<unsigned> sides_;
     std::vector<bool> tokens_;
-    std::vector<std::string> keys_;
+    std::vector<std::string> keys_;   ///< what is done to which values
+    std::vector<ir::ValueId> first_;  ///< of those with the same key
+    mutable ir::Known<std::optional<std::vector<Addend>>> sums_;
 };
 
 }  // namespace forge::frontend

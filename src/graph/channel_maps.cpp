@@ -6,6 +6,7 @@
 
 #include "graph/passes.h"
 #include "ir/infer.h"
+#include "ir/known.h"
 
 namespace forge::graph {
 namespace {
@@ -31,8 +32,7 @@ class Maximum {
 
     /// Whether v is the maximum of the state, shifted, and of other numbers.
     bool reaches(ValueId v) {
-        if (const auto known = reached_.find(v); known != reached_.end()) return known->second;
-        return reached_[v] = v == state_ || goes_on(fn_.op(v), v);
+        return reached_.at(v, [&] { return v == state_ || goes_on(fn_.op(v), v); });
     }
 
     /// What v adds to the state where it is the largest, from `carried`, which came before: appended to a copy of the
@@ -76,7 +76,7 @@ class Maximum {
     const Function& fn_;
     ValueId state_ = ir::kNoValue;
     std::vector<bool> varies_;  ///< with any state
-    std::map<ValueId, bool> reached_;
+    ir::Known<bool> reached_;
     std::map<ValueId, ValueId> shifts_;
 };
 

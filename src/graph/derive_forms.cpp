@@ -90,6 +90,12 @@ void StateForms::refuse_sign(const Op& op) const {
                    ir::info(op.code).name, op.where, "write decays as exp(g), or declare the ranges of inputs"});
 }
 
+/// Sums of more terms than are worth a product each are refused, before sums of them have too many to write down.
+void StateForms::check_terms(std::size_t terms, const Op& op) const {
+    constexpr std::size_t kMostTerms = 64;
+    if (terms > kMostTerms) refuse(op, fmt::format("a sum of more than {} terms", kMostTerms));
+}
+
 bool StateForms::is_state(ValueId v) const { return wide_axes(shape(v)).size() == rank_; }
 
 /// The wide axes of v, as axes of the state; `of`: the shape that v is aligned with.
@@ -173,6 +179,7 @@ std::vector<std::pair<TokenRow, TokenRow>> StateForms::outers_of(ValueId v, cons
             auto all = first();
             for (auto [x, y] : outers_of(op.args[1], user))
                 all.emplace_back(op.code == Opcode::Sub ? TokenRow{out_.neg(x.v), x.tokens} : x, y);
+            check_terms(all.size(), op);
             return all;
         }
         case Opcode::Neg: {
@@ -308,6 +315,9 @@ StateForm StateForms::summed(StateForm a, const StateForm& b, bool minus, const 
         if (minus) c.coefficient = times(out_, c.coefficient, {out_.constant(-1), false});
         a.couplings.push_back(std::move(c));
     }
+    std::size_t terms = a.couplings.size();
+    for (const Outer& o : a.outers) terms += 1 + o.value->reads.size();
+    check_terms(terms, op);
     if (b.state.empty()) return a;
     if (a.state.empty()) {
         if (minus) refuse_sign(op);
@@ -339,6 +349,12 @@ StateForm StateForms::summed(StateForm a, const StateForm& b, bool minus, const 
 
 /// (Σ c I + Σ x yᵀ) @ S, or S @ (…) where keys have axis 1.
 StateForm StateForms::transformed(ValueId matrix, const std::shared_ptr<const StateForm>& form, const Op& op) {
+    if (const auto it = transformed_.find({matrix, form}); it != transformed_.end()) return it->second;
+    StateForm made = transformed_anew(matrix, form, op);
+    return transformed_.emplace(std::pair(matrix, form), std::move(made)).first->second;
+}
+
+StateForm StateForms::transformed_anew(ValueId matrix, const std::shared_ptr<const StateForm>& form, const Op& op) {
     const Op& m = step_.op(matrix);
     if (m.code == Opcode::Identity) return *form;
     if (m.code == Opcode::Add || m.code == Opcode::Sub) {
@@ -446,6 +462,7 @@ ReadForm StateForms::read(ValueId v) {
             if (op.code == Opcode::Sub) b = times_known(std::move(b), {out_.constant(-1), false}, op);
             a.known = plus(out_, a.known, b.known);
             a.reads.insert(a.reads.end(), b.reads.begin(), b.reads.end());
+            check_terms(a.reads.size(), op);
             return a;
         }
         case Opcode::Neg:

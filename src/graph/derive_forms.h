@@ -105,12 +105,14 @@ class StateForms {
     StateForm summed(StateForm a, const StateForm& b, bool minus, const ir::Op& op);
     StateForm of_known(ir::ValueId v);
     StateForm transformed(ir::ValueId matrix, const std::shared_ptr<const StateForm>& form, const ir::Op& op);
+    StateForm transformed_anew(ir::ValueId matrix, const std::shared_ptr<const StateForm>& form, const ir::Op& op);
     StateForm outer_of(ir::ValueId key, ir::ValueId vector, const ir::Op& op);
     Outer outer(TokenRow key, ReadForm value);
     ReadForm times_known(ReadForm form, TokenRow factor, const ir::Op& op);
     Read read_of(TokenRow key, std::shared_ptr<const StateForm> of);
     Decay decay(ir::ValueId factor, const ir::Op& op, bool inverse);
     void append(std::vector<Outer>& outers, const Outer& outer, bool minus);
+    void check_terms(std::size_t terms, const ir::Op& op) const;
     [[nodiscard]] std::vector<int> axes_in(ir::ValueId v, const Shape& of) const;
     /// (axis 0, axis 1) of a known matrix that is a sum of outer products.
     std::vector<std::pair<TokenRow, TokenRow>> outers_of(ir::ValueId v, const ir::Op& op);
@@ -128,6 +130,7 @@ class StateForms {
     int key_axis_;
     std::map<ir::ValueId, std::string> others_;
     std::map<ir::ValueId, std::shared_ptr<const StateForm>> forms_;
+    std::map<std::pair<ir::ValueId, std::shared_ptr<const StateForm>>, StateForm> transformed_;
     std::set<const ReadForm*> solved_;  ///< read again after they were written: no longer to be added to
 };
 

@@ -2,10 +2,12 @@
 /// every token, with the tokens as a first axis. Axes of size 1 are left out, so that there is one form of everything.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "ir/definition.h"
+#include "ir/known.h"
 
 namespace forge::graph {
 
@@ -66,8 +68,12 @@ class ChunkWriter {
     ir::ValueId constant_at(double value, const Location& where);
     ir::ValueId known_or_added(ir::Op op);
     ir::ValueId merged(const std::vector<ir::ValueId>& parts);
+    ir::ValueId merged_anew(const std::vector<ir::ValueId>& parts);
+    std::optional<double> padding(ir::ValueId v, ir::Known<std::optional<double>>& known) const;
+    std::optional<double> padding_of(const ir::Op& op, ir::Known<std::optional<double>>& known) const;
 
     const ir::Definition& def_;
+    std::map<std::vector<ir::ValueId>, ir::ValueId> merged_;
 };
 
 /// Does operations of `step` for all tokens.

@@ -147,6 +147,12 @@ ValueId ChunkWriter::interleave(const std::vector<ValueId>& parts, std::int64_t 
 
 /// Rows by turns, where all of them are made alike: from rows of one value, by the same operations.
 ValueId ChunkWriter::merged(const std::vector<ValueId>& parts) {
+    if (const auto it = merged_.find(parts); it != merged_.end()) return it->second;
+    const ValueId whole = merged_anew(parts);
+    return merged_[parts] = whole;
+}
+
+ValueId ChunkWriter::merged_anew(const std::vector<ValueId>& parts) {
     const auto count = static_cast<std::int64_t>(parts.size());
     const Op first = fn.op(parts[0]);
     if (std::all_of(parts.begin(), parts.end(), [&](ValueId p) { return p == parts[0]; }))
@@ -187,8 +193,16 @@ ValueId ChunkWriter::merged(const std::vector<ValueId>& parts) {
 }
 
 std::optional<double> ChunkWriter::padding(ValueId v) const {
-    const Op& op = fn.op(v);
-    const auto arg = [&](std::size_t i) { return padding(op.args[i]); };
+    ir::Known<std::optional<double>> known;
+    return padding(v, known);
+}
+
+std::optional<double> ChunkWriter::padding(ValueId v, ir::Known<std::optional<double>>& known) const {
+    return known.at(v, [&] { return padding_of(fn.op(v), known); });
+}
+
+std::optional<double> ChunkWriter::padding_of(const Op& op, ir::Known<std::optional<double>>& known) const {
+    const auto arg = [&](std::size_t i) { return padding(op.args[i], known); };
     const auto zero = [&](std::size_t i) { return arg(i) == 0.0; };
     if (op.code == Opcode::Constant) return op.attrs.value;
     if (op.code == Opcode::Param) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ir/infer.h"
+#include "ir/known.h"
 
 namespace forge::graph {
 namespace {
@@ -30,19 +31,20 @@ void shift_axes(Terms& terms, int from, int by) {
             if (a >= from) a += by;
 }
 
+/// Axes of what is unsqueezed or permuted.
+void rearrange(std::vector<int>& axes, const Op& op) {
+    for (int& a : axes) {
+        if (op.code == Opcode::Unsqueeze) a += a >= op.attrs.dim ? 1 : 0;
+        else a = static_cast<int>(std::find(op.attrs.perm.begin(), op.attrs.perm.end(), a) - op.attrs.perm.begin());
+    }
+}
+
 void scale(Terms& terms, double by) {
     for (Term& t : terms) t.coefficient *= by;
 }
 
 void append(Terms& into, Terms terms) {
     for (Term& t : terms) add_term(into, std::move(t));
-}
-
-/// Terms of an operand, laid into the (maybe larger) rank of the op by right alignment.
-Terms operand_terms(const Function& fn, ValueId v, int rank) {
-    Terms terms = linear_terms(fn, v);
-    shift_axes(terms, 0, rank - fn.op(v).type.rank());
-    return terms;
 }
 
 Terms scan_terms(const Function& fn, const Op& op) {
@@ -71,27 +73,7 @@ bool is_summed(const Function& fn, ValueId v) {
     });
 }
 
-Terms repeated_terms(const Function& fn, const Op& op, ValueId v) {
-    Terms terms = linear_terms(fn, op.args[0]);
-    for (Term& t : terms) {
-        if (t.kind == Kind::Total) continue;
-        if (t.repeat != 1 || t.axes.empty() || t.axes[0] != 0) return opaque(fn, v);
-        t.repeat = op.attrs.count;
-    }
-    return terms;
-}
-
 bool is_number(const Function& fn, ValueId v) { return fn.op(v).code == Opcode::Constant; }
-
-Terms product_terms(const Function& fn, const Op& op, ValueId v) {
-    for (const int c : {0, 1}) {
-        if (!is_number(fn, op.args[static_cast<std::size_t>(c)])) continue;
-        Terms terms = operand_terms(fn, op.args[static_cast<std::size_t>(1 - c)], op.type.rank());
-        scale(terms, fn.op(op.args[static_cast<std::size_t>(c)]).attrs.value);
-        return terms;
-    }
-    return opaque(fn, v);
-}
 
 /// The atom of a term as a value of rank `rank`.
 ValueId emit_atom(Function& fn, const Term& term, int rank, const Location& where) {
@@ -167,60 +149,99 @@ double take(Terms& terms, Kind kind, ValueId g, std::int64_t repeat, const std::
 
 namespace {
 
-/// Of a view: its operand's terms with other axes.
-Terms rearranged_terms(const Function& fn, const Op& op, ValueId v) {
-    if (op.code == Opcode::Expand) return operand_terms(fn, op.args[0], op.type.rank());
-    if (op.code == Opcode::RepeatInterleave) return op.attrs.dim == 0 ? repeated_terms(fn, op, v) : opaque(fn, v);
-    if (op.code != Opcode::Unsqueeze && op.code != Opcode::Permute) return opaque(fn, v);
-    Terms terms = linear_terms(fn, op.args[0]);
-    if (op.code == Opcode::Unsqueeze) shift_axes(terms, static_cast<int>(op.attrs.dim), 1);
-    else
-        for (Term& t : terms)
-            for (int& a : t.axes)
-                a = static_cast<int>(std::find(op.attrs.perm.begin(), op.attrs.perm.end(), a) - op.attrs.perm.begin());
-    return terms;
-}
+/// The terms of values, each worked out once.
+class LinearTerms {
+  public:
+    explicit LinearTerms(const Function& fn) : fn_(fn) {}
+
+    Terms of(ValueId v) {
+        return known_.at(v, [&] { return work_out(v); });
+    }
+
+  private:
+    Terms work_out(ValueId v) {
+        const Op& op = fn_.op(v);
+        const int rank = op.type.rank();
+        if (is_summed(fn_, v)) return opaque(fn_, v);
+        switch (ir::linear(op.code)) {
+            case Linear::Sum:
+            case Linear::Difference: {
+                Terms terms = operand_terms(op.args[0], rank), right = operand_terms(op.args[1], rank);
+                if (op.code == Opcode::Sub) scale(right, -1);
+                append(terms, std::move(right));
+                return terms;
+            }
+            case Linear::Negated: {
+                Terms terms = of(op.args[0]);
+                scale(terms, -1);
+                return terms;
+            }
+            case Linear::Product:
+                return product_terms(op, v);
+            case Linear::Summed:
+                return op.attrs.dim == 0 ? scan_terms(fn_, op) : opaque(fn_, v);
+            case Linear::Rearranged:
+                return rearranged_terms(op, v);
+            case Linear::Opaque:
+            case Linear::Same:
+            case Linear::Quotient:
+            case Linear::Selected:
+            case Linear::Joined:
+            case Linear::Masked:
+            case Linear::Second:
+            case Linear::Contraction:
+            case Linear::Weighted:
+            case Linear::Accumulated:
+            case Linear::Subtracted:
+                return opaque(fn_, v);
+        }
+        return opaque(fn_, v);
+    }
+
+    /// Terms of an operand, laid into the (maybe larger) rank of the op by right alignment.
+    Terms operand_terms(ValueId v, int rank) {
+        Terms terms = of(v);
+        shift_axes(terms, 0, rank - fn_.op(v).type.rank());
+        return terms;
+    }
+
+    Terms product_terms(const Op& op, ValueId v) {
+        for (const int c : {0, 1}) {
+            if (!is_number(fn_, op.args[static_cast<std::size_t>(c)])) continue;
+            Terms terms = operand_terms(op.args[static_cast<std::size_t>(1 - c)], op.type.rank());
+            scale(terms, fn_.op(op.args[static_cast<std::size_t>(c)]).attrs.value);
+            return terms;
+        }
+        return opaque(fn_, v);
+    }
+
+    /// Of a view: its operand's terms with other axes.
+    Terms rearranged_terms(const Op& op, ValueId v) {
+        if (op.code == Opcode::Expand) return operand_terms(op.args[0], op.type.rank());
+        if (op.code == Opcode::RepeatInterleave) return op.attrs.dim == 0 ? repeated_terms(op, v) : opaque(fn_, v);
+        if (op.code != Opcode::Unsqueeze && op.code != Opcode::Permute) return opaque(fn_, v);
+        Terms terms = of(op.args[0]);
+        for (Term& t : terms) rearrange(t.axes, op);
+        return terms;
+    }
+
+    Terms repeated_terms(const Op& op, ValueId v) {
+        Terms terms = of(op.args[0]);
+        for (Term& t : terms) {
+            if (t.kind == Kind::Total) continue;
+            if (t.repeat != 1 || t.axes.empty() || t.axes[0] != 0) return opaque(fn_, v);
+            t.repeat = op.attrs.count;
+        }
+        return terms;
+    }
+
+    const Function& fn_;
+    ir::Known<Terms> known_;
+};
 
 }  // namespace
 
-Terms linear_terms(const Function& fn, ValueId v) {
-    const Op& op = fn.op(v);
-    const int rank = op.type.rank();
-    if (is_summed(fn, v)) return opaque(fn, v);
-    switch (ir::linear(op.code)) {
-        case Linear::Sum:
-        case Linear::Difference: {
-            Terms terms = operand_terms(fn, op.args[0], rank), right = operand_terms(fn, op.args[1], rank);
-            if (op.code == Opcode::Sub) scale(right, -1);
-            append(terms, std::move(right));
-            return terms;
-        }
-        case Linear::Negated: {
-            Terms terms = linear_terms(fn, op.args[0]);
-            scale(terms, -1);
-            return terms;
-        }
-        case Linear::Product:
-            return product_terms(fn, op, v);
-        case Linear::Summed:
-            return op.attrs.dim == 0 ? scan_terms(fn, op) : opaque(fn, v);
-        case Linear::Rearranged:
-            return rearranged_terms(fn, op, v);
-        case Linear::Opaque:
-        case Linear::Same:
-        case Linear::Quotient:
-        case Linear::Selected:
-        case Linear::Joined:
-        case Linear::Masked:
-        case Linear::Second:
-        case Linear::Contraction:
-        case Linear::Weighted:
-        case Linear::Accumulated:
-        case Linear::Subtracted:
-            return opaque(fn, v);
-    }
-    return opaque(fn, v);
-}
+Terms linear_terms(const Function& fn, ValueId v) { return LinearTerms(fn).of(v); }
 
 namespace {
 
@@ -232,95 +253,101 @@ bool carries_factors(Opcode code) {
 }  // namespace
 
 bool has_exponential(const Function& fn, ValueId v) {
-    const Op& op = fn.op(v);
-    if (op.code == Opcode::Exp || op.code == Opcode::Exp2) return true;
-    switch (ir::linear(op.code)) {
-        case Linear::Product:
-        case Linear::Quotient:
-            return has_exponential(fn, op.args[0]) || has_exponential(fn, op.args[1]);
-        case Linear::Negated:
-            return has_exponential(fn, op.args[0]);
-        case Linear::Rearranged:
-            return carries_factors(op.code) && has_exponential(fn, op.args[0]);
-        case Linear::Opaque:
-        case Linear::Same:
-        case Linear::Sum:
-        case Linear::Difference:
-        case Linear::Selected:
-        case Linear::Joined:
-        case Linear::Summed:
-        case Linear::Masked:
-        case Linear::Second:
-        case Linear::Contraction:
-        case Linear::Weighted:
-        case Linear::Accumulated:
-        case Linear::Subtracted:
-            return false;
-    }
-    return false;
+    return ir::comes_from(
+        fn, v, [&](ValueId u) { return fn.op(u).code == Opcode::Exp || fn.op(u).code == Opcode::Exp2; },
+        [&](ValueId u) {
+            const Opcode code = fn.op(u).code;
+            const Linear kind = ir::linear(code);
+            return kind == Linear::Product || kind == Linear::Quotient || kind == Linear::Negated ||
+                   carries_factors(code);
+        });
 }
 
 namespace {
 
-Factored factor_view(Function& fn, const Op& op) {
-    Factored f = factor(fn, op.args[0]);
-    for (ValueId& x : f.factors)
-        if (fn.op(x).type.rank() > 0) x = ir::emit(fn, op.code, {x}, op.attrs, op.where);
-    for (Term& t : f.exponent)
-        for (int& a : t.axes) {
-            if (op.code == Opcode::Unsqueeze) a += a >= op.attrs.dim ? 1 : 0;
-            else a = static_cast<int>(std::find(op.attrs.perm.begin(), op.attrs.perm.end(), a) - op.attrs.perm.begin());
-        }
-    return f;
-}
-
 /// Factors of equal rank to the view's operand only: right alignment must not hide a missing axis.
 bool full_rank(const Function& fn, ValueId v) {
-    const Op& op = fn.op(v);
-    if (op.code == Opcode::Mul || op.code == Opcode::Div)
-        return std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
-            return fn.op(a).type.rank() == 0 || (fn.op(a).type.rank() == op.type.rank() && full_rank(fn, a));
-        });
-    return true;
+    const auto product = [&](ValueId u) { return fn.op(u).code == Opcode::Mul || fn.op(u).code == Opcode::Div; };
+    const auto broadcasts = [&](ValueId u) {
+        const std::vector<ValueId>& args = fn.op(u).args;
+        return product(u) && std::any_of(args.begin(), args.end(), [&](ValueId a) {
+                   const int rank = fn.op(a).type.rank();
+                   return rank != 0 && rank != fn.op(u).type.rank();
+               });
+    };
+    return !ir::comes_from(fn, v, broadcasts, product);
 }
+
+/// The factors of values, each worked out once.
+class Factoring {
+  public:
+    explicit Factoring(Function& fn) : fn_(fn) {}
+
+    Factored of(ValueId v) {
+        return known_.at(v, [&] {
+            Factored f = has_exponential(fn_, v) ? work_out(v) : Factored{{v}, {}};
+            return f.factors.size() <= kMostFactors ? f : Factored{{v}, {}};
+        });
+    }
+
+  private:
+    Factored work_out(ValueId v) {
+        const Op op = fn_.op(v);  // a copy: the function grows
+        switch (op.code) {
+            case Opcode::Exp:
+            case Opcode::Exp2: {
+                Terms terms = linear_terms(fn_, op.args[0]);
+                if (op.code == Opcode::Exp2) scale(terms, std::numbers::ln2);
+                return {{}, std::move(terms)};
+            }
+            case Opcode::Mul: {
+                Factored a = operand(op, 0), b = operand(op, 1);
+                a.factors.insert(a.factors.end(), b.factors.begin(), b.factors.end());
+                append(a.exponent, std::move(b.exponent));
+                return a;
+            }
+            case Opcode::Div: {
+                Factored a = operand(op, 0), b = operand(op, 1);
+                if (!b.factors.empty()) return {{v}, {}};
+                scale(b.exponent, -1);
+                append(a.exponent, std::move(b.exponent));
+                return a;
+            }
+            case Opcode::Neg: {
+                Factored f = operand(op, 0);
+                f.factors.push_back(ir::emit_constant(fn_, -1, op.where));
+                return f;
+            }
+            case Opcode::Unsqueeze:
+            case Opcode::Permute:
+                return full_rank(fn_, op.args[0]) ? view(op) : Factored{{v}, {}};
+            default:
+                return {{v}, {}};
+        }
+    }
+
+    Factored operand(const Op& op, std::size_t i) {
+        Factored f = of(op.args[i]);
+        shift_axes(f.exponent, 0, op.type.rank() - fn_.op(op.args[i]).type.rank());
+        return f;
+    }
+
+    Factored view(const Op& op) {
+        Factored f = of(op.args[0]);
+        for (ValueId& x : f.factors)
+            if (fn_.op(x).type.rank() > 0) x = ir::emit(fn_, op.code, {x}, op.attrs, op.where);
+        for (Term& t : f.exponent) rearrange(t.axes, op);
+        return f;
+    }
+
+    static constexpr std::size_t kMostFactors = 64;  ///< a product of more is a factor itself
+    Function& fn_;
+    ir::Known<Factored> known_;
+};
 
 }  // namespace
 
-Factored factor(Function& fn, ValueId v) {
-    if (!has_exponential(fn, v)) return {{v}, {}};
-    const Op op = fn.op(v);
-    const int rank = op.type.rank();
-    const auto operand = [&](std::size_t i) {
-        Factored f = factor(fn, op.args[i]);
-        shift_axes(f.exponent, 0, rank - fn.op(op.args[i]).type.rank());
-        return f;
-    };
-    if (op.code == Opcode::Exp || op.code == Opcode::Exp2) {
-        Terms terms = linear_terms(fn, op.args[0]);
-        if (op.code == Opcode::Exp2) scale(terms, std::numbers::ln2);
-        return {{}, std::move(terms)};
-    }
-    if (op.code == Opcode::Mul) {
-        Factored a = operand(0), b = operand(1);
-        a.factors.insert(a.factors.end(), b.factors.begin(), b.factors.end());
-        append(a.exponent, std::move(b.exponent));
-        return a;
-    }
-    if (op.code == Opcode::Div) {
-        Factored a = operand(0), b = operand(1);
-        if (!b.factors.empty()) return {{v}, {}};
-        scale(b.exponent, -1);
-        append(a.exponent, std::move(b.exponent));
-        return a;
-    }
-    if (op.code == Opcode::Neg) {
-        Factored f = operand(0);
-        f.factors.push_back(ir::emit_constant(fn, -1, op.where));
-        return f;
-    }
-    const bool view = op.code == Opcode::Unsqueeze || op.code == Opcode::Permute;
-    return view && full_rank(fn, op.args[0]) ? factor_view(fn, op) : Factored{{v}, {}};
-}
+Factored factor(Function& fn, ValueId v) { return Factoring(fn).of(v); }
 
 namespace {
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "frontend/join.h"
+#include "ir/known.h"
 
 namespace forge::graph {
 namespace {
@@ -48,18 +50,21 @@ class Reader {
         std::string name;
         int sign;
         bool total, prefix, logarithm;
+        auto operator<=>(const Found&) const = default;
     };
+    using Seen = std::set<std::pair<ValueId, Found>>;  ///< each way to a value is followed once
     struct Gate {
         int decisive = 0;  ///< the sign in an exponent that is a decay beyond doubt
     };
 
     /// The inputs that a value is a signed sum of, each perhaps times something that is not negative.
-    void trace(ValueId v, Found so_far, std::vector<Found>& found) const {
+    void trace(ValueId v, Found so_far, std::vector<Found>& found, Seen& seen) {
+        if (!seen.emplace(v, so_far).second) return;
         const Op& op = fn_.op(v);
         const auto go_on = [&](std::size_t i, int sign = 1) {
             Found next = so_far;
             next.sign *= sign;
-            trace(op.args[i], next, found);
+            trace(op.args[i], next, found, seen);
         };
         switch (ir::linear(op.code)) {
             case Linear::Summed:
@@ -101,8 +106,10 @@ class Reader {
     }
 
     /// 1 or -1 for a factor of that sign (or 0) whatever the inputs are; else 0.
-    [[nodiscard]] int sign_of(ValueId v) const {
-        const Op& op = fn_.op(v);
+    int sign_of(ValueId v) {
+        return signs_.at(v, [&] { return sign_of_op(fn_.op(v)); });
+    }
+    int sign_of_op(const Op& op) {
         if (op.code == Opcode::Constant) return op.attrs.value < 0 ? -1 : 1;
         if (op.code == Opcode::Param) return op.attrs.role == Role::Mask ? 1 : 0;
         if (is_positive(op.code)) return 1;
@@ -114,7 +121,8 @@ class Reader {
 
     void exponent(ValueId v, bool decay) {
         std::vector<Found> found;
-        trace(v, {"", 1, false, false, false}, found);
+        Seen seen;
+        trace(v, {"", 1, false, false, false}, found, seen);
         for (const Found& f : found) {
             if (!decay && !f.total && !f.prefix) continue;  // exp(x) of a token alone may be anything
             if (f.logarithm) {
@@ -166,6 +174,7 @@ class Reader {
     }
 
     const Function& fn_;
+    ir::Known<int> signs_;
     std::map<std::string, Gate> gates_;
     std::map<std::string, bool> decays_;
     std::map<std::string, bool> rows_;  ///< and whether they are multiplied with themselves

@@ -51,9 +51,9 @@ ValueId join_sum(Function& fn, ValueId v) {
 }
 
 bool scales_identity(const Function& fn, ValueId v) {
-    const Op& op = fn.op(v);
-    if (op.code == Opcode::Identity) return true;
-    return op.code == Opcode::Mul && (scales_identity(fn, op.args[0]) || scales_identity(fn, op.args[1]));
+    return ir::comes_from(
+        fn, v, [&](ValueId u) { return fn.op(u).code == Opcode::Identity; },
+        [&](ValueId u) { return fn.op(u).code == Opcode::Mul; });
 }
 
 /// (d * I) @ s = d * s, for d a number or a column of factors.

@@ -17,6 +17,7 @@ std::optional<Scaled> scaled(const ir::Function& fn, ir::ValueId v) {
     if (op.code != ir::Opcode::Mul || op.type.rank() != 2) return std::nullopt;
     for (std::size_t i = 0; i < 2; ++i) {
         const ir::Op &scale = fn.op(op.args[i]), &matrix = fn.op(op.args[1 - i]);
+        if (matrix.type.dtype == DType::Bool) continue;  // which products do not take
         if (matrix.type.shape == op.type.shape && scale_axis(matrix.type) == std::nullopt)
             if (const auto axis = scale_axis(scale.type)) return Scaled{op.args[1 - i], op.args[i], *axis};
     }

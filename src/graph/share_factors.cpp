@@ -82,9 +82,10 @@ class Factors {
         return p;
     }
     void flatten(ValueId v, Product& p) const {
+        constexpr std::size_t kMostMatrices = 64;  // a product of more is a factor itself
         const Op& op = fn_.op(v);
         if (op.type != *type_) return p.scales.push_back(v);
-        if (!is_product(v)) return p.matrices.push_back(v);
+        if (!is_product(v) || p.matrices.size() >= kMostMatrices) return p.matrices.push_back(v);
         if (op.code == Opcode::Neg) p.negative = !p.negative;
         if (op.code == Opcode::Tril) p.diagonal = std::min(p.diagonal, static_cast<std::int64_t>(op.attrs.diagonal));
         for (const ValueId a : op.args) flatten(a, p);

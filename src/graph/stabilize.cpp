@@ -18,6 +18,7 @@
 #include "graph/passes.h"
 #include "graph/sums.h"
 #include "ir/infer.h"
+#include "ir/known.h"
 #include "ir/rebuild.h"
 #include "ir/triangular.h"
 
@@ -77,6 +78,11 @@ class Stabilizer {
 
     /// v as it is needed where only entries j <= i (strict: j < i) count.
     ValueId under_tril(ValueId v, bool strict) {
+        return (strict ? strictly_under_tril_ : under_tril_).at(v, [&] { return made_under_tril(v, strict); });
+    }
+
+  private:
+    ValueId made_under_tril(ValueId v, bool strict) {
         const Op op = out_.op(v);
         if (op.type.rank() != 2) return v;
         if (op.code == Opcode::Add || op.code == Opcode::Sub) {
@@ -86,7 +92,6 @@ class Stabilizer {
         return product_under_tril(v, strict);
     }
 
-  private:
     ValueId product_under_tril(ValueId v, bool strict) {
         Factored product = flatten(v);
         bool changed = false;
@@ -108,12 +113,16 @@ class Stabilizer {
     /// The product tree, also where no exponential takes part outside a matmul.
     Factored flatten(ValueId v) {
         if (has_exponential(out_, v)) return factor(out_, v);
-        const Op op = out_.op(v);
-        if (op.code != Opcode::Mul) return {{v}, {}};
-        Factored a = flatten(op.args[0]);
-        const Factored b = flatten(op.args[1]);
-        a.factors.insert(a.factors.end(), b.factors.begin(), b.factors.end());
-        return a;
+        Factored product;
+        collect_factors(v, product.factors);
+        return product;
+    }
+
+    void collect_factors(ValueId v, std::vector<ValueId>& factors) {
+        constexpr std::size_t kMostFactors = 64;  // a product of more is a factor itself
+        const Op& op = out_.op(v);
+        if (op.code != Opcode::Mul || factors.size() >= kMostFactors) return factors.push_back(v);
+        for (const ValueId a : op.args) collect_factors(a, factors);
     }
 
     std::optional<ValueId> matmul_under_tril(ValueId v, bool strict, std::vector<ValueId>& masks) {
@@ -204,6 +213,7 @@ class Stabilizer {
 
     Function& out_;
     Location where_;
+    ir::Known<ValueId> under_tril_, strictly_under_tril_;
 
   public:
     /// A product with exp(G) of values that a triangle was applied to, or of a sum with such an addend.

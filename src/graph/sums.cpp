@@ -11,9 +11,10 @@ using ir::Opcode;
 using ir::ValueId;
 
 void collect(const Function& fn, ValueId v, bool negative, const ir::Type& type, std::vector<Addend>& sum) {
+    constexpr std::size_t kMostAddends = 64;  // a sum of more is an addend itself
     const Op& op = fn.op(v);
-    if ((op.code == Opcode::Add || op.code == Opcode::Sub) && op.type == type && fn.op(op.args[0]).type == type &&
-        fn.op(op.args[1]).type == type) {
+    if (sum.size() < kMostAddends && (op.code == Opcode::Add || op.code == Opcode::Sub) && op.type == type &&
+        fn.op(op.args[0]).type == type && fn.op(op.args[1]).type == type) {
         collect(fn, op.args[0], negative, type, sum);
         collect(fn, op.args[1], negative != (op.code == Opcode::Sub), type, sum);
     } else {

@@ -10,6 +10,7 @@
 #include "forge/error.h"
 #include "graph/passes.h"
 #include "ir/infer.h"
+#include "ir/known.h"
 #include "ir/text.h"
 
 namespace forge::graph {
@@ -83,21 +84,33 @@ class Analysis {
 
     /// The first op on the way to v that is not affine in the states.
     [[nodiscard]] std::optional<ValueId> obstacle(ValueId v) const {
+        ir::Known<std::optional<ValueId>> known;
+        return obstacle(v, known);
+    }
+
+  private:
+    std::optional<ValueId> obstacle(ValueId v, ir::Known<std::optional<ValueId>>& known) const {
+        return known.at(v, [&]() -> std::optional<ValueId> {
+            if (!varies(v) || is_state(fn_.op(v))) return std::nullopt;
+            for (const ValueId a : fn_.op(v).args)
+                if (const auto found = obstacle(a, known)) return found;
+            return is_affine(v) ? std::nullopt : std::optional(v);
+        });
+    }
+
+    /// Whether an operation is affine in operands that vary, as far as they are affine in the states.
+    [[nodiscard]] bool is_affine(ValueId v) const {
         const Op& op = fn_.op(v);
-        if (!varies(v) || is_state(op)) return std::nullopt;
-        for (const ValueId a : op.args)
-            if (const auto found = obstacle(a)) return found;
         const auto linear = linear_operands(op);
         int varying = 0;
         for (std::size_t i = 0; i < op.args.size(); ++i) {
             if (!varies(op.args[i])) continue;
-            if (!linear || std::find(linear->begin(), linear->end(), i) == linear->end()) return v;
+            if (!linear || std::find(linear->begin(), linear->end(), i) == linear->end()) return false;
             varying += accumulates(op) && i == 2 ? 0 : 1;
         }
-        return varying > 1 && !ir::is_additive(ir::linear(op.code)) ? std::optional(v) : std::nullopt;
+        return varying <= 1 || ir::is_additive(ir::linear(op.code));
     }
 
-  private:
     std::set<std::string>& reads(ValueId v) { return reads_[static_cast<std::size_t>(v)]; }
     const Function& fn_;
     std::vector<std::set<std::string>> reads_;
@@ -123,52 +136,69 @@ Class class_of_scale(const ir::Type& scale, const ir::Type& state) {
     return rows ? Class::DiagonalRows : columns ? Class::DiagonalColumns : Class::Scalar;
 }
 
-/// The class of the linear part of v as a map of the state.
-Class class_of(const Function& fn, const Analysis& analysis, ValueId v, const ir::Type& state) {
-    const Op& op = fn.op(v);
-    if (is_state(op)) return Class::Identity;
-    const auto varying = [&](std::size_t i) { return i < op.args.size() && analysis.varies(op.args[i]); };
-    const auto of = [&](std::size_t i) { return class_of(fn, analysis, op.args[i], state); };
-    switch (ir::linear(op.code)) {
-        case Linear::Product:
-        case Linear::Quotient: {
-            const std::size_t s = varying(0) ? 0 : 1;
-            return join(of(s), class_of_scale(fn.op(op.args[1 - s]).type, state));
-        }
-        case Linear::Sum:
-        case Linear::Difference: {
-            if (!varying(0) || !varying(1)) return of(varying(0) ? 0 : 1);
-            const Class a = of(0), b = of(1);
-            if (a <= Class::Elementwise && b <= Class::Elementwise) return join(join(a, b), Class::Scalar);
-            const bool left = a == Class::DenseLeft || b == Class::DenseLeft || a == Class::DiagonalMinusLowRankLeft ||
-                              b == Class::DiagonalMinusLowRankLeft;
-            const bool diagonal = a <= Class::DiagonalRows || b <= Class::DiagonalRows;
-            return left ? (diagonal ? Class::DiagonalMinusLowRankLeft : Class::DenseLeft)
-                        : (diagonal ? Class::DiagonalMinusLowRankRight : Class::DenseRight);
-        }
-        case Linear::Accumulated:
-        case Linear::Subtracted:
-            if (!varying(0) && !varying(1)) return of(2);
-            if (varying(2)) return varying(1) ? Class::DiagonalMinusLowRankLeft : Class::DiagonalMinusLowRankRight;
-            return varying(1) ? Class::DenseLeft : Class::DenseRight;
-        case Linear::Contraction:
-            return varying(1) ? Class::DenseLeft : Class::DenseRight;
-        case Linear::Negated:
-            return join(of(0), Class::Scalar);
-        case Linear::Same:
-            return of(0);
-        case Linear::Opaque:
-        case Linear::Rearranged:
-        case Linear::Selected:
-        case Linear::Joined:
-        case Linear::Summed:
-        case Linear::Masked:
-        case Linear::Second:
-        case Linear::Weighted:
-            return Class::Coupled;  // affine, but in a form that mixes entries: no summary of a known shape
+/// The classes of the linear parts of values as maps of a state.
+class Classes {
+  public:
+    Classes(const Function& fn, const Analysis& analysis, const ir::Type& state)
+        : fn_(fn), analysis_(analysis), state_(state) {}
+
+    Class of(ValueId v) {
+        return known_.at(v, [&] { return is_state(fn_.op(v)) ? Class::Identity : of_op(fn_.op(v)); });
     }
-    return Class::Coupled;
-}
+
+  private:
+    [[nodiscard]] bool varying(const Op& op, std::size_t i) const {
+        return i < op.args.size() && analysis_.varies(op.args[i]);
+    }
+
+    Class of_op(const Op& op) {
+        switch (ir::linear(op.code)) {
+            case Linear::Product:
+            case Linear::Quotient: {
+                const std::size_t s = varying(op, 0) ? 0 : 1;
+                return join(of(op.args[s]), class_of_scale(fn_.op(op.args[1 - s]).type, state_));
+            }
+            case Linear::Sum:
+            case Linear::Difference: {
+                if (!varying(op, 0) || !varying(op, 1)) return of(op.args[varying(op, 0) ? 0 : 1]);
+                const Class a = of(op.args[0]), b = of(op.args[1]);
+                if (a <= Class::Elementwise && b <= Class::Elementwise) return join(join(a, b), Class::Scalar);
+                const bool left = a == Class::DenseLeft || b == Class::DenseLeft ||
+                                  a == Class::DiagonalMinusLowRankLeft || b == Class::DiagonalMinusLowRankLeft;
+                const bool diagonal = a <= Class::DiagonalRows || b <= Class::DiagonalRows;
+                return left ? (diagonal ? Class::DiagonalMinusLowRankLeft : Class::DenseLeft)
+                            : (diagonal ? Class::DiagonalMinusLowRankRight : Class::DenseRight);
+            }
+            case Linear::Accumulated:
+            case Linear::Subtracted:
+                if (!varying(op, 0) && !varying(op, 1)) return of(op.args[2]);
+                if (varying(op, 2))
+                    return varying(op, 1) ? Class::DiagonalMinusLowRankLeft : Class::DiagonalMinusLowRankRight;
+                return varying(op, 1) ? Class::DenseLeft : Class::DenseRight;
+            case Linear::Contraction:
+                return varying(op, 1) ? Class::DenseLeft : Class::DenseRight;
+            case Linear::Negated:
+                return join(of(op.args[0]), Class::Scalar);
+            case Linear::Same:
+                return of(op.args[0]);
+            case Linear::Opaque:
+            case Linear::Rearranged:
+            case Linear::Selected:
+            case Linear::Joined:
+            case Linear::Summed:
+            case Linear::Masked:
+            case Linear::Second:
+            case Linear::Weighted:
+                return Class::Coupled;  // affine, but in a form that mixes entries: no summary of a known shape
+        }
+        return Class::Coupled;
+    }
+
+    const Function& fn_;
+    const Analysis& analysis_;
+    const ir::Type& state_;
+    ir::Known<Class> known_;
+};
 
 Shape summary_shape(Class cls, const ir::Type& state) {
     Shape shape = state.shape;
@@ -244,7 +274,7 @@ Transition transition_of(const Function& fn, const Analysis& analysis, const ir:
         t.summary = summary_shape(t.cls, fn.op(result.value).type);
         return t;
     }
-    t.cls = class_of(fn, analysis, result.value, fn.op(param).type);
+    t.cls = Classes(fn, analysis, fn.op(param).type).of(result.value);
     if (t.cls == Class::Coupled) return stop(Class::Coupled, result.value);
     t.summary = summary_shape(t.cls, fn.op(param).type);
     return t;

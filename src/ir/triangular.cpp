@@ -1,6 +1,6 @@
 #include "ir/triangular.h"
 
-#include <map>
+#include "ir/known.h"
 
 namespace forge::ir {
 namespace {
@@ -32,11 +32,9 @@ Triangle of_tril(Triangle x, std::int64_t diagonal) {
     return diagonal == 0 && x == Full ? Lower : x;
 }
 
-using Known = std::map<ValueId, Triangle>;  // a value may be an operand in many places
+Triangle triangle(const Function& fn, ValueId id, Known<Triangle>& known);
 
-Triangle triangle(const Function& fn, ValueId id, Known& known);
-
-Triangle triangle_of_op(const Function& fn, const Op& op, Known& known) {
+Triangle triangle_of_op(const Function& fn, const Op& op, Known<Triangle>& known) {
     if (op.type.rank() != 2) return Full;
     // An operand that is broadcast fills what its own triangle left empty.
     const auto arg = [&](std::size_t i) {
@@ -74,15 +72,14 @@ Triangle triangle_of_op(const Function& fn, const Op& op, Known& known) {
     return Full;
 }
 
-Triangle triangle(const Function& fn, ValueId id, Known& known) {
-    if (const auto it = known.find(id); it != known.end()) return it->second;
-    return known[id] = triangle_of_op(fn, fn.op(id), known);
+Triangle triangle(const Function& fn, ValueId id, Known<Triangle>& known) {
+    return known.at(id, [&] { return triangle_of_op(fn, fn.op(id), known); });
 }
 
 }  // namespace
 
 Triangle triangle_of(const Function& fn, ValueId id) {
-    Known known;
+    Known<Triangle> known;
     return triangle(fn, id, known);
 }
 

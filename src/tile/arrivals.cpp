@@ -56,16 +56,14 @@ class Arrivals {
     [[nodiscard]] bool is_run(ValueId v) const {
         return fn_.op(v).layout->space != Space::Reg && !ir::is_view(fn_.op(v).code);
     }
-    /// The last operation that works a value out, in its loop.
-    [[nodiscard]] ValueId last_run(ValueId v) const {
-        ValueId last = v;
-        if (!is_run(v))
-            for (const ValueId u : users_[index(v)]) last = std::max(last, last_run(u));
-        return last;
+    /// The last operation that works each value out, in its loop.
+    void find_last_runs() {
+        last_run_.resize(fn_.ops.size());
+        for (ValueId v = fn_.size() - 1; v >= 0; --v) last_run_[index(v)] = is_run(v) ? v : last_reader(v);
     }
     [[nodiscard]] ValueId last_reader(ValueId v) const {
         ValueId last = v;
-        for (const ValueId u : users_[index(v)]) last = std::max(last, last_run(u));
+        for (const ValueId u : users_[index(v)]) last = std::max(last, last_run_[index(u)]);
         return last;
     }
     [[nodiscard]] std::int64_t floats(ValueId v) const {
@@ -77,6 +75,7 @@ class Arrivals {
 
     void find_inputs() {
         users_ = ir::users_of(fn_);
+        find_last_runs();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (!arrives(v)) continue;
             std::vector<ValueId> users = users_[index(v)];
@@ -143,7 +142,7 @@ class Arrivals {
                 inputs_.push_back(std::exchange(part, {in.value, u, u, {}}));
             }
             part.users.push_back(u);
-            part.last = std::max(part.last, last_run(u));
+            part.last = std::max(part.last, last_run_[index(u)]);
         }
         inputs_.push_back(part);
     }
@@ -186,6 +185,7 @@ class Arrivals {
 
     Function fn_;
     std::vector<std::vector<ValueId>> users_;
+    std::vector<ValueId> last_run_;
     std::vector<In> inputs_;
     std::vector<std::int64_t> held_;  ///< while an operation runs
     std::int64_t room_ = kTwoTasks;

@@ -284,32 +284,29 @@ class Forms {
 
     /// Whether all that stands in the value's loop costs little.
     [[nodiscard]] bool is_light(ValueId v) const {
-        const auto is_inlined = [&](ValueId a) { return is_number(a) && ir::is_elementwise(fn_.op(a).code); };
-        const auto& args = fn_.op(v).args;
-        return !costly(fn_.op(v).code) &&
-               std::all_of(args.begin(), args.end(), [&](ValueId a) { return !is_inlined(a) || is_light(a); });
+        const auto inlined = [&](ValueId u) { return u == v || (is_number(u) && ir::is_elementwise(fn_.op(u).code)); };
+        return !ir::comes_from(fn_, v, [&](ValueId u) { return inlined(u) && costly(fn_.op(u).code); }, inlined);
     }
 
-    /// The fragments that the value's loop reads.
-    [[nodiscard]] std::set<ValueId> fragments_read(ValueId v) const {
-        std::set<ValueId> found;
-        for (const ValueId a : fn_.op(v).args) {
-            if (is_fragment(form_[index(a)])) found.insert(a);
-            else if (form_[index(a)] == Space::Reg && ir::is_elementwise(fn_.op(a).code))
-                found.merge(fragments_read(a));
-        }
+    /// The fragments that the value's loop reads, in the order of the operands.
+    [[nodiscard]] std::vector<ValueId> fragments_read(ValueId v) const {
+        std::vector<ValueId> found;
+        std::set<ValueId> seen;
+        add_fragments(v, found, seen);
         return found;
     }
-
-    /// The fragment form of the first fragment that the value's loop reads; Reg if it reads none.
-    [[nodiscard]] Space from_fragment(ValueId v) const {
+    void add_fragments(ValueId v, std::vector<ValueId>& found, std::set<ValueId>& seen) const {
         for (const ValueId a : fn_.op(v).args) {
-            const Space form = form_[index(a)];
-            if (is_fragment(form)) return form;
-            if (form == Space::Reg && ir::is_elementwise(fn_.op(a).code))
-                if (const Space inner = from_fragment(a); inner != Space::Reg) return inner;
+            if (!seen.insert(a).second) continue;
+            if (is_fragment(form_[index(a)])) found.push_back(a);
+            else if (form_[index(a)] == Space::Reg && ir::is_elementwise(fn_.op(a).code)) add_fragments(a, found, seen);
         }
-        return Space::Reg;
+    }
+
+    /// The form of the first fragment that the value's loop reads; Reg if it reads none.
+    [[nodiscard]] Space from_fragment(ValueId v) const {
+        const auto read = fragments_read(v);
+        return read.empty() ? Space::Reg : form_[index(read.front())];
     }
 
     /// Whether one of the operations on decays reads a matrix as an operand: neither as gates nor as a triangle.

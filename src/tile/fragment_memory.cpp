@@ -31,11 +31,13 @@ bool one_warp_makes(const Op& op) {
 }
 
 bool is_number_anywhere(const Function& fn, ValueId v) {
-    const Op& op = fn.op(v);
-    if (op.type.rank() != 0 || op.layout->space != Space::Reg) return false;
-    if (op.code == Opcode::Param || op.code == Opcode::Constant) return true;
-    return (ir::is_elementwise(op.code) || op.code == Opcode::Copy) &&
-           std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_number_anywhere(fn, a); });
+    const auto is_made = [&](ValueId u) { return ir::is_elementwise(fn.op(u).code) || fn.op(u).code == Opcode::Copy; };
+    const auto lies_elsewhere = [&](ValueId u) {
+        const Op& op = fn.op(u);
+        if (op.type.rank() != 0 || op.layout->space != Space::Reg) return true;
+        return op.code != Opcode::Param && op.code != Opcode::Constant && !is_made(u);
+    };
+    return !ir::comes_from(fn, v, lies_elsewhere, is_made);
 }
 
 std::vector<ValueId> vectors_alone(const Function& fn) {

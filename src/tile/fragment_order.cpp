@@ -243,36 +243,42 @@ class Thrifty {
     /// computed in place of an operand that is dead afterwards is taken to need no memory.
     [[nodiscard]] std::pair<std::int64_t, std::int64_t> room(ValueId result) const {
         std::vector<bool> made = done_;
+        std::vector<bool> held = wanted(made);
         std::int64_t most = 0;
         for (const ValueId v : needed(result)) {
-            const std::int64_t before = wanted(made);
+            const std::int64_t before = floats(held);
             made[index(v)] = true;
-            most = std::max(most, before + fragment_work_floats(fn_, v) + (in_place(v, made) ? 0 : floats(v)));
+            held = wanted(made);
+            most = std::max(most, before + fragment_work_floats(fn_, v) + (in_place(v, held) ? 0 : floats(v)));
         }
-        return {std::max(most, wanted(made)), wanted(made)};
+        return {std::max(most, floats(held)), floats(held)};
     }
-    [[nodiscard]] std::int64_t wanted(const std::vector<bool>& made) const {
+    /// Which values there are that something yet to be made reads, if only from within a loop.
+    [[nodiscard]] std::vector<bool> wanted(const std::vector<bool>& made) const {
+        std::vector<bool> wanted(made.size(), false);
+        for (ValueId v = fn_.size() - 1; v >= 0; --v)
+            wanted[index(v)] =
+                made[index(v)] && std::any_of(users_[index(v)].begin(), users_[index(v)].end(), [&](ValueId u) {
+                    return !made[index(u)] || (fn_.op(u).layout->space == Space::Reg && wanted[index(u)]);
+                });
+        return wanted;
+    }
+    [[nodiscard]] std::int64_t floats(const std::vector<bool>& values) const {
         std::int64_t sum = 0;
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (made[index(v)] && is_wanted(v, made)) sum += floats(v);
+            if (values[index(v)]) sum += floats(v);
         return sum;
-    }
-    /// Whether something that is yet to be made reads the value, if only from within a loop.
-    [[nodiscard]] bool is_wanted(ValueId v, const std::vector<bool>& made) const {
-        return std::any_of(users_[index(v)].begin(), users_[index(v)].end(), [&](ValueId u) {
-            return !made[index(u)] || (fn_.op(u).layout->space == Space::Reg && is_wanted(u, made));
-        });
     }
     [[nodiscard]] std::int64_t floats(ValueId v) const {
         const Op& op = fn_.op(v);
         if (!in_memory(op.layout->space) || !is_block_matrix(op.type)) return 0;
         return size_of(op.type, 0) * size_of(op.type, 1) / (op.layout->space == Space::Operand ? 2 : 1);
     }
-    [[nodiscard]] bool in_place(ValueId v, const std::vector<bool>& made) const {
+    [[nodiscard]] bool in_place(ValueId v, const std::vector<bool>& held) const {
         if (!ir::is_elementwise(fn_.op(v).code) && fn_.op(v).code != Opcode::Cumsum) return false;
         const auto read = tiles_read_by(fn_, v);
         return std::any_of(read.begin(), read.end(), [&](ValueId t) {
-            return floats(t) == floats(v) && fn_.op(t).layout->space == fn_.op(v).layout->space && !is_wanted(t, made);
+            return floats(t) == floats(v) && fn_.op(t).layout->space == fn_.op(v).layout->space && !held[index(t)];
         });
     }
 
@@ -287,11 +293,13 @@ class Thrifty {
 std::int64_t most_registers(const Function& fn) {
     const auto users = ir::users_of(fn);
     const auto in_loop = [&](ValueId v) { return fn.op(v).layout->space == Space::Reg || ir::is_view(fn.op(v).code); };
-    const std::function<ValueId(ValueId)> last = [&](ValueId v) {
-        ValueId end = v;
-        for (const ValueId u : users[static_cast<std::size_t>(v)]) end = std::max(end, in_loop(u) ? last(u) : u);
-        return end;
-    };
+    std::vector<ValueId> last(fn.ops.size());  // where each value is read last, by loops and views too
+    for (ValueId v = fn.size() - 1; v >= 0; --v) {
+        last[static_cast<std::size_t>(v)] = v;
+        for (const ValueId u : users[static_cast<std::size_t>(v)])
+            last[static_cast<std::size_t>(v)] =
+                std::max(last[static_cast<std::size_t>(v)], in_loop(u) ? last[static_cast<std::size_t>(u)] : u);
+    }
     std::vector<std::int64_t> held(fn.ops.size() + 1, 0);
     const auto hold = [&](ValueId from, ValueId to, std::int64_t count) {
         for (ValueId v = from; v <= to; ++v) held[static_cast<std::size_t>(v)] += count;
@@ -300,7 +308,7 @@ std::int64_t most_registers(const Function& fn) {
         const Op& op = fn.op(v);
         if (!is_fragment(op.layout->space)) continue;
         const std::int64_t registers = size_of(op.type, 0) * size_of(op.type, 1) / 128;
-        hold(v, last(v), registers);
+        hold(v, last[static_cast<std::size_t>(v)], registers);
         ValueId first = fn.size(), packed = -1;
         for (const ValueId u : users[static_cast<std::size_t>(v)]) {
             if (!ir::is_matmul(fn.op(u).code) && fn.op(u).layout->space != Space::Operand) continue;

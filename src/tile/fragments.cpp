@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/infer.h"
+#include "ir/known.h"
 #include "ir/rebuild.h"
 #include "tile/decay_group.h"
 #include "tile/fragment_steps.h"
@@ -131,17 +132,28 @@ std::int64_t fragment_registers(const Function& fn, const Roles* roles, std::uin
     return most;
 }
 
+namespace {
+
+int parts_of(const Function& fn, ValueId v, const FragmentRules& rules, ir::Known<int>& known) {
+    return known.at(v, [&] {
+        const Op& op = fn.op(v);
+        if (op.code == Opcode::Inverse) return rules.inverse_parts;
+        if (op.code == Opcode::Param && op.attrs.role == Role::Spill) {
+            const auto it = rules.parts.find(op.attrs.name);
+            return it == rules.parts.end() ? 1 : it->second;
+        }
+        int parts = 1;
+        if (op.code == Opcode::Copy || op.code == Opcode::Mul)
+            for (const ValueId a : op.args) parts = std::max(parts, parts_of(fn, a, rules, known));
+        return parts;
+    });
+}
+
+}  // namespace
+
 int parts_of(const Function& fn, ValueId v, const FragmentRules& rules) {
-    const Op& op = fn.op(v);
-    if (op.code == Opcode::Inverse) return rules.inverse_parts;
-    if (op.code == Opcode::Param && op.attrs.role == Role::Spill) {
-        const auto it = rules.parts.find(op.attrs.name);
-        return it == rules.parts.end() ? 1 : it->second;
-    }
-    if (op.code != Opcode::Copy && op.code != Opcode::Mul) return 1;
-    int parts = 1;
-    for (const ValueId a : op.args) parts = std::max(parts, parts_of(fn, a, rules));
-    return parts;
+    ir::Known<int> known;
+    return parts_of(fn, v, rules, known);
 }
 
 namespace {

@@ -168,7 +168,7 @@ class Frugal {
     /// The best order with one of its ends moved, many times.
     Order improved(Order best) {
         const int tasks = arranged(best).tasks;
-        constexpr std::int64_t kOperations = 600'000, kMostTries = 4000, kInVain = 1000;
+        constexpr std::int64_t kOperations = 600'000, kMostTries = 4000, kInVain = 1000, kMostVisits = 3'000'000;
         const std::int64_t tries = std::min(kMostTries, kOperations / fn_.size());
         std::uint32_t seed = 1;
         const auto below = [&](std::size_t count) {
@@ -176,7 +176,8 @@ class Frugal {
             return static_cast<std::ptrdiff_t>((seed >> 8) % count);
         };
         std::int64_t in_vain = 0;
-        for (std::int64_t n = 0; n < tries && in_vain < kInVain && best.excess > 0; ++n) {
+        visits_ = 0;
+        for (std::int64_t n = 0; n < tries && in_vain < kInVain && visits_ < kMostVisits && best.excess > 0; ++n) {
             std::vector<ValueId> ends = best.ends;
             const auto from = ends.begin() + below(ends.size()), to = ends.begin() + below(ends.size());
             if (from < to) std::rotate(from, from + 1, to + 1);
@@ -265,6 +266,7 @@ class Frugal {
         std::vector<ValueId> order;
         go(end, order);
         for (const ValueId v : order) on_way_[index(v)] = false;
+        visits_ += static_cast<std::int64_t>(order.size());
         return order;
     }
     void go(ValueId v, std::vector<ValueId>& order) {
@@ -304,7 +306,9 @@ class Frugal {
     std::vector<std::int64_t> need_;
     std::vector<ValueId> ends_;
     std::vector<std::vector<ValueId>> affected_;  ///< what may free registers once a value is made
-    bool copies_early_ = false;   ///< for products, as soon as that frees registers; else as they are read
+    bool copies_early_ = false;
+    std::int64_t visits_ = 0;  ///< of operations, which long ways to one make many   ///< for products, as soon as that
+                               ///< frees registers; else as they are read
     std::set<ValueId> may_free_;  ///< … of what has been made so far
     std::vector<bool> on_way_ = std::vector<bool>(fn_.ops.size(), false);
 };
