@@ -130,6 +130,7 @@ class ElementwiseChunk final : public TokenStates {
         TokenRow factor, addend;  ///< kNoValue: 0
     };
     Affine affine(ir::ValueId v);
+    Affine affine_anew(ir::ValueId v);
     TokenRow apply(ir::Opcode code, TokenRow a, ir::ValueId a_like, TokenRow b, ir::ValueId b_like, const ir::Op& op);
     TokenRow aligned(TokenRow x, const Shape& shape, const Shape& result);
     ir::ValueId one_later(ir::ValueId rows);
@@ -142,6 +143,7 @@ class ElementwiseChunk final : public TokenStates {
     KnownValues& known_;
     const ir::StateDecl& state_;
     Shape core_;  ///< of the state, without axes of size 1
+    ir::Known<Affine> affine_;
     ir::ValueId before_, d_ = ir::kNoValue, log_ = ir::kNoValue, x_ = ir::kNoValue;
 };
 

@@ -75,6 +75,10 @@ TokenRow ElementwiseChunk::aligned(TokenRow x, const Shape& shape, const Shape& 
 }
 
 ElementwiseChunk::Affine ElementwiseChunk::affine(ValueId v) {
+    return affine_.at(v, [&] { return affine_anew(v); });
+}
+
+ElementwiseChunk::Affine ElementwiseChunk::affine_anew(ValueId v) {
     const Op& op = step_.op(v);
     if (known_.is_known(v)) return {{}, known_.known(v)};
     if (op.code == Opcode::Param) return {{out_.constant(1), false}, {}};

@@ -116,14 +116,32 @@ class Analysis {
     std::vector<std::set<std::string>> reads_;
 };
 
+/// Maps that multiply from one side, as matrices or as diagonals; numbers do from either.
+bool is_from_left(Class c) {
+    return c <= Class::DiagonalRows || c == Class::DiagonalMinusLowRankLeft || c == Class::DenseLeft;
+}
+bool is_from_right(Class c) {
+    return c <= Class::Scalar || c == Class::DiagonalColumns || c == Class::DiagonalMinusLowRankRight ||
+           c == Class::DenseRight;
+}
+
+/// The class of one map after another.
 Class join(Class a, Class b) {
-    if (a == b || b == Class::Identity) return a;
-    if (a == Class::Identity) return b;
-    if (a == Class::Scalar) return b;
-    if (b == Class::Scalar) return a;
     if (a > b) std::swap(a, b);
+    if (a <= Class::Scalar || a == b) return std::max(a, b);
     if (b <= Class::Elementwise) return Class::Elementwise;  // two diagonals, or one and a full matrix of factors
-    return b;
+    const bool one_side = (is_from_left(a) && is_from_left(b)) || (is_from_right(a) && is_from_right(b));
+    return one_side ? b : Class::Coupled;
+}
+
+/// The class of the sum of two maps.
+Class sum(Class a, Class b) {
+    if (a > b) std::swap(a, b);
+    if (b <= Class::Elementwise) return join(join(a, b), Class::Scalar);
+    const bool diagonal = a <= Class::Elementwise;
+    if (is_from_left(a) && is_from_left(b)) return diagonal ? Class::DiagonalMinusLowRankLeft : Class::DenseLeft;
+    if (is_from_right(a) && is_from_right(b)) return diagonal ? Class::DiagonalMinusLowRankRight : Class::DenseRight;
+    return Class::Coupled;
 }
 
 /// The class of factors that a state of type `state` is multiplied by.
@@ -159,24 +177,15 @@ class Classes {
                 return join(of(op.args[s]), class_of_scale(fn_.op(op.args[1 - s]).type, state_));
             }
             case Linear::Sum:
-            case Linear::Difference: {
+            case Linear::Difference:
                 if (!varying(op, 0) || !varying(op, 1)) return of(op.args[varying(op, 0) ? 0 : 1]);
-                const Class a = of(op.args[0]), b = of(op.args[1]);
-                if (a <= Class::Elementwise && b <= Class::Elementwise) return join(join(a, b), Class::Scalar);
-                const bool left = a == Class::DenseLeft || b == Class::DenseLeft ||
-                                  a == Class::DiagonalMinusLowRankLeft || b == Class::DiagonalMinusLowRankLeft;
-                const bool diagonal = a <= Class::DiagonalRows || b <= Class::DiagonalRows;
-                return left ? (diagonal ? Class::DiagonalMinusLowRankLeft : Class::DenseLeft)
-                            : (diagonal ? Class::DiagonalMinusLowRankRight : Class::DenseRight);
-            }
+                return sum(of(op.args[0]), of(op.args[1]));
             case Linear::Accumulated:
             case Linear::Subtracted:
                 if (!varying(op, 0) && !varying(op, 1)) return of(op.args[2]);
-                if (varying(op, 2))
-                    return varying(op, 1) ? Class::DiagonalMinusLowRankLeft : Class::DiagonalMinusLowRankRight;
-                return varying(op, 1) ? Class::DenseLeft : Class::DenseRight;
+                return varying(op, 2) ? sum(of_product(op), of(op.args[2])) : of_product(op);
             case Linear::Contraction:
-                return varying(op, 1) ? Class::DenseLeft : Class::DenseRight;
+                return of_product(op);
             case Linear::Negated:
                 return join(of(op.args[0]), Class::Scalar);
             case Linear::Same:
@@ -192,6 +201,12 @@ class Classes {
                 return Class::Coupled;  // affine, but in a form that mixes entries: no summary of a known shape
         }
         return Class::Coupled;
+    }
+
+    Class of_product(const Op& op) {
+        const bool left = varying(op, 1);
+        if (left ? op.attrs.trans_b : op.attrs.trans_a) return Class::Coupled;
+        return join(of(op.args[left ? 1 : 0]), left ? Class::DenseLeft : Class::DenseRight);
     }
 
     const Function& fn_;

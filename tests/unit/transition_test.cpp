@@ -1,6 +1,8 @@
 /// Transitions: their classes, bounds of their norms, and the property that makes segments exact: the summaries of two
 /// segments, applied one after the other, do what the summary of both together does, which is what the program does
 /// token by token.
+#include "graph/transition.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include "graph/norm_bound.h"
 #include "graph/pipeline.h"
 #include "interp/semantics.h"
+#include "ir/text.h"
 #include "tests/novel/novel.h"
 
 namespace forge {
@@ -374,6 +377,52 @@ TEST(NormBounds, AreTightForOneToken) {
         EXPECT_NEAR(bound_over_chunk(c, graph::norm_bounds(c.program, c.def).at(0), sequence), std::exp(gates), 1e-12)
             << name;
     }
+}
+
+/// The class of a map of a [K, V] state, given as what makes %next of %s.
+TransitionClass class_of(const std::string& map) {
+    const ir::Function fn = ir::parse_function(R"(func @f {
+        %s: f32[K, V] = param() {name="s", role=state}
+        %left: f32[K, K] = param() {name="left", role=input}
+        %right: f32[V, V] = param() {name="right", role=input}
+        %row: f32[1, K] = param() {name="row", role=input}
+        %rows: f32[K, 1] = param() {name="rows", role=input}
+        %columns: f32[1, V] = param() {name="columns", role=input}
+        %all: f32[K, V] = param() {name="all", role=input}
+        )" + map + R"(
+        return state "s" = %next
+    })");
+    return graph::transitions(fn).at(0).cls;
+}
+
+// A sum or a product of a map from the left and one from the right is neither: segments would be joined wrongly.
+TEST(TransitionClasses, AreOfOneSideOrCoupled) {
+    using Class = TransitionClass;
+    const std::string read = "%x: f32[1, V] = matmul(%row, %s) %y: f32[K, V] = mul(%x, %rows) ",
+                      of_left = "%m: f32[K, V] = matmul(%left, %s) ", of_right = "%n: f32[K, V] = matmul(%s, %right) ";
+    const std::vector<std::pair<std::string, Class>> expected = {
+        {"%next: f32[K, V] = mul(%s, %rows)", Class::DiagonalRows},
+        {"%r: f32[K, V] = mul(%s, %rows) %next: f32[K, V] = mul(%r, %columns)", Class::Elementwise},
+        {"%next: f32[K, V] = matmul(%left, %s)", Class::DenseLeft},
+        {read + "%next: f32[K, V] = sub(%s, %y)", Class::DiagonalMinusLowRankLeft},
+        {read + "%r: f32[K, V] = mul(%s, %rows) %next: f32[K, V] = sub(%r, %y)", Class::DiagonalMinusLowRankLeft},
+        {read + "%r: f32[K, V] = mul(%s, %columns) %next: f32[K, V] = sub(%r, %y)", Class::Coupled},
+        {read + "%r: f32[K, V] = sub(%s, %y) %next: f32[K, V] = mul(%r, %rows)", Class::DiagonalMinusLowRankLeft},
+        {read + "%r: f32[K, V] = sub(%s, %y) %next: f32[K, V] = mul(%r, %columns)", Class::Coupled},
+        {read + "%r: f32[K, V] = sub(%s, %y) %next: f32[K, V] = mul(%r, %all)", Class::Coupled},
+        {of_left + "%next: f32[K, V] = mul(%m, %columns)", Class::Coupled},
+        {of_left + "%next: f32[K, V] = matmul(%m, %right)", Class::Coupled},
+        {of_left + "%next: f32[K, V] = matmul(%left, %m)", Class::DenseLeft},
+        {of_right + "%next: f32[K, V] = mul(%n, %columns)", Class::DenseRight},
+        {of_right + "%next: f32[K, V] = mul(%n, %rows)", Class::Coupled},
+        {of_left + of_right + "%next: f32[K, V] = add(%m, %n)", Class::Coupled},
+        {of_left + "%next: f32[K, V] = matmul_add(%s, %right, %m)", Class::Coupled},
+        {of_left + "%next: f32[K, V] = matmul_add(%left, %s, %m)", Class::DenseLeft},
+    };
+    for (const auto& [map, cls] : expected) EXPECT_STREQ(to_string(class_of(map)), to_string(cls)) << map;
+    EXPECT_STREQ(to_string(class_of("%t: f32[V, K] = matmul(%right, %s) {trans_b=true} "
+                                    "%next: f32[K, V] = permute(%t) {perm=[1, 0]}")),
+                 to_string(Class::Coupled));
 }
 
 TEST(TransitionClasses, NameTheOpThatIsNotAffine) {
