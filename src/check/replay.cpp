@@ -5,7 +5,7 @@
 
 #include "forge/error.h"
 #include "graph/early_states.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "interp/arrays.h"
 
 namespace forge::check {

@@ -12,7 +12,7 @@
 #include "compile/request.h"
 #include "forge/error.h"
 #include "frontend/axes.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "runtime/named_arguments.h"
 #include "runtime/prepared_call.h"
 #include "support/checked.h"

@@ -8,7 +8,7 @@
 #include "dist/call.h"
 #include "dist/gpu.h"
 #include "graph/gradient.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "program/entry_point.h"
 #include "support/random.h"
 

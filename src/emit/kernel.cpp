@@ -9,7 +9,7 @@
 #include "emit/last_rows.h"
 #include "emit/loops.h"
 #include "emit/transfers.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "ir/text.h"
 #include "tile/order.h"
 

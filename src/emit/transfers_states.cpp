@@ -4,7 +4,7 @@
 
 #include "emit/last_rows.h"
 #include "emit/transfers.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 
 namespace forge::emit {
 namespace {

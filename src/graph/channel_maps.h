@@ -2,7 +2,7 @@
 /// maximum h -> max(h + shift, addend). Programs are of one token (token_program.h).
 #pragma once
 
-#include "graph/transition.h"
+#include "graph/summary.h"
 
 namespace forge::graph {
 

@@ -6,7 +6,7 @@
 /// arithmetic: rounding is not counted.
 #pragma once
 
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "ir/definition.h"
 
 namespace forge::graph {

@@ -10,7 +10,7 @@
 #include "graph/early_states.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "ir/text.h"
 
 namespace forge::plan {

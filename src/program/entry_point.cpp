@@ -12,7 +12,7 @@
 #include "graph/gradient.h"
 #include "graph/passes.h"
 #include "graph/pipeline.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "program/backward.h"
 
 namespace forge::program {

@@ -19,7 +19,7 @@
 #include "graph/derive.h"
 #include "graph/passes.h"
 #include "graph/pipeline.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "interp/recurrence.h"
 #include "runtime/device_call.h"
 #include "runtime/named_arguments.h"

@@ -99,7 +99,8 @@ TEST(DeepChains, Plan) {
             const ir::Definition def = with_chain(entry.make().define(), number++);
             plan(def, "forward", {{sizes, 8192, 1, 4}, target::facts_of("h200"), {}});
             plan(def, number % 2 == 0 ? "backward" : "decode", {{sizes, 1024, 1, 2}, target::facts_of("a100"), {}});
-            plan(def, number % 2 == 0 ? "decode" : "backward", {{sizes, 1024, 1, 2}, target::cpu_device("avx512", 2), {}});
+            plan(def, number % 2 == 0 ? "decode" : "backward",
+                 {{sizes, 1024, 1, 2}, target::cpu_device("avx512", 2), {}});
         }
     };
     go_through(variants::all());

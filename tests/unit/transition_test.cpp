@@ -1,8 +1,6 @@
 /// Transitions: their classes, bounds of their norms, and the property that makes segments exact: the summaries of two
 /// segments, applied one after the other, do what the summary of both together does, which is what the program does
 /// token by token.
-#include "graph/transition.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "graph/log_norm.h"
 #include "graph/norm_bound.h"
 #include "graph/pipeline.h"
+#include "graph/summary.h"
 #include "interp/semantics.h"
 #include "ir/text.h"
 #include "tests/novel/novel.h"
@@ -116,10 +115,7 @@ Bindings apply(const Compiled& c, Bindings states, const Bindings& summary) {
 
 class Transitions : public testing::TestWithParam<variants::Entry> {};
 
-TEST_P(Transitions, SummariesOfSegmentsCompose) {
-    const Compiled c = compile(GetParam());
-    for (const auto& t : graph::transitions(c.program))
-        if (!t.composable()) GTEST_SKIP() << to_string(t.cls);
+void expect_composition(const Compiled& c) {
     const bool linear = c.def.input("alpha") != nullptr;
     const interp::Sequence sequence =
         interp::random_sequence(c.def, c.sizes, 5 * kChunk, 11, linear ? Range{0.3, 0.95} : Range{-0.9, -0.1});
@@ -132,6 +128,35 @@ TEST_P(Transitions, SummariesOfSegmentsCompose) {
         EXPECT_LE(interp::relative_difference(value, once.at(state.name)), 1e-10) << state.name;
         EXPECT_LE(interp::relative_difference(value, twice.at(state.name)), 1e-10) << state.name;
     }
+}
+
+TEST_P(Transitions, SummariesOfSegmentsCompose) {
+    const Compiled c = compile(GetParam());
+    for (const auto& t : graph::transitions(c.program))
+        if (!t.composable()) GTEST_SKIP() << to_string(t.cls);
+    expect_composition(c);
+}
+
+/// S -= k (p S) of each token, where one p per head reads the state for all tokens of a chunk. (As a recurrence it is
+/// another in chunks of other sizes; its transitions are what is of interest.)
+LinearAttention common_read() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("common_read");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
+    a.head_input("p", F32, {H, K});
+    a.state("s", F32, {K, V});
+    a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul(transpose(k.to(F32)), v.to(F32)); });
+    a.decay({"prev_s", "chunk_state", "p", "k", "v"}, [](Tensor prev, Tensor chunk, Tensor p, Tensor k, Tensor v) {
+        Tensor rest = v.to(F32) * 0.1 - matmul(unsqueeze(p, 0), prev);
+        return prev + chunk + matmul(transpose(k.to(F32)), rest) * 0.1;
+    });
+    a.merge({"q", "chunk_state"}, [](Tensor q, Tensor before) { return matmul(q.to(F32), before); });
+    return a;
+}
+
+// Without the values that are added, what is read has one row.
+TEST(TransitionSegments, OfWhatAllTokensReadCompose) {
+    expect_composition(compile({"common_read", "", "", common_read}));
 }
 
 /// The largest singular value of a square matrix, by power iteration on MᵀM.

@@ -1,7 +1,7 @@
 #include "emit/cuda/fragment_states.h"
 
 #include "emit/last_rows.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "tile/order.h"
 
 namespace forge::emit {

@@ -5,7 +5,7 @@
 
 #include "graph/early_states.h"
 #include "graph/log_norm.h"
-#include "graph/transition.h"
+#include "graph/summary.h"
 #include "runtime/beside.h"
 #include "target/hopper/room.h"
 #include "target/hopper/scan_times.h"
