@@ -285,7 +285,7 @@ class Factoring {
 
     Factored of(ValueId v) {
         return known_.at(v, [&] {
-            Factored f = has_exponential(fn_, v) ? work_out(v) : Factored{{v}, {}};
+            const Factored f = has_exponential(fn_, v) ? work_out(v) : Factored{{v}, {}};
             return f.factors.size() <= kMostFactors ? f : Factored{{v}, {}};
         });
     }

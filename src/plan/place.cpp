@@ -12,6 +12,7 @@
 #include "graph/slice.h"
 #include "graph/summary.h"
 #include "ir/text.h"
+#include "plan/stages.h"
 
 namespace forge::plan {
 namespace {
@@ -23,98 +24,20 @@ using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 
-constexpr int kEverywhere = -1, kNone = -2;
-
-struct Stage {
-    std::string name;
-    Loop loop;
-    enum class Ahead : std::uint8_t {
-        Nothing,
-        Shared,
-        OfTiles,  ///< … of every tile, beside what they share
-        StateFree
-    } ahead = Ahead::Nothing;  ///< what a first kernel makes for all chunks
-    /// Of a scan: the states that it carries.
-    enum class Carries : std::uint8_t {
-        All,
-        Early,   ///< those that need no others
-        Before,  ///< those that go forwards in a program that goes backwards
-        Sums,    ///< those to which every chunk only adds
-    } carries = Carries::All;
-    bool joint = false;  ///< makes what kernels that are cut along another axis have in common
-};
 using Ahead = Stage::Ahead;
 using Carries = Stage::Carries;
 
-std::vector<Stage> stages_of(Strategy strategy, bool tiled) {
-    const std::vector<Stage> shared =
-        tiled ? std::vector<Stage>{{"shared", Loop::Chunks, Ahead::Shared}} : std::vector<Stage>{};
-    const auto with_shared = [&](std::vector<Stage> stages) {
-        stages.insert(stages.begin(), shared.begin(), shared.end());
-        return stages;
-    };
-    switch (strategy) {
-        case Strategy::OnePass:
-            return with_shared({{"scan", Loop::Scan}});
-        case Strategy::Fused:
-            return with_shared({{"states", Loop::Scan}, {"outputs", Loop::Chunks}});
-        case Strategy::Decoupled:
-            return {{"chunks", Loop::Chunks, Ahead::StateFree}, {"states", Loop::Scan}, {"outputs", Loop::Chunks}};
-        case Strategy::Segmented:
-            return with_shared({{"scan", Loop::Segments}});
-    }
-    throw InternalError("place: unknown strategy");
-}
-
-/// With a kernel ahead of the scan for what only tiles make (PlaceRules::tiles_ahead).
-std::vector<Stage> with_tiles_ahead(std::vector<Stage> stages) {
-    const auto scan = std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return in_order(s.loop); });
-    stages.insert(scan, {"tiles", Loop::Chunks, Ahead::OfTiles});
-    return stages;
-}
-
-/// With a scan of each group of states that need no others, and a kernel for what they add, ahead of all else.
-std::vector<Stage> with_early_states(std::vector<Stage> stages, std::size_t groups) {
-    for (std::size_t g = groups; g > 0; --g) {
-        const std::string number = g == 1 ? "" : fmt::format("_{}", g);
-        const std::vector<Stage> early = {{"additions" + number, Loop::Chunks},
-                                          {"early" + number, Loop::Scan, Ahead::Nothing, Carries::Early}};
-        stages.insert(stages.begin(), early.begin(), early.end());
-    }
-    return stages;
-}
-
-/// With a kernel ahead of the outputs' own for what these have in common.
-std::vector<Stage> with_joint_outputs(std::vector<Stage> stages) {
-    const auto outputs = std::find_if(stages.rbegin(), stages.rend(), [](const Stage& s) { return !in_order(s.loop); });
-    if (outputs == stages.rend() || outputs->ahead != Ahead::Nothing) return stages;
-    stages.insert(outputs.base() - 1, {"joint", Loop::Chunks, Ahead::Nothing, Carries::All, true});
-    return stages;
-}
-
-/// With a scan forwards, for the states before all chunks, ahead of the one that goes backwards, and at the end, if
-/// outputs have a kernel of their own, one for the sums of what these leave.
-std::vector<Stage> stages_backwards(Strategy strategy, bool tiled) {
-    std::vector<Stage> stages = stages_of(strategy, tiled);
-    const auto scan = std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return s.loop == Loop::Scan; });
-    const bool outputs_apart = scan + 1 != stages.end();
-    stages.insert(scan, {"before", Loop::Scan, Ahead::Nothing, Carries::Before});
-    if (outputs_apart) stages.push_back({"sums", Loop::Scan, Ahead::Nothing, Carries::Sums});
-    return stages;
-}
+constexpr int kEverywhere = -1, kNone = -2;
 
 class Placement {
   public:
-    Placement(const Function& program, std::vector<Stage> stages, std::string tile_axis, const PlaceRules& rules)
+    Placement(const Function& program, Strategy strategy, const std::string& tile_axis, const PlaceRules& rules)
         : program_(program),
-          stages_(std::move(stages)),
-          tile_axis_(std::move(tile_axis)),
-          again_(rules.again),
-          outputs_cut_(rules.outputs_cut),
-          products_again_(rules.products_again),
-          outputs_axis_(rules.outputs_axis),
-          early_states_(rules.early),
+          tile_axis_(tile_axis),
+          rules_(rules),
           early_groups_(graph::early_groups(program, rules.early)),
+          stages_(
+              stages_of(strategy, graph::has_saved_states(program), !tile_axis.empty(), rules, early_groups_.size())),
           names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             const int at = static_cast<int>(s);
@@ -152,7 +75,7 @@ class Placement {
                       early};
             kernel.joint = stage.joint;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
-                kernel.own_axis = outputs_axis_;
+                kernel.own_axis = rules_.outputs_axis;
         }
         std::erase_if(made, [](const KernelGraph& k) { return k.fn.results.empty(); });
         return made;
@@ -164,17 +87,17 @@ class Placement {
     [[nodiscard]] int stage_of(const ir::Result& r) const {
         if (r.role == Role::After) return before_;
         if (r.role == Role::Spill) return ahead_;  // what is asked for beside the results
-        if (early_states_.contains(r.name) && (r.role == Role::State || r.role == Role::Before))
+        if (rules_.early.contains(r.name) && (r.role == Role::State || r.role == Role::Before))
             return scan_of(group_of(r.name));
         if (r.role == Role::State && sums_of_.contains(r.name)) return sums_;
         if (r.role == Role::State || r.role == Role::Before) return scan_;
-        return joint_ == kNone || has_axis(program_.op(r.value).type, outputs_axis_) ? last_ : joint_;
+        return joint_ == kNone || has_axis(program_.op(r.value).type, rules_.outputs_axis) ? last_ : joint_;
     }
 
     void find_homes() {
-        const auto marks = graph::slices(graph::without_early_states(program_, early_states_));
+        const auto marks = graph::slices(graph::without_early_states(program_, rules_.early));
         const auto again =
-            again_ == Again::Cheap || ahead() == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
+            rules_.again == Again::Cheap || ahead() == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
         const auto needed_by = [&](int stage) {
             std::vector<ValueId> values;
             for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)])
@@ -248,7 +171,7 @@ class Placement {
         return group;
     }
     [[nodiscard]] bool is_early(const Op& op) const {
-        return op.code == Opcode::Param && op.attrs.role == Role::State && early_states_.contains(op.attrs.name);
+        return op.code == Opcode::Param && op.attrs.role == Role::State && rules_.early.contains(op.attrs.name);
     }
     [[nodiscard]] Ahead ahead() const { return stages_[static_cast<std::size_t>(ahead_)].ahead; }
 
@@ -259,7 +182,8 @@ class Placement {
         std::vector<ValueId> joint;
         for (ValueId v = 0; v < program_.size(); ++v) {
             const Op& op = program_.op(v);
-            const bool whole = !has_axis(op.type, outputs_axis_) || !graph::is_parallel(program_, op, outputs_axis_);
+            const bool whole =
+                !has_axis(op.type, rules_.outputs_axis) || !graph::is_parallel(program_, op, rules_.outputs_axis);
             if (whole && homes_[static_cast<std::size_t>(v)] == last_) joint.push_back(v);
         }
         const auto needed = ir::needed_for(program_, joint);
@@ -273,13 +197,13 @@ class Placement {
     /// Whether all of a kernel can be made part by part of the axis along which outputs are cut.
     [[nodiscard]] bool is_by_parts(const Function& fn) const {
         return std::all_of(fn.ops.begin(), fn.ops.end(),
-                           [&](const Op& op) { return graph::is_parallel(fn, op, outputs_axis_); }) &&
+                           [&](const Op& op) { return graph::is_parallel(fn, op, rules_.outputs_axis); }) &&
                std::all_of(fn.results.begin(), fn.results.end(),
-                           [&](const ir::Result& r) { return has_axis(fn.op(r.value).type, outputs_axis_); });
+                           [&](const ir::Result& r) { return has_axis(fn.op(r.value).type, rules_.outputs_axis); });
     }
 
     [[nodiscard]] bool is_product_of_tokens(const Op& op) const {
-        if (op.code != Opcode::Matmul || !has_axis(op.type, outputs_axis_)) return false;
+        if (op.code != Opcode::Matmul || !has_axis(op.type, rules_.outputs_axis)) return false;
         return program_.op(op.args[0]).type.shape[op.attrs.trans_a ? 0 : 1].symbol == ir::kChunkSymbol;
     }
 
@@ -296,10 +220,10 @@ class Placement {
         for (const Op& op : program_.ops) {
             const bool leaf = op.args.empty() && !(op.code == Opcode::Param && op.attrs.role == Role::State);
             // Of gates that are read anyway the matrix units' kernels make sums, from which each loop takes its decays.
-            const bool mask = again_ == Again::Inputs && op.code == Opcode::DecayMask &&
+            const bool mask = rules_.again == Again::Inputs && op.code == Opcode::DecayMask &&
                               program_.op(op.args[0]).code == Opcode::Param;
             found.push_back(ir::is_view(op.code) || mask ||
-                            (leaf && !(again_ == Again::Vectors && is_shared_matrix(op))));
+                            (leaf && !(rules_.again == Again::Vectors && is_shared_matrix(op))));
         }
         return found;
     }
@@ -314,7 +238,7 @@ class Placement {
     /// left to a kernel that makes outputs for all chunks at once, if there is one, unless all its tiles would make it.
     [[nodiscard]] bool runs_ahead(std::size_t value, bool for_states) const {
         const bool shared = !has_axis(program_.ops[value].type, tile_axis_);
-        const bool wanted = for_states || last_ == scan_ || (outputs_cut_ && shared);
+        const bool wanted = for_states || last_ == scan_ || (rules_.outputs_cut && shared);
         switch (ahead()) {
             case Ahead::Nothing:
                 return false;
@@ -391,7 +315,7 @@ class Placement {
             const auto is_at_hand = [&](ValueId a) { return at_hand[static_cast<std::size_t>(a)]; };
             const auto is_read_input = [&](ValueId a) { return needed[static_cast<std::size_t>(a)] && is_input(a); };
             const bool light = ir::is_elementwise(op.code) && ir::cost(op.code).again,
-                       product = products_again_ && op.code == Opcode::Matmul &&
+                       product = rules_.products_again && op.code == Opcode::Matmul &&
                                  std::all_of(op.args.begin(), op.args.end(), is_read_input);
             remade[i] =
                 foreign(v, stage) && (light || product) && std::all_of(op.args.begin(), op.args.end(), is_at_hand);
@@ -413,13 +337,10 @@ class Placement {
     }
 
     const Function& program_;
-    std::vector<Stage> stages_;
-    std::string tile_axis_;
-    Again again_;
-    bool outputs_cut_, products_again_;
-    std::string outputs_axis_;
-    std::set<std::string> early_states_;
+    const std::string& tile_axis_;
+    const PlaceRules& rules_;
     std::vector<std::set<std::string>> early_groups_;
+    std::vector<Stage> stages_;
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
@@ -430,51 +351,6 @@ class Placement {
 };
 
 }  // namespace
-
-const char* to_string(Strategy strategy) {
-    switch (strategy) {
-        case Strategy::OnePass:
-            return "one-pass";
-        case Strategy::Fused:
-            return "fused";
-        case Strategy::Decoupled:
-            return "decoupled";
-        case Strategy::Segmented:
-            return "segmented";
-    }
-    return "?";
-}
-
-std::vector<Strategy> all_strategies() {
-    return {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled, Strategy::Segmented};
-}
-
-Strategy strategy_named(const std::string& name) {
-    std::vector<std::string> names;
-    for (const Strategy s : all_strategies()) {
-        if (name == to_string(s)) return s;
-        names.emplace_back(to_string(s));
-    }
-    throw RuntimeError(fmt::format("strategy: expected one of {}, got '{}'", fmt::join(names, ", "), name));
-}
-
-const char* to_string(Loop loop) {
-    switch (loop) {
-        case Loop::Scan:
-            return "chunks in order, one task per sequence, head and tile";
-        case Loop::Chunks:
-            return "one task per chunk and head";
-        case Loop::Summaries:
-            return "summaries of segments, one task per segment and head";
-        case Loop::Carries:
-            return "segments in order, one task per sequence and head";
-        case Loop::Segments:
-            return "chunks in order, one task per segment and head";
-    }
-    return "?";
-}
-
-bool in_order(Loop loop) { return loop != Loop::Chunks; }
 
 namespace {
 
@@ -508,13 +384,8 @@ bool cuts_outputs(const Function& program, const std::string& axis) {
 
 std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis,
                                const PlaceRules& rules) {
-    const bool back = graph::has_saved_states(program), tiled = !tile_axis.empty();
-    if (back && strategy == Strategy::Segmented) refuse_segments(program);
-    std::vector<Stage> stages = back ? stages_backwards(strategy, tiled) : stages_of(strategy, tiled);
-    if (!rules.outputs_axis.empty()) stages = with_joint_outputs(std::move(stages));
-    if (rules.tiles_ahead) stages = with_tiles_ahead(std::move(stages));
-    stages = with_early_states(std::move(stages), graph::early_groups(program, rules.early).size());
-    std::vector<KernelGraph> kernels = Placement(program, std::move(stages), tile_axis, rules).kernels();
+    if (strategy == Strategy::Segmented && graph::has_saved_states(program)) refuse_segments(program);
+    std::vector<KernelGraph> kernels = Placement(program, strategy, tile_axis, rules).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
     const KernelGraph& scan = kernels.back();  // what was made ahead, summaries read as the scan does

@@ -54,7 +54,7 @@ std::int64_t summaries_of(std::int64_t chunks, std::int64_t tasks, std::int64_t 
 /// Whether the states' group computes functions of matrices, and so needs the registers of a second group of outputs.
 bool has_heavy_states(const plan::Plan& plan) {
     const auto is_function = [](const ir::Op& op) {
-        return ir::is_elementwise(op.code) && op.code != Opcode::Copy && tile::costly(op.code) &&
+        return ir::is_elementwise(op.code) && op.code != ir::Opcode::Copy && tile::costly(op.code) &&
                tile::is_block_matrix(op.type);
     };
     return std::any_of(plan.kernels.begin(), plan.kernels.end(), [&](const plan::Kernel& kernel) {

@@ -1,0 +1,384 @@
+#include "plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "forge/error.h"
+#include "graph/channel_maps.h"
+#include "graph/log_norm.h"
+#include "graph/padding.h"
+#include "graph/passes.h"
+#include "graph/saved_states.h"
+#include "graph/summary.h"
+#include "graph/token_program.h"
+#include "ir/sizes.h"
+#include "support/checked.h"
+#include "tile/fragments.h"
+
+namespace forge::plan {
+namespace {
+
+using ir::Op;
+using ir::Opcode;
+using ir::Role;
+using Kind = TensorSlot::Kind;
+
+std::vector<TensorSlot> tensor_slots(const ir::Definition& def, const ir::Function& program) {
+    std::vector<TensorSlot> slots;
+    for (const auto& in : def.inputs) {
+        if (in.role == Role::Input) slots.push_back({Kind::Input, in.name, in.type, in.pad});
+        if (in.role == Role::Head) slots.push_back({Kind::Head, in.name, in.type, 0});
+    }
+    for (const auto& out : def.outputs) slots.push_back({Kind::Output, out.name, out.type, 0});
+    for (const Kind kind : {Kind::InitialState, Kind::FinalState}) {
+        for (const auto& s : def.states) slots.push_back({kind, s.name, s.type, 0});
+        for (const auto& last : ir::last_rows(def)) slots.push_back({kind, last.name, last.type, 0, last.heads});
+    }
+    for (const ir::Result& r : program.results)
+        if (r.role == Role::Before) slots.push_back({Kind::ChunkState, r.name, program.op(r.value).type, 0});
+    return slots;
+}
+
+std::vector<LastRowSlots> last_row_slots(const ir::Definition& def, const std::vector<TensorSlot>& tensors) {
+    const auto at = [&](Kind kind, const std::string& name) {
+        const auto same = [&](const TensorSlot& slot) { return slot.kind == kind && slot.name == name; };
+        return static_cast<int>(std::find_if(tensors.begin(), tensors.end(), same) - tensors.begin());
+    };
+    std::vector<LastRowSlots> slots;
+    for (const auto& last : ir::last_rows(def))
+        slots.push_back(
+            {at(Kind::Input, last.input), at(Kind::InitialState, last.name), at(Kind::FinalState, last.name)});
+    return slots;
+}
+
+std::vector<std::string> scalar_names(const ir::Definition& def) {
+    std::vector<std::string> names;
+    for (const auto& in : def.inputs)
+        if (in.role == Role::Scalar) names.push_back(in.name);
+    return names;
+}
+
+/// Where a kernel's result goes in the workspace: its name there, and whether per segment. Outputs and the states of a
+/// scan over a whole sequence go to the caller instead.
+std::optional<SpillSlot> spill_of(const KernelGraph& kernel, const ir::Result& r) {
+    SpillSlot slot;
+    slot.type = kernel.fn.op(r.value).type;
+    if (kernel.loop == Loop::Summaries || kernel.loop == Loop::Carries) slot.per = SpillSlot::Per::Segment;
+    if (r.role == Role::Spill) slot.name = r.name;
+    else if (kernel.loop == Loop::Summaries)
+        slot.name = r.role == Role::State ? graph::input_spill(r.name) : graph::transition_spill(r.name);
+    else return std::nullopt;
+    return slot;
+}
+
+bool has_axis(const ir::Function& fn, const std::string& symbol) {
+    return std::any_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
+        return std::any_of(op.type.shape.begin(), op.type.shape.end(),
+                           [&](const Dim& d) { return d.symbol == symbol; });
+    });
+}
+
+tile::TileKernel channel_kernel(const ir::Function& fn, const ir::PassRunner& passes) {
+    tile::TileKernel kernel;
+    const ir::Function tokens = passes.run(ir::Pass::TokenProgram, [&] { return graph::token_program(fn); });
+    kernel.fn = passes.run(ir::Pass::Transitions, [&] { return graph::channel_maps(tokens); });
+    return kernel;
+}
+
+/// The kernels of a plan, one after the other: later ones read the spills of earlier ones.
+class Planning {
+  public:
+    Planning(Plan plan, const ir::PassRunner& passes)
+        : plan_(std::move(plan)), passes_(passes), part_(plan_.schedule.held(plan_.sizes)), whole_(part_) {
+        const Schedule& s = plan_.schedule;
+        whole_[ir::kChunkSymbol] = part_[ir::kChunkSymbol] = s.chunk;
+        if (tiled()) part_[s.tile_axis] = s.tile_size;
+    }
+
+    Plan run() {
+        const Schedule& s = plan_.schedule;
+        const bool share =
+            s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
+        const Again again = s.warp_groups() ? Again::Inputs : share && !s.shared_memory ? Again::Vectors : Again::Cheap;
+        ir::Function program = s.warp_groups() ? for_matrix_units(share) : plan_.program;
+        if (s.forgetting) {
+            program = graph::with_log_norm(program, plan_.definition).value();
+            plan_.spills.push_back({kForgetsSpill, {}, {}, kNumberFloats, SpillSlot::Per::Segment});
+        }
+        refuse_spoilt(program);
+        std::vector<KernelGraph> kernels =
+            place(program, s.strategy, share ? s.tile_axis : "",
+                  {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
+                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early});
+        for (KernelGraph& graph : kernels)
+            graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
+        if (s.tiles_ahead) refuse_rounded_sums(kernels);
+        for (const KernelGraph& graph : kernels)
+            if (!graph.own_axis.empty()) find_wide_spills(graph.fn);
+        for (KernelGraph& graph : kernels) add(std::move(graph));
+        if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
+        if (plan_.in_stretches()) add_carried_states();
+        if (s.warp_groups() && !graph::has_saved_states(plan_.program)) add_late_states();
+        add_far_tiles();
+        return std::move(plan_);
+    }
+
+  private:
+    static constexpr std::int64_t kNumberFloats = 4;  ///< of a spill that is one number
+    /// Of a state, that a task carries from segment to segment: each reads all of the transitions, so that the fewer
+    /// they are the sooner a segment is done.
+    static constexpr std::int64_t kCarriedColumns = 16;
+
+    [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }
+
+    void refuse_spoilt(const ir::Function& program) const {
+        for (const auto& [axis, size] : plan_.schedule.padded)
+            if (const auto spoils = graph::spoils_padding(program, axis))
+                refuse(Reason::SpoiltPadding, axis, plan_.sizes.at(axis), size, ir::described(program, *spoils));
+    }
+
+    /// Sums of logarithms are nothing that 16 bits could pass on.
+    static void refuse_rounded_sums(const std::vector<KernelGraph>& kernels) {
+        for (const KernelGraph& kernel : kernels)
+            for (const ir::Result& r : kernel.fn.results)
+                if (r.role == Role::Spill && kernel.fn.op(r.value).code == Opcode::Cumsum &&
+                    kernel.fn.op(r.value).type.rank() == 2)
+                    refuse(Reason::CutSpill, ir::described(kernel.fn, r.value));
+    }
+
+    /// Matrices are padded by zeros from here on.
+    [[nodiscard]] ir::Function with_masked_pads() {
+        std::map<std::string, double> pads;
+        for (const ir::InputDecl& in : plan_.definition.inputs) pads[in.name] = in.pad;
+        pads = graph::maskable_pads(plan_.program, std::move(pads));
+        if (pads.empty()) return plan_.program;
+        for (ir::InputDecl& in : plan_.definition.inputs)
+            if (pads.contains(in.name)) in.pad = 0;
+        for (TensorSlot& slot : plan_.tensors)
+            if (slot.kind == Kind::Input && pads.contains(slot.name)) slot.pad = 0;
+        return passes_.run(ir::Pass::MaskPads, [&] { return graph::mask_pads(plan_.program, pads); });
+    }
+
+    [[nodiscard]] ir::Function for_matrix_units(bool share) {
+        const std::string& axis = plan_.schedule.tile_axis;
+        ir::Function fn = with_masked_pads();
+        fn = passes_.run(ir::Pass::VectorProducts, [&] { return graph::vector_products(fn); });
+        fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(fn); });
+        fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis, part_); });
+        if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });
+        return passes_.run(ir::Pass::DeepestLast, [&] { return graph::deepest_last(fn); });
+    }
+
+    void add(KernelGraph graph) {
+        const Schedule& s = plan_.schedule;
+        const bool by_columns = s.transition_columns && (graph.transition_columns || graph.loop == Loop::Carries);
+        graph.tiled = by_columns || !graph.own_axis.empty() ||
+                      (tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis))));
+        const Cut cut = cut_of(graph);
+        if (cut.count > 1) refuse_parts_of_rows(graph);
+        const bool carries =
+            s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
+        const Engine engine = carries ? Engine::Tiles : s.engine;
+        for (const ir::Result& r : graph.fn.results)
+            if (auto slot = spill_of(graph, r)) add_spill(graph, r, std::move(*slot));
+        tile::Sizes sizes = whole_;
+        if (cut.count > 1) sizes[cut.axis] = cut.size;
+        tile::TileKernel tiles = lowered(graph, sizes, engine);
+        const std::int64_t columns = graph.transition_columns ? add_transitions(graph) : 0;
+        plan_.kernels.push_back({std::move(graph), cut, columns, std::move(tiles), engine});
+    }
+
+    /// Of an image a part of the rows lies together in a panel of columns alone: it can be stored, but is not read so.
+    void refuse_parts_of_rows(const KernelGraph& graph) const {
+        for (const Op& op : graph.fn.ops)
+            if (op.code == Opcode::Param && op.attrs.role == Role::Spill)
+                if (const auto cut = cut_rows_.find(op.attrs.name); cut != cut_rows_.end())
+                    refuse(Reason::CutSpill, cut->second);
+    }
+
+    [[nodiscard]] Cut cut_of(const KernelGraph& graph) const {
+        const Schedule& s = plan_.schedule;
+        if (!graph.own_axis.empty()) return {graph.own_axis, tile::kBlock, whole_.at(graph.own_axis) / tile::kBlock};
+        if (graph.loop == Loop::Carries && s.transition_columns)
+            return {s.tile_axis, kCarriedColumns, whole_.at(s.tile_axis) / kCarriedColumns};
+        return graph.tiled ? Cut{s.tile_axis, s.tile_size, s.tiles} : Cut{};
+    }
+
+    /// What decays multiply in a kernel that is cut from another, where it had 32 bits: an image has 16.
+    void find_wide_spills(const ir::Function& fn) {
+        for (const Op& op : fn.ops) {
+            if (op.code != Opcode::DecayApply) continue;
+            const Op& weights = fn.op(op.args[0]);
+            if (weights.code == Opcode::Param && weights.attrs.role == Role::Spill)
+                wide_spills_.insert(weights.attrs.name);
+        }
+    }
+
+    /// Where further tasks of a kernel leave the columns of transitions; how many there are.
+    std::int64_t add_transitions(const KernelGraph& graph) {
+        std::int64_t columns = 0;
+        for (const ir::Result& r : graph.fn.results) {
+            const Dim rows = graph.fn.op(r.value).type.shape[0];
+            columns = tile::size_of(tile::with_sizes(graph.fn.op(r.value).type, whole_), 0);
+            if (columns % plan_.schedule.tile_size != 0) throw InternalError("plan: columns that are no whole tiles");
+            SpillSlot slot{graph::transition_spill(r.name), {DType::F32, {rows, rows}}, {}, 0, SpillSlot::Per::Segment};
+            lay_out(slot);
+            plan_.spills.push_back(std::move(slot));
+        }
+        return columns / plan_.schedule.tile_size;
+    }
+
+    void add_spill(const KernelGraph& graph, const ir::Result& r, SpillSlot slot) {
+        const Schedule& s = plan_.schedule;
+        const ir::Type type = tile::with_sizes(slot.type, whole_);
+        if (s.warp_groups() && slot.per == SpillSlot::Per::Chunk && tile::is_block_matrix(type) &&
+            !wide_spills_.contains(slot.name)) {
+            slot.parts = tile::parts_of(graph.fn, r.value, operand_rules());
+            slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
+            parts_[slot.name] = slot.parts;
+            const bool columns = slot.type.shape[1].symbol == s.tile_axis,
+                       rows = slot.type.shape[0].symbol == s.tile_axis;
+            if (tiled() && (columns || rows) && slot.parts > 1)
+                refuse(Reason::CutSpill, ir::described(graph.fn, r.value));
+            if (tiled() && rows) cut_rows_[slot.name] = ir::described(graph.fn, r.value);
+        } else {
+            lay_out(slot);
+        }
+        plan_.spills.push_back(std::move(slot));
+    }
+
+    void lay_out(SpillSlot& slot) const {
+        const ir::Type type = tile::with_sizes(slot.type, whole_);
+        slot.strides = tile::tile_strides(type, plan_.schedule.rules());
+        slot.floats = tile::tile_floats(type, plan_.schedule.rules());
+    }
+
+    void add_far_tiles() {
+        constexpr std::int64_t kAlignment = 64, kSlack = 1024;  // vectors at the end of the last tile may run past it
+        std::int64_t floats = 0;
+        for (const Kernel& kernel : plan_.kernels) floats = std::max(floats, kernel.tiles.far_floats);
+        if (floats == 0) return;
+        floats = (floats + kSlack + kAlignment - 1) / kAlignment * kAlignment;
+        plan_.spills.push_back({kFarSpill, {}, {}, floats, SpillSlot::Per::Worker, 0});
+    }
+
+    /// Where states wait for the next stretch.
+    void add_carried_states() {
+        for (const auto& state : plan_.definition.states) {
+            SpillSlot slot{graph::carry_spill(state.name), state.type, {}, 0, SpillSlot::Per::Sequence, 0};
+            lay_out(slot);
+            plan_.spills.push_back(std::move(slot));
+        }
+    }
+
+    void add_late_states() {
+        for (const auto& state : plan_.definition.states) {
+            const auto is_axis = [&](const Dim& d) { return d.symbol == plan_.schedule.tile_axis; };
+            const bool by_all = tiled() && std::none_of(state.type.shape.begin(), state.type.shape.end(), is_axis);
+            if (plan_.schedule.early.contains(state.name) || (!by_all && plan_.schedule.summaries == 0)) continue;
+            SpillSlot slot{graph::final_spill(state.name), state.type, {}, 0, SpillSlot::Per::Sequence, 0};
+            lay_out(slot);
+            plan_.late_states.push_back({static_cast<int>(plan_.spills.size()),
+                                         plan_.tensor(Kind::InitialState, state.name),
+                                         plan_.tensor(Kind::FinalState, state.name), !by_all});
+            plan_.spills.push_back(std::move(slot));
+        }
+    }
+
+    [[nodiscard]] tile::TileKernel lowered(const KernelGraph& graph, const tile::Sizes& sizes, Engine engine) const {
+        const ir::PassRunner passes = passes_.of(graph.name);
+        switch (engine) {
+            case Engine::Tiles:
+                return tile::lower(graph.fn, sizes, whole_, rules_of(graph), passes);
+            case Engine::WarpGroups:
+                return lowered_to_fragments(graph, sizes, passes);
+            case Engine::Channels:
+                return channel_kernel(graph.fn, passes);
+        }
+        throw InternalError("plan: unknown engine");
+    }
+
+    [[nodiscard]] tile::Rules rules_of(const KernelGraph& graph) const {
+        tile::Rules rules = plan_.schedule.rules();
+        if (plan_.schedule.holds_states && graph.loop == Loop::Scan)
+            rules.holding_threads = plan_.schedule.block_threads;
+        return rules;
+    }
+
+    /// As far as operands that kernels make so far go.
+    [[nodiscard]] tile::FragmentRules operand_rules() const {
+        tile::FragmentRules rules;
+        rules.parts = parts_;
+        rules.wide_spills = wide_spills_;
+        rules.inverse_parts = plan_.schedule.inverse_parts;
+        return rules;
+    }
+
+    [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes,
+                                                        const ir::PassRunner& passes) const {
+        tile::FragmentRules rules = operand_rules();
+        const bool split = plan_.schedule.split.contains(graph.name), back = graph::has_saved_states(plan_.program),
+                   of_tiles = plan_.schedule.tiles_ahead && graph.tiled;
+        // Scans are cut, and hold states as transposes; many small matrices, and functions of the tokens in columns,
+        // are better all alike.
+        if (in_order(graph.loop) || !(back || split || of_tiles)) rules.value_axis = plan_.schedule.tile_axis;
+        rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
+        if (!graph.early) {
+            rules.output_groups = plan_.schedule.output_groups;
+            rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
+        }
+        rules.wide_late = plan_.schedule.wide_late;
+        rules.split = split, rules.made_again = split && !back;
+        for (const auto& in : plan_.definition.inputs) {
+            rules.inputs[in.name] = {in.type.dtype, in.pad};
+            if (is_half(in.type.dtype)) rules.half = in.type.dtype;
+        }
+        for (const auto& out : plan_.definition.outputs)
+            if (!is_half(out.type.dtype)) rules.wide_outputs.insert(out.name);
+        // A chunk of early states is over long before the next one's few numbers arrive, unless many are on their way.
+        constexpr int kEarlyStages = 8;
+        constexpr std::int64_t kEarlyFloats = 16 * 1024;
+        const bool few = graph.early && with_stages(rules, kEarlyStages, graph, sizes).scratch_floats <= kEarlyFloats;
+        if (few) rules.stages = kEarlyStages;
+        return tile::lower_to_fragments(graph.fn, sizes, rules, passes);
+    }
+
+    static tile::TileKernel with_stages(tile::FragmentRules rules, int stages, const KernelGraph& graph,
+                                        const tile::Sizes& sizes) {
+        rules.stages = stages;
+        return tile::lower_to_fragments(graph.fn, sizes, rules);
+    }
+
+    Plan plan_;
+    const ir::PassRunner& passes_;
+    tile::Sizes part_, whole_;
+    std::map<std::string, int> parts_;
+    std::set<std::string> wide_spills_;
+    /// Spills that are operands, whose rows run along the axis that is cut, in words.
+    std::map<std::string, std::string> cut_rows_;
+};
+
+}  // namespace
+
+Plan make_plan(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+               const Schedule& schedule, const ir::PassRunner& passes) {
+    if (const Schedule& s = schedule; s.tiles > 1 && s.tiles * s.tile_size != s.held(s.tile_axis, sizes))
+        throw RuntimeError(fmt::format("tiles: expected a divisor of {}, the size of axis {}, got {}",
+                                       s.held(s.tile_axis, sizes), forge::to_string(Dim(s.tile_axis)), s.tiles));
+    Plan plan{definition,
+              passes.run(ir::Pass::BindSizes, [&] { return ir::with_bound_sizes(program, sizes); }),
+              schedule,
+              sizes,
+              {},
+              tensor_slots(definition, program),
+              scalar_names(definition),
+              {},
+              {},
+              {}};
+    plan.last_rows = last_row_slots(definition, plan.tensors);
+    return Planning(std::move(plan), passes).run();
+}
+
+}  // namespace forge::plan

@@ -1,0 +1,82 @@
+#include "plan/stages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "forge/error.h"
+
+namespace forge::plan {
+namespace {
+
+using Ahead = Stage::Ahead;
+using Carries = Stage::Carries;
+
+std::vector<Stage> stages_forwards(Strategy strategy, bool tiled) {
+    const std::vector<Stage> shared =
+        tiled ? std::vector<Stage>{{"shared", Loop::Chunks, Ahead::Shared}} : std::vector<Stage>{};
+    const auto with_shared = [&](std::vector<Stage> stages) {
+        stages.insert(stages.begin(), shared.begin(), shared.end());
+        return stages;
+    };
+    switch (strategy) {
+        case Strategy::OnePass:
+            return with_shared({{"scan", Loop::Scan}});
+        case Strategy::Fused:
+            return with_shared({{"states", Loop::Scan}, {"outputs", Loop::Chunks}});
+        case Strategy::Decoupled:
+            return {{"chunks", Loop::Chunks, Ahead::StateFree}, {"states", Loop::Scan}, {"outputs", Loop::Chunks}};
+        case Strategy::Segmented:
+            return with_shared({{"scan", Loop::Segments}});
+    }
+    throw InternalError("place: unknown strategy");
+}
+
+/// With a kernel ahead of the scan for what only tiles make (PlaceRules::tiles_ahead).
+std::vector<Stage> with_tiles_ahead(std::vector<Stage> stages) {
+    const auto scan = std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return in_order(s.loop); });
+    stages.insert(scan, {"tiles", Loop::Chunks, Ahead::OfTiles});
+    return stages;
+}
+
+/// With a scan of each group of states that need no others, and a kernel for what they add, ahead of all else.
+std::vector<Stage> with_early_states(std::vector<Stage> stages, std::size_t groups) {
+    for (std::size_t g = groups; g > 0; --g) {
+        const std::string number = g == 1 ? "" : fmt::format("_{}", g);
+        const std::vector<Stage> early = {{"additions" + number, Loop::Chunks},
+                                          {"early" + number, Loop::Scan, Ahead::Nothing, Carries::Early}};
+        stages.insert(stages.begin(), early.begin(), early.end());
+    }
+    return stages;
+}
+
+/// With a kernel ahead of the outputs' own for what these have in common.
+std::vector<Stage> with_joint_outputs(std::vector<Stage> stages) {
+    const auto outputs = std::find_if(stages.rbegin(), stages.rend(), [](const Stage& s) { return !in_order(s.loop); });
+    if (outputs == stages.rend() || outputs->ahead != Ahead::Nothing) return stages;
+    stages.insert(outputs.base() - 1, {"joint", Loop::Chunks, Ahead::Nothing, Carries::All, true});
+    return stages;
+}
+
+/// With a scan forwards, for the states before all chunks, ahead of the one that goes backwards, and at the end, if
+/// outputs have a kernel of their own, one for the sums of what these leave.
+std::vector<Stage> stages_backwards(Strategy strategy, bool tiled) {
+    std::vector<Stage> stages = stages_forwards(strategy, tiled);
+    const auto scan = std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return s.loop == Loop::Scan; });
+    const bool outputs_apart = scan + 1 != stages.end();
+    stages.insert(scan, {"before", Loop::Scan, Ahead::Nothing, Carries::Before});
+    if (outputs_apart) stages.push_back({"sums", Loop::Scan, Ahead::Nothing, Carries::Sums});
+    return stages;
+}
+
+}  // namespace
+
+std::vector<Stage> stages_of(Strategy strategy, bool backwards, bool tiled, const PlaceRules& rules,
+                             std::size_t early_groups) {
+    std::vector<Stage> stages = backwards ? stages_backwards(strategy, tiled) : stages_forwards(strategy, tiled);
+    if (!rules.outputs_axis.empty()) stages = with_joint_outputs(std::move(stages));
+    if (rules.tiles_ahead) stages = with_tiles_ahead(std::move(stages));
+    return with_early_states(std::move(stages), early_groups);
+}
+
+}  // namespace forge::plan
