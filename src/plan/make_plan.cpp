@@ -1,5 +1,3 @@
-#include "plan/plan.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "graph/summary.h"
 #include "graph/token_program.h"
 #include "ir/sizes.h"
+#include "plan/plan.h"
 #include "support/checked.h"
 #include "tile/fragments.h"
 
@@ -339,7 +338,7 @@ class Planning {
             if (!is_half(out.type.dtype)) rules.wide_outputs.insert(out.name);
         // A chunk of early states is over long before the next one's few numbers arrive, unless many are on their way.
         constexpr int kEarlyStages = 8;
-        constexpr std::int64_t kEarlyFloats = 16 * 1024;
+        constexpr std::int64_t kEarlyFloats = std::int64_t{16} * 1024;
         const bool few = graph.early && with_stages(rules, kEarlyStages, graph, sizes).scratch_floats <= kEarlyFloats;
         if (few) rules.stages = kEarlyStages;
         return tile::lower_to_fragments(graph.fn, sizes, rules, passes);
