@@ -80,6 +80,9 @@ typedef struct forge_attention forge_attention;
 ///                       numbers, [N, heads, …], sums over tokens on top of what goes in. Gradients are per head of the
 ///                       outputs, for the caller to sum where fewer heads share an input, and of the inputs' types.
 ///                       backward of q, k: of the gradients of inputs only these, and none that they do not need.
+///                       backward from states, perhaps of some: calls bring the states before chunks (chunk_state), as
+///                       forward with chunk_states and the same chunk left them, which are not made again then; they
+///                       have no initial or final states of the definition's own
 ///                       summary, summary of backward: what a rank's tokens do to the states (forge/dist.h)
 ///   dtype               bf16 (default), f16 or f32: replaces the definition's 16-bit types
 ///   size.<symbol>       the size of every symbol but T and the heads: size.K = 128

@@ -40,6 +40,9 @@ struct CompileOptions {
     /// rows too) and grad_<input> of inputs per head and of numbers, sums over the tokens that begin with what goes in.
     /// Gradients are per head of the outputs, for the caller to sum where fewer heads share an input, and of the
     /// inputs' types. "backward of q, k" has the gradients of these inputs only, and computes no others but states'.
+    /// "backward from states", perhaps "of" some inputs: the states before chunks are not made again but the call's
+    /// (Call::chunk_states), as a forward pass with chunk_states and the same `chunk` left them; such calls have no
+    /// initial or final states of the definition's own.
     /// "summary" and "summary of backward" have no outputs: they are what a rank's tokens do to the states
     /// (forge/dist.h). Beside a state s, which starts from zeros there, stands transition_s, which starts from ones, or
     /// if it is a matrix from the identity: a part of a sequence that begins with S ends with transition_s ∘ S + s.
@@ -59,7 +62,7 @@ struct CompileOptions {
     /// What states in memory are made of, for entry = "decode": F32, BF16 or F16. They are computed with in float32;
     /// those before tokens, and last rows, are float32.
     DType state_dtype = F32;
-    /// Whether calls can have the states before every chunk (Call::chunk_states). The schedule is chosen among those
+    /// Whether calls of forward and decode can have the states before every chunk (Call::chunk_states). The schedule is chosen among those
     /// that keep them; set `chunk` too, as it decides how many there are.
     bool chunk_states = false;
     /// Whether the bits of a sequence's results are to follow from its own tokens and state alone, not from how many

@@ -13,6 +13,7 @@
 #include "graph/pipeline.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "program/entry_point.h"
 #include "variants/variants.h"
 
 using forge::capi::guarded;
@@ -21,6 +22,13 @@ using forge::capi::new_text;
 using forge::capi::required;
 
 namespace {
+
+/// The states of which calls have those before chunks: results of a forward pass, or what a backward pass begins with.
+std::vector<forge::ir::StateDecl> chunk_states_of(const forge::ir::Definition& declared,
+                                                  const forge::CompileOptions& options) {
+    const bool has_them = options.chunk_states || forge::program::is_from_states(options.entry);
+    return has_them ? declared.states : std::vector<forge::ir::StateDecl>();
+}
 
 /// The zoo's definitions as texts, made once.
 const std::map<std::string, std::string>& variant_texts() {
@@ -125,7 +133,7 @@ forge_status forge_compile(const char* definition, const char* file, const forge
             forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"));
         forge::compiler::check_known(declared, parsed.sizes);
         forge::Attention compiled = forge::compile(declared, parsed);
-        auto slots = forge::capi::slots_of(compiled.definition(), parsed.chunk_states, parsed.state_dtype);
+        auto slots = forge::capi::slots_of(compiled.definition(), chunk_states_of(declared, parsed), parsed.state_dtype);
         auto scalars = forge::capi::scalars_of(compiled.definition());
         std::string description = forge::capi::describe(compiled, parsed, slots, scalars);
         const std::size_t tensor_count = slots.size(), scalar_count = scalars.size();

@@ -64,7 +64,8 @@ Json json_of(const check::Report& report, const std::string& name) {
 
 }  // namespace
 
-std::vector<Slot> slots_of(const ir::Definition& definition, bool chunk_states, DType state_dtype) {
+std::vector<Slot> slots_of(const ir::Definition& definition, const std::vector<ir::StateDecl>& chunk_states,
+                           DType state_dtype) {
     std::vector<Slot> slots;
     for (const ir::InputDecl& in : definition.inputs)
         if (in.role != ir::Role::Scalar)
@@ -75,9 +76,8 @@ std::vector<Slot> slots_of(const ir::Definition& definition, bool chunk_states, 
         for (const ir::LastRows& last : ir::last_rows(definition))
             slots.push_back({kind, last.name, last.type, last.heads});
     }
-    if (chunk_states)
-        for (const ir::StateDecl& s : definition.states)
-            slots.push_back({Kind::ChunkState, s.name, {DType::F32, s.type.shape}});
+    for (const ir::StateDecl& s : chunk_states)
+        slots.push_back({Kind::ChunkState, s.name, {DType::F32, s.type.shape}});
     return slots;
 }
 

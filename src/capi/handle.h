@@ -23,7 +23,9 @@ struct Slot {
 
 /// Inputs, outputs, initial states, final states and, if asked for, states before chunks, each in the order of
 /// declaration; last rows of inputs after the states.
-std::vector<Slot> slots_of(const ir::Definition& definition, bool chunk_states, DType state_dtype);
+/// `chunk_states`: the states of which calls have those before chunks.
+std::vector<Slot> slots_of(const ir::Definition& definition, const std::vector<ir::StateDecl>& chunk_states,
+                           DType state_dtype);
 std::vector<std::string> scalars_of(const ir::Definition& definition);
 
 /// The JSON of forge_describe.

@@ -371,6 +371,7 @@ class KernelWriter {
             else if (std::find(ahead_.begin(), ahead_.end(), v) != ahead_.end()) transfers_.place(v);
             else if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
+            else if (c_.is_param(v, Role::Before)) transfers_.load_chunk_state(v);
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
             else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.is_held(v) || c_.made_in_spill(v)) &&
                      !ir::is_view(op.code)) {

@@ -64,6 +64,7 @@ class Transfers {
     /// For the caller: where the states before chunks begin, the place of this chunk's as a condition, and its store.
     void declare_chunk_states();
     [[nodiscard]] std::string chunk_state(const std::string& state) const;
+    void load_chunk_state(ir::ValueId v);
     void store_chunk_state(const ir::Result& r);
 
     /// Of a spill that is an operand, whole.

@@ -82,15 +82,28 @@ void Transfers::store_final_state(const std::string& state, ValueId v) {
 }
 
 void Transfers::declare_chunk_states() {
-    const bool any =
+    const bool stores =
         std::any_of(fn_.results.begin(), fn_.results.end(), [](const ir::Result& r) { return r.role == Role::Before; });
-    if (any) out_.line("const Size chunks_before = chunks_packed_before(call, at, {});", plan_.schedule.chunk);
+    const bool loads = std::any_of(fn_.ops.begin(), fn_.ops.end(), [](const Op& op) {
+        return op.code == ir::Opcode::Param && op.attrs.role == Role::Before;
+    });
+    if (stores || loads)
+        out_.line("const Size chunks_before = chunks_packed_before(call, at, {});", plan_.schedule.chunk);
 }
 
 std::string Transfers::chunk_state(const std::string& state) const {
     const int tensor = plan_.tensor(SlotKind::ChunkState, state);
     return fmt::format("float* const before = {}chunk_state(call, {}, at, chunks_before + row / {})",
                        is_shared(slot(tensor).type) ? "at.tile > 0 ? nullptr : " : "", tensor, plan_.schedule.chunk);
+}
+
+void Transfers::load_chunk_state(ValueId v) {
+    const int tensor = plan_.tensor(SlotKind::ChunkState, fn_.op(v).attrs.name);
+    c_.writes(v);
+    transfer(whole(v, tensor, 0, "float",
+                   fmt::format("chunk_state(call, {}, at, chunks_before + row / {})", tensor, plan_.schedule.chunk) +
+                       tile_offset(tensor, 0),
+                   "0.0f"));
 }
 
 void Transfers::store_chunk_state(const ir::Result& r) {

@@ -10,16 +10,16 @@ using ir::ValueId;
 
 namespace {
 
-/// The state before the chunk; a new parameter where nothing in the program reads it.
-ValueId state_before(Function& fn, const ir::Result& state) {
+/// The state before the chunk, as a parameter of a role; a new one where nothing in the program reads it.
+ValueId state_before(Function& fn, const ir::Result& state, Role role) {
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        if (op.code == Opcode::Param && op.attrs.role == Role::State && op.attrs.name == state.name) return v;
+        if (op.code == Opcode::Param && op.attrs.role == role && op.attrs.name == state.name) return v;
     }
     Op param{Opcode::Param, {DType::F32, fn.op(state.value).type.shape}, {}, {}, "prev_" + state.name, {},
              std::nullopt};
     param.attrs.name = state.name;
-    param.attrs.role = Role::State;
+    param.attrs.role = role;
     return fn.add(std::move(param));
 }
 
@@ -28,7 +28,16 @@ ValueId state_before(Function& fn, const ir::Result& state) {
 Function with_chunk_states(const Function& program) {
     Function out = program;
     for (const ir::Result& r : program.results)
-        if (r.role == Role::State) out.results.push_back({r.name, Role::Before, state_before(out, r)});
+        if (r.role == Role::State) out.results.push_back({r.name, Role::Before, state_before(out, r, Role::State)});
+    return out;
+}
+
+Function with_given_states(const Function& program) {
+    Function out = program;
+    std::erase_if(out.results, [](const ir::Result& r) { return r.role == Role::After; });
+    out = dce(out);
+    for (const ir::Result& r : program.results)
+        if (r.role == Role::After) state_before(out, {r.name, r.role, r.value}, Role::Before);
     return out;
 }
 

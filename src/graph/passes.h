@@ -66,5 +66,8 @@ ir::Function decay_rows(const ir::Function& fn);
 
 /// The program with the states before the chunk among its results.
 ir::Function with_chunk_states(const ir::Function& program);
+/// A program with saved states (graph/saved_states.h) that does not make them anew: each is a parameter, whether it is
+/// read or not.
+ir::Function with_given_states(const ir::Function& program);
 
 }  // namespace forge::graph

@@ -9,5 +9,7 @@
 namespace forge::graph {
 
 bool has_saved_states(const ir::Function& program);
+/// … and they are the caller's (graph::with_given_states): the program stands for the way back alone.
+bool has_given_states(const ir::Function& program);
 
 }  // namespace forge::graph

@@ -37,6 +37,10 @@ std::vector<TensorSlot> tensor_slots(const ir::Definition& def, const ir::Functi
     }
     for (const ir::Result& r : program.results)
         if (r.role == Role::Before) slots.push_back({Kind::ChunkState, r.name, program.op(r.value).type, 0});
+    if (graph::has_given_states(program))
+        for (const Op& op : program.ops)
+            if (op.code == Opcode::Param && op.attrs.role == Role::Before)
+                slots.push_back({Kind::ChunkState, op.attrs.name, op.type, 0, {}, true});
     return slots;
 }
 

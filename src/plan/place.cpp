@@ -35,6 +35,7 @@ class Placement {
         : program_(program),
           tile_axis_(tile_axis),
           rules_(rules),
+          given_(graph::has_given_states(program)),
           early_groups_(graph::early_groups(program, rules.early)),
           stages_(
               stages_of(strategy, graph::has_saved_states(program), !tile_axis.empty(), rules, early_groups_.size())),
@@ -54,7 +55,7 @@ class Placement {
         for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(stage_of(r))].push_back(r);
         std::vector<ValueId> saved;
         for (ValueId v = 0; v < program.size(); ++v)
-            if (is_before(program.op(v))) saved.push_back(v);
+            if (is_made_before(program.op(v))) saved.push_back(v);
         reads_before_ = ir::depends_on(program, saved);
         find_homes();
         if (joint_ != kNone) find_joint();
@@ -83,6 +84,7 @@ class Placement {
 
   private:
     static bool is_before(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Before; }
+    [[nodiscard]] bool is_made_before(const Op& op) const { return is_before(op) && !given_; }
 
     [[nodiscard]] int stage_of(const ir::Result& r) const {
         if (r.role == Role::After) return before_;
@@ -112,7 +114,7 @@ class Placement {
             const bool param = op.code == Opcode::Param, state = param && op.attrs.role == Role::State;
             int home = last_;
             if (state) home = sums_of_.contains(op.attrs.name) ? sums_ : scan_;
-            else if (is_before(op)) home = before_;
+            else if (is_before(op)) home = given_ ? kEverywhere : before_;
             else if (is_sum(v)) home = sums_;
             else if (again[i] || (param && op.attrs.role == Role::Spill)) home = kEverywhere;
             else if (marks[i] == Slice::StateBound && for_states[i]) home = scan_;
@@ -269,7 +271,7 @@ class Placement {
         for (ValueId v = 0; v < program_.size(); ++v) {
             if (!needed[static_cast<std::size_t>(v)]) continue;
             Op op = foreign(v, stage) ? spilled(v) : program_.op(v);
-            if (is_before(op)) op.attrs.role = Role::State;  // here it is carried
+            if (is_made_before(op)) op.attrs.role = Role::State;  // here it is carried
             for (ValueId& a : op.args) a = map.at(a);
             map[v] = fn.add(std::move(op));
         }
@@ -339,6 +341,7 @@ class Placement {
     const Function& program_;
     const std::string& tile_axis_;
     const PlaceRules& rules_;
+    bool given_;  ///< the states before chunks are the caller's
     std::vector<std::set<std::string>> early_groups_;
     std::vector<Stage> stages_;
     std::vector<std::string> names_;

@@ -107,6 +107,7 @@ struct TensorSlot {
     ir::Type type;  ///< as declared, symbolic; states without the head axis
     double pad = 0;
     std::optional<Dim> heads = {};  ///< of a state that holds the last rows of an input: that input's
+    bool given = false;             ///< of a chunk state: kernels read it
 };
 
 using runtime::LastRowSlots;

@@ -28,7 +28,7 @@ EntryPoint entry(std::string name, Join&& join, std::int64_t chunk, const ir::De
     return {std::move(name), std::move(joined), std::move(optimised), chunk, def};
 }
 
-const std::string kBackward = "backward", kBackwardOf = kBackward + " of ", kSummary = "summary",
+const std::string kBackward = "backward", kFromStates = kBackward + " from states", kOf = " of ", kSummary = "summary",
                   kSummaryOfBackward = kSummary + " of " + kBackward, kStates = "states of " + kSummary,
                   kTransitions = "transitions of " + kSummary;
 
@@ -49,11 +49,18 @@ ir::Definition summary_interface(ir::Definition tensors, const std::vector<std::
     return tensors;
 }
 
+/// The interface of a backward pass that takes no state from before the first token, as it has those before chunks.
+ir::Definition without_states(ir::Definition interface, const ir::Definition& def) {
+    std::erase_if(interface.states, [&](const ir::StateDecl& s) { return def.state(s.name) != nullptr; });
+    return interface;
+}
+
 /// The inputs that a backward pass is asked for; nothing: all.
 std::optional<std::set<std::string>> wanted(const std::string& entry, const ir::Definition& def) {
-    if (entry == kBackward) return {};
+    const std::string& pass = is_from_states(entry) ? kFromStates : kBackward;
+    if (entry == pass) return {};
     std::set<std::string> names;
-    std::istringstream list(entry.substr(kBackwardOf.size()));
+    std::istringstream list(entry.substr(pass.size() + kOf.size()));
     for (std::string name; std::getline(list >> std::ws, name, ',');) {
         name.erase(name.find_last_not_of(' ') + 1);
         if (!def.input(name))
@@ -78,11 +85,19 @@ EntryPoint decode(const ir::Definition& def, const ir::PassRunner& passes) {
     return entry("decode", [&] { return def.step ? frontend::join_step(def) : frontend::join(def); }, 1, def, passes);
 }
 
-bool is_backward(const std::string& entry) { return entry == kBackward || entry.starts_with(kBackwardOf); }
+bool is_backward(const std::string& entry) {
+    return entry == kBackward || entry.starts_with(kBackward + kOf) || is_from_states(entry);
+}
+
+bool is_from_states(const std::string& entry) { return entry == kFromStates || entry.starts_with(kFromStates + kOf); }
 
 EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes, const std::string& name) {
     const auto of = wanted(name, def);
     Backward made = backward_of(def, passes, of ? &*of : nullptr);
+    if (is_from_states(name)) {
+        made.adjoint = passes.run(ir::Pass::ChunkStates, [&] { return graph::with_given_states(made.adjoint); });
+        made.interface = without_states(std::move(made.interface), def);
+    }
     return {name, std::move(made.program), std::move(made.adjoint), def.fixed_chunk, std::move(made.interface)};
 }
 
@@ -128,7 +143,8 @@ ir::Definition tensors_of(const std::string& entry, const ir::Definition& def) {
     if (is_summary(entry)) return summary(def, {}, entry).tensors;
     if (!is_backward(entry)) return def;
     const auto of = wanted(entry, def);
-    return graph::gradient_interface(def, of ? &*of : nullptr);
+    ir::Definition tensors = graph::gradient_interface(def, of ? &*of : nullptr);
+    return is_from_states(entry) ? without_states(std::move(tensors), def) : tensors;
 }
 
 EntryPoint entry_named(const std::string& name, const ir::Definition& def, const ir::PassRunner& passes) {
@@ -137,8 +153,8 @@ EntryPoint entry_named(const std::string& name, const ir::Definition& def, const
     if (is_backward(name)) return backward(def, passes, name);
     if (is_summary(name)) return summary(def, passes, name);
     throw RuntimeError(
-        fmt::format("entry: expected forward, decode, backward, 'backward of' inputs, summary or summary of backward, "
-                    "got '{}'",
+        fmt::format("entry: expected forward, decode, backward, 'backward of' inputs, backward from states, summary or "
+                    "summary of backward, got '{}'",
                     name));
 }
 

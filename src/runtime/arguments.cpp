@@ -68,8 +68,8 @@ std::int64_t element_of(const View& integers, std::int64_t n) {
 void refuse_missing(const Callable& callable, const Arguments& call) {
     for (std::size_t i = 0; i < callable.tensors.size(); ++i) {
         const TensorOfCall& tensor = callable.tensors[i];
-        if (!call.tensors[i].is_given() && !tensor.is_state())
-            refuse_argument(callable, tensor.name,
+        if (!call.tensors[i].is_given() && (!tensor.is_state() || tensor.given))
+            refuse_argument(callable, tensor.argument(),
                             fmt::format("a tensor {}{}", to_string(tensor.dtype), to_string(tensor.shape)), "nothing");
     }
 }

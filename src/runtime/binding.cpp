@@ -36,8 +36,8 @@ class Binder {
         list_sequences();
         if (call_.chunk_slots.is_given() &&
             std::none_of(callable_.tensors.begin(), callable_.tensors.end(),
-                         [](const TensorOfCall& tensor) { return tensor.kind == Kind::ChunkState; }))
-            fail("chunk_slots", "a variant that was compiled with chunk_states", "one without");
+                         [](const TensorOfCall& tensor) { return tensor.kind == Kind::ChunkState && !tensor.given; }))
+            fail("chunk_slots", "a forward pass that was compiled with chunk_states", "another program");
         bind_slots(callable_, call_, lengths_, bound_);
         bound_.scalars.reserve(callable_.scalars.size());
         for (std::size_t i = 0; i < callable_.scalars.size(); ++i)
@@ -188,7 +188,8 @@ class Binder {
         if (!view.is_given()) return t;
         if (view.dtype != tensor.dtype)
             fail(tensor.argument(), "element type " + to_string(tensor.dtype), to_string(view.dtype));
-        if (tensor.kind != Kind::Input && tensor.kind != Kind::Head && tensor.kind != Kind::InitialState)
+        if (tensor.kind != Kind::Input && tensor.kind != Kind::Head && tensor.kind != Kind::InitialState &&
+            !tensor.given)
             check_written(tensor, view);
         const bool in_pool = tensor.kind == Kind::ChunkState && call_.chunk_slots.is_given();
         const std::int64_t chunks = in_pool                           ? check_chunk_slots(tensor, view)

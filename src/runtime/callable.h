@@ -93,6 +93,7 @@ struct TensorOfCall {
     std::vector<Axis> axes;  ///< the same in numbers
     /// Of a state that holds the last rows of an input: that input's.
     std::optional<Axis> heads = {};
+    bool given = false;  ///< of a chunk state: kernels read it
 
     [[nodiscard]] int rank() const { return static_cast<int>(axes.size()); }
     [[nodiscard]] bool is_state() const {

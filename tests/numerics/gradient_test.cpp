@@ -157,6 +157,60 @@ TEST_P(Gradients, OfKernels) {
     }
 }
 
+/// The states before the chunks of a forward pass on the same inputs, as its backward pass takes them.
+std::map<std::string, check::OwnedTensor> kept_states(const Attention& forward, const ir::Definition& def,
+                                                      const check::Buffers& given) {
+    check::Buffers buffers(def, given.problem());
+    for (auto& [name, x] : buffers.inputs) x = given.inputs.at(name);
+    for (auto& [name, x] : buffers.initial_states) x = given.initial_states.at(name);
+    buffers.scalars = given.scalars;
+    const check::Problem& problem = given.problem();
+    const auto chunks_of = [&](std::int64_t tokens) { return (tokens + forward.chunk() - 1) / forward.chunk(); };
+    std::int64_t chunks = problem.lengths.empty() ? chunks_of(problem.T) : 0;
+    for (const std::int64_t length : problem.lengths) chunks += chunks_of(length);
+    Call call = buffers.call();
+    std::map<std::string, check::OwnedTensor> kept;
+    for (const ir::StateDecl& s : def.states) {
+        std::vector<std::int64_t> shape = buffers.final_states.at(s.name).shape;  // [sequences, heads, …]
+        shape[0] = problem.lengths.empty() ? problem.B : 1;
+        shape.insert(shape.begin() + 1, chunks);
+        call.chunk_states[s.name] =
+            kept.emplace(s.name, check::OwnedTensor(F32, shape, -1, false)).first->second.view();
+    }
+    forward(call);
+    return kept;
+}
+
+/// Gradients from the states that the forward pass has left before its chunks, rather than from those made again.
+TEST_P(Gradients, OfKernelsFromKeptStates) {
+    const char* const strategies[] = {"fused", "decoupled", "one-pass"};
+    const std::string entry = "backward from states";
+    const ir::Definition tensors = graph::gradient_interface(def_);
+    const std::size_t turn = GetParam().name.size();
+    const DType dtype = turn % 2 == 0 ? F32 : BF16;
+    const std::int64_t chunk = def_.fixed_chunk ? def_.fixed_chunk : dtype == F32 ? 32 : 64;
+    const std::vector<CompileOptions> ways = {{.entry = "forward", .chunk = chunk, .chunk_states = true},
+                                              {.entry = entry, .strategy = strategies[turn % 3], .chunk = chunk}};
+    const std::vector<check::Case> cases = few_cases(dtype, {{"K", 20}, {"V", 12}});
+    const auto built = compile_all(def_, cases[0].problem, ways);
+    ASSERT_TRUE(built[0] && built[1]);
+    for (const check::Case& c : cases) {
+        if (c.problem.cut != 0) continue;
+        SCOPED_TRACE(c.name + ", " + std::string(built[1]->strategy()));
+        check::Buffers buffers(tensors, c.problem);
+        const auto kept = kept_states(*built[0], def_, buffers);
+        const check::Reference reference = check::backward_reference(buffers, def_, chunk);
+        for (const ir::StateDecl& s : def_.states)
+            buffers.initial_states.erase(s.name), buffers.final_states.erase(s.name);
+        Call call = buffers.call();
+        EXPECT_THROW((*built[1])(call), RuntimeError);  // without them
+        for (const auto& [name, x] : kept) call.chunk_states[name] = x.view();
+        (*built[1])(call);
+        for (const check::Difference& d : check::compare(buffers, reference).differences)
+            EXPECT_TRUE(d.ok) << d.name << ": relative RMS " << d.relative_rms;
+    }
+}
+
 // What is not asked for is not among the results, and the rest is the same.
 TEST(SomeGradients, AreThoseOfAll) {
     const ir::Definition def = program_named("gated_delta_net").make().define();

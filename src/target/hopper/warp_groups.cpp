@@ -169,6 +169,7 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
         refuse(Reason::NoProducts);
     if (!has_halves(definition)) refuse(Reason::NoHalves);
+    if (graph::has_given_states(program)) refuse(Reason::GivenStates);
     if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
     const bool back = graph::has_saved_states(program);
     Schedule s;
