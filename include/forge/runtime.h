@@ -62,8 +62,8 @@ struct CompileOptions {
     /// What states in memory are made of, for entry = "decode": F32, BF16 or F16. They are computed with in float32;
     /// those before tokens, and last rows, are float32.
     DType state_dtype = F32;
-    /// Whether calls of forward and decode can have the states before every chunk (Call::chunk_states). The schedule is chosen among those
-    /// that keep them; set `chunk` too, as it decides how many there are.
+    /// Whether calls of forward and decode can have the states before every chunk (Call::chunk_states). The schedule is
+    /// chosen among those that keep them; set `chunk` too, as it decides how many there are.
     bool chunk_states = false;
     /// Whether the bits of a sequence's results are to follow from its own tokens and state alone, not from how many
     /// others there are, how long they are, or whether they are packed: every call has the same kernels, chosen for

@@ -213,7 +213,7 @@ class Plan:
         self, compiled: _c.Compiled, shape: Shape, arrays: Library, like: Array, entries: list[Entry], initial:
         list[Entry] | None, final: bool, offsets: Entry | None, one_head: bool = False, chunks: int | None = None,
         conversions: tuple[tuple[int, Any], ...] = (), pools: Pools | None = None, slots: Entry | None = None,
-        checkpoints: tuple[list[Entry], Entry] | None = None,
+        checkpoints: tuple[list[Entry], Entry | None] | None = None,
     ) -> None:  # fmt: skip
         """`like`: an array on the call's device. `entries`, `initial`, `offsets`: (dtype, shape, strides) of inputs,
         initial states (None: there are none) and cu_seqlens. `final`: whether final states are wanted. `one_head`:
@@ -221,7 +221,8 @@ class Plan:
         of all packed ones. `conversions`: (number, function) of arguments that kernels cannot read as they are, among
         inputs, initial states, cu_seqlens and slots; `entries` … are of what they become. `pools`: what initial states
         are if they are written in place; `slots`: (dtype, shape, strides) of those, if there are any.
-        `checkpoints`: the same of pools for states before chunks, and of their slots."""
+        `checkpoints`: the same of pools for states before chunks, and of their slots; without slots they are what a
+        backward pass begins with."""
         self.compiled, self._conversions, self._pools = compiled, conversions, pools
         checkpoint_pools = iter(checkpoints[0] if checkpoints else ())
         self._has_slots = slots is not None and shape.sequences > 0
@@ -295,7 +296,7 @@ class Plan:
             given = [*given, *checkpoints[0]]
         if cu_seqlens is not None:
             given.append(cu_seqlens)
-        if checkpoints is not None:
+        if checkpoints is not None and checkpoints[1] is not None:
             given.append(checkpoints[1])
         stream, at, slots_at = self._stream(), 0, address(slots) if self._has_slots else 0
         ranks = () if border is None else (border.of_launch,)

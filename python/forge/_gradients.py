@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from ._arguments import Arguments
 from ._calls import Shape, Signature, read_shapes
 from ._program import Input
+from ._variant import KEPT_CHUNK
 
 if TYPE_CHECKING:
     from .attention import Attention
 
 
-def backward_signature(forward: Signature, of: frozenset[str] | None) -> Signature:
+def backward_signature(forward: Signature, of: frozenset[str] | None, from_states: bool = False) -> Signature:
     """The tensors of the entry point `backward` (graph::gradient_interface): the inputs and the gradients of outputs;
     as states those of the definition, the gradients of all states, and sums for what all tokens share, [N, heads, …];
     as outputs the gradients of token inputs, one per head of the outputs. `of`: the inputs whose gradients are wanted;
-    None: all."""
+    None: all. `from_states`: states of the definition come before chunks, and are none of the call's own."""
     made = copy.copy(forward)
     given = [Input(grad(name), "input", forward.output_dtypes[name], dims, 0.0)
              for name, dims in forward.outputs.items()]  # fmt: skip
@@ -28,7 +29,11 @@ def backward_signature(forward: Signature, of: frozenset[str] | None) -> Signatu
     carried = {name: dims for name, dims in forward.states.items() if name in forward.carried}
     wanted = [i for i in forward.inputs if of is None or i.name in of]
     shared = {i.name: i.dims[1:] for i in wanted if i.kind != "input"}
-    made.states = {**own, **{grad(name): dims for name, dims in {**own, **carried, **shared}.items()}, **carried}
+    made.states = {
+        **({} if from_states else own),
+        **{grad(name): dims for name, dims in {**own, **carried, **shared}.items()},
+        **carried,
+    }
     made.outputs = {grad(i.name): [i.dims[0], heads, *i.dims[2:]] for i in wanted if i.kind == "input"}
     return made
 
@@ -37,42 +42,48 @@ def grad(name: str) -> str:
     return "grad_" + name
 
 
-def _entry(signature: Signature, of: frozenset[str] | None) -> str:
+def _entry(signature: Signature, of: frozenset[str] | None, from_states: bool) -> str:
     """The entry point's name, with inputs in the order of declaration."""
-    return "backward" if of is None else "backward of " + ", ".join(i.name for i in signature.inputs if i.name in of)
+    entry = "backward from states" if from_states else "backward"
+    return entry if of is None else f"{entry} of " + ", ".join(i.name for i in signature.inputs if i.name in of)
 
 
 class Backward:
-    """The backward pass of a variant. `of`: the inputs whose gradients are wanted; None: all."""
+    """The backward pass of a variant. `of`: the inputs whose gradients are wanted; None: all. `from_states`: it begins
+    with the states before chunks of the forward pass."""
 
-    def __init__(self, forward: Attention, of: frozenset[str] | None = None) -> None:
+    def __init__(self, forward: Attention, of: frozenset[str] | None = None, from_states: bool = False) -> None:
         from .attention import Attention
 
         self.forward, self._of = forward, of
         made = self._attention = copy.copy(forward)
         made.options = {**{n: x for n, x in forward.options.items() if n not in ("strategy", "segments", "engine")},
-                        "entry": _entry(forward.signature, of)}  # fmt: skip
-        made.signature = backward_signature(forward.signature, of)
+                        "entry": _entry(forward.signature, of, from_states)}  # fmt: skip
+        if from_states:
+            made.options["chunk"] = forward._of_chunks("forward", KEPT_CHUNK)["chunk"]
+        made.signature = backward_signature(forward.signature, of, from_states)
         made._arguments = {"forward": Arguments(made.signature, forward._arguments["forward"].defaults)}
         Attention._forget(made)
 
     def run(
         self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, cu_seqlens: Any,
-        grad_outputs: list[Any], grad_final: list[Any], border: Any = None,
+        grad_outputs: list[Any], grad_final: list[Any], border: Any = None, kept: list[Any] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """The gradients of the inputs and of all initial states, by name. Arguments are in the order of declaration;
-        gradients that are None are zero."""
+        gradients that are None are zero. `kept`: the states before chunks, if it begins with them."""
         signature, first = self.forward.signature, tensors[0]
         shape = self._shape(tensors, cu_seqlens)
         outputs = [_zeros(first, self._output_size(shape, dims), like=True) if g is None else g
                    for g, dims in zip(grad_outputs, signature.outputs.values())]  # fmt: skip
-        given = dict(zip(signature.states, initial or []))
+        given = {n: x for n, x in zip(signature.states, initial or []) if n in self._attention.signature.states}
         given.update((grad(name), g) for name, g in zip(signature.states, grad_final) if g is not None)
         states = None if not given else [
             given[name] if name in given else _zeros(first, self._state_size(shape, name, dims))
             for name, dims in self._attention.signature.states.items()
         ]  # fmt: skip
-        results = self._attention._run([*tensors, *outputs], scalars, states, True, cu_seqlens, border=border)
+        results = self._attention._run(
+            [*tensors, *outputs], scalars, states, True, cu_seqlens, border=border, kept=kept
+        )
         names = [*self._attention.signature.outputs, *self._attention.signature.states]
         by_name = dict(zip(names, results))
         inputs = dict(zip((i.name for i in signature.tensors), tensors))
@@ -164,18 +175,25 @@ def _function() -> Any:
             tensors, initial = list(given[:count]), list(given[count:])
             ctx.attention, ctx.scalars, ctx.cu_seqlens, ctx.count = attention, scalars, cu_seqlens, count
             ctx.border = border
-            ctx.save_for_backward(*given)
             ctx.set_materialize_grads(False)
-            return tuple(attention._run(tensors, scalars, initial or None, final, cu_seqlens, border=border))
+            keeps = border is None and attention._keeps_states(tensors[0])
+            results = attention._run(
+                tensors, scalars, initial or None, final, cu_seqlens, KEPT_CHUNK if keeps else 0, border
+            )
+            own = len(results) - (len(attention.signature.states) - len(attention.signature.carried) if keeps else 0)
+            ctx.given = len(given)
+            ctx.save_for_backward(*given, *results[own:])
+            return tuple(results[:own])
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, *grads: Any) -> Any:
             saved = list(ctx.saved_tensors)  # read once: checkpoints compute them again for that
+            saved, kept = saved[: ctx.given], saved[ctx.given :]
             tensors, initial = saved[: ctx.count], saved[ctx.count :]
             signature, outputs = ctx.attention.signature, len(ctx.attention.signature.outputs)
             needed = frozenset(i.name for i, need in zip(signature.tensors, ctx.needs_input_grad[6:]) if need)
-            made = ctx.attention._backward(needed).run(
+            made = ctx.attention._backward(needed, bool(kept)).run(
                 tensors,
                 ctx.scalars,
                 initial or None,
@@ -183,6 +201,7 @@ def _function() -> Any:
                 list(grads[:outputs]),
                 list(grads[outputs:]),
                 ctx.border,
+                kept or None,
             )
             names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial)]]
             of_given = [

@@ -18,6 +18,7 @@ from ._suggest import suggestion
 from ._types import DTypeLike, dtype_name
 
 AHEAD = ("forward", "decode")  #: entry points of packages that calls come from
+KEPT_CHUNK = 32  #: tokens between the states that a forward pass keeps for its backward pass, likewise
 CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
 
 
@@ -45,6 +46,9 @@ class Variant:
     ) -> None:
         self._sp_group = sp_group
         self.options = {name: value for name, value in dict(options or {}).items() if value is not None}
+        self._checkpoint = self.options.pop("checkpoint", "auto")  #: what a forward pass keeps for the backward pass
+        if self._checkpoint not in ("auto", "keep", "remake"):
+            raise ValueError(f"options['checkpoint']: expected auto, keep or remake, got {self._checkpoint!r}")
         _c.verify(definition, self.options)
         self.definition = definition
         self.signature = Signature(definition)
@@ -63,11 +67,11 @@ class Variant:
         )
         self._lock = threading.Lock()
 
-    def _of_chunks(self, entry: str) -> dict[str, Any]:
-        """Options of calls that have the states before chunks, or before tokens."""
+    def _of_chunks(self, entry: str, length: int = 0) -> dict[str, Any]:
+        """Options of calls that have the states before chunks of so many tokens, or before tokens."""
         if entry == "decode":
             return {"chunk_states": 1}
-        return {"chunk_states": 1, "chunk": self.options.get("chunk") or CHUNK}
+        return {"chunk_states": 1, "chunk": self.options.get("chunk") or length or CHUNK}
 
     def _compiled_for(
         self,

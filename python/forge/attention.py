@@ -50,7 +50,7 @@ class Attention(Variant):
         super()._forget()
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._latest: tuple[Any, Plan | None] = (None, None)  #: the last call's key and plan
-        self._backward_passes: dict[frozenset[str] | None, Backward] = {}
+        self._backward_passes: dict[tuple[frozenset[str] | None, bool], Backward] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         of_this_process = (
@@ -118,7 +118,13 @@ class Attention(Variant):
             border, cu_seqlens = border_of(self.name, self._sp_group, partition, cu_seqlens)
         if checkpoints is None:
             results = self._run(
-                tensors, scalars, initial, output_final_state, cu_seqlens, return_intermediate_states, border
+                tensors,
+                scalars,
+                initial,
+                output_final_state,
+                cu_seqlens,
+                CHUNK if return_intermediate_states else 0,
+                border,
             )
         elif return_intermediate_states or border is not None:
             other = "sp_group" if border is not None else "return_intermediate_states"
@@ -165,7 +171,7 @@ class Attention(Variant):
         arguments = self._arguments["decode"]
         tensors, scalars = arguments.inputs(args, kwargs)
         states, arrays = arguments.states(state), library_of(tensors[0])
-        before_tokens = self._tokens(tensors[0]) if return_intermediate_states and arrays is not None else None
+        before_tokens = (self._tokens(tensors[0]), 1) if return_intermediate_states and arrays is not None else None
         plan = self._plan(arrays, tensors, states, False, cu_seqlens, before_tokens, "decode", slots)
         try:
             results = plan.run(tensors, scalars, states, cu_seqlens, slots)
@@ -202,11 +208,22 @@ class Attention(Variant):
 
         return (_one_or_all(results[:count]), _one_or_all(results[count:])), pullback
 
-    def _backward(self, of: frozenset[str] | None = None) -> Backward:
-        """Of these inputs, or of all."""
-        if of not in self._backward_passes:
-            self._backward_passes[of] = Backward(self, of)
-        return self._backward_passes[of]
+    def _backward(self, of: frozenset[str] | None = None, from_states: bool = False) -> Backward:
+        """Of these inputs, or of all; `from_states`: from the states before chunks that the forward pass has kept."""
+        key = of, from_states
+        if key not in self._backward_passes:
+            self._backward_passes[key] = Backward(self, of, from_states)
+        return self._backward_passes[key]
+
+    def _keeps_states(self, first: Any) -> bool:
+        """Whether a forward pass keeps the states before chunks for its backward pass: on the CPU, in chunks of a
+        length that nothing else decides."""
+        decided = any(self.options.get(name) for name in ("strategy", "segments", "batch_invariant"))
+        fixed = "chunk=" in self.definition.partition("{")[0]
+        return (
+            self._checkpoint != "remake" and not (decided or fixed or self._ahead) and bool(self.signature.states)
+            and not getattr(first, "is_cuda", False)
+        )  # fmt: skip
 
     def _run(
         self,
@@ -215,26 +232,35 @@ class Attention(Variant):
         initial: list[Any] | None,
         final: bool,
         cu_seqlens: Any,
-        before_chunks: bool = False,
+        before_chunks: int = 0,
         border: Any = None,
         recurrent: bool = False,
+        kept: list[Any] | None = None,
     ) -> list[Any]:
-        """The outputs, then the final states if `final`, then the states before chunks. All arguments, and what
+        """The outputs, then the final states if `final`, then the states before chunks of as many tokens as
+        `before_chunks` says, or as the options do; not if it is 0. All arguments, and what
         `initial` has, in the order of declaration. `border`: of a call of several ranks. `recurrent`: few tokens go one
-        by one, in one kernel; none of this is in place."""
+        by one, in one kernel; none of this is in place. `kept`: of a backward pass, the states before chunks."""
         arrays = library_of(tensors[0])
         if border is not None and getattr(tensors[0], "is_cuda", False) and not getattr(cu_seqlens, "is_cuda", True):
             cu_seqlens = cu_seqlens.to(tensors[0].device)  # a partition's, made on the host
-        chunks = self._chunks(arrays, tensors[0], cu_seqlens) if before_chunks and arrays is not None else None
+        chunks = None
+        if before_chunks and arrays is not None:
+            chunks = self._chunks(arrays, tensors[0], cu_seqlens, before_chunks), before_chunks
         short = recurrent and final and self._is_short(arrays, tensors, initial, cu_seqlens)
         try:
-            plan = self._plan(arrays, tensors, initial, final, cu_seqlens, chunks, "decode" if short else "forward")
+            plan = self._plan(
+                arrays, tensors, initial, final, cu_seqlens, chunks, "decode" if short else "forward",
+                checkpoints=None if kept is None else (kept, None),
+            )  # fmt: skip
         except _WantsGradients:
             if before_chunks:
                 raise NotImplementedError(
                     f"{self.name}: return_intermediate_states has no gradients; call it under torch.no_grad()"
                 ) from None
             return run_with_gradients(self, tensors, scalars, initial, final, cu_seqlens, border)
+        if kept is not None:
+            return plan.run(tensors, scalars, initial, cu_seqlens, checkpoints=(kept, None))
         if border is None:
             return plan.run(tensors, scalars, initial, cu_seqlens)
         return plan.run(tensors, scalars, initial, cu_seqlens, border=border)
@@ -269,11 +295,11 @@ class Attention(Variant):
             ) from None
         return plan.run(tensors, scalars, initial, cu_seqlens, checkpoints=(pools, slots))
 
-    def _chunks(self, arrays: Library, first: Any, cu_seqlens: Any) -> int:
-        """How many states before chunks a call has; `first`: its first tensor."""
+    def _chunks(self, arrays: Library, first: Any, cu_seqlens: Any, length: int) -> int:
+        """How many states before chunks of this length a call has; `first`: its first tensor."""
         if cu_seqlens is not None:
             self._arguments["forward"].check_integers(arrays, "cu_seqlens", cu_seqlens)
-        return chunks_of(self.name, self._tokens(first), cu_seqlens, int(self.options.get("chunk") or CHUNK))
+        return chunks_of(self.name, self._tokens(first), cu_seqlens, int(self.options.get("chunk") or length))
 
     def _tokens(self, first: Any) -> int:
         """The tokens of a call whose first tensor this is."""
@@ -288,9 +314,10 @@ class Attention(Variant):
 
     def _plan(
         self, arrays: Library | None, tensors: list[Any], initial: list[Any] | None, final: bool, cu_seqlens: Any,
-        chunks: int | None = None, entry: str = "forward", slots: Any = None, checkpoints: Any = None,
+        chunks: tuple[int, int] | None = None, entry: str = "forward", slots: Any = None, checkpoints: Any = None,
     ) -> Plan:  # fmt: skip
-        """What calls with arguments of these layouts run; _WantsGradients where it must be differentiable."""
+        """What calls with arguments of these layouts run; _WantsGradients where it must be differentiable. `chunks`:
+        how many states before chunks are wanted, and the length of these."""
         given = tensors
         if initial is not None or cu_seqlens is not None:
             given = [*tensors, *(initial or ()), *(x for x in (cu_seqlens, slots) if x is not None)]
@@ -302,7 +329,7 @@ class Attention(Variant):
         except AttributeError:
             raise arguments.strange_array(arrays, tensors, initial, cu_seqlens, slots) from None
         if checkpoints is not None:
-            key = *key[:-1], (key[-1], arrays.layouts([*checkpoints[0], checkpoints[1]]))
+            key = *key[:-1], (key[-1], arrays.layouts([x for x in (*checkpoints[0], checkpoints[1]) if x is not None]))
         if arrays.wants_gradients(given):
             if entry != "decode":
                 raise _WantsGradients
@@ -319,7 +346,7 @@ class Attention(Variant):
 
     def _new_plan(
         self, key: tuple[Any, ...], arrays: Library, tensors: list[Any], initial: list[Any] | None, final: bool,
-        cu_seqlens: Any, chunks: int | None, entry: str, slots: Any, checkpoints: Any = None,
+        cu_seqlens: Any, chunks: tuple[int, int] | None, entry: str, slots: Any, checkpoints: Any = None,
     ) -> Plan:  # fmt: skip
         in_place = entry == "decode" and not final
         arguments = self._arguments[entry]
@@ -335,7 +362,9 @@ class Attention(Variant):
         shape = read_shapes(self.signature, [size for _, size, _ in inputs], self._allowed, sequences)
         arguments.check_sequences(shape.sequences, read[len(tensors) :], slots_entry)
         pools = Pools(self.name, list(self.signature.states), states) if in_place else None
-        more = self._of_chunks(entry) if chunks is not None or checkpoints is not None else {}
+        kept = checkpoints is not None and checkpoints[1] is None
+        has_chunks = chunks is not None or (checkpoints is not None and not kept)
+        more = self._of_chunks(entry, chunks[1] if chunks else 0) if has_chunks else {}
         if in_place:
             stored = state_dtype_of(self.name, list(self.signature.states), self.signature.carried, states)
             more = more if stored == "f32" else {**more, "state_dtype": stored}
@@ -348,10 +377,21 @@ class Attention(Variant):
         def entry_of(x: Any) -> Any:
             return arrays.dtype(x), tuple(x.shape), arrays.strides(x)
 
+        def state_entry(x: Any, axes: int) -> Any:
+            return with_one_head(entry_of(x), axes) if self._one_head else entry_of(x)
+
+        of_chunks = None
+        if checkpoints is not None:
+            axes = [len(t["shape"]) - 2 for t in compiled.tensors if t["kind"] == "chunk_state"]
+            of_chunks = (
+                [state_entry(x, n) for x, n in zip(checkpoints[0], axes)],
+                None if kept else entry_of(checkpoints[1]),
+            )
+
         plan = Plan(
             compiled, shape, arrays, tensors[0], inputs, states if initial is not None else None, final, offsets,
-            self._one_head, chunks, conversions, pools, slots_entry,
-            checkpoints and ([entry_of(x) for x in checkpoints[0]], entry_of(checkpoints[1])),
+            self._one_head, chunks[0] if chunks else None, conversions, pools, slots_entry,
+            of_chunks,
         )  # fmt: skip
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()

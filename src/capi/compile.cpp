@@ -133,7 +133,8 @@ forge_status forge_compile(const char* definition, const char* file, const forge
             forge::ir::parse_definition(required(definition, "definition"), file ? file : "<text>"));
         forge::compiler::check_known(declared, parsed.sizes);
         forge::Attention compiled = forge::compile(declared, parsed);
-        auto slots = forge::capi::slots_of(compiled.definition(), chunk_states_of(declared, parsed), parsed.state_dtype);
+        auto slots =
+            forge::capi::slots_of(compiled.definition(), chunk_states_of(declared, parsed), parsed.state_dtype);
         auto scalars = forge::capi::scalars_of(compiled.definition());
         std::string description = forge::capi::describe(compiled, parsed, slots, scalars);
         const std::size_t tensor_count = slots.size(), scalar_count = scalars.size();

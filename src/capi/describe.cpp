@@ -76,8 +76,7 @@ std::vector<Slot> slots_of(const ir::Definition& definition, const std::vector<i
         for (const ir::LastRows& last : ir::last_rows(definition))
             slots.push_back({kind, last.name, last.type, last.heads});
     }
-    for (const ir::StateDecl& s : chunk_states)
-        slots.push_back({Kind::ChunkState, s.name, {DType::F32, s.type.shape}});
+    for (const ir::StateDecl& s : chunk_states) slots.push_back({Kind::ChunkState, s.name, {DType::F32, s.type.shape}});
     return slots;
 }
 

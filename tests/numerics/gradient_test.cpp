@@ -222,6 +222,12 @@ TEST(SomeGradients, AreThoseOfAll) {
         attention(buffers.call());
         return buffers;
     };
+    // From given states, whichever of them are read.
+    for (const char* of : {"q", "k", "v", "g", "beta"})
+        EXPECT_NO_THROW(compile(def, {.entry = std::string("backward from states of ") + of,
+                                      .dtype = F32,
+                                      .sizes = check::sizes_for(def, problem)}))
+            << of;
     for (const char* const strategy : {"one-pass", "fused"}) {
         SCOPED_TRACE(strategy);
         const check::Buffers some = gradients("backward of k, g", strategy), all = gradients("backward", strategy);

@@ -1,6 +1,8 @@
 """Prefill for servers: checkpoints of states in slots of a pool, results that do not depend on other sequences, and
 inputs that are views of one buffer."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,17 @@ def test_checkpoints_are_what_stopping_there_gives(name, wide):
     assert np.array_equal(o, again) and np.array_equal(final, state)
     rest, end = attn(**part(x, 0, 300, 128), initial_state=pool[7:8], output_final_state=True)
     assert np.array_equal(rest[0], o[0, 128:]) and np.array_equal(end[0], final[0])
+
+
+def test_checkpoints_of_calls_without_heads():
+    text = (Path(__file__).parents[2] / "bench/gated_scan.ir").read_text()
+    attn, rng = forge.Attention(text, one_head=True), np.random.default_rng(3)
+    x, g = (rng.standard_normal((1, 192, 16)).astype(np.float32) for _ in range(2))
+    pool = np.zeros((4, 16), np.float32)
+    attn(x, -np.abs(g), checkpoints=([pool], np.array([[-1, 2, -1]], np.int32)))
+    *_, before = attn(x, -np.abs(g), return_intermediate_states=True)
+    np.testing.assert_array_equal(pool[2], before[0, 1])
+    assert not pool[[0, 1, 3]].any()
 
 
 def test_checkpoints_of_packed_sequences():
