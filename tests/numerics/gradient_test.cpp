@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "check/kept_states.h"
 #include "interp/recurrence.h"
 #include "program/backward.h"
 #include "program/entry_point.h"
@@ -157,30 +158,6 @@ TEST_P(Gradients, OfKernels) {
     }
 }
 
-/// The states before the chunks of a forward pass on the same inputs, as its backward pass takes them.
-std::map<std::string, check::OwnedTensor> kept_states(const Attention& forward, const ir::Definition& def,
-                                                      const check::Buffers& given) {
-    check::Buffers buffers(def, given.problem());
-    for (auto& [name, x] : buffers.inputs) x = given.inputs.at(name);
-    for (auto& [name, x] : buffers.initial_states) x = given.initial_states.at(name);
-    buffers.scalars = given.scalars;
-    const check::Problem& problem = given.problem();
-    const auto chunks_of = [&](std::int64_t tokens) { return (tokens + forward.chunk() - 1) / forward.chunk(); };
-    std::int64_t chunks = problem.lengths.empty() ? chunks_of(problem.T) : 0;
-    for (const std::int64_t length : problem.lengths) chunks += chunks_of(length);
-    Call call = buffers.call();
-    std::map<std::string, check::OwnedTensor> kept;
-    for (const ir::StateDecl& s : def.states) {
-        std::vector<std::int64_t> shape = buffers.final_states.at(s.name).shape;  // [sequences, heads, …]
-        shape[0] = problem.lengths.empty() ? problem.B : 1;
-        shape.insert(shape.begin() + 1, chunks);
-        call.chunk_states[s.name] =
-            kept.emplace(s.name, check::OwnedTensor(F32, shape, -1, false)).first->second.view();
-    }
-    forward(call);
-    return kept;
-}
-
 /// Gradients from the states that the forward pass has left before its chunks, rather than from those made again.
 TEST_P(Gradients, OfKernelsFromKeptStates) {
     const char* const strategies[] = {"fused", "decoupled", "one-pass"};
@@ -198,7 +175,7 @@ TEST_P(Gradients, OfKernelsFromKeptStates) {
         if (c.problem.cut != 0) continue;
         SCOPED_TRACE(c.name + ", " + std::string(built[1]->strategy()));
         check::Buffers buffers(tensors, c.problem);
-        const auto kept = kept_states(*built[0], def_, buffers);
+        const auto kept = check::kept_states(*built[0], def_, buffers);
         const check::Reference reference = check::backward_reference(buffers, def_, chunk);
         for (const ir::StateDecl& s : def_.states)
             buffers.initial_states.erase(s.name), buffers.final_states.erase(s.name);

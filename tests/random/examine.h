@@ -41,6 +41,8 @@ Engine interpreter_engine();
 Engine gradients_engine();
 /// The backward pass by a random strategy and chunk size, on the CPU.
 Engine backward_engine();
+/// The same from the states before chunks that a forward pass has left.
+Engine kept_states_engine();
 /// So many random choices of strategy, chunk size, instruction set and threads on the CPU.
 Engine cpu_engine(int ways);
 /// Plans and sources for GPUs that are not there; compiled if `compile` says so for a seed, where there is a compiler.

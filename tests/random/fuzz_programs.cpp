@@ -6,8 +6,8 @@
 /// Programs have seeds from S on. Each is examined in a process of its own, or a few after one another, so that a crash
 /// is a fault like any other. A fault's report goes to DIR/SEED.txt: what is wrong, the decisions that make the
 /// program, its definition. `--replay` takes either of them and says what is wrong now. The exit status says whether
-/// nothing was found. `--known`: faults of known_faults.h too. Engines: interpreter, gradients, backward, cpu, sources,
-/// compiled, emulated, emulated-channels, emulated-backward, device.
+/// nothing was found. `--known`: faults of known_faults.h too. Engines: interpreter, gradients, backward, kept, cpu,
+/// sources, compiled, emulated, emulated-channels, emulated-backward, device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -71,13 +71,15 @@ std::vector<Engine> engines_for(const Options& o) {
     const auto never = [](std::uint64_t) { return false; };
     std::vector<std::string> names = o.engines;
     if (names.empty() && o.device.empty())
-        names = {"interpreter", "gradients", "sources", "cpu", "backward", "compiled", "emulated", "emulated-backward"};
+        names = {"interpreter", "gradients", "sources",          "cpu", "backward", "kept",
+                 "compiled",    "emulated",  "emulated-backward"};
     if (names.empty()) names = {"interpreter", "device", "device-backward"};
     std::vector<Engine> engines;
     for (const std::string& name : names) {
         if (name == "interpreter") engines.push_back(interpreter_engine());
         else if (name == "gradients") engines.push_back(gradients_engine());
         else if (name == "backward") engines.push_back(backward_engine());
+        else if (name == "kept") engines.push_back(kept_states_engine());
         else if (name == "cpu") engines.push_back(cpu_engine(2));
         else if (name == "sources") engines.push_back(sources_engine(never));
         else if (name == "compiled") engines.push_back(sources_engine(always));

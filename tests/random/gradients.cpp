@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 
+#include "check/kept_states.h"
 #include "forge/error.h"
 #include "graph/gradient.h"
 #include "interp/recurrence.h"
@@ -170,6 +171,32 @@ Engine backward_engine() {
                 const BackwardProblem problem(s.program, make_problem(s.d, s.program, "b0", 64));
                 return problem.faults([&](check::Buffers& buffers) { attention(buffers.call()); }, attention.chunk(),
                                       tally);
+            }};
+}
+
+/// Gradients from the states before chunks that a forward pass has left.
+Engine kept_states_engine() {
+    return {"kept states", [](Subject& s, Tally& tally) -> std::vector<std::string> {
+                const ir::Definition& def = s.program.def;
+                if (def.states.empty()) return {};
+                CompileOptions options = backward_options(s, "kept");
+                if (!def.fixed_chunk && options.chunk == 0) options.chunk = 64;
+                options.entry = "backward from states";
+                const Attention backward = compile(def, options);
+                options.entry = "forward", options.strategy = "auto", options.chunk_states = true;
+                options.chunk = def.fixed_chunk ? 0 : backward.chunk();
+                const Attention forward = compile(def, options);
+                ++tally["from kept states: " + backward.strategy()];
+                const BackwardProblem problem(s.program, make_problem(s.d, s.program, "k0", 64));
+                const auto call = [&](check::Buffers& buffers) {
+                    const auto kept = check::kept_states(forward, def, buffers);
+                    for (const ir::StateDecl& state : def.states) buffers.final_states.erase(state.name);
+                    Call call = buffers.call();
+                    for (const auto& [name, x] : kept)
+                        call.initial_states.erase(name), call.chunk_states[name] = x.view();
+                    backward(call);
+                };
+                return problem.faults(call, backward.chunk(), tally);
             }};
 }
 

@@ -28,8 +28,9 @@ auto every(std::uint64_t n) {
 class RandomPrograms : public testing::TestWithParam<int> {};
 
 TEST_P(RandomPrograms, AreRightOnEveryEngine) {
-    const std::vector<Engine> engines = {interpreter_engine(), gradients_engine(), sources_engine(every(0)),
-                                         cpu_engine(1),        backward_engine(),  emulated_engine(every(3))};
+    const std::vector<Engine> engines = {
+        interpreter_engine(), gradients_engine(),   sources_engine(every(0)), cpu_engine(1),
+        backward_engine(),    kept_states_engine(), emulated_engine(every(3))};
     Tally tally;
     for (int i = 0; i < kInGroup; ++i) {
         const std::uint64_t seed = kFirst + static_cast<std::uint64_t>(GetParam() * kInGroup + i);
