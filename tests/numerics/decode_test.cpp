@@ -193,7 +193,8 @@ TEST(DecodeOptions, AreRefusedInWords) {
         }
     };
     EXPECT_EQ(message({.entry = "prefill"}),
-              "entry: expected forward, decode, backward, 'backward of' inputs, summary or summary of backward, got "
+              "entry: expected forward, decode, backward, 'backward of' inputs, backward from states, summary or "
+              "summary of backward, got "
               "'prefill'");
     EXPECT_EQ(message({.entry = "decode", .chunk = 64}),
               "gla: chunk: expected 1, which decode fixes, got 64; leave the option out");
