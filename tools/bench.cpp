@@ -18,7 +18,7 @@ BenchRow measure(const ir::Definition& definition, check::Problem problem, const
     const Attention attention = build(definition, problem, options);
     const bool in_place = options.entry == "decode";
     problem.initial_state = in_place;
-    const check::Buffers buffers(program::tensors_of(options.entry, definition), problem);
+    const check::Buffers buffers(check::tensors_of(options.entry, definition), problem);
     Call call = buffers.call();
     if (in_place) call.final_states = call.initial_states;
     const std::size_t bytes = attention.workspace_bytes(call);

@@ -142,7 +142,7 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
         result.failures.push_back({def.name, dtype, "", "sizes of chunks", {}, to_string(*dependence)});
     std::vector<Prepared> prepared;
     for (const check::Case& c : cases) {
-        check::Buffers buffers(program::tensors_of(options.build.entry, def), c.problem);
+        check::Buffers buffers(check::tensors_of(options.build.entry, def), c.problem);
         check::Reference reference = backward ? check::backward_reference(buffers, def, row_chunk(built))
                                               : check::reference(buffers, row_chunk(built));
         prepared.push_back({c.name, std::move(buffers), std::move(reference)});

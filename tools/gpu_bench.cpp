@@ -13,7 +13,7 @@ namespace {
 GpuBenchRow measure(const gpu::Session& session, const ir::Definition& definition, const check::Problem& problem,
                     const BuildOptions& options) {
     const Attention attention = build(definition, problem, options);
-    const check::Buffers pattern(program::tensors_of(options.entry, definition), gpu::pattern_of(problem));
+    const check::Buffers pattern(check::tensors_of(options.entry, definition), gpu::pattern_of(problem));
     const bool in_place = options.entry == "decode";
     gpu::RepeatedCall arguments(pattern, {.B = problem.B, .T = problem.T, .states_in_place = in_place});
     GpuBenchRow row{
@@ -95,7 +95,7 @@ int run_on_gpu(const RunOptions& options) {
     const ir::Definition definition = find_variant(options.variant);
     const check::Problem problem = problem_of(options.shape);
     const Attention attention = build(definition, problem, options.build);
-    check::Buffers buffers(program::tensors_of(options.build.entry, definition), problem);
+    check::Buffers buffers(check::tensors_of(options.build.entry, definition), problem);
     session.run(attention, buffers);
     gpu::DeviceBuffers arguments(buffers);
     const gpu::Timing timing = session.time(attention, arguments.call(attention, session.stream()));

@@ -32,7 +32,7 @@ int run_variant(const RunOptions& options) {
     const ir::Definition definition = find_variant(options.variant);
     const check::Problem problem = problem_of(options.shape);
     const Attention attention = build(definition, problem, options.build);
-    const check::Buffers buffers(program::tensors_of(options.build.entry, definition), problem);
+    const check::Buffers buffers(check::tensors_of(options.build.entry, definition), problem);
     const Call call = buffers.call();
     const Timing timing = time_runs([&] { attention(call); });
     const double seconds = timing.seconds;

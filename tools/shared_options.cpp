@@ -50,7 +50,9 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy) {
                    "'backward of q, k', some")
         ->check([](const std::string& entry) -> std::string {
             const bool known = entry == "forward" || entry == "decode" || program::is_backward(entry);
-            return known ? "" : "expected forward, decode, backward or 'backward of' inputs, got '" + entry + "'";
+            return known ? ""
+                         : "expected forward, decode, backward or 'backward of' inputs, or either from states, got '" +
+                               entry + "'";
         })
         ->group("Compilation");
     app.add_option("--state-dtype", build.state_dtype, "of states in memory, for --entry decode")

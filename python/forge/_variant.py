@@ -18,8 +18,8 @@ from ._suggest import suggestion
 from ._types import DTypeLike, dtype_name
 
 AHEAD = ("forward", "decode")  #: entry points of packages that calls come from
-KEPT_CHUNK = 32  #: tokens between the states that a forward pass keeps for its backward pass, likewise
 CHUNK = 64  #: tokens between the states that return_intermediate_states returns, unless options say otherwise
+KEPT_CHUNK = 32  #: likewise, between those that a forward pass keeps for its backward pass
 
 
 def _request_of(request: Mapping[str, Any]) -> dict[str, Any]:

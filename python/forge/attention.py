@@ -218,12 +218,18 @@ class Attention(Variant):
     def _keeps_states(self, first: Any) -> bool:
         """Whether a forward pass keeps the states before chunks for its backward pass: on the CPU, in chunks of a
         length that nothing else decides."""
+        if self._checkpoint == "remake":
+            return False
         decided = any(self.options.get(name) for name in ("strategy", "segments", "batch_invariant"))
         fixed = "chunk=" in self.definition.partition("{")[0]
-        return (
-            self._checkpoint != "remake" and not (decided or fixed or self._ahead) and bool(self.signature.states)
-            and not getattr(first, "is_cuda", False)
-        )  # fmt: skip
+        counted = bool(self.signature.states) and self.signature.tensors[0].kind == "input"  # which has the tokens
+        can = counted and not (decided or fixed or self._ahead or getattr(first, "is_cuda", False))
+        if self._checkpoint == "keep" and not can:
+            raise _c.RuntimeError(
+                f"{self.name}: options['checkpoint']: expected auto or remake on a GPU, from a package, with strategy, "
+                "segments, batch_invariant or a fixed chunk, and where the first input has no tokens, got keep"
+            )
+        return can
 
     def _run(
         self,

@@ -234,7 +234,7 @@ Report compare(const Buffers& buffers, const std::vector<interp::Outcome>& resul
 
 Report check(const Attention& attention, const ir::Definition& declared, const Problem& problem,
              const std::string& entry) {
-    Buffers buffers(program::tensors_of(entry, declared), problem);
+    Buffers buffers(tensors_of(entry, declared), problem);
     run(buffers, [&](Buffers& part) { attention(part.call()); });
     return compare(buffers, program::is_backward(entry) ? backward_reference(buffers, declared, attention.chunk())
                                                         : reference(buffers, attention.chunk()));

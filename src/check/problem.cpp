@@ -12,6 +12,7 @@
 #include "check/element.h"
 #include "check/random.h"
 #include "forge/error.h"
+#include "program/entry_point.h"
 #include "support/checked.h"
 
 namespace forge::check {
@@ -115,6 +116,16 @@ double OwnedTensor::at(std::int64_t flat) const {
 
 void OwnedTensor::set(std::int64_t flat, double value) {
     store(storage.data() + offset(flat) * static_cast<std::int64_t>(size_in_bytes(dtype)), dtype, value);
+}
+
+ir::Definition tensors_of(const std::string& entry, const ir::Definition& declared) {
+    if (program::is_from_states(entry))
+        throw RuntimeError(
+            fmt::format("{}: entry: expected one whose calls need nothing of another's, got '{}', which begins with "
+                        "the states that a "
+                        "forward pass leaves; take backward, which makes them again",
+                        declared.name, entry));
+    return program::tensors_of(entry, declared);
 }
 
 Buffers::Buffers(const ir::Definition& declared, const Problem& problem)

@@ -37,6 +37,10 @@ struct Problem {
     [[nodiscard]] std::int64_t tokens() const;  ///< of all sequences
 };
 
+/// The tensors of an entry point's calls, as `Buffers` can have them. RuntimeError for one whose calls bring what
+/// another program leaves: backward from states (check/kept_states.h).
+ir::Definition tensors_of(const std::string& entry, const ir::Definition& declared);
+
 /// What is drawn for each input, by name.
 std::map<std::string, graph::InputValues> values_of(const ir::Definition& def);
 /// Whether `Problem::gate` sets any input; `per_token`: any token input.

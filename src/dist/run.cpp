@@ -385,7 +385,7 @@ class Refusals {
 
     void check_arguments(const Call& call, const Part& part, int size) const {
         const std::string& entry = attention_.entry();
-        if (entry != "forward" && !program::is_backward(entry))
+        if (entry != "forward" && (!program::is_backward(entry) || program::is_from_states(entry)))
             refuse("entry", "forward or backward, which ranks share", entry);
         if (call.initial_slots || call.final_slots || call.has_initial_state)
             refuse("initial_slots", "states of the call's own over ranks", "slots of a pool");

@@ -340,7 +340,6 @@ class Factoring {
         return f;
     }
 
-    static constexpr std::size_t kMostFactors = 64;  ///< a product of more is a factor itself
     Function& fn_;
     ir::Known<Factored> known_;
 };

@@ -23,6 +23,8 @@ struct Term {
 };
 using Terms = std::vector<Term>;
 
+inline constexpr std::size_t kMostFactors = 64;  ///< a product of more is a factor itself
+
 struct Factored {
     std::vector<ir::ValueId> factors;
     Terms exponent;

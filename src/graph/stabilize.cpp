@@ -119,7 +119,6 @@ class Stabilizer {
     }
 
     void collect_factors(ValueId v, std::vector<ValueId>& factors) {
-        constexpr std::size_t kMostFactors = 64;  // a product of more is a factor itself
         const Op& op = out_.op(v);
         if (op.code != Opcode::Mul || factors.size() >= kMostFactors) return factors.push_back(v);
         for (const ValueId a : op.args) collect_factors(a, factors);

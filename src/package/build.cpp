@@ -246,6 +246,13 @@ class Builder {
         for (const auto* list : {&request_.tokens, &request_.tasks})
             for (const std::int64_t n : *list)
                 if (n < 1) throw RuntimeError(fmt::format("build: expected tokens and tasks of at least 1, got {}", n));
+        for (const std::string& entry : request_.entries)  // a table leads each call to chunks of its own
+            if (program::is_from_states(entry))
+                throw RuntimeError(
+                    fmt::format("build: entries: expected forward, decode, backward or 'backward of' inputs, got '{}', "
+                                "whose chunks "
+                                "are those of another call",
+                                entry));
         if (!ir::is_identifier(request_.name))
             throw RuntimeError(
                 fmt::format("build: name: expected letters, digits and underscores, got '{}'", request_.name));

@@ -7,6 +7,7 @@
 
 #include "check/kept_states.h"
 #include "interp/recurrence.h"
+#include "package/build.h"
 #include "program/backward.h"
 #include "program/entry_point.h"
 #include "tests/numerics/numerics.h"
@@ -224,6 +225,35 @@ TEST(SomeGradients, AreThoseOfAll) {
     } catch (const RuntimeError& error) {
         EXPECT_STREQ(error.what(), "gated_delta_net: entry: expected 'backward of' names of inputs, got 'w'");
     }
+}
+
+// Where nothing leaves the states, or chunks are chosen call by call, the entry is refused in words.
+TEST(KeptStates, AreRefusedWhereNobodyKeepsThem) {
+    const ir::Definition def = program_named("gla").make().define();
+    const auto message = [](const auto& run) -> std::string {
+        try {
+            run();
+        } catch (const RuntimeError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    EXPECT_EQ(message([&] { check::tensors_of("backward from states of q", def); }),
+              "gla: entry: expected one whose calls need nothing of another's, got 'backward from states of q', which "
+              "begins with the states that a forward pass leaves; take backward, which makes them again");
+    EXPECT_EQ(
+        message([&] {
+            compile(
+                def,
+                {.entry = "backward from states", .dtype = F32, .sizes = {{"K", 4}, {"V", 4}}, .chunk_states = true});
+        }),
+        "gla: chunk_states: expected them of forward, got entry = backward from states");
+    package::Request request;
+    request.definitions = {def}, request.name = "kept", request.entries = {"backward from states"};
+    request.targets = {"x86-64-v3"}, request.dtypes = {F32};
+    EXPECT_EQ(message([&] { package::build(request); }),
+              "build: entries: expected forward, decode, backward or 'backward of' inputs, got 'backward from states', "
+              "whose chunks are those of another call");
 }
 
 // Gradients of what has no tokens alone: no output of the pass says how many heads there are.

@@ -117,6 +117,52 @@ def test_kept_and_remade_states(name):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="options\\['checkpoint'\\]: expected auto, keep or remake"):
         forge.Attention(text, options={"checkpoint": "some"})
+    decided = forge.Attention(text, options={"checkpoint": "keep", "strategy": "one-pass"})
+    with pytest.raises(RuntimeError, match="options\\['checkpoint'\\]: expected auto or remake"):
+        decided(**{n: x.clone().requires_grad_() for n, x in given.items()}, **scalars)
+
+
+HEAD_FIRST = """linear_attention @headed {
+  head d: f32[H, K]
+  input q: f32[T, H, K]
+  input k: f32[T, H, K]
+  input v: f32[T, H, V]
+  state s: f32[K, V]
+  output o: f32[T, H, V]
+  func @step {
+    %d: f32[K] = param() {name="d", role=head}
+    %q: f32[K] = param() {name="q", role=input}
+    %k: f32[K] = param() {name="k", role=input}
+    %v: f32[V] = param() {name="v", role=input}
+    %prev_s: f32[K, V] = param() {name="s", role=state}
+    %w: f32[K] = sigmoid(%d)
+    %wc: f32[K, 1] = unsqueeze(%w) {dim=1}
+    %ds: f32[K, V] = mul(%prev_s, %wc)
+    %kc: f32[K, 1] = unsqueeze(%k) {dim=1}
+    %vr: f32[1, V] = unsqueeze(%v) {dim=0}
+    %kv: f32[K, V] = mul(%kc, %vr)
+    %s: f32[K, V] = add(%ds, %kv)
+    %qr: f32[1, K] = unsqueeze(%q) {dim=0}
+    %ro: f32[1, V] = matmul(%qr, %s)
+    %o: f32[V] = squeeze(%ro) {dim=0}
+    return state "s" = %s, input "o" = %o
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 70])
+def test_of_a_definition_that_begins_with_an_input_per_head(tokens):
+    found = []
+    for way in ("auto", "remake"):
+        torch.manual_seed(2)
+        d = torch.randn(2, 8, requires_grad=True)
+        x = [torch.randn(1, tokens, 2, 8, requires_grad=True) for _ in range(3)]
+        o, final = forge.Attention(HEAD_FIRST, options={"checkpoint": way})(d, *x, output_final_state=True)
+        (o.sum() + final.sum()).backward()
+        found.append([d.grad, *(a.grad for a in x)])
+    for a, b in zip(*found):
+        torch.testing.assert_close(a, b)
 
 
 def test_opcheck():
