@@ -16,10 +16,6 @@ using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 
-bool has(const ir::Type& type, const std::string& symbol) {
-    return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == symbol; });
-}
-
 int count(const ir::Type& type, const std::string& symbol) {
     return static_cast<int>(
         std::count_if(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == symbol; }));
@@ -64,6 +60,10 @@ bool is_light(const Op& op) {
 
 }  // namespace
 
+bool has_axis(const ir::Type& type, const std::string& axis) {
+    return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
+}
+
 const char* to_string(Slice slice) {
     switch (slice) {
         case Slice::StateFree:
@@ -82,9 +82,9 @@ bool is_parallel(const Function& fn, const Op& op, const std::string& s) {
         case Along::Place:
         case Along::Triangle:
         case Along::Matrix:
-            return !has(op.type, s);
+            return !has_axis(op.type, s);
         case Along::Pairs:
-            return !has(op.type, s) && !has(fn.op(op.args[0]).type, s);
+            return !has_axis(op.type, s) && !has_axis(fn.op(op.args[0]).type, s);
         case Along::Contracted:
             return !axis_is(fn, op.args[0], op.attrs.trans_a ? 0 : 1, s);
         case Along::Reduced:
@@ -144,9 +144,11 @@ std::vector<std::string> parallel_axes(const Function& program, Whole whole) {
         for (auto d = shape.rbegin(); d != shape.rend(); ++d) {
             if (d->is_constant() || std::count(found.begin(), found.end(), d->symbol)) continue;
             const auto parallel = [&](const Op& op) { return is_parallel(program, op, d->symbol); };
-            const auto has_axis = [&](const ir::Result& other) { return has(program.op(other.value).type, d->symbol); };
+            const auto has_it = [&](const ir::Result& other) {
+                return has_axis(program.op(other.value).type, d->symbol);
+            };
             if (std::all_of(program.ops.begin(), program.ops.end(), parallel) &&
-                (whole == Whole::Some || std::all_of(program.results.begin(), program.results.end(), has_axis)))
+                (whole == Whole::Some || std::all_of(program.results.begin(), program.results.end(), has_it)))
                 found.push_back(d->symbol);
         }
     }

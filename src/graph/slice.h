@@ -30,6 +30,8 @@ std::vector<bool> cheap(const ir::Function& program);
 enum class Whole : std::uint8_t { All, Some };
 std::vector<std::string> parallel_axes(const ir::Function& program, Whole whole = Whole::All);
 
+bool has_axis(const ir::Type& type, const std::string& axis);
+
 /// Whether an operation treats an axis as a batch: no contraction, reduction, reordering or position along it.
 bool is_parallel(const ir::Function& fn, const ir::Op& op, const std::string& axis);
 

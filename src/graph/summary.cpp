@@ -8,6 +8,7 @@
 #include "forge/error.h"
 #include "graph/affine.h"
 #include "graph/passes.h"
+#include "graph/slice.h"
 #include "ir/infer.h"
 
 namespace forge::graph {
@@ -149,10 +150,6 @@ Function input_summary(const Function& program) {
 }
 
 namespace {
-
-bool has_axis(const ir::Type& type, const std::string& axis) {
-    return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
-}
 
 /// Whether v is 0 where all `varying` is, as a sum of products that have one such factor each; no operand is shifted in
 /// from another chunk.

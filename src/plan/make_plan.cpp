@@ -9,6 +9,7 @@
 #include "graph/padding.h"
 #include "graph/passes.h"
 #include "graph/saved_states.h"
+#include "graph/slice.h"
 #include "graph/summary.h"
 #include "graph/token_program.h"
 #include "ir/sizes.h"
@@ -76,11 +77,8 @@ std::optional<SpillSlot> spill_of(const KernelGraph& kernel, const ir::Result& r
     return slot;
 }
 
-bool has_axis(const ir::Function& fn, const std::string& symbol) {
-    return std::any_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
-        return std::any_of(op.type.shape.begin(), op.type.shape.end(),
-                           [&](const Dim& d) { return d.symbol == symbol; });
-    });
+bool has_axis(const ir::Function& fn, const std::string& axis) {
+    return std::any_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) { return graph::has_axis(op.type, axis); });
 }
 
 tile::TileKernel channel_kernel(const ir::Function& fn, const ir::PassRunner& passes) {
@@ -114,7 +112,7 @@ class Planning {
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
-                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early});
+                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing});
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         if (s.tiles_ahead) refuse_rounded_sums(kernels);
@@ -328,7 +326,7 @@ class Planning {
         // are better all alike.
         if (in_order(graph.loop) || !(back || split || of_tiles)) rules.value_axis = plan_.schedule.tile_axis;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
-        if (!graph.early) {
+        if (!graph.apart) {
             rules.output_groups = plan_.schedule.output_groups;
             rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
         }
@@ -340,10 +338,10 @@ class Planning {
         }
         for (const auto& out : plan_.definition.outputs)
             if (!is_half(out.type.dtype)) rules.wide_outputs.insert(out.name);
-        // A chunk of early states is over long before the next one's few numbers arrive, unless many are on their way.
+        // A chunk of such states is over long before the next one's few numbers arrive, unless many are on their way.
         constexpr int kEarlyStages = 8;
         constexpr std::int64_t kEarlyFloats = std::int64_t{16} * 1024;
-        const bool few = graph.early && with_stages(rules, kEarlyStages, graph, sizes).scratch_floats <= kEarlyFloats;
+        const bool few = graph.apart && with_stages(rules, kEarlyStages, graph, sizes).scratch_floats <= kEarlyFloats;
         if (few) rules.stages = kEarlyStages;
         return tile::lower_to_fragments(graph.fn, sizes, rules, passes);
     }

@@ -17,6 +17,7 @@
 namespace forge::plan {
 namespace {
 
+using graph::has_axis;
 using graph::Slice;
 using ir::Function;
 using ir::Op;
@@ -47,6 +48,7 @@ class Placement {
             else if (!in_order(stages_[s].loop)) last_ = at;
             else if (stages_[s].carries == Carries::Early) ahead_ = at + 1;
             else if (stages_[s].carries == Carries::Before) before_ = at;
+            else if (stages_[s].carries == Carries::Trailing) trailing_ = at;
             else if (stages_[s].carries == Carries::Sums) sums_ = at;
             else last_ = scan_ = at;
         }
@@ -65,15 +67,15 @@ class Placement {
         std::vector<KernelGraph> made(stages_.size());
         for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {  // later stages ask earlier ones for values
             const Stage& stage = stages_[static_cast<std::size_t>(s)];
-            const bool early = stage.carries == Carries::Early;
+            const bool apart = stage.carries == Carries::Early || stage.carries == Carries::Trailing;
             const bool backwards = before_ != kNone && in_order(stage.loop) && stage.carries != Carries::Before;
             KernelGraph& kernel = made[static_cast<std::size_t>(s)];
             kernel = {fmt::format("{}_{}", program_.name, stage.name),
                       stage.loop,
                       extract(s),
-                      stage.loop == Loop::Scan && stage.carries != Carries::Sums && !early,
+                      stage.loop == Loop::Scan && stage.carries != Carries::Sums && !apart,
                       backwards,
-                      early};
+                      apart};
             kernel.joint = stage.joint;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = rules_.outputs_axis;
@@ -91,6 +93,7 @@ class Placement {
         if (r.role == Role::Spill) return ahead_;  // what is asked for beside the results
         if (rules_.early.contains(r.name) && (r.role == Role::State || r.role == Role::Before))
             return scan_of(group_of(r.name));
+        if (r.role == Role::State && rules_.trailing.contains(r.name)) return trailing_;
         if (r.role == Role::State && sums_of_.contains(r.name)) return sums_;
         if (r.role == Role::State || r.role == Role::Before) return scan_;
         return joint_ == kNone || has_axis(program_.op(r.value).type, rules_.outputs_axis) ? last_ : joint_;
@@ -111,12 +114,12 @@ class Placement {
         for (ValueId v = 0; v < program_.size(); ++v) {
             const auto i = static_cast<std::size_t>(v);
             const Op& op = program_.op(v);
-            const bool param = op.code == Opcode::Param, state = param && op.attrs.role == Role::State;
+            const bool param = op.code == Opcode::Param, state = is_carried(op);
             int home = last_;
-            if (state) home = sums_of_.contains(op.attrs.name) ? sums_ : scan_;
+            if (state) home = scan_of(op.attrs.name);
             else if (is_before(op)) home = given_ ? kEverywhere : before_;
             else if (is_sum(v)) home = sums_;
-            else if (again[i] || (param && op.attrs.role == Role::Spill)) home = kEverywhere;
+            else if (again[i] || is_found_again(op) || (param && op.attrs.role == Role::Spill)) home = kEverywhere;
             else if (marks[i] == Slice::StateBound && for_states[i]) home = scan_;
             else if (marks[i] == Slice::StateFree && !reads_before_[i] && runs_ahead(i, for_states[i] || forwards[i]))
                 home = ahead_;
@@ -125,8 +128,13 @@ class Placement {
             homes_.push_back(home);
         }
         if (tiles_ != kNone) find_tiles(marks);
+        if (trailing_ != kNone) find_trailing(needed_by(trailing_));
         for (std::size_t g = early_groups_.size(); g > 0; --g) find_early(g - 1, needed_by(scan_of(g - 1)));
     }
+
+    /// A gradient goes to the numbers that equal their maximum: every kernel makes it of the numbers that it has
+    /// itself, as those that others have may be rounded otherwise, and none of them equal a maximum from there.
+    [[nodiscard]] bool is_found_again(const Op& op) const { return op.code == Opcode::Amax && before_ != kNone; }
 
     /// What follows, without any state, from functions of the tokens in a column of the axis.
     void find_tiles(const std::vector<Slice>& marks) {
@@ -165,6 +173,34 @@ class Placement {
             if (const auto i = static_cast<std::size_t>(r.value); !reads[i]) homes_[i] = additions;
     }
 
+    /// The scan of trailing states makes what reads them. What it is given is made before it; vectors of tokens, such
+    /// as sums along the axis that scans are cut along, are stored for the outputs too, and each kernel makes the
+    /// matrices that it needs for itself.
+    void find_trailing(const std::vector<bool>& needed) {
+        const int additions = trailing_ - 1;
+        std::vector<ValueId> states;
+        for (ValueId v = 0; v < program_.size(); ++v)
+            if (is_carried(program_.op(v)) && rules_.trailing.contains(program_.op(v).attrs.name)) states.push_back(v);
+        const auto reads = ir::depends_on(program_, states);
+        std::vector<bool> given(program_.ops.size());  // read by the scan, or by a view of it
+        for (ValueId v = program_.size() - 1; v >= 0; --v) {
+            const auto i = static_cast<std::size_t>(v);
+            const Op& op = program_.op(v);
+            if (!needed[i]) continue;
+            const bool made = !op.args.empty() && !ir::is_view(op.code),
+                       late = homes_[i] == last_ || homes_[i] == kEverywhere;
+            if (reads[i]) homes_[i] = trailing_;
+            else if (made && late && given[i] && !is_found_again(op)) homes_[i] = additions;
+            else if (homes_[i] == last_)
+                homes_[i] = op.type.rank() < 2 && !is_found_again(op) ? additions : kEverywhere;
+            if (reads[i] || (given[i] && !made))
+                for (const ValueId a : op.args) given[static_cast<std::size_t>(a)] = true;
+        }
+        for (const ir::Result& r : roots_[static_cast<std::size_t>(trailing_)])
+            if (const auto i = static_cast<std::size_t>(r.value); !reads[i] && homes_[i] == kEverywhere)
+                homes_[i] = additions;
+    }
+
     /// The scan of a group of early states; the stage before it makes what they add.
     static int scan_of(std::size_t group) { return 2 * static_cast<int>(group) + 1; }
     [[nodiscard]] std::size_t group_of(const std::string& state) const {
@@ -172,8 +208,11 @@ class Placement {
         while (!early_groups_[group].contains(state)) ++group;
         return group;
     }
-    [[nodiscard]] bool is_early(const Op& op) const {
-        return op.code == Opcode::Param && op.attrs.role == Role::State && rules_.early.contains(op.attrs.name);
+    static bool is_carried(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::State; }
+    [[nodiscard]] bool is_early(const Op& op) const { return is_carried(op) && rules_.early.contains(op.attrs.name); }
+    /// The scan of a state that is not early.
+    [[nodiscard]] int scan_of(const std::string& state) const {
+        return rules_.trailing.contains(state) ? trailing_ : sums_of_.contains(state) ? sums_ : scan_;
     }
     [[nodiscard]] Ahead ahead() const { return stages_[static_cast<std::size_t>(ahead_)].ahead; }
 
@@ -251,10 +290,6 @@ class Placement {
                 return wanted;
         }
         return false;
-    }
-
-    static bool has_axis(const ir::Type& type, const std::string& axis) {
-        return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
     }
 
     /// The stage's function: its roots and what they need, up to values that live in an earlier stage.
@@ -350,7 +385,8 @@ class Placement {
     std::set<std::string> sums_of_;
     std::vector<bool> remade_;        ///< in the stage that is being extracted
     std::vector<bool> reads_before_;  ///< whether a value depends on states before the chunk
-    int ahead_ = 0, tiles_ = kNone, before_ = kNone, scan_ = 0, joint_ = kNone, last_ = 0, sums_ = kNone;
+    int ahead_ = 0, tiles_ = kNone, before_ = kNone, scan_ = 0, trailing_ = kNone, joint_ = kNone, last_ = 0,
+        sums_ = kNone;
 };
 
 }  // namespace

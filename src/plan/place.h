@@ -17,7 +17,7 @@ struct KernelGraph {
     ir::Function fn;
     bool tiled = true;     ///< takes a part of the tiled axis per task; otherwise the whole
     bool reverse = false;  ///< chunks from the last to the first
-    bool early = false;    ///< carries the states that have a scan of their own (PlaceRules::early)
+    bool apart = false;    ///< carries states that have a scan of their own (PlaceRules::early, trailing)
     /// Of summaries: further tasks make the columns of transitions, from those of the identity and zeros for all that
     /// has the tiled axis.
     bool transition_columns = false;
@@ -51,6 +51,9 @@ struct PlaceRules {
     /// States that a scan of their own carries before all else (graph/early_states.h); what they add is made for all
     /// chunks at once before.
     std::set<std::string> early = {};
+    /// States that a scan of their own carries after all others (graph/trailing_states.h), of what is made for all
+    /// chunks at once before it.
+    std::set<std::string> trailing = {};
 };
 
 /// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans

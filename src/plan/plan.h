@@ -49,9 +49,10 @@ struct Schedule {
     /// Sizes on chip of axes that are shorter in memory: what is loaded has zeros behind an axis's end, and nothing is
     /// stored from there. tile_size and tiles are of this size.
     tile::Sizes padded = {};
-    std::string outputs_axis = {};     ///< warp groups: along which outputs are cut (plan::PlaceRules)
-    bool tiles_ahead = false;          ///< warp groups: plan::PlaceRules
-    std::set<std::string> early = {};  ///< warp groups: states that have a scan of their own (plan::PlaceRules)
+    std::string outputs_axis = {};        ///< warp groups: along which outputs are cut (plan::PlaceRules)
+    bool tiles_ahead = false;             ///< warp groups: plan::PlaceRules
+    std::set<std::string> early = {};     ///< warp groups: states that have a scan of their own (plan::PlaceRules)
+    std::set<std::string> trailing = {};  ///< … after that of the others (plan::PlaceRules)
     bool wide_late = false;  ///< … matrices of several blocks are held of one chunk only, for which they arrive late
     std::set<std::string> split;  ///< warp groups: kernels of single chunks whose long axes are split (tile/split.h)
     int inverse_parts = 2;  ///< warp groups: 16-bit parts of operands that are inverses; one, where two would not fit

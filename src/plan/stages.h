@@ -21,9 +21,10 @@ struct Stage {
     /// Of a scan: the states that it carries.
     enum class Carries : std::uint8_t {
         All,
-        Early,   ///< those that need no others
-        Before,  ///< those that go forwards in a program that goes backwards
-        Sums,    ///< those to which every chunk only adds
+        Early,     ///< those that need no others
+        Before,    ///< those that go forwards in a program that goes backwards
+        Trailing,  ///< those that no others need
+        Sums,      ///< those to which every chunk only adds
     } carries = Carries::All;
     bool joint = false;  ///< makes what kernels that are cut along another axis have in common
 };

@@ -30,6 +30,8 @@ void PrintTo(const Example& e, std::ostream* out) {
     *out << e.program << ", " << to_string(e.dtype) << ", " << e.k << " x " << e.v << ", " << e.strategy;
 }
 
+std::map<std::string, std::int64_t> sizes_of(const Example& e) { return {{"K", e.k}, {"V", e.v}, {"M", 64}}; }
+
 std::vector<check::Problem> problems_for(const ir::Definition& def, const Example& example) {
     std::vector<check::Problem> problems = {{.T = 150, .H = 1, .initial_state = true},
                                             {.B = 2, .T = 330, .H = 1},
@@ -37,7 +39,7 @@ std::vector<check::Problem> problems_for(const ir::Definition& def, const Exampl
                                             {.T = 100, .H = 1, .strided = true}};
     if (check::has_gates(def)) problems.push_back({.T = 70, .H = 1, .gate = -5.0});
     if (check::has_grouped_heads(def)) problems.push_back({.T = 70, .H = 1, .HV = 2});
-    for (check::Problem& p : problems) p.dtype = example.dtype, p.sizes = {{"K", example.k}, {"V", example.v}};
+    for (check::Problem& p : problems) p.dtype = example.dtype, p.sizes = sizes_of(example);
     return problems;
 }
 
@@ -64,7 +66,7 @@ class BackwardKernels : public testing::TestWithParam<Example> {};
 TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
     const Example& example = GetParam();
     const ir::Definition def = definition_of(example.program);
-    CompileOptions options{.device = "cuda", .dtype = example.dtype, .sizes = {{"K", example.k}, {"V", example.v}}};
+    CompileOptions options{.device = "cuda", .dtype = example.dtype, .sizes = sizes_of(example)};
     options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
     options.strategy = example.strategy;
     const auto made = compiler::emitted(program::Module(def, example.dtype), options);
@@ -136,6 +138,10 @@ TEST(BackwardSums, OverTokensAreAsPreciseAsTheirTerms) {
     EXPECT_LE(std::sqrt(squares / all), kBound);
 }
 
+std::string name_of(const testing::TestParamInfo<Example>& test) {
+    return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.v);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Some, BackwardKernels,
     testing::Values(Example{"linear_attention"}, Example{"scalar_gla", BF16, 128, 128},
@@ -148,9 +154,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Example{"gated_delta_net", BF16, 200, 256}, Example{"kda", BF16, 256, 256},
                     Example{"kda", F16, 136, 128}, Example{"gla", BF16, 100, 128}, Example{"delta_net", BF16, 256, 192},
                     Example{"rwkv6", BF16, 128, 128}, Example{"hgrn2", F16, 128, 64}),
-    [](const auto& test) {
-        return fmt::format("{}_{}_{}", test.param.program, to_string(test.param.dtype), test.param.v);
-    });
+    name_of);
+
+// Gradients of normalisers, of maxima and of earlier keys, which sum over values, are carried after those of matrices.
+INSTANTIATE_TEST_SUITE_P(TrailingStates, BackwardKernels,
+                         testing::Values(Example{"normalised", F16, 128, 128}, Example{"rebased"}, Example{"mlstm"},
+                                         Example{"mlstm", F16, 64, 128}, Example{"stabilised_mlstm"},
+                                         Example{"running_maximum"}, Example{"shifted_gates", BF16, 64, 128},
+                                         Example{"shifted_pairs", F16, 64, 128}, Example{"trapezoidal", BF16, 128, 128},
+                                         Example{"two_readings", BF16, 64, 128}, Example{"gated_slots", F16, 64, 64}),
+                         name_of);
 
 }  // namespace
 }  // namespace forge::tests

@@ -54,7 +54,7 @@ double microseconds_of_spills(const plan::Plan& plan, const plan::Kernel& kernel
 
 /// A chunk of a scan with roles that has its multiprocessor to itself.
 double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
-    if (kernel.graph.early) return kH200Calls.early;
+    if (kernel.graph.apart) return kH200Calls.early;
     if (kernel.graph.loop == plan::Loop::Summaries)
         return kernel.graph.transition_columns ? kH200.matrix_summary_chunk : kH200.summary_chunk;
     if (has_work_ahead(plan)) return microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel);

@@ -7,6 +7,7 @@
 #include "graph/early_states.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
+#include "graph/trailing_states.h"
 #include "graph/transition.h"
 #include "target/gpu_target.h"
 #include "target/hopper/cut_outputs.h"
@@ -88,8 +89,10 @@ bool outputs_mix_axes(const ir::Function& program) {
 /// `sizes`: on chip.
 std::string value_axis(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes) {
     std::vector<std::string> axes = plan::cut_axes(program, strategy);
+    const bool apart = strategy == Strategy::Fused || strategy == Strategy::Decoupled;
+    // What decoupled scans leave for a kernel of whole chunks has 16 bits, too few for sums over values that cancel.
+    if (axes.empty() && strategy == Strategy::Fused) axes = graph::axes_but_for_trailing_states(program);
     if (axes.empty() && !graph::has_saved_states(program)) {
-        const bool apart = strategy == Strategy::Fused || strategy == Strategy::Decoupled;
         axes = graph::parallel_axes(program, graph::Whole::Some);
         if (axes.empty() && apart) axes = graph::scan_axes(program, graph::Whole::Some);
     }
@@ -184,6 +187,7 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     s.padded = padded_sizes(program, sizes);
     const tile::Sizes held = s.held(sizes);
     s.tile_axis = value_axis(program, s.strategy, held);
+    s.trailing = graph::trailing_states(program, s.tile_axis).value_or(std::set<std::string>());
     s.tile_chunks = !apart || plan::cuts_chunks(program, s.tile_axis);
     s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
     s.tile_size = held.at(s.tile_axis) / s.tiles;

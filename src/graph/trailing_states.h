@@ -1,0 +1,21 @@
+/// States of a backward pass that are carried after all others: gradients of normalisers, of earlier keys or of angles,
+/// which sum over the axis that scans are cut along. No other state's update reads them, so that a scan of its own, of
+/// the whole axis, can carry them when the others are known before and after every chunk.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "ir/function.h"
+
+namespace forge::graph {
+
+/// Those that lack the axis, but for sums (graph::summed_states), of a program with saved states. Nothing if scans
+/// cannot be cut along the axis even so: other states need one of them, or mix the axis themselves.
+std::optional<std::set<std::string>> trailing_states(const ir::Function& program, const std::string& axis);
+
+/// The axes along which scans can be cut if trailing states have one of their own, in order of preference.
+std::vector<std::string> axes_but_for_trailing_states(const ir::Function& program);
+
+}  // namespace forge::graph

@@ -1,0 +1,61 @@
+/// Which states of a backward pass have a scan of their own behind the others', and what kernels there are then.
+#include "graph/trailing_states.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "compile/driver.h"
+#include "program/entry_point.h"
+#include "tests/support/entries.h"
+
+namespace forge::tests {
+namespace {
+
+using Names = std::set<std::string>;
+
+plan::Plan backward_of(const char* program, const char* engine) {
+    CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = {{"K", 64}, {"V", 128}}};
+    options.entry = "backward", options.on = "h200", options.engine = engine, options.tuned = false;
+    return compiler::emitted(program::Module(program_named(program).make().define(), BF16), options)->plan;
+}
+
+std::optional<Names> trailing(const char* program, const char* axis) {
+    return graph::trailing_states(backward_of(program, "portable").program, axis);
+}
+
+TEST(TrailingStates, LackTheAxisAndAreReadByNoOthers) {
+    EXPECT_EQ(trailing("linear_attention", "V"), Names());
+    EXPECT_EQ(trailing("mlstm", "V"), Names{"grad_n"});
+    EXPECT_EQ(trailing("stabilised_mlstm", "V"), (Names{"grad_m", "grad_n"}));
+    // The gradients of its keys sum over the states' rows, as the read that they are of does.
+    EXPECT_EQ(trailing("delta_net", "K"), std::nullopt);
+}
+
+TEST(TrailingStates, AreCarriedBehindTheOthersAndBeforeTheOutputs) {
+    const plan::Plan plan = backward_of("mlstm", "warp-groups");
+    EXPECT_EQ(plan.schedule.trailing, Names{"grad_n"});
+    const auto at = [&](const std::string& stage) {
+        const auto is_it = [&](const plan::Kernel& k) { return k.graph.name == "mlstm_gradient_" + stage; };
+        return std::find_if(plan.kernels.begin(), plan.kernels.end(), is_it) - plan.kernels.begin();
+    };
+    EXPECT_LT(at("before"), at("states"));
+    EXPECT_LT(at("states"), at("trailing_additions"));
+    EXPECT_LT(at("trailing_additions"), at("trailing"));
+    EXPECT_LT(at("trailing"), at("outputs"));
+    EXPECT_LT(at("outputs"), static_cast<std::ptrdiff_t>(plan.kernels.size()));
+    const plan::Kernel& scan = plan.kernels[static_cast<std::size_t>(at("trailing"))];
+    EXPECT_TRUE(scan.graph.apart && scan.graph.reverse && !scan.graph.tiled);
+}
+
+// A maximum is compared with the numbers that it is of, and made in the same kernel as they are.
+TEST(TrailingStates, HaveTheirMaximaFromTheirOwnNumbers) {
+    const plan::Plan plan = backward_of("stabilised_mlstm", "warp-groups");
+    for (const plan::Kernel& kernel : plan.kernels)
+        for (const ir::Result& r : kernel.graph.fn.results)
+            EXPECT_TRUE(r.role != ir::Role::Spill || kernel.graph.fn.op(r.value).code != ir::Opcode::Amax) << r.name;
+}
+
+}  // namespace
+}  // namespace forge::tests
