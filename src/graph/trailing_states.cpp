@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "graph/gradient.h"
 #include "graph/passes.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
@@ -25,6 +26,25 @@ Function scans_without(const Function& program, const std::set<std::string>& som
     return dce(scans);
 }
 
+/// Whether the state is carried through maxima, as those are that keep exponents small.
+bool keeps_maximum(const Function& program, const std::string& state) {
+    std::vector<ir::ValueId> before;
+    for (ir::ValueId v = 0; v < program.size(); ++v)
+        if (const Op& op = program.op(v);
+            op.code == Opcode::Param && op.attrs.role == Role::Before && grad_name(op.attrs.name) == state)
+            before.push_back(v);
+    const auto follows = ir::depends_on(program, before);
+    for (const ir::Result& r : program.results) {
+        if (r.role != Role::After || grad_name(r.name) != state) continue;
+        const auto needed = ir::needed_for(program, {r.value});
+        for (std::size_t i = 0; i < program.ops.size(); ++i) {
+            const Opcode code = program.ops[i].code;
+            if (needed[i] && follows[i] && (code == Opcode::Maximum || code == Opcode::Amax)) return true;
+        }
+    }
+    return false;
+}
+
 }  // namespace
 
 std::optional<std::set<std::string>> trailing_states(const Function& program, const std::string& axis) {
@@ -33,6 +53,8 @@ std::optional<std::set<std::string>> trailing_states(const Function& program, co
     for (const ir::Result& r : program.results)
         if (r.role == Role::State && !apart.contains(r.name) && !has_axis(program.op(r.value).type, axis))
             trailing.insert(r.name);
+    if (std::any_of(trailing.begin(), trailing.end(), [&](const auto& name) { return keeps_maximum(program, name); }))
+        return std::nullopt;
     apart.insert(trailing.begin(), trailing.end());
     const Function scans = scans_without(program, apart);
     const bool cut = std::all_of(scans.ops.begin(), scans.ops.end(), [&](const Op& op) {

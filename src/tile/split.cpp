@@ -5,11 +5,14 @@
 #include <map>
 
 #include "forge/error.h"
+#include "graph/slice.h"
 #include "ir/definition.h"
 #include "tile/fragments.h"
 
 namespace forge::tile {
 namespace {
+
+using graph::has_axis;
 
 using ir::Function;
 using ir::Op;
@@ -25,10 +28,6 @@ std::size_t axis_of(const Op& op, std::int64_t rank) {
 /// The axis that a product sums over, of its operand `i`.
 std::size_t inner_axis(const Op& op, std::size_t i) {
     return i == 0 ? (op.attrs.trans_a ? 0 : 1) : (op.attrs.trans_b ? 1 : 0);
-}
-
-bool has_axis(const ir::Type& type, const std::string& axis) {
-    return std::any_of(type.shape.begin(), type.shape.end(), [&](const Dim& d) { return d.symbol == axis; });
 }
 
 /// Whether an operation's own axis is this one.
