@@ -10,11 +10,10 @@ namespace {
 /// What makes two ops the same: everything but the name hint and the source location.
 struct Key {
     const ir::Op* op;
-    [[nodiscard]] auto tuple() const {
+    [[nodiscard]] auto attributes() const {
         const ir::Attrs& x = op->attrs;
-        return std::tuple(op->code, op->args, op->type.dtype, shape(), x.name, x.role, x.value, x.dtype, x.dim, x.start,
-                          x.step, x.count, x.perm, x.diagonal,
-                          std::tuple(x.at, x.reverse, x.exclusive, x.trans_a, x.trans_b, x.tri));
+        return std::tuple(op->type.dtype, shape(), x.name, x.role, x.value, x.dtype, x.dim, x.start, x.step, x.count,
+                          x.perm, x.diagonal, std::tuple(x.at, x.reverse, x.exclusive, x.trans_a, x.trans_b, x.tri));
     }
     /// Not as it prints: axes of their own may have the same spelling.
     [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> shape() const {
@@ -22,7 +21,11 @@ struct Key {
         for (const Dim& d : op->type.shape) dims.emplace_back(d.symbol, d.factor);
         return dims;
     }
-    friend bool operator<(const Key& a, const Key& b) { return a.tuple() < b.tuple(); }
+    /// Most differ in what they do and read.
+    friend bool operator<(const Key& a, const Key& b) {
+        const auto operation = [](const Key& k) { return std::tie(k.op->code, k.op->args); };
+        return operation(a) != operation(b) ? operation(a) < operation(b) : a.attributes() < b.attributes();
+    }
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tile/arena.h"
 #include "tile/lower.h"
 
 namespace forge::tile {
@@ -10,6 +11,20 @@ using ir::Function;
 using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
+
+Arenas placed(const std::vector<BufferUse>& uses, const std::set<BufferName>& far, bool join) {
+    Arena shared(join), distant(join);
+    Arenas arenas;
+    for (const BufferUse& use : uses) {
+        Arena& arena = far.contains(use.name) ? distant : shared;
+        if (use.begins) arenas.offsets[use.name] = arena.take(use.floats);
+        else arena.give(arenas.offsets.at(use.name), use.floats);
+    }
+    arenas.shared_floats = shared.size();
+    arenas.far_floats = distant.size();
+    for (const BufferName& name : far) arenas.offsets.at(name) += arenas.shared_floats;
+    return arenas;
+}
 
 double reads_of(const Function& fn, ValueId v, ValueId operand) {
     constexpr double kPatch = 16;  // rows and columns of results that a warp makes from what it has read once

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -21,6 +22,22 @@ struct Buffer {
     std::int64_t floats = 0;
     double reads = 0;  ///< of each number, per chunk, about
 };
+
+/// A buffer begins or ends to be used; neither depends on where it lies.
+struct BufferUse {
+    BufferName name;
+    std::int64_t floats = 0;
+    bool begins = false;
+};
+
+/// Where buffers lie: those in global memory have the offsets that follow shared memory's.
+struct Arenas {
+    std::map<BufferName, std::int64_t> offsets;
+    std::int64_t shared_floats = 0, far_floats = 0;
+};
+
+/// `join`: neighbouring free memory becomes one (`Arena`).
+Arenas placed(const std::vector<BufferUse>& uses, const std::set<BufferName>& far, bool join);
 
 /// How often evaluating v reads each number of an operand, about: products read theirs once per block of results.
 double reads_of(const ir::Function& fn, ir::ValueId v, ir::ValueId operand);

@@ -306,9 +306,8 @@ class Frugal {
     std::vector<std::int64_t> need_;
     std::vector<ValueId> ends_;
     std::vector<std::vector<ValueId>> affected_;  ///< what may free registers once a value is made
-    bool copies_early_ = false;
-    std::int64_t visits_ = 0;  ///< of operations, which long ways to one make many   ///< for products, as soon as that
-                               ///< frees registers; else as they are read
+    bool copies_early_ = false;   ///< for products, as soon as that frees registers; else as they are read
+    std::int64_t visits_ = 0;     ///< of operations, which long ways to one make many
     std::set<ValueId> may_free_;  ///< … of what has been made so far
     std::vector<bool> on_way_ = std::vector<bool>(fn_.ops.size(), false);
 };

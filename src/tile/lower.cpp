@@ -6,7 +6,6 @@
 #include <set>
 
 #include "ir/infer.h"
-#include "tile/arena.h"
 #include "tile/far.h"
 #include "tile/held.h"
 #include "tile/join_scans.h"
@@ -57,36 +56,35 @@ using SpillStrides = std::map<std::string, std::vector<std::int64_t>>;
 
 class Allocator {
   public:
-    /// `far`: what lies in global memory.
-    Allocator(Streamed streamed, SpillStrides spills, const Rules& rules, std::set<BufferName> far = {})
+    Allocator(Streamed streamed, SpillStrides spills, const Rules& rules)
         : held_(rules.holding_threads > 0 ? held_values(streamed.fn, rules.holding_threads) : Held{}),
           fn_(std::move(streamed.fn)),
           streams_(std::move(streamed.streams)),
           spills_(std::move(spills)),
-          rules_(rules),
-          far_(std::move(far)),
-          arena_(rules.shared_memory),
-          far_arena_(rules.shared_memory) {}
+          rules_(rules) {}
 
     void run() {
         choose_spaces();
         find_lives();
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (owns_buffer(v)) place(v);
-            else if (ir::is_view(fn_.op(v).code)) view(v);
+            if (owns_buffer(v)) begin(v);
             const std::int64_t work = work_floats(fn_, v, rules_);
-            if (work > 0) work_[v] = arena_of({v, true}).take(work), buffers_.push_back({{v, true}, work, 1});
+            if (work > 0) uses_.push_back({{v, true}, work, true});
             release(v);
-            if (work > 0) arena_of({v, true}).give(work_[v], work);
+            if (work > 0) uses_.push_back({{v, true}, work, false});
         }
-        join_arenas();
+        arenas_ = placed(uses_, far(), rules_.shared_memory);
+        lay_out();
     }
     Function take() { return std::move(fn_); }
-    [[nodiscard]] std::int64_t floats() const { return arena_.size(); }
-    [[nodiscard]] std::int64_t far_floats() const { return far_arena_.size(); }
-    /// All that has memory of its own, once the function is made.
-    [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
-    [[nodiscard]] const std::map<ValueId, std::int64_t>& work() const { return work_; }
+    [[nodiscard]] std::int64_t floats() const { return arenas_.shared_floats; }
+    [[nodiscard]] std::int64_t far_floats() const { return arenas_.far_floats; }
+    [[nodiscard]] std::map<ValueId, std::int64_t> work() const {
+        std::map<ValueId, std::int64_t> work;
+        for (const auto& [name, offset] : arenas_.offsets)
+            if (name.work) work[name.value] = offset;
+        return work;
+    }
     [[nodiscard]] const std::string& why_not_held() const { return held_.why_not; }
 
   private:
@@ -160,22 +158,21 @@ class Allocator {
         }
         for (const ir::Result& r : fn_.results)
             if (is_carried(r.role)) last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = kForever;
+        read_last_at_.resize(fn_.ops.size());
+        for (ValueId t = 0; t < fn_.size(); ++t)
+            if (const int last = last_read_[static_cast<std::size_t>(t)]; last >= t && last < fn_.size())
+                read_last_at_[static_cast<std::size_t>(last)].push_back(t);
     }
 
-    void place(ValueId v) {
-        Op& op = fn_.op(v);
-        op.layout->strides = tile_strides(op.type, rules_);
-        if (rolling_.contains(v)) op.layout->strides[0] = 0;
+    void begin(ValueId v) {
         if (const ValueId from = reusable(v); from != ir::kNoValue) {
             owners_[v] = owners_.at(from);
-            op.layout->offset = fn_.op(from).layout->offset;
             moved_.insert(from);
             if (permanent_.contains(from)) permanent_.insert(v);
             return;
         }
         owners_[v] = v;
-        op.layout->offset = arena_of({v, false}).take(floats_of(v));
-        buffers_.push_back({{v, false}, floats_of(v), 0});
+        uses_.push_back({{v, false}, floats_of(v), true});
         if (is_state(v) || hoisted(v)) permanent_.insert(v);
     }
 
@@ -218,43 +215,51 @@ class Allocator {
         return false;
     }
 
-    void view(ValueId v) {
-        Op& op = fn_.op(v);
-        const Op& base = fn_.op(op.args[0]);
-        if (base.layout->space == Space::Held) return;  // which has no strides
-        op.layout = view_layout(op, base.type, *base.layout);
-    }
-
-    /// Frees the buffers that were read for the last time at v.
+    /// The uses that end with what is read for the last time at v.
     void release(ValueId v) {
         constexpr std::int64_t kSmall = 256;  // where states are held, a barrier costs more than such memory
-        for (ValueId t = 0; t <= v; ++t) {
+        for (const ValueId t : read_last_at_[static_cast<std::size_t>(v)]) {
             if (rules_.holding_threads > 0 && owns_buffer(t) && floats_of(t) <= kSmall) continue;
-            if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || permanent_.contains(t) ||
-                moved_.contains(t))
-                continue;
-            arena_of({owners_.at(t), false}).give(fn_.op(t).layout->offset, floats_of(t));
+            if (!owns_buffer(t) || permanent_.contains(t) || moved_.contains(t)) continue;
+            uses_.push_back({{owners_.at(t), false}, floats_of(t), false});
         }
     }
 
-    Arena& arena_of(const BufferName& name) { return far_.contains(name) ? far_arena_ : arena_; }
+    /// Nothing where all fits shared memory, or else what is read least.
+    [[nodiscard]] std::set<BufferName> far() const {
+        const auto shared_floats = [&](const std::set<BufferName>& far) {
+            return placed(uses_, far, rules_.shared_memory).shared_floats;
+        };
+        if (rules_.shared_floats == 0 || shared_floats({}) <= rules_.shared_floats) return {};
+        return far_buffers(buffers(), rules_.shared_floats, shared_floats);
+    }
 
-    /// Global memory follows shared memory. Counts how often each buffer is read.
-    void join_arenas() {
-        const std::int64_t shared = arena_.size();
-        for (auto& [v, offset] : work_)
-            if (far_.contains({v, true})) offset += shared;
-        std::map<ValueId, double> reads;
+    /// All that has memory of its own, in the order in which it begins to be used.
+    [[nodiscard]] std::vector<Buffer> buffers() const {
+        std::map<BufferName, double> reads;
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (fn_.op(v).layout->space != Space::Tile) continue;
-            const ValueId owner = owners_.at(buffer_of(fn_, v));
-            if (far_.contains({owner, false})) fn_.op(v).layout->offset += shared;
-            if (ir::is_view(fn_.op(v).code)) continue;
+            if (!owns_buffer(v)) continue;
             for (const ValueId t : tiles_read_by(fn_, v))
-                if (fn_.op(t).layout->space == Space::Tile) reads[owners_.at(t)] += reads_of(fn_, v, t);
+                if (fn_.op(t).layout->space == Space::Tile) reads[{owners_.at(t), false}] += reads_of(fn_, v, t);
         }
-        for (Buffer& b : buffers_)
-            if (!b.name.work) b.reads = reads[b.name.value];
+        std::vector<Buffer> buffers;
+        for (const BufferUse& use : uses_)
+            if (use.begins) buffers.push_back({use.name, use.floats, use.name.work ? 1 : reads[use.name]});
+        return buffers;
+    }
+
+    void lay_out() {
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            Op& op = fn_.op(v);
+            if (owns_buffer(v)) {
+                op.layout->offset = arenas_.offsets.at({owners_.at(v), false});
+                op.layout->strides = tile_strides(op.type, rules_);
+                if (rolling_.contains(v)) op.layout->strides[0] = 0;
+            } else if (ir::is_view(op.code)) {
+                const Op& base = fn_.op(op.args[0]);
+                if (base.layout->space != Space::Held) op.layout = view_layout(op, base.type, *base.layout);
+            }
+        }
     }
 
     /// A scan of which only the row before counts takes one row.
@@ -269,27 +274,13 @@ class Allocator {
     std::vector<Stream> streams_;
     SpillStrides spills_;
     Rules rules_;
-    std::set<BufferName> far_;
-    Arena arena_, far_arena_;
     std::map<ValueId, ValueId> owners_;  ///< whose memory a value has
-    std::vector<Buffer> buffers_;
+    std::vector<BufferUse> uses_;
     std::vector<int> last_read_;
+    std::vector<std::vector<ValueId>> read_last_at_;
     std::set<ValueId> moved_, permanent_, rolling_;
-    std::map<ValueId, std::int64_t> work_;
+    Arenas arenas_;
 };
-
-/// All in shared memory, or, where that is too small, as much of it as is read most.
-Allocator allocated(const Streamed& streamed, const SpillStrides& spills, const Rules& rules) {
-    const auto with = [&](std::set<BufferName> far) {
-        Allocator allocator(streamed, spills, rules, std::move(far));
-        allocator.run();
-        return allocator;
-    };
-    Allocator whole = with({});
-    if (rules.shared_floats == 0 || whole.floats() <= rules.shared_floats) return whole;
-    return with(far_buffers(whole.buffers(), rules.shared_floats,
-                            [&](const std::set<BufferName>& far) { return with(far).floats(); }));
-}
 
 }  // namespace
 
@@ -365,7 +356,8 @@ TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole,
     const auto laid_out = [&] {
         TileKernel tiled;
         tiled.streams = streamed.streams;
-        Allocator allocator = allocated(streamed, spills, rules);
+        Allocator allocator(streamed, spills, rules);
+        allocator.run();
         tiled.fn = allocator.take();
         tiled.scratch_floats = allocator.floats();
         tiled.far_floats = allocator.far_floats();
