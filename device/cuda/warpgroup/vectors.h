@@ -88,21 +88,29 @@ FORGE_DEVICE pair greatest_of(const pair& x) {
     return broadcast_pair(detail::reduce_lanes<detail::Larger>(scalar::maximum(x.x[0], x.x[1])));
 }
 
-/// h[i] = decay[i] h[i - 1] + x[i], from h[-1] = 0.
+/// h[i] = decay[i] h[i - 1] + x[i], from h[-1] = 0; REVERSE: h[i] = decay[i + 1] h[i + 1] + x[i], from h[64] = 0;
+/// EXCLUSIVE: the h that goes into each number.
+template <bool REVERSE, bool EXCLUSIVE>
 FORGE_DEVICE pair running_map(const pair& decay, const pair& x) {
-    float factor = decay.x[0] * decay.x[1],
-          addend = decay.x[1] * x.x[0] + x.x[1];  // become those of all lanes up to this one
+    const int first = REVERSE ? 1 : 0, self = REVERSE ? kLanes - 1 - lane() : lane();
+    const auto of_lane_before = [](float y, int n) {
+        return REVERSE ? __shfl_down_sync(kAllLanes, y, n) : __shfl_up_sync(kAllLanes, y, n);
+    };
+    // Of the h before this lane, and of this lane's first.
+    const float into_first = REVERSE ? of_lane_before(decay.x[0], 1) : decay.x[0], into_second = decay.x[1];
+    float factor = into_first * into_second,
+          addend = into_second * x.x[first] + x.x[1 - first];  // become those of all lanes up to this one
 #pragma unroll
     for (int n = 1; n < kLanes; n *= 2) {
-        const float factor_before = __shfl_up_sync(kAllLanes, factor, n),
-                    addend_before = __shfl_up_sync(kAllLanes, addend, n);
-        if (lane() >= n) addend += factor * addend_before, factor *= factor_before;
+        const float factor_before = of_lane_before(factor, n), addend_before = of_lane_before(addend, n);
+        if (self >= n) addend += factor * addend_before, factor *= factor_before;
     }
-    float before = __shfl_up_sync(kAllLanes, addend, 1);
-    if (lane() == 0) before = 0.0f;
+    float before = of_lane_before(addend, 1);
+    if (self == 0) before = 0.0f;
+    const float middle = into_first * before + x.x[first];
     pair h;
-    h.x[0] = decay.x[0] * before + x.x[0];
-    h.x[1] = decay.x[1] * h.x[0] + x.x[1];
+    h.x[first] = EXCLUSIVE ? before : middle;
+    h.x[1 - first] = EXCLUSIVE ? middle : into_second * middle + x.x[1 - first];
     return h;
 }
 

@@ -320,7 +320,8 @@ void FragmentInputs::vector(ValueId v) {
     else if (op.code == Opcode::Cumsum)
         value = fmt::format("running_sum<{}, {}>({})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]));
     else if (op.code == Opcode::LinearScan)
-        value = fmt::format("running_map({}, {})", name(op.args[0]), name(op.args[1]));
+        value = fmt::format("running_map<{}, {}>({}, {})", op.attrs.reverse, op.attrs.exclusive, name(op.args[0]),
+                            name(op.args[1]));
     else if (op.code == Opcode::Sum) value = fmt::format("sum_of({})", name(op.args[0]));
     else if (op.code == Opcode::Amax) value = fmt::format("greatest_of({})", name(op.args[0]));
     else {

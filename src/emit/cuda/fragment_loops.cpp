@@ -1,5 +1,7 @@
 #include "emit/cuda/fragment_loops.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
 
 #include "emit/cuda/fragment_inputs.h"
@@ -51,7 +53,8 @@ class FragmentLoop {
                                 : fmt::format("each<{}, {}>([&](const Spot& spot)", rows(), cols()));
         } else {
             const std::int64_t row = (cols() + 3) / 4;
-            if (rows() * row > c_.dialect.threads) c_.out.put("#pragma unroll 4");
+            if (rows() * row > c_.dialect.threads)
+                c_.out.put(has_long_text() ? "#pragma unroll 1" : "#pragma unroll 4");
             c_.out.open(fmt::format("for (int index = thread(); index < {}; index += kThreads)", rows() * row));
             if (rank() == 2) c_.out.line("[[maybe_unused]] const int i = index / {};", row);
             if (rank() > 0)
@@ -76,6 +79,19 @@ class FragmentLoop {
     [[nodiscard]] std::int64_t cols() const { return extent(space_ == Space::Transposed ? 0 : rank() - 1); }
     /// The axis of the value along which a vector's elements lie.
     [[nodiscard]] int lane_axis() const { return space_ == Space::Transposed ? 0 : rank() - 1; }
+
+    /// Whether the loop takes functions of dozens of instructions, of which one copy for four numbers keeps a thread
+    /// busy: with several the text of a kernel that turns keys outgrows the 128 KB that a multiprocessor keeps of it.
+    [[nodiscard]] bool has_long_text() const {
+        constexpr std::array kLong = {Opcode::Sin,   Opcode::Cos,   Opcode::Tanh,     Opcode::Pow,
+                                      Opcode::Log1p, Opcode::Expm1, Opcode::Softplus, Opcode::Logsigmoid};
+        const auto is_long = [&](ValueId v) {
+            return std::find(kLong.begin(), kLong.end(), fn_.op(v).code) != kLong.end();
+        };
+        return is_long(root_) || std::any_of(known_.begin(), known_.end(), [&](const auto& known) {
+                   return fn_.op(known.first).layout->space == Space::Reg && is_long(known.first);
+               });
+    }
 
     /// The loop's variable for an axis of the value.
     [[nodiscard]] std::string variable(int axis) const {

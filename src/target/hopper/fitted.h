@@ -7,6 +7,8 @@
 ///
 /// fits `product` and `matrix` again, and holds what the table says of every scan in the file against its times. Those
 /// of segments whose transitions are matrices are of bench/results/2026-11-24-h200-segments.csv (bench/segments.py).
+/// Those of scans of one group (`alone_…`) were fitted to 25 programs' times, which they meet within 30 % in the mean
+/// (bench/results/2026-11-26-h200-strategies.csv, and -scans.csv).
 /// The other numbers were set by hand until schedules chosen by them were the fastest of `forge tune --device cuda` for
 /// linear and delta rules with scalar, vector and no decay.
 #pragma once
@@ -37,6 +39,15 @@ struct ScanTimes {
     double ahead_floats, ahead_function, ahead_sum;  ///< per block of 64 x 64, which matrix units do not touch
     double ahead_decays, ahead_more_decays;  ///< the first product with decays of channels, and each further one
 
+    // A task of a chunk: what others hide of its waits, where kFull share a multiprocessor.
+    double waits;
+
+    // A chunk of a scan of one warp group that has its multiprocessor to itself: a product, decays of channels, a
+    // function of anything; per block of 64 x 64, what is kept as floats, operations number by number and functions; a
+    // register of a thread beyond those that it has.
+    double alone_product, alone_decays, alone_vector, alone_floats, alone_matrix, alone_function, alone_spilled,
+        registers;
+
     // A chunk of a block of tiles, which is over when both are: what tiles have in common, in a group of its own, takes
     // so many times what it takes a task of the work ahead; an operation of a tile's group beside that of another one.
     double block_common, block_product, block_matrix;
@@ -44,6 +55,9 @@ struct ScanTimes {
     // A chunk of a scan that has work ahead.
     double beside_product, beside_kilobyte;  ///< … of what was made ahead
 };
+
+/// Tasks that fill a multiprocessor, as those have of which `ahead_…` were measured.
+constexpr double kFull = 4;
 
 constexpr ScanTimes kH200 = {.product = 0.145,
                              .matrix = 0.083,
@@ -66,6 +80,15 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .ahead_sum = 0.2,
                              .ahead_decays = 4,
                              .ahead_more_decays = 0.6,
+                             .waits = 0.45,
+                             .alone_product = 0.38,
+                             .alone_decays = 2.3,
+                             .alone_vector = 0.32,
+                             .alone_floats = 0.4,
+                             .alone_matrix = 0.1,
+                             .alone_function = 0.49,
+                             .alone_spilled = 0.15,
+                             .registers = 288,
                              .block_common = 1.7,
                              .block_product = 0.43,
                              .block_matrix = 0.1,
@@ -77,12 +100,8 @@ struct CallTimes {
     double start;    ///< launch, first loads and last stores
     double crowded;  ///< what a chunk takes of a multiprocessor that several scans share, beside one that has it alone
     double early;    ///< a chunk of a scan of states that are no fragments
-    double waits;    ///< of a task of the work ahead: what others hide, where kFull share a multiprocessor
 };
-/// Tasks that fill a multiprocessor, as those have of which `ahead_…` were measured.
-constexpr double kFull = 4;
-
 /// Held against the measurements by bench/cost_against_measured.py.
-constexpr CallTimes kH200Calls = {.start = 9, .crowded = 1.46, .early = 0.33, .waits = 0.45};
+constexpr CallTimes kH200Calls = {.start = 9, .crowded = 1.46, .early = 0.33};
 
 }  // namespace forge::target

@@ -2,11 +2,11 @@
 #include <algorithm>
 
 #include "emit/cuda/launch.h"
-#include "graph/saved_states.h"
 #include "runtime/beside.h"
 #include "support/divide.h"
 #include "target/gpu_target.h"
 #include "target/hopper/fitted.h"
+#include "target/hopper/group_times.h"
 #include "target/hopper/scan_times.h"
 #include "target/simt/tile_times.h"
 #include "tile/fragments.h"
@@ -19,21 +19,6 @@ constexpr double kMicro = 1e-6;
 bool has_work_ahead(const plan::Plan& plan) {
     return std::any_of(plan.kernels.begin(), plan.kernels.end(),
                        [](const plan::Kernel& k) { return k.graph.loop == plan::Loop::Chunks; });
-}
-
-/// The table's products are of keys of 128 numbers: what larger ones take beside those, on average.
-double factor_of_sizes(const ir::Function& fn) {
-    constexpr double kUsual = 2;  // blocks of 64 x 64 x 64
-    double products = 0, sum = 0;
-    for (const ir::Op& op : fn.ops) {
-        if (!ir::is_matmul(op.code)) continue;
-        const auto size = [](const ir::Type& type, int axis) {
-            return static_cast<double>(tile::size_of(type, axis)) / tile::kBlock;
-        };
-        const double inner = size(fn.op(op.args[0]).type, op.attrs.trans_a ? 0 : 1);
-        products += 1, sum += std::max(1.0, size(op.type, 0) * size(op.type, 1) * inner / kUsual);
-    }
-    return products > 0 ? sum / products : 1;
 }
 
 /// As microseconds_of_chunk, of the values that this scan reads: a backward pass has several scans.
@@ -83,19 +68,23 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
 }
 
-/// What tasks of chunks take beside those of the table, kFull of which share a multiprocessor and hide each other's
-/// waits: shared memory may have room for fewer.
-double factor_of_waits(const plan::Plan& plan, const plan::Kernel& kernel) {
-    const double tasks = plan.is_beside(kernel, plan::Loop::Chunks) ? plan.schedule.beside_groups
-                                                                    : static_cast<double>(emit::tasks_at_once(kernel));
-    return 1 + kH200Calls.waits * (kFull / std::min(tasks, kFull) - 1);
+/// Of the work ahead, the groups that share a multiprocessor.
+double at_once(const plan::Plan& plan, const plan::Kernel& kernel) {
+    return plan.is_beside(kernel, plan::Loop::Chunks) ? plan.schedule.beside_groups
+                                                      : static_cast<double>(emit::tasks_at_once(kernel));
 }
 
 /// Tasks of single chunks fill the GPU.
 void predict_chunks(StageCost& k, const plan::Plan& plan, const plan::Kernel& kernel, int multiprocessors) {
-    k.arithmetic_seconds = kMicro * factor_of_sizes(kernel.tiles.fn) * factor_of_waits(plan, kernel) *
-                           microseconds_ahead(kernel.tiles.fn) * static_cast<double>(k.tasks) / multiprocessors;
+    k.arithmetic_seconds = kMicro * microseconds_of_chunks(kernel, k.tasks, at_once(plan, kernel), multiprocessors);
     k.seconds = std::max({k.memory_seconds, k.matrix_seconds, k.arithmetic_seconds});
+}
+
+/// Scans whose tasks are one warp group each.
+void predict_groups(StageCost& k, const plan::Kernel& kernel, int multiprocessors) {
+    const double scan = kMicro * microseconds_of_scan(kernel, {k.tasks, k.hops}, multiprocessors);
+    (k.tasks <= multiprocessors ? k.latency_seconds : k.arithmetic_seconds) = scan;
+    k.seconds = std::max(k.memory_seconds, scan);
 }
 
 /// When a scan ends beside which its work ahead is done.
@@ -107,7 +96,7 @@ double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Proble
     const std::int64_t a_round = std::int64_t{multiprocessors} * work.groups,
                        rounds = support::divide_up(placed.common, a_round);
     const std::int64_t staying = tasks < multiprocessors ? multiprocessors - tasks : multiprocessors;
-    work.task_steps *= factor_of_waits(plan, plan.kernels[ahead]);  // calls are placed without it
+    work.task_steps *= factor_of_waits(plan.schedule.beside_groups);  // calls are placed without it
     return runtime::end_of_scan(work, rounds, lanes, staying, multiprocessors) * kMicro *
            microseconds_of_chunk(plan, plan.kernels[scan].tiles.fn);
 }
@@ -128,6 +117,8 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
         StageCost& k = cost.kernels[i];
         if (kernel.engine == plan::Engine::Tiles) predict_tiles_kernel(k, kernel, plan.schedule, gpu);
         else if (kernel.graph.loop == plan::Loop::Chunks) predict_chunks(k, plan, kernel, gpu.multiprocessors);
+        else if (kernel.graph.loop != plan::Loop::Summaries && !kernel.graph.apart && !kernel.tiles.roles)
+            predict_groups(k, kernel, gpu.multiprocessors);
         else predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
         cost.seconds += emit::runs_beside_kernel_before(plan, kernel)
                             ? seconds_added_beside(cost.kernels[i - 1], k, gpu.multiprocessors)
@@ -141,8 +132,6 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
     if (plan.schedule.summaries > 0) cost.seconds += kMicro * kH200.join;
     cost.seconds += kMicro * kH200Calls.start;
     cost.basis = "times of warp groups' operations, measured on an NVIDIA H200";
-    // Long kernels whose registers do not suffice (docs/performance.md).
-    if (graph::has_saved_states(plan.program)) cost.basis += "; backward passes took up to six times that";
 }
 
 }  // namespace forge::target

@@ -11,6 +11,7 @@
 #include "graph/transition.h"
 #include "target/gpu_target.h"
 #include "target/hopper/cut_outputs.h"
+#include "target/hopper/group_times.h"
 #include "target/hopper/role_schedules.h"
 #include "target/hopper/room.h"
 #include "target/hopper/scan_times.h"
@@ -103,45 +104,35 @@ std::string value_axis(const ir::Function& program, Strategy strategy, const til
     refuse(Reason::SizeOfValueAxis, axes[0], size, (size + kBlock - 1) / kBlock * kBlock);
 }
 
-/// Of a thread, for what kernels that go through chunks in order hold of matrices, where one group does everything.
-std::int64_t registers_of(const plan::Plan& plan) {
-    std::int64_t most = 0;
-    for (const plan::Kernel& kernel : plan.kernels)
-        if (kernel.engine == plan::Engine::WarpGroups && plan::in_order(kernel.graph.loop))
-            most = std::max(most, tile::fragment_registers(kernel.tiles.fn));
-    return most;
+Problem expected(const tile::Sizes& sizes, const FitWishes& wishes) {
+    return {sizes, wishes.expected_tokens, 1, std::max<std::int64_t>(1, wishes.expected_tasks)};
 }
 
-/// By the strategy that the schedule has, or else by one whose kernels do less each, for more traffic between them:
-/// where kernels would not fit, or would hold more than registers do. If all would, by that which holds the least.
+/// By that of the strategies which takes the least, where one warp group does everything. A kernel that does less, for
+/// more traffic between kernels, may fit where others do not, or hold in registers what others would spill.
 template <class Fit>
-Schedule first_possible(Schedule s, Fit fit, const MakePlan& make_plan) {
-    constexpr std::int64_t kMostRegisters = 224;  // of 255: what compilers need beside has not spilled anything then
-    std::vector<Strategy> strategies = {s.strategy};
-    // What tiles share is made once by a fused one; where they share nothing, decoupled scans have the least to do.
-    const Strategy second = s.share ? Strategy::Fused : Strategy::Decoupled,
-                   third = s.share ? Strategy::Decoupled : Strategy::Fused;
-    for (const Strategy other : {Strategy::OnePass, second, third})
-        if (other != s.strategy) strategies.push_back(other);
+Schedule cheapest(const Schedule& s, const std::vector<Strategy>& strategies, Fit fit, const MakePlan& make_plan,
+                  const Problem& problem, int multiprocessors) {
+    std::vector<Refusal> refused;
     std::optional<Refused> first;
     std::optional<Schedule> best;
-    std::int64_t least = 0;
+    double least = 0;
     for (const Strategy strategy : strategies) {
-        if (strategy != s.strategy) s.segments = 1, s.summaries = 0;
-        s.strategy = strategy;
+        Schedule tried = s;
+        if (strategy != s.strategy) tried.segments = 1, tried.summaries = 0;
+        tried.strategy = strategy;
         try {
-            const Schedule fitted = fit(s);
-            const std::int64_t registers = registers_of(make_plan(fitted));
-            if (!best || registers < least) best = fitted, least = registers;
-            if (registers <= kMostRegisters) break;
+            const Schedule fitted = fit(tried);
+            const double takes = microseconds_of_groups(make_plan(fitted), problem, multiprocessors);
+            if (!best || takes < least) best = fitted, least = takes;
         } catch (const Refused& why) {
             if (!first) first = why;
-            s.refused.push_back(why.refusal());
-            s.refused.back().engine = plan::to_string(strategy);
+            refused.push_back(why.refusal());
+            refused.back().engine = plan::to_string(strategy);
         }
     }
     if (!best) throw Refused(*first);
-    best->refused = s.refused;
+    best->refused.insert(best->refused.end(), refused.begin(), refused.end());
     return *best;
 }
 
@@ -175,8 +166,20 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     if (graph::has_given_states(program)) refuse(Reason::GivenStates);
     if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
     const bool back = graph::has_saved_states(program);
-    Schedule s;
+    const MakePlan make_plan = [&](const Schedule& tried) {
+        return plan::make_plan(definition, program, sizes, tried);
+    };
     const bool apart = back || outputs_mix_axes(program);
+    if (apart && !back && !wishes.strategy) {
+        const auto by_strategy = [&](const Schedule& tried) {
+            FitWishes these = wishes;
+            these.strategy = tried.strategy;
+            return fit_with_inverses(parts, definition, program, sizes, memory, these);
+        };
+        return cheapest({}, {Strategy::Fused, Strategy::Decoupled}, by_strategy, make_plan, expected(sizes, wishes),
+                        memory.multiprocessors);
+    }
+    Schedule s;
     s.strategy = wishes.strategy.value_or(apart ? Strategy::Fused : Strategy::OnePass);
     s.chunk = kBlock;
     s.vector_width = 4;
@@ -194,9 +197,6 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
     s.share =
         has_long_steps(program) || (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
-    const MakePlan make_plan = [&](const Schedule& tried) {
-        return plan::make_plan(definition, program, sizes, tried);
-    };
     if (apart) {
         const bool two_tasks = tasks > memory.multiprocessors;
         if (const auto cut = with_cut_outputs(s, held, memory, make_plan)) try {
@@ -230,10 +230,11 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
         return with_stages(tried, memory, two_tasks, make_plan);
     };
     s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
-    const auto by_strategy = [&](const Schedule& tried) {
-        return wishes.strategy ? alone(tried) : first_possible(tried, alone, make_plan);
-    };
-    return by_each_or_ahead(s, program, held, by_strategy);
+    const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
+    if (wishes.strategy) return by_strategy(s);
+    std::vector<Strategy> strategies = {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled};
+    if (s.strategy == Strategy::Segmented) strategies.insert(strategies.begin(), s.strategy);
+    return cheapest(s, strategies, by_strategy, make_plan, expected(sizes, wishes), memory.multiprocessors);
 }
 
 }  // namespace

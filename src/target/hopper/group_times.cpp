@@ -1,0 +1,99 @@
+#include "target/hopper/group_times.h"
+
+#include <algorithm>
+
+#include "emit/cuda/launch.h"
+#include "support/divide.h"
+#include "target/gpu_cost.h"
+#include "target/hopper/fitted.h"
+#include "target/hopper/scan_times.h"
+#include "tile/fragments.h"
+#include "tile/order.h"
+
+namespace forge::target {
+namespace {
+
+using ir::Opcode;
+using tile::kBlock;
+
+/// In blocks of 64 x 64.
+double blocks_of(const ir::Type& type) {
+    if (!tile::is_block_matrix(type)) return 0;
+    return static_cast<double>(tile::size_of(type, 0) * tile::size_of(type, 1)) / (kBlock * kBlock);
+}
+
+/// A product beside those of the table, which are of keys of 128 numbers: two blocks of 64 x 64 x 64.
+double size_of_product(const ir::Function& fn, const ir::Op& product) {
+    constexpr double kUsual = 2;
+    const std::int64_t inner = tile::size_of(fn.op(product.args[0]).type, product.attrs.trans_a ? 0 : 1);
+    return std::max(1.0, blocks_of(product.type) * static_cast<double>(inner) / kBlock / kUsual);
+}
+
+/// A chunk of a scan that has its multiprocessor to itself, and so waits for itself.
+double microseconds_alone(const ir::Function& fn) {
+    double sum = 0;
+    for (ir::ValueId v = 0; v < fn.size(); ++v) {
+        const ir::Op& op = fn.op(v);
+        if (op.args.empty() || ir::is_view(op.code)) continue;
+        if (ir::is_matmul(op.code)) sum += kH200.alone_product;  // waits, whatever its size
+        if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply) sum += kH200.alone_decays;
+        if (op.layout->space == ir::Layout::Space::Tile) sum += kH200.alone_floats * blocks_of(op.type);
+        if (!ir::is_elementwise(op.code)) continue;
+        sum += kH200.alone_matrix * blocks_of(op.type);
+        if (tile::costly(op.code)) sum += kH200.alone_vector + kH200.alone_function * blocks_of(op.type);
+    }
+    const auto registers = static_cast<double>(tile::fragment_registers(fn));
+    return sum + kH200.alone_spilled * std::max(0.0, registers - kH200.registers);
+}
+
+double bytes_of_call(const plan::Plan& plan, const plan::Kernel& kernel, const Extent& extent) {
+    return bytes_per_hop(plan, kernel) * static_cast<double>(extent.tasks * extent.hops) /
+           static_cast<double>(kernel.parts());
+}
+
+}  // namespace
+
+double factor_of_sizes(const ir::Function& fn) {
+    double products = 0, sum = 0;
+    for (const ir::Op& op : fn.ops)
+        if (ir::is_matmul(op.code)) products += 1, sum += size_of_product(fn, op);
+    return products > 0 ? sum / products : 1;
+}
+
+double factor_of_waits(double tasks_at_once) { return 1 + kH200.waits * (kFull / std::min(tasks_at_once, kFull) - 1); }
+
+double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,
+                              int multiprocessors) {
+    const ir::Function& fn = kernel.tiles.fn;
+    return factor_of_sizes(fn) * factor_of_waits(tasks_at_once) * microseconds_ahead(fn) * static_cast<double>(tasks) /
+           multiprocessors;
+}
+
+double microseconds_of_scan(const plan::Kernel& kernel, const Extent& extent, int multiprocessors) {
+    const std::int64_t at_once = std::clamp<std::int64_t>(support::divide_up(extent.tasks, multiprocessors), 1,
+                                                          emit::tasks_at_once(kernel)),
+                       rounds = support::divide_up(extent.tasks, at_once * multiprocessors);
+    const auto sharing = static_cast<double>(at_once);
+    const double crowded = sharing * factor_of_waits(sharing) / factor_of_waits(1);
+    return static_cast<double>(rounds * extent.hops) * crowded * microseconds_alone(kernel.tiles.fn);
+}
+
+double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
+    double sum = 0;
+    for (const plan::Kernel& kernel : plan.kernels) {
+        if (kernel.engine != plan::Engine::WarpGroups) {  // which joins segments
+            sum += kH200.kernel;
+            continue;
+        }
+        const Extent e = extent(plan, kernel, problem);
+        const double work =
+            kernel.graph.loop == plan::Loop::Chunks
+                ? microseconds_of_chunks(kernel, e.tasks, static_cast<double>(emit::tasks_at_once(kernel)),
+                                         multiprocessors)
+                : microseconds_of_scan(kernel, e, multiprocessors);
+        sum += std::max(work, bytes_of_call(plan, kernel, e) / kH200.bytes_per_microsecond);
+    }
+    return sum;
+}
+
+}  // namespace forge::target

@@ -1,0 +1,26 @@
+/// What kernels take whose tasks are one warp group each, without roles: tasks of single chunks, which fill the GPU,
+/// and scans. By hopper/fitted.h; of several strategies with such kernels, that one is chosen which takes the least.
+#pragma once
+
+#include "target/cpu/cost.h"
+
+namespace forge::target {
+
+/// Products of larger matrices than those of the table take longer: by how much, on average.
+double factor_of_sizes(const ir::Function& fn);
+
+/// What a task of a chunk takes beside those of the table, of which a multiprocessor is full: fewer that share it hide
+/// less of each other's waits.
+double factor_of_waits(double tasks_at_once);
+
+/// All tasks of single chunks, so many of which share a multiprocessor.
+double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,
+                              int multiprocessors);
+
+/// All chunks of a scan, in rounds of as many tasks as multiprocessors have room for.
+double microseconds_of_scan(const plan::Kernel& kernel, const Extent& extent, int multiprocessors);
+
+/// All kernels of a plan, one after the other.
+double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors);
+
+}  // namespace forge::target
