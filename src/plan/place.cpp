@@ -150,52 +150,55 @@ class Placement {
             if (follows[i] && marks[i] == Slice::StateFree && homes_[i] == scan_) homes_[i] = tiles_;
     }
 
-    /// The scan of early states makes what reads them, and is given all else that it needs. What is costly is stored
-    /// for later kernels too.
-    void find_early(std::size_t group, const std::vector<bool>& needed) {
-        const int scan = scan_of(group), additions = scan - 1;
-        std::vector<ValueId> states;
-        for (ValueId v = 0; v < program_.size(); ++v)
-            if (is_early(program_.op(v)) && group_of(program_.op(v).attrs.name) == group) states.push_back(v);
-        const auto reads = ir::depends_on(program_, states), cheap = graph::cheap(program_);
-        std::vector<bool> given(program_.ops.size());  // read by the scan, or by a view of it
+    /// A scan of some states makes what reads them. Of all else that is needed, `place(v, made, given)` finds the home:
+    /// whether it is made by an operation, and given to the scan, which reads it or a view of it.
+    template <class Place>
+    void find_apart(int scan, const std::vector<bool>& reads, const std::vector<bool>& needed, Place place) {
+        std::vector<bool> given(program_.ops.size());
         for (ValueId v = program_.size() - 1; v >= 0; --v) {
             const auto i = static_cast<std::size_t>(v);
             const Op& op = program_.op(v);
             if (!needed[i]) continue;
-            const bool leaf = op.args.empty(), view = ir::is_view(op.code);
+            const bool made = !op.args.empty() && !ir::is_view(op.code);
             if (reads[i]) homes_[i] = scan;
-            else if (!leaf && !view && (given[i] || !cheap[i])) homes_[i] = additions;
-            if (reads[i] || (given[i] && view))
+            else place(v, made, given[i]);
+            if (reads[i] || (given[i] && !made))
                 for (const ValueId a : op.args) given[static_cast<std::size_t>(a)] = true;
         }
+    }
+    [[nodiscard]] std::vector<bool> reads_states(const std::set<std::string>& names) const {
+        std::vector<ValueId> states;
+        for (ValueId v = 0; v < program_.size(); ++v)
+            if (is_carried(program_.op(v)) && names.contains(program_.op(v).attrs.name)) states.push_back(v);
+        return ir::depends_on(program_, states);
+    }
+
+    /// The stage before the scan of early states makes what that is given. What is costly is stored for later kernels
+    /// too.
+    void find_early(std::size_t group, const std::vector<bool>& needed) {
+        const int scan = scan_of(group), additions = scan - 1;
+        const auto reads = reads_states(early_groups_[group]), cheap = graph::cheap(program_);
+        find_apart(scan, reads, needed, [&](ValueId v, bool made, bool given) {
+            const auto i = static_cast<std::size_t>(v);
+            if (made && (given || !cheap[i])) homes_[i] = additions;
+        });
         for (const ir::Result& r : roots_[static_cast<std::size_t>(scan)])
             if (const auto i = static_cast<std::size_t>(r.value); !reads[i]) homes_[i] = additions;
     }
 
-    /// The scan of trailing states makes what reads them. What it is given is made before it; vectors of tokens, such
-    /// as sums along the axis that scans are cut along, are stored for the outputs too, and each kernel makes the
-    /// matrices that it needs for itself.
+    /// The stage before the scan of trailing states makes what that is given; vectors of tokens, such as sums along the
+    /// axis that scans are cut along, are stored for the outputs too, and each kernel makes the matrices that it needs
+    /// for itself.
     void find_trailing(const std::vector<bool>& needed) {
         const int additions = trailing_ - 1;
-        std::vector<ValueId> states;
-        for (ValueId v = 0; v < program_.size(); ++v)
-            if (is_carried(program_.op(v)) && rules_.trailing.contains(program_.op(v).attrs.name)) states.push_back(v);
-        const auto reads = ir::depends_on(program_, states);
-        std::vector<bool> given(program_.ops.size());  // read by the scan, or by a view of it
-        for (ValueId v = program_.size() - 1; v >= 0; --v) {
-            const auto i = static_cast<std::size_t>(v);
+        const auto reads = reads_states(rules_.trailing);
+        find_apart(trailing_, reads, needed, [&](ValueId v, bool made, bool given) {
             const Op& op = program_.op(v);
-            if (!needed[i]) continue;
-            const bool made = !op.args.empty() && !ir::is_view(op.code),
-                       late = homes_[i] == last_ || homes_[i] == kEverywhere;
-            if (reads[i]) homes_[i] = trailing_;
-            else if (made && late && given[i] && !is_found_again(op)) homes_[i] = additions;
-            else if (homes_[i] == last_)
-                homes_[i] = op.type.rank() < 2 && !is_found_again(op) ? additions : kEverywhere;
-            if (reads[i] || (given[i] && !made))
-                for (const ValueId a : op.args) given[static_cast<std::size_t>(a)] = true;
-        }
+            int& home = homes_[static_cast<std::size_t>(v)];
+            const bool again = is_found_again(op), late = home == last_ || home == kEverywhere;
+            if (made && late && given && !again) home = additions;
+            else if (home == last_) home = op.type.rank() < 2 && !again ? additions : kEverywhere;
+        });
         for (const ir::Result& r : roots_[static_cast<std::size_t>(trailing_)])
             if (const auto i = static_cast<std::size_t>(r.value); !reads[i] && homes_[i] == kEverywhere)
                 homes_[i] = additions;
@@ -209,7 +212,6 @@ class Placement {
         return group;
     }
     static bool is_carried(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::State; }
-    [[nodiscard]] bool is_early(const Op& op) const { return is_carried(op) && rules_.early.contains(op.attrs.name); }
     /// The scan of a state that is not early.
     [[nodiscard]] int scan_of(const std::string& state) const {
         return rules_.trailing.contains(state) ? trailing_ : sums_of_.contains(state) ? sums_ : scan_;
