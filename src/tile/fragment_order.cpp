@@ -6,6 +6,7 @@
 #include "ir/rebuild.h"
 #include "tile/fragment_steps.h"
 #include "tile/order.h"
+#include "tile/warp_vectors.h"
 
 namespace forge::tile {
 namespace {

@@ -18,14 +18,6 @@ inline bool in_memory(ir::Layout::Space space) {
 /// same function as `fn` before its types became sizes.
 ir::Function in_forms(const ir::Function& symbolic, const ir::Function& fn, const FragmentRules& rules);
 
-/// Whether one warp can make such a value in its registers, from vectors of one number per token of a chunk: what
-/// emit/cuda/fragment_inputs has a text for.
-bool one_warp_makes(const ir::Op& op);
-/// Whether a value is a number that every thread works out for itself: of parameters and constants alone.
-bool is_number_anywhere(const ir::Function& fn, ir::ValueId v);
-/// Vectors of one number per token, and what follows from them alone: one warp can make them ahead, in its registers.
-std::vector<ir::ValueId> vectors_alone(const ir::Function& fn);
-
 /// An order that keeps the matrix units busy while the threads do other work, for chunks that follow one another.
 /// `alone`: no other task shares the multiprocessor. `roles`: of the warp groups that share the task; null: there is
 /// one.

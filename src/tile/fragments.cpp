@@ -11,6 +11,7 @@
 #include "tile/own_values.h"
 #include "tile/remade_values.h"
 #include "tile/split.h"
+#include "tile/warp_vectors.h"
 
 namespace forge::tile {
 

@@ -3,7 +3,7 @@
 /// A kernel is `void symbol(const forge::device::Call&, forge::device::Size task, float* scratch)`; see kernel_symbol.
 #pragma once
 
-#include "emit/kernel.h"
+#include "emit/source.h"
 
 namespace forge::emit {
 

@@ -3,7 +3,7 @@
 /// `launch_of` (launch.h) says.
 #pragma once
 
-#include "emit/kernel.h"
+#include "emit/source.h"
 
 namespace forge::emit {
 

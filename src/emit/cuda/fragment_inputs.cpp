@@ -7,6 +7,7 @@
 #include "emit/statements.h"
 #include "forge/error.h"
 #include "tile/fragment_steps.h"
+#include "tile/warp_vectors.h"
 
 namespace forge::emit {
 
