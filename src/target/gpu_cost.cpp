@@ -119,7 +119,7 @@ StageCost count_kernel(const plan::Plan& plan, const plan::Kernel& kernel, const
     k.tasks = e.tasks, k.hops = e.hops;
     if (kernel.engine != plan::Engine::Channels) k.flops = plan::useful_flops(kernel) * tasks * hops;
     k.elementwise = elementwise_operations(plan, kernel, problem);
-    k.bytes = bytes_per_hop(plan, kernel) * bodies(kernel, e) +
+    k.bytes = bytes_of_hops(plan, kernel, problem) +
               bytes_of_states(kernel.graph.fn, sizes) * tasks / static_cast<double>(kernel.parts());
     k.memory_seconds = k.bytes / peaks.memory;
     k.matrix_seconds = k.flops / peaks.matrix;
@@ -168,6 +168,10 @@ double bytes_per_hop(const plan::Plan& plan, const plan::Kernel& kernel) {
         if (r.role == Role::Before) bytes += elements(fn.op(r.value).type, sizes) * sizeof(float);
     }
     return bytes;
+}
+
+double bytes_of_hops(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
+    return bytes_per_hop(plan, kernel) * bodies(kernel, extent(plan, kernel, problem));
 }
 
 double elementwise_operations(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {

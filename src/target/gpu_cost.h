@@ -1,6 +1,6 @@
 /// The cost of a plan's kernels on a GPU: what is counted (operations, bytes, tasks, hops), what each resource would
 /// take alone at its peak, and what the kernels are predicted to take, by the engine that they are made for. Nothing is
-/// chosen by it.
+/// chosen by it but for bytes, by which Hopper's strategies are compared.
 #pragma once
 
 #include "forge/cost.h"
@@ -18,6 +18,8 @@ GpuPeaks peaks_of(const GpuFacts& gpu);
 
 /// Bytes that one chunk (or segment) of one sequence and head moves from and to memory, each once.
 double bytes_per_hop(const plan::Plan& plan, const plan::Kernel& kernel);
+/// … that all of the kernel's hops move.
+double bytes_of_hops(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem);
 /// Operations of all its tasks but products and inverses, number by number; an exponential counts as several.
 double elementwise_operations(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem);
 /// Of the carried states of one sequence and head.

@@ -7,8 +7,8 @@
 ///
 /// fits `product` and `matrix` again, and holds what the table says of every scan in the file against its times. Those
 /// of segments whose transitions are matrices are of bench/results/2026-11-24-h200-segments.csv (bench/segments.py).
-/// Those of scans of one group (`alone_…`) were fitted to 25 programs' times, which they meet within 30 % in the mean
-/// (bench/results/2026-11-26-h200-strategies.csv, and -scans.csv).
+/// `bench/fit_groups.py` fits those of scans of one group (`alone_…`) to 25 programs' times, which they meet within
+/// 30 % in the mean (bench/results/2026-11-26-h200-groups.csv), but for decays and registers.
 /// The other numbers were set by hand until schedules chosen by them were the fastest of `forge tune --device cuda` for
 /// linear and delta rules with scalar, vector and no decay.
 #pragma once
@@ -47,6 +47,7 @@ struct ScanTimes {
     // register of a thread beyond those that it has.
     double alone_product, alone_decays, alone_vector, alone_floats, alone_matrix, alone_function, alone_spilled,
         registers;
+    double early;  ///< … of states that are no fragments, which have a scan of their own
 
     // A chunk of a block of tiles, which is over when both are: what tiles have in common, in a group of its own, takes
     // so many times what it takes a task of the work ahead; an operation of a tile's group beside that of another one.
@@ -89,6 +90,7 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .alone_function = 0.49,
                              .alone_spilled = 0.15,
                              .registers = 288,
+                             .early = 0.33,
                              .block_common = 1.7,
                              .block_product = 0.43,
                              .block_matrix = 0.1,
@@ -99,9 +101,8 @@ constexpr ScanTimes kH200 = {.product = 0.145,
 struct CallTimes {
     double start;    ///< launch, first loads and last stores
     double crowded;  ///< what a chunk takes of a multiprocessor that several scans share, beside one that has it alone
-    double early;    ///< a chunk of a scan of states that are no fragments
 };
 /// Held against the measurements by bench/cost_against_measured.py.
-constexpr CallTimes kH200Calls = {.start = 9, .crowded = 1.46, .early = 0.33};
+constexpr CallTimes kH200Calls = {.start = 9, .crowded = 1.46};
 
 }  // namespace forge::target

@@ -16,12 +16,6 @@ namespace {
 using ir::Opcode;
 using tile::kBlock;
 
-/// In blocks of 64 x 64.
-double blocks_of(const ir::Type& type) {
-    if (!tile::is_block_matrix(type)) return 0;
-    return static_cast<double>(tile::size_of(type, 0) * tile::size_of(type, 1)) / (kBlock * kBlock);
-}
-
 /// A product beside those of the table, which are of keys of 128 numbers: two blocks of 64 x 64 x 64.
 double size_of_product(const ir::Function& fn, const ir::Op& product) {
     constexpr double kUsual = 2;
@@ -46,11 +40,6 @@ double microseconds_alone(const ir::Function& fn) {
     return sum + kH200.alone_spilled * std::max(0.0, registers - kH200.registers);
 }
 
-double bytes_of_call(const plan::Plan& plan, const plan::Kernel& kernel, const Extent& extent) {
-    return bytes_per_hop(plan, kernel) * static_cast<double>(extent.tasks * extent.hops) /
-           static_cast<double>(kernel.parts());
-}
-
 }  // namespace
 
 double factor_of_sizes(const ir::Function& fn) {
@@ -69,29 +58,34 @@ double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, do
            multiprocessors;
 }
 
+Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
+    Extent e = extent(plan, kernel, problem);
+    if (const std::int64_t parts = plan.schedule.summaries; kernel.graph.loop == plan::Loop::Summaries && parts > 1)
+        e.tasks *= parts, e.hops = support::divide_up(e.hops, parts);
+    return e;
+}
+
 double microseconds_of_scan(const plan::Kernel& kernel, const Extent& extent, int multiprocessors) {
     const std::int64_t at_once = std::clamp<std::int64_t>(support::divide_up(extent.tasks, multiprocessors), 1,
                                                           emit::tasks_at_once(kernel)),
                        rounds = support::divide_up(extent.tasks, at_once * multiprocessors);
     const auto sharing = static_cast<double>(at_once);
     const double crowded = sharing * factor_of_waits(sharing) / factor_of_waits(1);
-    return static_cast<double>(rounds * extent.hops) * crowded * microseconds_alone(kernel.tiles.fn);
+    const double chunk = kernel.graph.apart ? kH200.early : microseconds_alone(kernel.tiles.fn);
+    return static_cast<double>(rounds * extent.hops) * crowded * chunk;
 }
 
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
     double sum = 0;
     for (const plan::Kernel& kernel : plan.kernels) {
-        if (kernel.engine != plan::Engine::WarpGroups) {  // which joins segments
-            sum += kH200.kernel;
-            continue;
-        }
-        const Extent e = extent(plan, kernel, problem);
-        const double work =
-            kernel.graph.loop == plan::Loop::Chunks
-                ? microseconds_of_chunks(kernel, e.tasks, static_cast<double>(emit::tasks_at_once(kernel)),
-                                         multiprocessors)
-                : microseconds_of_scan(kernel, e, multiprocessors);
-        sum += std::max(work, bytes_of_call(plan, kernel, e) / kH200.bytes_per_microsecond);
+        const bool chunks = kernel.graph.loop == plan::Loop::Chunks;
+        double work = kH200.kernel;  // of the portable library: one that joins segments
+        if (kernel.engine == plan::Engine::WarpGroups && chunks)
+            work = microseconds_of_chunks(kernel, extent(plan, kernel, problem).tasks,
+                                          static_cast<double>(emit::tasks_at_once(kernel)), multiprocessors);
+        else if (kernel.engine == plan::Engine::WarpGroups)
+            work = microseconds_of_scan(kernel, extent_of_scan(plan, kernel, problem), multiprocessors);
+        sum += std::max(work, bytes_of_hops(plan, kernel, problem) / kH200.bytes_per_microsecond);
     }
     return sum;
 }

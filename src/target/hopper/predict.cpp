@@ -39,7 +39,6 @@ double microseconds_of_spills(const plan::Plan& plan, const plan::Kernel& kernel
 
 /// A chunk of a scan with roles that has its multiprocessor to itself.
 double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
-    if (kernel.graph.apart) return kH200Calls.early;
     if (kernel.graph.loop == plan::Loop::Summaries)
         return kernel.graph.transition_columns ? kH200.matrix_summary_chunk : kH200.summary_chunk;
     if (has_work_ahead(plan)) return microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel);
@@ -49,15 +48,12 @@ double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, c
         .chunk;
 }
 
-/// Tasks that go through chunks in order. The table's summaries are two to a multiprocessor, unless they make
-/// transitions by columns. Alone on a multiprocessor
-/// a task waits for itself; several share what it can issue.
+/// Tasks with roles, or that make transitions by columns. The table's other summaries are two to a multiprocessor.
+/// Alone on a multiprocessor a task waits for itself; several share what it can issue.
 void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem,
                   int multiprocessors) {
     const bool summaries = kernel.graph.loop == plan::Loop::Summaries,
                by_tiles = kernel.tiles.roles && kernel.tiles.roles->by_tiles;
-    if (const std::int64_t parts = plan.schedule.summaries; summaries && parts > 1)
-        k.tasks *= parts, k.hops = support::divide_up(k.hops, parts);
     const double hop = kMicro * factor_of_sizes(kernel.tiles.fn) *
                        (by_tiles ? microseconds_of_block(kernel) : microseconds_of_hop(plan, kernel, problem)),
                  chain = static_cast<double>(k.hops) * hop;
@@ -117,9 +113,13 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
         StageCost& k = cost.kernels[i];
         if (kernel.engine == plan::Engine::Tiles) predict_tiles_kernel(k, kernel, plan.schedule, gpu);
         else if (kernel.graph.loop == plan::Loop::Chunks) predict_chunks(k, plan, kernel, gpu.multiprocessors);
-        else if (kernel.graph.loop != plan::Loop::Summaries && !kernel.graph.apart && !kernel.tiles.roles)
-            predict_groups(k, kernel, gpu.multiprocessors);
-        else predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
+        else {
+            const Extent e = extent_of_scan(plan, kernel, problem);
+            k.tasks = e.tasks, k.hops = e.hops;
+            if (kernel.tiles.roles || kernel.graph.transition_columns)
+                predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
+            else predict_groups(k, kernel, gpu.multiprocessors);
+        }
         cost.seconds += emit::runs_beside_kernel_before(plan, kernel)
                             ? seconds_added_beside(cost.kernels[i - 1], k, gpu.multiprocessors)
                             : k.seconds;

@@ -43,6 +43,11 @@ void count(const ir::Function& fn, const tile::Sizes& of_chunk, SegmentTimes& ti
 
 }  // namespace
 
+double blocks_of(const ir::Type& type) {
+    if (!tile::is_block_matrix(type)) return 0;
+    return static_cast<double>(tile::size_of(type, 0) * tile::size_of(type, 1)) / (kBlock * kBlock);
+}
+
 double SegmentTimes::in_segments() const {
     const auto all = static_cast<double>(chunks), n = static_cast<double>(segments),
                parts = static_cast<double>(std::max<std::int64_t>(1, summaries));
@@ -111,17 +116,9 @@ double microseconds_of(const ir::Function& fn, const tile::Roles* roles) {
     return sum;
 }
 
-}  // namespace
-
-namespace {
-
 /// Of 64 x 64 blocks: matrices that are kept as floats, that functions are computed of, and that are summed.
 double microseconds_of_numbers(const ir::Function& fn) {
-    const auto blocks = [&](ir::ValueId v) {
-        const ir::Type& type = fn.op(v).type;
-        if (!tile::is_block_matrix(type)) return 0.0;
-        return static_cast<double>(tile::size_of(type, 0) * tile::size_of(type, 1)) / (kBlock * kBlock);
-    };
+    const auto blocks = [&](ir::ValueId v) { return blocks_of(fn.op(v).type); };
     double sum = 0;
     for (ir::ValueId v = 0; v < fn.size(); ++v) {
         const ir::Op& op = fn.op(v);

@@ -9,6 +9,9 @@
 
 namespace forge::target {
 
+/// Of 64 x 64 numbers; 0 of what is no matrix of such.
+double blocks_of(const ir::Type& type);
+
 /// A scan in one pass, or in segments, one per multiprocessor.
 struct SegmentTimes {
     int products = 0, matrices = 0;  ///< operations of a chunk

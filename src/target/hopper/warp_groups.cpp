@@ -158,28 +158,16 @@ Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const 
     }
 }
 
-Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir::Function& program,
-                           const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
+Schedule fit_as_wished(int parts, const ir::Definition& definition, const ir::Function& program,
+                       const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
     if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
         refuse(Reason::NoProducts);
     if (!has_halves(definition)) refuse(Reason::NoHalves);
     if (graph::has_given_states(program)) refuse(Reason::GivenStates);
     if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
     const bool back = graph::has_saved_states(program);
-    const MakePlan make_plan = [&](const Schedule& tried) {
-        return plan::make_plan(definition, program, sizes, tried);
-    };
-    const bool apart = back || outputs_mix_axes(program);
-    if (apart && !back && !wishes.strategy) {
-        const auto by_strategy = [&](const Schedule& tried) {
-            FitWishes these = wishes;
-            these.strategy = tried.strategy;
-            return fit_with_inverses(parts, definition, program, sizes, memory, these);
-        };
-        return cheapest({}, {Strategy::Fused, Strategy::Decoupled}, by_strategy, make_plan, expected(sizes, wishes),
-                        memory.multiprocessors);
-    }
     Schedule s;
+    const bool apart = back || outputs_mix_axes(program);
     s.strategy = wishes.strategy.value_or(apart ? Strategy::Fused : Strategy::OnePass);
     s.chunk = kBlock;
     s.vector_width = 4;
@@ -197,6 +185,9 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
     s.share =
         has_long_steps(program) || (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
+    const MakePlan make_plan = [&](const Schedule& tried) {
+        return plan::make_plan(definition, program, sizes, tried);
+    };
     if (apart) {
         const bool two_tasks = tasks > memory.multiprocessors;
         if (const auto cut = with_cut_outputs(s, held, memory, make_plan)) try {
@@ -235,6 +226,22 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
     std::vector<Strategy> strategies = {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled};
     if (s.strategy == Strategy::Segmented) strategies.insert(strategies.begin(), s.strategy);
     return cheapest(s, strategies, by_strategy, make_plan, expected(sizes, wishes), memory.multiprocessors);
+}
+
+/// Of programs whose outputs only a kernel of their own can make, by the cheaper one of the two strategies that have
+/// one.
+Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir::Function& program,
+                           const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
+    if (wishes.strategy || graph::has_saved_states(program) || !outputs_mix_axes(program))
+        return fit_as_wished(parts, definition, program, sizes, memory, wishes);
+    const auto by_strategy = [&](const Schedule& tried) {
+        FitWishes these = wishes;
+        these.strategy = tried.strategy;
+        return fit_as_wished(parts, definition, program, sizes, memory, these);
+    };
+    const MakePlan make_plan = [&](const Schedule& s) { return plan::make_plan(definition, program, sizes, s); };
+    return cheapest({}, {Strategy::Fused, Strategy::Decoupled}, by_strategy, make_plan, expected(sizes, wishes),
+                    memory.multiprocessors);
 }
 
 }  // namespace
