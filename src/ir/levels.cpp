@@ -141,8 +141,15 @@ class Spec {
             report(v, fmt::format("is {}, but matrix units have whole blocks of 64 x 64", to_string(op.type)));
         if (l.space == Space::Held && op.type.rank() != 2)
             report(v, fmt::format("is {}, but threads hold matrices", to_string(op.type)));
-        if (is_view(op.code) && fn_.op(op.args[0]).layout && fn_.op(op.args[0]).layout->space != l.space)
+        if (is_view(op.code) && fn_.op(op.args[0]).layout && fn_.op(op.args[0]).layout->space != l.space &&
+            !is_found_by_loops(op))
             report(v, "is a view into another space than its operand's");
+    }
+
+    /// A part of an operand, which loops read where it lies.
+    [[nodiscard]] bool is_found_by_loops(const Op& op) const {
+        return op.code == Opcode::Slice && op.layout->space == Space::Reg &&
+               fn_.op(op.args[0]).layout->space == Space::Operand;
     }
 
     const Function& fn_;

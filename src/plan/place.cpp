@@ -60,6 +60,7 @@ class Placement {
             if (is_made_before(program.op(v))) saved.push_back(v);
         reads_before_ = ir::depends_on(program, saved);
         find_homes();
+        store_outputs_ahead();
         if (joint_ != kNone) find_joint();
     }
 
@@ -130,6 +131,17 @@ class Placement {
         if (tiles_ != kNone) find_tiles(marks);
         if (trailing_ != kNone) find_trailing(needed_by(trailing_));
         for (std::size_t g = early_groups_.size(); g > 0; --g) find_early(g - 1, needed_by(scan_of(g - 1)));
+    }
+
+    /// Outputs that are made ahead need not pass through a later kernel.
+    void store_outputs_ahead() {
+        if (ahead_ == last_ || in_order(stages_[static_cast<std::size_t>(ahead_)].loop)) return;
+        auto &late = roots_[static_cast<std::size_t>(last_)], &early = roots_[static_cast<std::size_t>(ahead_)];
+        const auto is_early = [&](const ir::Result& r) {
+            return r.role == Role::Input && homes_[static_cast<std::size_t>(r.value)] == ahead_;
+        };
+        std::copy_if(late.begin(), late.end(), std::back_inserter(early), is_early);
+        std::erase_if(late, is_early);
     }
 
     /// A gradient goes to the numbers that equal their maximum: every kernel makes it of the numbers that it has

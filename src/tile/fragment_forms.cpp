@@ -52,6 +52,8 @@ class Forms {
         for (ValueId v = 0; v < fn.size(); ++v) decide(v);
         for (ValueId v = fn.size() - 1; v >= 0; --v)
             if (!decided_[index(v)]) form_[index(v)] = wanted(v);
+        for (ValueId v = 0; v < fn.size(); ++v)
+            if (lies_in_place(v)) form_[index(v)] = Space::Reg;
     }
 
     [[nodiscard]] Space operator[](ValueId v) const { return form_[index(v)]; }
@@ -149,6 +151,23 @@ class Forms {
                results_[index(v)] == 0 && !users.empty() && std::all_of(users.begin(), users.end(), [&](ValueId u) {
                    return ir::is_elementwise(fn_.op(u).code) && fn_.op(u).type.shape == op.type.shape;
                });
+    }
+
+    /// Whether loops find some rows or columns of an operand where they lie, rather than in a tile of it all.
+    [[nodiscard]] bool lies_in_place(ValueId v) const {
+        const auto part = part_in_place(fn_, v);
+        return part && form_[index(part->of)] == Space::Operand && results_[index(v)] == 0 &&
+               std::all_of(users_[index(v)].begin(), users_[index(v)].end(), [&](ValueId u) {
+                   return part_in_place(fn_, u) ? lies_in_place(u)
+                                                : reads_operands(u) && fn_.op(u).type.shape == fn_.op(v).type.shape;
+               });
+    }
+    /// Whether all loops that a value is evaluated in read operands as they are.
+    [[nodiscard]] bool reads_operands(ValueId v) const {
+        if (!ir::is_elementwise(fn_.op(v).code) || is_sum(v)) return false;
+        const auto& users = users_[index(v)];
+        if (form_[index(v)] != Space::Reg) return in_memory(form_[index(v)]) || all_alike();
+        return std::all_of(users.begin(), users.end(), [&](ValueId u) { return reads_operands(u); });
     }
 
     /// What no carried state needs.
@@ -441,7 +460,8 @@ class Copies {
             return now == first_operand_form(fn_, v, forms_[v]) && !precise ? now : Space::Operand;
         }
         if (forms_.is_running_sum(v)) return Space::Fragment;
-        if (now == Space::Spill) return now;  // read where it lies
+        if (now == Space::Spill || (forms_[v] == Space::Reg && part_in_place(fn_, v)))
+            return now;  // read where it lies
         if (op.code == Opcode::DecayMatmul && is_fragment(forms_[v]) && i < 2) return Space::Operand;
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
         if (forms_.is_decay_apply(v)) return i == 1 ? Space::Operand : Space::Tile;

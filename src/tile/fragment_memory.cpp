@@ -25,8 +25,9 @@ using Space = Layout::Space;
 /// have arenas of their own.
 class Memory {
   public:
-    Memory(Function fn, int stages, std::optional<Roles> roles)
-        : fn_(std::move(fn)),
+    Memory(JoinedLoops loops, int stages, std::optional<Roles> roles)
+        : fn_(std::move(loops.fn)),
+          joined_(std::move(loops.values)),
           stages_(stages),
           roles_(std::move(roles)),
           vectors_(vectors_alone(fn_)),
@@ -34,6 +35,7 @@ class Memory {
 
     TileKernel run() {
         keep_in_registers();
+        find_loops();
         find_lives();
         for (const ValueId v : vectors_) place(v);  // they are made before anything else
         for (ValueId v = 0; v < fn_.size(); ++v) {
@@ -58,6 +60,7 @@ class Memory {
         kernel.stages = stages_;
         kernel.vectors = std::move(vectors_);
         kernel.roles = std::move(roles_);
+        kernel.joined = std::move(joined_);
         return kernel;
     }
 
@@ -139,15 +142,29 @@ class Memory {
         last_read_.assign(fn_.ops.size(), -1);
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (fn_.op(v).layout->space == Space::Reg || ir::is_view(fn_.op(v).code)) continue;
-            const DecayGroup* const group = group_of(v);
-            for (const ValueId t : tiles_read_by(fn_, v))
-                last_read_[static_cast<std::size_t>(t)] = group ? group->members().back() : v;
-            last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], v);
+            const ValueId end = end_of(v);
+            for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = end;
+            last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], end);
         }
         for (const ir::Result& r : fn_.results)
             if (is_carried(r.role)) last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = fn_.size();
     }
 
+    /// The last of what is made together with a value: by products of what decays, or in a loop.
+    [[nodiscard]] ValueId end_of(ValueId v) const {
+        const DecayGroup* const group = group_of(v);
+        return group ? group->members().back() : end_of_loop_[static_cast<std::size_t>(v)];
+    }
+    void find_loops() {
+        ValueId first = ir::kNoValue;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            first_in_loop_.push_back(joined_.contains(v) ? first : v);
+            end_of_loop_.push_back(v);
+            if (!joined_.contains(v) && owns_buffer(v) && !is_vector(v)) first = v;
+            for (ValueId u = first; joined_.contains(v) && u < v; ++u)
+                if (u == first || joined_.contains(u)) end_of_loop_[static_cast<std::size_t>(u)] = v;
+        }
+    }
     /// The group that a value is made with.
     [[nodiscard]] const DecayGroup* group_of(ValueId v) const {
         for (const DecayGroup& group : groups_) {
@@ -354,7 +371,8 @@ class Memory {
             return ir::kNoValue;
         for (const ValueId t : tiles_read_by(fn_, v)) {
             const Op& from = fn_.op(t);
-            const bool dies = last_read_[static_cast<std::size_t>(t)] == v && !is_permanent(t) && !is_staged(t) &&
+            const bool dies = last_read_[static_cast<std::size_t>(t)] == end_of(v) &&
+                              t < first_in_loop_[static_cast<std::size_t>(v)] && !is_permanent(t) && !is_staged(t) &&
                               !moved_.contains(t) && !viewed(t);
             if (dies && from.code != Opcode::DecayMask && from.layout->space == op.layout->space &&
                 from.type.shape == op.type.shape && from.layout->parts == op.layout->parts)
@@ -432,6 +450,7 @@ class Memory {
     }
 
     Function fn_;
+    std::set<ValueId> joined_;
     int stages_;
     std::optional<Roles> roles_;
     std::vector<ValueId> vectors_;
@@ -446,6 +465,7 @@ class Memory {
     std::vector<Stay> stays_;
     std::int64_t large_floats_ = 0;
     std::int64_t stage_large_ = 0, stage_small_ = 0;
+    std::vector<ValueId> first_in_loop_, end_of_loop_;  ///< by value: itself where it has a loop of its own
     std::vector<int> last_read_;
     std::map<ValueId, std::int64_t> work_;
     std::set<ValueId> moved_;  ///< whose buffer another value has taken over
@@ -453,8 +473,8 @@ class Memory {
 
 }  // namespace
 
-TileKernel with_memory(Function fn, int stages, std::optional<Roles> roles) {
-    return Memory(std::move(fn), stages, std::move(roles)).run();
+TileKernel with_memory(JoinedLoops loops, int stages, std::optional<Roles> roles) {
+    return Memory(std::move(loops), stages, std::move(roles)).run();
 }
 
 }  // namespace forge::tile

@@ -2,6 +2,8 @@
 /// forms; operations get an order; tiles and operands get memory. Each may refuse (support/reasons.h).
 #pragma once
 
+#include <set>
+
 #include "support/reasons.h"
 #include "tile/fragments.h"
 
@@ -41,7 +43,18 @@ Arrived with_arrivals(ir::Function fn, bool split);
 /// but the one that is read first: such are there for one chunk at a time.
 ir::Function with_wide_inputs_late(const ir::Function& fn);
 
+/// The same operations with elementwise loops over memory that have the rows, the columns and something that they read
+/// in common one after the other: `values` are those that stand in the loop of the operation before. What nothing else
+/// reads stays in registers. `Moved`: what may pass other operations for that: nothing, loops, or the arrival of
+/// inputs, too.
+enum class Moved : std::uint8_t { Nothing, Loops, InputsToo };
+struct JoinedLoops {
+    ir::Function fn;
+    std::set<ir::ValueId> values = {};
+};
+JoinedLoops with_joined_loops(const ir::Function& fn, Moved moved);
+
 /// Memory for tiles and operands, and which vectors one warp makes ahead.
-TileKernel with_memory(ir::Function fn, int stages, std::optional<Roles> roles);
+TileKernel with_memory(JoinedLoops loops, int stages, std::optional<Roles> roles);
 
 }  // namespace forge::tile

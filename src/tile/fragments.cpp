@@ -78,6 +78,20 @@ std::optional<RepeatedMask> repeated_mask(const Function& fn, ValueId v) {
     return fn.op(found.mask).code == Opcode::DecayMask ? std::optional(found) : std::nullopt;
 }
 
+std::optional<PartInPlace> part_in_place(const Function& fn, ValueId v) {
+    constexpr std::int64_t kNeighbours = 4;  // that loops read at a time
+    if (fn.op(v).code != Opcode::Slice) return std::nullopt;
+    PartInPlace found{v};
+    for (; fn.op(found.of).code == Opcode::Slice; found.of = fn.op(found.of).args[0]) {
+        const ir::Attrs& attrs = fn.op(found.of).attrs;
+        if (attrs.dim == 0) found.row = attrs.start + attrs.step * found.row, found.row_step *= attrs.step;
+        else if (attrs.step != 1 || attrs.start % kNeighbours != 0) return std::nullopt;
+        else found.col += attrs.start;
+    }
+    return is_block_matrix(fn.op(found.of).type) && is_block_matrix(fn.op(v).type) ? std::optional(found)
+                                                                                   : std::nullopt;
+}
+
 bool is_fragment_sum(const Function& fn, ValueId v) {
     const Op& op = fn.op(v);
     return op.layout && op.code == Opcode::Sum && is_block_matrix(fn.op(op.args[0]).type) &&
@@ -172,6 +186,25 @@ void refuse_rows_alone(const Function& fn) {
     }
 }
 
+/// How many tasks the shared memory of a multiprocessor has room for.
+std::int64_t tasks_in_memory(const TileKernel& kernel) {
+    constexpr std::int64_t kFloats = (228 - 1) * 1024 / 4, kOfEach = 1024 / 4;  // a block has 1 KB beside its own
+    return kFloats / (kernel.scratch_floats + kOfEach);
+}
+
+/// With loops joined in the way that leaves room for the most tasks, or else in the first of several.
+TileKernel with_loops(const Function& fn, int stages) {
+    TileKernel best = with_memory({fn}, stages, std::nullopt);
+    for (const Moved moved : {Moved::Nothing, Moved::Loops, Moved::InputsToo}) {
+        if (moved != Moved::Nothing && stages > 1) break;  // operations are where they fill the time of others
+        JoinedLoops loops = with_joined_loops(fn, moved);
+        if (loops.values.empty()) continue;
+        TileKernel joined = with_memory(std::move(loops), stages, std::nullopt);
+        if (tasks_in_memory(joined) >= tasks_in_memory(best)) best = std::move(joined);
+    }
+    return best;
+}
+
 /// `remade`: light work on inputs is done again by each of its readers.
 TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
                    const ir::PassRunner& passes) {
@@ -207,7 +240,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     });
     fn = passes.run(Pass::Gather, [&] { return gathered(fn); });
     const auto with_places = [&] {
-        return with_memory(fn, rules.stages, side_by_side ? std::optional(divided(fn)) : std::nullopt);
+        return side_by_side ? with_memory({fn}, rules.stages, divided(fn)) : with_loops(fn, rules.stages);
     };
     TileKernel made =
         passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);

@@ -49,6 +49,12 @@ struct RepeatedMask {
     std::int64_t rows = 1, cols = 1;
 };
 std::optional<RepeatedMask> repeated_mask(const ir::Function& fn, ir::ValueId v);
+/// A part of an operand's matrix, some of its rows and a range of its columns, that loops read where it lies.
+struct PartInPlace {
+    ir::ValueId of;
+    std::int64_t row = 0, row_step = 1, col = 0;
+};
+std::optional<PartInPlace> part_in_place(const ir::Function& fn, ir::ValueId v);
 /// Whether threads sum what they hold of a matrix, or would hold of it as a fragment, over its rows or columns.
 bool is_fragment_sum(const ir::Function& fn, ir::ValueId v);
 /// Floats of memory of its own that an operation of these kernels needs.

@@ -333,6 +333,7 @@ std::string notes_of(const TileKernel& kernel) {
     if (!kernel.streams.empty()) text += fmt::format(", {} row loops", kernel.streams.size());
     if (kernel.stages > 1)
         text += fmt::format(", {} stages of {} floats", kernel.stages, kernel.stage_floats + kernel.number_floats);
+    if (!kernel.joined.empty()) text += fmt::format(", {} loops joined", kernel.joined.size());
     if (kernel.roles) text += fmt::format(", roles for {} warp groups", kernel.roles->groups());
     return text;
 }

@@ -36,6 +36,25 @@ FORGE_DEVICE float ceil(float x) { return ceilf(x); }
 FORGE_DEVICE float round(float x) { return rintf(x); }
 FORGE_DEVICE float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
 
+#ifdef FORGE_FAST_EXP
+/// x less whole turns, between -pi and pi: 2 pi in three floats, so that errors are at most 2^-22 + 2^-48 |x|. Turns
+/// of large angles have more digits than a float and are taken off twice; beyond 1e12 an angle counts as 0.
+FORGE_DEVICE float without_turns(float x) {
+    constexpr float kMost = 1e12f, kFew = 1e5f, kPerTurn = 0.159154937f, kToWhole = 12582912.0f;  // 1.5 * 2^23
+    constexpr float kTurn[] = {-6.28318548f, 1.74845553e-7f, 6.86049805e-15f};
+    const auto less = [&](float angle, float turns) {
+        return fmaf(turns, kTurn[2], fmaf(turns, kTurn[1], fmaf(turns, kTurn[0], angle)));
+    };
+    if (fabsf(x) > kFew) x = fabsf(x) > kMost ? x * 0.0f : less(x, rintf(x * kPerTurn));
+    return less(x, fmaf(x, kPerTurn, kToWhole) - kToWhole);
+}
+/// With errors of 2^-20; relative ones near 0, where the next term of the series is 2^-27 of the result.
+FORGE_DEVICE float sin(float x) {
+    const float rest = without_turns(x), square = rest * rest;
+    return square < 0x1p-10f ? fmaf(rest * square, -1.0f / 6, rest) : ptx::sin_approximate(rest);
+}
+FORGE_DEVICE float cos(float x) { return ptx::cos_approximate(without_turns(x)); }
+#else
 /// x = quarter * pi/2 + rest, with a rest of at most pi/4: pi/2 in three floats, twice, as quarters of large angles
 /// have more digits than a float. Errors are at most 2^-24 + 2^-48 |x|; where that means nothing any more, x counts as
 /// 0. (The library's reduction needs local memory.)
@@ -67,6 +86,7 @@ FORGE_DEVICE float sin_from(float x, int further) {
 }
 FORGE_DEVICE float sin(float x) { return sin_from(x, 0); }
 FORGE_DEVICE float cos(float x) { return sin_from(x, 1); }
+#endif
 
 /// NaN if either is NaN.
 FORGE_DEVICE float maximum(float a, float b) { return a != a ? a : (a > b ? a : b); }

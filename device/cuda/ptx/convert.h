@@ -58,6 +58,18 @@ __device__ __forceinline__ float sqrt_approximate(float x) {
     return y;
 }
 
+/// Of an angle between -2 pi and 2 pi, with errors of 2^-20.5, absolute.
+__device__ __forceinline__ float sin_approximate(float x) {
+    float y;
+    asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float cos_approximate(float x) {
+    float y;
+    asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /// The larger number; NaN if either is.
 __device__ __forceinline__ float maximum_or_nan(float x, float y) {
     float z;

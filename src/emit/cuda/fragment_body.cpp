@@ -162,7 +162,7 @@ void FragmentBody::operation(ValueId v) {
         } else if (ir::is_matmul(op.code)) product(v);
         else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
         else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
-        else compute(v);
+        else if (!c_.kernel.tiles.joined.contains(v)) compute(v);
         if (takes() && roles_->by_tiles) pack_what_is_read(v);
     }
     for (const ir::Result& r : fn_.results)
@@ -210,8 +210,14 @@ void FragmentBody::decay_apply(ValueId v) {
 void FragmentBody::compute(ValueId v) {
     const Op& op = fn_.op(v);
     if (op.code == Opcode::DecayApply && c_.is_fragment(v)) return decay_apply(v);
+    const std::vector<ValueId> joined = joined_to(v);
     kernel::Accesses reads, writes = c_.held(v);
     for (const ValueId t : tile::tiles_read_by(fn_, v)) kernel::append(reads, c_.held(t));
+    for (const ValueId u : joined) {
+        for (const ValueId t : tile::tiles_read_by(fn_, u))
+            if (t != v && !c_.kernel.tiles.joined.contains(t)) kernel::append(reads, c_.held(t));
+        kernel::append(writes, c_.held(u));
+    }
     if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
         kernel::append(writes, Context::floats_at(work->second, tile::fragment_work_floats(fn_, v)));
     c_.next(fmt::format("{} {}", ir::info(op.code).name, c_.name(v)), reads, writes);
@@ -230,10 +236,21 @@ void FragmentBody::compute(ValueId v) {
     } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant ||
                op.code == Opcode::Identity || op.code == Opcode::Arange) {
         if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
-        else write_fragment_loop(c_, v);
+        else write_fragment_loop(c_, v, joined);
     } else {
         write_device_call(c_, v);
     }
+}
+
+/// What stands in the value's loop beside it.
+std::vector<ValueId> FragmentBody::joined_to(ValueId v) const {
+    const auto& joined = c_.kernel.tiles.joined;
+    std::vector<ValueId> found;
+    for (ValueId u = v + 1; u < fn_.size(); ++u) {
+        if (joined.contains(u)) found.push_back(u);
+        else if (is_written(u)) break;
+    }
+    return found;
 }
 
 namespace {

@@ -38,6 +38,7 @@ class FragmentBody {
     void decay_group(const tile::DecayGroup& group);
     void decay_apply(ir::ValueId v);
     void compute(ir::ValueId v);
+    [[nodiscard]] std::vector<ir::ValueId> joined_to(ir::ValueId v) const;
     void product(ir::ValueId v);
     void store_fragment(ir::ValueId v);
     void load_fragment(ir::ValueId v);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "emit/cuda/fragment_inputs.h"
 #include "emit/loops.h"
@@ -43,9 +44,9 @@ class FragmentLoop {
         c_.out.close("});");
     }
 
-    void write() {
-        const Op& op = fn_.op(root_);
-        const std::string value = op.code == Opcode::Copy ? evaluate(op.args[0]) : evaluate_op(root_);
+    void write(const std::vector<ValueId>& joined) {
+        std::vector<std::string> stores = {made(root_)};
+        for (const ValueId v : joined) stores.push_back(made(v));
         for (const std::string& s : before_) c_.out.put(s);
         if (in_fragment()) {
             c_.out.line("Fragment<{}, {}> {}{};", rows(), cols(), c_.name(root_), lower() ? " = {}" : "");
@@ -62,11 +63,19 @@ class FragmentLoop {
                             rank() == 2 ? fmt::format(" % {}", row) : "");
         }
         for (const std::string& s : statements_) c_.out.put(s);
-        c_.out.put(stored(op.type.dtype == DType::Bool ? fmt::format("mask_to_float({})", value) : value));
+        for (const std::string& s : stores) c_.out.put(s);
         c_.out.close(in_fragment() ? "});" : "}");
     }
 
   private:
+    /// How a value is stored. All is loaded before anything is, as it may lie where something that is read lay.
+    std::string made(ValueId v) {
+        const Op& op = fn_.op(v);
+        const std::string value = op.code == Opcode::Copy ? evaluate(op.args[0]) : evaluate_op(v);
+        known_[v] = value, made_.insert(v);
+        return stored(v, op.type.dtype == DType::Bool ? fmt::format("mask_to_float({})", value) : value);
+    }
+
     [[nodiscard]] bool in_fragment() const { return space_ == Space::Fragment || space_ == Space::Transposed; }
     /// Whether nothing above the diagonal need be computed.
     [[nodiscard]] bool lower() const {
@@ -88,9 +97,10 @@ class FragmentLoop {
         const auto is_long = [&](ValueId v) {
             return std::find(kLong.begin(), kLong.end(), fn_.op(v).code) != kLong.end();
         };
-        return is_long(root_) || std::any_of(known_.begin(), known_.end(), [&](const auto& known) {
-                   return fn_.op(known.first).layout->space == Space::Reg && is_long(known.first);
-               });
+        return std::any_of(known_.begin(), known_.end(), [&](const auto& known) {
+            const bool here = fn_.op(known.first).layout->space == Space::Reg || made_.contains(known.first);
+            return here && is_long(known.first);
+        });
     }
 
     /// The loop's variable for an axis of the value.
@@ -103,14 +113,14 @@ class FragmentLoop {
     }
     [[nodiscard]] std::string zero() const { return function("broadcast") + "(0.0f)"; }
 
-    [[nodiscard]] std::string stored(const std::string& value) const {
-        const std::string& n = c_.name(root_);
+    [[nodiscard]] std::string stored(ValueId v, const std::string& value) const {
+        const std::string& n = c_.name(v);
         if (in_fragment()) return fmt::format("{}.put(spot, {});", n, value);
-        if (space_ == Space::Operand) return fmt::format("{}.put_four(i, j, {});", n, value);
+        if (c_.is_operand(v)) return fmt::format("{}.put_four(i, j, {});", n, value);
         return fmt::format("store({}, {});",
                            rank() == 0   ? n
                            : rank() == 1 ? n + " + j"
-                                         : fmt::format("{} + i * {} + j", n, fn_.op(root_).layout->strides[0]),
+                                         : fmt::format("{} + i * {} + j", n, fn_.op(v).layout->strides[0]),
                            value);
     }
 
@@ -146,6 +156,13 @@ class FragmentLoop {
                 break;
         }
         return load_tile(v);
+    }
+
+    [[nodiscard]] std::string load_part(const tile::PartInPlace& part) const {
+        std::string row = part.row_step == 1 ? variable(0) : fmt::format("{} * {}", variable(0), part.row_step);
+        if (part.row != 0) row += fmt::format(" + {}", part.row);
+        const std::string col = part.col == 0 ? variable(1) : fmt::format("{} + {}", variable(1), part.col);
+        return fmt::format("{}.{}({}, {})", c_.name(part.of), in_fragment() ? "at" : "four_at", row, col);
     }
 
     [[nodiscard]] std::string decays(const tile::RepeatedMask& of) const {
@@ -199,6 +216,7 @@ class FragmentLoop {
         if (op.code == Opcode::Identity)
             return fmt::format("{}({}, {})", function("eye"), variable(rank() - 2), variable(rank() - 1));
         if (op.code == Opcode::Arange) return named(v, fmt::format("count_from({})", variable(0)));
+        if (const auto part = tile::part_in_place(fn_, v)) return named(v, load_part(*part));
         if (ir::is_view(op.code)) return number(op.args[0]);
         if (const auto mask = tile::repeated_mask(fn_, v)) return named(v, decays(*mask));
         if (op.code == Opcode::RepeatInterleave) return named(v, load_tile(op.args[0], op.attrs.count));
@@ -237,12 +255,15 @@ class FragmentLoop {
     Space space_;
     std::vector<std::string> before_, statements_;
     std::map<ValueId, std::string> known_;
+    std::set<ValueId> made_;  ///< what the loop stores
     bool reads_fragment_ = false;
 };
 
 }  // namespace
 
-void write_fragment_loop(Context& context, ValueId root) { FragmentLoop(context, root).write(); }
+void write_fragment_loop(Context& context, ValueId root, const std::vector<ValueId>& joined) {
+    FragmentLoop(context, root).write(joined);
+}
 
 void write_fragment_sum(Context& context, ValueId sum, const std::string& work) {
     FragmentLoop(context, context.fn.op(sum).args[0], Space::Fragment).write_sum(sum, work);

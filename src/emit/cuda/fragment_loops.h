@@ -6,7 +6,8 @@
 
 namespace forge::emit {
 
-void write_fragment_loop(Context& context, ir::ValueId root);
+/// `joined`: what stands in the same loop.
+void write_fragment_loop(Context& context, ir::ValueId root, const std::vector<ir::ValueId>& joined = {});
 
 /// A sum over the rows or columns of a matrix, of which the threads evaluate what they would hold of it as a fragment.
 /// `work`: the place of tile::fragment_work_floats.

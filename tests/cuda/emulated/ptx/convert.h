@@ -33,6 +33,8 @@ inline float exp2_approximate(float x) { return exp2f(x); }
 inline float reciprocal_approximate(float x) { return 1.0f / x; }
 inline float log_approximate(float x) { return logf(x); }
 inline float sqrt_approximate(float x) { return sqrtf(x); }
+inline float sin_approximate(float x) { return sinf(x); }
+inline float cos_approximate(float x) { return cosf(x); }
 inline float maximum_or_nan(float x, float y) { return x != x ? x : y != y ? y : x > y ? x : y; }
 
 }  // namespace forge::cuda::ptx
