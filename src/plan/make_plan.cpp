@@ -343,7 +343,27 @@ class Planning {
         constexpr std::int64_t kEarlyFloats = std::int64_t{16} * 1024;
         const bool few = graph.apart && with_stages(rules, kEarlyStages, graph, sizes).scratch_floats <= kEarlyFloats;
         if (few) rules.stages = kEarlyStages;
+        if (!in_order(graph.loop) && !rules.value_axis.empty())
+            if (const auto alike = all_alike(graph, sizes, rules))
+                return tile::lower_to_fragments(graph.fn, sizes, *alike, passes);
         return tile::lower_to_fragments(graph.fn, sizes, rules, passes);
+    }
+
+    /// The rules of a kernel of single chunks that holds all fragments alike, if more tasks share a multiprocessor so.
+    static std::optional<tile::FragmentRules> all_alike(const KernelGraph& graph, const tile::Sizes& sizes,
+                                                        tile::FragmentRules rules) {
+        constexpr std::int64_t kEnough = 3;
+        const std::int64_t tasks = tile::tasks_at_once(tile::lower_to_fragments(graph.fn, sizes, rules));
+        if (tasks >= kEnough) return std::nullopt;
+        rules.value_axis.clear(), rules.made_again = true;
+        try {
+            const tile::TileKernel kernel = tile::lower_to_fragments(graph.fn, sizes, rules);
+            constexpr std::int64_t kMost = 160;  // registers for matrices; with more, addresses and sums spill
+            const bool fits = tile::fragment_registers(kernel.fn) <= kMost;
+            return fits && tile::tasks_at_once(kernel) > tasks ? std::optional(rules) : std::nullopt;
+        } catch (const Refused&) {
+            return std::nullopt;
+        }
     }
 
     static tile::TileKernel with_stages(tile::FragmentRules rules, int stages, const KernelGraph& graph,

@@ -147,6 +147,22 @@ std::int64_t fragment_registers(const Function& fn, const Roles* roles, std::uin
     return most;
 }
 
+std::int64_t tasks_at_once(const TileKernel& kernel) {
+    constexpr std::int64_t kBytes = 228 * 1024, kReserved = 1024;  // of a Hopper GPU's; for each task, beside its own
+    // For matrices, of the 96 that a thread of five tasks has, of the 128 of four, and of the 168 of three.
+    constexpr std::int64_t kRegistersOfFive = 64, kRegistersOfFour = 96, kRegistersOfThree = 128;
+    const Function& fn = kernel.fn;
+    const bool sums = std::any_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {  // as products are under way
+        return op.code == Opcode::Sum && is_block_matrix(fn.op(op.args[0]).type);
+    });
+    const std::int64_t held = fragment_registers(fn);
+    const std::int64_t most = held > kRegistersOfThree          ? 2
+                              : held > kRegistersOfFour         ? 3
+                              : sums || held > kRegistersOfFive ? 4
+                                                                : 5;
+    return std::clamp<std::int64_t>(kBytes / (4 * kernel.scratch_floats + kReserved), 1, most);
+}
+
 namespace {
 
 int parts_of(const Function& fn, ValueId v, const FragmentRules& rules, ir::Known<int>& known) {
@@ -186,12 +202,6 @@ void refuse_rows_alone(const Function& fn) {
     }
 }
 
-/// How many tasks the shared memory of a multiprocessor has room for.
-std::int64_t tasks_in_memory(const TileKernel& kernel) {
-    constexpr std::int64_t kFloats = (228 - 1) * 1024 / 4, kOfEach = 1024 / 4;  // a block has 1 KB beside its own
-    return kFloats / (kernel.scratch_floats + kOfEach);
-}
-
 /// With loops joined in the way that leaves room for the most tasks, or else in the first of several.
 TileKernel with_loops(const Function& fn, int stages) {
     TileKernel best = with_memory({fn}, stages, std::nullopt);
@@ -200,7 +210,7 @@ TileKernel with_loops(const Function& fn, int stages) {
         JoinedLoops loops = with_joined_loops(fn, moved);
         if (loops.values.empty()) continue;
         TileKernel joined = with_memory(std::move(loops), stages, std::nullopt);
-        if (tasks_in_memory(joined) >= tasks_in_memory(best)) best = std::move(joined);
+        if (tasks_at_once(joined) >= tasks_at_once(best)) best = std::move(joined);
     }
     return best;
 }

@@ -62,6 +62,8 @@ std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 /// The most registers that fragments take of a thread at a time, in the order of the operations. What is carried stays.
 /// `roles`: of a thread that has this role.
 std::int64_t fragment_registers(const ir::Function& fn, const Roles* roles = nullptr, std::uint8_t role = 0);
+/// How many tasks of single chunks share a multiprocessor, its memory and its registers.
+std::int64_t tasks_at_once(const TileKernel& kernel);
 /// Whether a matrix from global memory comes after something has been computed, when there is room for it.
 bool arrives_late(const ir::Function& fn, ir::ValueId v);
 /// The parts that an operand with this value has: those of inverses, however scaled; else one.

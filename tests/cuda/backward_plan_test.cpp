@@ -70,7 +70,7 @@ TEST(BackwardDecays, ShareTheSumsOfTheirGates) {
     const plan::Kernel& outputs = kernel_of(made->plan, "_outputs");
     EXPECT_EQ(count(outputs, ir::Opcode::DecayApply), 4);
     EXPECT_EQ(outputs.tiles.summed.size(), 3U);
-    EXPECT_EQ(emit::tasks_at_once(outputs), 2);
+    EXPECT_EQ(tile::tasks_at_once(outputs.tiles), 2);
 }
 
 // Of the mask times the scores' gradient, and of the mask times the gradient of the system's matrix.
@@ -110,7 +110,7 @@ TEST(BackwardOutputs, AreCutWhereTheyDoMuch) {
         EXPECT_EQ(outputs.cut.count, 4) << program;
         EXPECT_FALSE(has(joint, ir::Opcode::DecayApply)) << program;
         EXPECT_EQ(emit::launch_of(made->plan, outputs).parts, 4) << program;
-        EXPECT_EQ(emit::tasks_at_once(outputs), 2) << program;
+        EXPECT_EQ(tile::tasks_at_once(outputs.tiles), 2) << program;
     }
     EXPECT_EQ(kernel_of(emitted_for("gla", 128, "backward")->plan, "_shared").cut.count, 2);  // needs nothing joint
 }

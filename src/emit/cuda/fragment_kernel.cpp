@@ -66,7 +66,8 @@ class FragmentKernel {
             return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->takers == 0 ? 2 : 1);
         if (plan_.is_beside(c_.kernel, Loop::Chunks))
             return fmt::format("FORGE_KERNEL_OF({}, 1)", plan_.schedule.beside_groups);
-        return plan::in_order(loop_) ? "FORGE_KERNEL" : fmt::format("FORGE_KERNEL_TASKS({})", tasks_at_once(c_.kernel));
+        return plan::in_order(loop_) ? "FORGE_KERNEL"
+                                     : fmt::format("FORGE_KERNEL_TASKS({})", tile::tasks_at_once(c_.kernel.tiles));
     }
 
     [[nodiscard]] const char* task_function() const {

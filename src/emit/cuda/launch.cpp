@@ -80,19 +80,6 @@ std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kern
     return tensors;
 }
 
-std::int64_t tasks_at_once(const plan::Kernel& kernel) {
-    constexpr std::int64_t kBytes = 228 * 1024, kReserved = 1024;  // of a Hopper GPU's; for each task, beside its own
-    // For matrices, of the 96 that a thread of five tasks has, and of the 168 of three.
-    constexpr std::int64_t kRegistersOfFive = 64, kRegistersOfThree = 128;
-    const ir::Function& fn = kernel.tiles.fn;
-    const bool sums = std::any_of(fn.ops.begin(), fn.ops.end(), [&](const ir::Op& op) {  // as products are under way
-        return op.code == ir::Opcode::Sum && tile::is_block_matrix(fn.op(op.args[0]).type);
-    });
-    const std::int64_t held = tile::fragment_registers(fn);
-    const std::int64_t most = held > kRegistersOfThree ? 2 : sums || held > kRegistersOfFive ? 4 : 5;
-    return std::clamp<std::int64_t>(kBytes / (4 * kernel.tiles.scratch_floats + kReserved), 1, most);
-}
-
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel) {
     switch (kernel.engine) {
         case plan::Engine::Tiles:

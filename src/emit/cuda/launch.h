@@ -32,10 +32,6 @@ bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kerne
 /// The kernel after, if that one runs beside it.
 bool has_kernel_beside(const plan::Plan& plan, const plan::Kernel& kernel);
 
-/// How many tasks of a kernel for single chunks share a multiprocessor: as many as its memory holds, but each with 100
-/// registers per thread.
-std::int64_t tasks_at_once(const plan::Kernel& kernel);
-
 Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel);
 
 }  // namespace forge::emit

@@ -67,7 +67,7 @@ Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const 
 
 double microseconds_of_scan(const plan::Kernel& kernel, const Extent& extent, int multiprocessors) {
     const std::int64_t at_once = std::clamp<std::int64_t>(support::divide_up(extent.tasks, multiprocessors), 1,
-                                                          emit::tasks_at_once(kernel)),
+                                                          tile::tasks_at_once(kernel.tiles)),
                        rounds = support::divide_up(extent.tasks, at_once * multiprocessors);
     const auto sharing = static_cast<double>(at_once);
     const double crowded = sharing * factor_of_waits(sharing) / factor_of_waits(1);
@@ -82,7 +82,7 @@ double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, in
         double work = kH200.kernel;  // of the portable library: one that joins segments
         if (kernel.engine == plan::Engine::WarpGroups && chunks)
             work = microseconds_of_chunks(kernel, extent(plan, kernel, problem).tasks,
-                                          static_cast<double>(emit::tasks_at_once(kernel)), multiprocessors);
+                                          static_cast<double>(tile::tasks_at_once(kernel.tiles)), multiprocessors);
         else if (kernel.engine == plan::Engine::WarpGroups)
             work = microseconds_of_scan(kernel, extent_of_scan(plan, kernel, problem), multiprocessors);
         sum += std::max(work, bytes_of_hops(plan, kernel, problem) / kH200.bytes_per_microsecond);

@@ -67,7 +67,7 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
 /// Of the work ahead, the groups that share a multiprocessor.
 double at_once(const plan::Plan& plan, const plan::Kernel& kernel) {
     return plan.is_beside(kernel, plan::Loop::Chunks) ? plan.schedule.beside_groups
-                                                      : static_cast<double>(emit::tasks_at_once(kernel));
+                                                      : static_cast<double>(tile::tasks_at_once(kernel.tiles));
 }
 
 /// Tasks of single chunks fill the GPU.

@@ -31,6 +31,8 @@ inline unsigned f16_pair(float low, float high) {
 
 inline float exp2_approximate(float x) { return exp2f(x); }
 inline float reciprocal_approximate(float x) { return 1.0f / x; }
+inline float full_reciprocal_approximate(float x) { return 1.0f / x; }
+inline float rsqrt_approximate(float x) { return 1.0f / sqrtf(x); }
 inline float log_approximate(float x) { return logf(x); }
 inline float sqrt_approximate(float x) { return sqrtf(x); }
 inline float sin_approximate(float x) { return sinf(x); }
