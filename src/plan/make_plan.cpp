@@ -352,7 +352,7 @@ class Planning {
     /// The rules of a kernel of single chunks that holds all fragments alike, if more tasks share a multiprocessor so.
     static std::optional<tile::FragmentRules> all_alike(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         tile::FragmentRules rules) {
-        constexpr std::int64_t kEnough = 3;
+        constexpr std::int64_t kEnough = 5;  // the most that share one
         const std::int64_t tasks = tile::tasks_at_once(tile::lower_to_fragments(graph.fn, sizes, rules));
         if (tasks >= kEnough) return std::nullopt;
         rules.value_axis.clear(), rules.made_again = true;

@@ -52,8 +52,7 @@ class Forms {
         for (ValueId v = 0; v < fn.size(); ++v) decide(v);
         for (ValueId v = fn.size() - 1; v >= 0; --v)
             if (!decided_[index(v)]) form_[index(v)] = wanted(v);
-        for (ValueId v = 0; v < fn.size(); ++v)
-            if (lies_in_place(v)) form_[index(v)] = Space::Reg;
+        find_parts_in_place();
     }
 
     [[nodiscard]] Space operator[](ValueId v) const { return form_[index(v)]; }
@@ -153,21 +152,24 @@ class Forms {
                });
     }
 
-    /// Whether loops find some rows or columns of an operand where they lie, rather than in a tile of it all.
-    [[nodiscard]] bool lies_in_place(ValueId v) const {
-        const auto part = part_in_place(fn_, v);
-        return part && form_[index(part->of)] == Space::Operand && results_[index(v)] == 0 &&
-               std::all_of(users_[index(v)].begin(), users_[index(v)].end(), [&](ValueId u) {
-                   return part_in_place(fn_, u) ? lies_in_place(u)
-                                                : reads_operands(u) && fn_.op(u).type.shape == fn_.op(v).type.shape;
-               });
-    }
-    /// Whether all loops that a value is evaluated in read operands as they are.
-    [[nodiscard]] bool reads_operands(ValueId v) const {
-        if (!ir::is_elementwise(fn_.op(v).code) || is_sum(v)) return false;
-        const auto& users = users_[index(v)];
-        if (form_[index(v)] != Space::Reg) return in_memory(form_[index(v)]) || all_alike();
-        return std::all_of(users.begin(), users.end(), [&](ValueId u) { return reads_operands(u); });
+    /// Some rows or columns of an operand, which loops find where they lie, rather than in a tile of it all.
+    void find_parts_in_place() {
+        std::vector<bool> in_place(form_.size()), reads(form_.size());  // … and elementwise values in such loops alone
+        for (ValueId v = fn_.size() - 1; v >= 0; --v) {
+            const auto& users = users_[index(v)];
+            const auto is_read_so = [&](ValueId u) { return reads[index(u)]; };
+            const auto suits = [&](ValueId u) {
+                return in_place[index(u)] || (reads[index(u)] && fn_.op(u).type.shape == fn_.op(v).type.shape);
+            };
+            if (ir::is_elementwise(fn_.op(v).code) && !is_sum(v))
+                reads[index(v)] = form_[index(v)] != Space::Reg ? in_memory(form_[index(v)]) || all_alike()
+                                                                : std::all_of(users.begin(), users.end(), is_read_so);
+            const auto part = part_in_place(fn_, v);
+            in_place[index(v)] = part && form_[index(part->of)] == Space::Operand && results_[index(v)] == 0 &&
+                                 std::all_of(users.begin(), users.end(), suits);
+        }
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (in_place[index(v)]) form_[index(v)] = Space::Reg;
     }
 
     /// What no carried state needs.
@@ -284,11 +286,21 @@ class Forms {
         if (!std::all_of(users.begin(), users.end(),
                          [&](ValueId u) { return ir::is_elementwise(fn_.op(u).code) || is_sum(u); }))
             return false;
+        if (is_number_for_vectors(v)) return true;
         const std::set<ValueId> distinct(users.begin(), users.end());
         const bool bool_valued = fn_.op(v).type.dtype == DType::Bool;
         if (distinct.size() > 1 && !bool_valued && !is_cheap_again(v, distinct)) return false;
         return bool_valued || is_sum(*distinct.begin()) ||
                fn_.op(*distinct.begin()).type.shape == fn_.op(v).type.shape || !costly(fn_.op(v).code);
+    }
+
+    /// Of numbers that each thread has, and for loops over a vector at most, which one warp can make then.
+    [[nodiscard]] bool is_number_for_vectors(ValueId v) const {
+        const auto is_here = [&](ValueId a) { return fn_.op(a).type.rank() == 0 && is_number(a); };
+        const auto is_short = [&](ValueId u) { return fn_.op(u).type.rank() <= 1; };
+        const Op& op = fn_.op(v);
+        return op.type.rank() == 0 && std::all_of(op.args.begin(), op.args.end(), is_here) &&
+               std::all_of(users_[index(v)].begin(), users_[index(v)].end(), is_short);
     }
 
     /// Whether several loops had better work out a matrix each from the same fragment than hold it in registers too, or

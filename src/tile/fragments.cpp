@@ -210,7 +210,8 @@ TileKernel with_loops(const Function& fn, int stages) {
         JoinedLoops loops = with_joined_loops(fn, moved);
         if (loops.values.empty()) continue;
         TileKernel joined = with_memory(std::move(loops), stages, std::nullopt);
-        if (tasks_at_once(joined) >= tasks_at_once(best)) best = std::move(joined);
+        const bool fits = joined.scratch_floats <= best.scratch_floats || tasks_at_once(joined) > 1;
+        if (fits && tasks_at_once(joined) >= tasks_at_once(best)) best = std::move(joined);
     }
     return best;
 }

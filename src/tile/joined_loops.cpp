@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "ir/known.h"
 #include "ir/rebuild.h"
 #include "tile/fragment_steps.h"
 #include "tile/warp_vectors.h"
@@ -109,8 +110,9 @@ class Joining {
             const std::vector<ValueId> members = members_of(v);
             for (const ValueId u : members) take(u);
             bool first = true;
+            ir::Known<bool> known;
             for (const ValueId u : members) {
-                if (stays_inside(u, members)) inside.push_back(place(u));
+                if (stays_inside(u, members, known)) inside.push_back(place(u));
                 else if (!std::exchange(first, false)) made.values.insert(place(u));
             }
         }
@@ -134,12 +136,16 @@ class Joining {
     }
 
     /// Whether nothing else reads what a loop makes.
-    [[nodiscard]] bool stays_inside(ValueId v, const std::vector<ValueId>& members) const {
-        return results_[index(v)] == 0 && std::all_of(users_[index(v)].begin(), users_[index(v)].end(), [&](ValueId u) {
-                   if (std::find(members.begin(), members.end(), u) != members.end()) return true;
-                   return fn_.op(u).layout->space == Space::Reg && !ir::is_view(fn_.op(u).code) &&
-                          stays_inside(u, members);
-               });
+    [[nodiscard]] bool stays_inside(ValueId v, const std::vector<ValueId>& members, ir::Known<bool>& known) const {
+        return known.at(v, [&] {
+            const auto is_inside = [&](ValueId u) {
+                if (std::find(members.begin(), members.end(), u) != members.end()) return true;
+                const Op& op = fn_.op(u);
+                return op.layout->space == Space::Reg && !ir::is_view(op.code) && stays_inside(u, members, known);
+            };
+            const auto& users = users_[index(v)];
+            return results_[index(v)] == 0 && std::all_of(users.begin(), users.end(), is_inside);
+        });
     }
 
     [[nodiscard]] std::vector<ValueId> members_of(ValueId first) const {

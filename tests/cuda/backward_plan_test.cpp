@@ -11,6 +11,7 @@
 #include "emit/cuda/launch.h"
 #include "support/environment.h"
 #include "tests/support/entries.h"
+#include "tile/fragments.h"
 
 namespace forge::tests {
 namespace {
