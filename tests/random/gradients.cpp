@@ -154,13 +154,15 @@ double BackwardProblem::spread(const check::Buffers& buffers, const check::Refer
     return most;
 }
 
-CompileOptions backward_options(Subject& s, const std::string& name) {
+CompileOptions backward_options(Subject& s, const std::string& name, const Seldom& seldom) {
     const char* const strategies[] = {"one-pass", "fused", "decoupled", "auto"};
     const std::int64_t chunks[] = {64, 16, 32, 128, 0};
     CompileOptions options{.dtype = s.program.dtype, .sizes = s.program.sizes, .tuned = false};
     options.entry = "backward";
-    options.strategy = strategies[s.d.below(name + ".strategy", 4)];
-    options.chunk = s.program.def.fixed_chunk ? 0 : chunks[s.d.below(name + ".chunk", 5)];
+    options.strategy = strategies[s.d.pick(name + ".strategy", {seldom.one_pass, 1, seldom.decoupled, 1})];
+    options.chunk = s.program.def.fixed_chunk
+                        ? 0
+                        : chunks[s.d.pick(name + ".chunk", {1, seldom.chunk, seldom.chunk, seldom.chunk, 1})];
     return options;
 }
 

@@ -30,7 +30,12 @@ class BackwardProblem {
     check::Problem shape_;
 };
 
+/// How probable choices are that warp groups hardly ever take, beside others: chunks of other than 64 tokens, the
+/// strategies one-pass and decoupled.
+struct Seldom {
+    double chunk = 1, one_pass = 1, decoupled = 1;
+};
 /// A backward pass by a random strategy and chunk size.
-CompileOptions backward_options(Subject& subject, const std::string& name);
+CompileOptions backward_options(Subject& subject, const std::string& name, const Seldom& seldom = {});
 
 }  // namespace forge::fuzz
