@@ -37,6 +37,7 @@ class Expression {
         return made(ir::Opcode::Where, {c, a, b});
     }
     friend Expression pow(const Expression& a, const Expression& b) { return made(ir::Opcode::Pow, {a, b}); }
+    friend Expression exp(const Expression& x) { return made(ir::Opcode::Exp, {x}); }
     friend Expression sigmoid(const Expression& x) { return made(ir::Opcode::Sigmoid, {x}); }
     friend Expression log(const Expression& x) { return made(ir::Opcode::Log, {x}); }
     friend Expression sign(const Expression& x) { return made(ir::Opcode::Sign, {x}); }

@@ -45,10 +45,10 @@ const std::map<std::string, Key>& keys() {
         {"name", {"a text", [](GpuFacts& f, const std::string& value) { return !(f.name = value).empty(); }}},
         {"compute_capability", {"such as 9.0", read_capability}},
         {"multiprocessors",
-         {"a whole number up to 65536",
+         {"a whole number from 1 to 65536",
           [](GpuFacts& f, const std::string& value) { return read_positive(value, f.multiprocessors, 1 << 16); }}},
         {"shared_bytes_per_block",
-         {"a whole number up to 2^30",
+         {"a whole number from 1 to 2^30",
           [](GpuFacts& f, const std::string& value) {
               return read_positive<std::int64_t>(value, f.shared_bytes, 1 << 30);
           }}},

@@ -13,6 +13,7 @@
 #include "forge/compose.h"
 #include "forge/language.h"
 #include "program/entry_point.h"
+#include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/support/entries.h"
 
@@ -136,6 +137,99 @@ TEST(BackwardSums, OverTokensAreAsPreciseAsTheirTerms) {
     for (std::size_t i = 0; i < wanted.data.size(); ++i)
         squares += std::pow(got.data[i] - wanted.data[i], 2), all += std::pow(wanted.data[i], 2);
     EXPECT_LE(std::sqrt(squares / all), kBound);
+}
+
+/// A matrix whose values are weighted by a number of the token before, and a number that decays.
+ir::Definition with_numbers_of_tokens() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("numbers_of_tokens");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
+    a.input("g", F32, {T, H}, kLogDecays).input("x", F32, {T, H});
+    a.input("d", F32, {T, H}, kLogDecays).input("y", F32, {T, H});
+    a.state("s", F32, {K, V}).state("n", F32, {});
+    a.output("o", BF16, {T, H, V}).output("p", F32, {T, H});
+    a.step({"q", "k", "v", "g", "x", "d", "y", "prev_s", "prev_n"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& g, const Tensor& x, const Tensor& d,
+              const Tensor& y, const Tensor& s, const Tensor& n) -> Results {
+               Tensor next = s * exp(g) + outer(k, v * tanh(prev_token(x))), number = n * exp(d) + y;
+               return {{"s", next}, {"n", number}, {"o", matmul(q, next)}, {"p", number}};
+           });
+    return a.define();
+}
+
+/// Which gradients are wrong if this stands in the kernels' text in place of that, which it must have.
+std::vector<std::string> wrong_gradients(const ir::Definition& def, const std::string& that, const std::string& with) {
+    check::Problem problem{.H = 1, .sizes = {{"K", 64}, {"V", 64}}, .lengths = {70, 0, 1, 130}, .initial_state = true};
+    problem.dtype = BF16;
+    CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = problem.sizes};
+    options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
+    options.strategy = "fused";
+    const auto made = compiler::emitted(program::Module(def, BF16), options);
+    static int count = 0;
+    const emulated::Program program(fmt::format("{}_{}", def.name, count++), made->plan, [&](std::string& text) {
+        std::size_t at = text.find(that);
+        EXPECT_NE(at, std::string::npos) << that;
+        for (; at != std::string::npos; at = text.find(that, at + with.size())) text.replace(at, that.size(), with);
+    });
+    check::Buffers buffers(program::tensors_of(options.entry, def), problem);
+    const check::Reference reference = check::backward_reference(buffers, def, made->plan.schedule.chunk);
+    program.run(buffers.call(), 1);
+    std::vector<std::string> wrong;
+    for (const check::Difference& d : check::compare(buffers, reference).differences)
+        if (!d.ok) wrong.push_back(d.name);
+    return wrong;
+}
+
+// Gradients scan numbers of tokens from behind, and what comes before each token: by one warp where they follow from
+// others alone, else in a tile. Those of numbers of the token before are the next one's, from behind and without the
+// token itself.
+TEST(NumbersOfTokens, AreScannedFromBehindAndBeforeThemselves) {
+    const ir::Definition def = with_numbers_of_tokens();
+    using Names = std::vector<std::string>;
+    const std::string before = "running_map<false, true>", next = "linear_scan_vector<64, true, true>";
+    EXPECT_EQ(wrong_gradients(def, before, before), Names());
+    EXPECT_EQ(wrong_gradients(def, next, next), Names());
+    EXPECT_EQ(wrong_gradients(def, before, "running_map<false, false>"), Names{"grad_d"});
+    EXPECT_EQ(wrong_gradients(def, next, "linear_scan_vector<64, false, true>"), Names{"grad_x"});
+    EXPECT_EQ(wrong_gradients(def, next, "linear_scan_vector<64, true, false>"), Names{"grad_x"});
+}
+
+/// One warp's scan, two numbers per lane, in each of its four ways.
+TEST(NumbersOfTokens, AreScannedByOneWarpInAllFourWays) {
+    constexpr int kTokens = 64, kWays = 4;
+    const std::string source = R"(
+#define FORGE_TENSORS 1
+#define FORGE_THREADS 32
+#include "cuda/warpgroup/kernel.h"
+using namespace forge::cuda;
+extern "C" void forge_scans(const float* decay, const float* x, float* maps, float* sums) {
+    const int j = 2 * lane();
+    const pair a{{decay[j], decay[j + 1]}}, b{{x[j], x[j + 1]}};
+    store_pair(maps + j, running_map<false, false>(a, b)), store_pair(sums + j, running_sum<false, false>(b));
+    store_pair(maps + 64 + j, running_map<false, true>(a, b)), store_pair(sums + 64 + j, running_sum<false, true>(b));
+    store_pair(maps + 128 + j, running_map<true, false>(a, b)), store_pair(sums + 128 + j, running_sum<true, false>(b));
+    store_pair(maps + 192 + j, running_map<true, true>(a, b)), store_pair(sums + 192 + j, running_sum<true, true>(b));
+})";
+    const emulated::Device device;
+    const emulated::Library library(device.build("scans", source));
+    std::vector<float> decay(kTokens), x(kTokens), maps(kWays * kTokens), sums(kWays * kTokens);
+    for (int i = 0; i < kTokens; ++i)
+        decay[i] = 0.5F + 0.4F * std::sin(3.0F * static_cast<float>(i)), x[i] = std::cos(5.0F * static_cast<float>(i));
+    const auto scans = reinterpret_cast<void (*)(const float*, const float*, float*, float*)>(  // NOLINT: dlsym
+        library.kernel("forge_scans"));
+    emulated::run(library.machine(), {.blocks = 1, .threads = 32},
+                  [&] { scans(decay.data(), x.data(), maps.data(), sums.data()); });
+    for (const bool reverse : {false, true})
+        for (const bool exclusive : {false, true}) {
+            double map = 0, sum = 0, factor = 0;  // what decays when it comes to the next token
+            for (int n = 0; n < kTokens; ++n) {
+                const int i = reverse ? kTokens - 1 - n : n, at = (2 * reverse + exclusive) * kTokens + i;
+                const double into = reverse ? factor : decay[i], map_before = map, sum_before = sum;
+                map = into * map + x[i], sum += x[i], factor = decay[i];
+                EXPECT_NEAR(maps[at], exclusive ? map_before : map, 1e-5) << reverse << exclusive << " at " << i;
+                EXPECT_NEAR(sums[at], exclusive ? sum_before : sum, 1e-5) << reverse << exclusive << " at " << i;
+            }
+        }
 }
 
 std::string name_of(const testing::TestParamInfo<Example>& test) {

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "compile/driver.h"
 #include "emit/callable.h"
 #include "emit/cuda/emit_cuda.h"
 #include "emit/kernel.h"
@@ -127,16 +126,18 @@ Engine emulated_channels_engine() { return {"emulated-channels", faults_of_chann
 
 Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
     return {"emulated backward", [run = std::move(run)](Subject& s, Tally& tally) -> std::vector<std::string> {
+                constexpr double kOfTiles = 0.35;  // whose text CPUs run too
                 if (!run(s.d.seed())) return {};
-                CompileOptions options = backward_options(s, "emulated_backward");
-                options.device = "cuda";
-                options.on = s.d.flip("emulated_backward.small", 0.3) ? "rtx4090" : "h200";
-                const auto made = compiler::emitted(program::Module(s.program.def, s.program.dtype), options);
-                const emulated::Program program(next_name(), made->plan);
-                const BackwardProblem problem(s.program, make_problem(s.d, s.program, "b0", 64));
-                ++tally[std::string("emulated: backward, ") + plan::to_string(made->plan.schedule.engine)];
+                const BackwardPlan made = backward_plan(s, "emulated_backward", tally);
+                if (!made.plan.schedule.warp_groups() && !s.d.flip("emulated_backward.tiles", kOfTiles)) return {};
+                const emulated::Program program(next_name(), made.plan);
+                const BackwardProblem problem(made.program, make_problem(s.d, made.program, "b0", 64));
+                ++tally[std::string("emulated: backward, ") + plan::to_string(made.plan.schedule.engine)];
+                // Of tf32, whose 11 bits are those of f16: products of such matrices are of two parts.
+                constexpr double kOfTf32 = 0x1p-11;
+                const bool cuts = made.plan.schedule.warp_groups() && made.program.dtype == BF16;
                 return problem.faults([&](check::Buffers& buffers) { program.run(buffers.call(), 1); },
-                                      made->plan.schedule.chunk, tally);
+                                      made.plan.schedule.chunk, tally, cuts ? kOfTf32 : BackwardProblem::kLastBits);
             }};
 }
 

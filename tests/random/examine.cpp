@@ -72,9 +72,11 @@ std::optional<Fault> examine(std::uint64_t seed, const Decisions::Forced& forced
         ++tally["refused: " + error.diagnostics()[0].what];
         if (at != "definition" && at != "semantics") return fault({std::string("refused late: ") + error.what()});
     } catch (const std::exception& error) {
-        const bool too_many = std::string(error.what()).find("tensors on a GPU") != std::string::npos;  // of one call
+        const std::string what = error.what();
+        const bool too_many = what.find("expected at most") != std::string::npos &&  // of one call
+                              what.find("on a GPU, got") != std::string::npos;
         if (!too_many) return fault({std::string("exception: ") + error.what()});
-        ++tally["refused: more tensors than a GPU call has"];
+        ++tally["refused: more tensors or spills than a GPU call has"];
     }
     return std::nullopt;
 }

@@ -47,6 +47,8 @@ Engine kept_states_engine();
 Engine cpu_engine(int ways);
 /// Plans and sources for GPUs that are not there; compiled if `compile` says so for a seed, where there is a compiler.
 Engine sources_engine(std::function<bool(std::uint64_t seed)> compile);
+/// Plans and sources of gradients, as the emulated backward pass has them.
+Engine backward_sources_engine();
 /// Kernels of warp groups and of channels on emulated hardware.
 Engine emulated_engine(std::function<bool(std::uint64_t seed)> run);
 /// Kernels of channels alone, of all programs that have them: they take little time.

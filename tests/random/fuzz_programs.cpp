@@ -7,7 +7,7 @@
 /// is a fault like any other. A fault's report goes to DIR/SEED.txt: what is wrong, the decisions that make the
 /// program, its definition. `--replay` takes either of them and says what is wrong now. The exit status says whether
 /// nothing was found. `--known`: faults of known_faults.h too. Engines: interpreter, gradients, backward, kept, cpu,
-/// sources, compiled, emulated, emulated-channels, emulated-backward, device.
+/// sources, sources-backward, compiled, emulated, emulated-channels, emulated-backward, device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -82,6 +82,7 @@ std::vector<Engine> engines_for(const Options& o) {
         else if (name == "kept") engines.push_back(kept_states_engine());
         else if (name == "cpu") engines.push_back(cpu_engine(2));
         else if (name == "sources") engines.push_back(sources_engine(never));
+        else if (name == "sources-backward") engines.push_back(backward_sources_engine());
         else if (name == "compiled") engines.push_back(sources_engine(always));
 #ifdef FORGE_RANDOM_EMULATED
         else if (name == "emulated") engines.push_back(emulated_engine(always));

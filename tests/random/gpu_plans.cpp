@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "build/cuda_binary.h"
+#include "compile/driver.h"
 #include "emit/cuda/emit_cuda.h"
 #include "forge/error.h"
 #include "frontend/axes.h"
@@ -13,6 +14,7 @@
 #include "target/channels/channels.h"
 #include "target/hopper/warp_groups.h"
 #include "tests/random/examine.h"
+#include "tests/random/gradients.h"
 
 namespace forge::fuzz {
 namespace {
@@ -32,7 +34,7 @@ struct Typed {
 };
 
 std::optional<plan::Strategy> choose_strategy(Decisions& d, const std::string& name) {
-    const int choice = d.pick(name + ".strategy", {2, 1, 1, 1, 1});
+    const int choice = d.pick(name + ".strategy", {4, 1, 1, 1, 1});
     if (choice == 0) return std::nullopt;
     return plan::all_strategies()[static_cast<std::size_t>(choice - 1)];
 }
@@ -109,6 +111,29 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
         schedule.block_threads = kThreads[s.d.pick(name + ".threads", {2, 1, 1})];
         return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
     });
+}
+
+BackwardPlan backward_plan(Subject& s, const std::string& name, Tally& tally) {
+    constexpr Seldom kSeldom{.chunk = 0.03, .one_pass = 0.04, .decoupled = 0.3};
+    constexpr double kOtherGpu = 0.03, kWide = 0.1;
+    BackwardPlan made{s.program, {}};
+    CompileOptions options = backward_options(s, name, kSeldom);
+    if (options.dtype == F32 && !s.d.flip(name + ".wide", kWide)) made.program.dtype = options.dtype = BF16;
+    options.device = "cuda";
+    options.on = s.d.flip(name + ".small", kOtherGpu) ? "rtx4090" : "h200";
+    const auto compiled = compiler::emitted(program::Module(made.program.def, made.program.dtype), options);
+    made.plan = compiled->plan;
+    for (const Refusal& refusal : made.plan.schedule.refused)
+        ++tally[fmt::format("gradients not for {}: {}", refusal.engine, refusal.reason)];
+    return made;
+}
+
+Engine backward_sources_engine() {
+    return {"sources of gradients", [](Subject& s, Tally& tally) -> std::vector<std::string> {
+                const BackwardPlan made = backward_plan(s, "emulated_backward", tally);
+                ++tally[fmt::format("gradients: {}", plan::to_string(made.plan.schedule.engine))];
+                return {};
+            }};
 }
 
 Engine sources_engine(std::function<bool(std::uint64_t)> compile) {

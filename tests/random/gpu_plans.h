@@ -27,4 +27,12 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
 std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const Target& target);
 std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target);
 
+/// Gradients for an H200, mostly as warp groups take them: matrices of 16 bits, chunks of 64 tokens, and a strategy
+/// that cuts the value axis.
+struct BackwardPlan {
+    Program program;  ///< the subject's, with the type that it is compiled for
+    plan::Plan plan;
+};
+BackwardPlan backward_plan(Subject& s, const std::string& name, Tally& tally);
+
 }  // namespace forge::fuzz

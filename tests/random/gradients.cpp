@@ -105,7 +105,7 @@ BackwardProblem::BackwardProblem(const Program& program, check::Problem shape)
 }
 
 std::vector<std::string> BackwardProblem::faults(const std::function<void(check::Buffers&)>& call, std::int64_t chunk,
-                                                 Tally& tally) const {
+                                                 Tally& tally, double decayed) const {
     check::Buffers buffers = make_buffers(back_, shape_);
     const check::Reference reference = check::backward_reference(buffers, program_.def, chunk);
     check::clear_results(buffers);
@@ -114,7 +114,7 @@ std::vector<std::string> BackwardProblem::faults(const std::function<void(check:
     std::vector<std::string> found;
     for (const check::Difference& d : report.differences) {
         if (d.ok) continue;
-        const double expected = kTimesSpread * spread(buffers, reference, d, chunk);
+        const double expected = kTimesSpread * spread(buffers, reference, d, chunk, decayed);
         if (d.relative_rms <= expected || !(expected <= kNothingToSay)) {
             ++tally["gradients explained by rounding"];
             continue;
@@ -127,7 +127,7 @@ std::vector<std::string> BackwardProblem::faults(const std::function<void(check:
 }
 
 double BackwardProblem::spread(const check::Buffers& buffers, const check::Reference& reference,
-                               const check::Difference& d, std::int64_t chunk) const {
+                               const check::Difference& d, std::int64_t chunk, double decayed) const {
     constexpr int kTrials = 3;
     interp::Sizes sizes(program_.sizes.begin(), program_.sizes.end());
     sizes["C"] = chunk;
@@ -137,10 +137,10 @@ double BackwardProblem::spread(const check::Buffers& buffers, const check::Refer
         std::int64_t count = 0;
         for (std::size_t i = 0; i < reference.outcomes.size(); ++i) {
             const auto at = static_cast<std::int64_t>(i);
-            const interp::Outcome off =
-                interp::run_program_gradient({program_.def, made_.interface, made_.program, made_.adjoint},
-                                             buffers.sequence(at / buffers.heads(), at % buffers.heads()), sizes,
-                                             rounding(program_.dtype, i * kTrials + static_cast<std::uint64_t>(trial)));
+            const interp::Outcome off = interp::run_program_gradient(
+                {program_.def, made_.interface, made_.program, made_.adjoint},
+                buffers.sequence(at / buffers.heads(), at % buffers.heads()), sizes,
+                rounding(program_.dtype, i * kTrials + static_cast<std::uint64_t>(trial), decayed));
             const interp::Outcome& right = reference.outcomes[i];
             const interp::Value &a = (d.is_state ? right.states : right.outputs).at(d.name),
                                 &b = (d.is_state ? off.states : off.outputs).at(d.name);
@@ -154,13 +154,15 @@ double BackwardProblem::spread(const check::Buffers& buffers, const check::Refer
     return most;
 }
 
-CompileOptions backward_options(Subject& s, const std::string& name) {
+CompileOptions backward_options(Subject& s, const std::string& name, const Seldom& seldom) {
     const char* const strategies[] = {"one-pass", "fused", "decoupled", "auto"};
     const std::int64_t chunks[] = {64, 16, 32, 128, 0};
     CompileOptions options{.dtype = s.program.dtype, .sizes = s.program.sizes, .tuned = false};
     options.entry = "backward";
-    options.strategy = strategies[s.d.below(name + ".strategy", 4)];
-    options.chunk = s.program.def.fixed_chunk ? 0 : chunks[s.d.below(name + ".chunk", 5)];
+    options.strategy = strategies[s.d.pick(name + ".strategy", {seldom.one_pass, 1, seldom.decoupled, 1})];
+    options.chunk = s.program.def.fixed_chunk
+                        ? 0
+                        : chunks[s.d.pick(name + ".chunk", {1, seldom.chunk, seldom.chunk, seldom.chunk, 1})];
     return options;
 }
 

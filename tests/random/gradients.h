@@ -14,15 +14,17 @@ class BackwardProblem {
     BackwardProblem(const Program& program, check::Problem shape);
 
     /// What is wrong with what the call leaves in the buffers; nothing if all is well. `chunk`: of its kernels.
-    std::vector<std::string> faults(const std::function<void(check::Buffers&)>& call, std::int64_t chunk,
-                                    Tally& tally) const;
+    /// `decayed`: as of `rounding`.
+    std::vector<std::string> faults(const std::function<void(check::Buffers&)>& call, std::int64_t chunk, Tally& tally,
+                                    double decayed = kLastBits) const;
+    static constexpr double kLastBits = 0x1p-22;
 
   private:
     static constexpr double kTimesSpread = 4, kNothingToSay = 0.25;
 
     /// What rounding does to a gradient, by the interpreter, as a part of what errors are relative to.
     [[nodiscard]] double spread(const check::Buffers& buffers, const check::Reference& reference,
-                                const check::Difference& d, std::int64_t chunk) const;
+                                const check::Difference& d, std::int64_t chunk, double decayed) const;
 
     const Program& program_;
     Program back_;  ///< with the tensors of its backward pass
@@ -30,7 +32,12 @@ class BackwardProblem {
     check::Problem shape_;
 };
 
+/// How probable choices are that warp groups hardly ever take, beside others: chunks of other than 64 tokens, the
+/// strategies one-pass and decoupled.
+struct Seldom {
+    double chunk = 1, one_pass = 1, decoupled = 1;
+};
 /// A backward pass by a random strategy and chunk size.
-CompileOptions backward_options(Subject& subject, const std::string& name);
+CompileOptions backward_options(Subject& subject, const std::string& name, const Seldom& seldom = {});
 
 }  // namespace forge::fuzz

@@ -26,7 +26,8 @@ double half_bits(DType dtype) { return dtype == BF16 ? 0x1p-8 : dtype == F16 ? 0
 /// Moves every value by what rounding may.
 class Rounding {
   public:
-    Rounding(DType dtype, std::uint64_t seed) : random_(seed), half_(half_bits(dtype)) {}
+    Rounding(DType dtype, std::uint64_t seed, double decayed)
+        : random_(seed), half_(half_bits(dtype)), decayed_(decayed) {}
 
     void operator()(const ir::Function& fn, ir::ValueId v, interp::Value& value) {
         const ir::Op& op = fn.op(v);
@@ -34,7 +35,8 @@ class Rounding {
         if (op.code == ir::Opcode::Constant || op.type.dtype == DType::Bool) return;
         const bool in_half = is_half(op.type.dtype), is_operand = operands_of(fn)[static_cast<std::size_t>(v)];
         if (is_given && (in_half || !is_operand)) return;
-        const double bits = in_half || is_operand ? half_ : kLastBits;
+        const bool decays = op.code == ir::Opcode::DecayMatmul || op.code == ir::Opcode::DecayApply;
+        const double bits = in_half || is_operand ? half_ : decays ? decayed_ : kLastBits;
         for (double& x : value.data) x *= 1 + bits * (2 * random_.uniform() - 1);
     }
 
@@ -51,7 +53,7 @@ class Rounding {
     }
 
     check::Random random_;
-    double half_;
+    double half_, decayed_;
     std::map<const ir::Function*, std::vector<bool>> operands_;
 };
 
@@ -141,7 +143,7 @@ double relative_rms(const std::vector<interp::Outcome>& want, const std::vector<
 
 }  // namespace
 
-interp::Touch rounding(DType dtype, std::uint64_t seed) { return Rounding(dtype, seed); }
+interp::Touch rounding(DType dtype, std::uint64_t seed, double decayed) { return Rounding(dtype, seed, decayed); }
 
 Problem::Problem(const Program& program, const check::Problem& problem, std::int64_t of_chunk)
     : shape(problem),

@@ -38,8 +38,10 @@ class Problem {
     mutable std::map<std::string, double> spreads_;
 };
 
-/// Moves every value by a random part of what rounding may change in arithmetic on inputs of this type.
-interp::Touch rounding(DType dtype, std::uint64_t seed);
+/// Moves every value by a random part of what rounding may change in arithmetic on inputs of this type. Products of
+/// what decays from token to token may be off by `decayed`: matrix units round their operands, which are no values of
+/// the program, once they have decayed.
+interp::Touch rounding(DType dtype, std::uint64_t seed, double decayed = 0x1p-22);
 
 /// Step, phases, joined program and optimised program in float64: what differs.
 std::vector<std::string> faults_in_float64(const Program& program, const check::Problem& problem, std::int64_t chunk);

@@ -109,9 +109,9 @@ class Assembly {
     [[nodiscard]] const Maker& maker() const { return m_; }
 
     std::int64_t size(const std::string& axis) {
-        if (m_.blocks) return 64 * (1 + m_.d.pick("size." + axis, {5, 3, 0.2}));
+        if (m_.blocks) return 64 * (1 + m_.d.pick("size." + axis, {6, 2, 0.1}));
         return elementwise() ? kSmallSizes[m_.d.pick("size." + axis, {3, 3, 1, 1, 1})]
-                             : kSizes[m_.d.pick("size." + axis, {3, 6, 3, 1, 2, 1, 1, 0.5, 1, 1})];
+                             : kSizes[m_.d.pick("size." + axis, {2, 8, 2, 1, 1, 1.5, 1, 0.5, 1, 0.8})];
     }
 
   private:
@@ -121,7 +121,7 @@ class Assembly {
         if (!grouped) m_.HV = m_.H;
         else m_.traits.insert("grouped heads");
         m_.blocks = d.flip("blocks", 0.5) && !elementwise();
-        m_.wide = d.flip("wide", m_.blocks ? 0.04 : 0.15) ? F32 : BF16;
+        m_.wide = d.flip("wide", m_.blocks ? 0.03 : 0.08) ? F32 : BF16;
         //                    K V  one symbol  numbers  a number for V
         const double joining = m_.blocks ? 0.2 : 1;
         switch (d.pick("axes", {8, 1.5 * joining, joining, joining})) {
@@ -323,7 +323,7 @@ Program make_program(Decisions& decisions) {
     program.traits = assembly.maker().traits;
     for (const Declared& x : assembly.maker().declared) program.kinds[x.name] = x.kind;
     constexpr DType kTypes[] = {F32, BF16, F16};
-    program.dtype = kTypes[decisions.pick("dtype", {assembly.maker().blocks ? 1.0 : 4.0, 5, 1})];
+    program.dtype = kTypes[decisions.pick("dtype", {assembly.maker().blocks ? 0.5 : 2.0, 5, 1})];
     return program;
 }
 

@@ -79,13 +79,20 @@ TEST(RandomPrograms, ReachEveryEngine) {
     Tally tally;
     for (std::uint64_t seed = 0; seed < kPrograms; ++seed) examine(seed, {}, {sources_engine(every(0))}, tally);
     EXPECT_LE(tally["refused"], kPrograms / 50);
-    EXPECT_GE(tally["sm_90a: warp groups"], kPrograms / 20);
+    EXPECT_GE(tally["sm_90a: warp groups"], kPrograms / 3);
     EXPECT_GE(tally["sm_90a: channels"], 2);
     EXPECT_GE(tally["sm_80: portable"], kPrograms / 2);
     for (const char* trait : {"several rows per token", "several outputs", "no value axis", "normaliser", "prev_token",
                               "l2norm", "raw gates", "grouped heads", "no step", "number as state", "vector state",
                               "inverse", "maximum", "numbers as axes", "rank 3", "amax among decays"})
         EXPECT_GE(tally[std::string("with ") + trait], 1) << trait;
+}
+TEST(RandomPrograms, ReachWarpGroupsInGradients) {
+    constexpr int kPrograms = 60;
+    Tally tally;
+    for (std::uint64_t seed = 0; seed < kPrograms; ++seed) examine(seed, {}, {backward_sources_engine()}, tally);
+    EXPECT_GE(tally["gradients: warp groups"], kPrograms / 4);
+    EXPECT_GE(tally["gradients: tiles"], kPrograms / 10);
 }
 
 std::vector<std::string> found_before() {

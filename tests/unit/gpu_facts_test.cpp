@@ -50,11 +50,13 @@ TEST(GpuFacts, MistakesAreNamed) {
               "mine:3: expected key = value with one of compute_capability, memory_bandwidth, multiprocessors, "
               "name, shared_bytes_per_block; got 'warps = 4'");
     EXPECT_EQ(error_of("multiprocessors = 7.5"),
-              "mine:1: multiprocessors: expected a whole number up to 65536, got '7.5'");
+              "mine:1: multiprocessors: expected a whole number from 1 to 65536, got '7.5'");
     EXPECT_EQ(error_of("multiprocessors = -7"),
-              "mine:1: multiprocessors: expected a whole number up to 65536, got '-7'");
+              "mine:1: multiprocessors: expected a whole number from 1 to 65536, got '-7'");
+    EXPECT_EQ(error_of("multiprocessors = 0"),
+              "mine:1: multiprocessors: expected a whole number from 1 to 65536, got '0'");
     EXPECT_EQ(error_of("multiprocessors = 2000000000"),
-              "mine:1: multiprocessors: expected a whole number up to 65536, got '2000000000'");
+              "mine:1: multiprocessors: expected a whole number from 1 to 65536, got '2000000000'");
     EXPECT_EQ(error_of("compute_capability = 9"), "mine:1: compute_capability: expected such as 9.0, got '9'");
     EXPECT_EQ(error_of("name ="), "mine:1: name: expected a text, got ''");
     EXPECT_EQ(error_of("name"),
