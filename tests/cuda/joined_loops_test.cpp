@@ -1,0 +1,88 @@
+/// Elementwise loops that stand in one, and parts of operands that loops find where they lie.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "compile/driver.h"
+#include "tests/support/entries.h"
+#include "tile/fragments.h"
+
+namespace forge::tests {
+namespace {
+
+using ir::Opcode;
+using ir::ValueId;
+using Space = ir::Layout::Space;
+
+auto emitted_for(const Entry& program, const std::string& entry) {
+    CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = {{"K", 128}, {"V", 128}, {"D", 1024}, {"M", 64}}};
+    options.entry = entry, options.on = "h200", options.tuned = false;
+    options.expected_tokens = 8192, options.expected_heads = 32;
+    return compiler::emitted(program::Module(program.make().define(), BF16), options);
+}
+
+Entry named(const std::string& name) {
+    for (const Entry& entry : all_programs())
+        if (entry.name == name) return entry;
+    throw std::runtime_error("no program " + name);
+}
+
+const tile::TileKernel& kernel_of(const plan::Plan& plan, const std::string& end) {
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (kernel.graph.name.ends_with(end)) return kernel.tiles;
+    throw std::runtime_error("no kernel " + end);
+}
+
+std::ptrdiff_t tiles_of(const tile::TileKernel& kernel, Opcode code) {
+    return std::count_if(kernel.fn.ops.begin(), kernel.fn.ops.end(),
+                         [&](const ir::Op& op) { return op.code == code && op.layout->space == Space::Tile; });
+}
+
+// Eight blocks of turned keys and queries: one loop, whose sines and cosines never leave registers.
+TEST(JoinedLoops, OfTurnedKeysHoldNoAngles) {
+    const auto made = emitted_for(named("rotary"), "forward");
+    const tile::TileKernel& kernel = kernel_of(made->plan, "_shared");
+    EXPECT_GE(kernel.joined.size(), 7U);
+    EXPECT_EQ(tiles_of(kernel, Opcode::Sin), 0);
+    EXPECT_EQ(tiles_of(kernel, Opcode::Cos), 0);
+}
+
+// One of two rows per token is read from the keys as they came; no tile has a copy of them.
+TEST(PartsInPlace, AreNoTiles) {
+    const auto made = emitted_for(named("paired_keys"), "forward");
+    const tile::TileKernel& kernel = kernel_of(made->plan, "_shared");
+    EXPECT_EQ(tiles_of(kernel, Opcode::Slice), 0);
+    EXPECT_EQ(tiles_of(kernel, Opcode::Copy), 0);
+    EXPECT_LE(4 * kernel.scratch_floats, 100'000);
+}
+
+// What stands in a loop has the shape of the loop's first value and reads nothing that the loop makes but in registers:
+// operands are rounded, and another thread's numbers are not there yet.
+TEST(JoinedLoops, ReadNothingThatOtherThreadsMake) {
+    int joined = 0;
+    for (const Entry& entry : all_programs()) {
+        const auto made = emitted_for(entry, "forward");
+        for (const plan::Kernel& kernel : made->plan.kernels) {
+            const ir::Function& fn = kernel.tiles.fn;
+            ValueId first = ir::kNoValue;
+            for (ValueId v = 0; v < fn.size(); ++v) {
+                const ir::Op& op = fn.op(v);
+                const bool in_memory = op.layout->space == Space::Tile || op.layout->space == Space::Operand;
+                if (!kernel.tiles.joined.contains(v)) {
+                    if (in_memory && op.code != Opcode::Param && !ir::is_view(op.code)) first = v;
+                    continue;
+                }
+                ++joined;
+                EXPECT_EQ(op.type.shape, fn.op(first).type.shape) << kernel.graph.name;
+                for (const ValueId read : tile::tiles_read_by(fn, v))
+                    if (read == first || kernel.tiles.joined.contains(read))
+                        EXPECT_TRUE(read < first || fn.op(read).layout->space == Space::Tile) << kernel.graph.name;
+            }
+        }
+    }
+    EXPECT_GE(joined, 30);
+}
+
+}  // namespace
+}  // namespace forge::tests
