@@ -171,7 +171,7 @@ std::vector<std::string> wrong_gradients(const ir::Definition& def, const std::s
         EXPECT_NE(at, std::string::npos) << that;
         for (; at != std::string::npos; at = text.find(that, at + with.size())) text.replace(at, that.size(), with);
     });
-    check::Buffers buffers(program::tensors_of(options.entry, def), problem);
+    const check::Buffers buffers(program::tensors_of(options.entry, def), problem);
     const check::Reference reference = check::backward_reference(buffers, def, made->plan.schedule.chunk);
     program.run(buffers.call(), 1);
     std::vector<std::string> wrong;
@@ -196,7 +196,7 @@ TEST(NumbersOfTokens, AreScannedFromBehindAndBeforeThemselves) {
 
 /// One warp's scan, two numbers per lane, in each of its four ways.
 TEST(NumbersOfTokens, AreScannedByOneWarpInAllFourWays) {
-    constexpr int kTokens = 64, kWays = 4;
+    constexpr std::size_t kTokens = 64, kWays = 4;
     const std::string source = R"(
 #define FORGE_TENSORS 1
 #define FORGE_THREADS 32
@@ -213,7 +213,7 @@ extern "C" void forge_scans(const float* decay, const float* x, float* maps, flo
     const emulated::Device device;
     const emulated::Library library(device.build("scans", source));
     std::vector<float> decay(kTokens), x(kTokens), maps(kWays * kTokens), sums(kWays * kTokens);
-    for (int i = 0; i < kTokens; ++i)
+    for (std::size_t i = 0; i < kTokens; ++i)
         decay[i] = 0.5F + 0.4F * std::sin(3.0F * static_cast<float>(i)), x[i] = std::cos(5.0F * static_cast<float>(i));
     const auto scans = reinterpret_cast<void (*)(const float*, const float*, float*, float*)>(  // NOLINT: dlsym
         library.kernel("forge_scans"));
@@ -222,8 +222,9 @@ extern "C" void forge_scans(const float* decay, const float* x, float* maps, flo
     for (const bool reverse : {false, true})
         for (const bool exclusive : {false, true}) {
             double map = 0, sum = 0, factor = 0;  // what decays when it comes to the next token
-            for (int n = 0; n < kTokens; ++n) {
-                const int i = reverse ? kTokens - 1 - n : n, at = (2 * reverse + exclusive) * kTokens + i;
+            for (std::size_t n = 0; n < kTokens; ++n) {
+                const std::size_t i = reverse ? kTokens - 1 - n : n,
+                                  at = ((reverse ? 2U : 0U) + (exclusive ? 1U : 0U)) * kTokens + i;
                 const double into = reverse ? factor : decay[i], map_before = map, sum_before = sum;
                 map = into * map + x[i], sum += x[i], factor = decay[i];
                 EXPECT_NEAR(maps[at], exclusive ? map_before : map, 1e-5) << reverse << exclusive << " at " << i;

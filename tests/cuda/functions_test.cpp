@@ -88,9 +88,10 @@ TEST(HalfFunctions, HyperbolicTangentsAndExponentials) {
 // Quotients of whole numbers stay exact, so that their floor is right, and 0, inf and NaN are what IEEE makes of them.
 TEST(HalfFunctions, DivisionIsExactWhereTheQuotientIs) {
     std::vector<float> x, y;
+    std::size_t exact = 0;  // how many quotients are whole numbers
     for (int divisor = 1; divisor < 200; ++divisor)
         for (int quotient = -40; quotient < 40; ++quotient)
-            x.push_back(static_cast<float>(divisor * quotient)), y.push_back(static_cast<float>(divisor));
+            x.push_back(static_cast<float>(divisor * quotient)), y.push_back(static_cast<float>(divisor)), ++exact;
     for (const float a : {0.0F, -0.0F, 1.0F, -3.0F, 1e-38F, 1e30F, 3e38F, kInf, -kInf, kNaN})
         for (const float b : {0.0F, 1.0F, -7.0F, 1e-30F, 2e-38F, 1e38F, 3e38F, kInf, -kInf, kNaN})
             x.push_back(a), y.push_back(b);
@@ -99,7 +100,7 @@ TEST(HalfFunctions, DivisionIsExactWhereTheQuotientIs) {
         const float want = x[i] / y[i];
         if (std::isnan(want)) EXPECT_TRUE(std::isnan(quotients[i])) << x[i] << " / " << y[i];
         else if (std::abs(want) > 0x1p-120F || want == 0) EXPECT_FLOAT_EQ(quotients[i], want) << x[i] << " / " << y[i];
-        if (i < 199 * 80) EXPECT_EQ(quotients[i], want) << x[i] << " / " << y[i];
+        if (i < exact) EXPECT_EQ(quotients[i], want) << x[i] << " / " << y[i];
     }
 }
 
