@@ -7,6 +7,7 @@
 #include "emit/statements.h"
 #include "forge/error.h"
 #include "graph/log_norm.h"
+#include "tile/fragments.h"
 
 namespace forge::emit {
 namespace {
