@@ -350,16 +350,20 @@ class Planning {
     }
 
     /// The rules of a kernel of single chunks that holds all fragments alike, if more tasks share a multiprocessor so.
+    /// A fourth one beside three is not worth reading spills where they lie, which nothing has asked for ahead.
     static std::optional<tile::FragmentRules> all_alike(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         tile::FragmentRules rules) {
-        constexpr std::int64_t kEnough = 5;  // the most that share one
+        constexpr std::int64_t kFew = 3, kMostRegisters = 160;  // for matrices; with more, addresses and sums spill
         const std::int64_t tasks = tile::tasks_at_once(tile::lower_to_fragments(graph.fn, sizes, rules));
-        if (tasks >= kEnough) return std::nullopt;
+        if (tasks > kFew) return std::nullopt;
         rules.value_axis.clear(), rules.made_again = true;
         try {
             const tile::TileKernel kernel = tile::lower_to_fragments(graph.fn, sizes, rules);
-            constexpr std::int64_t kMost = 160;  // registers for matrices; with more, addresses and sums spill
-            const bool fits = tile::fragment_registers(kernel.fn) <= kMost;
+            const bool in_place = std::any_of(kernel.fn.ops.begin(), kernel.fn.ops.end(), [](const ir::Op& op) {
+                return op.code == ir::Opcode::Param && op.attrs.role == ir::Role::Spill &&
+                       op.layout->space == ir::Layout::Space::Spill;
+            });
+            const bool fits = tile::fragment_registers(kernel.fn) <= kMostRegisters && (!in_place || tasks < kFew);
             return fits && tile::tasks_at_once(kernel) > tasks ? std::optional(rules) : std::nullopt;
         } catch (const Refused&) {
             return std::nullopt;
