@@ -215,7 +215,7 @@ void FragmentBody::compute(ValueId v) {
     for (const ValueId t : tile::tiles_read_by(fn_, v)) kernel::append(reads, c_.held(t));
     for (const ValueId u : joined) {
         for (const ValueId t : tile::tiles_read_by(fn_, u))
-            if (t != v && !c_.kernel.tiles.joined.contains(t)) kernel::append(reads, c_.held(t));
+            if (t != v && std::find(joined.begin(), joined.end(), t) == joined.end()) kernel::append(reads, c_.held(t));
         kernel::append(writes, c_.held(u));
     }
     if (const auto work = c_.kernel.tiles.work.find(v); work != c_.kernel.tiles.work.end())
