@@ -354,8 +354,11 @@ class Planning {
     static std::optional<tile::FragmentRules> all_alike(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         tile::FragmentRules rules) {
         constexpr std::int64_t kFew = 3, kMostRegisters = 160;  // for matrices; with more, addresses and sums spill
+        const bool decays = std::any_of(graph.fn.ops.begin(), graph.fn.ops.end(), [](const ir::Op& op) {
+            return op.code == ir::Opcode::DecayMatmul;  // RWKV-7's were wrong so, with 64 keys
+        });
         const std::int64_t tasks = tile::tasks_at_once(tile::lower_to_fragments(graph.fn, sizes, rules));
-        if (tasks > kFew) return std::nullopt;
+        if (decays || tasks > kFew) return std::nullopt;
         rules.value_axis.clear(), rules.made_again = true;
         try {
             const tile::TileKernel kernel = tile::lower_to_fragments(graph.fn, sizes, rules);
