@@ -355,7 +355,7 @@ class Planning {
                                                         tile::FragmentRules rules) {
         constexpr std::int64_t kFew = 3, kMostRegisters = 160;  // for matrices; with more, addresses and sums spill
         const bool decays = std::any_of(graph.fn.ops.begin(), graph.fn.ops.end(), [](const ir::Op& op) {
-            return op.code == ir::Opcode::DecayMatmul;  // RWKV-7's were wrong so, with 64 keys
+            return op.code == ir::Opcode::DecayMatmul;  // a delta rule's, with 64 keys, were wrong so
         });
         const std::int64_t tasks = tile::tasks_at_once(tile::lower_to_fragments(graph.fn, sizes, rules));
         if (decays || tasks > kFew) return std::nullopt;
