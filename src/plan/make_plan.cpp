@@ -354,11 +354,8 @@ class Planning {
     static std::optional<tile::FragmentRules> all_alike(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         tile::FragmentRules rules) {
         constexpr std::int64_t kFew = 3, kMostRegisters = 160;  // for matrices; with more, addresses and sums spill
-        const bool decays = std::any_of(graph.fn.ops.begin(), graph.fn.ops.end(), [](const ir::Op& op) {
-            return op.code == ir::Opcode::DecayMatmul;  // a delta rule's, with 64 keys, were wrong so
-        });
         const std::int64_t tasks = tile::tasks_at_once(tile::lower_to_fragments(graph.fn, sizes, rules));
-        if (decays || tasks > kFew) return std::nullopt;
+        if (tasks > kFew) return std::nullopt;
         rules.value_axis.clear(), rules.made_again = true;
         try {
             const tile::TileKernel kernel = tile::lower_to_fragments(graph.fn, sizes, rules);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "forge/error.h"
 #include "graph/passes.h"
 #include "ir/rebuild.h"
 #include "tile/fragment_steps.h"
@@ -94,7 +95,18 @@ std::vector<ValueId> DecayGroup::members() const {
 
 std::vector<DecayGroup> decay_groups(const Function& fn) { return Groups(fn).run(); }
 
-Function gathered(const Function& fn) {
+bool are_gathered(const Function& fn) {
+    const std::vector<DecayGroup> groups = decay_groups(fn);
+    return std::all_of(groups.begin(), groups.end(), [](const DecayGroup& group) {
+        const auto members = group.members();
+        return std::adjacent_find(members.begin(), members.end(), [](ValueId a, ValueId b) { return b != a + 1; }) ==
+               members.end();
+    });
+}
+
+namespace {
+
+Function gathered_once(const Function& fn) {
     std::map<ValueId, std::vector<ValueId>> together;
     for (const DecayGroup& group : decay_groups(fn))
         for (const ValueId v : group.members()) together[v] = group.members();
@@ -110,6 +122,15 @@ Function gathered(const Function& fn) {
     };
     for (ValueId v = 0; v < fn.size(); ++v) take(v);
     return ir::permuted(fn, order);
+}
+
+}  // namespace
+
+Function gathered(const Function& fn) {
+    Function now = fn;
+    for (int group = 0; group <= fn.size() && !are_gathered(now); ++group) now = gathered_once(now);
+    if (!are_gathered(now)) throw InternalError("tile: decays by the same gates wait for one another: " + fn.name);
+    return now;
 }
 
 std::int64_t gate_sums_floats(const ir::Type& gates, bool factors) {

@@ -22,7 +22,10 @@ struct DecayGroup {
 
 /// The groups of a function whose values have forms, in order of their heads.
 std::vector<DecayGroup> decay_groups(const ir::Function& fn);
-/// The same operations with every group's members side by side.
+/// Whether every group's members stand side by side, as what is made together must.
+bool are_gathered(const ir::Function& fn);
+/// The same operations in an order in which they do. Which product rows and sums are made with follows from the order
+/// of the products, so that moving one group may change another.
 ir::Function gathered(const ir::Function& fn);
 /// Floats of memory for the running sums of gates within blocks, `factors`: and for what decays between blocks.
 std::int64_t gate_sums_floats(const ir::Type& gates, bool factors);

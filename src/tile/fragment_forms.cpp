@@ -168,8 +168,12 @@ class Forms {
             in_place[index(v)] = part && form_[index(part->of)] == Space::Operand && results_[index(v)] == 0 &&
                                  std::all_of(users.begin(), users.end(), suits);
         }
-        for (ValueId v = 0; v < fn_.size(); ++v)
+        for (ValueId v = 0; v < fn_.size(); ++v) {  // a part of a part that is a tile lies in that
+            if (!in_place[index(v)]) continue;
+            const ValueId from = fn_.op(v).args[0];
+            in_place[index(v)] = in_place[index(from)] || form_[index(from)] == Space::Operand;
             if (in_place[index(v)]) form_[index(v)] = Space::Reg;
+        }
     }
 
     /// What no carried state needs.

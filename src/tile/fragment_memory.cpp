@@ -34,6 +34,7 @@ class Memory {
           groups_(decay_groups(fn_)) {}
 
     TileKernel run() {
+        if (!are_gathered(fn_)) throw InternalError("tile: a group of decays has been taken apart: " + fn_.name);
         keep_in_registers();
         find_loops();
         find_lives();

@@ -206,13 +206,15 @@ void refuse_rows_alone(const Function& fn) {
 /// With loops joined in the way that leaves room for the most tasks, or else in the first of several.
 TileKernel with_loops(const Function& fn, int stages) {
     TileKernel best = with_memory({fn}, stages, std::nullopt);
+    std::int64_t most = tasks_at_once(best);
     for (const Moved moved : {Moved::Nothing, Moved::Loops, Moved::InputsToo}) {
         if (moved != Moved::Nothing && stages > 1) break;  // operations are where they fill the time of others
         JoinedLoops loops = with_joined_loops(fn, moved);
         if (loops.values.empty()) continue;
         TileKernel joined = with_memory(std::move(loops), stages, std::nullopt);
-        const bool fits = joined.scratch_floats <= best.scratch_floats || tasks_at_once(joined) > 1;
-        if (fits && tasks_at_once(joined) >= tasks_at_once(best)) best = std::move(joined);
+        const std::int64_t tasks = tasks_at_once(joined);
+        const bool fits = joined.scratch_floats <= best.scratch_floats || tasks > 1;
+        if (fits && tasks >= most) best = std::move(joined), most = tasks;
     }
     return best;
 }

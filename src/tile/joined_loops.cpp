@@ -19,6 +19,7 @@ using ir::Opcode;
 using ir::ValueId;
 using Space = ir::Layout::Space;
 
+/// One loop as it grows: operations after its first one are visited in order.
 class JoinedLoop {
   public:
     /// `made`: what is there before the loop.
@@ -87,6 +88,7 @@ std::vector<bool> loops_of(const Function& fn, const std::vector<bool>& ahead) {
     return found;
 }
 
+/// Every loop with what may join it, from the first operation to the last.
 class Joining {
   public:
     Joining(const Function& fn, bool moved)

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "check/check.h"
 #include "compile/driver.h"
+#include "forge/language.h"
+#include "tests/cuda/emulated/program.h"
 #include "tests/support/entries.h"
 #include "tile/fragments.h"
 
@@ -55,6 +58,47 @@ TEST(PartsInPlace, AreNoTiles) {
     EXPECT_EQ(tiles_of(kernel, Opcode::Slice), 0);
     EXPECT_EQ(tiles_of(kernel, Opcode::Copy), 0);
     EXPECT_LE(4 * kernel.scratch_floats, 100'000);
+}
+
+/// Of four rows per token two are used, elementwise, and their sums.
+ir::Definition with_parts_of_parts() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("parts_of_parts");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {4 * T, H, K}).input("v", BF16, {T, H, V});
+    a.state("s", F32, {K, V}).output("o", BF16, {T, H, V});
+    a.chunk({"k", "v"}, [](const Tensor& k, const Tensor& v) {
+        const Tensor even = slice(k, 0, 0, 2), sums = sum(even.to(F32), 1);
+        const Tensor pair = slice(even, 0, 0, 2).to(F32) * slice(even, 0, 1, 2) * unsqueeze(slice(sums, 0, 0, 2), 1);
+        return matmul(transpose(cache_result(pair, "keys")), v.to(F32));
+    });
+    a.decay({"prev_s", "chunk_state"}, [](const Tensor& prev, const Tensor& chunk) { return prev + chunk; });
+    a.merge({"q", "v", "keys", "chunk_state"},
+            [](const Tensor& q, const Tensor& v, const Tensor& keys, const Tensor& before) {
+                const Tensor wide = q.to(F32);
+                return matmul(tril(matmul(wide, transpose(keys))), v.to(F32)) + matmul(wide, before);
+            });
+    a.step({"q", "k", "v", "prev_s"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s) -> Results {
+               const Tensor first = select(k, 0, 0), next = s + outer(first * select(k, 0, 2) * sum(first, 0), v);
+               return {{"s", next}, {"o", matmul(q, next)}};
+           });
+    return a.define();
+}
+
+// A part of a part that something else needs as a tile is read from that tile.
+TEST(PartsInPlace, AreOfWhatIsNoTileItself) {
+    const ir::Definition def = with_parts_of_parts();
+    check::Problem problem{.H = 1, .sizes = {{"K", 64}, {"V", 64}}, .lengths = {70, 0, 130}, .initial_state = true};
+    problem.dtype = BF16;
+    CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = problem.sizes};
+    options.on = "h200", options.engine = "warp-groups", options.tuned = false;
+    const auto made = compiler::emitted(program::Module(def, BF16), options);
+    const emulated::Program program("parts_of_parts", made->plan);
+    check::Buffers buffers(def, problem);
+    const check::Reference reference = check::reference(buffers, made->plan.schedule.chunk);
+    program.run(buffers.call(), 1);
+    for (const check::Difference& d : check::compare(buffers, reference).differences)
+        EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms;
 }
 
 // What stands in a loop has the shape of the loop's first value and reads nothing that the loop makes but in registers:

@@ -34,52 +34,29 @@ __device__ __forceinline__ unsigned f16_pair(float low, float high) {
     return y;
 }
 
-/// 2^x, with an error of 2 ulp; 2^-inf = 0.
-__device__ __forceinline__ float exp2_approximate(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
+#define FORGE_APPROXIMATE(name, instruction)            \
+    __device__ __forceinline__ float name(float x) {    \
+        float y;                                        \
+        asm(instruction " %0, %1;" : "=f"(y) : "f"(x)); \
+        return y;                                       \
+    }
 
-/// Errors of 1 ulp; numbers below 2^-126 count as 0.
-__device__ __forceinline__ float reciprocal_approximate(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-/// The same of small numbers, too.
-__device__ __forceinline__ float full_reciprocal_approximate(float x) {
-    float y;
-    asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ __forceinline__ float rsqrt_approximate(float x) {
-    float y;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ __forceinline__ float log_approximate(float x) {
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y * 0.693147181f;
-}
-__device__ __forceinline__ float sqrt_approximate(float x) {
-    float y;
-    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
+FORGE_APPROXIMATE(exp2_approximate, "ex2.approx.ftz.f32")  ///< 2^x, with an error of 2 ulp; 2^-inf = 0
 
-/// Of an angle between -2 pi and 2 pi, with errors of 2^-20.5, absolute.
-__device__ __forceinline__ float sin_approximate(float x) {
-    float y;
-    asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ __forceinline__ float cos_approximate(float x) {
-    float y;
-    asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
+// With errors of 1 ulp; numbers below 2^-126 count as 0.
+FORGE_APPROXIMATE(reciprocal_approximate, "rcp.approx.ftz.f32")
+FORGE_APPROXIMATE(log2_approximate, "lg2.approx.ftz.f32")
+FORGE_APPROXIMATE(sqrt_approximate, "sqrt.approx.ftz.f32")
+FORGE_APPROXIMATE(rsqrt_approximate, "rsqrt.approx.ftz.f32")
+FORGE_APPROXIMATE(full_reciprocal_approximate, "rcp.approx.f32")  ///< of small numbers, too
+
+// Of an angle between -2 pi and 2 pi, with errors of 2^-20.5, absolute.
+FORGE_APPROXIMATE(sin_approximate, "sin.approx.ftz.f32")
+FORGE_APPROXIMATE(cos_approximate, "cos.approx.ftz.f32")
+
+#undef FORGE_APPROXIMATE
+
+__device__ __forceinline__ float log_approximate(float x) { return log2_approximate(x) * 0.693147181f; }
 
 /// The larger number; NaN if either is.
 __device__ __forceinline__ float maximum_or_nan(float x, float y) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "emit/cuda/launch.h"
 #include "support/divide.h"
 #include "target/gpu_cost.h"
 #include "target/hopper/fitted.h"
