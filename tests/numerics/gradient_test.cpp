@@ -141,7 +141,7 @@ TEST_P(Gradients, OfChunksAreThoseOfTokens) {
 TEST_P(Gradients, OfKernels) {
     const char* const strategies[] = {"one-pass", "fused", "decoupled"};
     const ir::Definition tensors = graph::gradient_interface(def_);
-    std::size_t turn = GetParam().name.size();
+    std::size_t turn = turn_of(GetParam());
     for (const DType dtype : {F32, BF16}) {
         const std::vector<CompileOptions> ways = {
             {.entry = "backward", .strategy = strategies[turn++ % 3], .chunk = dtype == F32 ? 32 : 64}};
@@ -164,7 +164,7 @@ TEST_P(Gradients, OfKernelsFromKeptStates) {
     const char* const strategies[] = {"fused", "decoupled", "one-pass"};
     const std::string entry = "backward from states";
     const ir::Definition tensors = graph::gradient_interface(def_);
-    const std::size_t turn = GetParam().name.size();
+    const std::size_t turn = turn_of(GetParam());
     const DType dtype = turn % 2 == 0 ? F32 : BF16;
     const std::int64_t chunk = def_.fixed_chunk ? def_.fixed_chunk : dtype == F32 ? 32 : 64;
     const std::vector<CompileOptions> ways = {{.entry = "forward", .chunk = chunk, .chunk_states = true},
