@@ -94,6 +94,14 @@ class Pullback {
     Gradients product(ValueId dy);
     Gradients accumulated(Opcode sign);
     ValueId of_gates(ValueId rows, ValueId columns);
+    /// A matrix over pairs of tokens: what decays, and what lies next to it and does not (a token and itself;
+    /// exclusive: and the one before it). Ungated pairs come into the sums of gates twice and cancel but for their
+    /// roundings, in which steep gates leave everything else to drown: they are kept out.
+    struct Pairs {
+        ValueId gated, ungated;
+    };
+    Pairs pairs_of(ValueId p);
+    ValueId with_ungated(ValueId gated, ValueId pairs, ValueId x, bool reverse);
     Gradients decay_mask();
     Gradients decay_matmul();
     Gradients decay_apply();
@@ -354,23 +362,49 @@ ValueId Pullback::of_gates(ValueId rows, ValueId columns) {
 }
 
 Gradients Pullback::decay_mask() {
-    const ValueId w = emit(Opcode::Mul, {y_, dy_});
+    const ValueId w = pairs_of(emit(Opcode::Mul, {y_, dy_})).gated;
     return {of_gates(emit(Opcode::Sum, {w}, along(1)), emit(Opcode::Sum, {w}, along(0)))};
+}
+
+Pullback::Pairs Pullback::pairs_of(ValueId p) {
+    const auto from = [&](std::int64_t diagonal) {
+        Attrs attrs;
+        attrs.diagonal = diagonal;
+        return attrs;
+    };
+    const std::int64_t last = op_.attrs.exclusive ? -1 : 0;
+    return {emit(Opcode::Tril, {p}, from(last - 1)),
+            emit(Opcode::Triu, {emit(Opcode::Tril, {p}, from(last))}, from(last))};
+}
+
+ValueId Pullback::with_ungated(ValueId gated, ValueId pairs, ValueId x, bool reverse) {
+    if (!op_.attrs.exclusive) {
+        const ValueId itself = emit(Opcode::Unsqueeze, {emit(Opcode::Sum, {pairs}, along(1))}, along(1));
+        return emit(Opcode::Add, {gated, emit(Opcode::Mul, {itself, x})});
+    }
+    Attrs attrs;
+    attrs.trans_a = reverse;
+    return emit(Opcode::Add, {gated, emit(Opcode::MatmulOutFp32, {pairs, x}, attrs)});
 }
 
 Gradients Pullback::decay_matmul() {
     const ValueId q = arg(0), k = arg(1), g = arg(2);
-    const ValueId dq = emit(Opcode::DecayApply, {dy_, k, g}, running(0, false, op_.attrs.exclusive));
-    const ValueId dk = emit(Opcode::DecayApply, {dy_, q, g}, running(0, true, op_.attrs.exclusive));
-    return {dq, dk, of_gates(emit(Opcode::Mul, {q, dq}), emit(Opcode::Mul, {k, dk}))};
+    const Pairs pairs = pairs_of(dy_);
+    const ValueId dq = emit(Opcode::DecayApply, {pairs.gated, k, g}, running(0, false, op_.attrs.exclusive));
+    const ValueId dk = emit(Opcode::DecayApply, {pairs.gated, q, g}, running(0, true, op_.attrs.exclusive));
+    return {with_ungated(dq, pairs.ungated, k, false), with_ungated(dk, pairs.ungated, q, true),
+            of_gates(emit(Opcode::Mul, {q, dq}), emit(Opcode::Mul, {k, dk}))};
 }
 
 Gradients Pullback::decay_apply() {
     if (op_.attrs.reverse) refuse("in reverse", "");
     const ValueId p = arg(0), x = arg(1), g = arg(2);
     const ValueId dp = emit(Opcode::DecayMatmul, {dy_, x, g}, running(0, false, op_.attrs.exclusive));
-    const ValueId dx = emit(Opcode::DecayApply, {p, dy_, g}, running(0, true, op_.attrs.exclusive));
-    return {dp, dx, of_gates(emit(Opcode::Mul, {y_, dy_}), emit(Opcode::Mul, {x, dx}))};
+    const Pairs pairs = pairs_of(p);
+    const ValueId y = emit(Opcode::DecayApply, {pairs.gated, x, g}, running(0, false, op_.attrs.exclusive));
+    const ValueId dx = emit(Opcode::DecayApply, {pairs.gated, dy_, g}, running(0, true, op_.attrs.exclusive));
+    return {dp, with_ungated(dx, pairs.ungated, dy_, true),
+            of_gates(emit(Opcode::Mul, {y, dy_}), emit(Opcode::Mul, {x, dx}))};
 }
 
 Gradients Pullback::run() {

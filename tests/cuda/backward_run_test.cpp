@@ -139,6 +139,29 @@ TEST(BackwardSums, OverTokensAreAsPreciseAsTheirTerms) {
     EXPECT_LE(std::sqrt(squares / all), kBound);
 }
 
+// Gradients of gates so steep that 5e-5 of a token is left at the next one: e^-10 of the other gradients' size, and
+// held against their own. What a token has of itself, which no gate touches, must not come into them.
+class SteepGates : public testing::TestWithParam<std::string> {};
+
+TEST_P(SteepGates, HaveRightGradientsForTheirSize) {
+    constexpr double kGate = -10;
+    const ir::Definition def = program_named(GetParam()).make().define();
+    check::Problem problem{.T = 150, .H = 1, .sizes = {{"K", 64}, {"V", 64}}, .dtype = BF16, .gate = kGate};
+    CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = problem.sizes};
+    options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
+    const auto made = compiler::emitted(program::Module(def, BF16), options);
+    const check::Buffers buffers(program::tensors_of(options.entry, def), problem);
+    check::Reference reference = check::backward_reference(buffers, def, made->plan.schedule.chunk);
+    reference.least_scale = 0, reference.least_scales.clear();
+    emulated::Program("steep_" + GetParam(), made->plan).run(buffers.call(), 1);
+    for (const check::Difference& d : check::compare(buffers, reference).differences)
+        if (d.name == "grad_g") EXPECT_TRUE(d.ok) << d.relative_rms << ", allowed " << reference.tolerance;
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, SteepGates,
+                         testing::Values("gla", "kda", "rwkv6", "value_decay", "gated_delta_net", "shifted_gates"),
+                         [](const auto& test) { return test.param; });
+
 /// A matrix whose values are weighted by a number of the token before, and a number that decays.
 ir::Definition with_numbers_of_tokens() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");
