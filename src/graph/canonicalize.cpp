@@ -52,6 +52,15 @@ Rewrite simplify_view(const Function& out, const Op& op, const Args& args) {
     return std::nullopt;
 }
 
+/// A triangle of a triangle is the smaller of the two.
+Rewrite triangle_of_triangle(Function& out, const Op& op, const Args& args) {
+    const Op x = out.op(args[0]);
+    if (x.code != op.code) return std::nullopt;
+    const bool whole =
+        op.code == Opcode::Tril ? op.attrs.diagonal >= x.attrs.diagonal : op.attrs.diagonal <= x.attrs.diagonal;
+    return whole ? args[0] : make(out, op.code, {x.args[0]}, op, op.attrs);
+}
+
 /// A decay mask is its own lower triangle.
 Rewrite triangle_of_mask(const Function& out, const Op& op, const Args& args) {
     const Op& x = out.op(args[0]);
@@ -160,6 +169,9 @@ Op with_positive_axis(Op op, const Function& out, const Args& args) {
 
 Rewrite rewrite(Function& out, const Op& op, const Args& args) {
     if (const auto r = simplify_view(out, op, args)) return r;
+    if (op.code == Opcode::Tril || op.code == Opcode::Triu) {
+        if (const auto r = triangle_of_triangle(out, op, args)) return r;
+    }
     if (const auto r = triangle_of_mask(out, op, args)) return r;
     if (const auto r = last_of_cumsum(out, op, args)) return r;
     if (const auto r = fold_transposes(out, op, args)) return r;
