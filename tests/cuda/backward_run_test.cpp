@@ -152,10 +152,13 @@ TEST_P(SteepGates, HaveRightGradientsForTheirSize) {
     const auto made = compiler::emitted(program::Module(def, BF16), options);
     const check::Buffers buffers(program::tensors_of(options.entry, def), problem);
     check::Reference reference = check::backward_reference(buffers, def, made->plan.schedule.chunk);
-    reference.least_scale = 0, reference.least_scales.clear();
+    reference.least_scale = 0;
+    reference.least_scales.clear();
     emulated::Program("steep_" + GetParam(), made->plan).run(buffers.call(), 1);
     for (const check::Difference& d : check::compare(buffers, reference).differences)
-        if (d.name == "grad_g") EXPECT_TRUE(d.ok) << d.relative_rms << ", allowed " << reference.tolerance;
+        if (d.name == "grad_g") {
+            EXPECT_TRUE(d.ok) << d.relative_rms << ", allowed " << reference.tolerance;
+        }
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, SteepGates,
