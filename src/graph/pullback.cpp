@@ -94,14 +94,9 @@ class Pullback {
     Gradients product(ValueId dy);
     Gradients accumulated(Opcode sign);
     ValueId of_gates(ValueId rows, ValueId columns);
-    /// A matrix over pairs of tokens: what decays, and what lies next to it and does not (a token and itself;
-    /// exclusive: and the one before it). Ungated pairs come into the sums of gates twice and cancel but for their
-    /// roundings, in which steep gates leave everything else to drown: they are kept out.
-    struct Pairs {
-        ValueId gated, ungated;
-    };
-    Pairs pairs_of(ValueId p);
-    ValueId with_ungated(ValueId gated, ValueId pairs, ValueId x, bool reverse);
+    ValueId triangle(Opcode side, ValueId p, std::int64_t diagonal);
+    ValueId gated(ValueId p);
+    ValueId with_ungated(ValueId sums, ValueId p, ValueId x, bool reverse);
     Gradients decay_mask();
     Gradients decay_matmul();
     Gradients decay_apply();
@@ -361,50 +356,52 @@ ValueId Pullback::of_gates(ValueId rows, ValueId columns) {
     return where(g == -std::numeric_limits<double>::infinity(), 0.0, as_expression(sums)).value_in(out_, op_.where);
 }
 
+ValueId Pullback::triangle(Opcode side, ValueId p, std::int64_t diagonal) {
+    Attrs attrs;
+    attrs.diagonal = diagonal;
+    return emit(side, {p}, attrs);
+}
+
+/// Of a matrix over pairs of tokens those between which there is a gate. The nearest pairs have none (a token and
+/// itself; exclusive: and the one before it). They would come into the sums of gates twice and cancel but for their
+/// roundings, which are larger than all that steep gates leave.
+ValueId Pullback::gated(ValueId p) { return triangle(Opcode::Tril, p, op_.attrs.exclusive ? -2 : -1); }
+
+/// Sums over gated pairs, and what the nearest pairs of p add: of each one row of x.
+ValueId Pullback::with_ungated(ValueId sums, ValueId p, ValueId x, bool reverse) {
+    const std::int64_t nearest = op_.attrs.exclusive ? -1 : 0;
+    const ValueId pairs = triangle(Opcode::Triu, triangle(Opcode::Tril, p, nearest), nearest);
+    if (op_.attrs.exclusive) {
+        Attrs attrs;
+        attrs.trans_a = reverse;
+        return emit(Opcode::Add, {sums, emit(Opcode::MatmulOutFp32, {pairs, x}, attrs)});
+    }
+    const ValueId itself = emit(Opcode::Unsqueeze, {emit(Opcode::Sum, {pairs}, along(1))}, along(1));
+    return emit(Opcode::Add, {sums, emit(Opcode::Mul, {itself, x})});
+}
+
 Gradients Pullback::decay_mask() {
-    const ValueId w = pairs_of(emit(Opcode::Mul, {y_, dy_})).gated;
+    const ValueId w = gated(emit(Opcode::Mul, {y_, dy_}));
     return {of_gates(emit(Opcode::Sum, {w}, along(1)), emit(Opcode::Sum, {w}, along(0)))};
 }
 
-Pullback::Pairs Pullback::pairs_of(ValueId p) {
-    const auto from = [&](std::int64_t diagonal) {
-        Attrs attrs;
-        attrs.diagonal = diagonal;
-        return attrs;
-    };
-    const std::int64_t last = op_.attrs.exclusive ? -1 : 0;
-    return {emit(Opcode::Tril, {p}, from(last - 1)),
-            emit(Opcode::Triu, {emit(Opcode::Tril, {p}, from(last))}, from(last))};
-}
-
-ValueId Pullback::with_ungated(ValueId gated, ValueId pairs, ValueId x, bool reverse) {
-    if (!op_.attrs.exclusive) {
-        const ValueId itself = emit(Opcode::Unsqueeze, {emit(Opcode::Sum, {pairs}, along(1))}, along(1));
-        return emit(Opcode::Add, {gated, emit(Opcode::Mul, {itself, x})});
-    }
-    Attrs attrs;
-    attrs.trans_a = reverse;
-    return emit(Opcode::Add, {gated, emit(Opcode::MatmulOutFp32, {pairs, x}, attrs)});
-}
-
 Gradients Pullback::decay_matmul() {
-    const ValueId q = arg(0), k = arg(1), g = arg(2);
-    const Pairs pairs = pairs_of(dy_);
-    const ValueId dq = emit(Opcode::DecayApply, {pairs.gated, k, g}, running(0, false, op_.attrs.exclusive));
-    const ValueId dk = emit(Opcode::DecayApply, {pairs.gated, q, g}, running(0, true, op_.attrs.exclusive));
-    return {with_ungated(dq, pairs.ungated, k, false), with_ungated(dk, pairs.ungated, q, true),
+    const bool exclusive = op_.attrs.exclusive;
+    const ValueId q = arg(0), k = arg(1), g = arg(2), p = gated(dy_);
+    const ValueId dq = emit(Opcode::DecayApply, {p, k, g}, running(0, false, exclusive));
+    const ValueId dk = emit(Opcode::DecayApply, {p, q, g}, running(0, true, exclusive));
+    return {with_ungated(dq, dy_, k, false), with_ungated(dk, dy_, q, true),
             of_gates(emit(Opcode::Mul, {q, dq}), emit(Opcode::Mul, {k, dk}))};
 }
 
 Gradients Pullback::decay_apply() {
     if (op_.attrs.reverse) refuse("in reverse", "");
-    const ValueId p = arg(0), x = arg(1), g = arg(2);
-    const ValueId dp = emit(Opcode::DecayMatmul, {dy_, x, g}, running(0, false, op_.attrs.exclusive));
-    const Pairs pairs = pairs_of(p);
-    const ValueId y = emit(Opcode::DecayApply, {pairs.gated, x, g}, running(0, false, op_.attrs.exclusive));
-    const ValueId dx = emit(Opcode::DecayApply, {pairs.gated, dy_, g}, running(0, true, op_.attrs.exclusive));
-    return {dp, with_ungated(dx, pairs.ungated, dy_, true),
-            of_gates(emit(Opcode::Mul, {y, dy_}), emit(Opcode::Mul, {x, dx}))};
+    const bool exclusive = op_.attrs.exclusive;
+    const ValueId x = arg(1), g = arg(2), p = gated(arg(0));
+    const ValueId dp = emit(Opcode::DecayMatmul, {dy_, x, g}, running(0, false, exclusive));
+    const ValueId y = emit(Opcode::DecayApply, {p, x, g}, running(0, false, exclusive));
+    const ValueId dx = emit(Opcode::DecayApply, {p, dy_, g}, running(0, true, exclusive));
+    return {dp, with_ungated(dx, arg(0), dy_, true), of_gates(emit(Opcode::Mul, {y, dy_}), emit(Opcode::Mul, {x, dx}))};
 }
 
 Gradients Pullback::run() {

@@ -30,7 +30,8 @@ class Invariance : public testing::TestWithParam<Entry> {
             def_, {.dtype = F32, .sizes = check::sizes_for(def_, problem()), .strategy = strategy, .threads = threads});
         return attention.value();
     }
-    /// Of the strategies that every program admits, this program's: another one for each test.
+    /// Of the strategies that every program admits, whose chunks start at the same tokens in all calls, this
+    /// program's: another one for each test.
     [[nodiscard]] static std::vector<std::string> strategies(std::size_t shift) {
         return in_turn(GetParam(), std::vector<std::string>{"one-pass", "fused", "decoupled"}, 1, shift);
     }

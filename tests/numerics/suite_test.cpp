@@ -1,6 +1,6 @@
 /// Every program, strategy, element type, instruction set, chunk size and shape against the float64 recurrence, on the
 /// awkward problems of src/check/suite.h. What a variant does not admit (its recurrence itself is not finite) is
-/// skipped by the suite. In float32 each program goes all ways; elsewhere they take turns.
+/// skipped by the suite. In float32 each program goes through all strategies; otherwise programs take turns.
 #include <cmath>
 
 #include "frontend/join.h"
