@@ -207,7 +207,7 @@ class Synchroniser {
         expect(writes, done);
         if (storing_ && !writes.empty()) {
             add(done, line({{Kind::StoresRead}, {Kind::Barrier}}));
-            storing_ = false;
+            storing_ = false, read_.clear();  // what threads wrote is there for them, not yet for products
         }
         finish_readers(writes, done);
         if (meet(reads, written_) || meet(writes, written_) || meet(writes, read_)) barrier(done);

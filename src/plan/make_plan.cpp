@@ -329,6 +329,9 @@ class Planning {
         if (!graph.apart) {
             rules.output_groups = plan_.schedule.output_groups;
             rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
+            const bool products = std::any_of(graph.fn.ops.begin(), graph.fn.ops.end(),
+                                              [](const ir::Op& op) { return ir::is_matmul(op.code); });
+            rules.producer = plan_.schedule.producer && graph.loop == Loop::Scan && products;
         }
         rules.wide_late = plan_.schedule.wide_late;
         rules.split = split, rules.made_again = split && !back;

@@ -46,6 +46,7 @@ std::string to_string(const Schedule& s) {
                                                 : "",
                             s.tiles_ahead ? ", work of tiles ahead of it" : "",
                             s.output_groups     ? fmt::format(", roles for {}", s.output_groups + 2)
+                            : s.producer        ? ", a producer of inputs"
                             : s.block_tiles > 1 ? fmt::format(", blocks of {} tiles", s.block_tiles)
                                                 : "");
     if (!s.early.empty()) text += fmt::format(", {} in a scan of their own", fmt::join(s.early, ", "));

@@ -52,7 +52,8 @@ PreparedCall::PreparedCall(const Callable& callable, const CudaProgram& program,
         start.function = program.kernels()[k];
         start.cluster = cluster_of(how, start.function, layout.tasks, arguments.tokens);
         start.blocks = static_cast<unsigned>(how.cluster_rows > 0 ? layout.tasks * start.cluster : layout.blocks);
-        start.threads = static_cast<unsigned>(how.threads),
+        start.groups = static_cast<unsigned>(std::max(1, how.threads / callable.block_threads));
+        start.threads = static_cast<unsigned>(how.threads) / start.groups;
         start.shared_bytes = static_cast<unsigned>(how.shared_bytes);
         const bool after_kernel_ahead = k > 0 && layout_.kernels()[k - 1].tasks > 0;
         start.may_overlap = how.waits && !starts_.empty() && (after_kernel_ahead || !how.waits_late) &&
@@ -97,8 +98,8 @@ void PreparedCall::launch(const Addresses& addresses, Step step) const {
         void* parameters[] = {&arguments, &maps};  // kernels without roles take the first alone
         CudaLaunchAttribute attributes[2];
         CudaLaunch how;
-        how.grid_x = start.blocks, how.block_x = start.threads, how.shared_bytes = start.shared_bytes,
-        how.stream = stream;
+        how.grid_x = start.blocks, how.block_x = start.threads, how.block_y = start.groups;
+        how.shared_bytes = start.shared_bytes, how.stream = stream;
         how.attributes = attributes;
         if ((start.may_overlap && s > first) || start.early)
             attributes[how.attribute_count++] = {CudaLaunchAttribute::kMayOverlap, {1}};

@@ -147,9 +147,16 @@ std::int64_t fragment_registers(const Function& fn, const Roles* roles, std::uin
     return most;
 }
 
+constexpr std::int64_t kBytes = std::int64_t{228} * 1024,
+                       kReserved = 1024;  // of a Hopper GPU's; for each task, beside its own
+
+std::int64_t tasks_with_producer(const TileKernel& kernel) {
+    constexpr std::int64_t kMostHeld = 176;  // of 216 registers
+    const bool fit = 2 * (4 * kernel.scratch_floats + kReserved) <= kBytes;
+    return fit && fragment_registers(kernel.fn) <= kMostHeld ? 2 : 1;
+}
+
 std::int64_t tasks_at_once(const TileKernel& kernel) {
-    constexpr std::int64_t kBytes = std::int64_t{228} * 1024,
-                           kReserved = 1024;  // of a Hopper GPU's; for each task, beside its own
     // For matrices, of the 96 that a thread of five tasks has, of the 128 of four, and of the 168 of three.
     constexpr std::int64_t kRegistersOfFive = 64, kRegistersOfFour = 96, kRegistersOfThree = 128;
     const Function& fn = kernel.fn;
@@ -235,8 +242,9 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
     const Function formed = passes.run(Pass::FragmentForms, [&] { return in_forms(symbolic, fn, rules); });
     const bool by_tiles = rules.block_tiles > 1,
-               side_by_side = rules.stages > 1 && (rules.output_groups > 0 || by_tiles);
+               side_by_side = rules.stages > 1 && (rules.output_groups > 0 || by_tiles || rules.producer);
     const auto divided = [&](const Function& f) {
+        if (rules.producer) return roles_with_producer(f);
         return by_tiles ? roles_by_tiles(f, vectors_alone(f), inputs_with(kernel, rules.value_axis), rules.block_tiles,
                                          rules.buffers)
                         : roles_by_slices(f, vectors_alone(f), rules.output_groups);

@@ -33,8 +33,9 @@ struct FragmentRules {
     bool made_again = false;              ///< loops work out what costs little again, rather than find it in memory
     /// Warp groups that compute outputs, each of every other chunk; 0: one group does everything …
     int output_groups = 0;
-    int block_tiles = 1;  ///< … unless so many compute a tile each, and one what these have in common
-    int buffers = 1;      ///< … of each value that it hands over
+    bool producer = false;  ///< … beside which another one asks for the inputs,
+    int block_tiles = 1;    ///< … unless so many compute a tile each, and one what these have in common
+    int buffers = 1;        ///< … of each value that it hands over
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so
@@ -64,6 +65,8 @@ std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 std::int64_t fragment_registers(const ir::Function& fn, const Roles* roles = nullptr, std::uint8_t role = 0);
 /// How many tasks of single chunks share a multiprocessor, its memory and its registers.
 std::int64_t tasks_at_once(const TileKernel& kernel);
+/// How many tasks with a producer (tile/roles.h) do: two, if what the group that computes holds leaves the registers.
+std::int64_t tasks_with_producer(const TileKernel& kernel);
 /// Whether a matrix from global memory comes after something has been computed, when there is room for it.
 bool arrives_late(const ir::Function& fn, ir::ValueId v);
 /// The parts that an operand with this value has: those of inverses, however scaled; else one.

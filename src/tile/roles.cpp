@@ -21,8 +21,6 @@ class Division {
     Division(const Function& fn, const std::vector<ValueId>& vectors, int takers) : fn_(fn), vectors_(vectors) {
         roles_.of.assign(fn.ops.size(), 0);
         roles_.takers = takers;
-        for (const ir::Result& r : fn.results)
-            if (r.role == Role::Spill) refuse(Reason::StoredForLater, ir::described(fn, r.value));
     }
 
   protected:
@@ -43,6 +41,10 @@ class Division {
                is_fragment(fn_.op(op.args[0]).layout->space);
     }
 
+    void refuse_spills() const {
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::Spill) refuse(Reason::StoredForLater, ir::described(fn_, r.value));
+    }
     void mark(const std::vector<ValueId>& roots, std::uint8_t role) {
         const auto needed = ir::needed_for(fn_, roots);
         for (std::size_t v = 0; v < needed.size(); ++v)
@@ -92,6 +94,7 @@ class BySlices : Division {
   public:
     BySlices(const Function& fn, const std::vector<ValueId>& vectors, int output_groups)
         : Division(fn, vectors, output_groups) {
+        refuse_spills();
         std::vector<ValueId> carried, others;
         for (const ir::Result& r : fn.results) {
             if (r.role == Role::Before) continue;  // stored by the states' group
@@ -133,6 +136,7 @@ class ByTiles : Division {
     ByTiles(const Function& fn, const std::vector<ValueId>& vectors, const std::set<std::string>& of_tiles, int tiles,
             int buffers)
         : Division(fn, vectors, tiles) {
+        refuse_spills();
         roles_.by_tiles = true, roles_.buffers = buffers;
         std::vector<ValueId> own;
         for (ValueId v = 0; v < fn.size(); ++v) {
@@ -190,6 +194,12 @@ class ByTiles : Division {
 };
 
 }  // namespace
+
+Roles roles_with_producer(const Function& fn) {
+    Roles roles;
+    roles.of.assign(fn.ops.size(), Roles::kGives);
+    return roles;
+}
 
 Roles roles_by_slices(const Function& fn, const std::vector<ValueId>& vectors, int output_groups) {
     return BySlices(fn, vectors, output_groups).run();

@@ -1,12 +1,13 @@
 /// Warp specialisation: who does what where several warp groups share a block that goes through chunks in order. The
-/// first is the producer of inputs. The others divide the program in one of two ways:
+/// first is the producer of inputs. The others divide the program in one of three ways:
 ///
+///     not at all  there is one of them, which computes everything
 ///     by slices   the second computes the carried states of one tile; the others, each of every other chunk, its
 ///                 outputs
 ///     by tiles    the second computes what neither needs a state nor has the value axis; each of the others all that
 ///                 is left, of a tile of its own
 ///
-/// Either way the second gives and the others take: what they need of it is handed over through shared memory.
+/// The second gives and the others take: what they need of it is handed over through shared memory.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ struct Roles {
     std::vector<std::uint8_t> of;  ///< per value: the groups that compute it
     std::vector<Passed> passed;
     std::set<ir::ValueId> of_tiles;  ///< by tiles: parameters that arrive side by side, of all tiles
-    int takers = 0;                  ///< how many groups take; 0: the kernel has no outputs
+    int takers = 0;                  ///< how many groups take; 0: the second one makes everything
     int buffers = 0;                 ///< of each value that is passed; by slices, of each group that takes one
     std::int64_t taker_floats = 0;   ///< of memory that each group that takes has for itself, side by side
     std::int64_t barriers = 0;       ///< where the barriers lie in shared memory
@@ -54,6 +55,8 @@ struct Roles {
     }
 };
 
+/// A producer, and a group that does all else.
+Roles roles_with_producer(const ir::Function& fn);
 /// Of a function whose values have forms. Refused if the groups would have to share more than such operands.
 Roles roles_by_slices(const ir::Function& fn, const std::vector<ir::ValueId>& vectors, int output_groups);
 /// `of_tiles`: inputs by name that have the value axis. Refused, too, if the tiles have nothing in common.

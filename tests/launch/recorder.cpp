@@ -85,7 +85,7 @@ int cuLaunchKernelEx(const forge::runtime::CudaLaunch* how, void*, void** argume
     const int at = launches++;
     if (at >= kMost) return 0;
     forge::recorder::Launch& launch = record.launch[at];
-    launch = {how->grid_x, 1, how->block_x, how->shared_bytes, how->stream, {}, {}};
+    launch = {how->grid_x, 1, how->block_x * how->block_y, how->shared_bytes, how->stream, {}, {}};
     for (unsigned a = 0; a < how->attribute_count; ++a) {
         const forge::runtime::CudaLaunchAttribute& given = how->attributes[a];
         if (given.id == given.kClusters) launch.cluster = static_cast<unsigned>(given.value[0]);

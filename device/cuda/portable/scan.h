@@ -17,7 +17,7 @@ namespace detail {
 FORGE_DEVICE float* work() {
 #ifdef FORGE_GROUPS
     __shared__ float floats[FORGE_GROUPS * 2 * kThreads];
-    return floats + ptx::thread_in_block() / kThreads * 2 * kThreads;
+    return floats + ptx::group_in_block() * 2 * kThreads;
 #else
     __shared__ float floats[2 * kThreads];
     return floats;

@@ -31,11 +31,7 @@ constexpr int kWarps = kThreads / kLanes;
 /// of all operations of a chunk ahead of the loop over chunks, and run out of registers. Where several groups of
 /// kThreads share a block (FORGE_GROUPS), its number in the group.
 FORGE_DEVICE int thread() {
-#ifdef FORGE_GROUPS
-    const unsigned number = ptx::thread_in_block() % kThreads;
-#else
-    const unsigned number = ptx::thread_in_block();
-#endif
+    const unsigned number = ptx::thread_in_group();
     __builtin_assume(number < kThreads);
     return static_cast<int>(number);
 }
@@ -44,7 +40,9 @@ FORGE_DEVICE int warp() { return thread() / kLanes; }
 
 /// What any thread wrote before is seen by every thread after.
 #ifdef FORGE_GROUPS
-FORGE_DEVICE void sync() { ptx::barrier_sync(1 + ptx::thread_in_block() / kThreads, kThreads); }
+FORGE_DEVICE void sync() { ptx::barrier_sync(1 + ptx::group_in_block(), kThreads); }
+/// Of a kernel whose blocks have one group, beside others whose blocks have several: its barrier then is a constant.
+FORGE_DEVICE void only_group() { __builtin_assume(ptx::group_in_block() == 0); }
 #else
 FORGE_DEVICE void sync() { __syncthreads(); }
 #endif

@@ -20,6 +20,12 @@ __device__ __forceinline__ void bulk_load(unsigned shared, const void* global, u
         : "memory");
 }
 
+/// The reverse.
+__device__ __forceinline__ void bulk_store(void* global, unsigned shared, unsigned bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared), "r"(bytes)
+                 : "memory");
+}
+
 /// The box that begins at column c, row r, in plane p of volume q; zeros beyond the tensor's ends.
 __device__ __forceinline__ void tensor_load(unsigned shared, const void* map, int c, int r, int p, int q,
                                             unsigned barrier) {

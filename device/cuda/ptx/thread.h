@@ -4,11 +4,14 @@
 namespace forge::cuda::ptx {
 
 /// %tid.x; volatile: read where it is written, never kept from before.
-__device__ __forceinline__ unsigned thread_in_block() {
+__device__ __forceinline__ unsigned thread_in_group() {
     unsigned number;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
     return number;
 }
+
+/// %tid.y: blocks of several groups of threads have two axes.
+__device__ __forceinline__ unsigned group_in_block() { return threadIdx.y; }
 
 /// The same number, but what follows from it is computed where it is used, never kept from before.
 __device__ __forceinline__ unsigned anew(unsigned x) {

@@ -14,7 +14,7 @@
 namespace forge::cuda {
 
 /// The number of this thread's warp group.
-FORGE_DEVICE int group() { return static_cast<int>(ptx::thread_in_block()) / kThreads; }
+FORGE_DEVICE int group() { return static_cast<int>(ptx::group_in_block()); }
 
 /// Of a block's tiles, which the groups from the third on have, that of this group; of others the first one.
 FORGE_DEVICE int own_tile() { return group() < 2 ? 0 : group() - 2; }
@@ -143,6 +143,14 @@ FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typen
     for (int col = 0; col < O::kCols; col += kPanel)
         ptx::tensor_store(m.map, m.col + col, m.row + static_cast<int>(first), m.head, m.sequence,
                           ptx::shared_address(o.data) + col * O::kRows * 2);
+    ptx::bulk_commit();
+}
+
+/// The operand as it lies, for a later kernel; its memory may be written again after stores_read().
+template <class O>
+FORGE_DEVICE void store_image_by_copy(float* dst, const O& o) {
+    if (thread() != 0) return;
+    ptx::bulk_store(dst, ptx::shared_address(o.data), O::kPieces * 16);
     ptx::bulk_commit();
 }
 

@@ -42,10 +42,12 @@ void synchronise(Source& source) {
 }
 
 /// Of a block.
+int groups_of(const plan::Plan& plan, const plan::Kernel& kernel) {
+    return launch_of(plan, kernel).threads / plan.schedule.block_threads;
+}
 int most_groups(const plan::Plan& plan) {
     int most = 1;
-    for (const plan::Kernel& kernel : plan.kernels)
-        most = std::max(most, launch_of(plan, kernel).threads / plan.schedule.block_threads);
+    for (const plan::Kernel& kernel : plan.kernels) most = std::max(most, groups_of(plan, kernel));
     return most;
 }
 
@@ -76,6 +78,7 @@ Source tiles_source(const plan::Plan& plan) {
             if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
             else if (p.schedule.warp_groups() && &kernel != &p.kernels.back() && !has_kernel_beside(p, kernel))
                 own.prologue.emplace_back("ptx::let_next_kernel_start();");
+            if (groups_of(p, kernel) == 1 && most_groups(p) > 1) own.prologue.emplace_back("only_group();");
             if (starts_early(p, kernel)) own.prologue.emplace_back("ptx::begin_beside_kernel_before();");
             if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.overlaps = true;
             (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);

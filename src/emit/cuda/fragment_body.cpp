@@ -336,6 +336,11 @@ void FragmentBody::store_result(const ir::Result& r) {
         c_.reads(v);
         const std::int64_t part = transfers_.rows_of_image(r.name);
         const bool whole = part == size_of(fn_.op(v).type, 0) || size_of(fn_.op(v).type, 1) == tile::kBlock;
+        if (whole && roles_) {
+            out_.next({Kind::Store, "store_image " + c_.name(v), c_.memory(v)});
+            return out_.line("store_image_by_copy({}, {});", transfers_.spill_pointer(r.name, "block", r.at),
+                             c_.name(v));
+        }
         return out_.line("store_image{}({}, {});", whole ? "" : fmt::format("_part<{}>", part),
                          transfers_.spill_pointer(r.name, "block", r.at), c_.name(v));
     }

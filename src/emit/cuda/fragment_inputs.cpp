@@ -281,13 +281,14 @@ const TensorSlot& FragmentInputs::input_slot(ValueId v) const { return input_of(
 
 std::string FragmentInputs::next_vector(ValueId v) const { return c_.name(v) + "_next"; }
 
-/// A vector of the chunk at `row` + `chunks`; beyond the sequence's end it has no elements.
-std::string FragmentInputs::later_vector(ValueId v, const char* chunks) const {
+/// A vector of the chunk at `row`, or so many rows later; beyond the sequence's ends it has no elements.
+std::string FragmentInputs::later_vector(ValueId v, const std::string& rows) const {
     const int tensor = transfers_.tensor_of(fn_.op(v));
-    const std::string row = fmt::format("row{}", chunks);
-    return fmt::format("token_pair({}_rows + {} * call.tensors[{}].token, call.tensors[{}].token, rows_of({}), {})",
-                       cpp_identifier(fn_.op(v).attrs.name), *chunks ? "(" + row + ")" : row, tensor, tensor, row,
-                       float_literal(input_slot(v).pad));
+    const std::string row = rows.empty() ? "row" : direction_.row(rows);
+    const char* const there = direction_.reverse ? "rows_from_start" : "rows_of";
+    return fmt::format("token_pair({}_rows + {} * call.tensors[{}].token, call.tensors[{}].token, {}({}), {})",
+                       cpp_identifier(fn_.op(v).attrs.name), rows.empty() ? row : "(" + row + ")", tensor, tensor,
+                       there, row, float_literal(input_slot(v).pad));
 }
 
 /// A number that is no vector's: of parameters, constants, and what follows from them.
@@ -355,20 +356,23 @@ void FragmentInputs::ask_for_all() {
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (c_.is_param(v, Role::Input)) declare_map(fn_.op(v).attrs.name, transfers_.tensor_of(fn_.op(v)));
     out_.line("Turn<kStages> stage;");
-    out_.line("stage.skip(warp()), row += warp() * kChunk, block += warp() * call.heads;");
+    out_.line("stage.skip(warp()), row {0}= warp() * kChunk, block {0}= warp() * call.heads;", direction_.sign());
     std::vector<std::string> ask_for_next;
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (!through_registers(v)) continue;
+        if (direction_.reverse && ask_for_next.empty())
+            out_.line("const auto rows_from_start = [&](Size row) {{ return row < 0 ? 0 : rows_of(row); }};");
         out_.line("pair {} = {};", next_vector(v), later_vector(v, ""));
-        ask_for_next.push_back(fmt::format("{} = {};", next_vector(v), later_vector(v, " + kStages * kChunk")));
+        ask_for_next.push_back(fmt::format("{} = {};", next_vector(v), later_vector(v, "kStages * kChunk")));
     }
     declare_copying_start();
     declare_vectors();
     Statement loop{Kind::Loop, "chunks"};
     loop.step = c_.kernel.tiles.stages, loop.by_turns = true;
     out_.begin(std::move(loop),
-               "for (; warp() < kStages && row < at.end; row += kStages * kChunk, block += kStages * call.heads, "
-               "stage.lap ^= 1u)");
+               fmt::format("for (; warp() < kStages && {0}; row {1}= kStages * kChunk, block {1}= kStages * call.heads, "
+                           "stage.lap ^= 1u)",
+                           direction_.within("row"), direction_.sign()));
     const bool beside = plan_.is_beside(c_.kernel, plan::Loop::Scan);
     if (beside) {
         Statement made{Kind::WaitKernel};

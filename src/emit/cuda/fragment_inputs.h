@@ -78,7 +78,7 @@ class FragmentInputs {
     void vector(ir::ValueId v);
     [[nodiscard]] std::string number(ir::ValueId v) const;
     [[nodiscard]] std::string next_vector(ir::ValueId v) const;
-    [[nodiscard]] std::string later_vector(ir::ValueId v, const char* chunks) const;
+    [[nodiscard]] std::string later_vector(ir::ValueId v, const std::string& rows) const;
 
     Context& c_;
     Transfers& transfers_;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "emit/cuda/direction.h"
 #include "emit/cuda/fragment_body.h"
 #include "emit/cuda/fragment_states.h"
 #include "emit/statements.h"
+#include "tile/fragments.h"
 
 namespace forge::emit {
 namespace {
@@ -24,6 +26,7 @@ struct Registers {
 
 /// Several groups of outputs, each of every other chunk, hold little at a time; what tiles have in common does, too.
 Registers registers_for(const Roles& roles) {
+    if (roles.takers == 0) return {40, 216, 0};
     if (roles.by_tiles) return {40, 88, 192};
     return roles.takers == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128};
 }
@@ -122,9 +125,9 @@ class RolesWriter {
         }
     }
 
-    /// Two groups need not share registers out.
+    /// Two groups need not share registers out, but for those of a second task.
     void take_registers(const char* how, int count) {
-        if (!has_takers()) return;
+        if (!has_takers() && !(c_.plan.schedule.producer && tile::tasks_with_producer(c_.kernel.tiles) > 1)) return;
         out_.next({Kind::Registers, std::to_string(count)});
         out_.line("ptx::{}_registers<{}>();", how, count);
     }
@@ -135,10 +138,9 @@ class RolesWriter {
             if (r.role == ir::Role::Input)
                 inputs_.declare_map(r.name, c_.plan.tensor(plan::TensorSlot::Kind::Output, r.name));
     }
-    [[nodiscard]] bool stores_outputs(std::uint8_t role) const {
-        return std::any_of(c_.fn.results.begin(), c_.fn.results.end(), [&](const ir::Result& r) {
-            return r.role == ir::Role::Input && roles_.does(role, r.value);
-        });
+    [[nodiscard]] bool stores(std::uint8_t role, ir::Role results) const {
+        return std::any_of(c_.fn.results.begin(), c_.fn.results.end(),
+                           [&](const ir::Result& r) { return r.role == results && roles_.does(role, r.value); });
     }
 
     void begin_chunk(FragmentBody& body, bool stores) {
@@ -151,22 +153,27 @@ class RolesWriter {
     void take_every_chunk(std::uint8_t role, bool holds_states) {
         FragmentBody body(c_, transfers_, inputs_, role);
         FragmentStates states(c_, transfers_);
-        const bool stores = stores_outputs(role);
+        const bool outputs = stores(role, ir::Role::Input), spills = stores(role, ir::Role::Spill);
         if (holds_states) take_registers("more", role == Roles::kGives ? registers_.gives : registers_.takes);
         else take_registers("fewer", registers_.gives);
         body.declare_buffers();
-        if (stores) declare_outputs();
+        transfers_.declare_inputs([&](ir::ValueId v) { return !c_.is_param(v, ir::Role::Shifted) || c_.is_operand(v); });
+        if (outputs) declare_outputs();
         if (holds_states) states.start();
         out_.line("Turn<kStages> stage;");
         if (has_takers()) out_.line("[[maybe_unused]] Turn<{}> to;", buffers());
-        out_.begin({Kind::Loop, "chunks"}, fmt::format("for (; row < at.end; row += kChunk, stage.next(){})",
-                                                       has_takers() ? ", to.next()" : ""));
-        begin_chunk(body, stores);
+        const Direction direction{c_.kernel.graph.reverse};
+        const bool blocks = c_.plan.schedule.producer;  // of what other kernels read
+        out_.begin({Kind::Loop, "chunks"},
+                   fmt::format("for (; {}; row {}= kChunk, {}stage.next(){})", direction.within("row"),
+                               direction.sign(), blocks ? fmt::format("block {}= call.heads, ", direction.sign()) : "",
+                               has_takers() ? ", to.next()" : ""));
+        begin_chunk(body, outputs || spills);
         if (holds_states) states.store_before();
         body.operations();
         if (holds_states) body.keep_carried();
         out_.end();
-        if (stores) out_.add(stores_read());
+        if (outputs || spills) out_.add(stores_read());
         else if (holds_states && body.writes_memory()) out_.add(group_barrier());
         if (holds_states) states.store();
     }

@@ -43,8 +43,9 @@ bool starts_early(const plan::Plan& plan, const plan::Kernel& kernel) {
 }
 
 bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
-    const auto alone = [](const plan::Kernel& k) {
-        return k.engine == plan::Engine::WarpGroups && k.graph.loop == plan::Loop::Scan && !k.tiles.roles;
+    const auto alone = [&](const plan::Kernel& k) {
+        const bool one = !k.tiles.roles || plan.schedule.producer;  // group that computes
+        return k.engine == plan::Engine::WarpGroups && k.graph.loop == plan::Loop::Scan && one;
     };
     if (!waits_for_kernel_before(plan, kernel) || !alone(kernel)) return false;
     const plan::Kernel& before = *(&kernel - 1);

@@ -116,7 +116,8 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
         else {
             const Extent e = extent_of_scan(plan, kernel, problem);
             k.tasks = e.tasks, k.hops = e.hops;
-            if (kernel.tiles.roles || kernel.graph.transition_columns)
+            const bool roles = kernel.tiles.roles && !plan.schedule.producer;
+            if (roles || kernel.graph.transition_columns)
                 predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
             else predict_groups(k, kernel, gpu.multiprocessors);
         }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/place.h"
+#include "tile/fragments.h"
 
 namespace forge::target {
 
@@ -55,9 +56,32 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, con
     needs.refuse_for(Reason::SharedMemory, memory.bytes);
 }
 
+namespace {
+
+/// Whether as many tasks share a multiprocessor with a producer as without.
+bool as_many_with_producer(const plan::Plan& plan, bool two_tasks) {
+    return !two_tasks || std::all_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& kernel) {
+        return !kernel.tiles.roles || tile::tasks_with_producer(kernel.tiles) > 1;
+    });
+}
+
+}  // namespace
+
+Schedule with_producer(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
+    if (s.wide_late) return s;
+    const Schedule without = s;
+    s.producer = true;
+    try {
+        s = with_stages(s, memory, two_tasks, make_plan);
+        return as_many_with_producer(make_plan(s), two_tasks) ? s : without;
+    } catch (const Refused&) {
+        return without;
+    }
+}
+
 Schedule fit_with_outputs_apart(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
     try {
-        return with_stages(s, memory, two_tasks, make_plan);
+        return with_producer(with_stages(s, memory, two_tasks, make_plan), memory, two_tasks, make_plan);
     } catch (const Refused&) {
         s.wide_late = true;
         return with_stages(s, memory, two_tasks, make_plan);

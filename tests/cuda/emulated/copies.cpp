@@ -77,6 +77,15 @@ void Copies::start_bulk(unsigned shared, const void* global, unsigned bytes, uns
     bulk_.push_back({false, shared, bytes, barrier, global, {}, 0, 0});
 }
 
+void Copies::start_bulk_store(int thread, void* global, unsigned shared, unsigned bytes) {
+    if (reinterpret_cast<std::uintptr_t>(global) % kPieceBytes != 0 || bytes % kPieceBytes != 0)
+        throw std::runtime_error("a bulk store that is not aligned");
+    global_.expect(global, bytes);
+    static_cast<void>(memory_.at(shared, bytes, kPieceBytes));
+    bulk_.push_back({true, shared, bytes, 0, nullptr, {}, thread,
+                     threads_[static_cast<std::size_t>(thread)].store_groups, global});
+}
+
 void Copies::start_load(unsigned shared, const Hardware::Box& box, unsigned barrier) {
     poison(shared, bytes_of(box), kSwizzleBytes);
     bulk_.push_back({false, shared, bytes_of(box), barrier, nullptr, box, 0, 0});
@@ -100,7 +109,8 @@ void Copies::wait_for_stores(int thread, int pending) {
 void Copies::carry_out_bulk(std::size_t n) {
     const Bulk copy = bulk_[n];
     bulk_.erase(bulk_.begin() + static_cast<std::ptrdiff_t>(n));
-    if (copy.global) std::memcpy(memory_.at(copy.shared, copy.bytes, kPieceBytes), copy.global, copy.bytes);
+    if (copy.to) std::memcpy(copy.to, view_.seen().at(copy.shared, copy.bytes, kPieceBytes), copy.bytes);
+    else if (copy.global) std::memcpy(memory_.at(copy.shared, copy.bytes, kPieceBytes), copy.global, copy.bytes);
     else move_box(copy);
     if (copy.is_store) return;
     view_.written(copy.shared, copy.bytes);

@@ -26,6 +26,7 @@ class Copies {
     void commit(int thread);
     void wait(int thread, int pending);
     void start_bulk(unsigned shared, const void* global, unsigned bytes, unsigned barrier);
+    void start_bulk_store(int thread, void* global, unsigned shared, unsigned bytes);
     void start_load(unsigned shared, const Hardware::Box& box, unsigned barrier);
     void start_store(int thread, const Hardware::Box& box, unsigned shared);
     void commit_stores(int thread);
@@ -51,9 +52,10 @@ class Copies {
     struct Bulk {
         bool is_store;
         unsigned shared, bytes, barrier;
-        const void* global;  ///< null: a box
+        const void* global;  ///< null: a box, unless it is a store
         Hardware::Box box;
         int thread, group;
+        void* to = nullptr;  ///< of a store; null: a box
     };
     void carry_out(std::vector<Piece>& group) const;
     void poison(unsigned shared, std::size_t bytes, std::size_t alignment) const;

@@ -56,6 +56,7 @@ class Hardware {
         std::array<int, 4> at;
     };
     virtual void bulk_load(unsigned shared, const void* global, unsigned bytes, unsigned barrier) = 0;
+    virtual void bulk_store(void* global, unsigned shared, unsigned bytes) = 0;
     virtual void tensor_load(unsigned shared, const Box& box, unsigned barrier) = 0;
     virtual void tensor_store(const Box& box, unsigned shared) = 0;
     virtual void bulk_commit() = 0;

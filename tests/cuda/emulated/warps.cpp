@@ -74,6 +74,9 @@ class Block final : public Hardware {
     void bulk_load(unsigned shared, const void* global, unsigned bytes, unsigned barrier) override {
         copies_.start_bulk(shared, global, bytes, barrier);
     }
+    void bulk_store(void* global, unsigned shared, unsigned bytes) override {
+        copies_.start_bulk_store(running_, global, shared, bytes);
+    }
     void tensor_load(unsigned shared, const Box& box, unsigned barrier) override {
         copies_.start_load(shared, box, barrier);
     }

@@ -7,6 +7,9 @@ inline void barrier_expect(unsigned barrier, unsigned bytes) { forge_hardware->b
 inline void bulk_load(unsigned shared, const void* global, unsigned bytes, unsigned barrier) {
     forge_hardware->bulk_load(shared, global, bytes, barrier);
 }
+inline void bulk_store(void* global, unsigned shared, unsigned bytes) {
+    forge_hardware->bulk_store(global, shared, bytes);
+}
 inline void tensor_load(unsigned shared, const void* map, int c, int r, int p, int q, unsigned barrier) {
     forge_hardware->tensor_load(shared, {map, {c, r, p, q}}, barrier);
 }

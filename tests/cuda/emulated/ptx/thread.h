@@ -3,7 +3,8 @@
 
 namespace forge::cuda::ptx {
 
-inline unsigned thread_in_block() { return static_cast<unsigned>(forge_machine.thread()); }
+inline unsigned thread_in_group() { return static_cast<unsigned>(forge_machine.thread()) % FORGE_THREADS; }
+inline unsigned group_in_block() { return static_cast<unsigned>(forge_machine.thread()) / FORGE_THREADS; }
 inline unsigned anew(unsigned x) { return x; }
 inline void* block_memory() { return forge_machine.memory(); }
 
