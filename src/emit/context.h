@@ -43,13 +43,18 @@ struct Context {
         return fn.op(v).layout->space == ir::Layout::Space::Fragment ||
                fn.op(v).layout->space == ir::Layout::Space::Transposed;
     }
-    /// Whether a kernel has so many matrices in registers, each a text of its own, that it is short of instruction
-    /// cache: 128 KB are 8000 instructions, and a kernel of gradients had 16000.
+    /// Whether a kernel is short of instruction cache, without which it takes twice the time: 128 KB are 8000
+    /// instructions. Each matrix in registers has a text of its own, 16 of them with their sums and products about as
+    /// much as there is room for; decays of channels that are multiplied together have that of five.
     [[nodiscard]] bool long_text() const {
-        constexpr int kMany = 16;
-        int fragments = 0;
-        for (ir::ValueId v = 0; v < fn.size(); ++v) fragments += fn.op(v).layout && is_fragment(v);
-        return fragments >= kMany;
+        constexpr int kMany = 16, kWithDecays = 24, kOfDecays = 5;
+        int fragments = 0, decays = 0, groups = 0;
+        for (ir::ValueId v = 0; v < fn.size(); ++v) {
+            if (!fn.op(v).layout || !is_fragment(v)) continue;
+            const bool decay = fn.op(v).code == ir::Opcode::DecayMatmul;
+            ++fragments, decays += decay, groups += decay && kernel.tiles.work.contains(v);
+        }
+        return fragments >= kMany || fragments - decays + kOfDecays * groups >= kWithDecays;
     }
     [[nodiscard]] std::int64_t floats(ir::ValueId v) const {
         const ir::Op& op = fn.op(v);

@@ -64,7 +64,7 @@ std::string call_of(const Statement& s) {
         case Kind::Finish:
             return fmt::format("finish<{}>({})", s.pending, fmt::join(s.values, ", "));
         case Kind::StoresRead:
-            return "stores_read()";
+            return fmt::format("stores_read{}()", s.pending == 0 ? "" : fmt::format("<{}>", s.pending));
         case Kind::Fence:
             return "settle()";
         case Kind::Barrier:

@@ -56,11 +56,13 @@ class Run {
         int steps = 0;
         Clock clock;
         std::vector<int> fences;              ///< steps
-        std::vector<int> open, stores;        ///< asynchronous actors: copies not committed, stores
+        std::vector<int> open;                ///< asynchronous actors: copies not committed
+        std::deque<int> stores;               ///< … and stores, or kNone of those by threads
         std::deque<std::vector<int>> copies;  ///< groups
         std::deque<int> products;
         std::size_t group_barriers = 0, block_barriers = 0;  ///< that it has passed
     };
+    static constexpr int kNone = -1;
     /// An asynchronous actor.
     struct Asynchronous {
         int thread = 0;
@@ -104,7 +106,7 @@ class Run {
                 return true;
             case Kind::Store:
                 if (e.by_hardware) self.stores.push_back(start(t, e)), touch_all(t, self.stores.back(), e, true);
-                else touch_all(t, t, e, false);
+                else self.stores.push_back(kNone), touch_all(t, t, e, false);
                 return true;
             case Kind::Copy:
                 self.open.push_back(start(t, e)), touch_all(t, self.open.back(), e, false);
@@ -127,8 +129,8 @@ class Run {
                     has_ended(t, self.products.front());
                 return true;
             case Kind::StoresRead:
-                for (const int actor : self.stores) has_ended(t, actor);
-                self.stores.clear();
+                for (; self.stores.size() > static_cast<std::size_t>(s.pending); self.stores.pop_front())
+                    if (self.stores.front() != kNone) has_ended(t, self.stores.front());
                 return true;
             case Kind::Fence:
                 self.fences.push_back(self.steps);

@@ -65,7 +65,7 @@ enum class Kind : std::uint8_t {
     Commit,        ///< the copies since the last one are a group
     CopyWait,      ///< until at most `pending` groups of this thread's copies are under way
     Finish,        ///< until at most `pending` products are; `values` have come
-    StoresRead,    ///< until this thread's stores have read
+    StoresRead,    ///< until this thread's stores but the last `pending` have read
     Fence,         ///< what this thread wrote to shared memory is there for products and stores
     Barrier,       ///< of the threads of a group
     BlockBarrier,  ///< of all threads

@@ -72,6 +72,7 @@ class Synchroniser {
             case Kind::Line:
             case Kind::Wait:
                 if (has(s, Kind::Wait) || has(s, Kind::CopyWait)) read_.clear(), written_.clear();
+                if (has(s, Kind::StoresRead)) stores_.clear(), all_read_ = true;
                 note_waits(s);
                 break;
             case Kind::Compute:
@@ -108,7 +109,9 @@ class Synchroniser {
     void chunk(Statement& body) {
         for (const Statement& s : body.body)
             if (s.kind == Kind::Later) later_ = s;
-        readers_ = count_readers(body), released_ = false, storing_ = false, copied_.clear(), copies_.clear();
+        readers_ = count_readers(body), released_ = false, copied_.clear(), copies_.clear(), stores_.clear();
+        if (!all_read_) note_stores(body);  // of the chunk before
+        all_read_ = false;
         in_chunk_ = true;
         List done;
         for (Statement& s : body.body) visit(std::move(s), done);
@@ -119,6 +122,10 @@ class Synchroniser {
         body.body = std::move(done);
     }
 
+    void note_stores(const Statement& s) {
+        if (s.kind == Kind::Store) stores_.push_back(in_memory(s.reads));
+        for (const Statement& t : s.body) note_stores(t);
+    }
     [[nodiscard]] static bool reads_channel(const Statement& s) {
         return std::any_of(s.reads.begin(), s.reads.end(), [](const Access& a) { return !a.channel.empty(); });
     }
@@ -165,7 +172,7 @@ class Synchroniser {
         if (s.kind == Kind::Keep) s.copied = copied_.contains(s.values.at(0));
         if (s.kind == Kind::Issue && products_apart()) finish(products_.size(), done);
         if (s.kind == Kind::Issue) products_.push_back({s.writes.at(0).buffer, in_memory(s.reads)});
-        if (s.kind == Kind::Store) storing_ = true;
+        if (s.kind == Kind::Store) stores_.push_back(in_memory(s.reads));
         const int indent = indent_;
         done.push_back(std::move(s));
         indent_ = indent;
@@ -195,6 +202,19 @@ class Synchroniser {
         }
     }
 
+    /// For those that may still read this memory, and those before them.
+    void wait_for_stores(const Accesses& writes, List& done) {
+        for (std::size_t n = stores_.size(); n > 0; --n) {
+            if (!meet(stores_[n - 1], writes)) continue;
+            stores_.erase(stores_.begin(), stores_.begin() + static_cast<std::ptrdiff_t>(n));
+            Statement wait{Kind::StoresRead};
+            wait.pending = static_cast<int>(stores_.size());
+            add(done, line({std::move(wait), {Kind::Barrier}}));
+            read_.clear();  // what threads wrote is there for them, not yet for products
+            return;
+        }
+    }
+
     void finish_readers(const Accesses& writes, List& done) {
         for (std::size_t n = products_.size(); n > 0; --n)
             if (meet(products_[n - 1].reads, writes)) return finish(n, done);
@@ -205,10 +225,7 @@ class Synchroniser {
         const Accesses reads = in_memory(s.reads), writes = in_memory(s.writes);
         expect(reads, done);
         expect(writes, done);
-        if (storing_ && !writes.empty()) {
-            add(done, line({{Kind::StoresRead}, {Kind::Barrier}}));
-            storing_ = false, read_.clear();  // what threads wrote is there for them, not yet for products
-        }
+        wait_for_stores(writes, done);
         finish_readers(writes, done);
         if (meet(reads, written_) || meet(writes, written_) || meet(writes, read_)) barrier(done);
         append(read_, reads);
@@ -308,7 +325,8 @@ class Synchroniser {
     std::vector<Accesses> copies_;   ///< since a chunk has begun, under way; nothing of what later chunks read
     // In a chunk.
     bool in_chunk_ = false, released_ = false;
-    bool storing_ = false;          ///< a store that began may still read
+    bool all_read_ = false;         ///< stores of the chunk before, as one begins
+    std::vector<Accesses> stores_;  ///< what those read that may not have ended
     int readers_ = 0;               ///< statements to come that read what channels hand over
     std::set<std::string> waited_;  ///< channels that have been waited for
     std::set<std::string> copied_;  ///< values that are read while products are under way

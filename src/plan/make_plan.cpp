@@ -329,9 +329,18 @@ class Planning {
         if (!graph.apart) {
             rules.output_groups = plan_.schedule.output_groups;
             rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
-            const bool products = std::any_of(graph.fn.ops.begin(), graph.fn.ops.end(),
-                                              [](const ir::Op& op) { return ir::is_matmul(op.code); });
-            rules.producer = plan_.schedule.producer && graph.loop == Loop::Scan && products;
+            const bool matrices =
+                std::any_of(graph.fn.results.begin(), graph.fn.results.end(), [&](const ir::Result& r) {
+                    return r.role == ir::Role::State && graph.fn.op(r.value).type.rank() == 2;
+                });
+            // What the hardware does not copy a warp of the producer would, for all that compute.
+            const bool copied = std::none_of(graph.fn.ops.begin(), graph.fn.ops.end(), [](const ir::Op& op) {
+                const bool matrix = op.code == ir::Opcode::Param && op.type.rank() == 2;
+                return matrix && (op.attrs.role == ir::Role::Shifted ||
+                                  (op.attrs.role == ir::Role::Input && op.type.shape[0].factor != 1));
+            });
+            rules.producer = plan_.schedule.producer && graph.loop == Loop::Scan && matrices && copied;
+            rules.images_apart = plan_.schedule.images_apart;
         }
         rules.wide_late = plan_.schedule.wide_late;
         rules.split = split, rules.made_again = split && !back;

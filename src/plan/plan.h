@@ -59,7 +59,8 @@ struct Schedule {
     int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
     int output_groups = 0;
-    bool producer = false;  ///< … or one for inputs, and one for everything else
+    bool producer = false;      ///< … or one for inputs, and one for everything else
+    bool images_apart = false;  ///< … which has memory of its own for each matrix that it stores for other kernels
     /// … or one for inputs, one for what tiles have in common, and so many, with a tile each, for the rest.
     int block_tiles = 1;
     int buffers = 1;          ///< … of each value that is handed over

@@ -23,10 +23,10 @@ class PreparedCall {
   private:
     struct Start {
         CudaFunction function = nullptr;
-        unsigned blocks = 0, cluster = 1;  ///< cluster: of so many blocks
+        unsigned blocks = 0, cluster = 1;                    ///< cluster: of so many blocks
         unsigned threads = 0, groups = 1, shared_bytes = 0;  ///< threads: of each group
-        bool may_overlap = false;  ///< with the kernel before, whose end it waits for itself
-        bool early = false;        ///< the same of whatever the stream has before the call
+        bool may_overlap = false;                            ///< with the kernel before, whose end it waits for itself
+        bool early = false;                                  ///< the same of whatever the stream has before the call
         DeviceLayout::KernelCall call;
         MapLayout maps;
     };

@@ -147,8 +147,10 @@ class Memory {
             for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = end;
             last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], end);
         }
+        const bool images_apart = roles_ && roles_->images_apart;
         for (const ir::Result& r : fn_.results)
-            if (is_carried(r.role)) last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = fn_.size();
+            if (is_carried(r.role) || (images_apart && r.role == Role::Spill))
+                last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = fn_.size();
     }
 
     /// The last of what is made together with a value: by products of what decays, or in a loop.

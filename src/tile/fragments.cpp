@@ -244,7 +244,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     const bool by_tiles = rules.block_tiles > 1,
                side_by_side = rules.stages > 1 && (rules.output_groups > 0 || by_tiles || rules.producer);
     const auto divided = [&](const Function& f) {
-        if (rules.producer) return roles_with_producer(f);
+        if (rules.producer) return roles_with_producer(f, rules.images_apart);
         return by_tiles ? roles_by_tiles(f, vectors_alone(f), inputs_with(kernel, rules.value_axis), rules.block_tiles,
                                          rules.buffers)
                         : roles_by_slices(f, vectors_alone(f), rules.output_groups);
@@ -252,7 +252,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     fn = passes.run(Pass::FragmentOrder, [&] {
         if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty(formed);
         if (rules.stages == 1) return frugal(formed, rules.split);
-        if (!side_by_side) {
+        if (!side_by_side || rules.producer) {
             Function order = overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
             return rules.wide_late ? with_wide_inputs_late(order) : order;
         }

@@ -195,8 +195,9 @@ class ByTiles : Division {
 
 }  // namespace
 
-Roles roles_with_producer(const Function& fn) {
+Roles roles_with_producer(const Function& fn, bool images_apart) {
     Roles roles;
+    roles.images_apart = images_apart;
     roles.of.assign(fn.ops.size(), Roles::kGives);
     return roles;
 }

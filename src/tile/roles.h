@@ -31,6 +31,7 @@ struct Roles {
     };
 
     bool by_tiles = false;
+    bool images_apart = false;     ///< what is stored for other kernels shares its memory with nothing else
     std::vector<std::uint8_t> of;  ///< per value: the groups that compute it
     std::vector<Passed> passed;
     std::set<ir::ValueId> of_tiles;  ///< by tiles: parameters that arrive side by side, of all tiles
@@ -56,7 +57,7 @@ struct Roles {
 };
 
 /// A producer, and a group that does all else.
-Roles roles_with_producer(const ir::Function& fn);
+Roles roles_with_producer(const ir::Function& fn, bool images_apart);
 /// Of a function whose values have forms. Refused if the groups would have to share more than such operands.
 Roles roles_by_slices(const ir::Function& fn, const std::vector<ir::ValueId>& vectors, int output_groups);
 /// `of_tiles`: inputs by name that have the value axis. Refused, too, if the tiles have nothing in common.

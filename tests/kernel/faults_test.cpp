@@ -25,7 +25,8 @@ using List = std::vector<Statement>;
 const char *const kPortable = "scalar_gla, portable, one-pass, bf16, 128 x 128, 220 KiB",
                   *const kFar = "gated_delta_net, portable, segmented, bf16, 256 x 256, 92 KiB",
                   *const kRoles = "scalar_gla, warp groups, one-pass, bf16, 128 x 128, 32 tasks",
-                  *const kAlone = "scalar_gla, warp groups, one-pass, bf16, 64 x 64, 512 tasks",
+                  *const kAlone = "scalar_gla, warp groups, segmented, bf16, 64 x 64, 512 tasks",
+                  *const kProducer = "scalar_gla, warp groups, one-pass, bf16, 64 x 64, 512 tasks",
                   *const kBlocks = "gated_delta_net, warp groups, one-pass, bf16, 128 x 128, 512 tasks",
                   *const kBeside = "gated_delta_net, warp groups, one-pass, bf16, 64 x 64, 32 tasks",
                   *const kSegmented = "gated_delta_net, warp groups, segmented, bf16, 64 x 64, 32 tasks",
@@ -71,9 +72,16 @@ INSTANTIATE_TEST_SUITE_P(
         Dropped{"Portable", kPortable, {}}, Dropped{"Far", kFar, {}}, Dropped{"Roles", kRoles, {}},
         Dropped{"Alone",
                 kAlone,
-                {"forge_scalar_gla_scan: loop 'chunks' > body 'chunk' > operation 't_o_2' > line > fence",
+                {"forge_scalar_gla_summaries: loop 'chunks' > line > fence", "forge_scalar_gla_summaries: line > fence",
+                 "forge_scalar_gla_summaries: line > barrier", "forge_scalar_gla_summaries: line > fence",
+                 "forge_scalar_gla_summaries: line > barrier",
+                 "forge_scalar_gla_scan: loop 'chunks' > body 'chunk' > operation 't_o_2' > line > fence",
                  "forge_scalar_gla_scan: loop 'chunks' > body 'chunk' > operation 't_o_2' > line > fence",
                  "forge_scalar_gla_scan: line > fence", "forge_scalar_gla_scan: line > barrier"}},
+        Dropped{"Producer",
+                kProducer,
+                {"forge_scalar_gla_scan: role 'states' > loop 'chunks' > body 'chunk' > operation 't_o_2' > line > "
+                 "fence"}},
         Dropped{"Blocks",
                 kBlocks,
                 {"forge_gated_delta_net_scan: role 'common' > loop 'chunks' > body 'chunk' > operation 'v13' > line > "
@@ -181,6 +189,18 @@ TEST_P(PlantedFaults, AreFound) {
     ASSERT_EQ(kernel::find_hazards(kernel), std::vector<std::string>{});
     GetParam().plant(kernel);
     EXPECT_FALSE(kernel::find_hazards(kernel).empty());
+}
+
+// A producer's kernels wait for stores of the chunk before only where they write over what those read.
+TEST(StoresRead, AreAwaitedNoLessThanNeeded) {
+    int waits = 0;
+    for (const Kernel& kernel : kernels_of_plan(kBackward))
+        for (const Place& place : places_of(kernel.body, of_kind(Kind::StoresRead))) {
+            Kernel faulty = kernel;
+            ++at(faulty.body, place).pending, ++waits;
+            EXPECT_FALSE(kernel::find_hazards(faulty).empty()) << kernel.name << ": " << described(kernel.body, place);
+        }
+    EXPECT_GT(waits, 0);
 }
 
 std::vector<Fault> faults_in_roles() {

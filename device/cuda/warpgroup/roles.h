@@ -133,17 +133,22 @@ FORGE_DEVICE void start_rows(const O& o, const typename O::T* src, Size row_stri
     else detail::move_numbers<Warp>(o, src, row_stride, col_stride, rows);
 }
 
+/// Each store is one group, those that threads make an empty one (kernel::Kind::StoresRead).
+FORGE_DEVICE void end_of_stores() {
+    if (thread() == 0) ptx::bulk_commit();
+}
+
 /// As in move.h, or by a copy. The operand's memory may be written again after stores_read().
 template <class O>
 FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typename O::T* dst, Size row_stride,
                                 Size col_stride, const O& o, int rows) {
-    if (!by_copy) return store_operand(dst, row_stride, col_stride, o, rows);
+    if (!by_copy) return store_operand(dst, row_stride, col_stride, o, rows), end_of_stores();
     if (thread() != 0) return;
 #pragma unroll
     for (int col = 0; col < O::kCols; col += kPanel)
         ptx::tensor_store(m.map, m.col + col, m.row + static_cast<int>(first), m.head, m.sequence,
                           ptx::shared_address(o.data) + col * O::kRows * 2);
-    ptx::bulk_commit();
+    end_of_stores();
 }
 
 /// The operand as it lies, for a later kernel; its memory may be written again after stores_read().
@@ -151,7 +156,7 @@ template <class O>
 FORGE_DEVICE void store_image_by_copy(float* dst, const O& o) {
     if (thread() != 0) return;
     ptx::bulk_store(dst, ptx::shared_address(o.data), O::kPieces * 16);
-    ptx::bulk_commit();
+    end_of_stores();
 }
 
 /// Of a matrix that has fewer columns in memory (part.h); copies do not write what lies behind them.
@@ -159,12 +164,13 @@ template <class O>
 FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typename O::T* dst, Size row_stride,
                                 Size col_stride, const O& o, int rows, int cols) {
     if (by_copy) store_operand(true, m, first, dst, row_stride, col_stride, o, rows);
-    else store_operand(dst, row_stride, col_stride, o, rows, cols);
+    else store_operand(dst, row_stride, col_stride, o, rows, cols), end_of_stores();
 }
 
-/// Memory that this group's stores read may be written after the group's next barrier.
+/// Memory that this group's stores read, but for the last PENDING ones, may be written after the group's next barrier.
+template <int PENDING = 0>
 FORGE_DEVICE void stores_read() {
-    if (thread() == 0) ptx::bulk_wait_read<0>();
+    if (thread() == 0) ptx::bulk_wait_read<PENDING>();
 }
 
 }  // namespace forge::cuda

@@ -369,10 +369,11 @@ void FragmentInputs::ask_for_all() {
     declare_vectors();
     Statement loop{Kind::Loop, "chunks"};
     loop.step = c_.kernel.tiles.stages, loop.by_turns = true;
-    out_.begin(std::move(loop),
-               fmt::format("for (; warp() < kStages && {0}; row {1}= kStages * kChunk, block {1}= kStages * call.heads, "
-                           "stage.lap ^= 1u)",
-                           direction_.within("row"), direction_.sign()));
+    out_.begin(
+        std::move(loop),
+        fmt::format("for (; warp() < kStages && {0}; row {1}= kStages * kChunk, block {1}= kStages * call.heads, "
+                    "stage.lap ^= 1u)",
+                    direction_.within("row"), direction_.sign()));
     const bool beside = plan_.is_beside(c_.kernel, plan::Loop::Scan);
     if (beside) {
         Statement made{Kind::WaitKernel};

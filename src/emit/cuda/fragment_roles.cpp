@@ -157,7 +157,8 @@ class RolesWriter {
         if (holds_states) take_registers("more", role == Roles::kGives ? registers_.gives : registers_.takes);
         else take_registers("fewer", registers_.gives);
         body.declare_buffers();
-        transfers_.declare_inputs([&](ir::ValueId v) { return !c_.is_param(v, ir::Role::Shifted) || c_.is_operand(v); });
+        transfers_.declare_inputs(
+            [&](ir::ValueId v) { return !c_.is_param(v, ir::Role::Shifted) || c_.is_operand(v); });
         if (outputs) declare_outputs();
         if (holds_states) states.start();
         out_.line("Turn<kStages> stage;");
@@ -168,7 +169,7 @@ class RolesWriter {
                    fmt::format("for (; {}; row {}= kChunk, {}stage.next(){})", direction.within("row"),
                                direction.sign(), blocks ? fmt::format("block {}= call.heads, ", direction.sign()) : "",
                                has_takers() ? ", to.next()" : ""));
-        begin_chunk(body, outputs || spills);
+        begin_chunk(body, outputs && !spills);  // of what other kernels read some may still be on its way
         if (holds_states) states.store_before();
         body.operations();
         if (holds_states) body.keep_carried();

@@ -117,8 +117,7 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
             const Extent e = extent_of_scan(plan, kernel, problem);
             k.tasks = e.tasks, k.hops = e.hops;
             const bool roles = kernel.tiles.roles && !plan.schedule.producer;
-            if (roles || kernel.graph.transition_columns)
-                predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
+            if (roles || kernel.graph.transition_columns) predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
             else predict_groups(k, kernel, gpu.multiprocessors);
         }
         cost.seconds += emit::runs_beside_kernel_before(plan, kernel)

@@ -58,11 +58,15 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, con
 
 namespace {
 
-/// Whether as many tasks share a multiprocessor with a producer as without.
+/// Whether there are kernels with a producer, of which as many tasks share a multiprocessor as without.
 bool as_many_with_producer(const plan::Plan& plan, bool two_tasks) {
-    return !two_tasks || std::all_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& kernel) {
-        return !kernel.tiles.roles || tile::tasks_with_producer(kernel.tiles) > 1;
-    });
+    bool any = false;
+    for (const plan::Kernel& kernel : plan.kernels) {
+        if (!kernel.tiles.roles) continue;
+        if (two_tasks && tile::tasks_with_producer(kernel.tiles) == 1) return false;
+        any = true;
+    }
+    return any;
 }
 
 }  // namespace
@@ -73,9 +77,17 @@ Schedule with_producer(Schedule s, const SharedMemory& memory, bool two_tasks, c
     s.producer = true;
     try {
         s = with_stages(s, memory, two_tasks, make_plan);
-        return as_many_with_producer(make_plan(s), two_tasks) ? s : without;
+        if (!as_many_with_producer(make_plan(s), two_tasks)) return without;
     } catch (const Refused&) {
         return without;
+    }
+    Schedule apart = s;
+    apart.images_apart = true;
+    try {
+        apart = with_stages(apart, memory, two_tasks, make_plan);
+        return apart.stages == s.stages && as_many_with_producer(make_plan(apart), two_tasks) ? apart : s;
+    } catch (const Refused&) {
+        return s;
     }
 }
 

@@ -82,8 +82,8 @@ void Copies::start_bulk_store(int thread, void* global, unsigned shared, unsigne
         throw std::runtime_error("a bulk store that is not aligned");
     global_.expect(global, bytes);
     static_cast<void>(memory_.at(shared, bytes, kPieceBytes));
-    bulk_.push_back({true, shared, bytes, 0, nullptr, {}, thread,
-                     threads_[static_cast<std::size_t>(thread)].store_groups, global});
+    bulk_.push_back(
+        {true, shared, bytes, 0, nullptr, {}, thread, threads_[static_cast<std::size_t>(thread)].store_groups, global});
 }
 
 void Copies::start_load(unsigned shared, const Hardware::Box& box, unsigned barrier) {
