@@ -441,6 +441,12 @@ std::int64_t Transfers::rows_of_image(const std::string& spill) const {
     return size_of(tile::with_sizes(spill_slot(spill).type, sizes), 0);
 }
 
+std::string Transfers::part_of_image(const std::string& spill, const ir::Type& held) const {
+    const std::int64_t rows = rows_of_image(spill);
+    const bool whole = rows == size_of(held, 0) || size_of(held, 1) == tile::kBlock;
+    return whole ? "" : fmt::format("_part<{}>", rows);
+}
+
 /// Floats from the beginning of a spill to the block of it that begins at `at`: of an image, to a block of a panel.
 std::int64_t Transfers::offset_in_spill(const plan::SpillSlot& slot, const At& at) const {
     std::int64_t floats = 0;

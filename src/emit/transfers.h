@@ -69,6 +69,8 @@ class Transfers {
 
     /// Of a spill that is an operand, whole.
     [[nodiscard]] std::int64_t rows_of_image(const std::string& spill) const;
+    /// `_part<…>` if what a kernel holds of one, some of its rows, does not lie there in one piece; else nothing.
+    [[nodiscard]] std::string part_of_image(const std::string& spill, const ir::Type& held) const;
     /// Where a block of a spill begins for this task, or a part of it that begins at `at`: scans that take part of an
     /// axis see their part.
     [[nodiscard]] std::string spill_pointer(const std::string& spill, const char* block, const At& at = {}) const;

@@ -9,6 +9,7 @@
 #include "forge/error.h"
 #include "graph/expression.h"
 #include "ir/definition.h"
+#include "ir/triangular.h"
 
 namespace forge::graph {
 namespace {
@@ -370,6 +371,7 @@ ValueId Pullback::gated(ValueId p) { return triangle(Opcode::Tril, p, op_.attrs.
 /// Sums over gated pairs, and what the nearest pairs of p add: of each one row of x.
 ValueId Pullback::with_ungated(ValueId sums, ValueId p, ValueId x, bool reverse) {
     const std::int64_t nearest = op_.attrs.exclusive ? -1 : 0;
+    if (nearest == 0 && ir::triangle_of(out_, p) == ir::Triangle::StrictLower) return sums;
     const ValueId pairs = triangle(Opcode::Triu, triangle(Opcode::Tril, p, nearest), nearest);
     if (op_.attrs.exclusive) {
         Attrs attrs;

@@ -110,6 +110,17 @@ FORGE_DEVICE void start_image(const O& o, const float* src) {
             ptx::copy_16(to + static_cast<unsigned>(n) * 16, from + n * 4, 16);
 }
 
+/// The same of some rows of an image of ROWS, whose panels of columns lie one after the other.
+template <int ROWS, class O>
+FORGE_DEVICE void start_image_part(const O& o, const float* src) {
+    static_assert(O::kParts == 1);
+    constexpr int kPieces = O::kRows * kPanel / kPiece, kWhole = ROWS * kPanel / kPiece;  // of a panel
+    const unsigned to = ptx::shared_address(o.data);
+    for (int n = thread(); n < O::kPieces; n += kThreads)
+        ptx::copy_16(to + static_cast<unsigned>(n) * 16,
+                     ptx::global_address(src + (n / kPieces * kWhole + n % kPieces) * 4), 16);
+}
+
 /// M x N floats into a tile with rows LD apart; N is a multiple of 4.
 template <int M, int N, int LD, class Who = Group>
 FORGE_DEVICE void start_tile(float* tile, const float* src, Size row_stride, Size col_stride, int rows) {

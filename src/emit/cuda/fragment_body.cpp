@@ -102,8 +102,11 @@ void FragmentBody::declare_arrived() {
 /// What other kernels left and loops read where it lies.
 void FragmentBody::declare_images() {
     for (ValueId v = 0; v < fn_.size(); ++v)
-        if (c_.is_param(v, Role::Spill) && fn_.op(v).layout->space == Space::Spill)
+        if (c_.is_param(v, Role::Spill) && fn_.op(v).layout->space == Space::Spill) {
+            if (!transfers_.part_of_image(fn_.op(v).attrs.name, fn_.op(v).type).empty())
+                throw InternalError("emit: some rows of an image are read where they lie: " + ir::described(fn_, v));
             declare_buffer(v, transfers_.spill_pointer(fn_.op(v).attrs.name, "block", fn_.op(v).attrs.at));
+        }
 }
 
 void FragmentBody::begin_chunk(Statement arrive) {
@@ -334,15 +337,13 @@ void FragmentBody::store_result(const ir::Result& r) {
         return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block", r.at) : transfers_.store_output(r);
     if (r.role == Role::Spill) {
         c_.reads(v);
-        const std::int64_t part = transfers_.rows_of_image(r.name);
-        const bool whole = part == size_of(fn_.op(v).type, 0) || size_of(fn_.op(v).type, 1) == tile::kBlock;
-        if (whole && roles_) {
+        const std::string part = transfers_.part_of_image(r.name, fn_.op(v).type);
+        if (part.empty() && roles_) {
             out_.next({Kind::Store, "store_image " + c_.name(v), c_.memory(v)});
             return out_.line("store_image_by_copy({}, {});", transfers_.spill_pointer(r.name, "block", r.at),
                              c_.name(v));
         }
-        return out_.line("store_image{}({}, {});", whole ? "" : fmt::format("_part<{}>", part),
-                         transfers_.spill_pointer(r.name, "block", r.at), c_.name(v));
+        return out_.line("store_image{}({}, {});", part, transfers_.spill_pointer(r.name, "block", r.at), c_.name(v));
     }
     const int tensor = plan_.tensor(Slot::Output, r.name);
     const std::string rows = FragmentInputs::token_matrix(plan_, r.name, tensor, r.at);
