@@ -147,16 +147,9 @@ std::int64_t fragment_registers(const Function& fn, const Roles* roles, std::uin
     return most;
 }
 
-constexpr std::int64_t kBytes = std::int64_t{228} * 1024,
-                       kReserved = 1024;  // of a Hopper GPU's; for each task, beside its own
-
-std::int64_t tasks_with_producer(const TileKernel& kernel) {
-    constexpr std::int64_t kMostHeld = 176;  // of 216 registers
-    const bool fit = 2 * (4 * kernel.scratch_floats + kReserved) <= kBytes;
-    return fit && fragment_registers(kernel.fn) <= kMostHeld ? 2 : 1;
-}
-
 std::int64_t tasks_at_once(const TileKernel& kernel) {
+    constexpr std::int64_t kBytes = std::int64_t{228} * 1024,
+                           kReserved = 1024;  // of a Hopper GPU's; for each task, beside its own
     // For matrices, of the 96 that a thread of five tasks has, of the 128 of four, and of the 168 of three.
     constexpr std::int64_t kRegistersOfFive = 64, kRegistersOfFour = 96, kRegistersOfThree = 128;
     const Function& fn = kernel.fn;

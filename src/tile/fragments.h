@@ -66,8 +66,6 @@ std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);
 std::int64_t fragment_registers(const ir::Function& fn, const Roles* roles = nullptr, std::uint8_t role = 0);
 /// How many tasks of single chunks share a multiprocessor, its memory and its registers.
 std::int64_t tasks_at_once(const TileKernel& kernel);
-/// How many tasks with a producer (tile/roles.h) do: two, if what the group that computes holds leaves the registers.
-std::int64_t tasks_with_producer(const TileKernel& kernel);
 /// Whether a matrix from global memory comes after something has been computed, when there is room for it.
 bool arrives_late(const ir::Function& fn, ir::ValueId v);
 /// The parts that an operand with this value has: those of inverses, however scaled; else one.

@@ -181,13 +181,15 @@ TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
 }
 
 TEST(WarpGroupSource, IsAsBefore) {
-    const auto source = [](std::int64_t tasks, std::int64_t v = 128) {
-        return emit::emit_cuda(
-            plan_for(program_named("scalar_gla"), {.v = v, .strategy = plan::Strategy::OnePass, .tasks = tasks}));
+    const auto source = [](std::int64_t tasks, std::int64_t v = 128,
+                           plan::Strategy strategy = plan::Strategy::OnePass) {
+        return emit::emit_cuda(plan_for(program_named("scalar_gla"), {.v = v, .strategy = strategy, .tasks = tasks}));
     };
     EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_warp_groups.cu", source(kFewTasks)));
     EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_block_of_tiles.cu", source(kManyTasks)));
-    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_producer.cu", source(kManyTasks, 64)));
+    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_one_warp_group.cu", source(kManyTasks, 64)));
+    EXPECT_TRUE(
+        same_as_file(root() / "tests/golden/scalar_gla_producer.cu", source(kFewTasks, 128, plan::Strategy::Fused)));
 }
 
 // What the compiler makes of them. It reports products that it could not leave under way, or whose registers it had to

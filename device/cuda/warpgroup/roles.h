@@ -127,8 +127,8 @@ FORGE_DEVICE void copy_image_part(unsigned filled, const O& o, const float* src)
     static_assert(O::kParts == 1);
 #pragma unroll
     for (int col = 0; col < O::kCols; col += kPanel)
-        ptx::bulk_load(ptx::shared_address(o.data) + col * O::kRows * 2, src + col * ROWS / 2,
-                       O::kRows * kPanel * 2, filled);
+        ptx::bulk_load(ptx::shared_address(o.data) + col * O::kRows * 2, src + col * ROWS / 2, O::kRows * kPanel * 2,
+                       filled);
 }
 
 template <int FLOATS>

@@ -63,8 +63,6 @@ class FragmentKernel {
     [[nodiscard]] std::string launch_bounds() const {
         const bool small =
             loop_ == Loop::Summaries && plan_.schedule.summaries > 0;  // there are as many as two per multiprocessor
-        if (c_.kernel.tiles.roles && plan_.schedule.producer)
-            return fmt::format("FORGE_KERNEL_OF(2, {})", tile::tasks_with_producer(c_.kernel.tiles));
         if (const auto& roles = c_.kernel.tiles.roles)
             return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->takers == 0 ? 2 : 1);
         if (plan_.is_beside(c_.kernel, Loop::Chunks))

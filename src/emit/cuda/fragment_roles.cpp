@@ -6,7 +6,6 @@
 #include "emit/cuda/fragment_body.h"
 #include "emit/cuda/fragment_states.h"
 #include "emit/statements.h"
-#include "tile/fragments.h"
 
 namespace forge::emit {
 namespace {
@@ -26,7 +25,6 @@ struct Registers {
 
 /// Several groups of outputs, each of every other chunk, hold little at a time; what tiles have in common does, too.
 Registers registers_for(const Roles& roles) {
-    if (roles.takers == 0) return {40, 216, 0};
     if (roles.by_tiles) return {40, 88, 192};
     return roles.takers == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128};
 }
@@ -125,9 +123,9 @@ class RolesWriter {
         }
     }
 
-    /// Two groups need not share registers out, but for those of a second task.
+    /// Two groups need not share registers out.
     void take_registers(const char* how, int count) {
-        if (!has_takers() && !(c_.plan.schedule.producer && tile::tasks_with_producer(c_.kernel.tiles) > 1)) return;
+        if (!has_takers()) return;
         out_.next({Kind::Registers, std::to_string(count)});
         out_.line("ptx::{}_registers<{}>();", how, count);
     }

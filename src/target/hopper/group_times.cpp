@@ -65,8 +65,7 @@ Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const 
 }
 
 double microseconds_of_scan(const plan::Kernel& kernel, const Extent& extent, int multiprocessors) {
-    const bool producer = kernel.tiles.roles.has_value();
-    const std::int64_t most = producer ? tile::tasks_with_producer(kernel.tiles) : tile::tasks_at_once(kernel.tiles),
+    const std::int64_t most = kernel.tiles.roles ? 1 : tile::tasks_at_once(kernel.tiles),
                        at_once = std::clamp<std::int64_t>(support::divide_up(extent.tasks, multiprocessors), 1, most),
                        rounds = support::divide_up(extent.tasks, at_once * multiprocessors);
     const auto sharing = static_cast<double>(at_once);

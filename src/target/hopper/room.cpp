@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "plan/place.h"
-#include "tile/fragments.h"
 
 namespace forge::target {
 
@@ -56,36 +55,22 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, con
     needs.refuse_for(Reason::SharedMemory, memory.bytes);
 }
 
-namespace {
-
-/// Whether there are kernels with a producer, of which as many tasks share a multiprocessor as without.
-bool as_many_with_producer(const plan::Plan& plan, bool two_tasks) {
-    bool any = false;
-    for (const plan::Kernel& kernel : plan.kernels) {
-        if (!kernel.tiles.roles) continue;
-        if (two_tasks && tile::tasks_with_producer(kernel.tiles) == 1) return false;
-        any = true;
-    }
-    return any;
-}
-
-}  // namespace
-
-Schedule with_producer(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
+Schedule with_producer(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
     if (s.wide_late) return s;
-    const Schedule without = s;
-    s.producer = true;
+    const auto with_images_apart = [&](bool apart) {
+        Schedule tried = s;
+        tried.producer = true, tried.images_apart = apart;
+        return with_stages(tried, memory, false, make_plan);
+    };
     try {
-        s = with_stages(s, memory, two_tasks, make_plan);
-        if (!as_many_with_producer(make_plan(s), two_tasks)) return without;
-    } catch (const Refused&) {
-        return without;
-    }
-    Schedule apart = s;
-    apart.images_apart = true;
-    try {
-        apart = with_stages(apart, memory, two_tasks, make_plan);
-        return apart.stages == s.stages && as_many_with_producer(make_plan(apart), two_tasks) ? apart : s;
+        const Schedule shared = with_images_apart(false);
+        const plan::Plan plan = make_plan(shared);
+        const bool any = std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                                     [](const plan::Kernel& kernel) { return kernel.tiles.roles.has_value(); });
+        if (!any) return s;
+        s = shared;
+        const Schedule apart = with_images_apart(true);
+        return apart.stages == shared.stages ? apart : shared;
     } catch (const Refused&) {
         return s;
     }
@@ -93,7 +78,8 @@ Schedule with_producer(Schedule s, const SharedMemory& memory, bool two_tasks, c
 
 Schedule fit_with_outputs_apart(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
     try {
-        return with_producer(with_stages(s, memory, two_tasks, make_plan), memory, two_tasks, make_plan);
+        const Schedule fitted = with_stages(s, memory, two_tasks, make_plan);
+        return two_tasks ? fitted : with_producer(fitted, memory, make_plan);
     } catch (const Refused&) {
         s.wide_late = true;
         return with_stages(s, memory, two_tasks, make_plan);

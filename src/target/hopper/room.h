@@ -32,8 +32,8 @@ plan::Schedule with_split_axes(plan::Schedule s, const SharedMemory& memory, con
 /// multiprocessor, or two.
 plan::Schedule with_stages(plan::Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan);
 
-/// The same with a warp group beside it that asks for inputs, if that takes no task's room; else as it is.
-plan::Schedule with_producer(plan::Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan);
+/// The same, of one task per multiprocessor, with a warp group beside it that asks for inputs, if kernels can have one.
+plan::Schedule with_producer(plan::Schedule s, const SharedMemory& memory, const MakePlan& make_plan);
 
 /// Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
 plan::Schedule fit_with_outputs_apart(plan::Schedule s, const SharedMemory& memory, bool two_tasks,
