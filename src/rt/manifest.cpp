@@ -304,12 +304,13 @@ void check_format(const Json& json, const std::string& file) {
     const Json* const format = json.find("forge_package");
     if (!format) throw RuntimeError(fmt::format("{}: expected the manifest of a Forge package, got other JSON", file));
     const std::int64_t number = format->as_integer(1, kMost32);
-    if (number <= kFormat) return;
+    if (number == kFormat) return;
     const Json* const build = json.find("build");
     throw RuntimeError(fmt::format(
-        "{}: a package of format {}, built by Forge {}: this library reads format {}; use a "
-        "newer libforge_rt, or build the package with an older Forge",
-        file, number, build && build->kind() == Json::Kind::Text ? build->as_text() : "of another version", kFormat));
+        "{}: a package of format {}, built by Forge {}: this library reads format {}; use {} libforge_rt, or build the "
+        "package with {} Forge",
+        file, number, build && build->kind() == Json::Kind::Text ? build->as_text() : "of another version", kFormat,
+        number > kFormat ? "a newer" : "an older", number > kFormat ? "an older" : "a newer"));
 }
 
 }  // namespace

@@ -223,7 +223,7 @@ class Forms {
                 return is_matrix(v) ? fragment(v) : Space::Tile;
             case Role::Spill:
                 if (!is_matrix(v) || rules_.wide_spills.contains(op.attrs.name)) return Space::Tile;
-                return lies_where_read(v) ? Space::Spill : Space::Operand;
+                return lies_where_read(v) && !is_wide_part(op) ? Space::Spill : Space::Operand;
             case Role::Input:
                 return input(v);
             case Role::Shifted:
@@ -235,6 +235,9 @@ class Forms {
                 return Space::Tile;
         }
     }
+
+    /// Whether it may be some rows of an image of several panels, which do not lie there in one piece.
+    static bool is_wide_part(const Op& spill) { return !spill.attrs.at.empty() && size_of(spill.type, 1) > kBlock; }
 
     [[nodiscard]] Space input(ValueId v) const {
         const Op& op = fn_.op(v);

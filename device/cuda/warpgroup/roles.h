@@ -121,16 +121,6 @@ FORGE_DEVICE void copy_image(unsigned filled, const O& o, const float* src) {
     ptx::bulk_load(ptx::shared_address(o.data), src, O::kPieces * 16, filled);
 }
 
-/// The same of some rows of an image of ROWS.
-template <int ROWS, class O>
-FORGE_DEVICE void copy_image_part(unsigned filled, const O& o, const float* src) {
-    static_assert(O::kParts == 1);
-#pragma unroll
-    for (int col = 0; col < O::kCols; col += kPanel)
-        ptx::bulk_load(ptx::shared_address(o.data) + col * O::kRows * 2, src + col * ROWS / 2, O::kRows * kPanel * 2,
-                       filled);
-}
-
 template <int FLOATS>
 FORGE_DEVICE void copy_numbers(unsigned filled, float* dst, const float* src) {
     ptx::bulk_load(ptx::shared_address(dst), src, FLOATS * 4, filled);

@@ -144,12 +144,10 @@ void FragmentInputs::start_one(ValueId v) {
     if (!c_.is_param(v, Role::Spill) || fn_.op(v).layout->space == Space::Spill) return;
     copies(v, When::Always);
     const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block", fn_.op(v).attrs.at);
-    if (c_.is_operand(v)) out_.line("start_image{}({}({}), {});", image_part(v), operand_type(v), arriving(v), from);
+    if (c_.is_operand(v))
+        out_.line("start_image{}({}({}), {});", transfers_.part_of_image(fn_.op(v).attrs.name, fn_.op(v).type),
+                  operand_type(v), arriving(v), from);
     else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
-}
-
-std::string FragmentInputs::image_part(ValueId spill) const {
-    return transfers_.part_of_image(fn_.op(spill).attrs.name, fn_.op(spill).type);
 }
 
 void FragmentInputs::copies(ValueId v, When when, By by) {
@@ -199,8 +197,7 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
     for (const ValueId v : spills) {
         const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
         asks_for(v, When::Always);
-        if (c_.is_operand(v))
-            out_.line("copy_image{}(filled, {}({}), {});", image_part(v), operand_type(v), arriving(v), from);
+        if (c_.is_operand(v)) out_.line("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from);
         else out_.line("copy_numbers<{}>(filled, {}, {});", c_.floats(v), arriving(v), from);
     }
     if (!mapped.empty()) {

@@ -60,7 +60,6 @@ class FragmentInputs {
     /// are then.
     [[nodiscard]] int beside(ir::ValueId v) const;
     [[nodiscard]] std::string arriving_operand(ir::ValueId v) const;
-    [[nodiscard]] std::string image_part(ir::ValueId spill) const;
     [[nodiscard]] kernel::Accesses arriving_memory(ir::ValueId v) const;
     [[nodiscard]] const plan::TensorSlot& input_of(int tensor) const;
     [[nodiscard]] const plan::TensorSlot& input_slot(ir::ValueId v) const;
