@@ -119,6 +119,10 @@ def operator(place: str, op: str):
         from fla.ops.hgrn.chunk import chunk_hgrn
 
         return chunk_hgrn
+    if place == "fla" and op == "gated_delta_product":
+        from fla.ops.gated_delta_product import chunk_gated_delta_product
+
+        return chunk_gated_delta_product
     if place == "fla":
         import fla.ops as ops
     else:

@@ -16,6 +16,7 @@
 #include "plan/plan.h"
 #include "support/checked.h"
 #include "tile/fragments.h"
+#include "tile/vector_scan.h"
 
 namespace forge::plan {
 namespace {
@@ -319,6 +320,8 @@ class Planning {
 
     [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         const ir::PassRunner& passes) const {
+        if (graph.apart && graph.loop == Loop::Scan)
+            if (auto scan = tile::as_vector_scan(graph.fn, sizes)) return std::move(*scan);
         tile::FragmentRules rules = operand_rules();
         const bool split = plan_.schedule.split.contains(graph.name), back = graph::has_saved_states(plan_.program),
                    of_tiles = plan_.schedule.tiles_ahead && graph.tiled;
@@ -333,13 +336,7 @@ class Planning {
                 std::any_of(graph.fn.results.begin(), graph.fn.results.end(), [&](const ir::Result& r) {
                     return r.role == ir::Role::State && graph.fn.op(r.value).type.rank() == 2;
                 });
-            // What the hardware does not copy a warp of the producer would, for all that compute.
-            const bool copied = std::none_of(graph.fn.ops.begin(), graph.fn.ops.end(), [](const ir::Op& op) {
-                const bool matrix = op.code == ir::Opcode::Param && op.type.rank() == 2;
-                return matrix && (op.attrs.role == ir::Role::Shifted ||
-                                  (op.attrs.role == ir::Role::Input && op.type.shape[0].factor != 1));
-            });
-            rules.producer = plan_.schedule.producer && graph.loop == Loop::Scan && matrices && copied;
+            rules.producer = plan_.schedule.producer && graph.loop == Loop::Scan && matrices;
             rules.images_apart = plan_.schedule.images_apart;
         }
         rules.wide_late = plan_.schedule.wide_late;
@@ -361,13 +358,26 @@ class Planning {
         return tile::lower_to_fragments(graph.fn, sizes, rules, passes);
     }
 
+    /// Matrices of whole blocks that are made in tiles of floats.
+    static std::int64_t float_matrices(const ir::Function& fn) {
+        return std::count_if(fn.ops.begin(), fn.ops.end(), [](const Op& op) {
+            const bool made = !op.args.empty() && !ir::is_view(op.code) && op.code != Opcode::DecayMask;
+            return made && op.layout->space == ir::Layout::Space::Tile && tile::is_block_matrix(op.type);
+        });
+    }
+
     /// The rules of a kernel of single chunks that holds all fragments alike, if more tasks share a multiprocessor so.
     /// A fourth one beside three is not worth reading spills where they lie, which nothing has asked for ahead.
     static std::optional<tile::FragmentRules> all_alike(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         tile::FragmentRules rules) {
         constexpr std::int64_t kFew = 3, kMostRegisters = 160;  // for matrices; with more, addresses and sums spill
-        const std::int64_t tasks = tile::tasks_at_once(tile::lower_to_fragments(graph.fn, sizes, rules));
-        if (tasks > kFew) return std::nullopt;
+        const tile::TileKernel by_values = tile::lower_to_fragments(graph.fn, sizes, rules);
+        const std::int64_t tasks = tile::tasks_at_once(by_values);
+        // Without products, registers hold what would pass through memory several times.
+        const bool frugal =
+            float_matrices(by_values.fn) > 1 &&
+            std::none_of(graph.fn.ops.begin(), graph.fn.ops.end(), [](const Op& op) { return ir::is_matmul(op.code); });
+        if (tasks > kFew && !frugal) return std::nullopt;
         rules.value_axis.clear(), rules.made_again = true;
         try {
             const tile::TileKernel kernel = tile::lower_to_fragments(graph.fn, sizes, rules);
@@ -376,7 +386,10 @@ class Planning {
                        op.layout->space == ir::Layout::Space::Spill;
             });
             const bool fits = tile::fragment_registers(kernel.fn) <= kMostRegisters && (!in_place || tasks < kFew);
-            return fits && tile::tasks_at_once(kernel) > tasks ? std::optional(rules) : std::nullopt;
+            const std::int64_t tasks_of_all = tile::tasks_at_once(kernel);
+            const bool more = tasks_of_all > tasks ||
+                              (frugal && tasks_of_all == tasks && kernel.scratch_floats < by_values.scratch_floats);
+            return fits && more ? std::optional(rules) : std::nullopt;
         } catch (const Refused&) {
             return std::nullopt;
         }

@@ -23,7 +23,8 @@ void* some_aligned(void* data) {
 bool encode(void* map, const TensorOfCall& tensor, const cuda::Call& call, const device::CallTensor& t) {
     const bool packed = call.offsets != nullptr;
     const auto size = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-    const std::array<std::uint64_t, 4> sizes = {size(tensor.axes.back().number), size(call.tokens),
+    const std::array<std::uint64_t, 4> sizes = {size(tensor.axes.back().number),
+                                                size(tensor.axes.front().number * call.tokens),
                                                 size(call.heads / t.group), size(packed ? 1 : call.sequences)};
     // An axis of one element needs no stride of its own.
     const auto stride = [&](std::int64_t elements, std::uint64_t count) {

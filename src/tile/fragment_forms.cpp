@@ -65,10 +65,10 @@ class Forms {
 
     /// Whether all fragments are of matrices themselves, so that one form suits all loops.
     [[nodiscard]] bool all_alike() const { return rules_.value_axis.empty(); }
-    /// Whether the threads sum what they hold of a matrix.
+    /// Whether the threads sum what they hold of a matrix, or find the greatest.
     [[nodiscard]] bool is_sum(ValueId v) const {
         const Op& op = fn_.op(v);
-        if (op.code != Opcode::Sum || !is_matrix(op.args[0]) || ir::is_view(fn_.op(op.args[0]).code)) return false;
+        if (!is_reduction(op) || !is_matrix(op.args[0]) || ir::is_view(fn_.op(op.args[0]).code)) return false;
         const Shape& shape = symbolic_.op(op.args[0]).type.shape;
         if (all_alike()) return true;
         // Tasks of a single chunk have more of shared memory than of registers, which rows of inputs need not, and
@@ -425,8 +425,7 @@ class Copies {
     Function run() {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             Op op = fn_.op(v);
-            for (std::size_t i = 0; i < op.args.size(); ++i)
-                op.args[i] = lies_apart(v, i) ? fresh(op.args[i]) : in_form(op.args[i], operand_form(v, i));
+            for (std::size_t i = 0; i < op.args.size(); ++i) op.args[i] = operand(v, i);
             map_.push_back(add(std::move(op), forms_[v]));
         }
         for (ir::Result r : fn_.results) {
@@ -455,6 +454,24 @@ class Copies {
         return decays && rules_.half == DType::F16 ? 2 : 1;
     }
 
+    ValueId operand(ValueId v, std::size_t i) {
+        const ValueId a = fn_.op(v).args[i];
+        if (lies_apart(v, i)) return fresh(a);
+        const bool truth = forms_[a] == Space::Reg && fn_.op(a).type.dtype == DType::Bool;
+        return truth && forms_.evaluated(a) != forms_.evaluated(v) ? again(a, v) : in_form(a, operand_form(v, i, v));
+    }
+
+    /// Truth values stand in loops over matrices of several forms, each of which reads what lies as it needs it.
+    ValueId again(ValueId v, ValueId reader) {
+        Op op = fn_.op(v);
+        for (std::size_t i = 0; i < op.args.size(); ++i) {
+            const ValueId a = op.args[i];
+            const bool inside = forms_[a] == Space::Reg && ir::is_elementwise(fn_.op(a).code);
+            op.args[i] = inside ? again(a, reader) : in_form(a, operand_form(v, i, reader));
+        }
+        return add(std::move(op), Space::Reg);
+    }
+
     /// Whether an operand needs a tile of its own: a device function reads dense rows, and of a decay mask there are
     /// only the sums that loops work it out from.
     [[nodiscard]] bool lies_apart(ValueId v, std::size_t i) const {
@@ -462,14 +479,16 @@ class Copies {
         if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || op.code == Opcode::Copy || forms_.is_sum(v) ||
             forms_.is_running_sum(v) || forms_.is_mask_in_loops(v))
             return false;
-        if (from.code == Opcode::DecayMask) return operand_form(v, i) == Space::Tile;
+        if (from.code == Opcode::DecayMask) return operand_form(v, i, v) == Space::Tile;
         if (ir::is_view(op.code) || from.type.rank() == 0) return false;  // functions take a number as one
+        if (operand_form(v, i, v) == Space::Operand) return false;        // a copy is made, whatever it is made of
         if (forms_[op.args[i]] == Space::Reg) return true;
         if (forms_[op.args[i]] != Space::Tile || !ir::is_view(from.code)) return false;
         return !contiguous_rows(from.type, eventual_layout(fn_, op.args[i], {4, true}));
     }
 
-    [[nodiscard]] Space operand_form(ValueId v, std::size_t i) const {
+    /// `reader`: in whose loop the value stands, or itself.
+    [[nodiscard]] Space operand_form(ValueId v, std::size_t i, ValueId reader) const {
         const Op& op = fn_.op(v);
         const Space now = forms_[op.args[i]];
         if (ir::is_matmul(op.code)) {
@@ -487,9 +506,10 @@ class Copies {
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
         if (now == Space::Reg || forms_.is_sum(v) || forms_.is_mask_in_loops(v)) return now;
         if (!ir::is_elementwise(op.code)) return Space::Tile;
-        const Space loop = forms_.evaluated(v);
+        const Space loop = forms_.evaluated(reader);
         if (is_fragment(loop) && fn_.op(op.args[i]).code == Opcode::DecayMask && is_beside_products()) return loop;
-        if (is_fragment(loop) && now == Space::Operand) return forms_.all_alike() || forms_.is_summed(v) ? now : loop;
+        if (is_fragment(loop) && now == Space::Operand)
+            return forms_.all_alike() || forms_.is_summed(reader) ? now : loop;
         if (is_fragment(loop)) return now == Space::Tile || now == loop ? now : Space::Tile;
         return is_fragment(now) ? Space::Tile : now;
     }

@@ -92,9 +92,11 @@ std::optional<PartInPlace> part_in_place(const Function& fn, ValueId v) {
                                                                                    : std::nullopt;
 }
 
+bool is_reduction(const Op& op) { return op.code == Opcode::Sum || op.code == Opcode::Amax; }
+
 bool is_fragment_sum(const Function& fn, ValueId v) {
     const Op& op = fn.op(v);
-    return op.layout && op.code == Opcode::Sum && is_block_matrix(fn.op(op.args[0]).type) &&
+    return op.layout && is_reduction(op) && is_block_matrix(fn.op(op.args[0]).type) &&
            fn.op(op.args[0]).layout->space != ir::Layout::Space::Tile;
 }
 
@@ -154,7 +156,7 @@ std::int64_t tasks_at_once(const TileKernel& kernel) {
     constexpr std::int64_t kRegistersOfFive = 64, kRegistersOfFour = 96, kRegistersOfThree = 128;
     const Function& fn = kernel.fn;
     const bool sums = std::any_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {  // as products are under way
-        return op.code == Opcode::Sum && is_block_matrix(fn.op(op.args[0]).type);
+        return is_reduction(op) && is_block_matrix(fn.op(op.args[0]).type);
     });
     const std::int64_t held = fragment_registers(fn);
     const std::int64_t most = held > kRegistersOfThree          ? 2

@@ -57,7 +57,9 @@ struct PartInPlace {
     std::int64_t row = 0, row_step = 1, col = 0;
 };
 std::optional<PartInPlace> part_in_place(const ir::Function& fn, ir::ValueId v);
-/// Whether threads sum what they hold of a matrix, or would hold of it as a fragment, over its rows or columns.
+/// A sum, or the greatest of what a sum would add up.
+bool is_reduction(const ir::Op& op);
+/// Whether threads reduce what they hold of a matrix, or would hold of it as a fragment, over its rows or columns.
 bool is_fragment_sum(const ir::Function& fn, ir::ValueId v);
 /// Floats of memory of its own that an operation of these kernels needs.
 std::int64_t fragment_work_floats(const ir::Function& fn, ir::ValueId v);

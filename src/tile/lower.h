@@ -45,6 +45,7 @@ struct TileKernel {
     std::optional<Roles> roles = {};        ///< of several that share a task
     std::set<ir::ValueId> summed = {};      ///< decays that find the sums of their gates where others left them
     std::set<ir::ValueId> joined = {};      ///< elementwise operations that stand in the loop of the one before
+    bool by_element = false;                ///< threads hold all values (tile/vector_scan.h)
     std::int64_t addresses = -1;            ///< of tasks of a chunk: where those of token tensors lie; -1: in registers
     std::string not_held = {};              ///< why threads do not hold all matrices of states, if they should
 };

@@ -18,6 +18,7 @@
 #include "part.h"
 #include "shifted.h"
 #include "sums.h"
+#include "vector_scan.h"
 #ifdef FORGE_GROUPS
 #include "beside.h"
 #include "roles.h"

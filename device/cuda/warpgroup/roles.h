@@ -92,10 +92,11 @@ struct Mapped {
     const void* map;
     int col, row, head, sequence;  ///< of the task's first row
 
-    FORGE_DEVICE Mapped(const TensorMaps& maps, int index, const Call& call, int tensor, const Task& at, Size column)
+    FORGE_DEVICE Mapped(const TensorMaps& maps, int index, const Call& call, int tensor, const Task& at, Size column,
+                        int rows_per_token = 1)
         : map(maps.map[index]),
           col(static_cast<int>(column)),
-          row(static_cast<int>(at.start)),
+          row(static_cast<int>(at.start) * rows_per_token),
           head(static_cast<int>(at.head / call.tensors[tensor].group)),
           sequence(call.offsets ? 0 : static_cast<int>(at.sequence)) {}
 };
@@ -105,14 +106,26 @@ FORGE_DEVICE bool by_copies(const TensorMaps& maps, const Call& call, int rows, 
     return maps.usable && (rows == all || !call.offsets);
 }
 
-// Copies that one thread issues, and that report to the barrier `filled`, which expects their bytes.
+// Copies that one thread issues, and that report to the barrier `filled`, which expects their bytes. A tensor copy
+// moves kBoxRows rows of a panel of columns.
+
+constexpr int kBoxRows = 64;
+
+/// `use(shared, col, row)` for each box of an operand's matrix.
+template <class O, class Use>
+FORGE_DEVICE void each_box(const O& o, Use use) {
+#pragma unroll
+    for (int col = 0; col < O::kCols; col += kPanel)
+#pragma unroll
+        for (int row = 0; row < O::kRows; row += kBoxRows)
+            use(ptx::shared_address(o.data) + (col * O::kRows + row * kPanel) * 2, col, row);
+}
 
 template <class O>
 FORGE_DEVICE void copy_operand(unsigned filled, const O& o, const Mapped& m, Size first) {
-#pragma unroll
-    for (int col = 0; col < O::kCols; col += kPanel)
-        ptx::tensor_load(ptx::shared_address(o.data) + col * O::kRows * 2, m.map, m.col + col,
-                         m.row + static_cast<int>(first), m.head, m.sequence, filled);
+    each_box(o, [&](unsigned shared, int col, int row) {
+        ptx::tensor_load(shared, m.map, m.col + col, m.row + static_cast<int>(first) + row, m.head, m.sequence, filled);
+    });
 }
 
 /// The operand as an earlier kernel stored it.
@@ -144,10 +157,9 @@ FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typen
                                 Size col_stride, const O& o, int rows) {
     if (!by_copy) return store_operand(dst, row_stride, col_stride, o, rows), end_of_stores();
     if (thread() != 0) return;
-#pragma unroll
-    for (int col = 0; col < O::kCols; col += kPanel)
-        ptx::tensor_store(m.map, m.col + col, m.row + static_cast<int>(first), m.head, m.sequence,
-                          ptx::shared_address(o.data) + col * O::kRows * 2);
+    each_box(o, [&](unsigned shared, int col, int row) {
+        ptx::tensor_store(m.map, m.col + col, m.row + static_cast<int>(first) + row, m.head, m.sequence, shared);
+    });
     end_of_stores();
 }
 

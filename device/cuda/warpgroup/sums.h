@@ -1,5 +1,5 @@
-/// Sums over the rows or the columns of what a warp group evaluates at the spots of an M x N fragment, into a vector of
-/// floats, and running sums of a fragment. The order of the terms is fixed.
+/// Sums over the rows or the columns of what a warp group evaluates at the spots of an M x N fragment, and the greatest
+/// numbers of these, into a vector of floats; running sums of a fragment. The order of the terms is fixed.
 #pragma once
 
 #include "fragment.h"
@@ -8,61 +8,61 @@ namespace forge::cuda {
 
 namespace detail {
 
-/// The sum over lanes whose numbers differ in the bits FROM, 2 FROM, … below TO.
-template <int FROM, int TO>
-FORGE_DEVICE float sum_of_lanes(float x) {
+/// x of the lanes whose numbers differ in the bits FROM, 2 FROM, … below TO, combined.
+template <class Op, int FROM, int TO>
+FORGE_DEVICE float reduce_some_lanes(float x) {
 #pragma unroll
-    for (int bit = FROM; bit < TO; bit *= 2) x += __shfl_xor_sync(kAllLanes, x, bit);
+    for (int bit = FROM; bit < TO; bit *= 2) x = Op::of(x, __shfl_xor_sync(kAllLanes, x, bit));
     return x;
 }
 
-}  // namespace detail
-
-/// sums[i] = the sum of row i.
-template <int M, int N, class F>
-FORGE_DEVICE void sum_rows(float* sums, F f) {
+template <class Op, int M, int N, class F>
+FORGE_DEVICE void reduce_rows(float* to, F f) {
     constexpr int kOwn = M / 32;  // rows of this thread
-    float own[kOwn] = {};
+    float own[kOwn];
+#pragma unroll
+    for (float& x : own) x = Op::nothing();
     each<M, N>([&](const Spot& s) {
         const pair x = f(s);
-        own[s.index / (N / 2) * 2 + s.index / 2 % 2] += x.x[0] + x.x[1];
+        float& row = own[s.index / (N / 2) * 2 + s.index / 2 % 2];
+        row = Op::of(row, Op::of(x.x[0], x.x[1]));
     });
     const int row = thread() % 128 / kLanes * 16 + lane() / 4;
 #pragma unroll
     for (int n = 0; n < kOwn; ++n) {
-        const float sum = detail::sum_of_lanes<1, 4>(own[n]);
-        if (lane() % 4 == 0) sums[n / 2 * 64 + row + n % 2 * 8] = sum;
+        const float all = reduce_some_lanes<Op, 1, 4>(own[n]);
+        if (lane() % 4 == 0) to[n / 2 * 64 + row + n % 2 * 8] = all;
     }
 }
 
-/// The same of what lies in memory alone, in a loop of short text: f of a spot without a register.
-template <int M, int N, class F>
-FORGE_DEVICE void sum_rows_in_memory(float* sums, F f) {
+template <class Op, int M, int N, class F>
+FORGE_DEVICE void reduce_rows_in_memory(float* to, F f) {
     const int first = thread() % 128 / kLanes * 16 + lane() / 4;
 #pragma unroll 1
     for (int n = 0; n < M / 32; ++n) {
         const int i = n / 2 * 64 + n % 2 * 8 + first;
-        float sum = 0.0f;
+        float all = Op::nothing();
 #pragma unroll 8
         for (int j = lane() % 4 * 2; j < N; j += 8) {
             const pair x = f(Spot{0, i, j});
-            sum += x.x[0] + x.x[1];
+            all = Op::of(all, Op::of(x.x[0], x.x[1]));
         }
-        sum = detail::sum_of_lanes<1, 4>(sum);
-        if (lane() % 4 == 0) sums[i] = sum;
+        all = reduce_some_lanes<Op, 1, 4>(all);
+        if (lane() % 4 == 0) to[i] = all;
     }
 }
 
-/// sums[j] = the sum of column j; `work`: 4 * N floats.
-template <int M, int N, class F>
-FORGE_DEVICE void sum_columns(float* sums, float* work, F f) {
+template <class Op, int M, int N, class F>
+FORGE_DEVICE void reduce_columns(float* to, float* work, F f) {
     constexpr int kOwn = N / 4;  // columns of this thread
-    float own[kOwn] = {};
+    float own[kOwn];
+#pragma unroll
+    for (float& x : own) x = Op::nothing();
     each<M, N>([&](const Spot& s) {
         const pair x = f(s);
         const int n = s.index % (N / 2) / 4 * 2;
-        own[n] += x.x[0];
-        own[n + 1] += x.x[1];
+        own[n] = Op::of(own[n], x.x[0]);
+        own[n + 1] = Op::of(own[n + 1], x.x[1]);
     });
     // Of two lanes each keeps half of the columns that both have, until each has an eighth.
     int first = 0;
@@ -73,7 +73,7 @@ FORGE_DEVICE void sum_columns(float* sums, float* work, F f) {
 #pragma unroll
         for (int n = 0; n < left; ++n) {
             const float kept = upper ? own[n + left] : own[n], given = upper ? own[n] : own[n + left];
-            own[n] = kept + __shfl_xor_sync(kAllLanes, given, bit);
+            own[n] = Op::of(kept, __shfl_xor_sync(kAllLanes, given, bit));
         }
     }
     float* const of_warp = work + thread() % 128 / kLanes * N + lane() % 4 * 2;
@@ -81,7 +81,39 @@ FORGE_DEVICE void sum_columns(float* sums, float* work, F f) {
     for (int n = 0; n < kOwn / 8; ++n) of_warp[(first + n) / 2 * 8 + (first + n) % 2] = own[n];
     sync();
     for (int j = thread(); j < N; j += kThreads)
-        sums[j] = (work[j] + work[N + j]) + (work[2 * N + j] + work[3 * N + j]);
+        to[j] = Op::of(Op::of(work[j], work[N + j]), Op::of(work[2 * N + j], work[3 * N + j]));
+}
+
+}  // namespace detail
+
+/// sums[i] = the sum of row i.
+template <int M, int N, class F>
+FORGE_DEVICE void sum_rows(float* sums, F f) {
+    detail::reduce_rows<detail::Plus, M, N>(sums, f);
+}
+template <int M, int N, class F>
+FORGE_DEVICE void greatest_of_rows(float* greatest, F f) {
+    detail::reduce_rows<detail::Larger, M, N>(greatest, f);
+}
+
+/// The same of what lies in memory alone, in a loop of short text: f of a spot without a register.
+template <int M, int N, class F>
+FORGE_DEVICE void sum_rows_in_memory(float* sums, F f) {
+    detail::reduce_rows_in_memory<detail::Plus, M, N>(sums, f);
+}
+template <int M, int N, class F>
+FORGE_DEVICE void greatest_of_rows_in_memory(float* greatest, F f) {
+    detail::reduce_rows_in_memory<detail::Larger, M, N>(greatest, f);
+}
+
+/// sums[j] = the sum of column j; `work`: 4 * N floats.
+template <int M, int N, class F>
+FORGE_DEVICE void sum_columns(float* sums, float* work, F f) {
+    detail::reduce_columns<detail::Plus, M, N>(sums, work, f);
+}
+template <int M, int N, class F>
+FORGE_DEVICE void greatest_of_columns(float* greatest, float* work, F f) {
+    detail::reduce_columns<detail::Larger, M, N>(greatest, work, f);
 }
 
 namespace detail {

@@ -357,8 +357,9 @@ void FragmentBody::store_result(const ir::Result& r) {
     }
     out_.next({Kind::Store, "store_operand " + c_.name(v), c_.memory(v)});
     const Transfers::ByOne by_one(transfers_, type);
-    out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, row, {}, {}, rows{});",
-              cpp_identifier(r.name), rows, c_.name(v), part);
+    out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, {}, {}, {}, {}{});", cpp_identifier(r.name),
+              FragmentInputs::row_count(plan_, tensor, "row"), rows, c_.name(v),
+              FragmentInputs::row_count(plan_, tensor), part);
 }
 
 /// `, …`: the columns of a matrix that an output has, where those are not all.

@@ -1,6 +1,7 @@
 #include "emit/cuda/fragment_inputs.h"
 
 #include <algorithm>
+#include <set>
 
 #include "emit/last_rows.h"
 #include "emit/loops.h"
@@ -95,8 +96,9 @@ bool FragmentInputs::is_mapped(int tensor) const {
 void FragmentInputs::declare_map(const std::string& name, int tensor) {
     const auto map = std::find(maps_.begin(), maps_.end(), tensor);
     if (map == maps_.end()) return;
-    out_.line("const Mapped {}_map(maps, {}, call, {}, at, {});", cpp_identifier(name), map - maps_.begin(), tensor,
-              transfers_.first_column(tensor));
+    const std::int64_t factor = input_of(tensor).type.shape[0].factor;
+    out_.line("const Mapped {}_map(maps, {}, call, {}, at, {}{});", cpp_identifier(name), map - maps_.begin(), tensor,
+              transfers_.first_column(tensor), factor == 1 ? "" : fmt::format(", {}", factor));
 }
 
 void FragmentInputs::declare_stage(const char* matrices, const char* numbers, const char* stage) {
@@ -162,13 +164,15 @@ void FragmentInputs::declare_copying_start() {
     std::vector<ValueId> spills, mapped;
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Spill)) spills.push_back(v);
-        else if (is_matrix(v) && c_.is_operand(v) && c_.is_param(v, Role::Input) &&
-                 is_mapped(transfers_.tensor_of(fn_.op(v))))
-            mapped.push_back(v);
+        else if (is_matrix(v) && c_.is_operand(v) && is_mapped(transfers_.tensor_of(fn_.op(v)))) mapped.push_back(v);
     }
+    const bool shifted =
+        std::any_of(mapped.begin(), mapped.end(), [&](ValueId v) { return c_.is_param(v, Role::Shifted); });
     out_.begin({Kind::Function, "start"}, kStart);
     declare_stage("arriving", "arriving_numbers", "stage");
-    if (!mapped.empty()) out_.line("const bool by_copy = by_copies(maps, call, rows, kChunk);");
+    if (!mapped.empty())  // rows before those of a chunk may be another sequence's, and one too many where it ends
+        out_.line("const bool by_copy = by_copies(maps, call, rows, kChunk){};",
+                  shifted ? " && row > 0 && rows == kChunk" : "");
     if (!spills.empty() || !mapped.empty()) copy_by_one_thread(spills, mapped);
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (is_matrix(v) && std::find(mapped.begin(), mapped.end(), v) == mapped.end()) start_matrix(v, "start_rows");
@@ -204,12 +208,18 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
         out_.open("if (by_copy)");
         for (const ValueId v : mapped) {
             asks_for(v, When::ByHardware);
-            out_.line("copy_operand(filled, {}, {}_map, row);", arriving_operand(v),
-                      cpp_identifier(fn_.op(v).attrs.name));
+            out_.line("copy_operand(filled, {}, {}_map, {});", arriving_operand(v),
+                      cpp_identifier(fn_.op(v).attrs.name), first_row(v));
         }
         out_.close();
     }
     out_.close();
+}
+
+/// Of the tensor's rows that a chunk has of it.
+std::string FragmentInputs::first_row(ValueId v) const {
+    const std::string row = row_count(plan_, transfers_.tensor_of(fn_.op(v)), "row");
+    return c_.is_param(v, Role::Shifted) ? fmt::format("{} - {}", row, input_slot(v).type.shape[0].factor) : row;
 }
 
 bool FragmentInputs::is_matrix(ValueId v) const {
@@ -355,8 +365,12 @@ void FragmentInputs::declare_rows() {
 /// has arrived when a chunk is announced; other copies report to the barriers themselves.
 void FragmentInputs::ask_for_all() {
     transfers_.declare_inputs();
-    for (ValueId v = 0; v < fn_.size(); ++v)
-        if (c_.is_param(v, Role::Input)) declare_map(fn_.op(v).attrs.name, transfers_.tensor_of(fn_.op(v)));
+    std::set<std::string> declared;
+    for (ValueId v = 0; v < fn_.size(); ++v) {
+        const bool tensor = c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted);
+        if (const std::string& name = fn_.op(v).attrs.name; tensor && declared.insert(name).second)
+            declare_map(name, transfers_.tensor_of(fn_.op(v)));
+    }
     out_.line("Turn<kStages> stage;");
     out_.line("stage.skip(warp()), row {0}= warp() * kChunk, block {0}= warp() * call.heads;", direction_.sign());
     std::vector<std::string> ask_for_next;

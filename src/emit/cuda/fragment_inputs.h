@@ -44,6 +44,7 @@ class FragmentInputs {
     /// Declares what tensor copies of a token matrix need; whether there are such copies.
     void declare_map(const std::string& name, int tensor);
     [[nodiscard]] bool is_mapped(int tensor) const;
+    [[nodiscard]] std::string first_row(ir::ValueId v) const;
     /// Where a token tensor's rows of a chunk begin, or of a part of it that begins at `at`, and its strides.
     [[nodiscard]] static std::string token_matrix(const plan::Plan& plan, const std::string& name, int tensor,
                                                   const Transfers::At& at);

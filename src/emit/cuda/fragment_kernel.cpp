@@ -3,6 +3,7 @@
 #include "emit/cuda/fragment_body.h"
 #include "emit/cuda/fragment_roles.h"
 #include "emit/cuda/fragment_states.h"
+#include "emit/cuda/vector_scan.h"
 #include "emit/kernel.h"
 #include "emit/statements.h"
 #include "forge/error.h"
@@ -119,6 +120,7 @@ class FragmentKernel {
 
     void write_body() {
         declare_parameters();
+        if (c_.kernel.tiles.by_element) return write_vector_scan(c_, transfers_);
         inputs_.declare_rows();
         if (c_.kernel.tiles.roles) write_fragment_roles(c_, transfers_, inputs_);
         else write_alone();

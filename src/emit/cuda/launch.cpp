@@ -69,13 +69,15 @@ std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kern
     const ir::Function& fn = kernel.tiles.fn;
     const auto add = [&](ir::ValueId v, plan::TensorSlot::Kind kind, const std::string& name) {
         const int tensor = plan.tensor(kind, name);
-        const bool row_per_token = plan.tensors[static_cast<std::size_t>(tensor)].type.shape[0].factor == 1;
-        if (row_per_token && fn.op(v).layout->space == ir::Layout::Space::Operand && tensors.size() < cuda::kMaxMaps)
+        const bool known = std::find(tensors.begin(), tensors.end(), tensor) != tensors.end();
+        if (!known && fn.op(v).layout->space == ir::Layout::Space::Operand && tensors.size() < cuda::kMaxMaps)
             tensors.push_back(tensor);
     };
-    for (ir::ValueId v = 0; v < fn.size(); ++v)
-        if (fn.op(v).code == ir::Opcode::Param && fn.op(v).attrs.role == ir::Role::Input)
-            add(v, plan::TensorSlot::Kind::Input, fn.op(v).attrs.name);
+    for (ir::ValueId v = 0; v < fn.size(); ++v) {
+        const ir::Op& op = fn.op(v);
+        const bool tokens = op.attrs.role == ir::Role::Input || op.attrs.role == ir::Role::Shifted;
+        if (op.code == ir::Opcode::Param && tokens) add(v, plan::TensorSlot::Kind::Input, op.attrs.name);
+    }
     for (const ir::Result& r : fn.results)
         if (r.role == ir::Role::Input) add(r.value, plan::TensorSlot::Kind::Output, r.name);
     return tensors;

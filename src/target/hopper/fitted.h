@@ -7,8 +7,9 @@
 ///
 /// fits `product` and `matrix` again, and holds what the table says of every scan in the file against its times. Those
 /// of segments whose transitions are matrices are of bench/results/2026-11-24-h200-segments.csv (bench/segments.py).
-/// `bench/fit_groups.py` fits those of scans of one group (`alone_…`) to 25 programs' times, which they meet within
-/// 30 % in the mean (bench/results/2026-11-26-h200-groups.csv), but for decays and registers.
+/// `bench/fit_groups.py` fits those of scans of one group (`alone_…`) to the times of 25 programs and of eight in
+/// batches, which they meet within 30 % in the mean (bench/results/2026-11-26-h200-batches-groups.csv), but for decays
+/// and registers.
 /// The other numbers were set by hand until schedules chosen by them were the fastest of `forge tune --device cuda` for
 /// linear and delta rules with scalar, vector and no decay.
 #pragma once
@@ -42,12 +43,14 @@ struct ScanTimes {
     // A task of a chunk: what others hide of its waits, where kFull share a multiprocessor.
     double waits;
 
-    // A chunk of a scan of one warp group that has its multiprocessor to itself: a product, decays of channels, a
-    // function of anything; per block of 64 x 64, what is kept as floats, operations number by number and functions; a
-    // register of a thread beyond those that it has.
-    double alone_product, alone_decays, alone_vector, alone_floats, alone_matrix, alone_function, alone_spilled,
-        registers;
-    double early;  ///< … of states that are no fragments, which have a scan of their own
+    // A chunk of a scan of one warp group that has its multiprocessor to itself: a product, and its blocks of 64 x 64 x
+    // 64 beyond two; decays of channels; a function of anything, and of vectors that one warp makes ahead; per block of
+    // 64 x 64, what is kept as floats, operations number by number and functions; a register of a thread beyond those
+    // that it has.
+    double alone_product, alone_block, alone_decays, alone_vector, alone_ahead, alone_floats, alone_matrix,
+        alone_function, alone_spilled, registers;
+    double early;       ///< … of states that are no fragments, which have a scan of their own,
+    double by_element;  ///< and of such that threads hold
 
     // A chunk of a block of tiles, which is over when both are: what tiles have in common, in a group of its own, takes
     // so many times what it takes a task of the work ahead; an operation of a tile's group beside that of another one.
@@ -82,15 +85,18 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .ahead_decays = 4,
                              .ahead_more_decays = 0.6,
                              .waits = 0.45,
-                             .alone_product = 0.38,
+                             .alone_product = 0.32,
+                             .alone_block = 0.17,
                              .alone_decays = 2.3,
-                             .alone_vector = 0.32,
-                             .alone_floats = 0.4,
-                             .alone_matrix = 0.1,
-                             .alone_function = 0.49,
+                             .alone_vector = 0.61,
+                             .alone_ahead = 0.19,
+                             .alone_floats = 0.28,
+                             .alone_matrix = 0.126,
+                             .alone_function = 0.42,
                              .alone_spilled = 0.15,
                              .registers = 288,
                              .early = 0.33,
+                             .by_element = 0.06,
                              .block_common = 1.7,
                              .block_product = 0.43,
                              .block_matrix = 0.1,

@@ -22,18 +22,26 @@ double size_of_product(const ir::Function& fn, const ir::Op& product) {
     return std::max(1.0, blocks_of(product.type) * static_cast<double>(inner) / kBlock / kUsual);
 }
 
+/// Blocks of 64 x 64 x 64 that products multiply beyond two each: of those a product waits, whatever its size.
+double further_blocks(const ir::Function& fn, const ir::Op& product) { return 2 * (size_of_product(fn, product) - 1); }
+
 /// A chunk of a scan that has its multiprocessor to itself, and so waits for itself.
-double microseconds_alone(const ir::Function& fn) {
+double microseconds_alone(const tile::TileKernel& kernel) {
+    const ir::Function& fn = kernel.fn;
+    const auto is_ahead = [&](ir::ValueId v) {
+        return std::find(kernel.vectors.begin(), kernel.vectors.end(), v) != kernel.vectors.end();
+    };
     double sum = 0;
     for (ir::ValueId v = 0; v < fn.size(); ++v) {
         const ir::Op& op = fn.op(v);
         if (op.args.empty() || ir::is_view(op.code)) continue;
-        if (ir::is_matmul(op.code)) sum += kH200.alone_product;  // waits, whatever its size
+        if (ir::is_matmul(op.code)) sum += kH200.alone_product + kH200.alone_block * further_blocks(fn, op);
         if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply) sum += kH200.alone_decays;
         if (op.layout->space == ir::Layout::Space::Tile) sum += kH200.alone_floats * blocks_of(op.type);
         if (!ir::is_elementwise(op.code)) continue;
         sum += kH200.alone_matrix * blocks_of(op.type);
-        if (tile::costly(op.code)) sum += kH200.alone_vector + kH200.alone_function * blocks_of(op.type);
+        if (!tile::costly(op.code)) continue;
+        sum += (is_ahead(v) ? kH200.alone_ahead : kH200.alone_vector) + kH200.alone_function * blocks_of(op.type);
     }
     const auto registers = static_cast<double>(tile::fragment_registers(fn));
     return sum + kH200.alone_spilled * std::max(0.0, registers - kH200.registers);
@@ -70,7 +78,9 @@ double microseconds_of_scan(const plan::Kernel& kernel, const Extent& extent, in
                        rounds = support::divide_up(extent.tasks, at_once * multiprocessors);
     const auto sharing = static_cast<double>(at_once);
     const double crowded = sharing * factor_of_waits(sharing) / factor_of_waits(1);
-    const double chunk = kernel.graph.apart ? kH200.early : microseconds_alone(kernel.tiles.fn);
+    const double chunk = kernel.tiles.by_element ? kH200.by_element
+                         : kernel.graph.apart    ? kH200.early
+                                                 : microseconds_alone(kernel.tiles);
     return static_cast<double>(rounds * extent.hops) * crowded * chunk;
 }
 

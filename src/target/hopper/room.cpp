@@ -55,6 +55,9 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, con
     needs.refuse_for(Reason::SharedMemory, memory.bytes);
 }
 
+namespace {
+
+/// The same, of one task per multiprocessor, with a warp group beside it that asks for inputs, if kernels can have one.
 Schedule with_producer(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
     if (s.wide_late) return s;
     const auto with_images_apart = [&](bool apart) {
@@ -76,10 +79,17 @@ Schedule with_producer(Schedule s, const SharedMemory& memory, const MakePlan& m
     }
 }
 
+}  // namespace
+
+Schedule with_one_group(const Schedule& s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
+    const Schedule fitted = with_stages(s, memory, two_tasks, make_plan);
+    const bool share = two_tasks && 2 * needs_of(make_plan(fitted)).in_order <= memory.bytes;
+    return share ? fitted : with_producer(fitted, memory, make_plan);
+}
+
 Schedule fit_with_outputs_apart(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
     try {
-        const Schedule fitted = with_stages(s, memory, two_tasks, make_plan);
-        return two_tasks ? fitted : with_producer(fitted, memory, make_plan);
+        return with_one_group(s, memory, two_tasks, make_plan);
     } catch (const Refused&) {
         s.wide_late = true;
         return with_stages(s, memory, two_tasks, make_plan);

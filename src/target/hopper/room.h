@@ -32,8 +32,10 @@ plan::Schedule with_split_axes(plan::Schedule s, const SharedMemory& memory, con
 /// multiprocessor, or two.
 plan::Schedule with_stages(plan::Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan);
 
-/// The same, of one task per multiprocessor, with a warp group beside it that asks for inputs, if kernels can have one.
-plan::Schedule with_producer(plan::Schedule s, const SharedMemory& memory, const MakePlan& make_plan);
+/// The same, beside which, where a task has its multiprocessor to itself, another warp group asks for inputs, if
+/// kernels can have one.
+plan::Schedule with_one_group(const plan::Schedule& s, const SharedMemory& memory, bool two_tasks,
+                              const MakePlan& make_plan);
 
 /// Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
 plan::Schedule fit_with_outputs_apart(plan::Schedule s, const SharedMemory& memory, bool two_tasks,

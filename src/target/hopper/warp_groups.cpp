@@ -218,8 +218,7 @@ Schedule fit_as_wished(int parts, const ir::Definition& definition, const ir::Fu
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     const auto alone = [&](const Schedule& tried) {
         const bool two_tasks = tried.strategy == Strategy::Segmented || tasks > memory.multiprocessors;
-        const Schedule fitted = with_stages(tried, memory, two_tasks, make_plan);
-        return two_tasks ? fitted : with_producer(fitted, memory, make_plan);
+        return with_one_group(tried, memory, two_tasks, make_plan);
     };
     s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
     const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
