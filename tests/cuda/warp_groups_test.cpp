@@ -180,6 +180,30 @@ TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
     for (const char* name : {"gla", "kda"}) EXPECT_EQ(tiles(name, {.tasks = kManyTasks}), 1) << name;
 }
 
+// A task that has its multiprocessor to itself, be it that a second one does not fit; so have programs with several
+// rows per token, and with rows that come a token late.
+TEST(WarpGroupRoles, AreAProducerWhereOneGroupIsAlone) {
+    const auto producer = [](const char* name, const Case& c) {
+        return plan_for(program_named(name), c).schedule.producer;
+    };
+    EXPECT_TRUE(producer("retnet", {.k = 256, .v = 512, .tasks = kManyTasks}));
+    EXPECT_FALSE(producer("gla", {.tasks = kManyTasks}));
+    for (const char* name : {"delta_product", "several_rows", "last_rows"})
+        EXPECT_TRUE(producer(name, {.tokens = 8192})) << name;
+}
+
+// Normalisers and the like have a scan whose values threads hold.
+TEST(EarlyStates, AreScannedElementByElement) {
+    const auto by_element = [](const char* name) {
+        const plan::Plan plan = plan_for(program_named(name), {.tokens = 8192});
+        return std::count_if(plan.kernels.begin(), plan.kernels.end(),
+                             [](const plan::Kernel& kernel) { return kernel.tiles.by_element; });
+    };
+    for (const char* name : {"normalised", "precision_weighted", "preconditioned_delta"})
+        EXPECT_EQ(by_element(name), 1) << name;
+    EXPECT_EQ(by_element("gated_delta_net"), 0);
+}
+
 TEST(WarpGroupSource, IsAsBefore) {
     const auto source = [](std::int64_t tasks, std::int64_t v = 128,
                            plan::Strategy strategy = plan::Strategy::OnePass) {
