@@ -17,6 +17,7 @@ as in bench/vs_fla.py.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
 import os
@@ -59,6 +60,8 @@ CASES = [
     ("sgla_varlen", "simple_gla", 1, 32768, 32, 32, 128, 128),
     ("deltaproduct_2", "gated_delta_product", 2, 2048, 16, 16, 128, 128),
 ]
+#: where operators of flash-linear-attention are that fla.ops has not
+FLA_MODULES = {"hgrn": "fla.ops.hgrn.chunk", "gated_delta_product": "fla.ops.gated_delta_product"}
 MEDIAN, SPREAD = 270, 0.9  #: tokens, of packed sequences; standard deviation of the logarithm
 
 
@@ -115,16 +118,8 @@ def inputs_of(case: tuple, torch, device: str = "cuda") -> tuple[dict, dict]:
 
 def operator(place: str, op: str):
     """The public function of flash-linear-attention or of Forge."""
-    if place == "fla" and op == "hgrn":
-        from fla.ops.hgrn.chunk import chunk_hgrn
-
-        return chunk_hgrn
-    if place == "fla" and op == "gated_delta_product":
-        from fla.ops.gated_delta_product import chunk_gated_delta_product
-
-        return chunk_gated_delta_product
     if place == "fla":
-        import fla.ops as ops
+        ops = importlib.import_module(FLA_MODULES.get(op, "fla.ops"))
     else:
         sys.path.insert(0, str(ROOT / "python"))
         from forge import ops

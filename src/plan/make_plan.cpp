@@ -275,11 +275,23 @@ class Planning {
         }
     }
 
+    /// Whether tasks of several tiles read and store it, if they do not have a part each.
+    [[nodiscard]] bool is_carried_by_tiles(const std::string& state) const {
+        return std::any_of(plan_.kernels.begin(), plan_.kernels.end(), [&](const Kernel& kernel) {
+            const auto& results = kernel.graph.fn.results;
+            return kernel.cut.count > 1 && std::any_of(results.begin(), results.end(), [&](const ir::Result& r) {
+                       return r.role == Role::State && r.name == state;
+                   });
+        });
+    }
+
     void add_late_states() {
         for (const auto& state : plan_.definition.states) {
             const auto is_axis = [&](const Dim& d) { return d.symbol == plan_.schedule.tile_axis; };
-            const bool by_all = tiled() && std::none_of(state.type.shape.begin(), state.type.shape.end(), is_axis);
-            if (plan_.schedule.early.contains(state.name) || (!by_all && plan_.schedule.summaries == 0)) continue;
+            const bool early = plan_.schedule.early.contains(state.name),
+                       by_all = is_carried_by_tiles(state.name) &&
+                                std::none_of(state.type.shape.begin(), state.type.shape.end(), is_axis);
+            if (!by_all && (early || plan_.schedule.summaries == 0)) continue;
             SpillSlot slot{graph::final_spill(state.name), state.type, {}, 0, SpillSlot::Per::Sequence, 0};
             lay_out(slot);
             plan_.late_states.push_back({static_cast<int>(plan_.spills.size()),

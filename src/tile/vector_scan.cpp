@@ -14,12 +14,6 @@ using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 
-std::int64_t numbers_of(const ir::Type& type) {
-    std::int64_t count = 1;
-    for (int axis = 0; axis < type.rank(); ++axis) count *= size_of(type, axis);
-    return count;
-}
-
 /// A number, or numbers along one axis, two for each thread.
 bool is_vector(const ir::Type& type) {
     constexpr std::int64_t kOfThread = 2;
@@ -42,17 +36,17 @@ bool is_parameter(const Op& op) {
     }
 }
 
+bool is_spill(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Spill; }
+
 /// One of the numbers that another kernel left.
 bool is_number_of_spill(const Function& fn, const Op& op) {
-    const Op& from = fn.op(op.args[0]);
-    return op.code == Opcode::Select && from.code == Opcode::Param && from.attrs.role == Role::Spill &&
-           from.type.rank() == 1;
+    return op.code == Opcode::Select && is_spill(fn.op(op.args[0])) && fn.op(op.args[0]).type.rank() == 1;
 }
 
 /// Whether each number of the result follows from the same one of every operand, or from operands that are one number.
 bool is_by_element(const Function& fn, const Op& op) {
     const bool view = op.code == Opcode::Unsqueeze || op.code == Opcode::Squeeze || op.code == Opcode::Copy;
-    if (!view && !ir::is_elementwise(op.code)) return false;
+    if (!view && ir::along(op.code) != ir::Along::Pointwise) return false;
     return std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
         const std::int64_t count = numbers_of(fn.op(a).type);
         return count == 1 || count == numbers_of(op.type);
@@ -74,15 +68,27 @@ bool is_stored(const Function& fn, const ir::Result& r) {
 int chunks_ahead(const Function& fn) {
     constexpr std::int64_t kMost = 16, kRegisters = 128;
     std::int64_t registers = 0;
-    for (const Op& op : fn.ops)
-        if (op.code == Opcode::Select || (op.code == Opcode::Param && op.attrs.role == Role::Spill))
-            registers += is_one_number(op.type) ? 1 : 2;
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (arrives_with_chunk(fn, v)) registers += numbers_of(fn.op(v).type) == 1 ? 1 : 2;
     return static_cast<int>(std::clamp<std::int64_t>(kRegisters / std::max<std::int64_t>(1, registers), 1, kMost));
 }
 
 }  // namespace
 
-bool is_one_number(const ir::Type& type) { return numbers_of(type) == 1; }
+std::int64_t numbers_of(const ir::Type& type) {
+    std::int64_t count = 1;
+    for (int axis = 0; axis < type.rank(); ++axis) count *= size_of(type, axis);
+    return count;
+}
+
+bool arrives_with_chunk(const Function& fn, ValueId v) {
+    if (!is_spill(fn.op(v))) return fn.op(v).code == Opcode::Select;
+    const auto reads_all = [&](const Op& op) {
+        return op.code != Opcode::Select && std::find(op.args.begin(), op.args.end(), v) != op.args.end();
+    };
+    return std::any_of(fn.ops.begin(), fn.ops.end(), reads_all) ||
+           std::any_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) { return r.value == v; });
+}
 
 std::optional<TileKernel> as_vector_scan(const Function& kernel, const Sizes& sizes) {
     TileKernel scan;

@@ -8,8 +8,10 @@
 
 namespace forge::tile {
 
-/// Whether a lowered type is one number.
-bool is_one_number(const ir::Type& type);
+std::int64_t numbers_of(const ir::Type& type);  ///< of a lowered type
+/// Whether a chunk brings a value of such a scan: a spill, or a number of one, of which no thread then reads the
+/// others.
+bool arrives_with_chunk(const ir::Function& fn, ir::ValueId v);
 
 /// A kernel that goes through chunks in order, if it does so element by element; else nothing.
 std::optional<TileKernel> as_vector_scan(const ir::Function& kernel, const Sizes& sizes);

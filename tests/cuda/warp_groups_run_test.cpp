@@ -370,6 +370,42 @@ TEST_F(SegmentsInPlace, WouldOtherwiseBeWrong) {
     EXPECT_FALSE(check::compare(given, reference).ok) << "the last segment began first";
 }
 
+/// Linear attention beside two states that need no others: a normaliser, of which every tile of values makes all, and a
+/// mean of values, of which each has its part.
+LinearAttention normaliser_beside_mean() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("normaliser_beside_mean");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
+    a.input("g", F32, {T, H}, Range{-INFINITY, 0});
+    a.state("s", F32, {K, V}).state("z", F32, {K}).state("h", F32, {V});
+    a.step({"q", "k", "v", "g", "prev_s", "prev_z", "prev_h"},
+           [](Tensor q, Tensor k, Tensor v, Tensor g, Tensor s, Tensor z, Tensor h) -> Results {
+               Tensor next_s = s * exp(g) + outer(k, v), next_z = z * exp(g) + k, next_h = h * exp(g) + v;
+               return {{"s", next_s},
+                       {"z", next_z},
+                       {"h", next_h},
+                       {"o", matmul(q, next_s) + next_h * sigmoid(sum(q * next_z, 0))}};
+           });
+    return a;
+}
+
+// Each tile's task reads all of the normaliser, and its final state lies in the same memory: here the last tile begins
+// first, or the first one.
+TEST(EarlyStatesInPlace, AreRightWhicheverTileBeginsFirst) {
+    const Example example{"normaliser_beside_mean", BF16, 64, 128};
+    const ir::Definition def = graph::with_phases(normaliser_beside_mean().define());
+    const plan::Plan plan = plan_for(def, example, std::nullopt, kFewTasks).value();
+    EXPECT_EQ(plan.schedule.early, (std::set<std::string>{"h", "z"}));
+    const emulated::Program program("early_in_place", plan);
+    for (const unsigned seed : {1U, 2U}) {
+        check::Buffers buffers(def, {.T = 150, .H = 1, .sizes = example.sizes(), .dtype = BF16, .initial_state = true});
+        const check::Reference reference = check::reference(buffers, 64);
+        run_in_place(program, buffers, seed);
+        for (const check::Difference& d : check::compare(buffers, reference).differences)
+            EXPECT_TRUE(d.ok) << seed << " " << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
+    }
+}
+
 // By what would be chosen: states and outputs without the value axis, of which each of two tiles of it makes all;
 // products with vectors; matrices of the token before; kernels that only fit by another strategy.
 class OpenedForms : public testing::TestWithParam<std::string> {};

@@ -20,9 +20,11 @@
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "graph/pipeline.h"
+#include "ir/text.h"
 #include "support/environment.h"
 #include "tests/support/entries.h"
 #include "tests/support/expected.h"
+#include "tile/vector_scan.h"
 
 namespace forge::tests {
 namespace {
@@ -202,6 +204,24 @@ TEST(EarlyStates, AreScannedElementByElement) {
     for (const char* name : {"normalised", "precision_weighted", "preconditioned_delta"})
         EXPECT_EQ(by_element(name), 1) << name;
     EXPECT_EQ(by_element("gated_delta_net"), 0);
+}
+
+// What follows from a number's place, or from other numbers of a vector, is nothing that threads have.
+TEST(VectorScans, AreOfWhatThreadsHave) {
+    const auto is_one = [](const std::string& made) {
+        const std::string text =
+            "func @scan {\n  %p: f32[64] = param() {name=\"z\", role=state}\n"
+            "  %x: f32[64] = param() {name=\"x\", role=spill}\n" +
+            made + "  %z: f32[64] = add(%p, %y)\n  return state \"z\" = %z\n}\n";
+        return tile::as_vector_scan(ir::parse_function(text, "scan"), {}).has_value();
+    };
+    EXPECT_TRUE(is_one("  %y: f32[64] = exp(%x)\n"));
+    EXPECT_TRUE(is_one("  %n: f32[] = select(%x) {dim=0, start=-1}\n  %y: f32[64] = mul(%x, %n)\n"));
+    EXPECT_FALSE(is_one("  %y: f32[64] = arange()\n"));
+    EXPECT_FALSE(is_one("  %y: f32[64] = cumsum(%x) {dim=0}\n"));
+    EXPECT_FALSE(
+        is_one("  %c: f32[64, 1] = unsqueeze(%x) {dim=1}\n  %t: f32[64, 1] = tril(%c) {diagonal=0}\n"
+               "  %y: f32[64] = squeeze(%t) {dim=1}\n"));
 }
 
 TEST(WarpGroupSource, IsAsBefore) {

@@ -46,28 +46,14 @@ class VectorScan {
     }
 
   private:
-    [[nodiscard]] std::int64_t numbers(ValueId v) const {
-        std::int64_t count = 1;
-        for (const Dim& d : fn_.op(v).type.shape) count *= d.factor;
-        return count;
-    }
+    [[nodiscard]] std::int64_t numbers(ValueId v) const { return tile::numbers_of(fn_.op(v).type); }
+    [[nodiscard]] bool arrives(ValueId v) const { return tile::arrives_with_chunk(fn_, v); }
+    /// Numbers of the longest vector, but for spills of which threads read one number.
     [[nodiscard]] std::int64_t longest() const {
         std::int64_t most = 1;
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (!is_number_of_vector(v)) most = std::max(most, numbers(v));
+            if (!c_.is_param(v, Role::Spill) || arrives(v)) most = std::max(most, numbers(v));
         return most;
-    }
-    /// Of a spill, that is read by its number alone.
-    [[nodiscard]] bool is_number_of_vector(ValueId v) const {
-        const auto selects = [&](const Op& op) {
-            return std::find(op.args.begin(), op.args.end(), v) == op.args.end() || op.code == Opcode::Select;
-        };
-        return c_.is_param(v, Role::Spill) && std::all_of(fn_.ops.begin(), fn_.ops.end(), selects) &&
-               std::none_of(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == v; });
-    }
-    /// What comes with each chunk.
-    [[nodiscard]] bool arrives(ValueId v) const {
-        return (c_.is_param(v, Role::Spill) && !is_number_of_vector(v)) || fn_.op(v).code == Opcode::Select;
     }
 
     void begin() {
