@@ -149,6 +149,10 @@ class KernelWriter {
         asked_.ask("ask_for_rows(row + 1 < at.end ? anew(at) : anew(next), row + 1 < at.end ? row + 1 : 0);");
     }
 
+    /// Once all blocks have come to their last tasks, not before: blocks that wait for the end of this kernel would
+    /// come to multiprocessors unevenly, as the first places there become free, and take tasks in turn where they are.
+    void let_next_kernel_start() { out_.put("if (task + gridDim.x >= call.tasks) ptx::let_next_kernel_start();"); }
+
     [[nodiscard]] std::int64_t step() const { return loop_ == Loop::Carries ? 1 : plan_.schedule.chunk; }
 
     /// The loop over chunks (or segments), and the valid rows of a chunk.
@@ -160,6 +164,7 @@ class KernelWriter {
             out_.add({Kind::Rest, "before the first chunk"});
             fetch_first();
             held_states_.take();
+            if (plan_.schedule.states_ahead) let_next_kernel_start();
             out_.begin(
                 {Kind::Loop, "chunks"},
                 reverse_

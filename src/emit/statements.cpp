@@ -54,11 +54,14 @@ namespace {
 /// As the user of the source reads it, where it follows from a constant there.
 std::string pending_of(const Statement& s) { return s.what.empty() ? std::to_string(s.pending) : s.what; }
 
+/// `object.`, of copies that report to barriers.
+std::string object_of(const Statement& s) { return s.channel.empty() ? "" : s.channel + "."; }
+
 /// Without its semicolon; a fence and a barrier together are one function of the device library.
 std::string call_of(const Statement& s) {
     switch (s.kind) {
         case Kind::Commit:
-            return "started()";
+            return object_of(s) + "started()";
         case Kind::CopyWait:
             return fmt::format("ptx::copy_wait<{}>()", pending_of(s));
         case Kind::Finish:
@@ -105,7 +108,7 @@ std::vector<std::string> calls_of(const std::vector<Statement>& all) {
             calls.push_back(call_of(all[n]));
             continue;
         }
-        calls.push_back(fmt::format(fmt::runtime(found->call), pending_of(all[n])));
+        calls.push_back(object_of(all[n]) + fmt::format(fmt::runtime(found->call), pending_of(all[n])));
         n += found->kinds.size() - 1;
     }
     return calls;
@@ -126,6 +129,11 @@ Statement fence() { return of_kind(Kind::Fence); }
 Statement commit() { return of_kind(Kind::Commit); }
 Statement stores_read() { return of_kind(Kind::StoresRead); }
 Statement publish() { return line_of_all({fence(), group_barrier()}); }
+
+Statement arrivals_in(bool hardware, Statement s) {
+    if (hardware) s.channel = kernel::kArrivals;
+    return s;
+}
 
 Statement copy_wait(int pending, const std::string& text) {
     Statement s = of_kind(Kind::CopyWait);

@@ -18,6 +18,8 @@ kernel::Statement fence();
 /// `text`: what the source says instead of the number.
 kernel::Statement copy_wait(int pending, const std::string& text = "");
 kernel::Statement commit();
+/// The same, or a wait, of copies that report to barriers (kernel::Kernel::arrivals), if `hardware`.
+kernel::Statement arrivals_in(bool hardware, kernel::Statement statement);
 kernel::Statement stores_read();
 /// `turn`: the variable that says where the walk through the channel's buffers stands.
 kernel::Statement wait_for(const std::string& channel, kernel::Side side, const std::string& turn);

@@ -82,6 +82,13 @@ class Transfers {
     void after_product();
     void store_spill(const std::string& spill, ir::ValueId v, const char* block, const At& at = {});
 
+    /// What a task has of the tiled axis, and which of the tensor's axes after `leading` that is.
+    struct Part {
+        std::int64_t numbers;
+        std::size_t dim;
+    };
+    [[nodiscard]] std::optional<Part> part_of_tile(int tensor, std::size_t leading) const;
+    [[nodiscard]] bool has_tensors() const { return !token_inputs().empty() || !token_outputs().empty(); }
     /// Whether all tiles of the kernel yield a value of this (symbolic) type.
     [[nodiscard]] bool is_shared(const ir::Type& type) const { return plan_.is_shared(c_.kernel, type); }
     /// What is stored of it while this lives, one tile stores.
@@ -139,11 +146,6 @@ class Transfers {
     [[nodiscard]] bool is_cut(const Dim& axis) const {
         return c_.kernel.cut.count + c_.kernel.transition_tiles > 1 && axis.symbol == c_.kernel.cut.axis;
     }
-    struct Part {
-        std::int64_t numbers;
-        std::size_t dim;
-    };
-    [[nodiscard]] std::optional<Part> part_of_tile(int tensor, std::size_t leading) const;
     struct TokenTensor {
         std::string pointer;
         int tensor;

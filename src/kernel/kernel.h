@@ -58,7 +58,7 @@ enum class Kind : std::uint8_t {
     Compute,       ///< threads compute: an elementwise loop, a device function
     Move,          ///< threads move: between registers and memory, into the form that products read
     Keep,          ///< a carried value takes its next one
-    Copy,          ///< threads ask for data from global memory
+    Copy,          ///< threads ask for data from global memory, or one asks for all (Kernel::arrivals)
     BulkCopy,      ///< one thread asks for data, which `channel` announces
     Store,         ///< to global memory, by the hardware where it can (When), else by the threads
     Issue,         ///< a product begins, a group of its own
@@ -139,12 +139,15 @@ struct Channel {
     friend bool operator==(const Channel&, const Channel&) = default;
 };
 
+inline constexpr const char* kArrivals = "arrivals";
+
 struct Kernel {
     std::string name;
     std::vector<Role> roles = {};  ///< none: all threads do everything
     std::vector<Channel> channels = {};
     bool overlaps = false;   ///< it may start before the kernel before has ended
     bool publishes = false;  ///< its barriers are for products, too
+    bool arrivals = false;   ///< its copies are the hardware's where they can be, and report to barriers, kArrivals
     std::vector<Statement> body = {};
 
     [[nodiscard]] const Channel* channel(const std::string& name) const;  ///< null if there is none

@@ -21,7 +21,7 @@ class Parser {
         Kernel k;
         expect("kernel");
         k.name = name();
-        k.overlaps = accept("overlaps"), k.publishes = accept("publishes");
+        k.overlaps = accept("overlaps"), k.publishes = accept("publishes"), k.arrivals = accept("arrivals");
         while (accept("role")) k.roles.push_back(role());
         while (accept("channel")) k.channels.push_back(channel());
         k.body = block();

@@ -80,8 +80,8 @@ std::vector<std::string> all_quoted(const std::vector<std::string>& names) {
 }  // namespace
 
 std::string print(const Kernel& kernel) {
-    std::string text = fmt::format("kernel {}{}{}\n", quoted(kernel.name), kernel.overlaps ? " overlaps" : "",
-                                   kernel.publishes ? " publishes" : "");
+    std::string text = fmt::format("kernel {}{}{}{}\n", quoted(kernel.name), kernel.overlaps ? " overlaps" : "",
+                                   kernel.publishes ? " publishes" : "", kernel.arrivals ? " arrivals" : "");
     for (const Role& r : kernel.roles)
         text += fmt::format("role {}: {} of {} warps {}makes {}\n", r.name, r.instances, r.warps,
                             r.products_apart ? "apart " : "", fmt::join(all_quoted(r.values), " "));

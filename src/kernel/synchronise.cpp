@@ -110,7 +110,7 @@ class Synchroniser {
         for (const Statement& s : body.body)
             if (s.kind == Kind::Later) later_ = s;
         readers_ = count_readers(body), released_ = false, copied_.clear(), copies_.clear(), stores_.clear();
-        if (!all_read_) note_stores(body);  // of the chunk before
+        if (!all_read_ && !kernel_.arrivals) note_stores(body);  // of the chunk before
         all_read_ = false;
         in_chunk_ = true;
         List done;
@@ -183,6 +183,7 @@ class Synchroniser {
     void late_copy(Statement s, List& done) {
         const Accesses writes = shared(s.writes);
         expect(writes, done);
+        wait_for_stores(writes, done);
         finish_readers(writes, done);
         if (meet(writes, written_) || meet(writes, read_)) barrier(done);
         copies_.push_back(writes);
@@ -196,6 +197,7 @@ class Synchroniser {
             copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(n));
             Statement wait{Kind::CopyWait};
             wait.pending = static_cast<int>(copies_.size());
+            if (kernel_.arrivals) wait.channel = kArrivals;
             add(done, line({std::move(wait), {Kind::Fence}, {Kind::Barrier}}));
             read_.clear(), written_.clear();
             return;

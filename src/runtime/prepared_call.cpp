@@ -95,7 +95,7 @@ void PreparedCall::launch(const Addresses& addresses, Step step) const {
             cuda.check(cuda.fill_bytes(pointer(arguments.exchange), 0xFF, start.call.exchange_bytes, stream),
                        "clearing the workspace");
         cuda::TensorMaps maps = start.maps.with(arguments);
-        void* parameters[] = {&arguments, &maps};  // kernels without roles take the first alone
+        void* parameters[] = {&arguments, &maps};  // kernels without maps take the first alone
         CudaLaunchAttribute attributes[2];
         CudaLaunch how;
         how.grid_x = start.blocks, how.block_x = start.threads, how.block_y = start.groups;

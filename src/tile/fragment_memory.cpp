@@ -69,7 +69,7 @@ class Memory {
 
   private:
     static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
-    static constexpr std::int64_t kAddressFloats = 2;
+    static constexpr std::int64_t kAddressFloats = 2, kBoxFloats = 4, kBarrierFloats = 2;
     /// With which, beside what is small, two tasks fit on a multiprocessor.
     [[nodiscard]] std::int64_t two_tasks() const {
         constexpr std::int64_t kHalf = (228 - 2) * 1024 / 2 / 4;  // floats of each; a block has 1 KB beside its own
@@ -427,7 +427,11 @@ class Memory {
         }
         if (stages_ == 1 && !roles_) {
             kernel.addresses = end;
-            end += kAddressFloats * token_tensors();
+            end += (kAddressFloats * token_tensors() + 3) / 4 * 4;
+            kernel.boxes = end;
+            end += kBoxFloats * token_tensors();
+            kernel.arrivals = end, kernel.arriving_groups = arriving_groups();
+            end += kBarrierFloats * kernel.arriving_groups;
         }
         kernel.scratch_floats = (end + 3) / 4 * 4;
         for (auto& [v, offset] : work_) offset += large;
@@ -442,6 +446,13 @@ class Memory {
         }
     }
 
+    /// Vectors, what is there from the beginning, and each input that comes later.
+    [[nodiscard]] int arriving_groups() const {
+        int late = 0;
+        bool vectors = false;
+        for (ValueId v = 0; v < fn_.size(); ++v) late += arrives_late(fn_, v), vectors = vectors || is_vector(v);
+        return (vectors ? 2 : 1) + late;
+    }
     [[nodiscard]] std::int64_t token_tensors() const {
         std::set<std::string> inputs, outputs;
         for (const Op& op : fn_.ops)

@@ -52,7 +52,8 @@ struct JoinedLoops {
     ir::Function fn;
     std::set<ir::ValueId> values = {};
 };
-JoinedLoops with_joined_loops(const ir::Function& fn, Moved moved);
+/// `fragments`: loops over these, too, that follow one another.
+JoinedLoops with_joined_loops(const ir::Function& fn, Moved moved, bool fragments);
 
 /// Memory for tiles and operands, and which vectors one warp makes ahead.
 TileKernel with_memory(JoinedLoops loops, int stages, std::optional<Roles> roles);

@@ -107,12 +107,13 @@ bool arrives_late(const Function& fn, ValueId v) {
 }
 
 std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
-    constexpr std::int64_t kInverseFloats = 12 * 256, kInverseOfTwoFloats = 4096, kWarps = 4;  // the device library's
+    constexpr std::int64_t kInverseFloats = 12 * 256, kInverseOfTwoFloats = 4096, kRunningFloats = 2560,
+                           kWarps = 4;  // the device library's
     if (is_fragment_sum(fn, v)) return fn.op(v).attrs.dim == 1 ? 0 : kWarps * size_of(fn.op(v).type, 0);
     const Op& op = fn.op(v);
     if (is_fragment_inverse(op)) return op.type.shape[0].factor == kBlock ? kInverseFloats : kInverseOfTwoFloats;
     if (!op.layout || !is_fragment(op.layout->space)) return work_floats(fn, v, {4, true});
-    if (op.code == Opcode::Cumsum) return kWarps * size_of(op.type, 1);
+    if (op.code == Opcode::Cumsum) return kWarps * size_of(op.type, 1) + kRunningFloats;
     return op.code == Opcode::DecayApply ? gate_sums_floats(op.type, false) : 0;
 }
 
@@ -211,7 +212,7 @@ TileKernel with_loops(const Function& fn, int stages) {
     std::int64_t most = tasks_at_once(best);
     for (const Moved moved : {Moved::Nothing, Moved::Loops, Moved::InputsToo}) {
         if (moved != Moved::Nothing && stages > 1) break;  // operations are where they fill the time of others
-        JoinedLoops loops = with_joined_loops(fn, moved);
+        JoinedLoops loops = with_joined_loops(fn, moved, stages == 1);
         if (loops.values.empty()) continue;
         TileKernel joined = with_memory(std::move(loops), stages, std::nullopt);
         const std::int64_t tasks = tasks_at_once(joined);

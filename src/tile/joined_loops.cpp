@@ -1,5 +1,6 @@
-/// Elementwise loops over the same rows and columns that stand in one: what they read in common is loaded once, and
-/// their threads meet at one barrier.
+/// Elementwise loops over the same rows and columns that stand in one: what they read in common is loaded, and what
+/// they compute in common is computed, once, and their threads meet at one barrier. So it is with loops over what
+/// threads hold, in kernels of single chunks.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -7,6 +8,7 @@
 
 #include "ir/known.h"
 #include "ir/rebuild.h"
+#include "ir/triangular.h"
 #include "tile/fragment_steps.h"
 #include "tile/warp_vectors.h"
 
@@ -56,14 +58,23 @@ class JoinedLoop {
         return std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
             if (!is_member(a)) return ready_[index(a)];
             // At the same place, and not as an operand, which is rounded to 16 bits.
-            return fn_.op(a).layout->space == Space::Tile && (ir::is_elementwise(op.code) || op.code == Opcode::Copy);
+            const Space space = fn_.op(a).layout->space;
+            return (space == Space::Tile || is_fragment(space)) &&
+                   (ir::is_elementwise(op.code) || op.code == Opcode::Copy);
         });
+    }
+    /// Whether loops go over the same places: those of fragments leave out what lies above a diagonal.
+    [[nodiscard]] bool is_alike(ValueId v) const {
+        const Op &a = fn_.op(v), &b = fn_.op(members_[0]);
+        if (a.type.shape != b.type.shape) return false;
+        const Space in_a = a.layout->space, in_b = b.layout->space;
+        if (!is_fragment(in_a) && !is_fragment(in_b)) return true;
+        const auto is_full = [&](ValueId u) { return ir::triangle_of(fn_, u) == ir::Triangle::Full; };
+        return in_a == in_b && is_full(v) == is_full(members_[0]);
     }
     [[nodiscard]] bool joins(ValueId v) const {
         constexpr std::size_t kMost = 12;  // results of a thread, four numbers of each, before the first is stored
-        if (members_.size() == kMost || !loops_[index(v)] || fn_.op(v).type.shape != fn_.op(members_[0]).type.shape ||
-            !may_come_now(v))
-            return false;
+        if (members_.size() == kMost || !loops_[index(v)] || !is_alike(v) || !may_come_now(v)) return false;
         const auto read = tiles_read_by(fn_, v);
         const bool short_loop = fn_.op(v).type.rank() == 1;  // it costs hardly more than the barrier after it
         return short_loop || std::any_of(read.begin(), read.end(), [&](ValueId t) { return tiles_.contains(t); });
@@ -76,14 +87,16 @@ class JoinedLoop {
     std::vector<bool> ready_;  ///< what is there before the loop, or can be evaluated in it
 };
 
-/// Which operations are loops over memory.
-std::vector<bool> loops_of(const Function& fn, const std::vector<bool>& ahead) {
+/// Which operations are loops over memory, or `fragments`.
+std::vector<bool> loops_of(const Function& fn, const std::vector<bool>& ahead, bool fragments) {
     std::vector<bool> found;
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        const bool copy = op.code == Opcode::Copy && !is_fragment(fn.op(op.args[0]).layout->space);
-        found.push_back(in_memory(op.layout->space) && op.type.rank() > 0 && (copy || ir::is_elementwise(op.code)) &&
-                        !ahead[static_cast<std::size_t>(v)]);
+        const bool copy = op.code == Opcode::Copy && !is_fragment(fn.op(op.args[0]).layout->space),
+                   elementwise = ir::is_elementwise(op.code), held = is_fragment(op.layout->space);
+        const bool loop = held ? fragments && elementwise
+                               : in_memory(op.layout->space) && op.type.rank() > 0 && (copy || elementwise);
+        found.push_back(loop && !ahead[static_cast<std::size_t>(v)]);
     }
     return found;
 }
@@ -91,7 +104,7 @@ std::vector<bool> loops_of(const Function& fn, const std::vector<bool>& ahead) {
 /// Every loop with what may join it, from the first operation to the last.
 class Joining {
   public:
-    Joining(const Function& fn, bool moved)
+    Joining(const Function& fn, bool moved, bool fragments)
         : fn_(fn),
           users_(ir::users_of(fn)),
           results_(ir::result_uses(fn)),
@@ -99,7 +112,7 @@ class Joining {
           ahead_(fn.ops.size(), false),
           taken_(fn.ops.size(), false) {
         for (const ValueId v : vectors_alone(fn)) ahead_[index(v)] = true;
-        loops_ = loops_of(fn, ahead_);
+        loops_ = loops_of(fn, ahead_, fragments);
     }
 
     JoinedLoops run() {
@@ -154,9 +167,10 @@ class Joining {
         std::vector<bool> made = taken_;
         for (ValueId v = 0; v < fn_.size(); ++v) made[index(v)] = made[index(v)] || ahead_[index(v)];
         JoinedLoop loop(fn_, loops_, first, std::move(made));
+        const bool moved = moved_ && !is_fragment(fn_.op(first).layout->space);  // registers are held in this order
         for (ValueId v = first + 1; v < fn_.size(); ++v) {
             const bool aside = taken_[index(v)] || ahead_[index(v)] || JoinedLoop::stands_in_loops(fn_.op(v));
-            if (!taken_[index(v)] && !loop.visit(v) && !aside && !moved_) break;
+            if (!taken_[index(v)] && !loop.visit(v) && !aside && !moved) break;
         }
         return loop.members();
     }
@@ -172,12 +186,12 @@ class Joining {
 
 }  // namespace
 
-JoinedLoops with_joined_loops(const Function& fn, Moved moved) {
-    if (moved != Moved::InputsToo) return Joining(fn, moved == Moved::Loops).run();
+JoinedLoops with_joined_loops(const Function& fn, Moved moved, bool fragments) {
+    if (moved != Moved::InputsToo) return Joining(fn, moved == Moved::Loops, fragments).run();
     std::vector<ValueId> order(fn.ops.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_partition(order.begin(), order.end(), [&](ValueId v) { return fn.op(v).code == Opcode::Param; });
-    return Joining(ir::permuted(fn, order), true).run();
+    return Joining(ir::permuted(fn, order), true, fragments).run();
 }
 
 }  // namespace forge::tile

@@ -47,7 +47,9 @@ struct TileKernel {
     std::set<ir::ValueId> joined = {};      ///< elementwise operations that stand in the loop of the one before
     bool by_element = false;                ///< threads hold all values (tile/vector_scan.h)
     std::int64_t addresses = -1;            ///< of tasks of a chunk: where those of token tensors lie; -1: in registers
-    std::string not_held = {};              ///< why threads do not hold all matrices of states, if they should
+    std::int64_t boxes = -1, arrivals = -1;  ///< … where tensor copies begin, and the barriers of their inputs' groups
+    int arriving_groups = 0;
+    std::string not_held = {};  ///< why threads do not hold all matrices of states, if they should
 };
 
 /// `sizes`: of this kernel's part of the work; `whole`: of all of it, which spills are laid out for.

@@ -158,7 +158,9 @@ std::string definition_of(const Target& target) {
 std::string source_of(const Target& target, const std::string& text, const Renaming& names) {
     const ir::Definition def = ir::parse_definition(text);
     tile::Sizes sizes;
-    for (const char* size : {"K", "V", "D"}) sizes[renamed(size, names)] = 64;
+    for (const char* size : {"K", "V", "D"})
+        if (std::find(target.named.begin(), target.named.end(), size) != target.named.end())
+            sizes[renamed(size, names)] = 64;
     return without_comments(target.emitted(def, graph::optimize(frontend::join(def)), sizes));
 }
 

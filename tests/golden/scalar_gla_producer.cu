@@ -63,8 +63,8 @@ FORGE_KERNEL_OF(2, 1) void forge_scalar_gla_states(const __grid_constant__ Call 
                 }
             }
             if (by_copy) return;
-            start_rows(Operand<bf16, 64, 128>(arriving + 0), t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
-            start_rows(Operand<bf16, 64, 64>(arriving + 4096), t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
+            start_rows<Warp>(Operand<bf16, 64, 128>(arriving + 0), t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
+            start_rows<Warp>(Operand<bf16, 64, 64>(arriving + 4096), t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
         };
         const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage) {
             [[maybe_unused]] float* const arriving = scratch + stage * 6144;
@@ -160,7 +160,7 @@ FORGE_KERNEL_OF(2, 1) void forge_scalar_gla_states(const __grid_constant__ Call 
 //   %o.2: f32[64, 64] = copy(%o) @ operand(0, parts=1)
 //   return input "o" = %o.2
 // }
-FORGE_KERNEL_TASKS(3) void forge_scalar_gla_outputs(const __grid_constant__ Call call) {
+FORGE_KERNEL_TASKS(3) void forge_scalar_gla_outputs(const __grid_constant__ Call call, const __grid_constant__ TensorMaps maps) {
     extern __shared__ __align__(1024) float scratch[];
     const Size task = blockIdx.x;
     only_group();
@@ -171,6 +171,13 @@ FORGE_KERNEL_TASKS(3) void forge_scalar_gla_outputs(const __grid_constant__ Call
     const float t_scale = call.scalars[0];
     const auto rows_of = [&](Size row) { return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); };
     [[maybe_unused]] Size row = at.row, block = at.block;
+    static constexpr BoxOf kBoxes[] = {{1}, {2, 1, 64}, {0}, {4, 1, 64}};
+    keep_boxes(call, at, kBoxes, scratch + 14544);
+    Arrivals<2> arrivals(scratch + 14564, by_copies(maps, call, rows_of(row), kChunk));
+    const KeptBoxes t_k_map{maps.map[0], scratch + 14544};
+    const KeptBoxes t_v_map{maps.map[1], scratch + 14548};
+    const KeptBoxes t_q_map{maps.map[2], scratch + 14552};
+    const KeptBoxes t_o_map{maps.map[3], scratch + 14556};
     static constexpr RowsOf kRows[] = {{1, 2}, {2, 2, 1, 64, 0}, {3, 4}, {0, 2}, {4, 2, 1, 64, 0}};
     keep_rows(call, at, kRows, scratch + 14532);
     const KeptRows<const bf16> t_k_rows{scratch + 14532};
@@ -189,12 +196,22 @@ FORGE_KERNEL_TASKS(3) void forge_scalar_gla_outputs(const __grid_constant__ Call
     const Operand<bf16, 64, 64> t_o_2(scratch + 0);
     const auto start = [&](Size row, [[maybe_unused]] int rows, [[maybe_unused]] Size block, [[maybe_unused]] int stage) {
         start_vector(scratch + 14336, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, row + rows == at.tokens);
-        started();
-        start_operand(Operand<bf16, 64, 128>(scratch + 0), t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
-        start_operand(Operand<bf16, 64, 64>(scratch + 4096), t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
-        start_image(Operand<bf16, 128, 64>(scratch + 6144), call.spills[0] + block * 8192 + at.tile * 4096);
-        start_operand(Operand<bf16, 64, 128>(scratch + 10240), t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
-        started();
+        arrivals.started();
+        if (thread() == 0) {
+            const unsigned filled = arrivals.expect(arrivals.by_copy ? 57344 : 16384);
+            copy_image(filled, Operand<bf16, 128, 64>(scratch + 6144), call.spills[0] + block * 8192 + at.tile * 4096);
+            if (arrivals.by_copy) {
+                copy_operand(filled, Operand<bf16, 64, 128>(scratch + 0), t_k_map.at(0), row);
+                copy_operand(filled, Operand<bf16, 64, 64>(scratch + 4096), t_v_map.at(0), row);
+                copy_operand(filled, Operand<bf16, 64, 128>(scratch + 10240), t_q_map.at(0), row);
+            }
+        }
+        if (!arrivals.by_copy) {
+            start_rows<Group>(Operand<bf16, 64, 128>(scratch + 0), t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
+            start_rows<Group>(Operand<bf16, 64, 64>(scratch + 4096), t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
+            start_rows<Group>(Operand<bf16, 64, 128>(scratch + 10240), t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
+        }
+        arrivals.started();
     };
     const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage) {
         if (warp() != 0) return;
@@ -210,7 +227,7 @@ FORGE_KERNEL_TASKS(3) void forge_scalar_gla_outputs(const __grid_constant__ Call
     start(row, rows_of(row), block, 0);
     make_vectors(row, rows_of(row), 0);
     [[maybe_unused]] const int rows = rows_of(row);
-    arrive<0>();
+    arrivals.arrive<0>();
     Fragment<64, 64> v6;
     issue_multiply<Acc::Set, Along::Columns, Along::Columns, 128>(v6, t_q, t_k);
     Fragment<64, 64> v7;
@@ -247,5 +264,6 @@ FORGE_KERNEL_TASKS(3) void forge_scalar_gla_outputs(const __grid_constant__ Call
     publish();
     store_fragment<true>(t_o_2, t_o);
     publish();
-    store_operand(t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o_2, rows);
+    store_operand(arrivals, t_o_map.at(0), row, t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o_2, rows);
+    stores_read();
 }

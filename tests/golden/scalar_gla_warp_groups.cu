@@ -83,9 +83,9 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
                 }
             }
             if (by_copy) return;
-            start_rows(Operand<bf16, 64, 128>(arriving + 0), t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
-            start_rows(Operand<bf16, 64, 64>(arriving + 4096), t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
-            start_rows(Operand<bf16, 64, 128>(arriving + 6144), t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
+            start_rows<Warp>(Operand<bf16, 64, 128>(arriving + 0), t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
+            start_rows<Warp>(Operand<bf16, 64, 64>(arriving + 4096), t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
+            start_rows<Warp>(Operand<bf16, 64, 128>(arriving + 6144), t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
         };
         const auto make_vectors = [&](Size row, int rows, [[maybe_unused]] int stage) {
             [[maybe_unused]] float* const arriving = scratch + stage * 10240;

@@ -1,20 +1,20 @@
 /// Kernels of one stream that overlap: the next one may start while this one runs, and read words that this one writes.
-/// One function per instruction.
+/// One function per instruction. Before Hopper kernels begin when the one before has ended.
 #pragma once
 
 namespace forge::cuda::ptx {
 
 /// Once all blocks have executed this or ended, the next kernel's blocks may start on free multiprocessors.
-__device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 
 /// Waits until the kernel before has ended and its results are visible.
-__device__ __forceinline__ void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-/// Both, of kernels for any GPU: before Hopper's they begin when the one before has ended.
-__device__ __forceinline__ void begin_beside_kernel_before() {
+__device__ __forceinline__ void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
-    let_next_kernel_start();
-    wait_for_kernel_before();
+    asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 

@@ -7,9 +7,7 @@
 /// consumers have read it). Each completes one phase per chunk.
 #pragma once
 
-#include "../ptx/barrier.h"
-#include "../ptx/bulk.h"
-#include "move.h"
+#include "bulk_copies.h"
 
 namespace forge::cuda {
 
@@ -40,10 +38,6 @@ struct Turn {
 };
 
 namespace detail {
-
-FORGE_DEVICE void wait(unsigned barrier, unsigned parity) {
-    while (!ptx::barrier_passed(barrier, parity)) {}
-}
 
 /// For racecheck, which does not see that `__syncwarp` comes before one lane's arrival (scripts/sanitize-cuda).
 #ifdef FORGE_EVERY_LANE_ARRIVES
@@ -86,103 +80,5 @@ struct Handover {
 
 /// What this thread wrote to shared memory, or had copied there itself, may be handed over to the matrix units.
 FORGE_DEVICE void settle() { ptx::fence_async(); }
-
-/// A task's rows of a token tensor, for tensor copies.
-struct Mapped {
-    const void* map;
-    int col, row, head, sequence;  ///< of the task's first row
-
-    FORGE_DEVICE Mapped(const TensorMaps& maps, int index, const Call& call, int tensor, const Task& at, Size column,
-                        int rows_per_token = 1)
-        : map(maps.map[index]),
-          col(static_cast<int>(column)),
-          row(static_cast<int>(at.start) * rows_per_token),
-          head(static_cast<int>(at.head / call.tensors[tensor].group)),
-          sequence(call.offsets ? 0 : static_cast<int>(at.sequence)) {}
-};
-
-/// Whether tensor copies may move these rows of a chunk of `all`: they do not know where a packed sequence ends.
-FORGE_DEVICE bool by_copies(const TensorMaps& maps, const Call& call, int rows, int all) {
-    return maps.usable && (rows == all || !call.offsets);
-}
-
-// Copies that one thread issues, and that report to the barrier `filled`, which expects their bytes. A tensor copy
-// moves kBoxRows rows of a panel of columns.
-
-constexpr int kBoxRows = 64;
-
-/// `use(shared, col, row)` for each box of an operand's matrix.
-template <class O, class Use>
-FORGE_DEVICE void each_box(const O& o, Use use) {
-#pragma unroll
-    for (int col = 0; col < O::kCols; col += kPanel)
-#pragma unroll
-        for (int row = 0; row < O::kRows; row += kBoxRows)
-            use(ptx::shared_address(o.data) + (col * O::kRows + row * kPanel) * 2, col, row);
-}
-
-template <class O>
-FORGE_DEVICE void copy_operand(unsigned filled, const O& o, const Mapped& m, Size first) {
-    each_box(o, [&](unsigned shared, int col, int row) {
-        ptx::tensor_load(shared, m.map, m.col + col, m.row + static_cast<int>(first) + row, m.head, m.sequence, filled);
-    });
-}
-
-/// The operand as an earlier kernel stored it.
-template <class O>
-FORGE_DEVICE void copy_image(unsigned filled, const O& o, const float* src) {
-    ptx::bulk_load(ptx::shared_address(o.data), src, O::kPieces * 16, filled);
-}
-
-template <int FLOATS>
-FORGE_DEVICE void copy_numbers(unsigned filled, float* dst, const float* src) {
-    ptx::bulk_load(ptx::shared_address(dst), src, FLOATS * 4, filled);
-}
-
-/// What tensor copies cannot move, by a warp; as start_operand otherwise.
-template <class O>
-FORGE_DEVICE void start_rows(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
-    if (detail::in_pieces(src, row_stride, col_stride)) detail::start_pieces<Warp>(o, src, row_stride, rows);
-    else detail::move_numbers<Warp>(o, src, row_stride, col_stride, rows);
-}
-
-/// Each store is one group, those that threads make an empty one (kernel::Kind::StoresRead).
-FORGE_DEVICE void end_of_stores() {
-    if (thread() == 0) ptx::bulk_commit();
-}
-
-/// As in move.h, or by a copy. The operand's memory may be written again after stores_read().
-template <class O>
-FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typename O::T* dst, Size row_stride,
-                                Size col_stride, const O& o, int rows) {
-    if (!by_copy) return store_operand(dst, row_stride, col_stride, o, rows), end_of_stores();
-    if (thread() != 0) return;
-    each_box(o, [&](unsigned shared, int col, int row) {
-        ptx::tensor_store(m.map, m.col + col, m.row + static_cast<int>(first) + row, m.head, m.sequence, shared);
-    });
-    end_of_stores();
-}
-
-/// The operand as it lies, for a later kernel; its memory may be written again after stores_read().
-template <class O>
-FORGE_DEVICE void store_image_by_copy(float* dst, const O& o) {
-    if (thread() != 0) return;
-    ptx::bulk_store(dst, ptx::shared_address(o.data), O::kPieces * 16);
-    end_of_stores();
-}
-
-/// Of a matrix that has fewer columns in memory (part.h); copies do not write what lies behind them.
-template <class O>
-FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typename O::T* dst, Size row_stride,
-                                Size col_stride, const O& o, int rows, int cols) {
-    if (by_copy) store_operand(true, m, first, dst, row_stride, col_stride, o, rows);
-    else store_operand(dst, row_stride, col_stride, o, rows, cols), end_of_stores();
-}
-
-/// Memory that this group's stores read, but for the last PENDING ones, may be written after the group's next barrier.
-template <int PENDING = 0>
-FORGE_DEVICE void stores_read() {
-    if (thread() == 0) ptx::bulk_wait_read<PENDING>();
-}
 
 }  // namespace forge::cuda

@@ -106,6 +106,36 @@ FORGE_DEVICE void greatest_of_rows_in_memory(float* greatest, F f) {
     detail::reduce_rows_in_memory<detail::Larger, M, N>(greatest, f);
 }
 
+/// sums[i] = the sum over row i of the products of two operands, number by number. A row is one thread's, or two
+/// threads have halves of each of its panels; neighbours read different banks.
+template <class A, class B>
+FORGE_DEVICE void sum_rows_of_products(float* sums, const A& a, const B& b) {
+    constexpr int M = A::kRows, N = A::kCols;
+    static_assert(B::kRows == M && B::kCols == N && A::kParts == 1 && B::kParts == 1);
+    constexpr int kSplit = M % kThreads == 0 ? 1 : 2, kOwn = kPanel / kPiece / kSplit, kWords = 4;
+    const int half = thread() % kSplit;
+#pragma unroll 1
+    for (int row = thread() / kSplit; row < M; row += kThreads / kSplit) {
+        float all[kWords] = {};
+#pragma unroll 4
+        for (int n = 0; n < N / kPanel * kOwn; ++n) {
+            const int piece = (n % kOwn + half * kOwn) ^ row % 8,
+                      place = n / kOwn * M * kPanel + row * kPanel + piece * kPiece;
+            const uint4 x = *reinterpret_cast<const uint4*>(a.data + place),
+                        y = *reinterpret_cast<const uint4*>(b.data + place);
+            const unsigned of_a[] = {x.x, x.y, x.z, x.w}, of_b[] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+            for (int w = 0; w < kWords; ++w) {
+                const pair s = HalfOf<typename A::T>::unpack(of_a[w]), t = HalfOf<typename B::T>::unpack(of_b[w]);
+                all[w] += s.x[0] * t.x[0], all[w] += s.x[1] * t.x[1];
+            }
+        }
+        float sum = (all[0] + all[1]) + (all[2] + all[3]);
+        if constexpr (kSplit == 2) sum += __shfl_xor_sync(kAllLanes, sum, 1);
+        if (half == 0) sums[row] = sum;
+    }
+}
+
 /// sums[j] = the sum of column j; `work`: 4 * N floats.
 template <int M, int N, class F>
 FORGE_DEVICE void sum_columns(float* sums, float* work, F f) {
@@ -116,54 +146,39 @@ FORGE_DEVICE void greatest_of_columns(float* greatest, float* work, F f) {
     detail::reduce_columns<detail::Larger, M, N>(greatest, work, f);
 }
 
-namespace detail {
-
-/// The running sum over a warp's lanes that hold the same columns, each a row; `all`: its end.
-template <bool REVERSE>
-FORGE_DEVICE float running_sum_of_lanes(float x, float& all) {
-    const int row = REVERSE ? 7 - lane() / 4 : lane() / 4;
-#pragma unroll
-    for (int rows = 1; rows < 8; rows *= 2) {
-        const float before =
-            REVERSE ? __shfl_down_sync(kAllLanes, x, 4 * rows) : __shfl_up_sync(kAllLanes, x, 4 * rows);
-        if (row >= rows) x += before;
-    }
-    all = __shfl_sync(kAllLanes, x, (REVERSE ? 0 : 28) + lane() % 4);
-    return x;
-}
-
-/// The running sum of the lane before, 0 for the first.
-template <bool REVERSE>
-FORGE_DEVICE float sum_before(float x) {
-    const float before = REVERSE ? __shfl_down_sync(kAllLanes, x, 4) : __shfl_up_sync(kAllLanes, x, 4);
-    return lane() / 4 == (REVERSE ? 7 : 0) ? 0.0f : before;
-}
-
-}  // namespace detail
-
-/// f[i, j] = f[0, j] + … + f[i, j]; EXCLUSIVE: up to f[i - 1, j]; REVERSE: from the last row on. `work`: 4 * N floats.
+/// f[i, j] = f[0, j] + … + f[i, j]; EXCLUSIVE: up to f[i - 1, j]; REVERSE: from the last row on. A warp has 16 rows, 32
+/// columns of which at a time lie in its part of `work`, where each lane goes through one of them; then what the warps
+/// before have is added. `work`: 4 * N + 2560 floats.
 template <bool REVERSE, bool EXCLUSIVE, int N>
 FORGE_DEVICE Fragment<64, N> running_sums(Fragment<64, N> f, float* work) {
-    constexpr int kWarpsOfRows = 4, kRegisters = Fragment<64, N>::kRegisters, kAtOnce = 16;
+    constexpr int kWarpsOfRows = 4, kRows = 16, kCols = kLanes, kRegisters = kRows * kCols / kLanes;
+    constexpr int kLd = kCols + 8;  // four rows of pairs lie in different banks
     const int self = uniform(thread() % 128 / kLanes);
-    // A loop of short text over 32 columns at a time: they are the fragment's first, and become its last.
-#pragma unroll 1
-    for (int col = 0; col < N; col += 2 * kAtOnce) {
-        float y[kAtOnce];
+    float* const mine = work + kWarpsOfRows * N + self * kRows * kLd;
+    float* const pairs = mine + lane() / 4 * kLd + lane() % 4 * 2;
+    const auto place = [](int n) { return n / 2 % 2 * 8 * kLd + n / 4 * 8; };
 #pragma unroll
-        for (int n = 0; n < kAtOnce; ++n) {  // register n: of 8 rows; n + 2: of the 8 after them
-            if (n % 4 >= 2) continue;
-            const int first = REVERSE ? n + 2 : n, second = REVERSE ? n : n + 2;
-            float halves[2];
-            const float a = detail::running_sum_of_lanes<REVERSE>(f.x[first], halves[0]),
-                        b = detail::running_sum_of_lanes<REVERSE>(f.x[second], halves[1]);
-            y[first] = EXCLUSIVE ? detail::sum_before<REVERSE>(a) : a;
-            y[second] = halves[0] + (EXCLUSIVE ? detail::sum_before<REVERSE>(b) : b);
-            if (lane() / 4 == 0) work[self * N + col + n / 4 * 8 + lane() % 4 * 2 + n % 2] = halves[0] + halves[1];
+    for (int col = 0; col < N; col += kCols) {
+        float* const x = f.x + col / kCols * kRegisters;
+#pragma unroll
+        for (int n = 0; n < kRegisters; n += 2) store_pair(pairs + place(n), {{x[n], x[n + 1]}});
+        __syncwarp();
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+            float* const at = mine + (REVERSE ? kRows - 1 - i : i) * kLd + lane();
+            const float before = sum;
+            sum += *at;
+            *at = EXCLUSIVE ? before : sum;
         }
+        work[self * N + col + lane()] = sum;
+        __syncwarp();
 #pragma unroll
-        for (int n = 0; n < kRegisters; ++n)
-            f.x[n] = n + kAtOnce < kRegisters ? f.x[n + kAtOnce] : y[n + kAtOnce - kRegisters];
+        for (int n = 0; n < kRegisters; n += 2) {
+            const pair y = load_pair(pairs + place(n));
+            x[n] = y.x[0], x[n + 1] = y.x[1];
+        }
+        __syncwarp();
     }
     sync();
 #pragma unroll 1

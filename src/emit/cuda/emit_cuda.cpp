@@ -79,7 +79,10 @@ Source tiles_source(const plan::Plan& plan) {
             else if (p.schedule.warp_groups() && &kernel != &p.kernels.back() && !has_kernel_beside(p, kernel))
                 own.prologue.emplace_back("ptx::let_next_kernel_start();");
             if (groups_of(p, kernel) == 1 && most_groups(p) > 1) own.prologue.emplace_back("only_group();");
-            if (starts_early(p, kernel)) own.prologue.emplace_back("ptx::begin_beside_kernel_before();");
+            if (starts_early(p, kernel)) {
+                if (!p.schedule.states_ahead) own.prologue.emplace_back("ptx::let_next_kernel_start();");
+                own.prologue.emplace_back("ptx::wait_for_kernel_before();");
+            }
             if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.overlaps = true;
             (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);
         });

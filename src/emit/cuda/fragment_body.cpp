@@ -338,7 +338,8 @@ void FragmentBody::store_result(const ir::Result& r) {
     if (r.role == Role::Spill) {
         c_.reads(v);
         const std::string part = transfers_.part_of_image(r.name, fn_.op(v).type);
-        if (part.empty() && roles_) {
+        if (part.empty() && inputs_.stores_by_copy()) {
+            stores_by_copy_ = true;
             out_.next({Kind::Store, "store_image " + c_.name(v), c_.memory(v)});
             return out_.line("store_image_by_copy({}, {});", transfers_.spill_pointer(r.name, "block", r.at),
                              c_.name(v));
@@ -356,8 +357,9 @@ void FragmentBody::store_result(const ir::Result& r) {
                          part);
     }
     out_.next({Kind::Store, "store_operand " + c_.name(v), c_.memory(v)});
+    stores_by_copy_ = true;
     const Transfers::ByOne by_one(transfers_, type);
-    out_.line("store_operand(by_copies(maps, call, rows, kChunk), {}_map, {}, {}, {}, {}{});", cpp_identifier(r.name),
+    out_.line("store_operand({}, {}, {}, {}, {}, {}{});", inputs_.by_copy(), inputs_.map_of(r.name, r.at),
               FragmentInputs::row_count(plan_, tensor, "row"), rows, c_.name(v),
               FragmentInputs::row_count(plan_, tensor), part);
 }

@@ -21,6 +21,7 @@ class FragmentBody {
     void operations();
     void keep_carried();  ///< for the next chunk
     [[nodiscard]] bool writes_memory() const;
+    [[nodiscard]] bool stores_by_copy() const { return stores_by_copy_; }  ///< some results, as written so far
 
   private:
     [[nodiscard]] bool takes() const { return role_ == tile::Roles::kTakes; }
@@ -63,6 +64,7 @@ class FragmentBody {
 
     // What the text has come to.
     std::set<ir::ValueId> packed_;
+    bool stores_by_copy_ = false;
     bool summed_ = false;  ///< the first decay group's gates, ahead of it
 };
 

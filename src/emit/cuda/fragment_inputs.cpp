@@ -129,17 +129,80 @@ void FragmentInputs::declare_start() {
             out_.line("start_vector({}, {}, rows, row + rows == at.tokens);", arriving(v), token_vector(v));
         }
     const bool single = !plan::in_order(loop_);
-    if (single && has_vectors()) out_.add(commit());  // what follows from them is made while matrices arrive
+    const Statement group = arrivals_in(arrivals_, commit());
+    if (single && has_vectors()) out_.add(group);  // what follows from them is made while matrices arrive
+    std::vector<ValueId> early;
     for (ValueId v = 0; v < fn_.size(); ++v)
-        if (!tile::arrives_late(fn_, v)) start_one(v);
-    if (single) out_.add(commit());
+        if (!tile::arrives_late(fn_, v)) early.push_back(v);
+    start_all(early);
+    if (single) out_.add(group);
     out_.end("};");
 }
 
 void FragmentInputs::start_late(ValueId v) {
-    start_one(v);
-    out_.add(commit());
+    start_all({v});
+    out_.add(arrivals_in(arrivals_, commit()));
 }
+
+bool FragmentInputs::is_copied_spill(ValueId v) const {
+    const Op& op = fn_.op(v);
+    return c_.is_param(v, Role::Spill) && op.layout->space != Space::Spill &&
+           (!c_.is_operand(v) || transfers_.part_of_image(op.attrs.name, op.type).empty());
+}
+
+bool FragmentInputs::is_copied_matrix(ValueId v) const {
+    return is_matrix(v) && c_.is_operand(v) && is_mapped(transfers_.tensor_of(fn_.op(v)));
+}
+
+/// Of a group; where they report to barriers, those that the hardware can copy first.
+void FragmentInputs::start_all(const std::vector<ValueId>& values) {
+    std::vector<ValueId> spills, mapped;
+    for (const ValueId v : values) {
+        if (!arrivals_) start_one(v);
+        else if (is_copied_spill(v)) spills.push_back(v);
+        else if (is_copied_matrix(v) && c_.is_param(v, Role::Input)) mapped.push_back(v);
+        else start_one(v);
+    }
+    if (spills.empty() && mapped.empty()) return;
+    for (const auto* list : {&spills, &mapped})
+        for (const ValueId v : *list) copies(v, When::Always);
+    copy_by_one_thread(spills, mapped);
+    if (mapped.empty()) return;
+    out_.open("if (!arrivals.by_copy)");
+    for (const ValueId v : mapped) write_matrix(v, "start_rows<Group>");
+    out_.close();
+}
+
+void FragmentInputs::begin_arrivals() {
+    if (!arrivals_) return;
+    const tile::TileKernel& tiles = c_.kernel.tiles;
+    std::string boxes;
+    for (const int tensor : maps_) {
+        const std::int64_t factor = input_of(tensor).type.shape[0].factor;
+        const auto part = transfers_.part_of_tile(tensor, 2);
+        boxes += fmt::format("{}{{{}{}{}}}", boxes.empty() ? "" : ", ", tensor,
+                             part || factor != 1 ? fmt::format(", {}", factor) : "",
+                             part ? fmt::format(", {}", part->numbers) : "");
+    }
+    if (!boxes.empty()) {
+        out_.line("static constexpr BoxOf kBoxes[] = {{{}}};", boxes);
+        out_.line("keep_boxes(call, at, kBoxes, scratch + {});", tiles.boxes);
+    }
+    out_.line("Arrivals<{}> arrivals(scratch + {}, by_copies(maps, call, rows_of(row), kChunk));",
+              tiles.arriving_groups, tiles.arrivals);
+    for (std::size_t n = 0; n < maps_.size(); ++n)
+        out_.line("const KeptBoxes {}_map{{maps.map[{}], scratch + {}}};", cpp_identifier(input_of(maps_[n]).name), n,
+                  tiles.boxes + 4 * static_cast<std::int64_t>(n));
+    if (transfers_.has_tensors()) return;  // whose addresses are kept by threads that then meet
+    out_.add(group_barrier());
+}
+
+std::string FragmentInputs::map_of(const std::string& name, const Transfers::At& at) const {
+    const std::string map = cpp_identifier(name) + "_map";
+    return arrivals_ ? fmt::format("{}.at({})", map, at.empty() ? 0 : at.back()) : map;
+}
+
+std::string FragmentInputs::by_copy() const { return arrivals_ ? "arrivals" : "by_copies(maps, call, rows, kChunk)"; }
 
 void FragmentInputs::start_one(ValueId v) {
     if (is_matrix(v)) return start_matrix(v, c_.long_text() ? "start_operand_briefly" : "start_operand");
@@ -164,7 +227,7 @@ void FragmentInputs::declare_copying_start() {
     std::vector<ValueId> spills, mapped;
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Spill)) spills.push_back(v);
-        else if (is_matrix(v) && c_.is_operand(v) && is_mapped(transfers_.tensor_of(fn_.op(v)))) mapped.push_back(v);
+        else if (is_copied_matrix(v)) mapped.push_back(v);
     }
     const bool shifted =
         std::any_of(mapped.begin(), mapped.end(), [&](ValueId v) { return c_.is_param(v, Role::Shifted); });
@@ -175,10 +238,11 @@ void FragmentInputs::declare_copying_start() {
                   shifted ? " && row > 0 && rows == kChunk" : "");
     if (!spills.empty() || !mapped.empty()) copy_by_one_thread(spills, mapped);
     for (ValueId v = 0; v < fn_.size(); ++v)
-        if (is_matrix(v) && std::find(mapped.begin(), mapped.end(), v) == mapped.end()) start_matrix(v, "start_rows");
+        if (is_matrix(v) && std::find(mapped.begin(), mapped.end(), v) == mapped.end())
+            start_matrix(v, "start_rows<Warp>");
     out_.next();
     if (!mapped.empty()) out_.line("if (by_copy) return;");
-    for (const ValueId v : mapped) start_matrix(v, "start_rows", When::ByThreads);
+    for (const ValueId v : mapped) start_matrix(v, "start_rows<Warp>", When::ByThreads);
     out_.end("};");
 }
 
@@ -190,26 +254,32 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
     };
     const std::int64_t least = bytes(spills), all = least + bytes(mapped);
     const auto asks_for = [&](ValueId v, When when) {
+        if (arrivals_) return;  // said for all that comes in the group
         Statement copy{Kind::BulkCopy, c_.name(v), transfers_.source(v), arriving_memory(v)};
         copy.when = when, copy.by = By::Warp, copy.channel = Context::kStages;
         out_.next(std::move(copy));
     };
-    out_.open("if (lane() == 0)");
-    out_.line("const unsigned filled = stages.filled(stage);");
-    out_.line("ptx::barrier_expect(filled, {});",
-              mapped.empty() ? std::to_string(all) : fmt::format("by_copy ? {} : {}", all, least));
+    const std::string flag = arrivals_ ? "arrivals.by_copy" : "by_copy";
+    const std::string expected = mapped.empty() ? std::to_string(all) : fmt::format("{} ? {} : {}", flag, all, least);
+    out_.open(arrivals_ ? "if (thread() == 0)" : "if (lane() == 0)");
+    if (arrivals_) {
+        out_.line("const unsigned filled = arrivals.expect({});", expected);
+    } else {
+        out_.line("const unsigned filled = stages.filled(stage);");
+        out_.line("ptx::barrier_expect(filled, {});", expected);
+    }
     for (const ValueId v : spills) {
-        const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block");
+        const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block", fn_.op(v).attrs.at);
         asks_for(v, When::Always);
         if (c_.is_operand(v)) out_.line("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from);
         else out_.line("copy_numbers<{}>(filled, {}, {});", c_.floats(v), arriving(v), from);
     }
     if (!mapped.empty()) {
-        out_.open("if (by_copy)");
+        out_.open(fmt::format("if ({})", flag));
         for (const ValueId v : mapped) {
             asks_for(v, When::ByHardware);
-            out_.line("copy_operand(filled, {}, {}_map, {});", arriving_operand(v),
-                      cpp_identifier(fn_.op(v).attrs.name), first_row(v));
+            out_.line("copy_operand(filled, {}, {}, {});", arriving_operand(v),
+                      map_of(fn_.op(v).attrs.name, fn_.op(v).attrs.at), first_row(v));
         }
         out_.close();
     }
@@ -250,6 +320,10 @@ std::string FragmentInputs::rows_there(int tensor) const {
 
 void FragmentInputs::start_matrix(ValueId v, const char* operand_function, When when) {
     copies(v, when);
+    write_matrix(v, operand_function);
+}
+
+void FragmentInputs::write_matrix(ValueId v, const char* operand_function) {
     const Op& op = fn_.op(v);
     const int tensor = transfers_.tensor_of(op);
     const std::string from = token_matrix(plan_, op.attrs.name, tensor, op.attrs.at), rows = rows_there(tensor);

@@ -19,8 +19,10 @@ class FragmentInputs {
           loop_(context.kernel.graph.loop),
           direction_{context.kernel.graph.reverse},
           fn_(context.fn),
-          maps_(mapped_tensors(plan_, context.kernel)) {}
+          maps_(mapped_tensors(plan_, context.kernel)),
+          arrivals_(has_arrivals(plan_, context.kernel)) {}
 
+    void begin_arrivals();           ///< the barriers of inputs that the hardware copies, and where their boxes begin
     void declare();                  ///< the functions `start` and `make_vectors`
     void declare_rows();             ///< where the walk through chunks begins, and how many rows a chunk has
     void start_first();              ///< issues the copies of the first chunks' inputs
@@ -44,6 +46,10 @@ class FragmentInputs {
     /// Declares what tensor copies of a token matrix need; whether there are such copies.
     void declare_map(const std::string& name, int tensor);
     [[nodiscard]] bool is_mapped(int tensor) const;
+    /// The map of a tensor's part that begins at `at`, and whether the hardware copies this chunk.
+    [[nodiscard]] std::string map_of(const std::string& name, const Transfers::At& at) const;
+    [[nodiscard]] std::string by_copy() const;
+    [[nodiscard]] bool stores_by_copy() const { return arrivals_ || c_.kernel.tiles.roles; }
     [[nodiscard]] std::string first_row(ir::ValueId v) const;
     /// Where a token tensor's rows of a chunk begin, or of a part of it that begins at `at`, and its strides.
     [[nodiscard]] static std::string token_matrix(const plan::Plan& plan, const std::string& name, int tensor,
@@ -67,10 +73,14 @@ class FragmentInputs {
     [[nodiscard]] std::string rows_there(int tensor) const;
     void declare_start();
     void declare_copying_start();
+    void start_all(const std::vector<ir::ValueId>& values);
     void copy_by_one_thread(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
+    [[nodiscard]] bool is_copied_spill(ir::ValueId v) const;
+    [[nodiscard]] bool is_copied_matrix(ir::ValueId v) const;
     [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory
     void start_one(ir::ValueId v);
     void start_matrix(ir::ValueId v, const char* operand_function, kernel::When when = kernel::When::Always);
+    void write_matrix(ir::ValueId v, const char* operand_function);
     void start_shifted(ir::ValueId v, const std::string& from, const std::string& rows);
     void copies(ir::ValueId v, kernel::When when, kernel::By by = kernel::By::All);  ///< the lines that come next
     void uses(const char* function, int ahead, const std::string& text);
@@ -89,6 +99,7 @@ class FragmentInputs {
     Direction direction_;
     const ir::Function& fn_;
     std::vector<int> maps_;  ///< tensors that tensor copies move
+    bool arrivals_;          ///< inputs of the task's chunk report to barriers
 };
 
 }  // namespace forge::emit

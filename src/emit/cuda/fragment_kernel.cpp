@@ -30,16 +30,17 @@ class FragmentKernel {
           fn_(c_.fn) {}
 
     void write() {
-        const bool roles = c_.kernel.tiles.roles.has_value();
         kernel::Kernel time{kernel_symbol(c_.kernel)};
         time.publishes = c_.dialect.publishes, time.overlaps = waits_for_kernel_before(plan_, c_.kernel) && !beside_;
-        out_.begin_kernel(std::move(time),
-                          fmt::format("{} void {}({}{})", launch_bounds(), kernel_symbol(c_.kernel),
-                                      c_.dialect.arguments, roles ? ", const __grid_constant__ TensorMaps maps" : ""));
+        time.arrivals = has_arrivals(plan_, c_.kernel);
+        out_.begin_kernel(
+            std::move(time),
+            fmt::format("{} void {}({}{})", launch_bounds(), kernel_symbol(c_.kernel), c_.dialect.arguments,
+                        takes_maps(plan_, c_.kernel) ? ", const __grid_constant__ TensorMaps maps" : ""));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
         out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk,
                   plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
-                  roles ? constants_of(*c_.kernel.tiles.roles) : "");
+                  c_.kernel.tiles.roles ? constants_of(*c_.kernel.tiles.roles) : "");
         if (plan_.is_beside(c_.kernel, Loop::Chunks)) write_tasks_beside();
         else if (forgets()) write_forgetting();
         else
@@ -158,6 +159,7 @@ class FragmentKernel {
     void write_alone() {
         FragmentBody body(c_, transfers_, inputs_, 0);
         FragmentStates states(c_, transfers_);
+        inputs_.begin_arrivals();
         transfers_.declare_tensors();
         body.declare_buffers();
         states.start();
@@ -166,8 +168,11 @@ class FragmentKernel {
         body.sum_first_gates();
         inputs_.make_first_vectors();
         if (!plan::in_order(loop_)) {
-            body.begin_chunk(line_of_all({copy_wait(0), fence(), group_barrier()}));
-            return body.operations();
+            const bool hardware = has_arrivals(plan_, c_.kernel);
+            body.begin_chunk(line_of_all({arrivals_in(hardware, copy_wait(0)), fence(), group_barrier()}));
+            body.operations();
+            if (hardware && body.stores_by_copy()) out_.add(stores_read());
+            return;
         }
         const Direction direction{c_.kernel.graph.reverse};
         out_.begin({kernel::Kind::Loop, "chunks"},

@@ -32,6 +32,9 @@ class FragmentLoop {
         : c_(context), fn_(context.fn), root_(root), result_(root), space_(space) {}
 
     void write_sum(ValueId sum, const std::string& work) {
+        if (is_sum_of_products(sum))
+            return c_.out.line("sum_rows_of_products({}, {}, {});", c_.name(sum), c_.name(fn_.op(root_).args[0]),
+                               c_.name(fn_.op(root_).args[1]));
         result_ = sum;
         const std::string value = evaluate(root_);
         const bool along_rows = fn_.op(sum).attrs.dim == 1;
@@ -50,7 +53,8 @@ class FragmentLoop {
         for (const ValueId v : joined) stores.push_back(made(v));
         for (const std::string& s : before_) c_.out.put(s);
         if (in_fragment()) {
-            c_.out.line("Fragment<{}, {}> {}{};", rows(), cols(), c_.name(root_), lower() ? " = {}" : "");
+            declare(root_);
+            for (const ValueId v : joined) declare(v);
             c_.out.open(lower() ? fmt::format("each_lower<{}>([&](const Spot& spot)", rows())
                                 : fmt::format("each<{}, {}>([&](const Spot& spot)", rows(), cols()));
         } else {
@@ -69,6 +73,22 @@ class FragmentLoop {
     }
 
   private:
+    void declare(ValueId v) {
+        c_.out.line("Fragment<{}, {}> {}{};", rows(), cols(), c_.name(v), lower() ? " = {}" : "");
+    }
+
+    /// Whether a sum is over the rows of a product, number by number, of two matrices that lie in memory alike.
+    [[nodiscard]] bool is_sum_of_products(ValueId sum) const {
+        const Op& product = fn_.op(root_);
+        return fn_.op(sum).code == Opcode::Sum && fn_.op(sum).attrs.dim == 1 && product.code == Opcode::Mul &&
+               product.layout->space == Space::Reg &&
+               std::all_of(product.args.begin(), product.args.end(), [&](ValueId a) {
+                   const Op& op = fn_.op(a);
+                   return !ir::is_view(op.code) && c_.is_operand(a) && op.layout->parts == 1 &&
+                          op.type.shape == product.type.shape;
+               });
+    }
+
     /// How a value is stored. All is loaded before anything is, as it may lie where something that is read lay.
     std::string made(ValueId v) {
         const Op& op = fn_.op(v);

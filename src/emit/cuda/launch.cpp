@@ -8,6 +8,7 @@
 #include "emit/coming.h"
 #include "emit/cuda/channels.h"
 #include "forge/error.h"
+#include "tile/fragments.h"
 
 namespace forge::emit {
 namespace {
@@ -38,8 +39,7 @@ bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel)
 }
 
 bool starts_early(const plan::Plan& plan, const plan::Kernel& kernel) {
-    const bool in_turn = plan.schedule.states_ahead;  // blocks take tasks in turn: calls in a row would take longer
-    return plan.schedule.holds_states && !in_turn && &kernel == &plan.kernels.front();
+    return plan.schedule.holds_states && &kernel == &plan.kernels.front();
 }
 
 bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
@@ -63,9 +63,19 @@ bool has_kernel_beside(const plan::Plan& plan, const plan::Kernel& kernel) {
 
 std::string define_of_call(const plan::Plan& plan) { return fmt::format("FORGE_TENSORS {}", plan.tensors.size()); }
 
+bool has_arrivals(const plan::Plan& plan, const plan::Kernel& kernel) {
+    constexpr std::int64_t kFew = 3;  // tasks; what one begins with costs more than what is left of its copies' waits
+    return kernel.engine == plan::Engine::WarpGroups && kernel.tiles.arrivals >= 0 &&
+           !plan.is_beside(kernel, plan::Loop::Chunks) && tile::tasks_at_once(kernel.tiles) <= kFew;
+}
+
+bool takes_maps(const plan::Plan& plan, const plan::Kernel& kernel) {
+    return kernel.tiles.roles || has_arrivals(plan, kernel);
+}
+
 std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kernel) {
     std::vector<int> tensors;
-    if (!kernel.tiles.roles) return tensors;
+    if (!takes_maps(plan, kernel)) return tensors;
     const ir::Function& fn = kernel.tiles.fn;
     const auto add = [&](ir::ValueId v, plan::TensorSlot::Kind kind, const std::string& name) {
         const int tensor = plan.tensor(kind, name);
@@ -75,7 +85,8 @@ std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kern
     };
     for (ir::ValueId v = 0; v < fn.size(); ++v) {
         const ir::Op& op = fn.op(v);
-        const bool tokens = op.attrs.role == ir::Role::Input || op.attrs.role == ir::Role::Shifted;
+        const bool tokens =
+            op.attrs.role == ir::Role::Input || (op.attrs.role == ir::Role::Shifted && kernel.tiles.roles);
         if (op.code == ir::Opcode::Param && tokens) add(v, plan::TensorSlot::Kind::Input, op.attrs.name);
     }
     for (const ir::Result& r : fn.results)

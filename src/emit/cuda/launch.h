@@ -15,7 +15,12 @@ using runtime::Launch;
 /// What the text of a source defines, so that its kernels take no more of a call's tensors than the plan has.
 std::string define_of_call(const plan::Plan& plan);
 
-/// The 16-bit token matrices of a kernel whose warp groups have roles, as far as there are maps.
+/// Whether inputs of a task of a single chunk arrive in groups that the hardware copies (warpgroup/arrivals.h): of
+/// tasks so large that few share a multiprocessor.
+bool has_arrivals(const plan::Plan& plan, const plan::Kernel& kernel);
+/// Whether the kernel has maps of tensors as an argument: this one, and those whose warp groups have roles.
+bool takes_maps(const plan::Plan& plan, const plan::Kernel& kernel);
+/// The 16-bit token matrices of such a kernel, as far as there are maps.
 std::vector<int> mapped_tensors(const plan::Plan& plan, const plan::Kernel& kernel);
 
 /// Whether the plan's kernels overlap so; `kernel` is one of them.

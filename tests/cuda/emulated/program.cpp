@@ -6,6 +6,7 @@
 
 #include "emit/callable.h"
 #include "emit/cuda/emit_cuda.h"
+#include "emit/cuda/launch.h"
 #include "emit/kernel.h"
 #include "emit/last_rows.h"
 #include "runtime/device_call.h"
@@ -78,7 +79,7 @@ class Launches {
         const auto with_maps = reinterpret_cast<void (*)(cuda::Call, cuda::TensorMaps)>(function);
         // NOLINTEND
         run_warps(library_.hardware(), grid,
-                  [&] { kernel.tiles.roles ? with_maps(arguments, maps) : alone(arguments); });
+                  [&] { emit::takes_maps(plan_, kernel) ? with_maps(arguments, maps) : alone(arguments); });
     }
 
     const plan::Plan& plan_;

@@ -4,8 +4,9 @@
 namespace forge::cuda::ptx {
 
 inline void let_next_kernel_start() {}
-inline void wait_for_kernel_before() { forge_hardware->wait_for_kernel_before(); }
-inline void begin_beside_kernel_before() {}
+inline void wait_for_kernel_before() {
+    if (forge_hardware) forge_hardware->wait_for_kernel_before();  // kernels without warps run after one another
+}
 
 inline void fence_device() {}
 inline void store_release(unsigned* p, unsigned x) { *p = x; }
