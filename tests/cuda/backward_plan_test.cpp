@@ -94,6 +94,34 @@ TEST(BackwardAddresses, LieInSharedMemory) {
     EXPECT_LT(kernel_of(made->plan, "_states").tiles.addresses, 0);
 }
 
+// Two large tasks share a multiprocessor; of small ones four hide each other's waits.
+TEST(Arrivals, AreTheHardwaresWhereFewTasksShareAMultiprocessor) {
+    const auto backward = emitted_for("gated_delta_net", 128, "backward");
+    const auto of = [&](const char* kernel) { return &kernel_of(backward->plan, kernel); };
+    EXPECT_TRUE(emit::has_arrivals(backward->plan, *of("_outputs")));
+    EXPECT_EQ(emit::launch_of(backward->plan, *of("_outputs")).maps.size(), 7U);  // q, k, v, grad_o and three gradients
+    EXPECT_GE(tile::tasks_at_once(of("_shared")->tiles), 4);
+    EXPECT_FALSE(emit::has_arrivals(backward->plan, *of("_shared")));
+    EXPECT_FALSE(emit::takes_maps(backward->plan, *of("_shared")));
+}
+
+// The mask's exponentials are worked out once for both gradients of scores, and once for the three of the system.
+TEST(JoinedFragments, WorkOutDecaysOnce) {
+    const auto made = emitted_for("gated_delta_net", 128, "backward");
+    const tile::TileKernel& outputs = kernel_of(made->plan, "_outputs").tiles;
+    const auto joined = std::count_if(outputs.joined.begin(), outputs.joined.end(), [&](ir::ValueId v) {
+        return outputs.fn.op(v).layout->space == ir::Layout::Space::Fragment;
+    });
+    EXPECT_GE(joined, 3);
+    const std::string source = emit::emit_cuda(made->plan);
+    const std::string text = source.substr(source.find("_gradient_outputs(const"));
+    std::size_t decays = 0;
+    for (std::size_t at = text.find("decays<"); at < text.find("_gradient_sums("); at = text.find("decays<", at + 1))
+        ++decays;
+    EXPECT_EQ(decays, 3U);
+    EXPECT_NE(text.find("sum_rows_of_products("), std::string::npos);
+}
+
 // Four tiles of values would each make the same scores.
 TEST(ForwardOutputs, ShareWhatNoTileOwns) {
     const auto made = emitted_for("kda", 256, "forward");

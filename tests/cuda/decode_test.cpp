@@ -9,6 +9,7 @@
 
 #include "check/check.h"
 #include "emit/cuda/emit_cuda.h"
+#include "emit/cuda/launch.h"
 #include "forge/error.h"
 #include "frontend/axes.h"
 #include "frontend/join.h"
@@ -151,6 +152,23 @@ TEST(DecodeKernelStates, AreHeldByFewThreadsOrWhole) {
     EXPECT_EQ(shape(1024, F32), (std::array<std::int64_t, 3>{128, 2, 4}));
     EXPECT_EQ(shape(1024, BF16), (std::array<std::int64_t, 3>{256, 1, 2}));
     EXPECT_EQ(shape(100, BF16), (std::array<std::int64_t, 3>{128, 2, 4}));
+}
+
+// The next kernel may start beside blocks of one task; beside those that take tasks in turn when they have come to the
+// last ones.
+TEST(DecodeKernelStates, LetTheNextKernelStart) {
+    const Decode decode(program_named("gated_delta_net"));
+    const check::Problem problem = problems_of(128, 128)[0];
+    for (const DType states : {F32, BF16}) {
+        const plan::Plan plan = decode.plan(problem, decode.wishes(1024, true, states));
+        EXPECT_TRUE(emit::launch_of(plan, plan.kernels.front()).early);
+        const std::string source = emit::emit_cuda(plan), start = "ptx::let_next_kernel_start();";
+        const std::size_t at = source.find(start), wait = source.find("ptx::wait_for_kernel_before();");
+        ASSERT_NE(at, std::string::npos);
+        EXPECT_EQ(source.find(start, at + 1), std::string::npos);
+        EXPECT_EQ(at > wait, states == BF16);
+        EXPECT_EQ(source.find("if (task + gridDim.x >= call.tasks) " + start) != std::string::npos, states == BF16);
+    }
 }
 
 // Outputs are stored from where they are made.
