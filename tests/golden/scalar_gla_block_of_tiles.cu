@@ -74,8 +74,7 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             [[maybe_unused]] float* const arriving_numbers = scratch + 55296 + stage * 200;
             const bool by_copy = by_copies(maps, call, rows, kChunk);
             if (lane() == 0) {
-                const unsigned filled = stages.filled(stage);
-                ptx::barrier_expect(filled, by_copy ? 49152 : 0);
+                const unsigned filled = stages.expect(stage, by_copy ? 49152 : 0);
                 if (by_copy) {
                     copy_operand(filled, Operand<bf16, 64, 128>(arriving + 0), t_k_map, row);
                     copy_operand(filled, Operand<bf16, 64, 128>(arriving + 4096), t_v_map, row);

@@ -55,8 +55,7 @@ FORGE_KERNEL_OF(2, 1) void forge_scalar_gla_states(const __grid_constant__ Call 
             [[maybe_unused]] float* const arriving_numbers = scratch + 28672 + stage * 68;
             const bool by_copy = by_copies(maps, call, rows, kChunk);
             if (lane() == 0) {
-                const unsigned filled = stages.filled(stage);
-                ptx::barrier_expect(filled, by_copy ? 24576 : 0);
+                const unsigned filled = stages.expect(stage, by_copy ? 24576 : 0);
                 if (by_copy) {
                     copy_operand(filled, Operand<bf16, 64, 128>(arriving + 0), t_k_map, row);
                     copy_operand(filled, Operand<bf16, 64, 64>(arriving + 4096), t_v_map, row);
@@ -173,7 +172,8 @@ FORGE_KERNEL_TASKS(3) void forge_scalar_gla_outputs(const __grid_constant__ Call
     [[maybe_unused]] Size row = at.row, block = at.block;
     static constexpr BoxOf kBoxes[] = {{1}, {2, 1, 64}, {0}, {4, 1, 64}};
     keep_boxes(call, at, kBoxes, scratch + 14544);
-    Arrivals<2> arrivals(scratch + 14564, by_copies(maps, call, rows_of(row), kChunk));
+    const bool by_copy = by_copies(maps, call, rows_of(row), kChunk);
+    Arrivals<2> arrivals(scratch + 14564);
     const KeptBoxes t_k_map{maps.map[0], scratch + 14544};
     const KeptBoxes t_v_map{maps.map[1], scratch + 14548};
     const KeptBoxes t_q_map{maps.map[2], scratch + 14552};
@@ -198,15 +198,15 @@ FORGE_KERNEL_TASKS(3) void forge_scalar_gla_outputs(const __grid_constant__ Call
         start_vector(scratch + 14336, t_g_rows + row * call.tensors[3].token, call.tensors[3].token, rows, row + rows == at.tokens);
         arrivals.started();
         if (thread() == 0) {
-            const unsigned filled = arrivals.expect(arrivals.by_copy ? 57344 : 16384);
+            const unsigned filled = arrivals.expect(by_copy ? 57344 : 16384);
             copy_image(filled, Operand<bf16, 128, 64>(scratch + 6144), call.spills[0] + block * 8192 + at.tile * 4096);
-            if (arrivals.by_copy) {
+            if (by_copy) {
                 copy_operand(filled, Operand<bf16, 64, 128>(scratch + 0), t_k_map.at(0), row);
                 copy_operand(filled, Operand<bf16, 64, 64>(scratch + 4096), t_v_map.at(0), row);
                 copy_operand(filled, Operand<bf16, 64, 128>(scratch + 10240), t_q_map.at(0), row);
             }
         }
-        if (!arrivals.by_copy) {
+        if (!by_copy) {
             start_rows<Group>(Operand<bf16, 64, 128>(scratch + 0), t_k_rows + row * call.tensors[1].token, call.tensors[1].token, call.tensors[1].dim[0], rows);
             start_rows<Group>(Operand<bf16, 64, 64>(scratch + 4096), t_v_rows + row * call.tensors[2].token, call.tensors[2].token, call.tensors[2].dim[0], rows);
             start_rows<Group>(Operand<bf16, 64, 128>(scratch + 10240), t_q_rows + row * call.tensors[0].token, call.tensors[0].token, call.tensors[0].dim[0], rows);
@@ -264,6 +264,6 @@ FORGE_KERNEL_TASKS(3) void forge_scalar_gla_outputs(const __grid_constant__ Call
     publish();
     store_fragment<true>(t_o_2, t_o);
     publish();
-    store_operand(arrivals, t_o_map.at(0), row, t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o_2, rows);
+    store_operand_briefly(by_copy, t_o_map.at(0), row, t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o_2, rows);
     stores_read();
 }

@@ -40,10 +40,8 @@ class Arrivals {
     FORGE_DEVICE unsigned barrier(int group) const { return barriers_ + 8u * static_cast<unsigned>(group); }
 
   public:
-    const bool by_copy;  ///< whether the hardware copies rows of token tensors
-
     /// A barrier follows.
-    FORGE_DEVICE Arrivals(float* words, bool by_copy) : barriers_(ptx::shared_address(words)), by_copy(by_copy) {
+    FORGE_DEVICE explicit Arrivals(float* words) : barriers_(ptx::shared_address(words)) {
         if (thread() != 0) return;
         for (int n = 0; n < GROUPS; ++n) ptx::barrier_begin(barrier(n), 1);
         ptx::barriers_begun();
@@ -70,31 +68,5 @@ class Arrivals {
         cuda::arrive<PENDING>();
     }
 };
-
-/// As in bulk_copies.h; what the hardware does not copy is stored with short text.
-template <int GROUPS, class O>
-FORGE_DEVICE void store_operand(const Arrivals<GROUPS>& arrivals, const Mapped& m, Size first, typename O::T* dst,
-                                Size row_stride, Size col_stride, const O& o, int rows) {
-    if (arrivals.by_copy) return store_by_copy(m, first, o);
-    if (detail::in_pieces(dst, row_stride, col_stride)) {
-        detail::each_piece<Group, O>([&](int row, int col) {
-            if (row < rows)
-                *reinterpret_cast<uint4*>(dst + row * row_stride + col) =
-                    *reinterpret_cast<const uint4*>(o.data + O::place(row, col));
-        });
-    } else {
-#pragma unroll 1
-        for (int n = thread(); n < O::kPart; n += kThreads)
-            if (n / O::kCols < rows)
-                dst[n / O::kCols * row_stride + n % O::kCols * col_stride] =
-                    o.data[O::place(n / O::kCols, n % O::kCols)];
-    }
-    end_of_stores();
-}
-template <int GROUPS, class O>
-FORGE_DEVICE void store_operand(const Arrivals<GROUPS>& arrivals, const Mapped& m, Size first, typename O::T* dst,
-                                Size row_stride, Size col_stride, const O& o, int rows, int cols) {
-    store_operand(arrivals.by_copy, m, first, dst, row_stride, col_stride, o, rows, cols);
-}
 
 }  // namespace forge::cuda

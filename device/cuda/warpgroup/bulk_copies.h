@@ -101,6 +101,16 @@ FORGE_DEVICE void store_operand(bool by_copy, const Mapped& m, Size first, typen
     else store_operand(dst, row_stride, col_stride, o, rows), end_of_stores();
 }
 
+/// The same with short text, as in start_rows.
+template <class O>
+FORGE_DEVICE void store_operand_briefly(bool by_copy, const Mapped& m, Size first, typename O::T* dst, Size row_stride,
+                                        Size col_stride, const O& o, int rows) {
+    if (by_copy) return store_by_copy(m, first, o);
+    if (detail::in_pieces(dst, row_stride, col_stride)) detail::store_pieces(dst, row_stride, o, rows);
+    else detail::store_numbers(dst, row_stride, col_stride, o, rows);
+    end_of_stores();
+}
+
 /// The operand as it lies, for a later kernel; its memory may be written again after stores_read().
 template <class O>
 FORGE_DEVICE void store_image_by_copy(float* dst, const O& o) {

@@ -69,7 +69,24 @@ FORGE_DEVICE void start_pieces(const O& o, const typename O::T* src, Size row_st
     });
 }
 
+template <class O>
+FORGE_DEVICE void store_pieces(typename O::T* dst, Size row_stride, const O& o, int rows) {
+    each_piece<Group, O>([&](int row, int col) {
+        if (row < rows)
+            *reinterpret_cast<uint4*>(dst + row * row_stride + col) =
+                *reinterpret_cast<const uint4*>(o.data + O::place(row, col));
+    });
+}
+
 /// Number by number.
+template <class O>
+FORGE_DEVICE void store_numbers(typename O::T* dst, Size row_stride, Size col_stride, const O& o, int rows) {
+#pragma unroll 1
+    for (int n = thread(); n < O::kPart; n += kThreads) {
+        const int row = n / O::kCols, col = n % O::kCols;
+        if (row < rows) dst[row * row_stride + col * col_stride] = o.data[O::place(row, col)];
+    }
+}
 template <class Who, class O>
 FORGE_DEVICE void move_numbers(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
 #pragma unroll 1
@@ -181,14 +198,8 @@ FORGE_DEVICE void publish() {
 template <class O>
 FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_stride, const O& o, int rows) {
     using Bands = detail::Bands<O>;
-    if (!detail::in_pieces(dst, row_stride, col_stride)) {
-#pragma unroll 1
-        for (int n = thread(); n < O::kPart; n += kThreads)
-            if (n / O::kCols < rows)
-                dst[n / O::kCols * row_stride + n % O::kCols * col_stride] =
-                    o.data[O::place(n / O::kCols, n % O::kCols)];
-        return;
-    }
+    if (!detail::in_pieces(dst, row_stride, col_stride))
+        return detail::store_numbers(dst, row_stride, col_stride, o, rows);
     const Bands first;
     for (int band = 0; band < Bands::kCount; ++band) {
         const typename O::T* const from = o.data + first.place() + band * Bands::kNumbers;

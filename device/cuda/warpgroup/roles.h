@@ -70,6 +70,12 @@ struct Handover {
     FORGE_DEVICE unsigned filled(int n) const { return barriers + 16u * static_cast<unsigned>(n); }
     FORGE_DEVICE unsigned empty(int n) const { return filled(n) + 8u; }
 
+    /// By one thread: so many bytes come to buffer n beside what threads write, and report to this barrier.
+    FORGE_DEVICE unsigned expect(int n, unsigned bytes) const {
+        ptx::barrier_expect(filled(n), bytes);
+        return filled(n);
+    }
+
     FORGE_DEVICE void wait_empty(const Turn<N>& t) const {
         detail::wait(empty(t.at), t.lap ^ 1u);
     }  // a fresh barrier lets pass

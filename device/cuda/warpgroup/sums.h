@@ -164,7 +164,7 @@ FORGE_DEVICE Fragment<64, N> running_sums(Fragment<64, N> f, float* work) {
         for (int n = 0; n < kRegisters; n += 2) store_pair(pairs + place(n), {{x[n], x[n + 1]}});
         __syncwarp();
         float sum = 0.0f;
-#pragma unroll
+#pragma unroll 8  // with more at a time, kernels whose registers are all taken spill some
         for (int i = 0; i < kRows; ++i) {
             float* const at = mine + (REVERSE ? kRows - 1 - i : i) * kLd + lane();
             const float before = sum;

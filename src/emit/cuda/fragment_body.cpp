@@ -359,9 +359,7 @@ void FragmentBody::store_result(const ir::Result& r) {
     out_.next({Kind::Store, "store_operand " + c_.name(v), c_.memory(v)});
     stores_by_copy_ = true;
     const Transfers::ByOne by_one(transfers_, type);
-    out_.line("store_operand({}, {}, {}, {}, {}, {}{});", inputs_.by_copy(), inputs_.map_of(r.name, r.at),
-              FragmentInputs::row_count(plan_, tensor, "row"), rows, c_.name(v),
-              FragmentInputs::row_count(plan_, tensor), part);
+    inputs_.store_rows(tensor, r.name, r.at, rows, part, c_.name(v));
 }
 
 /// `, …`: the columns of a matrix that an output has, where those are not all.

@@ -46,9 +46,12 @@ class FragmentInputs {
     /// Declares what tensor copies of a token matrix need; whether there are such copies.
     void declare_map(const std::string& name, int tensor);
     [[nodiscard]] bool is_mapped(int tensor) const;
-    /// The map of a tensor's part that begins at `at`, and whether the hardware copies this chunk.
+    /// The map of a tensor's part that begins at `at`.
     [[nodiscard]] std::string map_of(const std::string& name, const Transfers::At& at) const;
-    [[nodiscard]] std::string by_copy() const;
+    /// To the part of an output that begins at `at`, by the hardware where it can; `rows` and `part` say where that
+    /// lies.
+    void store_rows(int tensor, const std::string& name, const Transfers::At& at, const std::string& rows,
+                    const std::string& part, const std::string& operand);
     [[nodiscard]] bool stores_by_copy() const { return arrivals_ || c_.kernel.tiles.roles; }
     [[nodiscard]] std::string first_row(ir::ValueId v) const;
     /// Where a token tensor's rows of a chunk begin, or of a part of it that begins at `at`, and its strides.
@@ -71,10 +74,12 @@ class FragmentInputs {
     [[nodiscard]] const plan::TensorSlot& input_of(int tensor) const;
     [[nodiscard]] const plan::TensorSlot& input_slot(ir::ValueId v) const;
     [[nodiscard]] std::string rows_there(int tensor) const;
+    void begin_start();
     void declare_start();
     void declare_copying_start();
     void start_all(const std::vector<ir::ValueId>& values);
     void copy_by_one_thread(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
+    void announce(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
     [[nodiscard]] bool is_copied_spill(ir::ValueId v) const;
     [[nodiscard]] bool is_copied_matrix(ir::ValueId v) const;
     [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory

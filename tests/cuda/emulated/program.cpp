@@ -123,6 +123,7 @@ Program::Program(const std::string& name, plan::Plan plan, const std::function<v
 
 void Program::run(Call call, unsigned seed, int multiprocessors,
                   const std::function<void(const runtime::Callable&, const Call&)>& after) const {
+    if (plan_.kernels.empty()) throw std::runtime_error("a plan without kernels");
     open_recorder();
     connect(library_);
     constexpr std::size_t kAlignment = 256;
